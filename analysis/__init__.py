@@ -1,0 +1,1 @@
+"""Run directories → tables, figures, report. A pure function of files: it never starts anything."""

@@ -1,0 +1,1 @@
+"""Figures, one file each: ``draw(experiment, out) -> list[Path]`` writes PNG, PDF and the data as CSV."""

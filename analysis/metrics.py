@@ -1,0 +1,73 @@
+"""Metrics as pure functions of run tables. Times in seconds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+INTERLEAVED_WITHIN = 0.05  # of the iteration time alone
+STEADY_ITERATIONS = 10
+
+
+def iteration_times(iterations: pd.DataFrame) -> pd.DataFrame:
+    """Iteration time per job: a row per iteration, a column per job.
+
+    An iteration ends for a job when its slowest worker has ended; it began where the
+    one before ended (the first: where its first worker started).
+    """
+    by = iterations.groupby(["job", "iteration"])
+    ends = by["end_s"].max().unstack("job")
+    begins = ends.shift(1)
+    begins.iloc[0] = by["start_s"].min().unstack("job").iloc[0]
+    return ends - begins
+
+
+def steady(times: pd.DataFrame) -> float:
+    """Mean over the jobs of each job's last ten iterations."""
+    return float(times.tail(STEADY_ITERATIONS).to_numpy().mean())
+
+
+def interleaved_at(times: pd.DataFrame, alone_s: float) -> int | None:
+    """The first iteration from which every job stays within 5 % of its time alone; None if never."""
+    outside = (times > alone_s * (1 + INTERLEAVED_WITHIN)).any(axis="columns").to_numpy()
+    if outside[-1]:
+        return None
+    late = np.flatnonzero(outside)
+    return int(times.index[late[-1] + 1]) if late.size else int(times.index[0])
+
+
+def learned_at(iterations: pd.DataFrame, flows: pd.DataFrame) -> int | None:
+    """The first iteration in which every job's F is in force (its flows report a bytes_ratio)."""
+    known = flows.dropna(subset="bytes_ratio")
+    first = []
+    for job, rows in iterations.groupby("job"):
+        seen = known.loc[known["job"] == job, "t_s"]
+        if seen.empty:
+            return None
+        ends = rows.groupby("iteration")["end_s"].max()
+        # F is known from a boundary on, which is the start of a communication phase.
+        after = ends[ends >= seen.iloc[0]]
+        if after.empty:
+            return None
+        first.append(int(after.index[0]))
+    return max(first, default=None)
+
+
+def jain_index(shares: np.ndarray) -> float:
+    """Jain's fairness index of a vector of shares: 1 if all are equal, 1/n if one has everything."""
+    return float(shares.sum() ** 2 / (len(shares) * (shares**2).sum()))
+
+
+def throughput(flows: pd.DataFrame, window_s: float) -> pd.DataFrame:
+    """Acknowledged payload per job in bit/s over consecutive windows: index is the window's middle.
+
+    Counters are linearly interpolated onto the window edges, since samples are not exactly on them.
+    """
+    edges = np.arange(0.0, float(flows["t_s"].max()), window_s)
+    columns = {}
+    for job, rows in flows.groupby("job"):
+        total = np.zeros(len(edges))
+        for _, flow in rows.groupby(["worker", "flow"]):
+            total += np.interp(edges, flow["t_s"], flow["bytes_acked"])
+        columns[job] = np.diff(total) * 8 / window_s
+    return pd.DataFrame(columns, index=(edges[:-1] + edges[1:]) / 2)

@@ -1,0 +1,93 @@
+"""One experiment in numbers: ``summary.json``, version 1 (see docs/results.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from analysis import metrics
+from analysis.load import Experiment, Run
+from analysis.statistics import ci95
+
+ORDER = ("valid", "suspect", "invalid")
+
+
+def summarise(experiment: Experiment) -> dict[str, Any]:
+    """The summary of an experiment. The first congestion control is the baseline."""
+    rows = {cc: _row(experiment, cc) for cc in experiment.ccs}
+    baseline = experiment.ccs[0]
+    for row in rows.values():
+        _speed_up(row, rows[baseline])
+    verdicts = [run.verdict["verdict"] for run in [*experiment.runs, *experiment.alone.values()]]
+    first = experiment.runs[0]
+    return {
+        "version": 1,
+        "experiment": experiment.path.name,
+        "substrate": first.manifest["substrate"],
+        "baseline": baseline,
+        "verdict": max(verdicts, key=ORDER.index),
+        "results": [{key: value for key, value in row.items() if key[0] != "_"} for row in rows.values()],
+    }
+
+
+def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
+    runs = experiment.of(cc)
+    tables = [metrics.iteration_times(run.iterations) for run in runs]
+    pooled = np.concatenate([table.to_numpy().ravel() for table in tables])
+    alone = [_alone(experiment, run) for run in runs]
+    means = [float(table.to_numpy().mean()) for table in tables]
+    p99s = [float(np.percentile(table.to_numpy(), 99)) for table in tables]
+    steady = [metrics.steady(table) for table in tables]
+    interleaved = [
+        None if a is None else metrics.interleaved_at(table, a) for table, a in zip(tables, alone, strict=True)
+    ]
+    known = [a for a in alone if a is not None]
+    return {
+        "cc": cc,
+        "seeds": [run.seed for run in runs],
+        "jobs": len(runs[0].jobs),
+        "iterations": len(tables[0]),
+        "mean_s": float(pooled.mean()),
+        "mean_s_ci95": ci95(means),
+        "p50_s": float(np.percentile(pooled, 50)),
+        "p95_s": float(np.percentile(pooled, 95)),
+        "p99_s": float(np.percentile(pooled, 99)),
+        "steady_s": float(np.mean(steady)),
+        "steady_s_ci95": ci95(steady),
+        "ideal_s": float(np.mean([job["ideal_s"] for job in runs[0].jobs])),
+        "alone_s": float(np.mean(known)) if known else None,
+        "learned_at": _middle([metrics.learned_at(run.iterations, run.flows) for run in runs]),
+        "interleaved_at": _middle(interleaved),
+        "interleaved_in": f"{sum(at is not None for at in interleaved)} of {len(runs)}",
+        "verdicts": [run.verdict["verdict"] for run in runs],
+        "_means": means,
+        "_p99s": p99s,
+    }
+
+
+def _alone(experiment: Experiment, run: Run) -> float | None:
+    """Mean iteration time of a job alone, without its first iteration (connections are new in it)."""
+    lone = experiment.alone.get((run.cc, run.seed))
+    if lone is None:
+        return None
+    times = metrics.iteration_times(lone.iterations)
+    return float((times.iloc[1:] if len(times) > 1 else times).to_numpy().mean())
+
+
+def _middle(values: list[int | None]) -> float | int | None:
+    """The median over seeds, where None is later than anything."""
+    middle = float(np.median([np.inf if value is None else value for value in values]))
+    if not np.isfinite(middle):
+        return None
+    return int(middle) if middle == int(middle) else middle
+
+
+def _speed_up(row: dict[str, Any], base: dict[str, Any]) -> None:
+    """Speed-ups against the baseline, their intervals paired by seed."""
+    row["speedup_mean"] = base["mean_s"] / row["mean_s"]
+    row["speedup_p99"] = base["p99_s"] / row["p99_s"]
+    paired = row["seeds"] == base["seeds"]
+    for name, values in (("speedup_mean", "_means"), ("speedup_p99", "_p99s")):
+        ratios = [b / r for b, r in zip(base[values], row[values], strict=False)]
+        row[f"{name}_ci95"] = ci95(ratios) if paired else None

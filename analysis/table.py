@@ -1,0 +1,74 @@
+"""The closing table of an experiment, for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
+
+
+def closing_table(summary: dict[str, Any]) -> Table:
+    """One row per congestion control; times in seconds, intervals at 95 % over seeds."""
+    rows = summary["results"]
+    table = Table(box=box.SIMPLE_HEAD, title_justify="left", title=_title(summary), title_style="bold", pad_edge=False)
+    table.add_column("")
+    for heading in ("mean s", "p50 s", "p99 s", "last 10 s", "÷ ideal", "speed-up", "p99", "interleaved at"):
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for row in rows:
+        base = row["cc"] == summary["baseline"]
+        table.add_row(
+            row["cc"],
+            _number(row["mean_s"]),
+            _number(row["p50_s"]),
+            _number(row["p99_s"]),
+            _number(row["steady_s"]),
+            f"{row['steady_s'] / row['ideal_s']:.3f}×",
+            "–" if base else _times(row["speedup_mean"], row["speedup_mean_ci95"]),
+            "–" if base else _times(row["speedup_p99"], row["speedup_p99_ci95"]),
+            _interleaved(row),
+            _verdict(row["verdicts"]),
+        )
+    return table
+
+
+def reference_line(summary: dict[str, Any]) -> str:
+    """What the times compare with."""
+    row = summary["results"][-1]
+    alone = f"; measured alone {_number(row['alone_s'])} s ({row['cc']})" if row["alone_s"] else ""
+    learned = f". {row['cc']} has F in force from iteration {row['learned_at']}" if row["learned_at"] is not None else ""
+    return f"Ideal iteration {_number(row['ideal_s'])} s{alone}{learned}."
+
+
+def _title(summary: dict[str, Any]) -> str:
+    row = summary["results"][0]
+    seeds = len(row["seeds"])
+    return (
+        f"{summary['experiment']} on {summary['substrate']}: {row['jobs']} jobs, {row['iterations']} iterations, "
+        f"{seeds} seed{'s' * (seeds > 1)}"
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _times(value: float, interval: list[float] | None) -> str:
+    text = f"{value:.2f}×"
+    return text if interval is None else f"{text} [{interval[0]:.2f}, {interval[1]:.2f}]"
+
+
+def _interleaved(row: dict[str, Any]) -> str:
+    if row["interleaved_at"] is None:
+        return "never" if len(row["seeds"]) == 1 else f"({row['interleaved_in']})"
+    text = f"{row['interleaved_at']:g}"
+    return text if len(row["seeds"]) == 1 else f"{text} ({row['interleaved_in']})"
+
+
+def _verdict(verdicts: list[str]) -> Text:
+    worst = max(verdicts, key=("valid", "suspect", "invalid").index)
+    return Text(worst, style=COLOURS[worst])

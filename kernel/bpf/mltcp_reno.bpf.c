@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* MLTCP-Reno: Reno, with its additive increase scaled by F (see mltcp.h). */
+#include "mltcp_bpf.h"
+
+char _license[] SEC("license") = "GPL";
+
+SEC("struct_ops/mltcp_reno_init")
+void BPF_PROG(mltcp_reno_init, struct sock *sk)
+{
+	const struct mltcp_params p = MLTCP_PARAMS;
+
+	mltcp_init(inet_csk_ca(sk), &p);
+}
+
+SEC("struct_ops/mltcp_reno_cong_avoid")
+void BPF_PROG(mltcp_reno_cong_avoid, struct sock *sk, u32 ack, u32 acked)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	const struct mltcp_params p = MLTCP_PARAMS;
+
+	if (!tcp_in_slow_start(tp))
+		acked = mltcp_scale(inet_csk_ca(sk), &p, tp->bytes_acked, acked);
+	tcp_reno_cong_avoid(sk, ack, acked);
+}
+
+SEC("struct_ops/mltcp_reno_cwnd_event")
+void BPF_PROG(mltcp_reno_cwnd_event, struct sock *sk, enum tcp_ca_event ev)
+{
+	if (ev == CA_EVENT_TX_START)
+		mltcp_bpf_tx_start(sk, inet_csk_ca(sk));
+}
+
+SEC("struct_ops/mltcp_reno_release")
+void BPF_PROG(mltcp_reno_release, struct sock *sk)
+{
+	mltcp_bpf_release(sk);
+}
+
+SEC("struct_ops/mltcp_reno_ssthresh")
+u32 BPF_PROG(mltcp_reno_ssthresh, struct sock *sk)
+{
+	return tcp_reno_ssthresh(sk);
+}
+
+SEC("struct_ops/mltcp_reno_undo_cwnd")
+u32 BPF_PROG(mltcp_reno_undo_cwnd, struct sock *sk)
+{
+	return tcp_reno_undo_cwnd(sk);
+}
+
+SEC(".struct_ops")
+struct tcp_congestion_ops mltcp_reno = {
+	.init = (void *)mltcp_reno_init,
+	.release = (void *)mltcp_reno_release,
+	.ssthresh = (void *)mltcp_reno_ssthresh,
+	.cong_avoid = (void *)mltcp_reno_cong_avoid,
+	.cwnd_event = (void *)mltcp_reno_cwnd_event,
+	.undo_cwnd = (void *)mltcp_reno_undo_cwnd,
+	.name = "mltcp_reno",
+};

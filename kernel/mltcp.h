@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * MLTCP: scale additive increase by how much of the training iteration a flow
+ * has already sent (arXiv 2402.09589).
+ *
+ *	F(r) = slope * r + intercept,	r = bytes sent / bytes of an iteration
+ *
+ * This header is the whole algorithm. It is compiled unchanged into kernel
+ * modules, into eBPF programs and into a user-space test; whoever includes it
+ * provides u8 ... u64, s32, s64 and bool. All fractions are in units of 1/1024.
+ *
+ * A congestion control becomes its MLTCP form with two calls: mltcp_tx_start()
+ * from the CA_EVENT_TX_START event, and mltcp_scale() around the number of
+ * ACKed segments it hands to its additive increase. Nothing is done per ACK
+ * besides that scaling.
+ *
+ * Where an iteration ends. The paper and the author's ns-3 code look at the gap
+ * between ACKs, which cannot tell a compute phase from a retransmission timeout.
+ * Here a gap is the time from the last delivery until the next first
+ * transmission with nothing outstanding: the application had nothing to send.
+ * A gap of at least gap_factor times the longest recent gap is the boundary of
+ * an iteration; shorter ones (between the buckets of one all-reduce, say) are
+ * pauses within it.
+ *
+ * total_bytes is the largest recent count between two boundaries; the first,
+ * partial interval is never learned from. Until then, and whenever a flow has
+ * sent twice what it learned, F = 1: exactly the base algorithm.
+ */
+#ifndef MLTCP_H
+#define MLTCP_H
+
+#define MLTCP_ONE	1024	/* 1.0 */
+#define MLTCP_F_MIN	16	/* 1/64: a flow always makes some progress */
+#define MLTCP_F_MAX	(64 * MLTCP_ONE)
+
+/* Keeps sent << 10 within 64 bits: 18 petabytes per iteration. */
+#define MLTCP_BYTES_MAX	(1ULL << 54)
+
+struct mltcp_params {
+	s32 slope;		/* 1/1024 */
+	s32 intercept;		/* 1/1024 */
+	u32 gap_factor;		/* 1/1024 of the longest recent gap */
+	u32 first_gap_us;	/* shortest gap that may begin an iteration */
+	u64 total_bytes;	/* of an iteration; 0: learn it */
+};
+
+struct mltcp {
+	u64 start;		/* bytes ACKed when this iteration began */
+	u64 total_bytes;	/* learned or given; 0: not yet */
+	u32 gap_us;		/* longest recent gap, decaying */
+	u32 iterations;		/* boundaries seen */
+	u16 carry;		/* fraction of a segment left by mltcp_scale() */
+	u8 outsized;		/* the last interval held over twice total_bytes */
+	u8 begun;		/* something has been sent */
+};
+
+static inline void mltcp_init(struct mltcp *m, const struct mltcp_params *p)
+{
+	m->start = 0;
+	m->total_bytes = p->total_bytes;
+	m->gap_us = 0;
+	m->iterations = 0;
+	m->carry = 0;
+	m->outsized = 0;
+	m->begun = 0;
+}
+
+/* Bytes of this iteration ACKed so far. */
+static inline u64 mltcp_sent(const struct mltcp *m, u64 bytes_acked)
+{
+	return bytes_acked > m->start ? bytes_acked - m->start : 0;
+}
+
+/* r in 0 ... 1024, or -1 while unknown: not learned yet, or outgrown. */
+static inline s32 mltcp_ratio(const struct mltcp *m, u64 bytes_acked)
+{
+	u64 total = m->total_bytes;
+	u64 sent = mltcp_sent(m, bytes_acked);
+
+	if (!total || total > MLTCP_BYTES_MAX || sent / 2 > total)
+		return -1;
+	if (sent >= total)
+		return MLTCP_ONE;
+	return (s32)((sent << 10) / total);
+}
+
+/* F(r) in 1/1024; 1 while r is unknown. */
+static inline u32 mltcp_factor(const struct mltcp_params *p, s32 ratio)
+{
+	s64 f;
+
+	if (ratio < 0)
+		return MLTCP_ONE;
+	f = (((s64)p->slope * ratio) >> 10) + p->intercept;
+	if (f < MLTCP_F_MIN)
+		return MLTCP_F_MIN;
+	if (f > MLTCP_F_MAX)
+		return MLTCP_F_MAX;
+	return (u32)f;
+}
+
+/*
+ * F times @acked segments. The fraction of a segment that is left over counts
+ * at the next call, so that nothing is lost to rounding.
+ */
+static inline u32 mltcp_scale(struct mltcp *m, const struct mltcp_params *p,
+			      u64 bytes_acked, u32 acked)
+{
+	u32 f = mltcp_factor(p, mltcp_ratio(m, bytes_acked));
+	u64 scaled = (u64)acked * f + m->carry;
+
+	m->carry = scaled & (MLTCP_ONE - 1);
+	scaled >>= 10;
+	return scaled > 0xffffffffULL ? 0xffffffffU : (u32)scaled;
+}
+
+/*
+ * An interval between two boundaries held @bytes. The largest recent count
+ * wins, so that a stray boundary inside an iteration does no lasting harm. A
+ * count over twice what is known may be two iterations in one (a boundary was
+ * missed): it is believed when it comes twice in a row.
+ */
+static inline void mltcp_learn(struct mltcp *m, u64 bytes)
+{
+	u64 total = m->total_bytes;
+
+	if (total && bytes / 2 > total && !m->outsized) {
+		m->outsized = 1;
+		return;
+	}
+	m->outsized = 0;
+	total -= total / 8;
+	m->total_bytes = bytes > total ? bytes : total;
+}
+
+/*
+ * The first transmission after @gap_us in which nothing was outstanding.
+ * @bytes_acked: all bytes the peer has acknowledged on this connection.
+ * Returns true where an iteration begins.
+ */
+static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
+				  u64 bytes_acked, u32 gap_us)
+{
+	u64 sent = mltcp_sent(m, bytes_acked);
+	u64 threshold = ((u64)m->gap_us * p->gap_factor) >> 10;
+
+	/* The wait before the very first byte belongs to no iteration. */
+	if (!m->begun) {
+		m->begun = 1;
+		return false;
+	}
+	if (threshold < p->first_gap_us)
+		threshold = p->first_gap_us;
+
+	if (gap_us < threshold) {
+		/*
+		 * A pause. If no boundary comes although one is due, the gap
+		 * was learned from something rare (a checkpoint): forget fast.
+		 */
+		if (!m->total_bytes)
+			m->gap_us -= m->gap_us / 4;
+		else if (sent / 2 > m->total_bytes)
+			m->gap_us /= 2;
+		else
+			m->gap_us -= m->gap_us / 64;
+		return false;
+	}
+
+	if (m->gap_us < gap_us)
+		m->gap_us = gap_us;
+	else
+		m->gap_us -= (m->gap_us - gap_us) / 4;
+	if (m->iterations && !p->total_bytes)
+		mltcp_learn(m, sent);
+	if (m->iterations < 0xffffffffU)
+		m->iterations++;
+	m->start = bytes_acked;
+	return true;
+}
+
+#endif /* MLTCP_H */

@@ -1,0 +1,14 @@
+"""``python -m testbed``: run, doctor, cc."""
+
+from __future__ import annotations
+
+import sys
+
+from testbed.environment import enter
+
+if __name__ == "__main__":
+    enter("testbed")
+
+    from testbed.cli import main
+
+    sys.exit(main(sys.argv[1:]))

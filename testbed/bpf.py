@@ -1,0 +1,262 @@
+"""Load eBPF congestion controls, through libbpf and one system call.
+
+A struct_ops *link* ties the algorithm to a file descriptor: it disappears from the
+kernel by itself when the process that holds it is gone, ``kill -9`` included (Linux
+6.4, commit 68b04864ca42). Debian 12's libbpf 1.1 knows no such link, so the map gets
+``BPF_F_LINK`` before load and the link is created by ``bpf(BPF_LINK_CREATE)``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import io
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+from testbed.errors import MachineError, TestbedError
+
+BPF_F_LINK = 1 << 13
+BPF_MAP_LOOKUP_ELEM, BPF_LINK_CREATE = 1, 28
+BPF_STRUCT_OPS = 44  # enum bpf_attach_type
+SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A registered congestion control; `close` (or the end of the process) takes it away."""
+
+    name: str
+    link_fd: int
+    map_fds: Mapping[str, int]
+
+    def close(self) -> None:
+        for fd in (self.link_fd, *self.map_fds.values()):
+            os.close(fd)
+
+
+def cache_dir() -> Path:
+    """Where compiled programs are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "mltcp"
+
+
+def compile_program(source: Path) -> bytes:
+    """The ELF object of an eBPF program; compiled once per content of its folder and headers."""
+    clang = shutil.which("clang")
+    if clang is None:
+        raise MachineError(
+            "clang is not installed, and the congestion controls in eBPF are compiled with it: "
+            "run `make setup`, or install the packages clang and libbpf-dev."
+        )
+    command = [
+        clang, "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror",
+        "-I", str(source.parent), "-c", str(source), "-o",
+    ]  # fmt: skip
+    digest = hashlib.sha256(" ".join(command).encode())
+    for header in [source, *sorted(source.parent.glob("*.h")), *sorted(source.parent.parent.glob("*.h"))]:
+        digest.update(header.read_bytes())
+    cached = cache_dir() / f"{source.name.removesuffix('.bpf.c')}-{digest.hexdigest()[:16]}.bpf.o"
+    with contextlib.suppress(OSError):
+        return cached.read_bytes()
+    partial = f"/dev/shm/mltcp-{os.getpid()}-{source.name}.o"
+    done = subprocess.run([*command, partial], capture_output=True, text=True, check=False)
+    try:
+        if done.returncode:
+            raise MachineError(f"clang could not compile {source}:\n{done.stderr.strip()}")
+        program = Path(partial).read_bytes()
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
+    with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to stop
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        aside = cached.with_suffix(f".{os.getpid()}")
+        aside.write_bytes(program)
+        aside.rename(cached)
+    return program
+
+
+def specialise(program: bytes, name: str, constants: Mapping[str, int]) -> bytes:
+    """A copy of an ELF object that registers as ``name`` and has its ``.rodata`` constants set.
+
+    Both are patched in the object's bytes, since libbpf offers access to the struct_ops
+    data only from 1.4 on. Raises `TestbedError` for a constant the program does not have.
+    """
+    elf = ELFFile(io.BytesIO(program))
+    out = bytearray(program)
+    ops = elf.get_section_by_name(".struct_ops") or elf.get_section_by_name(".struct_ops.link")
+    if ops is None:
+        raise TestbedError("the eBPF program has no SEC(\".struct_ops\") congestion control")
+    # The section holds flags, relocated pointers (zero) and the name: its only text.
+    match = re.search(rb"[A-Za-z][A-Za-z0-9_.-]{0,14}\0", ops.data())
+    if match is None:
+        raise TestbedError("the eBPF program's congestion control has no .name")
+    at = ops["sh_offset"] + match.start()
+    out[at : at + 16] = name.encode().ljust(16, b"\0")
+    rodata = elf.get_section_by_name(".rodata")
+    symbols = elf.get_section_by_name(".symtab")
+    for constant, value in constants.items():
+        symbol = (symbols.get_symbol_by_name(constant) or [None])[0]
+        if symbol is None or rodata is None:
+            raise TestbedError(f"the eBPF program has no constant {constant!r}")
+        at, size = rodata["sh_offset"] + symbol["st_value"], symbol["st_size"]
+        out[at : at + size] = value.to_bytes(size, "little", signed=value < 0)
+    return bytes(out)
+
+
+def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
+    """Load ``program`` and register its congestion control under ``name`` (15 characters at most).
+
+    Raises `MachineError` where the kernel refuses, with the verifier's own words.
+    """
+    if name in available():
+        raise TestbedError(
+            f"a congestion control named {name!r} is already registered on this machine by "
+            f"someone else; `python -m testbed cc status` lists them."
+        )
+    lib = _libbpf()
+    image = specialise(program, name, constants)
+    with _collected_log() as log:
+        obj = lib.bpf_object__open_mem(image, len(image), None)
+        if not obj:
+            raise MachineError(f"libbpf cannot read the program of {name}: {_tail(log)}")
+        try:
+            maps, ops = {}, None
+            bpf_map = lib.bpf_object__next_map(obj, None)
+            while bpf_map:
+                if lib.bpf_map__type(bpf_map) == 26:  # BPF_MAP_TYPE_STRUCT_OPS
+                    ops = bpf_map
+                    lib.bpf_map__set_map_flags(bpf_map, lib.bpf_map__map_flags(bpf_map) | BPF_F_LINK)
+                else:
+                    maps[lib.bpf_map__name(bpf_map).decode()] = bpf_map
+                bpf_map = lib.bpf_object__next_map(obj, bpf_map)
+            if lib.bpf_object__load(obj):
+                raise MachineError(f"the kernel refuses the program of {name}: {_tail(log)}")
+            # Up to libbpf 1.1 this fills the map and no more; from 1.2 on it also makes the link.
+            link = lib.bpf_map__attach_struct_ops(ops)
+            if not link:
+                raise MachineError(f"the kernel refuses to register {name}: {_tail(log)}")
+            fd = lib.bpf_link__fd(link)
+            own = os.dup(fd) if _is_link(fd) else _create_link(lib.bpf_map__fd(ops), name)
+            # The link's destructor in 1.1 would empty the map: only forget it.
+            lib.bpf_link__disconnect(link)
+            lib.bpf_link__destroy(link)
+            fds = {key: os.dup(lib.bpf_map__fd(m)) for key, m in maps.items() if not key.endswith(".rodata")}
+        finally:
+            lib.bpf_object__close(obj)
+    for kept in (own, *fds.values()):
+        os.set_inheritable(kept, False)
+    return Loaded(name, own, fds)
+
+
+def available() -> list[str]:
+    """Every congestion control in the machine's one table of names."""
+    return Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+
+
+def lookup(map_fd: int, key: bytes, value_size: int) -> bytes | None:
+    """One value of an eBPF map, or None."""
+    key_buffer = ctypes.create_string_buffer(key, len(key))
+    value = ctypes.create_string_buffer(value_size)
+    attr = _attr(
+        (map_fd, 4), (0, 4), (ctypes.addressof(key_buffer), 8), (ctypes.addressof(value), 8), (0, 8)
+    )
+    return value.raw if _bpf(BPF_MAP_LOOKUP_ELEM, attr) == 0 else None
+
+
+def _create_link(map_fd: int, name: str) -> int:
+    fd = _bpf(BPF_LINK_CREATE, _attr((map_fd, 4), (0, 4), (BPF_STRUCT_OPS, 4), (0, 4), (0, 48)))
+    if fd < 0:
+        code = ctypes.get_errno()
+        hint = " (struct_ops links need Linux 6.4)" if code == errno.EINVAL else ""
+        raise MachineError(f"the kernel refuses to register {name}: {os.strerror(code)}{hint}")
+    return fd
+
+
+def _is_link(fd: int) -> bool:
+    return "bpf_link" in os.readlink(f"/proc/self/fd/{fd}") if fd >= 0 else False
+
+
+def _attr(*fields: tuple[int, int]) -> bytes:
+    return b"".join(value.to_bytes(size, "little") for value, size in fields)
+
+
+def _bpf(command: int, attr: bytes) -> int:
+    buffer = ctypes.create_string_buffer(attr, max(len(attr), 64))
+    return int(_libc().syscall(SYS_BPF[platform.machine()], command, buffer, len(buffer)))
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@cache
+def _libbpf() -> ctypes.CDLL:
+    try:
+        lib = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    except OSError as error:
+        raise MachineError(
+            "libbpf 1.x is not installed: run `make setup`, or install the package libbpf1."
+        ) from error
+    pointer = ctypes.c_void_p
+    signatures = {
+        "bpf_object__open_mem": (pointer, [ctypes.c_char_p, ctypes.c_size_t, pointer]),
+        "bpf_object__load": (ctypes.c_int, [pointer]),
+        "bpf_object__close": (None, [pointer]),
+        "bpf_object__next_map": (pointer, [pointer, pointer]),
+        "bpf_map__type": (ctypes.c_int, [pointer]),
+        "bpf_map__name": (ctypes.c_char_p, [pointer]),
+        "bpf_map__fd": (ctypes.c_int, [pointer]),
+        "bpf_map__map_flags": (ctypes.c_uint32, [pointer]),
+        "bpf_map__set_map_flags": (ctypes.c_int, [pointer, ctypes.c_uint32]),
+        "bpf_map__attach_struct_ops": (pointer, [pointer]),
+        "bpf_link__fd": (ctypes.c_int, [pointer]),
+        "bpf_link__disconnect": (None, [pointer]),
+        "bpf_link__destroy": (ctypes.c_int, [pointer]),
+    }
+    for function, (result, arguments) in signatures.items():
+        getattr(lib, function).restype = result
+        getattr(lib, function).argtypes = arguments
+    return lib
+
+
+_PRINTER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+
+
+@contextlib.contextmanager
+def _collected_log() -> Iterator[list[str]]:
+    """What libbpf would print (its warnings hold the verifier's log) while the block runs."""
+    lines: list[str] = []
+
+    def collect(level: int, form: bytes, arguments: int) -> int:
+        if level == 0:  # LIBBPF_WARN
+            buffer = ctypes.create_string_buffer(65536)
+            _libc().vsnprintf(buffer, ctypes.c_size_t(len(buffer)), form, ctypes.c_void_p(arguments))
+            lines.append(buffer.value.decode(errors="replace").strip())
+        return 0
+
+    printer = _PRINTER(collect)
+    lib = _libbpf()
+    lib.libbpf_set_print.restype = ctypes.c_void_p
+    previous = lib.libbpf_set_print(printer)
+    try:
+        yield lines
+    finally:
+        lib.libbpf_set_print(ctypes.c_void_p(previous))
+
+
+def _tail(log: list[str], lines: int = 12) -> str:
+    text = [line for line in "\n".join(log).splitlines() if line.strip()]
+    return "\n".join(text[-lines:]) or os.strerror(ctypes.get_errno())

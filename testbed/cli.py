@@ -1,0 +1,190 @@
+"""The command line: ``run`` (`testbed/run.py`), ``doctor`` and ``cc``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from testbed.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, TestbedError
+
+EPILOG = """\
+Quantities need a unit: 500mbit, 64kB, 1.5ms. Algorithms take parameters:
+--cc reno mltcp_reno:slope=1.75,intercept=0.25
+
+exit codes: 0 done (the last line says whether valid or suspect; --strict turns suspect into 4),
+1 the run failed, 2 the request was wrong, 3 this machine cannot do it, 4 it ran but the result is invalid
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, with its errors as one paragraph and code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise RequestError(f"{message}. `{self.prog} --help` lists what there is.")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command; its exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        parsed = _parser().parse_args(arguments)
+        code: int = parsed.command(parsed)
+        return code
+    except TestbedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt as interrupt:
+        what = str(interrupt) or "interrupted"
+        print(f"\n{what}: the run in progress was ended and left nothing; finished runs are kept", file=sys.stderr)
+        return EXIT_FAILED
+    except BrokenPipeError:
+        return EXIT_FAILED
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt("terminated")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m testbed", description="MLTCP testbed")
+    commands = parser.add_subparsers(title="commands", required=True, parser_class=_Parser)
+    _add_run(commands)
+    _add_doctor(commands)
+    _add_cc(commands)
+    return parser
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        "run", prog="testbed/run.py", help="run one experiment", epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Run training jobs against each other over a shared bottleneck, on the real TCP stack.",
+    )  # fmt: skip
+    run.set_defaults(command=_run)
+    run.add_argument("file", nargs="?", help="experiment as TOML; flags override its fields")
+    network = run.add_argument_group("network")
+    network.add_argument("--topo", help="topology, or ./mine.py; with arguments as in Mininet: dumbbell,4 (dumbbell)")
+    network.add_argument("--rate", help="of the bottleneck, both directions (500mbit)")
+    network.add_argument("--buffer", help="of the bottleneck, as time or size (1ms)")
+    network.add_argument("--mtu", type=int, help="in bytes (1500)")
+    network.add_argument("--acks", choices=["mixed", "first"], help="pure ACKs in a band of their own at the bottleneck")
+    network.add_argument("--rto-min", help="minimum retransmission timeout, 1ms to 200ms (the kernel's 200ms)")
+    jobs = run.add_argument_group("jobs")
+    jobs.add_argument("--jobs", type=int, help="how many (2)")
+    jobs.add_argument("--workers", type=int, help="of each job (2)")
+    jobs.add_argument("--trace", help="what they replay: a name of the library, or ./mine.json")
+    jobs.add_argument("--compute", help="a synthetic job's compute time, with --bytes")
+    jobs.add_argument("--bytes", help="a synthetic job's bytes, sent one way over the bottleneck")
+    jobs.add_argument("--iterations", type=int, help="of every job (30)")
+    jobs.add_argument("--offsets", help="starts: overlapped (0-5 %% of an iteration), uniform, or 0ms,50ms,…")
+    jobs.add_argument("--noise", help="standard deviation of the compute time (0%%)")
+    cc = run.add_argument_group("congestion control")
+    cc.add_argument("--cc", nargs="+", action="extend", help="one or more; the first is the baseline (reno mltcp_reno)")
+    how = run.add_argument_group("how")
+    how.add_argument("--seed", type=int, help="the first (1)")
+    how.add_argument("--seeds", type=int, help="how many (1; intervals from 3)")
+    how.add_argument("--sample", help="interval of link and flow samples (10ms)")
+    how.add_argument("--on", choices=["auto", "host"], help="where to run (auto)")
+    how.add_argument("--name", help="of the results folder")
+    how.add_argument("--out", default="results", help="where results go (%(default)s)")
+    how.add_argument("--json", action="store_true", help="print the summary as JSON")
+    how.add_argument("--quiet", action="store_true", help="no progress")
+    how.add_argument("--dry-run", action="store_true", help="print what would be done, in order")
+    how.add_argument("--strict", action="store_true", help="a suspect result ends with code 4")
+
+
+_NOT_FIELDS = {"command", "file", "out", "json", "quiet", "dry_run", "strict"}
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    # Imported here: a wrong flag should not wait for pandas.
+    from rich.console import Console  # noqa: PLC0415
+
+    from testbed import plan, spec  # noqa: PLC0415
+
+    flags = {key: value for key, value in vars(parsed).items() if key not in _NOT_FIELDS and value is not None}
+    asked = spec.read(parsed.file, flags)
+    todo = plan.plans(asked)
+    if parsed.dry_run:
+        for one in todo:
+            print("\n".join(plan.describe(one)))
+        return EXIT_OK
+
+    from analysis.figures import interleaving  # noqa: PLC0415
+    from analysis.load import load_experiment  # noqa: PLC0415
+    from analysis.table import closing_table, reference_line  # noqa: PLC0415
+    from testbed import experiment, rundir  # noqa: PLC0415
+    from testbed.console import Progress  # noqa: PLC0415
+
+    notes = Console(stderr=True)
+    with Progress(todo, notes, quiet=parsed.quiet or parsed.json) as progress:
+        summary = experiment.run(asked, Path(parsed.out), progress, experiment.command_line())
+    folder = Path(parsed.out) / summary["experiment"]
+    wanted = [(one.cc.label, one.seed) for one in todo if one.alone is None]
+    figures = interleaving.draw(load_experiment(folder, wanted), folder / "figures")
+    rundir.give_to_caller(folder / "figures")
+    if parsed.json:
+        print(json.dumps(summary, indent=1))
+    else:
+        console = Console()
+        console.print(closing_table(summary))
+        console.print(reference_line(summary), highlight=False, soft_wrap=True)
+        for text in asked.one_trace.assumptions:
+            console.print(f"Assumption: {text}.", highlight=False, soft_wrap=True)
+        for line in _doubts(folder, todo):
+            console.print(line, highlight=False, soft_wrap=True)
+        console.print(f"Figure: {figures[0]}\nResults: {folder}", highlight=False, soft_wrap=True)
+        console.print(f"Verdict: {summary['verdict']}", style="bold", highlight=False)
+    if summary["verdict"] == "invalid" or (parsed.strict and summary["verdict"] != "valid"):
+        return EXIT_INVALID
+    return EXIT_OK
+
+
+def _doubts(folder: Path, todo: list[Any]) -> list[str]:
+    """One line for each invariant that is not all right, with the runs it concerns."""
+    from testbed import rundir  # noqa: PLC0415
+
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in todo:
+        for row in rundir.read_json(folder / one.folder / "verdict.json")["invariants"]:
+            if row["status"] in ("suspect", "invalid"):
+                text = f"{one.cc.spec}{' alone' if one.alone is not None else ''} {row['value']:.4g}"
+                found.setdefault((row["status"], f"{row['id']} {row['name']}"), []).append(text)
+    return [f"{status}: {name}: {', '.join(where)}" for (status, name), where in found.items()]
+
+
+def _add_doctor(commands: Any) -> None:
+    doctor = commands.add_parser("doctor", help="what this machine can do, found by trying")
+    doctor.add_argument("--json", action="store_true")
+    doctor.set_defaults(command=_doctor)
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from testbed import doctor  # noqa: PLC0415
+
+    return doctor.report(as_json=parsed.json)
+
+
+def _add_cc(commands: Any) -> None:
+    cc = commands.add_parser("cc", help="congestion controls outside an experiment")
+    actions = cc.add_subparsers(title="actions", required=True, parser_class=_Parser)
+    actions.add_parser("list", help="those of the testbed and of this kernel").set_defaults(command=_cc, action="list")
+    load = actions.add_parser("load", help="register one under its plain name, until unloaded")
+    load.add_argument("cc", help="for instance mltcp_reno, or mltcp_reno:slope=2,intercept=0.5")
+    load.set_defaults(command=_cc, action="load")
+    unload = actions.add_parser("unload", help="take one off again")
+    unload.add_argument("cc")
+    unload.set_defaults(command=_cc, action="unload")
+    actions.add_parser("status", help="what is loaded, and by whom").set_defaults(command=_cc, action="status")
+
+
+def _cc(parsed: argparse.Namespace) -> int:
+    from testbed import cc  # noqa: PLC0415
+
+    return cc.command(parsed.action, getattr(parsed, "cc", None))

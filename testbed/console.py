@@ -1,0 +1,114 @@
+"""What one sees while an experiment runs: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from testbed.plan import Plan
+
+BAR = 24
+COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "yellow", "white", "bright_black")
+Observer = Callable[[Plan, dict[str, Any]], None]
+
+
+class Progress:
+    """Observes an experiment's events; a context manager, since a live display must be ended."""
+
+    def __init__(self, plans: list[Plan], console: Console, *, quiet: bool) -> None:
+        self.plans, self.console, self.quiet = plans, console, quiet
+        self.done = 0
+        self.begun = time.monotonic()
+        # Seconds a plan would take if nothing got in the way: how the time left is weighed.
+        self.weights = [3 + plan.iterations * max(job.ideal_s for job in plan.jobs) for plan in plans]
+        self.finished: list[Text] = []
+        self.live: Live | None = None
+        self._reset(plans[0])
+
+    def __enter__(self) -> Progress:
+        if not self.quiet and self.console.is_terminal:
+            self.live = Live(self._render(), console=self.console, refresh_per_second=4, transient=True)
+            self.live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def _reset(self, plan: Plan) -> None:
+        self.plan, self.phase = plan, "starting"
+        self.times: dict[int, list[float]] = {job.job: [] for job in plan.jobs}
+        self.shares: dict[int, float] = {}
+
+    def __call__(self, plan: Plan, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "started":
+            self._reset(plan)
+            self.run_begun = time.monotonic()
+        elif kind == "phase":
+            self.phase = event["text"]
+        elif kind == "iteration" and event["rank"] == 0:
+            self.times[event["job"]].append(event["duration_s"])
+        elif kind == "shares":
+            self.shares = {int(job): bps for job, bps in event["bps"].items()}
+        elif kind == "stored":
+            self.done += 1
+            self._finish(plan, event["verdict"])
+        if self.live is not None:
+            self.live.update(self._render())
+
+    def _finish(self, plan: Plan, verdict: str) -> None:
+        times = [value for values in self.times.values() for value in values[: plan.iterations]]
+        mean = sum(times) / len(times) if times else float("nan")
+        line = Text(
+            f"{_title(plan)}: mean iteration {mean:.3f} s, {verdict} "
+            f"({time.monotonic() - self.run_begun:.0f} s; {self._left()} left)"
+        )
+        if not self.quiet:
+            if self.live is not None:
+                self.live.console.print(line, highlight=False)
+            else:
+                self.console.print(line, highlight=False, soft_wrap=True)
+
+    def _left(self) -> str:
+        elapsed = time.monotonic() - self.begun
+        # Contention makes runs longer than ideal: scale by what has been seen so far.
+        current = 0.0
+        if self.done < len(self.plans):
+            steps = min((len(values) for values in self.times.values()), default=0)
+            current = self.weights[self.done] * min(1.0, steps / self.plan.iterations)
+        past = sum(self.weights[: self.done]) + current
+        pace = elapsed / past if past > 5 else 1.2
+        return f"{max(0.0, (sum(self.weights) - past) * pace):.0f} s"
+
+    def _render(self) -> Group:
+        table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
+        for heading in ("job", "iteration", "last", "ideal", "share of the link"):
+            table.add_column(heading, justify="left" if heading.startswith("share") else "right")
+        rate = self.plan.link.rate_bps
+        for job in self.plan.jobs:
+            times = self.times[job.job]
+            share = min(1.0, self.shares.get(job.job, 0.0) / rate)
+            table.add_row(
+                str(job.job),
+                f"{min(len(times), self.plan.iterations)}/{self.plan.iterations}",
+                f"{times[-1]:.3f} s" if times else "–",
+                f"{job.ideal_s:.3f} s",
+                Text("█" * round(share * BAR), style=COLOURS[job.job % len(COLOURS)]) + Text(f" {share:.0%}", style="dim"),
+            )
+        head = Text.assemble(
+            (f"run {min(self.done + 1, len(self.plans))} of {len(self.plans)}  ", "bold"), _title(self.plan),
+            (f"  {self.phase}, about {self._left()} left", "dim"),
+        )  # fmt: skip
+        return Group(head, table)
+
+
+def _title(plan: Plan) -> str:
+    alone = " (one job alone)" if plan.alone is not None else ""
+    return f"{plan.cc.spec} seed {plan.seed}{alone}"

@@ -1,0 +1,42 @@
+"""Find the checkout's own Python environment and continue in it.
+
+Runs under any Python from 3.9 on, without a single package: `run.py` and
+``python -m testbed`` may be started by whatever ``python`` is first on the PATH,
+``sudo``'s included.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def enter(module: str) -> None:
+    """Continue as ``python -m module`` in the checkout's environment, if not there already.
+
+    Where the running interpreter has the packages itself (a `pip install` of the
+    project), it is as good. Ends with code 3 before ``make setup``.
+    """
+    own = os.path.join(ROOT, ".venv")
+    if os.path.realpath(sys.prefix) == os.path.realpath(own):
+        return
+    python = os.path.join(own, "bin", "python")
+    if os.access(python, os.X_OK):
+        os.execv(python, [python, "-P", "-m", module, *sys.argv[1:]])
+    if sys.version_info >= (3, 11):
+        try:
+            import mininet  # noqa: F401
+            import msgspec  # noqa: F401
+            import pyroute2  # noqa: F401
+
+            return
+        except ImportError:
+            pass
+    command = "make setup" if os.getcwd() == ROOT else f"make -C {ROOT} setup"
+    sys.stderr.write(
+        "The testbed's Python environment is not there yet.\n"
+        f"Run `{command}` once (as root: it also installs the system packages), then this again.\n"
+    )
+    sys.exit(3)

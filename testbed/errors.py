@@ -1,0 +1,40 @@
+"""What can go wrong, and the exit code each kind ends the program with.
+
+::
+
+    TestbedError            1  the run failed
+    ├── RequestError        2  the request was wrong
+    └── MachineError        3  this machine cannot do it
+
+Code 4 (it ran, but the result is invalid) is no error: it is a verdict.
+A message is one readable paragraph: what, where, what to do.
+"""
+
+from __future__ import annotations
+
+EXIT_OK, EXIT_FAILED, EXIT_REQUEST, EXIT_MACHINE, EXIT_INVALID = range(5)
+
+
+class TestbedError(Exception):
+    """A run failed."""
+
+    __test__ = False  # the name begins with Test, but pytest has nothing to collect here
+    exit_code = EXIT_FAILED
+
+
+class RequestError(TestbedError):
+    """What was asked for is wrong; asking again in the same words will not help."""
+
+    exit_code = EXIT_REQUEST
+
+
+class MachineError(TestbedError):
+    """What was asked for is fine, but this machine cannot do it; the message says what would."""
+
+    exit_code = EXIT_MACHINE
+
+
+def error_for_exit(code: int, message: str) -> TestbedError:
+    """The error that a part of the run, in another process, ended with."""
+    kinds = {EXIT_REQUEST: RequestError, EXIT_MACHINE: MachineError}
+    return kinds.get(code, TestbedError)(message)

@@ -1,0 +1,101 @@
+"""Run every plan of a spec on a substrate, store the run directories, sum them up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from analysis.load import load_experiment
+from analysis.summary import summarise
+from testbed import __version__, rundir
+from testbed.environment import ROOT
+from testbed.plan import Plan, plans
+from testbed.spec import Spec
+from testbed.substrates import host
+from testbed.verdict import judge
+
+PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
+
+Observer = Callable[[Plan, dict[str, Any]], None]
+
+
+def run(spec: Spec, out: Path, observe: Observer, command: list[str]) -> dict[str, Any]:
+    """Run the experiment; the summary, which is also written to its folder.
+
+    ``observe`` is told of every event of every plan, and ``{"event": "stored"}`` at its end.
+    """
+    todo = plans(spec)
+    for plan in {plan.cc.spec: plan for plan in todo}.values():
+        host.check(plan)
+    folder = out / todo[0].experiment
+    rundir.sweep(folder)
+    capacity: float | None = None
+    for plan in todo:
+        observe(plan, {"event": "started"})
+        begun = time.time()
+        archive = host.run(plan, lambda event, plan=plan: observe(plan, event), _patience(plan))  # type: ignore[misc]
+        verdicts: list[str] = []
+
+        def complete(path: Path, plan: Plan = plan, begun: float = begun, verdicts: list[str] = verdicts) -> None:
+            nonlocal capacity
+            manifest = rundir.read_json(path / "manifest.json")
+            # The unshaped path is measured once per experiment and kept with every run of it.
+            capacity = manifest["measured"]["capacity_bps"] or capacity
+            manifest["measured"]["capacity_bps"] = capacity
+            manifest |= provenance(command, begun)
+            (path / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+            verdict = judge(path, plan, manifest)
+            verdicts.append(verdict["verdict"])
+            (path / "verdict.json").write_text(json.dumps(verdict, indent=1) + "\n")
+
+        rundir.store(archive, folder / plan.folder, complete)
+        observe(plan, {"event": "stored", "verdict": verdicts[0]})
+    wanted = [(plan.cc.label, plan.seed) for plan in todo if plan.alone is None]
+    summary = summarise(load_experiment(folder, wanted))
+    rundir.write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+    return summary
+
+
+def _patience(plan: Plan) -> float:
+    """How long a run may take before something must be wrong: ten times the ideal, and a minute."""
+    slowest = max(job.ideal_s * len(plan.jobs) for job in plan.jobs)
+    return 60 + 10 * plan.iterations * slowest
+
+
+def provenance(command: list[str], begun: float) -> dict[str, Any]:
+    """What made a run: program, packages, commit, command, time."""
+    return {
+        "testbed": __version__,
+        "substrate": "host",
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "git_commit": _commit(),
+        "command": command,
+        "started": datetime.fromtimestamp(begun, timezone.utc).isoformat(timespec="seconds"),
+        "wall_s": time.time() - begun,
+    }
+
+
+@cache
+def _commit() -> str | None:
+    """The checkout's commit, with ``+changes`` if it differs from it; None outside a checkout."""
+    git = ["git", "-c", f"safe.directory={ROOT}", "-C", ROOT]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+changes" if status.stdout.strip() else "")
+
+
+def command_line() -> list[str]:
+    """The command as it was typed, as far as it is known."""
+    return [Path(sys.argv[0]).name, *sys.argv[1:]]
+

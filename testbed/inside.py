@@ -1,0 +1,319 @@
+"""The one entry point inside every Linux a run may use: ``python -m testbed.inside``.
+
+Reads a plan (one line of JSON) on stdin, builds the network, runs the jobs, and
+speaks on stdout: one JSON event a line, the last of which announces the run directory
+as a tar archive of so many bytes. End of file on stdin means the caller is gone: then
+it ends, and everything it made with it.
+
+Events: ``{"event": "phase", "text"}``, ``{"event": "iteration", …}``,
+``{"event": "shares", "bps": {job: …}}``, ``{"event": "error", "code", "message"}``,
+``{"event": "results", "size"}``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import select
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import topologies
+from testbed import bpf, congestion, netns
+from testbed.errors import EXIT_FAILED, TestbedError
+from testbed.network import Network, build, link_name
+from testbed.plan import JobPlan, Plan
+from testbed.settings import Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
+from testbed.shaper import Shaper, bucket_bytes
+from testbed.workers import Record, Workers, start_python
+
+LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
+WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
+RTT_PROBES, PORT_ECHO = 30, 7
+SOCKET_BUFFER_BYTES = 16 << 20
+
+
+class CallerGone(Exception):
+    """stdin ended: whoever asked for this run no longer waits for it."""
+
+
+def main() -> None:
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing but events may reach the caller
+    try:
+        plan = msgspec.json.decode(sys.stdin.buffer.readline(), type=Plan)
+        archive = _run(plan, lambda **event: _emit(out, event))
+    except CallerGone:
+        sys.exit(EXIT_FAILED)
+    except TestbedError as error:
+        _emit(out, {"event": "error", "code": error.exit_code, "message": str(error)})
+        sys.exit(error.exit_code)
+    _emit(out, {"event": "results", "size": len(archive)})
+    out.write(archive)
+    out.flush()
+
+
+def _emit(out: Any, event: dict[str, Any]) -> None:
+    try:
+        out.write(json.dumps(event).encode() + b"\n")
+        out.flush()
+    except BrokenPipeError as error:
+        raise CallerGone from error
+
+
+def _run(plan: Plan, emit: Any) -> bytes:
+    folder = _private_folder()
+    emit(event="phase", text="network")
+    before = time.monotonic()
+    topo = topologies.find(plan.topology)(*plan.topology_args)
+    network = build(topo)
+    read_back = apply_all(_settings(plan, network), network)
+    build_s = time.monotonic() - before
+    capacity = None
+    if plan.measure_capacity:
+        emit(event="phase", text="capacity of the unshaped path")
+        capacity = _capacity(plan, network)
+    read_back += apply_all(_shapers(plan, network), network)
+    rtt_before = _round_trips(plan, network)
+    name, loaded = congestion.register(plan.cc)
+    emit(event="phase", text="jobs")
+    counters_before = _counters(network)
+    with Workers(network, plan.jobs, name) as workers:
+        records, sampled, start_ns, clock_s = _measure(plan, network, workers, loaded, folder, emit)
+    counters_after = _counters(network)
+    rtt_after = _round_trips(plan, network)
+    # What was set must still hold at the end.
+    for end in network.ends():
+        if any(read_offloads(end.node, end.name).values()):
+            raise TestbedError(f"{end.name}: an offload was switched on during the run")
+    _write_iterations(folder / "iterations.csv", plan, records)
+    manifest = {
+        "version": 1,
+        "plan": msgspec.to_builtins(plan),
+        "settings": read_back,
+        "congestion_control": {"spec": plan.cc.spec, "registered_as": name, "kind": "eBPF" if loaded else "kernel"},
+        "kernel": f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}",
+        "python": platform.python_version(),
+        "measured": {
+            "build_network_s": build_s,
+            "capacity_bps": capacity,
+            "rtt_us_before": rtt_before,
+            "rtt_us_after": rtt_after,
+            "counters": {key: counters_after[key] - counters_before[key] for key in counters_after},
+            "clock_drift_s": clock_s,
+            "sampler": sampled,
+        },
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    return _archive(folder)
+
+
+def _private_folder() -> Path:
+    """An empty folder in memory that ends with this process's mount namespace."""
+    folder = Path("/dev/shm")
+    subprocess.run(["mount", "-t", "tmpfs", "mltcp", str(folder)], check=True, capture_output=True)
+    results = folder / "run"
+    results.mkdir()
+    return results
+
+
+def _settings(plan: Plan, network: Network) -> list[Setting]:
+    buffers = f"4096 131072 {SOCKET_BUFFER_BYTES}"
+    settings: list[Setting] = []
+    for host in network.hosts:
+        values = {
+            "net.ipv4.ip_forward": "1" if host.forwards else "0",
+            "net.ipv4.tcp_slow_start_after_idle": "0",
+            "net.ipv4.tcp_no_metrics_save": "1",
+            "net.ipv4.tcp_timestamps": "1",
+            "net.ipv4.tcp_sack": "1",
+            "net.ipv4.tcp_ecn": "0",
+            "net.ipv4.tcp_rmem": buffers,
+            "net.ipv4.tcp_wmem": buffers,
+            "net.ipv6.conf.all.disable_ipv6": "1",
+        }
+        if plan.rto_min_us is not None:
+            values["net.ipv4.tcp_rto_min_us"] = str(plan.rto_min_us)
+        settings += [Sysctl(host.name, key, value) for key, value in values.items()]
+    for end in network.ends():
+        settings += [Mtu(end.node.name, end.name, plan.link.mtu), OffloadsOff(end.node.name, end.name)]
+    return settings
+
+
+def _shapers(plan: Plan, network: Network) -> list[Setting]:
+    return [
+        Shaper(
+            end.node.name,
+            end.name,
+            plan.link.rate_bps,
+            bucket_bytes(plan.link.rate_bps, plan.link.mtu, real_time=True),
+            plan.link.buffer_bytes,
+            plan.link.acks_first,
+        )
+        for end in network.ends(bottleneck=True)
+    ]
+
+
+def _capacity(plan: Plan, network: Network) -> float:
+    """What the unshaped path carries when every flow of the run sends all it can, in bit/s."""
+    greedy = tuple(_greedy(job) for job in plan.jobs)
+    ends = list(network.ends(bottleneck=True))
+
+    def sent() -> int:
+        return sum(end.node.ip.get_links(end.index)[0].get("stats64")["tx_bytes"] for end in ends)
+
+    with Workers(network, greedy, "reno") as workers:
+        workers.start(time.monotonic_ns())
+        time.sleep(WARM_UP_S)
+        before, at = sent(), time.monotonic()
+        time.sleep(MEASURE_S)
+        return (sent() - before) * 8 / (time.monotonic() - at)
+
+
+def _greedy(job: JobPlan) -> JobPlan:
+    """The same flows, without computing and without an end."""
+    exchange = next(op for op in job.operations if op["kind"] != "compute")
+    endless = {"id": "all", "kind": exchange["kind"], "algorithm": exchange["algorithm"], "bytes": 1 << 40, "after": []}
+    return msgspec.structs.replace(job, operations=(endless,), offset_ns=0, noise=0.0)
+
+
+def _measure(
+    plan: Plan, network: Network, workers: Workers, loaded: bpf.Loaded | None, folder: Path, emit: Any
+) -> tuple[list[Record], dict[str, Any], int, float]:
+    """Run until every job has its iterations; records, the sampler's account, start, clock drift."""
+    start_ns = time.monotonic_ns() + int(LEAD_S * 1e9)
+    clocks = time.time() - time.monotonic()
+    state_map = None if loaded is None else loaded.map_fds.get("mltcp_flows")
+    config = {
+        "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns, "state_map": state_map,
+        "links": [
+            {"name": link_name(end), "namespace": end.node.namespace, "index": end.index}
+            for end in network.ends(bottleneck=True)
+        ],
+        "flows": [
+            {"job": worker.job, "worker": worker.rank, "flow": f"{flow['source']}-{flow['target']}",
+             "namespace": network[worker.host].namespace,
+             **{key: flow[key] for key in ("saddr", "sport", "daddr", "dport")}}
+            for worker in workers.workers for flow in worker.flows
+        ],
+    }  # fmt: skip
+    fds = [host.namespace for host in network.hosts] + ([state_map] if state_map is not None else [])
+    sampler = start_python("testbed.sampler", pass_fds=fds)
+    assert sampler.stdin is not None and sampler.stdout is not None
+    sampler.stdin.write(json.dumps(config).encode() + b"\n")
+    sampler.stdin.flush()
+    workers.start(start_ns)
+    records: list[Record] = []
+    done: dict[tuple[int, int], int] = {(w.job, w.rank): 0 for w in workers.workers}
+    while min(done.values()) < plan.iterations:
+        _check_caller()
+        for line in _available_lines(sampler):
+            emit(event="shares", bps=line["shares_bps"])
+        for worker, line in workers.read(time.monotonic() + 0.5):
+            record = Record(worker.job, worker.rank, *line)
+            done[worker.job, worker.rank] += 1
+            if record.iteration < plan.iterations:
+                records.append(record)
+                emit(event="iteration", job=record.job, rank=record.rank, iteration=record.iteration,
+                     duration_s=(record.end - record.start) / 1e9)  # fmt: skip
+    sampler.stdin.close()
+    tail = sampler.stdout.read().splitlines()
+    if sampler.wait() != 0 or not tail:
+        raise TestbedError(f"the sampler ended with code {sampler.returncode}")
+    return records, json.loads(tail[-1]), start_ns, (time.time() - time.monotonic()) - clocks
+
+
+def _check_caller() -> None:
+    if select.select([sys.stdin], [], [], 0)[0] and not os.read(0, 1):
+        raise CallerGone
+
+
+def _available_lines(process: subprocess.Popen[bytes]) -> list[Any]:
+    """Complete lines the sampler has written; it writes whole lines at once."""
+    assert process.stdout is not None
+    if not select.select([process.stdout], [], [], 0)[0]:
+        return []
+    data = os.read(process.stdout.fileno(), 65536)
+    if not data:
+        raise TestbedError(f"the sampler ended with code {process.wait()}")
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def _round_trips(plan: Plan, network: Network) -> float:
+    """Median round trip of a small datagram between the first job's first and last host, idle; in us."""
+    first, last = network[plan.jobs[0].hosts[0]], network[plan.jobs[0].hosts[-1]]
+    with netns.entered(first.namespace):
+        here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with netns.entered(last.namespace):
+        there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with here, there:
+        there.bind((last.IP(), PORT_ECHO))
+        here.settimeout(2)
+        there.settimeout(2)
+        times = []
+        for _ in range(RTT_PROBES):
+            begun = time.monotonic_ns()
+            here.sendto(b"ping", (last.IP(), PORT_ECHO))
+            data, address = there.recvfrom(16)
+            there.sendto(data, address)
+            here.recv(16)
+            times.append(time.monotonic_ns() - begun)
+    return sorted(times)[len(times) // 2] / 1000
+
+
+def _counters(network: Network) -> dict[str, int]:
+    """Losses where none are intended, and the machine's own trouble."""
+    dropped = errors = packets = timeouts = 0
+    for end in network.ends():
+        stats = end.node.ip.get_links(end.index)[0].get("stats64")
+        dropped += stats["rx_dropped"] + stats["tx_dropped"]
+        errors += stats["rx_errors"] + stats["tx_errors"]
+        packets += stats["rx_packets"]
+    for host in network.hosts:
+        with netns.entered(host.namespace):
+            timeouts += _netstat("TcpExt", "TCPTimeouts")
+    rows = [line.split() for line in Path("/proc/net/softnet_stat").read_text().splitlines()]
+    return {
+        "interface_dropped": dropped, "interface_errors": errors, "packets": packets,
+        "tcp_timeouts": timeouts,
+        "softnet_dropped": sum(int(row[1], 16) for row in rows),
+        "softnet_squeezed": sum(int(row[2], 16) for row in rows),
+    }  # fmt: skip
+
+
+def _netstat(group: str, key: str) -> int:
+    lines = [line.split() for line in Path("/proc/thread-self/net/netstat").read_text().splitlines()]
+    names = next(line for line in lines if line[0] == f"{group}:")
+    values = lines[lines.index(names) + 1]
+    return int(values[names.index(key)])
+
+
+def _write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow("cc,seed,job,worker,iteration,start_s,comm_start_s,end_s,bytes,late_s".split(","))
+        for r in sorted(records, key=lambda r: (r.job, r.iteration, r.rank)):
+            times = (f"{ns / 1e9:.9f}" for ns in (r.start, r.comm_start, r.end))
+            writer.writerow([plan.cc.spec, plan.seed, r.job, r.rank, r.iteration, *times, r.bytes, f"{r.late / 1e9:.9f}"])
+
+
+def _archive(folder: Path) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path in sorted(folder.iterdir()):
+            tar.add(path, arcname=path.name)
+    return buffer.getvalue()
+
+
+if __name__ == "__main__":
+    main()

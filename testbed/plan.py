@@ -1,0 +1,268 @@
+"""From a spec to plans: one plan is one run (one congestion control, one seed), fully numeric.
+
+A plan is what a substrate carries into its Linux (as JSON) and what the manifest keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from mininet.topo import Topo
+
+import topologies
+from testbed import congestion
+from testbed.congestion import CongestionControl
+from testbed.errors import RequestError
+from testbed.spec import Spec, payload_share
+from topologies.routed import path
+from workloads import trace as traces
+from workloads.trace import ALGORITHMS, Operation, Trace
+from workloads.units import Duration, UnitError
+
+ALONE_ITERATIONS = 10
+OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
+
+
+class Link(msgspec.Struct, frozen=True):
+    """How every bottleneck of the topology is shaped, and the MTU everywhere."""
+
+    rate_bps: int
+    buffer_bytes: int
+    mtu: int
+    acks_first: bool
+
+
+class JobPlan(msgspec.Struct, frozen=True):
+    """One job: where its workers run and what they replay; times in ns, sizes in bytes."""
+
+    job: int
+    trace: str
+    hosts: tuple[str, ...]
+    operations: tuple[dict[str, Any], ...]
+    offset_ns: int
+    noise: float
+    seed: str
+    ideal_s: float
+    bytes_per_worker: tuple[int, ...]  # payload each rank sends in one iteration
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One run."""
+
+    version: int
+    experiment: str
+    cc: CongestionControl
+    seed: int
+    topology: str
+    topology_args: tuple[int, ...]
+    link: Link
+    jobs: tuple[JobPlan, ...]
+    iterations: int
+    sample_ns: int
+    rto_min_us: int | None
+    alone: int | None = None  # the one job that runs, for `alone_s`
+    measure_capacity: bool = False
+    needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
+
+    @property
+    def folder(self) -> Path:
+        """Where its results lie below the experiment's folder."""
+        run = Path(self.cc.label, str(self.seed))
+        return run if self.alone is None else Path("alone") / f"job{self.alone}" / run
+
+
+def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
+    """The spec's network, with the arguments its class was given."""
+    name, *words = spec.topo.split(",")
+    try:
+        args = tuple(int(word) for word in words)
+    except ValueError as error:
+        raise RequestError(f"topo: {spec.topo!r}: the arguments of a topology are whole numbers") from error
+    cls = topologies.find(name)
+    try:
+        if not args and hasattr(cls, "sized"):
+            topo = cls.sized(spec.jobs, spec.workers)
+            return topo, tuple(topo.arguments)
+        return cls(*args), args
+    except Exception as error:
+        raise RequestError(f"topo: {spec.topo!r} cannot be made: {type(error).__name__}: {error}") from error
+
+
+def plans(spec: Spec) -> list[Plan]:
+    """Every run of the experiment, in order: for each seed each congestion control, alone first."""
+    topo, args = topology_of(spec)
+    ccs = [congestion.parse(one) for one in spec.cc]
+    link = Link(int(spec.rate), spec.buffer_bytes, spec.mtu, spec.acks == "first")
+    trace = spec.one_trace.scaled(link.rate_bps)
+    places = place(topo, spec.jobs, spec.workers)
+    result: list[Plan] = []
+    for seed in range(spec.seed, spec.seed + spec.seeds):
+        jobs = _jobs(spec, trace, topo, link, places, seed)
+        for cc in ccs:
+            plan = Plan(
+                version=1,
+                experiment=spec.name or default_name(spec),
+                cc=cc,
+                seed=seed,
+                topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
+                topology_args=args,
+                link=link,
+                jobs=jobs,
+                iterations=spec.iterations,
+                sample_ns=int(spec.sample),
+                rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
+                measure_capacity=not result,
+                needed_bps=link.rate_bps * len(_directions(trace, topo, places)),
+            )
+            # Jobs are alike, so that one of them alone speaks for all.
+            alone = msgspec.structs.replace(
+                plan,
+                alone=0,
+                jobs=(msgspec.structs.replace(jobs[0], offset_ns=0),),
+                iterations=min(spec.iterations, ALONE_ITERATIONS),
+            )
+            result += [alone, msgspec.structs.replace(plan, measure_capacity=False)]
+    return result
+
+
+def default_name(spec: Spec) -> str:
+    """A folder name that tells experiments apart: topology, jobs, trace, and a hash of the rest."""
+    rest = msgspec.structs.replace(spec, cc=(), seed=0, seeds=0)
+    digest = hashlib.sha256(msgspec.json.encode(rest, enc_hook=int)).hexdigest()
+    trace = Path(spec.trace).stem if spec.trace else "synthetic"
+    return f"{Path(spec.topo).stem.replace(',', '-')}-{spec.jobs}x{trace}-{digest[:6]}"
+
+
+def place(topo: Topo, jobs: int, workers: int) -> list[tuple[str, ...]]:
+    """Hosts of each job's workers: the first half of a job at the topology's first edge, and so on.
+
+    Hosts are grouped by the router they hang on; a job's ranks are spread over the
+    groups in order, so that on a dumbbell its flows cross the bottleneck.
+    """
+    groups: dict[str, list[str]] = {}
+    routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
+    for a, b in topo.links(sort=True):
+        for host, router in ((a, b), (b, a)):
+            if host not in routers and not topo.isSwitch(host):
+                groups.setdefault(router, []).append(host)
+    free = [list(hosts) for hosts in groups.values()]
+    placed: list[tuple[str, ...]] = []
+    for _ in range(jobs):
+        hosts = []
+        for rank in range(workers):
+            group = free[rank * len(free) // workers] if free else []
+            if not group:
+                raise RequestError(
+                    f"topo: {jobs} jobs of {workers} workers do not fit: "
+                    f"{sum(len(hosts) for hosts in groups.values())} hosts, one worker each."
+                )
+            hosts.append(group.pop(0))
+        placed.append(tuple(hosts))
+    return placed
+
+
+def _jobs(
+    spec: Spec, trace: Trace, topo: Topo, link: Link, places: list[tuple[str, ...]], seed: int
+) -> tuple[JobPlan, ...]:
+    operations = tuple(_numeric(op) for op in trace.operations)
+    ideals = [
+        traces.critical_path_s(trace, lambda op, hosts=hosts: _exchange_s(op, hosts, topo, link))  # type: ignore[misc]
+        for hosts in places
+    ]
+    offsets = _offsets(spec, ideals, seed)
+    sent = [0] * spec.workers
+    for op in trace.operations:
+        if op.kind != "compute":
+            for (source, _), size in traces.payload_bytes(op, spec.workers).items():
+                sent[source] += size
+    return tuple(
+        JobPlan(
+            job=job,
+            trace=trace.name,
+            hosts=hosts,
+            operations=operations,
+            offset_ns=offsets[job],
+            noise=spec.noise_fraction,
+            seed=f"noise {seed} {job}",
+            ideal_s=ideals[job],
+            bytes_per_worker=tuple(sent),
+        )
+        for job, hosts in enumerate(places)
+    )
+
+
+def _numeric(op: Operation) -> dict[str, Any]:
+    fields: dict[str, Any] = {"id": op.id, "kind": op.kind, "after": list(op.after)}
+    if op.ranks is not None:
+        fields["ranks"] = list(op.ranks)
+    if op.kind == "compute":
+        fields["duration_ns"] = int(op.duration or 0)
+    else:
+        fields |= {"bytes": int(op.bytes or 0), "algorithm": ALGORITHMS[op.kind]}
+    return fields
+
+
+def _crossings(op: Operation, hosts: tuple[str, ...], topo: Topo) -> dict[tuple[str, str], int]:
+    """Payload one collective puts on each direction of each bottleneck."""
+    load: dict[tuple[str, str], int] = {}
+    for (source, target), size in traces.payload_bytes(op, len(hosts)).items():
+        nodes = path(topo, hosts[source], hosts[target])
+        for a, b in zip(nodes, nodes[1:], strict=False):
+            if topo.linkInfo(a, b).get("bottleneck"):
+                load[a, b] = load.get((a, b), 0) + size
+    return load
+
+
+def _exchange_s(op: Operation, hosts: tuple[str, ...], topo: Topo, link: Link) -> float:
+    """A collective alone, in seconds: every byte, headers included, at the bottleneck's rate."""
+    busiest = max(_crossings(op, hosts, topo).values(), default=0)
+    return busiest / payload_share(link.mtu) * 8 / link.rate_bps
+
+
+def _directions(trace: Trace, topo: Topo, places: list[tuple[str, ...]]) -> set[tuple[str, str]]:
+    return {
+        direction
+        for op in trace.operations
+        if op.kind != "compute"
+        for hosts in places
+        for direction in _crossings(op, hosts, topo)
+    }
+
+
+def _offsets(spec: Spec, ideals: list[float], seed: int) -> list[int]:
+    """When each job starts, in ns: drawn from the seed, or as given."""
+    if spec.offsets in ("overlapped", "uniform"):
+        draw = random.Random(f"offsets {seed}")
+        width = 1.0 if spec.offsets == "uniform" else OVERLAP
+        return [int(draw.uniform(0, width) * ideal * 1e9) for ideal in ideals]
+    try:
+        given = [int(Duration.parse(text)) for text in spec.offsets.split(",")]
+    except UnitError as error:
+        raise RequestError(f"offsets: {error}; or overlapped, or uniform") from error
+    if len(given) != spec.jobs:
+        raise RequestError(f"offsets: {len(given)} given for {spec.jobs} jobs; one each, as in 0ms,50ms")
+    return given
+
+
+def describe(plan: Plan) -> Iterator[str]:
+    """What the run will do, in order, for ``--dry-run``."""
+    who = f"job {plan.alone} alone" if plan.alone is not None else f"{len(plan.jobs)} jobs"
+    yield f"run {plan.cc.spec}, seed {plan.seed}: {who} → {plan.folder}"
+    yield f"  network {plan.topology}{plan.topology_args}, in a namespace of its own; MTU {plan.link.mtu}, TSO/GSO/GRO off"
+    if plan.measure_capacity:
+        yield "  measure the capacity of the unshaped path"
+    yield (
+        f"  shape each bottleneck, both directions: {plan.link.rate_bps} bit/s, buffer {plan.link.buffer_bytes} B"
+        + (", pure ACKs first" if plan.link.acks_first else "")
+    )
+    for job in plan.jobs:
+        yield (
+            f"  job {job.job}: {job.trace} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
+            f"ideal iteration {job.ideal_s:.4f} s"
+        )
+    yield f"  {plan.iterations} iterations of every job, sampled every {plan.sample_ns / 1e6:g} ms"

@@ -1,0 +1,18 @@
+#!/usr/bin/env python3
+"""``python testbed/run.py --topo dumbbell --jobs 4``: run one experiment (see --help)."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":
+    # Started as a file: make the packages importable, and no module of ours by its bare name.
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    from testbed.environment import enter
+
+    enter("testbed.run")
+
+    from testbed.cli import main
+
+    sys.exit(main(["run", *sys.argv[1:]]))

@@ -1,0 +1,246 @@
+"""Samples queues and flows from one process: ``python -m testbed.sampler``.
+
+Every interval it asks each bottleneck's qdisc (rtnetlink) and each flow's socket
+(sock_diag, by its addresses: a dump would walk the machine's whole socket table), and
+writes ``links.csv`` and ``flows.csv``. Messages are packed and unpacked by hand: at
+256 flows every 10 ms a decoder of general messages would cost more than the jobs.
+
+Told by one line of JSON on stdin (`Config`); on end of file there it stops and prints
+what it cost as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from testbed import netns
+
+NLM_F_REQUEST = 1
+RTM_GETQDISC = 38
+TC_H_ROOT = 0xFFFFFFFF
+TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE = 7, 1, 3
+SOCK_DIAG_BY_FAMILY, INET_DIAG_INFO = 20, 2
+NETLINK_SOCK_DIAG = 4
+SHARES_EVERY_NS = 500_000_000
+CPU_EVERY_NS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to sample: descriptors are inherited, ``start_ns`` is on the monotonic clock."""
+
+    folder: str
+    start_ns: int
+    interval_ns: int
+    links: list[dict[str, Any]]  # name, namespace, index
+    flows: list[dict[str, Any]]  # job, worker, flow, namespace, saddr, sport, daddr, dport
+    state_map: int | None  # eBPF map of MLTCP's flows
+
+
+class _Netlink:
+    """One socket in one namespace, one question and one answer at a time."""
+
+    def __init__(self, namespace: int, family: int) -> None:
+        with netns.entered(namespace):
+            self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family)
+            self.socket.bind((0, 0))
+
+    def ask(self, kind: int, body: bytes) -> bytes:
+        """The payload of the answer; empty if the kernel says there is none."""
+        self.socket.send(struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST, 1, 0) + body)
+        answer = self.socket.recv(65536)
+        return answer[16:] if struct.unpack_from("=H", answer, 4)[0] == kind_of_answer(kind) else b""
+
+
+def kind_of_answer(kind: int) -> int:
+    """An rtnetlink question is answered by the message that would create the thing."""
+    return 36 if kind == RTM_GETQDISC else kind  # RTM_NEWQDISC
+
+
+def attributes(data: bytes, start: int, end: int) -> dict[int, tuple[int, int]]:
+    """Netlink attributes in ``data[start:end]``: type → (offset, length) of the payload."""
+    found = {}
+    while start + 4 <= end:
+        length, kind = struct.unpack_from("=HH", data, start)
+        if length < 4:
+            break
+        found[kind & 0x3FFF] = (start + 4, length - 4)
+        start += (length + 3) & ~3
+    return found
+
+
+class LinkProbe:
+    """Counters of the qdisc at one end of a link."""
+
+    def __init__(self, link: dict[str, Any], sockets: dict[int, _Netlink]) -> None:
+        self.name = link["name"]
+        if link["namespace"] not in sockets:
+            sockets[link["namespace"]] = _Netlink(link["namespace"], socket.NETLINK_ROUTE)
+        self.netlink = sockets[link["namespace"]]
+        self.question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, TC_H_ROOT, 0)
+
+    def read(self) -> tuple[int, int, int, int]:
+        """Bytes and packets sent, packets dropped, bytes waiting."""
+        data = self.netlink.ask(RTM_GETQDISC, self.question)
+        top = attributes(data, 20, len(data))
+        if TCA_STATS2 not in top:
+            raise RuntimeError(f"link {self.name} has no queue any more")
+        at, length = top[TCA_STATS2]
+        stats = attributes(data, at, at + length)
+        sent, packets = struct.unpack_from("=QI", data, stats[TCA_STATS_BASIC][0])
+        _qlen, backlog, drops = struct.unpack_from("=III", data, stats[TCA_STATS_QUEUE][0])
+        return sent, packets, drops, backlog
+
+
+class FlowProbe:
+    """The state of one flow's sending socket."""
+
+    def __init__(self, flow: dict[str, Any], sockets: dict[int, _Netlink]) -> None:
+        self.job = flow["job"]
+        self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
+        if flow["namespace"] not in sockets:
+            sockets[flow["namespace"]] = _Netlink(flow["namespace"], NETLINK_SOCK_DIAG)
+        self.netlink = sockets[flow["namespace"]]
+        saddr, daddr = socket.inet_aton(flow["saddr"]), socket.inet_aton(flow["daddr"])
+        self.question = struct.pack(
+            "=BBBxI2s2s16s16sIQ",
+            socket.AF_INET, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), U32,
+            flow["sport"].to_bytes(2, "big"), flow["dport"].to_bytes(2, "big"),
+            saddr.ljust(16, b"\0"), daddr.ljust(16, b"\0"), 0, NO_COOKIE,
+        )  # fmt: skip
+        # struct mltcp_flow_key: addresses, source port in host order, target port as on the wire
+        self.key = saddr + daddr + struct.pack("=H", flow["sport"]) + flow["dport"].to_bytes(2, "big")
+
+    def read(self) -> tuple[int, int, int, int]:
+        """Congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted."""
+        data = self.netlink.ask(SOCK_DIAG_BY_FAMILY, self.question)
+        info = attributes(data, 72, len(data)).get(INET_DIAG_INFO)
+        if info is None:
+            raise RuntimeError(f"flow {self.prefix} is gone")
+        at = info[0]
+        rtt, cwnd = struct.unpack_from("=I", data, at + 68)[0], struct.unpack_from("=I", data, at + 80)[0]
+        retrans, acked = struct.unpack_from("=I", data, at + 100)[0], struct.unpack_from("=Q", data, at + 120)[0]
+        return cwnd, rtt, acked, retrans
+
+
+U32 = 0xFFFFFFFF
+NO_COOKIE = 0xFFFFFFFFFFFFFFFF
+
+
+def ratio(state: bytes | None, acked: int) -> str:
+    """r as the kernel computes it (``mltcp_ratio``); empty while it is unknown."""
+    if state is None:
+        return ""
+    start, total = struct.unpack_from("=QQ", state)
+    sent = max(0, acked - start)
+    if total == 0 or sent // 2 > total:
+        return ""
+    return f"{min(1.0, sent / total):.4f}"
+
+
+class CpuMeter:
+    """Busy and stolen time of the machine's cores over windows of a second."""
+
+    def __init__(self) -> None:
+        self.last = self._read()
+        self.busiest: list[float] = []
+        self.steal: list[float] = []
+
+    @staticmethod
+    def _read() -> dict[str, list[int]]:
+        with open("/proc/stat") as stat:
+            rows = [line.split() for line in stat if line.startswith("cpu") and line[3].isdigit()]
+        return {row[0]: [int(value) for value in row[1:9]] for row in rows}
+
+    def tick(self) -> None:
+        now = self._read()
+        busy, steal = [], []
+        for core, values in now.items():
+            delta = [b - a for a, b in zip(self.last.get(core, values), values, strict=True)]
+            total = sum(delta) or 1
+            busy.append(1 - (delta[3] + delta[4]) / total)
+            steal.append(delta[7] / total)
+        self.last = now
+        self.busiest.append(max(busy))
+        self.steal.append(max(steal))
+
+
+def main() -> None:
+    config = Config(**json.loads(sys.stdin.readline()))
+    routes: dict[int, _Netlink] = {}
+    diags: dict[int, _Netlink] = {}
+    links = [LinkProbe(link, routes) for link in config.links]
+    flows = [FlowProbe(flow, diags) for flow in config.flows]
+    lookup = None
+    if config.state_map is not None:
+        from testbed.bpf import lookup  # noqa: PLC0415 (only where there is eBPF)
+    with (
+        open(os.path.join(config.folder, "links.csv"), "w") as link_file,
+        open(os.path.join(config.folder, "flows.csv"), "w") as flow_file,
+    ):
+        link_file.write("t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes\n")
+        flow_file.write("t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio\n")
+        cpu = CpuMeter()
+        samples, worst = 0, 0
+        next_cpu = next_shares = config.start_ns
+        acked_before: dict[int, int] = {}
+        shares_at = config.start_ns
+        deadline = config.start_ns
+        while not _told_to_stop(deadline):
+            for link in links:
+                before = time.monotonic_ns()
+                sent, packets, drops, backlog = link.read()
+                after = time.monotonic_ns()
+                worst = max(worst, after - before)
+                at = ((before + after) // 2 - config.start_ns) / 1e9
+                link_file.write(f"{at:.6f},{link.name},{sent},{packets},{drops},0,{backlog}\n")
+            acked_now: dict[int, int] = {}
+            for flow in flows:
+                cwnd, rtt, acked, retrans = flow.read()
+                now = time.monotonic_ns()
+                state = lookup(config.state_map, flow.key, 24) if lookup else None
+                flow_file.write(
+                    f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{ratio(state, acked)}\n"
+                )
+                acked_now[flow.job] = acked_now.get(flow.job, 0) + acked
+            samples += 1
+            if deadline >= next_cpu:
+                cpu.tick()
+                next_cpu = deadline + CPU_EVERY_NS
+            if deadline >= next_shares:
+                _say_shares(acked_now, acked_before, deadline - shares_at)
+                acked_before, shares_at = acked_now, deadline
+                next_shares = deadline + SHARES_EVERY_NS
+            # An absolute grid; intervals that could not be kept are left out, not made up for.
+            behind = max(0, time.monotonic_ns() - deadline) // config.interval_ns
+            deadline += (behind + 1) * config.interval_ns
+    used = os.times()
+    print(json.dumps({
+        "samples": samples, "cpu_s": used.user + used.system,
+        "wall_s": (time.monotonic_ns() - config.start_ns) / 1e9, "slowest_link_read_us": worst / 1000,
+        "busiest_core": cpu.busiest[1:], "steal": cpu.steal[1:],
+    }), flush=True)  # fmt: skip
+
+
+def _told_to_stop(deadline_ns: int) -> bool:
+    """Sleep until the deadline; True as soon as stdin ends."""
+    left = max(0, deadline_ns - time.monotonic_ns()) / 1e9
+    return bool(select.select([sys.stdin], [], [], left)[0])
+
+
+def _say_shares(now: dict[int, int], before: dict[int, int], span_ns: int) -> None:
+    if before and span_ns > 0:
+        shares = {job: (acked - before.get(job, 0)) * 8e9 / span_ns for job, acked in now.items()}
+        print(json.dumps({"shares_bps": shares}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""What the user asks for: one experiment, from a TOML file, from flags, or both.
+
+Every field here is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
+flags win. Quantities are text with a unit in both.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+import topologies
+from testbed import congestion
+from testbed.errors import RequestError
+from workloads import trace as traces
+from workloads.units import Duration, Rate, Size, UnitError, parse_fraction
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One experiment. `read` makes a checked one."""
+
+    name: str = ""  # of the results folder; made from the other fields if empty
+    topo: str = "dumbbell"
+    jobs: int = 2
+    workers: int = 2
+    trace: str | None = None
+    compute: Duration | None = None
+    bytes: Size | None = None
+    cc: tuple[str, ...] = ("reno", "mltcp_reno")
+    iterations: int = 30
+    seed: int = 1
+    seeds: int = 1
+    rate: Rate = Rate(500_000_000)
+    buffer: str = "1ms"
+    mtu: int = 1500
+    acks: Literal["mixed", "first"] = "mixed"
+    offsets: str = "overlapped"
+    noise: str = "0%"
+    rto_min: Duration | None = None
+    sample: Duration = Duration(10_000_000)
+    on: Literal["auto", "host"] = "auto"
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The bottleneck's buffer: given in bytes, or as a time at its rate."""
+        try:
+            return int(Size.parse(self.buffer))
+        except UnitError:
+            return int(Duration.parse(self.buffer)) * int(self.rate) // (8 * 10**9)
+
+    @property
+    def noise_fraction(self) -> float:
+        """Standard deviation of a job's compute time, as a share of it."""
+        return parse_fraction(self.noise)
+
+    @property
+    def one_trace(self) -> traces.Trace:
+        """The iteration every job replays, unscaled."""
+        if self.trace is not None:
+            return traces.load(self.trace)
+        compute, size = self.compute, self.bytes
+        if compute is None or size is None:
+            compute, size = default_job(self.jobs, int(self.rate), self.mtu)
+        return traces.synthetic(compute, size)
+
+
+def default_job(jobs: int, rate_bps: int, mtu: int) -> tuple[Duration, Size]:
+    """The job replayed when none is named: one second alone, all of them together 96 % of the link."""
+    duty = 0.96 / max(2, jobs)
+    payload = duty * rate_bps / 8 * payload_share(mtu)
+    return Duration(round((1 - duty) * 1e9)), Size(round(payload))
+
+
+def payload_share(mtu: int) -> float:
+    """Payload of a full frame: 14 bytes Ethernet, 20 IPv4, 32 TCP with timestamps."""
+    return (mtu - 52) / (mtu + 14)
+
+
+def read(file: str | None, flags: dict[str, Any]) -> Spec:
+    """The spec of TOML ``file`` (if any) overridden by ``flags``; raises `RequestError`."""
+    fields: dict[str, Any] = {}
+    where = "the command line"
+    if file is not None:
+        where = file
+        fields = _read_toml(Path(file))
+        fields.setdefault("name", Path(file).stem)
+    fields.update(flags)
+    for key in ("trace", "compute", "bytes"):
+        if key in flags:  # a job on the command line replaces the file's
+            for other in {"trace", "compute", "bytes"} - flags.keys():
+                fields.pop(other, None)
+    try:
+        spec = msgspec.convert(fields, Spec, dec_hook=traces.decode_quantity)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"{where}: {_readable(error)}") from error
+    _check(spec, where)
+    return spec
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise RequestError(f"there is no file {path}") from error
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RequestError(f"{path} is not TOML: {error}") from error
+
+
+def _readable(error: msgspec.ValidationError) -> str:
+    """msgspec's words with the field in front: ``$.jobs`` → ``jobs``."""
+    match = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", str(error), re.DOTALL)
+    return f"{match[2]}: {match[1]}" if match and match[2] else str(error)
+
+
+def _check(spec: Spec, where: str) -> None:
+    def wrong(field: str, message: str) -> RequestError:
+        return RequestError(f"{where}: {field}: {message}")
+
+    limits = {
+        "jobs": (1, 64), "workers": (2, 64), "iterations": (1, 100_000), "seeds": (1, 1000),
+        "seed": (0, 2**31), "mtu": (576, 65535),
+    }  # fmt: skip
+    for field, (low, high) in limits.items():
+        if not low <= getattr(spec, field) <= high:
+            raise wrong(field, f"{getattr(spec, field)} is not between {low} and {high}")
+    if spec.rate < 1_000_000:
+        raise wrong("rate", f"{spec.rate} is too slow to emulate; the slowest is 1mbit")
+    if spec.sample < 1_000_000:
+        raise wrong("sample", f"sampling every {spec.sample} would be the experiment; 1ms at the least")
+    if spec.rto_min is not None and not 1_000_000 <= spec.rto_min <= 200_000_000:
+        raise wrong("rto_min", f"{spec.rto_min} is not between 1ms and 200ms")
+    if not spec.cc:
+        raise wrong("cc", "name at least one congestion control")
+    if spec.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", spec.name):
+        raise wrong("name", f"{spec.name!r} cannot name a folder: letters, digits, '.', '_' and '-' only")
+    try:
+        topologies.find(spec.topo.partition(",")[0])
+    except topologies.TopologyError as error:
+        raise wrong("topo", str(error)) from error
+    for one in spec.cc:
+        try:
+            congestion.parse(one)
+        except RequestError as error:
+            raise wrong("cc", str(error)) from error
+    labels = [congestion.parse(one).label for one in spec.cc]
+    if len(set(labels)) < len(labels):
+        raise wrong("cc", f"{' '.join(spec.cc)} names one twice")
+    if spec.trace is not None and (spec.compute is not None or spec.bytes is not None):
+        raise wrong("trace", "give a trace, or --compute and --bytes, not both")
+    if (spec.compute is None) != (spec.bytes is None):
+        raise wrong("compute" if spec.compute is None else "bytes", "a synthetic job needs both --compute and --bytes")
+    if spec.bytes is not None and spec.bytes < 1:
+        raise wrong("bytes", "a job must send something")
+    try:
+        buffer = spec.buffer_bytes
+        spec.noise_fraction  # noqa: B018 (parsed for its errors)
+    except UnitError as error:
+        raise wrong("buffer" if "fraction" not in str(error) else "noise", str(error)) from error
+    if buffer < 2 * (spec.mtu + 14):
+        raise wrong("buffer", f"{buffer} bytes do not hold two frames of {spec.mtu + 14} bytes")
+    if buffer >= 2**32:
+        raise wrong("buffer", f"{buffer} bytes are more than the kernel's queue can be limited to (4 GB)")
+    try:
+        spec.one_trace  # noqa: B018 (loaded for its errors)
+    except traces.TraceError as error:
+        raise wrong("trace", str(error)) from error
+    if spec.trace is None and spec.workers != 2:
+        raise wrong("workers", "a synthetic job sends one way between two workers; give a --trace for more")

@@ -1,0 +1,152 @@
+"""Can this run be trusted? Each invariant of docs/fidelity.md: value, limits, status.
+
+An invariant that could not be evaluated is listed as such with the reason, never as passed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.load import Run
+from analysis.metrics import iteration_times
+from testbed.plan import Plan
+
+ORDER = ("valid", "suspect", "invalid")
+BUSY_WINDOW_S = 0.1
+AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
+
+
+def judge(folder: Path, plan: Plan, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The verdict on the run in ``folder``, the worst of its invariants."""
+    run = Run(folder, manifest, {})
+    measured = manifest["measured"]
+    sampler, counters = measured["sampler"], measured["counters"]
+    rows = [
+        _row("I1", "settings applied and read back", len(manifest["settings"]), "all", "ok", "a mismatch stops the run"),
+        _below("I2", "unshaped capacity ÷ needed rate", measured["capacity_bps"] / plan.needed_bps, 3, 1.5)
+        if measured["capacity_bps"] and plan.needed_bps
+        else _unknown("I2", "unshaped capacity ÷ needed rate", "capacity was not measured"),
+        _shaper_exactness(run.links, plan),
+        _work_conservation(run.links, plan),
+        _above("I5", "packets lost where none should be, share",
+               (counters["interface_dropped"] + counters["interface_errors"] + counters["softnet_dropped"])
+               / max(1, counters["packets"]), 0, 1e-3),
+        _lateness(run.iterations, plan),
+        _above("I7", "busiest core (95th percentile of seconds)", _percentile(sampler["busiest_core"], 95), 0.80, 0.95),
+        _above("I7", "CPU time stolen by the hypervisor", _percentile(sampler["steal"], 95), 0.01, 0.05),
+        _base_rtt(plan, measured),
+        _fixed_volume(run.iterations, plan),
+        _row("I10", "repeatability over seeds", None, None, "not applicable", "belongs to the experiment"),
+        _lone_job(run.iterations, plan),
+        _above("I12", "monotonic against wall clock, drift in s", abs(measured["clock_drift_s"]), 1e-3, 1.0),
+    ]  # fmt: skip
+    worst = max((ORDER.index(row["status"]) for row in rows if row["status"] in ORDER), default=0)
+    return {"version": 1, "verdict": ORDER[worst], "invariants": rows}
+
+
+def _row(identity: str, name: str, value: Any, limit: Any, status: str, note: str = "") -> dict[str, Any]:
+    row = {"id": identity, "name": name, "value": value, "limit": limit, "status": status}
+    return {**row, "note": note} if note else row
+
+
+def _unknown(identity: str, name: str, reason: str) -> dict[str, Any]:
+    return _row(identity, name, None, None, "not evaluated", reason)
+
+
+def _above(identity: str, name: str, value: float | None, suspect: float, invalid: float) -> dict[str, Any]:
+    """Trouble above the limits."""
+    if value is None:
+        return _unknown(identity, name, "the run was too short")
+    status = "invalid" if value > invalid else "suspect" if value > suspect else "ok"
+    return _row(identity, name, value, {"suspect above": suspect, "invalid above": invalid}, status)
+
+
+def _below(identity: str, name: str, value: float, suspect: float, invalid: float) -> dict[str, Any]:
+    """Trouble below the limits."""
+    status = "invalid" if value < invalid else "suspect" if value < suspect else "ok"
+    return _row(identity, name, value, {"suspect below": suspect, "invalid below": invalid}, status)
+
+
+def _percentile(values: list[float], which: float) -> float | None:
+    return float(np.percentile(values, which)) if values else None
+
+
+def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
+    """I3: bytes out of the shaper in any busy 100 ms ÷ rate."""
+    worst = None
+    for _, rows in links.groupby("link"):
+        t, sent = rows["t_s"].to_numpy(), rows["bytes"].to_numpy()
+        idle = np.cumsum(rows["backlog_bytes"].to_numpy() == 0)
+        until = np.searchsorted(t, t + BUSY_WINDOW_S)
+        start = np.flatnonzero(until < len(t))
+        start = start[(idle[until[start]] == idle[start]) & (rows["backlog_bytes"].to_numpy()[start] > 0)]
+        if start.size:
+            span = t[until[start]] - t[start]
+            off = np.abs((sent[until[start]] - sent[start]) * 8 / (span * plan.link.rate_bps) - 1).max()
+            worst = off if worst is None else max(worst, off)
+    name = "shaped rate in any busy 100 ms, off by"
+    if worst is None:
+        return _unknown("I3", name, "no queue lasted for 100 ms")
+    return _above("I3", name, float(worst), 0.01, 0.03)
+
+
+def _work_conservation(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
+    """I4: share of the time with a queue in which the bottleneck sends at its rate."""
+    served = queued = 0.0
+    for _, rows in links.groupby("link"):
+        t, sent, backlog = (rows[column].to_numpy() for column in ("t_s", "bytes", "backlog_bytes"))
+        busy = (backlog[:-1] > 0) & (backlog[1:] > 0)
+        span = np.diff(t)[busy]
+        rate = np.diff(sent)[busy] * 8 / span
+        queued += span.sum()
+        served += span[rate >= AT_RATE * plan.link.rate_bps].sum()
+    name = "share of queued time in which the bottleneck sends at its rate"
+    return _below("I4", name, served / queued, 0.98, 0.95) if queued else _unknown("I4", name, "there was no queue")
+
+
+def _lateness(iterations: pd.DataFrame, plan: Plan) -> dict[str, Any]:
+    """I6: how late phases began, against the compute time of an iteration."""
+    compute_s = sum(op.get("duration_ns", 0) for op in plan.jobs[0].operations) / 1e9
+    name = "lateness of a phase ÷ compute time, 99th percentile"
+    if not compute_s:
+        return _unknown("I6", name, "nothing is computed")
+    return _above("I6", name, float(np.percentile(iterations["late_s"] / compute_s, 99)), 0.02, 0.05)
+
+
+def _base_rtt(plan: Plan, measured: dict[str, Any]) -> dict[str, Any]:
+    """I8: idle round trip before and after, off from the expected one, against the RTT under load.
+
+    Without emulated delay the expected round trip is the serialisation of two small
+    frames, and a few tens of microseconds of the machine's own always remain: they count
+    by what they add to the RTT that TCP works with (expected plus a full buffer).
+    """
+    expected = 2 * 60 * 8 / plan.link.rate_bps
+    loaded = expected + plan.link.buffer_bytes * 8 / plan.link.rate_bps
+    off = max(abs(measured[f"rtt_us_{when}"] / 1e6 - expected) / loaded for when in ("before", "after"))
+    return _above("I8", "idle RTT off from the expected, ÷ RTT with a full buffer", off, 0.20, 0.50)
+
+
+def _fixed_volume(iterations: pd.DataFrame, plan: Plan) -> dict[str, Any]:
+    """I9: every iteration carried exactly the bytes of the (scaled) trace."""
+    wrong = 0
+    for job in plan.jobs:
+        for rank, expected in enumerate(job.bytes_per_worker):
+            rows = iterations[(iterations["job"] == job.job) & (iterations["worker"] == rank)]
+            wrong += int((rows["bytes"] != expected).sum()) + (len(rows) != plan.iterations)
+    return _above("I9", "iterations with other bytes than the trace's", wrong, 0, 0)
+
+
+def _lone_job(iterations: pd.DataFrame, plan: Plan) -> dict[str, Any]:
+    """I11: a synthetic job alone takes its computed ideal time."""
+    name = "a lone job's iteration ÷ ideal"
+    if plan.alone is None:
+        return _row("I11", name, None, None, "not applicable", "see the run of one job alone")
+    if plan.jobs[0].trace != "synthetic":
+        return _row("I11", name, None, None, "not applicable", "a ring's ACKs queue behind its own reverse data")
+    times = iteration_times(iterations)
+    value = float((times.iloc[1:] if len(times) > 1 else times).to_numpy().mean()) / plan.jobs[0].ideal_s
+    return _above("I11", name, value, 1.01, 1.05)

@@ -1,0 +1,184 @@
+"""Start the workers of a run in their hosts, bring them to a common start, read their iterations."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed import netns
+from testbed.environment import ROOT
+from testbed.errors import TestbedError
+from testbed.network import Network
+from testbed.plan import JobPlan
+
+PORT = 5001
+HANDSHAKE_S = 30.0
+
+
+def child_environment() -> dict[str, str]:
+    """What processes of a run see of the caller's environment: nothing but where the code is."""
+    return {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONPATH": ROOT,
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def start_python(module: str, *, namespace: int | None = None, **popen: Any) -> subprocess.Popen[bytes]:
+    """Start ``python -m module``, without site packages, in a namespace."""
+    command = [sys.executable, "-S", "-P", "-m", module]
+    with netns.entered(namespace) if namespace is not None else contextlib.nullcontext():
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(), **popen
+        )
+
+
+@dataclass
+class Worker:
+    """One running worker process."""
+
+    job: int
+    rank: int
+    host: str
+    process: subprocess.Popen[bytes]
+    errors: Any  # an unnamed file that takes its stderr
+    pending: bytes = b""
+    flows: list[dict[str, Any]] = field(default_factory=list)
+
+    def tell(self, message: Any) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.died()
+
+    def lines(self) -> list[Any]:
+        """Whatever complete lines have arrived; raises `TestbedError` if the worker is gone."""
+        assert self.process.stdout is not None
+        data = os.read(self.process.stdout.fileno(), 65536)
+        if not data:
+            self.died()
+        *complete, self.pending = (self.pending + data).split(b"\n")
+        return [json.loads(line) for line in complete]
+
+    def died(self) -> None:
+        """Say how it ended."""
+        code = self.process.wait()
+        self.errors.seek(0)
+        words = self.errors.read().decode(errors="replace").strip().splitlines()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        raise TestbedError(
+            f"the worker {self.rank} of job {self.job} on host {self.host} {how}"
+            + (f": {words[-1]}" if words else "")
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """One iteration of one worker, as `workloads.worker` reports it; times in ns after the start."""
+
+    job: int
+    rank: int
+    iteration: int
+    start: int
+    comm_start: int
+    end: int
+    bytes: int
+    late: int
+
+
+class Workers:
+    """All workers of a run; kills what it started when the block ends."""
+
+    def __init__(self, network: Network, jobs: tuple[JobPlan, ...], congestion_control: str) -> None:
+        self.workers: list[Worker] = []
+        self.network = network
+        self.jobs = jobs
+        self.congestion_control = congestion_control
+
+    def __enter__(self) -> Workers:
+        try:
+            for job in self.jobs:
+                for rank in range(len(job.hosts)):
+                    self._start(job, rank)
+            self._await("listening")
+            for worker in self.workers:
+                worker.tell("connect")
+            for worker, answer in self._await("flows"):
+                worker.flows = answer["flows"]
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for worker in self.workers:
+            worker.process.kill()
+        for worker in self.workers:
+            worker.process.wait()
+            for stream in (worker.process.stdin, worker.process.stdout, worker.errors):
+                try:
+                    stream.close()
+                except BrokenPipeError:
+                    pass
+
+    def _start(self, job: JobPlan, rank: int) -> None:
+        host = job.hosts[rank]
+        errors = tempfile.TemporaryFile(dir="/dev/shm")
+        process = start_python("workloads.worker", namespace=self.network[host].namespace, stderr=errors)
+        worker = Worker(job.job, rank, host, process, errors)
+        self.workers.append(worker)
+        worker.tell({
+            "job": job.job, "rank": rank, "port": PORT, "congestion_control": self.congestion_control,
+            "addresses": [self.network[name].IP() for name in job.hosts],
+            "operations": list(job.operations), "offset_ns": job.offset_ns,
+            "noise": job.noise, "seed": job.seed,
+        })  # fmt: skip
+
+    def _await(self, key: str) -> list[tuple[Worker, dict[str, Any]]]:
+        """One answer with ``key`` from every worker."""
+        answers = {}
+        deadline = time.monotonic() + HANDSHAKE_S
+        while len(answers) < len(self.workers):
+            if time.monotonic() > deadline:
+                raise TestbedError(f"not every worker answered within {HANDSHAKE_S:g} s ({key})")
+            for worker, line in self.read(deadline):
+                if key not in line:
+                    raise TestbedError(f"worker {worker.rank} of job {worker.job} said {line!r}, not {key}")
+                answers[id(worker)] = (worker, line)
+        return [answers[id(worker)] for worker in self.workers]
+
+    def read(self, until: float) -> Iterator[tuple[Worker, Any]]:
+        """What the workers say next (nothing, if the time ``until`` comes first).
+
+        A worker whose peer was killed fails, too: the one that was killed is reported.
+        """
+        by_fd = {worker.process.stdout.fileno(): worker for worker in self.workers if worker.process.stdout}
+        left = max(0.0, until - time.monotonic())
+        ready, _, _ = select.select(list(by_fd), [], [], left)
+        try:
+            lines = [(by_fd[fd], line) for fd in ready for line in by_fd[fd].lines()]
+        except TestbedError:
+            time.sleep(0.2)
+            for worker in self.workers:
+                if (worker.process.poll() or 0) < 0:
+                    worker.died()
+            raise
+        yield from lines
+
+    def start(self, start_ns: int) -> None:
+        """Begin the first iteration at ``start_ns`` of the monotonic clock (plus each job's offset)."""
+        for worker in self.workers:
+            worker.tell({"start_ns": start_ns})

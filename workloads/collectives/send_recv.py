@@ -1,0 +1,25 @@
+"""Point to point: rank 0 sends everything to rank 1, whose one-byte answer ends it.
+
+The synthetic job's one-way transfer; the answer travels back on the same connection.
+"""
+
+from __future__ import annotations
+
+from workloads.collectives import Flow, Links, receive, send
+
+
+def flows(n: int) -> list[Flow]:
+    return [(0, 1)]
+
+
+def volume(n: int, size: int, flow: Flow) -> int:
+    return size
+
+
+def run(rank: int, n: int, size: int, links: Links) -> None:
+    if rank == 0:
+        send(links[0, 1], size)
+        receive(links[0, 1], 1)
+    elif rank == 1:
+        receive(links[0, 1], size)
+        links[0, 1].sendall(b"\0")
