@@ -14,7 +14,6 @@ import errno
 import hashlib
 import io
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -25,12 +24,12 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 
+from testbed import bpfsys
+from testbed.bpfsys import libc
 from testbed.errors import MachineError, TestbedError
 
 BPF_F_LINK = 1 << 13
-BPF_MAP_LOOKUP_ELEM, BPF_LINK_CREATE = 1, 28
-BPF_STRUCT_OPS = 44  # enum bpf_attach_type
-SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+BPF_MAP_TYPE_STRUCT_OPS = 26
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
             maps, ops = {}, None
             bpf_map = lib.bpf_object__next_map(obj, None)
             while bpf_map:
-                if lib.bpf_map__type(bpf_map) == 26:  # BPF_MAP_TYPE_STRUCT_OPS
+                if lib.bpf_map__type(bpf_map) == BPF_MAP_TYPE_STRUCT_OPS:
                     ops = bpf_map
                     lib.bpf_map__set_map_flags(bpf_map, lib.bpf_map__map_flags(bpf_map) | BPF_F_LINK)
                 else:
@@ -148,7 +147,7 @@ def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
             if not link:
                 raise MachineError(f"the kernel refuses to register {name}: {_tail(log)}")
             fd = lib.bpf_link__fd(link)
-            own = os.dup(fd) if _is_link(fd) else _create_link(lib.bpf_map__fd(ops), name)
+            own = os.dup(fd) if _is_link(fd) else _link(lib.bpf_map__fd(ops), name)
             # The link's destructor in 1.1 would empty the map: only forget it.
             lib.bpf_link__disconnect(link)
             lib.bpf_link__destroy(link)
@@ -165,41 +164,16 @@ def available() -> list[str]:
     return Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
 
 
-def lookup(map_fd: int, key: bytes, value_size: int) -> bytes | None:
-    """One value of an eBPF map, or None."""
-    key_buffer = ctypes.create_string_buffer(key, len(key))
-    value = ctypes.create_string_buffer(value_size)
-    attr = _attr(
-        (map_fd, 4), (0, 4), (ctypes.addressof(key_buffer), 8), (ctypes.addressof(value), 8), (0, 8)
-    )
-    return value.raw if _bpf(BPF_MAP_LOOKUP_ELEM, attr) == 0 else None
-
-
-def _create_link(map_fd: int, name: str) -> int:
-    fd = _bpf(BPF_LINK_CREATE, _attr((map_fd, 4), (0, 4), (BPF_STRUCT_OPS, 4), (0, 4), (0, 48)))
-    if fd < 0:
-        code = ctypes.get_errno()
-        hint = " (struct_ops links need Linux 6.4)" if code == errno.EINVAL else ""
-        raise MachineError(f"the kernel refuses to register {name}: {os.strerror(code)}{hint}")
-    return fd
+def _link(map_fd: int, name: str) -> int:
+    try:
+        return bpfsys.create_struct_ops_link(map_fd)
+    except OSError as error:
+        hint = " (struct_ops links need Linux 6.4)" if error.errno == errno.EINVAL else ""
+        raise MachineError(f"the kernel refuses to register {name}: {error.strerror}{hint}") from error
 
 
 def _is_link(fd: int) -> bool:
     return "bpf_link" in os.readlink(f"/proc/self/fd/{fd}") if fd >= 0 else False
-
-
-def _attr(*fields: tuple[int, int]) -> bytes:
-    return b"".join(value.to_bytes(size, "little") for value, size in fields)
-
-
-def _bpf(command: int, attr: bytes) -> int:
-    buffer = ctypes.create_string_buffer(attr, max(len(attr), 64))
-    return int(_libc().syscall(SYS_BPF[platform.machine()], command, buffer, len(buffer)))
-
-
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
 
 
 @cache
@@ -243,7 +217,7 @@ def _collected_log() -> Iterator[list[str]]:
     def collect(level: int, form: bytes, arguments: int) -> int:
         if level == 0:  # LIBBPF_WARN
             buffer = ctypes.create_string_buffer(65536)
-            _libc().vsnprintf(buffer, ctypes.c_size_t(len(buffer)), form, ctypes.c_void_p(arguments))
+            libc().vsnprintf(buffer, ctypes.c_size_t(len(buffer)), form, ctypes.c_void_p(arguments))
             lines.append(buffer.value.decode(errors="replace").strip())
         return 0
 

@@ -35,7 +35,7 @@ from testbed.network import Network, build, link_name
 from testbed.plan import JobPlan, Plan
 from testbed.settings import Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
 from testbed.shaper import Shaper, bucket_bytes
-from testbed.workers import Record, Workers, start_python
+from testbed.workers import Child, Record, Workers
 
 LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
 WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
@@ -89,7 +89,7 @@ def _run(plan: Plan, emit: Any) -> bytes:
     emit(event="phase", text="jobs")
     counters_before = _counters(network)
     with Workers(network, plan.jobs, name) as workers:
-        records, sampled, start_ns, clock_s = _measure(plan, network, workers, loaded, folder, emit)
+        records, sampled, clock_s = _measure(plan, network, workers, loaded, folder, emit)
     counters_after = _counters(network)
     rtt_after = _round_trips(plan, network)
     # What was set must still hold at the end.
@@ -189,8 +189,8 @@ def _greedy(job: JobPlan) -> JobPlan:
 
 def _measure(
     plan: Plan, network: Network, workers: Workers, loaded: bpf.Loaded | None, folder: Path, emit: Any
-) -> tuple[list[Record], dict[str, Any], int, float]:
-    """Run until every job has its iterations; records, the sampler's account, start, clock drift."""
+) -> tuple[list[Record], dict[str, Any], float]:
+    """Run until every job has its iterations; records, the sampler's account, clock drift."""
     start_ns = time.monotonic_ns() + int(LEAD_S * 1e9)
     clocks = time.time() - time.monotonic()
     state_map = None if loaded is None else loaded.map_fds.get("mltcp_flows")
@@ -208,17 +208,16 @@ def _measure(
         ],
     }  # fmt: skip
     fds = [host.namespace for host in network.hosts] + ([state_map] if state_map is not None else [])
-    sampler = start_python("testbed.sampler", pass_fds=fds)
-    assert sampler.stdin is not None and sampler.stdout is not None
-    sampler.stdin.write(json.dumps(config).encode() + b"\n")
-    sampler.stdin.flush()
+    sampler = Child("the sampler", "testbed.sampler", pass_fds=fds)
+    sampler.tell(config)
     workers.start(start_ns)
     records: list[Record] = []
     done: dict[tuple[int, int], int] = {(w.job, w.rank): 0 for w in workers.workers}
     while min(done.values()) < plan.iterations:
         _check_caller()
-        for line in _available_lines(sampler):
-            emit(event="shares", bps=line["shares_bps"])
+        if select.select([sampler], [], [], 0)[0]:
+            for line in sampler.lines():
+                emit(event="shares", bps=line["shares_bps"])
         for worker, line in workers.read(time.monotonic() + 0.5):
             record = Record(worker.job, worker.rank, *line)
             done[worker.job, worker.rank] += 1
@@ -226,27 +225,24 @@ def _measure(
                 records.append(record)
                 emit(event="iteration", job=record.job, rank=record.rank, iteration=record.iteration,
                      duration_s=(record.end - record.start) / 1e9)  # fmt: skip
-    sampler.stdin.close()
-    tail = sampler.stdout.read().splitlines()
-    if sampler.wait() != 0 or not tail:
-        raise TestbedError(f"the sampler ended with code {sampler.returncode}")
-    return records, json.loads(tail[-1]), start_ns, (time.time() - time.monotonic()) - clocks
+    account = _stop(sampler)
+    return records, account, (time.time() - time.monotonic()) - clocks
+
+
+def _stop(sampler: Child) -> dict[str, Any]:
+    """Let the sampler finish its files; its account of what it cost."""
+    assert sampler.process.stdin is not None
+    sampler.process.stdin.close()
+    while True:
+        for line in sampler.lines():
+            if "samples" in line:
+                sampler.close()
+                return dict(line)
 
 
 def _check_caller() -> None:
     if select.select([sys.stdin], [], [], 0)[0] and not os.read(0, 1):
         raise CallerGone
-
-
-def _available_lines(process: subprocess.Popen[bytes]) -> list[Any]:
-    """Complete lines the sampler has written; it writes whole lines at once."""
-    assert process.stdout is not None
-    if not select.select([process.stdout], [], [], 0)[0]:
-        return []
-    data = os.read(process.stdout.fileno(), 65536)
-    if not data:
-        raise TestbedError(f"the sampler ended with code {process.wait()}")
-    return [json.loads(line) for line in data.splitlines()]
 
 
 def _round_trips(plan: Plan, network: Network) -> float:

@@ -33,8 +33,7 @@ def store(archive: bytes, destination: Path, complete: Callable[[Path], None]) -
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with _partial(destination) as folder:
-            with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-                tar.extractall(folder, filter="data")
+            _unpack(archive, folder)
             complete(folder)
             give_to_caller(folder)
             _put(folder, destination)
@@ -43,6 +42,16 @@ def store(archive: bytes, destination: Path, complete: Callable[[Path], None]) -
             f"the results could not be written to {destination}: {error.strerror or error}. Nothing half-written was kept."
         ) from error
     give_to_caller(*_made(destination))
+
+
+def _unpack(archive: bytes, folder: Path) -> None:
+    """Plain files only, directly in ``folder``, whatever the archive says."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            content = tar.extractfile(member)
+            if content is None or member.name != Path(member.name).name:
+                raise TestbedError(f"the run handed over {member.name!r}, which is not a plain file")
+            (folder / member.name).write_bytes(content.read())
 
 
 def write_text(path: Path, text: str) -> None:

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed import netns
+from testbed.bpfsys import MapReader
 
-NLM_F_REQUEST = 1
+NLM_F_REQUEST, NLM_F_ECHO = 1, 8  # a question for one qdisc is answered only if an echo is asked for
 RTM_GETQDISC = 38
 TC_H_ROOT = 0xFFFFFFFF
 TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE = 7, 1, 3
@@ -55,7 +56,7 @@ class _Netlink:
 
     def ask(self, kind: int, body: bytes) -> bytes:
         """The payload of the answer; empty if the kernel says there is none."""
-        self.socket.send(struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST, 1, 0) + body)
+        self.socket.send(struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 1, 0) + body)
         answer = self.socket.recv(65536)
         return answer[16:] if struct.unpack_from("=H", answer, 4)[0] == kind_of_answer(kind) else b""
 
@@ -179,9 +180,7 @@ def main() -> None:
     diags: dict[int, _Netlink] = {}
     links = [LinkProbe(link, routes) for link in config.links]
     flows = [FlowProbe(flow, diags) for flow in config.flows]
-    lookup = None
-    if config.state_map is not None:
-        from testbed.bpf import lookup  # noqa: PLC0415 (only where there is eBPF)
+    state_of = MapReader(config.state_map, 12, 24) if config.state_map is not None else None
     with (
         open(os.path.join(config.folder, "links.csv"), "w") as link_file,
         open(os.path.join(config.folder, "flows.csv"), "w") as flow_file,
@@ -206,7 +205,7 @@ def main() -> None:
             for flow in flows:
                 cwnd, rtt, acked, retrans = flow.read()
                 now = time.monotonic_ns()
-                state = lookup(config.state_map, flow.key, 24) if lookup else None
+                state = state_of(flow.key) if state_of else None
                 flow_file.write(
                     f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{ratio(state, acked)}\n"
                 )

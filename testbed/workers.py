@@ -11,8 +11,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from testbed import netns
 from testbed.environment import ROOT
@@ -35,26 +35,23 @@ def child_environment() -> dict[str, str]:
     }
 
 
-def start_python(module: str, *, namespace: int | None = None, **popen: Any) -> subprocess.Popen[bytes]:
-    """Start ``python -m module``, without site packages, in a namespace."""
-    command = [sys.executable, "-S", "-P", "-m", module]
-    with netns.entered(namespace) if namespace is not None else contextlib.nullcontext():
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(), **popen
-        )
+class Child:
+    """A Python process of the run that talks in lines of JSON; ``what`` names it in messages."""
 
+    def __init__(self, what: str, module: str, *, namespace: int | None = None, pass_fds: list[int] | None = None):
+        self.what = what
+        self.pending = b""
+        self.errors = tempfile.TemporaryFile(dir="/dev/shm")
+        command = [sys.executable, "-S", "-P", "-m", module]
+        with netns.entered(namespace) if namespace is not None else contextlib.nullcontext():
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+                env=child_environment(), pass_fds=pass_fds or [],
+            )  # fmt: skip
 
-@dataclass
-class Worker:
-    """One running worker process."""
-
-    job: int
-    rank: int
-    host: str
-    process: subprocess.Popen[bytes]
-    errors: Any  # an unnamed file that takes its stderr
-    pending: bytes = b""
-    flows: list[dict[str, Any]] = field(default_factory=list)
+    def fileno(self) -> int:
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
 
     def tell(self, message: Any) -> None:
         assert self.process.stdin is not None
@@ -65,24 +62,41 @@ class Worker:
             self.died()
 
     def lines(self) -> list[Any]:
-        """Whatever complete lines have arrived; raises `TestbedError` if the worker is gone."""
-        assert self.process.stdout is not None
-        data = os.read(self.process.stdout.fileno(), 65536)
+        """What it has said, in whole lines; waits for some. Raises `TestbedError` if it is gone."""
+        data = os.read(self.fileno(), 65536)
         if not data:
             self.died()
         *complete, self.pending = (self.pending + data).split(b"\n")
         return [json.loads(line) for line in complete]
 
-    def died(self) -> None:
+    def died(self) -> NoReturn:
         """Say how it ended."""
         code = self.process.wait()
         self.errors.seek(0)
         words = self.errors.read().decode(errors="replace").strip().splitlines()
         how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-        raise TestbedError(
-            f"the worker {self.rank} of job {self.job} on host {self.host} {how}"
-            + (f": {words[-1]}" if words else "")
-        )
+        raise TestbedError(f"{self.what} {how}" + (f": {words[-1]}" if words else ""))
+
+    def close(self) -> None:
+        """Kill it and close everything that led to it."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.errors):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+
+class Worker(Child):
+    """One running worker; ``flows`` are those it sends, once connected."""
+
+    def __init__(self, job: JobPlan, rank: int, network: Network) -> None:
+        self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
+        self.flows: list[dict[str, Any]] = []
+        super().__init__(
+            f"worker {rank} of job {job.job} on host {self.host}", "workloads.worker",
+            namespace=network[self.host].namespace,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -125,20 +139,10 @@ class Workers:
 
     def __exit__(self, *exception: object) -> None:
         for worker in self.workers:
-            worker.process.kill()
-        for worker in self.workers:
-            worker.process.wait()
-            for stream in (worker.process.stdin, worker.process.stdout, worker.errors):
-                try:
-                    stream.close()
-                except BrokenPipeError:
-                    pass
+            worker.close()
 
     def _start(self, job: JobPlan, rank: int) -> None:
-        host = job.hosts[rank]
-        errors = tempfile.TemporaryFile(dir="/dev/shm")
-        process = start_python("workloads.worker", namespace=self.network[host].namespace, stderr=errors)
-        worker = Worker(job.job, rank, host, process, errors)
+        worker = Worker(job, rank, self.network)
         self.workers.append(worker)
         worker.tell({
             "job": job.job, "rank": rank, "port": PORT, "congestion_control": self.congestion_control,
@@ -156,7 +160,7 @@ class Workers:
                 raise TestbedError(f"not every worker answered within {HANDSHAKE_S:g} s ({key})")
             for worker, line in self.read(deadline):
                 if key not in line:
-                    raise TestbedError(f"worker {worker.rank} of job {worker.job} said {line!r}, not {key}")
+                    raise TestbedError(f"{worker.what} said {line!r}, not {key}")
                 answers[id(worker)] = (worker, line)
         return [answers[id(worker)] for worker in self.workers]
 
@@ -165,11 +169,9 @@ class Workers:
 
         A worker whose peer was killed fails, too: the one that was killed is reported.
         """
-        by_fd = {worker.process.stdout.fileno(): worker for worker in self.workers if worker.process.stdout}
-        left = max(0.0, until - time.monotonic())
-        ready, _, _ = select.select(list(by_fd), [], [], left)
+        ready, _, _ = select.select(self.workers, [], [], max(0.0, until - time.monotonic()))
         try:
-            lines = [(by_fd[fd], line) for fd in ready for line in by_fd[fd].lines()]
+            lines = [(worker, line) for worker in ready for line in worker.lines()]
         except TestbedError:
             time.sleep(0.2)
             for worker in self.workers:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import select
 import socket
 from functools import cache
 from pathlib import Path
@@ -53,13 +54,17 @@ def send(link: socket.socket, size: int) -> None:
 def receive(link: socket.socket, size: int) -> None:
     """Receive exactly ``size`` bytes and drop them.
 
-    ``SO_RCVLOWAT`` makes the kernel wake us once a piece is there instead of at every
-    packet; ``MSG_TRUNC`` drops the bytes without copying (tcp(7)).
+    ``SO_RCVLOWAT`` makes `poll` wake us once a whole piece is there instead of at every
+    packet; ``MSG_TRUNC`` drops the bytes without copying (tcp(7)). A blocking
+    ``MSG_WAITALL`` would not do: what it has taken no longer counts towards the mark.
     """
+    poll = select.poll()
+    poll.register(link, select.POLLIN)
     while size > 0:
         piece = min(size, PIECE // 4)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, piece)
-        got = link.recv_into(_SINK, piece, socket.MSG_WAITALL | socket.MSG_TRUNC)
+        poll.poll()
+        got = link.recv_into(_SINK, piece, socket.MSG_TRUNC)
         if got == 0:
             raise ConnectionResetError("the peer closed the connection")
         size -= got

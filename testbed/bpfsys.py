@@ -1,0 +1,48 @@
+"""The bpf(2) system call, as far as it is needed; standard library only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from functools import cache
+
+BPF_MAP_LOOKUP_ELEM, BPF_LINK_CREATE = 1, 28
+BPF_STRUCT_OPS = 44  # enum bpf_attach_type
+SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
+
+
+@cache
+def libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+class MapReader:
+    """Reads values of one eBPF map; reuses its buffers, since it is asked for every flow and sample."""
+
+    def __init__(self, map_fd: int, key_size: int, value_size: int) -> None:
+        self._key = ctypes.create_string_buffer(key_size)
+        self._value = ctypes.create_string_buffer(value_size)
+        self._attr = ctypes.create_string_buffer(
+            _pack((map_fd, 8), (ctypes.addressof(self._key), 8), (ctypes.addressof(self._value), 8), (0, 8))
+        )
+
+    def __call__(self, key: bytes) -> bytes | None:
+        self._key.raw = key
+        found = libc().syscall(SYS_BPF[platform.machine()], BPF_MAP_LOOKUP_ELEM, self._attr, 32)
+        return self._value.raw if found == 0 else None
+
+
+def create_struct_ops_link(map_fd: int) -> int:
+    """Register a struct_ops map loaded with BPF_F_LINK; the descriptor that keeps it registered."""
+    attr = ctypes.create_string_buffer(_pack((map_fd, 4), (0, 4), (BPF_STRUCT_OPS, 4), (0, 52)))
+    fd = libc().syscall(SYS_BPF[platform.machine()], BPF_LINK_CREATE, attr, 64)
+    if fd < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(fd)
+
+
+def _pack(*fields: tuple[int, int]) -> bytes:
+    """Little-endian integers of the given sizes, one after the other."""
+    return b"".join(value.to_bytes(size, "little") for value, size in fields)
