@@ -30,7 +30,7 @@ def judge(folder: Path, plan: Plan, manifest: dict[str, Any]) -> dict[str, Any]:
         _below("I2", "unshaped capacity ÷ needed rate", measured["capacity_bps"] / plan.needed_bps, 3, 1.5)
         if measured["capacity_bps"] and plan.needed_bps
         else _unknown("I2", "unshaped capacity ÷ needed rate", "capacity was not measured"),
-        _shaper_exactness(run.links, plan),
+        *_shaper_exactness(run.links, plan),
         _work_conservation(run.links, plan),
         _above("I5", "packets lost where none should be, share",
                (counters["interface_dropped"] + counters["interface_errors"] + counters["softnet_dropped"])
@@ -75,23 +75,28 @@ def _percentile(values: list[float], which: float) -> float | None:
     return float(np.percentile(values, which)) if values else None
 
 
-def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
-    """I3: bytes out of the shaper in any busy 100 ms ÷ rate."""
-    worst = None
+def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> list[dict[str, Any]]:
+    """I3: bytes out of the shaper in every busy 100 ms ÷ rate.
+
+    Judged twice: the 99th percentile tells a wrong rate, the worst a link that stood still
+    (a machine hiccup of 2 ms moves one window by 2 %, and a result by nothing).
+    """
+    off: list[float] = []
     for _, rows in links.groupby("link"):
-        t, sent = rows["t_s"].to_numpy(), rows["bytes"].to_numpy()
-        idle = np.cumsum(rows["backlog_bytes"].to_numpy() == 0)
+        t, sent, backlog = (rows[column].to_numpy() for column in ("t_s", "bytes", "backlog_bytes"))
+        idle = np.cumsum(backlog == 0)
         until = np.searchsorted(t, t + BUSY_WINDOW_S)
         start = np.flatnonzero(until < len(t))
-        start = start[(idle[until[start]] == idle[start]) & (rows["backlog_bytes"].to_numpy()[start] > 0)]
-        if start.size:
-            span = t[until[start]] - t[start]
-            off = np.abs((sent[until[start]] - sent[start]) * 8 / (span * plan.link.rate_bps) - 1).max()
-            worst = off if worst is None else max(worst, off)
-    name = "shaped rate in any busy 100 ms, off by"
-    if worst is None:
-        return _unknown("I3", name, "no queue lasted for 100 ms")
-    return _above("I3", name, float(worst), 0.01, 0.03)
+        start = start[(idle[until[start]] == idle[start]) & (backlog[start] > 0)]
+        span = t[until[start]] - t[start]
+        off += list(np.abs((sent[until[start]] - sent[start]) * 8 / (span * plan.link.rate_bps) - 1))
+    name = "shaped rate in busy 100 ms, off by (99th percentile)"
+    if not off:
+        return [_unknown("I3", name, "no queue lasted for 100 ms")]
+    return [
+        _above("I3", name, float(np.percentile(off, 99)), 0.01, 0.03),
+        _above("I3", "the same, the worst", max(off), 0.05, 0.15),
+    ]
 
 
 def _work_conservation(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
