@@ -40,6 +40,13 @@ class Loaded:
     link_fd: int
     map_fds: Mapping[str, int]
 
+    def repairs(self) -> int:
+        """How often a call that the kernel skipped had to be made good (kernel/bpf/guard.h)."""
+        for name, fd in self.map_fds.items():
+            if name.endswith(".bss"):
+                return int.from_bytes(bpfsys.MapReader(fd, 4, 8)(bytes(4)) or b"", "little")
+        return 0
+
     def close(self) -> None:
         for fd in (self.link_fd, *self.map_fds.values()):
             os.close(fd)

@@ -7,7 +7,7 @@ import os
 import platform
 from functools import cache
 
-BPF_MAP_LOOKUP_ELEM, BPF_LINK_CREATE = 1, 28
+BPF_MAP_LOOKUP_ELEM, BPF_OBJ_PIN, BPF_LINK_CREATE = 1, 6, 28
 BPF_STRUCT_OPS = 44  # enum bpf_attach_type
 SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 
@@ -35,12 +35,21 @@ class MapReader:
 
 def create_struct_ops_link(map_fd: int) -> int:
     """Register a struct_ops map loaded with BPF_F_LINK; the descriptor that keeps it registered."""
-    attr = ctypes.create_string_buffer(_pack((map_fd, 4), (0, 4), (BPF_STRUCT_OPS, 4), (0, 52)))
-    fd = libc().syscall(SYS_BPF[platform.machine()], BPF_LINK_CREATE, attr, 64)
-    if fd < 0:
+    return _call(BPF_LINK_CREATE, _pack((map_fd, 4), (0, 4), (BPF_STRUCT_OPS, 4), (0, 52)))
+
+
+def pin(fd: int, path: str) -> None:
+    """Keep an object alive under a name in a bpf file system, until that name is removed."""
+    name = ctypes.create_string_buffer(path.encode())
+    _call(BPF_OBJ_PIN, _pack((ctypes.addressof(name), 8), (fd, 4), (0, 52)))
+
+
+def _call(command: int, attr: bytes) -> int:
+    result = libc().syscall(SYS_BPF[platform.machine()], command, ctypes.create_string_buffer(attr, 64), 64)
+    if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    return int(fd)
+    return int(result)
 
 
 def _pack(*fields: tuple[int, int]) -> bytes:

@@ -40,7 +40,7 @@ from testbed.workers import Child, Record, Workers
 LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
 WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
 RTT_PROBES, PORT_ECHO = 30, 7
-SOCKET_BUFFER_BYTES = 16 << 20
+RECEIVE_BUFFER, SMALLEST_SEND_BUFFER = 16 << 20, 512 << 10
 
 
 class CallerGone(Exception):
@@ -90,6 +90,7 @@ def _run(plan: Plan, emit: Any) -> bytes:
     counters_before = _counters(network)
     with Workers(network, plan.jobs, name) as workers:
         records, sampled, clock_s = _measure(plan, network, workers, loaded, folder, emit)
+        repairs = None if loaded is None else loaded.repairs()
     counters_after = _counters(network)
     rtt_after = _round_trips(plan, network)
     # What was set must still hold at the end.
@@ -111,6 +112,7 @@ def _run(plan: Plan, emit: Any) -> bytes:
             "rtt_us_after": rtt_after,
             "counters": {key: counters_after[key] - counters_before[key] for key in counters_after},
             "clock_drift_s": clock_s,
+            "congestion_control_repairs": repairs,
             "sampler": sampled,
         },
     }  # fmt: skip
@@ -128,7 +130,8 @@ def _private_folder() -> Path:
 
 
 def _settings(plan: Plan, network: Network) -> list[Setting]:
-    buffers = f"4096 131072 {SOCKET_BUFFER_BYTES}"
+    # A sender may hold several full buffers of the path, and no more.
+    most = max(SMALLEST_SEND_BUFFER, 8 * plan.link.buffer_bytes)
     settings: list[Setting] = []
     for host in network.hosts:
         values = {
@@ -138,8 +141,8 @@ def _settings(plan: Plan, network: Network) -> list[Setting]:
             "net.ipv4.tcp_timestamps": "1",
             "net.ipv4.tcp_sack": "1",
             "net.ipv4.tcp_ecn": "0",
-            "net.ipv4.tcp_rmem": buffers,
-            "net.ipv4.tcp_wmem": buffers,
+            "net.ipv4.tcp_rmem": f"4096 131072 {RECEIVE_BUFFER}",
+            "net.ipv4.tcp_wmem": f"4096 {min(131072, most)} {most}",
             "net.ipv6.conf.all.disable_ipv6": "1",
         }
         if plan.rto_min_us is not None:

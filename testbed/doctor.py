@@ -1,0 +1,201 @@
+"""``python -m testbed doctor``: what this machine can do, found by trying each thing.
+
+Everything is tried in a scratch namespace that ends with the try; nothing is concluded
+from a version number. One line each, with what to do where it fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from testbed import bpf, congestion, network, settings, shaper
+from testbed.errors import EXIT_MACHINE, EXIT_OK, TestbedError
+from topologies.dumbbell import Dumbbell
+
+RATE_BPS = 500_000_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing tried. ``needed``: `--on host` cannot run without it."""
+
+    what: str
+    works: bool
+    detail: str
+    fix: str
+    needed: bool
+
+
+class _No(Exception):
+    """It does not work; the message says why."""
+
+
+def examine() -> list[Finding]:
+    """Try everything."""
+    return [
+        _try("root", _root, "put `sudo` in front of the command", needed=True),
+        _try("unshare and setpriv (util-linux)", _tools, "install the package util-linux", needed=True),
+        _try("network of namespaces and veth", _network, "run as root, on Linux with network namespaces", needed=True),
+        _try("TBF bottleneck, also at 50 Gbit/s", _tbf, "a kernel with CONFIG_NET_SCH_TBF", needed=True),
+        _try("--acks first (HTB bands under TBF)", _acks_first, "a kernel with CONFIG_NET_SCH_HTB and CLS_U32", needed=False),
+        _try("clang for eBPF", _clang, "`make setup`, or install clang and libbpf-dev", needed=True),
+        _try("MLTCP as eBPF struct_ops", _struct_ops, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT", needed=True),
+        _try("minimum RTO per namespace (--rto-min)", _rto_min, "Linux 6.11 or newer", needed=False),
+        _try("delay, jitter, loss (netem)", _qdisc("netem", limit=1000), "a kernel with sch_netem", needed=False),
+        _try("marking (RED)", _red, "a kernel with sch_red", needed=False),
+        _try("stock Mininet (mn, mnexec)", _stock_mininet, "`make setup`, or install mininet", needed=False),
+        *(_try(f"congestion control {name}", _cc(name), f"`modprobe tcp_{name}`, if the kernel takes modules", needed=False)
+          for name in ("reno", "cubic", "dctcp", "bbr")),
+    ]  # fmt: skip
+
+
+def report(*, as_json: bool) -> int:
+    """Print the findings; code 3 if `--on host` cannot run here."""
+    findings = examine()
+    able = all(finding.works for finding in findings if finding.needed)
+    if as_json:
+        print(json.dumps({"version": 1, "kernel": platform.release(), "host": able,
+                          "findings": [asdict(finding) for finding in findings]}, indent=1))  # fmt: skip
+        return EXIT_OK if able else EXIT_MACHINE
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for finding in findings:
+        mark = "[green]yes[/]" if finding.works else "[red]no[/]" if finding.needed else "[yellow]no[/]"
+        table.add_row(mark, finding.what, finding.detail if finding.works else f"{finding.detail} → {finding.fix}")
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        f"\nLinux {platform.release()}: `--on host` "
+        + ("[green]works[/] here." if able else "[red]does not work[/] here; the lines marked red say why.")
+    )
+    return EXIT_OK if able else EXIT_MACHINE
+
+
+def _try(what: str, attempt: Callable[[], str], fix: str, *, needed: bool) -> Finding:
+    try:
+        return Finding(what, True, attempt(), "", needed)
+    except (_No, OSError, TestbedError, subprocess.CalledProcessError) as error:
+        return Finding(what, False, str(error).splitlines()[0], fix, needed)
+    except Exception as error:  # whatever a library raises: the thing does not work
+        return Finding(what, False, f"{type(error).__name__}: {error}", fix, needed)
+
+
+def _root() -> str:
+    if os.geteuid() != 0:
+        raise _No("not root")
+    return ""
+
+
+def _tools() -> str:
+    if missing := [tool for tool in ("unshare", "setpriv", "mount") if shutil.which(tool) is None]:
+        raise _No(f"missing: {', '.join(missing)}")
+    return ""
+
+
+def _with_network(use: Callable[[network.Network], Any]) -> None:
+    net = network.build(Dumbbell(n=1))
+    try:
+        use(net)
+    finally:
+        net.stop()
+
+
+def _network() -> str:
+    def use(net: network.Network) -> None:
+        settings.apply_all(
+            [s for end in net.ends() for s in (settings.Mtu(end.node.name, end.name, 1500),
+                                               settings.OffloadsOff(end.node.name, end.name))], net)  # fmt: skip
+
+    _with_network(use)
+    return "offloads can be switched off"
+
+
+def _shape(rate_bps: int, *, acks_first: bool) -> None:
+    def use(net: network.Network) -> None:
+        end = next(net.ends(bottleneck=True))
+        bucket = shaper.bucket_bytes(rate_bps, 1500, real_time=True)
+        shape = shaper.Shaper(end.node.name, end.name, rate_bps, bucket, rate_bps // 8000, acks_first)
+        settings.apply_all([shape], net)
+
+    _with_network(use)
+
+
+def _tbf() -> str:
+    _shape(RATE_BPS, acks_first=False)
+    _shape(100 * RATE_BPS, acks_first=False)
+    return "read back"
+
+
+def _acks_first() -> str:
+    _shape(RATE_BPS, acks_first=True)
+    return ""
+
+
+def _clang() -> str:
+    bpf.compile_program(congestion.PROGRAMS / "mltcp_reno.bpf.c")
+    return ""
+
+
+def _struct_ops() -> str:
+    name, loaded = congestion.register(congestion.parse("mltcp_reno"))
+    assert loaded is not None
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+    loaded.close()
+    return ""
+
+
+def _rto_min() -> str:
+    def use(net: network.Network) -> None:
+        settings.apply_all([settings.Sysctl("l1", "net.ipv4.tcp_rto_min_us", "5000")], net)
+
+    _with_network(use)
+    return ""
+
+
+def _qdisc(kind: str, **options: Any) -> Callable[[], str]:
+    def attempt() -> str:
+        def use(net: network.Network) -> None:
+            end = next(net.ends(bottleneck=True))
+            end.node.ip.tc("add", kind, end.index, "1:", **options)
+
+        _with_network(use)
+        return ""
+
+    return attempt
+
+
+def _red() -> str:
+    def use(net: network.Network) -> None:
+        end = next(net.ends(bottleneck=True))
+        tc = ["tc", "qdisc", "add", "dev", end.name, "root", "red", "limit", "100000", "min", "10000",
+              "max", "30000", "avpkt", "1500", "burst", "10", "bandwidth", "500mbit"]  # fmt: skip
+        if answer := end.node.cmd(*tc):
+            raise _No(answer.strip().splitlines()[0])
+
+    _with_network(use)
+    return ""
+
+
+def _stock_mininet() -> str:
+    if missing := [tool for tool in ("mn", "mnexec") if shutil.which(tool) is None]:
+        raise _No(f"missing: {', '.join(missing)}")
+    return ""
+
+
+def _cc(name: str) -> Callable[[], str]:
+    def attempt() -> str:
+        congestion.check_available(congestion.parse(name))
+        return ""
+
+    return attempt
