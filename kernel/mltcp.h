@@ -20,7 +20,9 @@
  * transmission with nothing outstanding: the application had nothing to send.
  * A gap of at least gap_factor times the longest recent gap is the boundary of
  * an iteration; shorter ones (between the buckets of one all-reduce, say) are
- * pauses within it.
+ * pauses within it. A gap beside which all earlier ones are pauses makes the
+ * flow learn anew; but a flow that knows its iteration believes it only when it
+ * comes again soon, since it may be a checkpoint.
  *
  * total_bytes is the largest recent count between two boundaries; the first,
  * partial interval is never learned from. Until then, and whenever a flow has
@@ -30,6 +32,9 @@
 #define MLTCP_H
 
 #define MLTCP_ONE	1024	/* 1.0 */
+#define MLTCP_KNOWN	4	/* boundaries after which a flow knows its iteration */
+#define MLTCP_SOON	64	/* boundaries within which a rare gap comes again */
+
 #define MLTCP_F_MIN	16	/* 1/64: a flow always makes some progress */
 #define MLTCP_F_MAX	(64 * MLTCP_ONE)
 
@@ -52,6 +57,7 @@ struct mltcp {
 	u16 carry;		/* fraction of a segment left by mltcp_scale() */
 	u8 outsized;		/* the last interval held over twice total_bytes */
 	u8 begun;		/* something has been sent */
+	u8 rare;		/* boundaries for which a rare gap is remembered */
 };
 
 static inline void mltcp_init(struct mltcp *m, const struct mltcp_params *p)
@@ -63,6 +69,7 @@ static inline void mltcp_init(struct mltcp *m, const struct mltcp_params *p)
 	m->carry = 0;
 	m->outsized = 0;
 	m->begun = 0;
+	m->rare = 0;
 }
 
 /* Bytes of this iteration ACKed so far. */
@@ -155,10 +162,10 @@ static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
 	if (gap_us < threshold) {
 		/*
 		 * A pause. If no boundary comes although one is due, the gap
-		 * was learned from something rare (a checkpoint): forget fast.
+		 * was learned from something rare: forget fast.
 		 */
 		if (!m->total_bytes)
-			m->gap_us -= m->gap_us / 4;
+			m->gap_us -= m->gap_us / 16;
 		else if (sent / 2 > m->total_bytes)
 			m->gap_us /= 2;
 		else
@@ -166,15 +173,29 @@ static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
 		return false;
 	}
 
+	m->start = bytes_acked;
+	if (m->gap_us < ((u64)gap_us * p->gap_factor) >> 10) {
+		/* Beside this gap all earlier ones were pauses. */
+		if (m->iterations > MLTCP_KNOWN && !m->rare) {
+			m->rare = MLTCP_SOON;
+			return true;
+		}
+		m->gap_us = gap_us;
+		m->total_bytes = p->total_bytes;
+		m->iterations = 1;
+		m->rare = 0;
+		return true;
+	}
 	if (m->gap_us < gap_us)
 		m->gap_us = gap_us;
 	else
 		m->gap_us -= (m->gap_us - gap_us) / 4;
-	if (m->iterations && !p->total_bytes)
+	if (!p->total_bytes)
 		mltcp_learn(m, sent);
 	if (m->iterations < 0xffffffffU)
 		m->iterations++;
-	m->start = bytes_acked;
+	if (m->rare)
+		m->rare--;
 	return true;
 }
 
