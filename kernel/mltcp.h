@@ -34,6 +34,7 @@
 #define MLTCP_ONE	1024	/* 1.0 */
 #define MLTCP_KNOWN	4	/* boundaries after which a flow knows its iteration */
 #define MLTCP_SOON	64	/* boundaries within which a rare gap comes again */
+#define MLTCP_PAUSES	64	/* more pauses than this are iterations */
 
 #define MLTCP_F_MIN	16	/* 1/64: a flow always makes some progress */
 #define MLTCP_F_MAX	(64 * MLTCP_ONE)
@@ -52,12 +53,14 @@ struct mltcp_params {
 struct mltcp {
 	u64 start;		/* bytes ACKed when this iteration began */
 	u64 total_bytes;	/* learned or given; 0: not yet */
-	u32 gap_us;		/* longest recent gap, decaying */
-	u32 iterations;		/* boundaries seen */
+	u32 gap_us;		/* the longest recent gap */
+	u32 pause_us;		/* the longest pause of this iteration */
+	u16 iterations;		/* boundaries seen, saturating */
 	u16 carry;		/* fraction of a segment left by mltcp_scale() */
+	u8 pauses;		/* of this iteration */
+	u8 rare;		/* boundaries for which a rare gap is remembered */
 	u8 outsized;		/* the last interval held over twice total_bytes */
 	u8 begun;		/* something has been sent */
-	u8 rare;		/* boundaries for which a rare gap is remembered */
 };
 
 static inline void mltcp_init(struct mltcp *m, const struct mltcp_params *p)
@@ -65,11 +68,13 @@ static inline void mltcp_init(struct mltcp *m, const struct mltcp_params *p)
 	m->start = 0;
 	m->total_bytes = p->total_bytes;
 	m->gap_us = 0;
+	m->pause_us = 0;
 	m->iterations = 0;
 	m->carry = 0;
+	m->pauses = 0;
+	m->rare = 0;
 	m->outsized = 0;
 	m->begun = 0;
-	m->rare = 0;
 }
 
 /* Bytes of this iteration ACKed so far. */
@@ -140,6 +145,19 @@ static inline void mltcp_learn(struct mltcp *m, u64 bytes)
 	m->total_bytes = bytes > total ? bytes : total;
 }
 
+/* An iteration begins, and nothing is known but the gap before it. */
+static inline void mltcp_restart(struct mltcp *m, const struct mltcp_params *p,
+				 u64 bytes_acked, u32 gap_us)
+{
+	m->start = bytes_acked;
+	m->total_bytes = p->total_bytes;
+	m->gap_us = gap_us;
+	m->pause_us = 0;
+	m->iterations = 1;
+	m->pauses = 0;
+	m->rare = 0;
+}
+
 /*
  * The first transmission after @gap_us in which nothing was outstanding.
  * @bytes_acked: all bytes the peer has acknowledged on this connection.
@@ -160,19 +178,20 @@ static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
 		threshold = p->first_gap_us;
 
 	if (gap_us < threshold) {
-		/*
-		 * A pause. If no boundary comes although one is due, the gap
-		 * was learned from something rare: forget fast.
-		 */
-		if (!m->total_bytes)
-			m->gap_us -= m->gap_us / 16;
-		else if (sent / 2 > m->total_bytes)
+		if (m->pause_us < gap_us)
+			m->pause_us = gap_us;
+		/* No boundary comes although one is due: the gap was rare. */
+		if (m->total_bytes && sent / 2 > m->total_bytes)
 			m->gap_us /= 2;
-		else
-			m->gap_us -= m->gap_us / 64;
-		return false;
+		if (++m->pauses < MLTCP_PAUSES)
+			return false;
+		/* So many pauses were iterations, this one's end is a boundary. */
+		mltcp_restart(m, p, bytes_acked, m->pause_us);
+		return true;
 	}
 
+	m->pause_us = 0;
+	m->pauses = 0;
 	m->start = bytes_acked;
 	if (m->gap_us < ((u64)gap_us * p->gap_factor) >> 10) {
 		/* Beside this gap all earlier ones were pauses. */
@@ -180,10 +199,7 @@ static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
 			m->rare = MLTCP_SOON;
 			return true;
 		}
-		m->gap_us = gap_us;
-		m->total_bytes = p->total_bytes;
-		m->iterations = 1;
-		m->rare = 0;
+		mltcp_restart(m, p, bytes_acked, gap_us);
 		return true;
 	}
 	if (m->gap_us < gap_us)
@@ -192,7 +208,7 @@ static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
 		m->gap_us -= (m->gap_us - gap_us) / 4;
 	if (!p->total_bytes)
 		mltcp_learn(m, sent);
-	if (m->iterations < 0xffffffffU)
+	if (m->iterations < 0xffff)
 		m->iterations++;
 	if (m->rare)
 		m->rare--;

@@ -1,0 +1,49 @@
+# What a person types. `make demo` and `make test` set everything up by themselves.
+
+PYTHON := .venv/bin/python
+# The testbed's own kernel work needs root; ask for it only if we are not.
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: help setup demo test test-unit check benchmarks reproduce figures clean
+
+help:
+	@echo "make demo        set up, then four jobs on one link: Reno, then MLTCP (2 minutes)"
+	@echo "make test        set up, then all tests (those that need root use sudo)"
+	@echo "make reproduce   every experiment, then the figures"
+	@echo "make figures     figures again, from results/ alone"
+	@echo "make check       ruff, mypy"
+	@echo "make benchmarks  cost per ACK in eBPF, time to build a network"
+	@echo "make clean       remove the environment, results and figures"
+
+setup:
+	@tools/setup.sh
+
+demo: setup
+	$(SUDO) python testbed/run.py --topo dumbbell --jobs 4
+	$(SUDO) python testbed/run.py --topo dumbbell --jobs 2 --trace resnet50 --rto-min 5ms --rate 300mbit --iterations 60
+
+test: setup
+	$(SUDO) $(PYTHON) -m pytest
+
+test-unit: setup
+	$(PYTHON) -m pytest -m "not netns"
+
+check: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+benchmarks: setup
+	$(SUDO) $(PYTHON) benchmarks/ebpf_cost.py
+	$(SUDO) $(PYTHON) benchmarks/build_network.py
+
+reproduce: setup
+	for file in experiments/*.toml; do $(SUDO) python testbed/run.py "$$file" || exit; done
+	$(MAKE) figures
+
+figures: setup
+	$(PYTHON) -m analysis figures results --out figures
+
+clean:
+	rm -rf .venv results figures build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

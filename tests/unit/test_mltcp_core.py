@@ -1,0 +1,252 @@
+"""kernel/mltcp.h, compiled for user space with sanitizers, against a float reference."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from ctypes import c_bool, c_int32, c_uint8, c_uint16, c_uint32, c_uint64
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).parents[2]
+ONE = 1024
+CA_PRIV_BYTES = 104  # what the kernel gives a congestion control per socket
+
+
+class Params(ctypes.Structure):
+    _fields_ = [
+        ("slope", c_int32), ("intercept", c_int32), ("gap_factor", c_uint32),
+        ("first_gap_us", c_uint32), ("total_bytes", c_uint64),
+    ]  # fmt: skip
+
+
+class State(ctypes.Structure):
+    _fields_ = [
+        ("start", c_uint64), ("total_bytes", c_uint64), ("gap_us", c_uint32), ("pause_us", c_uint32),
+        ("iterations", c_uint16), ("carry", c_uint16), ("pauses", c_uint8), ("rare", c_uint8),
+        ("outsized", c_uint8), ("begun", c_uint8),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    library = tmp_path_factory.mktemp("core") / "core.so"
+    source = Path(__file__).with_name("mltcp_core.c")
+    subprocess.run(
+        ["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=all",
+         "-static-libubsan", "-shared", "-fPIC", "-I", str(ROOT / "kernel"), "-o", str(library), str(source)],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    core = ctypes.CDLL(str(library))
+    core.core_scale.argtypes = [ctypes.POINTER(State), ctypes.POINTER(Params), c_uint64, c_uint32]
+    core.core_scale.restype = c_uint32
+    core.core_tx_start.argtypes = [ctypes.POINTER(State), ctypes.POINTER(Params), c_uint64, c_uint32]
+    core.core_tx_start.restype = c_bool
+    core.core_ratio.argtypes = [ctypes.POINTER(State), c_uint64]
+    core.core_factor.argtypes = [ctypes.POINTER(Params), c_int32]
+    core.core_factor.restype = c_uint32
+    return core
+
+
+def default(**changes: int) -> Params:
+    return Params(**{"slope": 1792, "intercept": 256, "gap_factor": 512, "first_gap_us": 1000, "total_bytes": 0} | changes)
+
+
+class Flow:
+    """A flow as the kernel would drive it: phases of bytes, gaps between them."""
+
+    def __init__(self, core: ctypes.CDLL, params: Params | None = None) -> None:
+        self.core, self.params, self.state, self.acked = core, params or default(), State(), 1
+        core.core_init(ctypes.byref(self.state), ctypes.byref(self.params))
+
+    def gap(self, ms: float) -> bool:
+        return bool(self.core.core_tx_start(self.state, self.params, self.acked, int(ms * 1000)))
+
+    def send(self, size: int) -> None:
+        self.acked += size
+
+    def ratio(self) -> int:
+        return int(self.core.core_ratio(self.state, self.acked))
+
+    def iterate(self, size: int, gap_ms: float) -> None:
+        self.gap(gap_ms)
+        self.send(size)
+
+
+def test_state_leaves_room_for_cubic(core: ctypes.CDLL) -> None:
+    # struct bictcp of tcp_cubic.c has 60 bytes, struct ca_guard 8
+    assert core.core_size() == ctypes.sizeof(State) <= CA_PRIV_BYTES - 60 - 8
+
+
+def test_f_is_one_until_a_whole_iteration_was_seen(core: ctypes.CDLL) -> None:
+    flow = Flow(core)
+    flow.iterate(5_000_000, 1000)  # the connection waited; then the first, partial interval
+    assert flow.ratio() == -1
+    flow.iterate(10_000_000, 500)
+    assert flow.ratio() == -1
+    flow.gap(500)
+    assert flow.state.total_bytes == 10_000_000
+    assert flow.ratio() == 0
+    flow.send(5_000_000)
+    assert flow.ratio() == 512
+    flow.send(5_000_000)
+    assert flow.ratio() == ONE
+
+
+def test_given_total_bytes_are_in_force_at_once(core: ctypes.CDLL) -> None:
+    flow = Flow(core, default(total_bytes=10_000_000))
+    flow.iterate(2_500_000, 1000)
+    assert flow.ratio() == 256
+    for _ in range(5):
+        flow.iterate(1_000_000, 500)
+    assert flow.state.total_bytes == 10_000_000
+
+
+def test_pauses_between_buckets_are_no_boundaries(core: ctypes.CDLL) -> None:
+    # ResNet-50's buckets: gaps of 8, 6, 28 and 40 ms within an iteration, 130 ms between two
+    flow = Flow(core)
+    buckets = [(130, 410_000), (8, 1_575_000), (6, 1_313_000), (28, 1_328_000), (40, 486_000)]
+    for _ in range(6):
+        for gap, size in buckets:
+            flow.iterate(size, gap)
+    assert flow.state.total_bytes == sum(size for _, size in buckets)
+    flow.gap(130)
+    assert flow.ratio() == 0
+
+
+def test_many_equal_pauses_are_told_from_the_long_gap(core: ctypes.CDLL) -> None:
+    flow = Flow(core)
+    for _ in range(8):
+        flow.iterate(1_000_000, 100)
+        for _ in range(19):
+            flow.iterate(1_000_000, 5)
+    assert flow.state.total_bytes == 20_000_000
+
+
+def test_a_checkpoint_changes_nothing(core: ctypes.CDLL) -> None:
+    flow = Flow(core)
+    for _ in range(10):
+        flow.iterate(10_000_000, 500)
+    flow.iterate(10_000_000, 30_000)
+    for _ in range(3):
+        flow.iterate(10_000_000, 500)
+        assert flow.ratio() == ONE
+    assert flow.state.gap_us == pytest.approx(500_000, rel=0.1)
+
+
+def test_a_long_start_is_forgotten(core: ctypes.CDLL) -> None:
+    flow = Flow(core)
+    flow.iterate(100_000_000, 1000)  # parameters are broadcast, then everything is compiled
+    flow.iterate(10_000_000, 10_000)
+    for _ in range(70):
+        flow.iterate(10_000_000, 500)
+    assert flow.ratio() == ONE
+    assert flow.state.total_bytes == 10_000_000
+
+
+def test_learns_anew_when_the_job_changes(core: ctypes.CDLL) -> None:
+    flow = Flow(core)
+    for _ in range(10):
+        flow.iterate(10_000_000, 500)
+    for _ in range(40):
+        flow.iterate(1_000_000, 60)  # a smaller, faster job on the same connection
+    assert flow.state.total_bytes == pytest.approx(1_000_000, rel=0.15)
+    for _ in range(4):
+        flow.iterate(50_000_000, 60)
+    assert flow.state.total_bytes == 50_000_000
+
+
+def test_a_stray_boundary_does_no_lasting_harm(core: ctypes.CDLL) -> None:
+    flow = Flow(core)
+    for _ in range(5):
+        flow.iterate(10_000_000, 500)
+    flow.iterate(4_000_000, 500)
+    flow.iterate(6_000_000, 400)  # the ring's neighbour was stalled: the phase came in two
+    flow.gap(500)
+    flow.send(10_000_000)
+    assert flow.ratio() == ONE
+    flow.gap(500)
+    assert flow.state.total_bytes == 10_000_000
+
+
+def test_outgrown_flows_behave_as_the_base(core: ctypes.CDLL) -> None:
+    flow = Flow(core)
+    for _ in range(4):
+        flow.iterate(10_000_000, 500)
+    flow.gap(500)
+    flow.send(25_000_000)
+    assert flow.ratio() == -1
+    assert flow.core.core_factor(flow.params, -1) == ONE
+
+
+@given(slope=st.integers(-16 * ONE, 16 * ONE), intercept=st.integers(0, 16 * ONE), ratio=st.integers(0, ONE))
+def test_factor_is_the_line_within_its_bounds(core: ctypes.CDLL, slope: int, intercept: int, ratio: int) -> None:
+    exact = slope / ONE * ratio / ONE + intercept / ONE
+    found = core.core_factor(default(slope=slope, intercept=intercept), ratio) / ONE
+    assert found == pytest.approx(min(64.0, max(1 / 64, exact)), abs=1.5 / ONE)
+
+
+@given(
+    total=st.integers(0, 2**64 - 1), start=st.integers(0, 2**64 - 1), acked=st.integers(0, 2**64 - 1),
+)  # fmt: skip
+def test_ratio_never_overflows(core: ctypes.CDLL, total: int, start: int, acked: int) -> None:
+    state = State(start=start, total_bytes=total)
+    ratio = core.core_ratio(state, acked)
+    sent = max(0, acked - start)
+    if total == 0 or total > 2**54 or sent // 2 > total:
+        assert ratio == -1
+    else:
+        assert ratio == pytest.approx(min(1.0, sent / total) * ONE, abs=1)
+
+
+@given(
+    acks=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=200), slope=st.integers(-2048, 4096),
+    intercept=st.integers(0, 2048),
+)  # fmt: skip
+def test_scaling_loses_nothing(core: ctypes.CDLL, acks: list[int], slope: int, intercept: int) -> None:
+    params = default(slope=slope, intercept=intercept)
+    state = State(total_bytes=1000, carry=0)
+    f = core.core_factor(params, 512) / ONE
+    scaled = [core.core_scale(state, params, 500, acked) for acked in acks]
+    assert all(0 <= value <= 2**32 - 1 for value in scaled)
+    if all(acked * f < 2**32 - 2 for acked in acks):
+        assert sum(scaled) == pytest.approx(sum(acks) * f, abs=1)
+
+
+@settings(max_examples=50)
+@given(
+    rtts=st.integers(1, 400), window=st.integers(2, 5000), slope=st.integers(0, 4096), intercept=st.integers(16, 2048),
+)  # fmt: skip
+def test_the_window_grows_by_f_segments_a_round_trip(
+    core: ctypes.CDLL, rtts: int, window: int, slope: int, intercept: int
+) -> None:
+    """Reno's additive increase on scaled ACKs, against the same in floating point (r fixed)."""
+    params, state = default(slope=slope, intercept=intercept), State(total_bytes=1000)
+    f = core.core_factor(params, 512) / ONE
+    cwnd, count, exact = window, 0, float(window)
+    for _ in range(rtts):
+        segments = cwnd
+        for _ in range(min(segments, 40)):  # a round trip's ACKs, in batches
+            count += core.core_scale(state, params, 500, max(1, segments // 40))
+            while count >= cwnd:
+                count, cwnd = count - cwnd, cwnd + 1
+        exact += f * (min(segments, 40) * max(1, segments // 40)) / exact
+    assert abs(cwnd - exact) <= 1 + f * 1.5 + 0.01 * exact
+
+
+@given(
+    events=st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**40)), max_size=300),
+    first_gap=st.integers(1, 10**7), factor=st.integers(64, 1024),
+)  # fmt: skip
+def test_any_history_is_survived(
+    core: ctypes.CDLL, events: list[tuple[int, int]], first_gap: int, factor: int
+) -> None:
+    flow = Flow(core, default(first_gap_us=first_gap, gap_factor=factor))
+    for gap_us, size in events:
+        core.core_tx_start(flow.state, flow.params, flow.acked, gap_us)
+        flow.send(size)
+        assert -1 <= flow.ratio() <= ONE
+        assert flow.core.core_factor(flow.params, flow.ratio()) >= 16

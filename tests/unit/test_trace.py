@@ -1,0 +1,106 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workloads import trace
+from workloads.units import Duration, Rate, Size
+
+
+def minimal() -> dict[str, Any]:
+    return {
+        "version": 1,
+        "name": "mine",
+        "model": "a model",
+        "native_rate": "10gbit",
+        "source": {"kind": "synthetic"},
+        "operations": [
+            {"id": "backward", "kind": "compute", "duration": "10ms"},
+            {"id": "bucket", "kind": "all_reduce", "bytes": "1MB", "after": ["backward"]},
+        ],
+    }
+
+
+def write(folder: Path, content: Any) -> str:
+    path = folder / "mine.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return str(path)
+
+
+def test_library_is_valid_and_says_where_it_comes_from() -> None:
+    assert trace.names() == ["resnet50", "s2"]
+    for name in trace.names():
+        loaded = trace.load(name)
+        assert loaded.name == name
+        assert loaded.source.measured_by
+
+
+def test_resnet50_has_the_gradients_of_the_model() -> None:
+    # 25 557 032 parameters of four bytes (torchvision); 82 ms of a 222 ms step at 10 Gbit/s
+    loaded = trace.load("resnet50")
+    assert loaded.bytes_per_iteration == pytest.approx(4 * 25_557_032, rel=1e-6)
+    assert loaded.bytes_per_iteration * 8 / 10e9 == pytest.approx(0.082, abs=0.001)
+    assert loaded.compute_s + 0.00169 == pytest.approx(0.222, abs=0.001)
+    assert "native_rate" in loaded.assumptions[0]
+
+
+def test_scaling_keeps_times_and_scales_bytes(tmp_path: Path) -> None:
+    scaled = trace.load(write(tmp_path, minimal())).scaled(500_000_000)
+    assert scaled.operations[0].duration == 10_000_000
+    assert scaled.operations[1].bytes == 50_000
+    synthetic = trace.synthetic(Duration.parse("1s"), Size.parse("1MB"))
+    assert synthetic.scaled(1_000_000) is synthetic
+
+
+def test_critical_path_overlaps_communication_with_computing() -> None:
+    loaded = trace.load("resnet50").scaled(Rate.parse("10gbit"))
+    free = trace.critical_path_s(loaded, lambda op: 0.0)
+    assert free == pytest.approx(loaded.compute_s)
+    # 85.5 ms of wire time hide behind 83 ms of backward; the rest of the last buckets does not
+    busy = trace.critical_path_s(loaded, lambda op: (op.bytes or 0) * 8 / 10e9 * 1514 / 1448)
+    assert free < busy == pytest.approx(0.2289, abs=0.0005)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"version": 2}, "version 2"),
+        ({"version": None}, "version None"),
+        ({"operations": []}, "operations is empty"),
+        ({"operations": [{"id": "a", "kind": "compute"}]}, r"operations\[0\] \('a'\): a compute has a duration"),
+        ({"operations": [{"id": "a", "kind": "all_reduce", "bytes": "0B"}]}, "more than none"),
+        ({"operations": [{"id": "a", "kind": "all_reduce", "bytes": 7}]}, "needs a unit"),
+        ({"operations": [{"id": "a", "kind": "dance"}]}, r"Invalid enum value 'dance' - at `\$.operations\[0\].kind`"),
+        ({"operations": [{"id": "a", "kind": "broadcast", "bytes": "1MB"}]}, "cannot be replayed yet"),
+        ({"operations": 3}, r"at `\$.operations`"),
+        ({"nativ_rate": "1gbit"}, "unknown field `nativ_rate`"),
+        ({"native_rate": "10"}, "no unit"),
+    ],
+)
+def test_refuses_with_the_field(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    with pytest.raises(trace.TraceError, match=says) as error:
+        trace.load(write(tmp_path, minimal() | change))
+    assert "mine.json" in str(error.value)
+
+
+def test_refuses_loops_and_doubles(tmp_path: Path) -> None:
+    twice = minimal()
+    twice["operations"] = [twice["operations"][0]] * 2
+    with pytest.raises(trace.TraceError, match="used twice"):
+        trace.load(write(tmp_path, twice))
+    later = minimal()
+    later["operations"][0]["after"] = ["bucket"]
+    with pytest.raises(trace.TraceError, match="no earlier operation"):
+        trace.load(write(tmp_path, later))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "\x00\xff", '{"version": 1}'])
+def test_refuses_what_is_no_trace(tmp_path: Path, content: str) -> None:
+    with pytest.raises(trace.TraceError):
+        trace.load(write(tmp_path, content))
+
+
+def test_unknown_name_lists_the_library() -> None:
+    with pytest.raises(trace.TraceError, match="resnet50"):
+        trace.load("resnet5")

@@ -1,0 +1,72 @@
+#!/bin/sh
+# Everything the testbed needs: system packages (where apt exists), `python`, and the
+# checkout's own environment in .venv. What is there already is left alone, so that a
+# second run takes seconds.
+set -eu
+cd "$(dirname "$0")/.."
+umask 022
+
+# command or file to look for : Debian/Ubuntu package that brings it
+needs='
+/usr/bin/clang:clang
+/usr/include/bpf/bpf_helpers.h:libbpf-dev
+/usr/include/stdio.h:libc6-dev
+/usr/bin/gcc:gcc
+/usr/bin/mnexec:mininet
+/usr/sbin/ip:iproute2
+/usr/sbin/ethtool:ethtool
+/usr/bin/setpriv:util-linux
+/usr/bin/sudo:sudo
+/usr/bin/git:git
+/usr/bin/python3:python3
+/usr/bin/python:python-is-python3
+'
+missing=
+for need in $needs; do
+	[ -e "${need%%:*}" ] || missing="$missing ${need##*:}"
+done
+# `venv` and pip belong to Python, but are packages of their own on Debian.
+/usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
+# A convenience for looking at loaded programs; not every release has it as a package.
+optional=
+[ -e /usr/sbin/bpftool ] || optional=bpftool
+
+if [ -n "$missing" ]; then
+	if ! command -v apt-get >/dev/null; then
+		echo "These are missing; install what your distribution calls them:" >&2
+		for package in $missing; do echo "  $package" >&2; done
+		exit 3
+	fi
+	as_root=
+	if [ "$(id -u)" -ne 0 ]; then
+		command -v sudo >/dev/null || { echo "Run as root, once: apt-get install$missing" >&2; exit 3; }
+		as_root=sudo
+	fi
+	echo "installing system packages:$missing"
+	# shellcheck disable=SC2086 # the list is meant to be split
+	{
+		$as_root apt-get -q update
+		DEBIAN_FRONTEND=noninteractive $as_root apt-get -qy install --no-install-recommends $missing
+		[ -z "$optional" ] || $as_root apt-get -qy install --no-install-recommends $optional || true
+	} >build-packages.log 2>&1 || { tail -n 20 build-packages.log >&2; exit 1; }
+	rm -f build-packages.log
+fi
+
+# The system's own Python: one in somebody's home directory would lock others out.
+python=
+for candidate in /usr/bin/python3 /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11; do
+	if [ -x "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+		python=$candidate
+		break
+	fi
+done
+[ -n "$python" ] || { echo "Python 3.11 or newer is needed in /usr/bin" >&2; exit 3; }
+
+stamp=.venv/installed-for
+wanted=$("$python" --version; cksum <pyproject.toml; pwd)
+if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
+	echo "installing Python packages into .venv"
+	"$python" -m venv --clear .venv
+	.venv/bin/pip install -q --disable-pip-version-check --root-user-action=ignore -e '.[dev]'
+	echo "$wanted" >$stamp
+fi
