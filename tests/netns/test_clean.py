@@ -1,0 +1,187 @@
+"""Killed at any point a run leaves nothing behind, and it never touches what it did not make."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed import plan, spec
+from testbed.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
+from testbed.substrates import host
+
+from .conftest import ROOT, cli, traces_left
+
+QUICK = ["--compute", "100ms", "--bytes", "1MB", "--iterations", "3", "--rate", "200mbit"]
+LONG = ["--compute", "100ms", "--bytes", "1MB", "--iterations", "2000", "--rate", "200mbit"]
+
+
+@pytest.fixture
+def before() -> dict[str, object]:
+    left = traces_left()
+    if left["processes"]:
+        pytest.skip(f"another run is in progress on this machine: {left['processes'][0]}")
+    return left
+
+
+def nothing_left(before: dict[str, object], folder: Path) -> None:
+    deadline = time.monotonic() + 5
+    while traces_left() != before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert traces_left() == before
+    # Run directories are complete or absent.
+    for manifest in folder.rglob("manifest.json"):
+        assert (manifest.parent / "verdict.json").exists()
+    assert not [path for path in folder.rglob(".*.partial-*") if path.is_dir()]
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "testbed/run.py"), *arguments], cwd=folder,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: dict[str, object]) -> None:
+    done = cli(*QUICK, "--name", "quick", "--json", cwd=tmp_path)
+    assert done.returncode in (EXIT_OK, 4), done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["version"] == 1
+    assert [row["cc"] for row in summary["results"]] == ["reno", "mltcp_reno"]
+    assert summary["results"][0]["speedup_mean_ci95"] is None  # one seed
+    folder = tmp_path / "results" / "quick"
+    run = folder / "mltcp_reno" / "1"
+    assert sorted(path.name for path in run.iterdir()) == [
+        "flows.csv", "iterations.csv", "links.csv", "manifest.json", "verdict.json",
+    ]  # fmt: skip
+    heads = {
+        "iterations.csv": "cc,seed,job,worker,iteration,start_s,comm_start_s,end_s,bytes,late_s",
+        "links.csv": "t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes",
+        "flows.csv": "t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio",
+    }
+    for name, head in heads.items():
+        assert (run / name).read_text().splitlines()[0] == head
+    assert len((run / "iterations.csv").read_text().splitlines()) == 1 + 2 * 2 * 3
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["plan"]["link"]["rate_bps"] == 200_000_000
+    assert manifest["measured"]["capacity_bps"] > 200_000_000
+    assert {"settings", "kernel", "packages", "git_commit", "command", "substrate"} <= manifest.keys()
+    assert (folder / "alone" / "job0" / "reno" / "1" / "verdict.json").exists()
+    assert (folder / "figures" / "interleaving.png").stat().st_size > 10_000
+    nothing_left(before, tmp_path)
+
+
+@pytest.mark.parametrize("round_", range(int(os.environ.get("MLTCP_KILLS", "5"))))
+def test_kill_minus_nine_at_a_random_moment(tmp_path: Path, before: dict[str, object], round_: int) -> None:
+    process = start(tmp_path, *QUICK, "--name", "killed", "--seeds", "3")
+    time.sleep(random.Random(f"kill {round_}").uniform(0.3, 9))
+    process.kill()
+    process.communicate()
+    nothing_left(before, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_says_so_and_leaves_nothing(tmp_path: Path, before: dict[str, object], number: int) -> None:
+    process = start(tmp_path, *LONG)
+    time.sleep(4)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=10)
+    assert process.returncode == EXIT_FAILED
+    assert b"left nothing" in errors
+    assert b"Traceback" not in errors
+    nothing_left(before, tmp_path)
+
+
+def test_a_killed_worker_ends_the_run_and_is_named(before: dict[str, object], tmp_path: Path) -> None:
+    one = plan.plans(spec.read(None, {"compute": "100ms", "bytes": "5MB", "iterations": 500, "cc": ["reno"]}))[1]
+    killed = []
+
+    def observe(event: dict[str, object]) -> None:
+        if event["event"] == "iteration" and event["iteration"] == 2 and not killed:
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                if b"workloads.worker" in path.read_bytes():
+                    killed.append(int(path.parent.name))
+                    os.kill(killed[0], signal.SIGKILL)
+                    return
+
+    with pytest.raises(TestbedError, match=r"worker \d of job \d on host .* was killed by signal 9"):
+        host.run(one, observe, 60)
+    nothing_left(before, tmp_path)
+
+
+def test_a_run_that_takes_too_long_is_ended(before: dict[str, object], tmp_path: Path) -> None:
+    one = plan.plans(spec.read(None, {"compute": "100ms", "bytes": "5MB", "iterations": 500, "cc": ["reno"]}))[1]
+    with pytest.raises(TestbedError, match="far longer than it should"):
+        host.run(one, lambda event: None, 3)
+    nothing_left(before, tmp_path)
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, before: dict[str, object]) -> None:
+    """In a mount namespace of its own, so that the small disk ends with the test."""
+    small = tmp_path / "small"
+    small.mkdir()
+    script = f'mount -t tmpfs -o size=64k small "{small}" && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, str(ROOT / "testbed/run.py"),
+         *QUICK, "--out", str(small)],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == EXIT_FAILED
+    assert "could not be written" in done.stderr and "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+    nothing_left(before, tmp_path)
+
+
+def test_two_runs_at_once_do_not_collide(tmp_path: Path, before: dict[str, object]) -> None:
+    runs = [start(tmp_path, *QUICK, "--name", f"run{i}", "--quiet", "--cc", "mltcp_reno") for i in (1, 2)]
+    for run in runs:
+        _, errors = run.communicate(timeout=120)
+        assert run.returncode in (EXIT_OK, 4), errors
+    assert all((tmp_path / "results" / f"run{i}" / "summary.json").exists() for i in (1, 2))
+    nothing_left(before, tmp_path)
+
+
+def test_without_root_it_says_what_to_do(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    done = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3",
+         str(ROOT / "testbed/run.py"), *QUICK],
+        cwd="/", capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+    )  # fmt: skip
+    if "Permission denied" in done.stderr:
+        pytest.skip("the checkout lies where other users cannot read")
+    assert done.returncode == EXIT_MACHINE, done.stderr
+    assert "sudo" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_typed_literally(tmp_path: Path, before: dict[str, object]) -> None:
+    """``sudo python testbed/run.py``: an empty environment, the system's `python`."""
+    for tool in ("sudo", "python"):
+        if shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
+            pytest.skip(f"{tool} is not installed: run `make setup`")
+    done = subprocess.run(
+        ["sudo", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "python", "testbed/run.py", *QUICK,
+         "--out", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode in (EXIT_OK, 4), done.stderr
+    assert "Verdict:" in done.stdout
+    nothing_left(before, tmp_path)
+
+
+def test_doctor_tries_everything(tmp_path: Path, before: dict[str, object]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "testbed", "doctor", "--json"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    findings = json.loads(done.stdout)
+    assert findings["host"] is True
+    assert all(finding["works"] or finding["fix"] for finding in findings["findings"])
+    nothing_left(before, tmp_path)

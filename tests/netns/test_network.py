@@ -1,0 +1,110 @@
+"""The network as the kernel holds it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from mininet.topo import Topo
+
+from testbed import netns, shaper
+from testbed.errors import TestbedError
+from testbed.network import Network
+from testbed.settings import Mtu, OffloadsOff, Sysctl, apply_all, read_offloads
+from topologies.dumbbell import Dumbbell
+
+Build = Callable[[Topo], Network]
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_host_reaches_every_other(build: Build) -> None:
+    net = build(Dumbbell(n=3))
+    apply_all([Sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], net)
+    # By the route lookup of each kernel on the way, and one datagram across.
+    import socket  # noqa: PLC0415
+
+    for source in ("l1", "r2"):
+        for target in (f"{side}{i}" for side in "lr" for i in (1, 2, 3)):
+            if source == target:
+                continue
+            with netns.entered(net[target].namespace):
+                there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                there.bind((net[target].IP(), 9))
+                there.settimeout(2)
+            with netns.entered(net[source].namespace):
+                here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            here.sendto(b"x", (net[target].IP(), 9))
+            assert there.recvfrom(8)[1][0] == net[source].IP()
+            here.close()
+            there.close()
+
+
+def test_no_host_asks_for_addresses(build: Build) -> None:
+    net = build(Dumbbell(n=1))
+    for name in ("l1", "s1", "s2", "r1"):
+        states = {neighbour["state"] for neighbour in net[name].ip.get_neighbours(family=2)}
+        assert states == {0x80}, name  # NUD_PERMANENT
+
+
+def test_offloads_are_off_and_read_back(build: Build) -> None:
+    net = build(Dumbbell(n=1))
+    for end in net.ends():
+        apply_all([OffloadsOff(end.node.name, end.name), Mtu(end.node.name, end.name, 9000)], net)
+        assert not any(read_offloads(end.node, end.name).values())
+
+
+def test_a_setting_the_kernel_does_not_take_stops_the_run(build: Build) -> None:
+    net = build(Dumbbell(n=1))
+    with pytest.raises(TestbedError, match=r"l1: net.ipv4.tcp_wmem .* the kernel holds"):
+        apply_all([Sysctl("l1", "net.ipv4.tcp_wmem", "4096   131072 1048576")], net)
+    with pytest.raises(TestbedError, match="could not be set"):
+        apply_all([Sysctl("l1", "net.ipv4.no_such_key", "1")], net)
+    with pytest.raises(TestbedError, match="could not be set"):
+        apply_all([Mtu("l1", "l1-eth0", 70000)], net)
+
+
+@pytest.mark.parametrize("rate_bps", [1_000_000, 500_000_000, 8_000_000_000, 50_000_000_000, 400_000_000_000])
+@pytest.mark.parametrize("acks_first", [False, True])
+def test_the_shaper_holds_what_was_asked(build: Build, rate_bps: int, acks_first: bool) -> None:
+    if acks_first and rate_bps > 15e9:
+        pytest.skip("HTB bands are for real time: up to 15 Gbit/s")
+    net = build(Dumbbell(n=1))
+    end = next(net.ends(bottleneck=True))
+    bucket = shaper.bucket_bytes(rate_bps, 1500, real_time=True)
+    record = apply_all([shaper.Shaper(end.node.name, end.name, rate_bps, bucket, 62_500, acks_first)], net)
+    assert record[0]["value"]["rate_bps"] == rate_bps
+    assert record[0]["value"]["buffer_bytes"] == 62_500
+    shown = end.node.cmd("tc", "-s", "qdisc", "show", "dev", end.name)
+    assert "tbf" in shown and (not acks_first or "htb" in shown)
+
+
+def test_commands_run_in_their_host(build: Build) -> None:
+    net = build(Dumbbell(n=1))
+    assert "l1-eth0" in net["l1"].cmd("ip link show")
+    assert "l1-eth0" not in net["r1"].cmd("ip", "link", "show")
+
+
+def test_a_wide_network_is_built_in_milliseconds_a_host(build: Build) -> None:
+    net = build(Dumbbell(n=32))
+    assert len(net.hosts) == 66
+
+
+def test_stock_mininet_takes_the_file() -> None:
+    if shutil.which("mn") is None:
+        pytest.skip("stock Mininet is not installed: run `make setup`")
+    mount = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    # Stock Mininet changes sysctls of the whole machine; here it may not.
+    script = (
+        "mount -o remount,ro,bind /proc/sys 2>/dev/null || mount --bind -o ro /proc/sys /proc/sys; "
+        "exec mn --custom topologies/dumbbell.py --topo dumbbell,2 --test pingall"
+    )
+    done = subprocess.run(
+        [*mount, "sh", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+    shown = done.stdout + done.stderr
+    if "ping" in shown and "not found" in shown:
+        pytest.skip("stock Mininet's own test needs the program ping")
+    assert "0% dropped" in shown, shown

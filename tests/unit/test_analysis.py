@@ -1,0 +1,146 @@
+"""Metrics, statistics and the summary on cases computed by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis import metrics
+from analysis.load import LoadError, load_experiment
+from analysis.statistics import ci95
+from analysis.summary import summarise
+
+
+def iterations(ends: dict[int, list[float]], starts: dict[int, float]) -> pd.DataFrame:
+    rows = []
+    for job, times in ends.items():
+        begun = starts[job]
+        for index, end in enumerate(times):
+            for worker, earlier in ((0, 0.0), (1, 0.01)):  # the second worker ends first
+                rows.append((job, worker, index, begun, begun, end - earlier, 100, 0.0))
+            begun = end
+    columns = ["job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_an_iteration_ends_with_its_slowest_worker() -> None:
+    times = metrics.iteration_times(iterations({0: [1.0, 2.5, 3.5], 1: [1.2, 2.2, 3.6]}, {0: 0.0, 1: 0.2}))
+    assert times[0].tolist() == pytest.approx([1.0, 1.5, 1.0])
+    assert times[1].tolist() == pytest.approx([1.0, 1.0, 1.4])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "at"),
+    [
+        ([1.5, 1.2, 1.04, 1.0], [1.5, 1.04, 1.0, 1.0], 2),
+        ([1.0, 1.0, 1.0, 1.2], [1.0, 1.0, 1.0, 1.0], None),
+        ([1.0, 1.0, 1.0, 1.0], [1.05, 1.0, 1.0, 1.0], 0),
+        ([1.0, 1.3, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0], 2),
+    ],
+)
+def test_interleaved_from_where_every_job_stays_within_five_percent(
+    first: list[float], second: list[float], at: int | None
+) -> None:
+    assert metrics.interleaved_at(pd.DataFrame({0: first, 1: second}), alone_s=1.0) == at
+
+
+def test_jain_index() -> None:
+    assert metrics.jain_index(np.array([1.0, 1.0])) == 1
+    assert metrics.jain_index(np.array([1.0, 0.0, 0.0, 0.0])) == 0.25
+    assert metrics.jain_index(np.array([1.0, 3.0])) == pytest.approx(0.8)
+
+
+def test_throughput_adds_a_jobs_flows() -> None:
+    t = np.arange(0, 1.01, 0.1)
+    flows = pd.concat(
+        pd.DataFrame({"t_s": t, "job": 0, "worker": 0, "flow": flow, "bytes_acked": rate * t})
+        for flow, rate in (("0-1", 1000.0), ("1-0", 500.0))
+    )
+    assert metrics.throughput(flows, 0.25)[0].tolist() == pytest.approx([12000.0] * 3)
+
+
+def test_learned_in_the_first_iteration_with_a_known_ratio() -> None:
+    rows = iterations({0: [1.0, 2.0, 3.0]}, {0: 0.0})
+    flows = pd.DataFrame({"t_s": [0.5, 1.5, 2.5], "job": 0, "bytes_ratio": [np.nan, np.nan, 0.3]})
+    assert metrics.learned_at(rows, flows) == 2
+    assert metrics.learned_at(rows, flows.assign(bytes_ratio=np.nan)) is None
+
+
+def test_no_interval_below_three_seeds() -> None:
+    assert ci95([1.0, 2.0]) is None
+    assert ci95([2.0, 2.0, 2.0]) == [2.0, 2.0]
+
+
+def test_the_bootstrap_covers_the_mean() -> None:
+    draw = np.random.default_rng(1)
+    inside = 0
+    for _ in range(60):
+        low, high = ci95(list(draw.normal(10, 1, 12))) or (0, 0)
+        inside += low <= 10 <= high
+    assert inside >= 50  # 95 % of 60 is 57; BCa of 12 values covers a little less
+
+
+def make_run(folder: Path, cc: str, seed: int, times: list[float], alone: float | None = None) -> None:
+    """A golden run directory of one job."""
+    folder.mkdir(parents=True)
+    ends = list(np.cumsum(times))
+    iterations({0: ends}, {0: 0.0}).assign(cc=cc, seed=seed).to_csv(folder / "iterations.csv", index=False)
+    pd.DataFrame({"t_s": [0.0], "job": 0, "bytes_ratio": [np.nan]}).to_csv(folder / "flows.csv", index=False)
+    plan = {
+        "cc": {"spec": cc, "name": cc, "constants": {}}, "seed": seed, "jobs": [{"job": 0, "ideal_s": 1.0}],
+        "link": {"rate_bps": 1},
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps({"version": 1, "substrate": "host", "plan": plan}))
+    (folder / "verdict.json").write_text(json.dumps({"version": 1, "verdict": "valid", "invariants": []}))
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    for seed in (1, 2, 3):
+        make_run(tmp_path / "base" / str(seed), "base", seed, [2.0] * 20)
+        make_run(tmp_path / "fast" / str(seed), "fast", seed, [2.0, 2.0] + [1.0] * 18)
+        for cc in ("base", "fast"):
+            make_run(tmp_path / "alone" / "job0" / cc / str(seed), cc, seed, [5.0, 1.0, 1.0])
+    return tmp_path
+
+
+def test_summary_of_a_golden_experiment(golden: Path) -> None:
+    wanted = [(cc, seed) for seed in (1, 2, 3) for cc in ("base", "fast")]
+    summary = summarise(load_experiment(golden, wanted))
+    base, fast = summary["results"]
+    assert (summary["version"], summary["baseline"], summary["verdict"]) == (1, "base", "valid")
+    assert (base["mean_s"], fast["mean_s"]) == pytest.approx((2.0, 1.1))
+    assert fast["speedup_mean"] == pytest.approx(2 / 1.1)
+    assert fast["speedup_mean_ci95"] == pytest.approx([2 / 1.1] * 2)
+    assert (fast["p50_s"], fast["p99_s"], fast["steady_s"]) == pytest.approx((1.0, 2.0, 1.0))
+    assert (fast["alone_s"], fast["interleaved_at"], fast["interleaved_in"]) == (1.0, 2, "3 of 3")
+    assert base["interleaved_at"] is None
+    assert json.loads(json.dumps(summary)) == summary
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("manifest.json", '{"version": 2}', "version this program does not know"),
+        ("manifest.json", "{", "cannot be read"),
+        ("verdict.json", None, "is missing"),
+        ("iterations.csv", "", "cannot be read"),
+    ],
+)
+def test_bad_run_directories_say_so(golden: Path, file: str, content: str | None, says: str) -> None:
+    path = golden / "fast" / "1" / file
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(LoadError, match=says) as error:
+        summarise(load_experiment(golden))
+    assert str(path) in str(error.value)
+
+
+def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="holds no run"):
+        load_experiment(tmp_path)
