@@ -13,6 +13,7 @@ needs='
 /usr/include/stdio.h:libc6-dev
 /usr/bin/gcc:gcc
 /usr/bin/mnexec:mininet
+/usr/bin/ping:iputils-ping
 /usr/sbin/ip:iproute2
 /usr/sbin/ethtool:ethtool
 /usr/bin/setpriv:util-linux
