@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 JOBS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")
 REFERENCE = "#444444"
 
-_STYLE: dict[str, Any] = {
+_STYLE: dict[Any, Any] = {
     "figure.dpi": 150,
     "savefig.dpi": 150,
     "figure.constrained_layout.use": True,

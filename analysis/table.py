@@ -13,21 +13,28 @@ COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
 def closing_table(summary: dict[str, Any]) -> Table:
     """One row per congestion control; times in seconds, intervals at 95 % over seeds."""
-    rows = summary["results"]
-    table = Table(box=box.SIMPLE_HEAD, title_justify="left", title=_title(summary), title_style="bold", pad_edge=False)
-    table.add_column("")
-    for heading in ("mean s", "p50 s", "p99 s", "last 10 s", "÷ ideal", "speed-up", "p99", "interleaved at"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
-    for row in rows:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=_title(summary),
+        title_style="bold",
+        title_justify="left",
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        collapse_padding=True,
+    )
+    table.add_column("", no_wrap=True)
+    for heading in ("mean\n(s)", "p50\n(s)", "p99\n(s)", "last 10\n(s)", "speed-up\nof mean", "speed-up\nof p99"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("inter-\nleaved at", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for row in summary["results"]:
         base = row["cc"] == summary["baseline"]
         table.add_row(
             row["cc"],
             _number(row["mean_s"]),
             _number(row["p50_s"]),
             _number(row["p99_s"]),
-            _number(row["steady_s"]),
-            f"{row['steady_s'] / row['ideal_s']:.3f}×",
+            f"{_number(row['steady_s'])}\n{row['steady_s'] / row['ideal_s']:.3f} × ideal",
             "–" if base else _times(row["speedup_mean"], row["speedup_mean_ci95"]),
             "–" if base else _times(row["speedup_p99"], row["speedup_p99_ci95"]),
             _interleaved(row),
@@ -40,7 +47,9 @@ def reference_line(summary: dict[str, Any]) -> str:
     """What the times compare with."""
     row = summary["results"][-1]
     alone = f"; measured alone {_number(row['alone_s'])} s ({row['cc']})" if row["alone_s"] else ""
-    learned = f". {row['cc']} has F in force from iteration {row['learned_at']}" if row["learned_at"] is not None else ""
+    learned = (
+        f". {row['cc']} has F in force from iteration {row['learned_at']}" if row["learned_at"] is not None else ""
+    )
     return f"Ideal iteration {_number(row['ideal_s'])} s{alone}{learned}."
 
 
@@ -59,14 +68,14 @@ def _number(value: float) -> str:
 
 def _times(value: float, interval: list[float] | None) -> str:
     text = f"{value:.2f}×"
-    return text if interval is None else f"{text} [{interval[0]:.2f}, {interval[1]:.2f}]"
+    return text if interval is None else f"{text}\n{interval[0]:.2f}–{interval[1]:.2f}"
 
 
 def _interleaved(row: dict[str, Any]) -> str:
     if row["interleaved_at"] is None:
-        return "never" if len(row["seeds"]) == 1 else f"({row['interleaved_in']})"
+        return "never" if len(row["seeds"]) == 1 else f"–\n{row['interleaved_in']}"
     text = f"{row['interleaved_at']:g}"
-    return text if len(row["seeds"]) == 1 else f"{text} ({row['interleaved_in']})"
+    return text if len(row["seeds"]) == 1 else f"{text}\n{row['interleaved_in']}"
 
 
 def _verdict(verdicts: list[str]) -> Text:

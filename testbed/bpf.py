@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
@@ -103,7 +104,7 @@ def specialise(program: bytes, name: str, constants: Mapping[str, int]) -> bytes
     out = bytearray(program)
     ops = elf.get_section_by_name(".struct_ops") or elf.get_section_by_name(".struct_ops.link")
     if ops is None:
-        raise TestbedError("the eBPF program has no SEC(\".struct_ops\") congestion control")
+        raise TestbedError('the eBPF program has no SEC(".struct_ops") congestion control')
     # The section holds flags, relocated pointers (zero) and the name: its only text.
     match = re.search(rb"[A-Za-z][A-Za-z0-9_.-]{0,14}\0", ops.data())
     if match is None:
@@ -111,7 +112,7 @@ def specialise(program: bytes, name: str, constants: Mapping[str, int]) -> bytes
     at = ops["sh_offset"] + match.start()
     out[at : at + 16] = name.encode().ljust(16, b"\0")
     rodata = elf.get_section_by_name(".rodata")
-    symbols = elf.get_section_by_name(".symtab")
+    symbols: Any = elf.get_section_by_name(".symtab")
     for constant, value in constants.items():
         symbol = (symbols.get_symbol_by_name(constant) or [None])[0]
         if symbol is None or rodata is None:
@@ -188,9 +189,7 @@ def _libbpf() -> ctypes.CDLL:
     try:
         lib = ctypes.CDLL("libbpf.so.1", use_errno=True)
     except OSError as error:
-        raise MachineError(
-            "libbpf 1.x is not installed: run `make setup`, or install the package libbpf1."
-        ) from error
+        raise MachineError("libbpf 1.x is not installed: run `make setup`, or install the package libbpf1.") from error
     pointer = ctypes.c_void_p
     signatures = {
         "bpf_object__open_mem": (pointer, [ctypes.c_char_p, ctypes.c_size_t, pointer]),

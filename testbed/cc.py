@@ -72,7 +72,7 @@ def _load(console: Console, cc: congestion.CongestionControl) -> None:
     loaded.close()
     console.print(
         f"{cc.name} is loaded. For one destination:  ip route change PREFIX via GATEWAY congctl {cc.name}\n"
-        f"For one program:  setsockopt(TCP_CONGESTION, \"{cc.name}\")"
+        f'For one program:  setsockopt(TCP_CONGESTION, "{cc.name}")'
     )
 
 

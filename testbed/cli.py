@@ -78,7 +78,9 @@ def _add_run(commands: Any) -> None:
     network.add_argument("--rate", help="of the bottleneck, both directions (500mbit)")
     network.add_argument("--buffer", help="of the bottleneck, as time or size (1ms)")
     network.add_argument("--mtu", type=int, help="in bytes (1500)")
-    network.add_argument("--acks", choices=["mixed", "first"], help="pure ACKs in a band of their own at the bottleneck")
+    network.add_argument(
+        "--acks", choices=["mixed", "first"], help="pure ACKs in a band of their own at the bottleneck"
+    )
     network.add_argument("--rto-min", help="minimum retransmission timeout, 1ms to 200ms (the kernel's 200ms)")
     jobs = run.add_argument_group("jobs")
     jobs.add_argument("--jobs", type=int, help="how many (2)")

@@ -25,7 +25,25 @@ PROGRAMS = Path(ROOT) / "kernel" / "bpf"
 ONE = 1024  # fractions travel to the kernel in units of 1/1024
 # What Linux has, if its configuration says so; anything else was misspelt.
 KERNEL_OWN = frozenset(
-    "reno cubic bbr dctcp vegas westwood htcp bic hybla highspeed illinois lp nv scalable veno yeah cdg".split()
+    [
+        "reno",
+        "cubic",
+        "bbr",
+        "dctcp",
+        "vegas",
+        "westwood",
+        "htcp",
+        "bic",
+        "hybla",
+        "highspeed",
+        "illinois",
+        "lp",
+        "nv",
+        "scalable",
+        "veno",
+        "yeah",
+        "cdg",
+    ]
 )
 
 

@@ -100,7 +100,8 @@ class Progress:
                 f"{min(len(times), self.plan.iterations)}/{self.plan.iterations}",
                 f"{times[-1]:.3f} s" if times else "–",
                 f"{job.ideal_s:.3f} s",
-                Text("█" * round(share * BAR), style=COLOURS[job.job % len(COLOURS)]) + Text(f" {share:.0%}", style="dim"),
+                Text("█" * round(share * BAR), style=COLOURS[job.job % len(COLOURS)])
+                + Text(f" {share:.0%}", style="dim"),
             )
         head = Text.assemble(
             (f"run {min(self.done + 1, len(self.plans))} of {len(self.plans)}  ", "bold"), _title(self.plan),

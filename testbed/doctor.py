@@ -12,6 +12,7 @@ import platform
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -37,7 +38,7 @@ class Finding:
     needed: bool
 
 
-class _No(Exception):
+class _DoesNotWorkError(Exception):
     """It does not work; the message says why."""
 
 
@@ -72,7 +73,7 @@ def report(*, as_json: bool) -> int:
     for finding in findings:
         mark = "[green]yes[/]" if finding.works else "[red]no[/]" if finding.needed else "[yellow]no[/]"
         table.add_row(mark, finding.what, finding.detail if finding.works else f"{finding.detail} → {finding.fix}")
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     console.print(table)
     console.print(
         f"\nLinux {platform.release()}: `--on host` "
@@ -84,7 +85,7 @@ def report(*, as_json: bool) -> int:
 def _try(what: str, attempt: Callable[[], str], fix: str, *, needed: bool) -> Finding:
     try:
         return Finding(what, True, attempt(), "", needed)
-    except (_No, OSError, TestbedError, subprocess.CalledProcessError) as error:
+    except (_DoesNotWorkError, OSError, TestbedError, subprocess.CalledProcessError) as error:
         return Finding(what, False, str(error).splitlines()[0], fix, needed)
     except Exception as error:  # whatever a library raises: the thing does not work
         return Finding(what, False, f"{type(error).__name__}: {error}", fix, needed)
@@ -92,13 +93,13 @@ def _try(what: str, attempt: Callable[[], str], fix: str, *, needed: bool) -> Fi
 
 def _root() -> str:
     if os.geteuid() != 0:
-        raise _No("not root")
+        raise _DoesNotWorkError("not root")
     return ""
 
 
 def _tools() -> str:
     if missing := [tool for tool in ("unshare", "setpriv", "mount") if shutil.which(tool) is None]:
-        raise _No(f"missing: {', '.join(missing)}")
+        raise _DoesNotWorkError(f"missing: {', '.join(missing)}")
     return ""
 
 
@@ -181,7 +182,7 @@ def _red() -> str:
         tc = ["tc", "qdisc", "add", "dev", end.name, "root", "red", "limit", "100000", "min", "10000",
               "max", "30000", "avpkt", "1500", "burst", "10", "bandwidth", "500mbit"]  # fmt: skip
         if answer := end.node.cmd(*tc):
-            raise _No(answer.strip().splitlines()[0])
+            raise _DoesNotWorkError(answer.strip().splitlines()[0])
 
     _with_network(use)
     return ""
@@ -189,7 +190,7 @@ def _red() -> str:
 
 def _stock_mininet() -> str:
     if missing := [tool for tool in ("mn", "mnexec") if shutil.which(tool) is None]:
-        raise _No(f"missing: {', '.join(missing)}")
+        raise _DoesNotWorkError(f"missing: {', '.join(missing)}")
     return ""
 
 

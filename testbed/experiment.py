@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -78,7 +78,7 @@ def provenance(command: list[str], begun: float) -> dict[str, Any]:
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "git_commit": _commit(),
         "command": command,
-        "started": datetime.fromtimestamp(begun, timezone.utc).isoformat(timespec="seconds"),
+        "started": datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"),
         "wall_s": time.time() - begun,
     }
 
@@ -98,4 +98,3 @@ def _commit() -> str | None:
 def command_line() -> list[str]:
     """The command as it was typed, as far as it is known."""
     return [Path(sys.argv[0]).name, *sys.argv[1:]]
-

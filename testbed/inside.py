@@ -43,7 +43,7 @@ RTT_PROBES, PORT_ECHO = 30, 7
 RECEIVE_BUFFER, SMALLEST_SEND_BUFFER = 16 << 20, 512 << 10
 
 
-class CallerGone(Exception):
+class CallerGoneError(Exception):
     """stdin ended: whoever asked for this run no longer waits for it."""
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     try:
         plan = msgspec.json.decode(sys.stdin.buffer.readline(), type=Plan)
         archive = _run(plan, lambda **event: _emit(out, event))
-    except CallerGone:
+    except CallerGoneError:
         sys.exit(EXIT_FAILED)
     except TestbedError as error:
         _emit(out, {"event": "error", "code": error.exit_code, "message": str(error)})
@@ -68,7 +68,7 @@ def _emit(out: Any, event: dict[str, Any]) -> None:
         out.write(json.dumps(event).encode() + b"\n")
         out.flush()
     except BrokenPipeError as error:
-        raise CallerGone from error
+        raise CallerGoneError from error
 
 
 def _run(plan: Plan, emit: Any) -> bytes:
@@ -245,7 +245,7 @@ def _stop(sampler: Child) -> dict[str, Any]:
 
 def _check_caller() -> None:
     if select.select([sys.stdin], [], [], 0)[0] and not os.read(0, 1):
-        raise CallerGone
+        raise CallerGoneError
 
 
 def _round_trips(plan: Plan, network: Network) -> float:
@@ -300,10 +300,14 @@ def _netstat(group: str, key: str) -> int:
 def _write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow("cc,seed,job,worker,iteration,start_s,comm_start_s,end_s,bytes,late_s".split(","))
+        writer.writerow(
+            ["cc", "seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+        )
         for r in sorted(records, key=lambda r: (r.job, r.iteration, r.rank)):
             times = (f"{ns / 1e9:.9f}" for ns in (r.start, r.comm_start, r.end))
-            writer.writerow([plan.cc.spec, plan.seed, r.job, r.rank, r.iteration, *times, r.bytes, f"{r.late / 1e9:.9f}"])
+            writer.writerow(
+                [plan.cc.spec, plan.seed, r.job, r.rank, r.iteration, *times, r.bytes, f"{r.late / 1e9:.9f}"]
+            )
 
 
 def _archive(folder: Path) -> bytes:

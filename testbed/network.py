@@ -119,9 +119,7 @@ class VethLink(Link):  # type: ignore[misc]
         self.intf2 = VethIntf(name2, node=node2, port=port2, link=self, mac=mac2, **(params2 or {}))
         for here, there in ((self.intf1, self.intf2), (self.intf2, self.intf1)):
             if there.ip:
-                here.node.ip.neigh(
-                    "add", ifindex=here.index, dst=there.ip, lladdr=there.mac, state="permanent"
-                )
+                here.node.ip.neigh("add", ifindex=here.index, dst=there.ip, lladdr=there.mac, state="permanent")
 
     def stop(self) -> None:
         """The pair ends with its nodes."""

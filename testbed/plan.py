@@ -6,6 +6,7 @@ A plan is what a substrate carries into its Linux (as JSON) and what the manifes
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,7 +213,7 @@ def _crossings(op: Operation, hosts: tuple[str, ...], topo: Topo) -> dict[tuple[
     load: dict[tuple[str, str], int] = {}
     for (source, target), size in traces.payload_bytes(op, len(hosts)).items():
         nodes = path(topo, hosts[source], hosts[target])
-        for a, b in zip(nodes, nodes[1:], strict=False):
+        for a, b in itertools.pairwise(nodes):
             if topo.linkInfo(a, b).get("bottleneck"):
                 load[a, b] = load.get((a, b), 0) + size
     return load

@@ -38,7 +38,7 @@ class _Options(sched_tbf.options):  # type: ignore[misc]
         ("TCA_TBF_PAD", "hex"),
     )
 
-    class tbf_parms(sched_tbf.options.tbf_parms):  # type: ignore[misc]
+    class tbf_parms(sched_tbf.options.tbf_parms):  # type: ignore[misc]  # noqa: N801 (looked up by this name)
         def encode(self) -> None:
             """As it is, without the rate table of the parent class."""
             nla.encode(self)

@@ -41,7 +41,7 @@ class Child:
     def __init__(self, what: str, module: str, *, namespace: int | None = None, pass_fds: list[int] | None = None):
         self.what = what
         self.pending = b""
-        self.errors = tempfile.TemporaryFile(dir="/dev/shm")
+        self.errors = tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115 (closed by `close`)
         command = [sys.executable, "-S", "-P", "-m", module]
         with netns.entered(namespace) if namespace is not None else contextlib.nullcontext():
             self.process = subprocess.Popen(
@@ -153,7 +153,7 @@ class Workers:
 
     def _await(self, key: str) -> list[tuple[Worker, dict[str, Any]]]:
         """One answer with ``key`` from every worker."""
-        answers = {}
+        answers: dict[int, tuple[Worker, dict[str, Any]]] = {}
         deadline = time.monotonic() + HANDSHAKE_S
         while len(answers) < len(self.workers):
             if time.monotonic() > deadline:

@@ -50,9 +50,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         base = _FIRST_SUBNET + 4 * (len(self._addresses) // 2)
         first, second = str(IPv4Address(base + 1)), str(IPv4Address(base + 2))
         self._addresses[a, b], self._addresses[b, a] = first, second
-        self.addLink(
-            a, b, params1={"ip": f"{first}/30"}, params2={"ip": f"{second}/30"}, bottleneck=bottleneck
-        )
+        self.addLink(a, b, params1={"ip": f"{first}/30"}, params2={"ip": f"{second}/30"}, bottleneck=bottleneck)
 
     def _route(self) -> None:
         neighbours: dict[str, list[str]] = {}

@@ -31,9 +31,7 @@ from workloads.units import Duration, Quantity, Rate, Size
 VERSION = 1
 LIBRARY = Path(__file__).parent / "library"
 
-Kind = Literal[
-    "compute", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"
-]
+Kind = Literal["compute", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 # How a kind of collective is carried out unless a job says otherwise.
 ALGORITHMS: dict[str, str] = {"all_reduce": "ring", "send_recv": "send_recv"}
 

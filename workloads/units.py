@@ -47,9 +47,7 @@ class Quantity(int):
         scale = cls.units.get(unit) or cls.units.get(unit.lower())
         if scale is None:
             hint = " (bits or bytes? say mbit or MB)" if unit.lower().endswith("bps") else ""
-            raise UnitError(
-                f"{unit!r} is not a unit of a {cls.noun}{hint}; write for instance {cls.examples}"
-            )
+            raise UnitError(f"{unit!r} is not a unit of a {cls.noun}{hint}; write for instance {cls.examples}")
         if number < 0:
             raise UnitError(f"the {cls.noun} {text!r} is negative")
         if not number.is_finite() or number * scale > cls.limit:

@@ -190,9 +190,7 @@ def _iterate(job: Job, links: Links, start_ns: int) -> None:
         timing = {"comm_start": 0, "late": 0}
         stream = None
         if exchanges:
-            stream = threading.Thread(
-                target=_communicate, args=(job, exchanges, links, state, timing), daemon=True
-            )
+            stream = threading.Thread(target=_communicate, args=(job, exchanges, links, state, timing), daemon=True)
             stream.start()
         _compute(computes, state, timing, begun, factor)
         end = state.wait([op["id"] for op in mine])

@@ -61,7 +61,7 @@ def _tidy(run: Run, rates: pd.DataFrame) -> pd.DataFrame:
 
 def _throughput(axis: Any, run: Run, rates: pd.DataFrame, span: tuple[float, float]) -> None:
     shown = rates[(rates.index >= span[0]) & (rates.index <= span[1])]
-    colours = [style.JOBS[job % len(style.JOBS)] for job in shown.columns]
+    colours = [style.JOBS[int(job) % len(style.JOBS)] for job in shown.columns]
     axis.stackplot(
         shown.index, *(shown[job] / 1e6 for job in shown.columns), colors=colours, step="mid", linewidth=0,
         labels=[f"job {job}" for job in shown.columns],
@@ -75,7 +75,7 @@ def _iterations(axis: Any, experiment: Experiment, run: Run, times: pd.DataFrame
     for job in times.columns:
         axis.plot(
             times.index, times[job], marker="o", markersize=3, linewidth=1,
-            color=style.JOBS[job % len(style.JOBS)], label=f"job {job}",
+            color=style.JOBS[int(job) % len(style.JOBS)], label=f"job {job}",
         )  # fmt: skip
     ideal = float(np.mean([job["ideal_s"] for job in run.jobs]))
     axis.axhline(ideal, color=style.REFERENCE, linewidth=0.8, linestyle="--", label="ideal")

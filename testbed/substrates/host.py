@@ -100,9 +100,7 @@ def _behind_the_network() -> Iterator[None]:
         os.sched_setscheduler(0, policy, parameters)
 
 
-def _listen(
-    process: subprocess.Popen[bytes], errors: Any, on_event: Callable[[Event], None], deadline: float
-) -> bytes:
+def _listen(process: subprocess.Popen[bytes], errors: Any, on_event: Callable[[Event], None], deadline: float) -> bytes:
     assert process.stdout is not None
     stream = _Stream(process.stdout.fileno(), deadline)
     while line := stream.line():
@@ -115,9 +113,7 @@ def _listen(
     code = process.wait()
     errors.seek(0)
     words = errors.read().decode(errors="replace").strip().splitlines()
-    raise TestbedError(
-        f"the run ended early, with code {code}" + (":\n" + "\n".join(words[-8:]) if words else ".")
-    )
+    raise TestbedError(f"the run ended early, with code {code}" + (":\n" + "\n".join(words[-8:]) if words else "."))
 
 
 class _Stream:

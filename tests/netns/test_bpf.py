@@ -156,5 +156,16 @@ def test_names_are_unique_and_short() -> None:
 
 @pytest.mark.parametrize("source", sorted((ROOT / "kernel/bpf").glob("*.bpf.c")), ids=lambda path: path.name)
 def test_our_programs_compile_without_a_warning(source: Path, tmp_path: Path) -> None:
-    command = ["clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror"]
+    command = [
+        "clang",
+        "-O2",
+        "-g",
+        "-target",
+        "bpf",
+        "-mcpu=v3",
+        "-Wall",
+        "-Wextra",
+        "-Wno-unused-parameter",
+        "-Werror",
+    ]
     subprocess.run([*command, "-c", str(source), "-o", str(tmp_path / "x.o")], check=True)

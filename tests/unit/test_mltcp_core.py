@@ -52,7 +52,9 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def default(**changes: int) -> Params:
-    return Params(**{"slope": 1792, "intercept": 256, "gap_factor": 512, "first_gap_us": 1000, "total_bytes": 0} | changes)
+    return Params(
+        **{"slope": 1792, "intercept": 256, "gap_factor": 512, "first_gap_us": 1000, "total_bytes": 0} | changes
+    )
 
 
 class Flow:
@@ -241,9 +243,7 @@ def test_the_window_grows_by_f_segments_a_round_trip(
     events=st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**40)), max_size=300),
     first_gap=st.integers(1, 10**7), factor=st.integers(64, 1024),
 )  # fmt: skip
-def test_any_history_is_survived(
-    core: ctypes.CDLL, events: list[tuple[int, int]], first_gap: int, factor: int
-) -> None:
+def test_any_history_is_survived(core: ctypes.CDLL, events: list[tuple[int, int]], first_gap: int, factor: int) -> None:
     flow = Flow(core, default(first_gap_us=first_gap, gap_factor=factor))
     for gap_us, size in events:
         core.core_tx_start(flow.state, flow.params, flow.acked, gap_us)

@@ -6,7 +6,7 @@ import topologies
 from topologies.dumbbell import Dumbbell
 from topologies.routed import path
 
-MINE = '''
+MINE = """
 from mininet.topo import Topo
 
 class Line(Topo):
@@ -15,7 +15,7 @@ class Line(Topo):
             self.addHost(f"h{i}")
 
 topos = {"line": Line}
-'''
+"""
 
 
 def test_every_file_lists_itself_in_topos() -> None:

@@ -31,9 +31,7 @@ def volume(n: int, size: int, flow: Flow) -> int:
 def _sent_by(rank: int, n: int, size: int) -> list[int]:
     """Bytes ``rank`` sends in each of its 2(n-1) steps: chunk rank, rank-1, ..., around twice."""
     parts = chunks(n, size)
-    return [parts[(rank - step) % n] for step in range(n - 1)] + [
-        parts[(rank + 1 - step) % n] for step in range(n - 1)
-    ]
+    return [parts[(rank - step) % n] for step in range(n - 1)] + [parts[(rank + 1 - step) % n] for step in range(n - 1)]
 
 
 def _sliced(step: int) -> list[int]:
