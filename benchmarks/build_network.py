@@ -1,0 +1,93 @@
+"""Time to build a 32-host dumbbell with a shaped bottleneck: ours against stock Mininet's TCLink.
+
+In turn, in the same run. Stock Mininet changes sysctls of the whole machine, so that all
+of it happens in namespaces in which these are read-only.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+
+from mininet.link import TCLink
+from mininet.log import setLogLevel
+from mininet.net import Mininet
+from mininet.node import Host
+
+from testbed import settings, shaper
+from testbed.network import build
+from topologies.dumbbell import Dumbbell
+
+HOSTS, ROUNDS = 32, 5
+INSIDE = "MLTCP_BENCHMARK_INSIDE"
+SCRIPT = """
+for part in fs kernel net/core; do
+    mount --bind /proc/sys/$part /proc/sys/$part && mount -o remount,bind,ro /proc/sys/$part || exit
+done
+exec "$@"
+"""
+
+
+def main() -> None:
+    if os.geteuid() != 0:
+        sys.exit("needs root")
+    if INSIDE not in os.environ:
+        command = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        sys.exit(
+            subprocess.run(
+                [*command, "sh", "-c", SCRIPT, "sh", sys.executable, *sys.argv],
+                env={**os.environ, INSIDE: "1"},
+                check=False,
+            ).returncode
+        )
+    setLogLevel("critical")
+    times: dict[str, list[float]] = {"ours": [], "mininet": []}
+    for _ in range(ROUNDS):
+        times["ours"].append(timed(ours))
+        times["mininet"].append(timed(stock))
+    for name, values in times.items():
+        print(f"{name:8} {median(values):7.2f} ms per host  (of {ROUNDS}: {min(values):.2f} to {max(values):.2f})")
+    ratios = [m / o for o, m in zip(times["ours"], times["mininet"], strict=True)]
+    print(f"ratio    {median(ratios):7.1f}              (of {ROUNDS}: {min(ratios):.1f} to {max(ratios):.1f})")
+
+
+def timed(make: Callable[[], Mininet]) -> float:
+    """Milliseconds per host; taking the network down is not counted."""
+    begun = time.perf_counter()
+    network = make()
+    span = time.perf_counter() - begun
+    network.stop()
+    return span * 1000 / HOSTS
+
+
+def ours() -> Mininet:
+    """Built, every setting of a run applied and read back, shaped."""
+    network = build(Dumbbell(n=HOSTS // 2))
+    wanted: list[settings.Setting] = []
+    for host in network.hosts:
+        values = {"net.ipv4.ip_forward": str(int(host.forwards)), "net.ipv4.tcp_slow_start_after_idle": "0"}
+        wanted += [settings.Sysctl(host.name, key, value) for key, value in values.items()]
+    for end in network.ends():
+        wanted += [settings.Mtu(end.node.name, end.name, 1500), settings.OffloadsOff(end.node.name, end.name)]
+    for end in network.ends(bottleneck=True):
+        bucket = shaper.bucket_bytes(500_000_000, 1500, real_time=True)
+        wanted.append(shaper.Shaper(end.node.name, end.name, 500_000_000, bucket, 62_500))
+    settings.apply_all(wanted, network)
+    return network
+
+
+def stock() -> Mininet:
+    network = Mininet(
+        topo=Dumbbell(n=HOSTS // 2), host=Host, link=partial(TCLink, bw=500), controller=None, build=False
+    )
+    network.start()
+    return network
+
+
+if __name__ == "__main__":
+    main()
