@@ -42,7 +42,7 @@ def save(figure: Any, path: Path) -> list[Path]:
     """Write PNG and PDF, without dates, so that equal data gives equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = [path.with_suffix(".png"), path.with_suffix(".pdf")]
-    figure.savefig(written[0], metadata={"Software": None})
-    figure.savefig(written[1], metadata={"CreationDate": None})
+    figure.savefig(written[0], bbox_inches="tight", metadata={"Software": None})
+    figure.savefig(written[1], bbox_inches="tight", metadata={"CreationDate": None})
     plt.close(figure)
     return written

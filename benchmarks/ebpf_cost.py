@@ -26,13 +26,12 @@ from topologies.dumbbell import Dumbbell
 
 ROUNDS, SECONDS = 5, 3.0
 PER_ACK = ("cong_avoid", "in_ack_event", "cwnd_event")
-BPF_ENABLE_STATS = 32
 
 
 def main() -> None:
     if os.geteuid() != 0:
         sys.exit("needs root")
-    bpfsys._call(BPF_ENABLE_STATS, bytes(64))
+    bpfsys.enable_statistics()
     kernel = Path(ROOT) / "kernel"
     with tempfile.TemporaryDirectory() as folder:
         # The base lives with the benchmark, its headers with the kernel code.

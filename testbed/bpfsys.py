@@ -7,7 +7,7 @@ import os
 import platform
 from functools import cache
 
-BPF_MAP_LOOKUP_ELEM, BPF_OBJ_PIN, BPF_LINK_CREATE = 1, 6, 28
+BPF_MAP_LOOKUP_ELEM, BPF_OBJ_PIN, BPF_LINK_CREATE, BPF_ENABLE_STATS = 1, 6, 28, 32
 BPF_STRUCT_OPS = 44  # enum bpf_attach_type
 SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 
@@ -42,6 +42,11 @@ def pin(fd: int, path: str) -> None:
     """Keep an object alive under a name in a bpf file system, until that name is removed."""
     name = ctypes.create_string_buffer(path.encode())
     _call(BPF_OBJ_PIN, _pack((ctypes.addressof(name), 8), (fd, 4), (0, 52)))
+
+
+def enable_statistics() -> int:
+    """Let the kernel count how often and how long programs run, until this descriptor is closed."""
+    return _call(BPF_ENABLE_STATS, bytes(64))
 
 
 def _call(command: int, attr: bytes) -> int:

@@ -47,11 +47,6 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_FAILED
 
 
-def console_main() -> None:
-    """The installed command ``mltcp-testbed``."""
-    sys.exit(main(sys.argv[1:]))
-
-
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt("terminated")
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -41,27 +41,27 @@ def run(spec: Spec, out: Path, observe: Observer, command: list[str]) -> dict[st
     for plan in todo:
         observe(plan, {"event": "started"})
         begun = time.time()
-        archive = host.run(plan, lambda event, plan=plan: observe(plan, event), _patience(plan))  # type: ignore[misc]
-        verdicts: list[str] = []
-
-        def complete(path: Path, plan: Plan = plan, begun: float = begun, verdicts: list[str] = verdicts) -> None:
-            nonlocal capacity
-            manifest = rundir.read_json(path / "manifest.json")
-            # The unshaped path is measured once per experiment and kept with every run of it.
-            capacity = manifest["measured"]["capacity_bps"] or capacity
-            manifest["measured"]["capacity_bps"] = capacity
-            manifest |= provenance(command, begun)
-            (path / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-            verdict = judge(path, plan, manifest)
-            verdicts.append(verdict["verdict"])
-            (path / "verdict.json").write_text(json.dumps(verdict, indent=1) + "\n")
-
-        rundir.store(archive, folder / plan.folder, complete)
-        observe(plan, {"event": "stored", "verdict": verdicts[0]})
+        archive = host.run(plan, partial(observe, plan), _patience(plan))
+        # The unshaped path is measured once per experiment and kept with every run of it.
+        more = {"capacity_bps": capacity, **provenance(command, begun)}
+        verdict, capacity = rundir.store(archive, folder / plan.folder, partial(_complete, plan, more))
+        observe(plan, {"event": "stored", "verdict": verdict})
     wanted = [(plan.cc.label, plan.seed) for plan in todo if plan.alone is None]
     summary = summarise(load_experiment(folder, wanted))
     rundir.write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
+
+
+def _complete(plan: Plan, more: dict[str, Any], path: Path) -> tuple[str, float | None]:
+    """Add provenance and verdict to a run directory; the verdict, and the capacity it was given on."""
+    manifest = rundir.read_json(path / "manifest.json")
+    measured = manifest["measured"]
+    measured["capacity_bps"] = measured["capacity_bps"] or more["capacity_bps"]
+    manifest |= {key: value for key, value in more.items() if key != "capacity_bps"}
+    (path / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    verdict = judge(path, plan, manifest)
+    (path / "verdict.json").write_text(json.dumps(verdict, indent=1) + "\n")
+    return verdict["verdict"], measured["capacity_bps"]
 
 
 def _patience(plan: Plan) -> float:

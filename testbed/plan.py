@@ -68,6 +68,7 @@ class Plan(msgspec.Struct, frozen=True):
     rto_min_us: int | None
     alone: int | None = None  # the one job that runs, for `alone_s`
     measure_capacity: bool = False
+    assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
     needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
 
     @property
@@ -118,6 +119,7 @@ def plans(spec: Spec) -> list[Plan]:
                 sample_ns=int(spec.sample),
                 rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
                 measure_capacity=not result,
+                assumptions=trace.assumptions,
                 needed_bps=link.rate_bps * len(_directions(trace, topo, places)),
             )
             # Jobs are alike, so that one of them alone speaks for all.

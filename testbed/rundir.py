@@ -17,24 +17,26 @@ import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.errors import TestbedError
 
+T = TypeVar("T")
 PARTIAL = ".partial-"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
-def store(archive: bytes, destination: Path, complete: Callable[[Path], None]) -> None:
+def store(archive: bytes, destination: Path, complete: Callable[[Path], T]) -> T:
     """Unpack ``archive``, let ``complete`` add what is missing, and put it at ``destination``.
 
-    An older run there is replaced as a whole, or kept as a whole if this fails.
+    An older run there is replaced as a whole, or kept as a whole if this fails. Returns
+    what ``complete`` returned.
     """
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with _partial(destination) as folder:
             _unpack(archive, folder)
-            complete(folder)
+            result = complete(folder)
             give_to_caller(folder)
             _put(folder, destination)
     except OSError as error:
@@ -42,6 +44,7 @@ def store(archive: bytes, destination: Path, complete: Callable[[Path], None]) -
             f"the results could not be written to {destination}: {error.strerror or error}. Nothing half-written was kept."
         ) from error
     give_to_caller(*_made(destination))
+    return result
 
 
 def _unpack(archive: bytes, folder: Path) -> None:

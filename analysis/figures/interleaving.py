@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from analysis import metrics, style
 from analysis.load import Experiment, Run
@@ -42,7 +43,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
     axes[2, 0].set_ylabel("iteration time (s)")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
-    figure.text(0.0, -0.01, _caption(experiment, runs[0]), va="top", fontsize=8, color=style.REFERENCE)
+    figure.text(0.01, -0.01, _caption(experiment, runs[0]), va="top", fontsize=8, color=style.REFERENCE)
     pd.concat(data).to_csv(_csv(out), index=False, float_format="%.6g")
     written = style.save(figure, out / "interleaving")
     return [*written, _csv(out)]
@@ -87,10 +88,11 @@ def _iterations(axis: Any, experiment: Experiment, run: Run, times: pd.DataFrame
     if learned is not None:
         axis.axvline(learned, color=style.REFERENCE, linewidth=0.8, linestyle=":")
         axis.annotate(
-            "F in force", (learned, 1), xycoords=("data", "axes fraction"), rotation=90, ha="right", va="top",
-            fontsize=8, color=style.REFERENCE,
+            "F in force", (learned, 1), xycoords=("data", "axes fraction"), ha="left", va="top",
+            xytext=(4, -2), textcoords="offset points", fontsize=8, color=style.REFERENCE,
         )  # fmt: skip
-    axis.set_ylim(0.9 * ideal, 1.02 * max(top, 1.05 * ideal))
+    axis.set_ylim(0.9 * ideal, 1.06 * max(top, 1.05 * ideal))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("iteration")
     axis.set_title(f"{run.cc}: every iteration")
 

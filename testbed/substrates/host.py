@@ -9,6 +9,7 @@ their network namespaces, queues and congestion controls.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import platform
@@ -29,6 +30,7 @@ from testbed.errors import MachineError, TestbedError, error_for_exit
 from testbed.plan import Plan
 
 Event = dict[str, Any]
+PR_SET_PDEATHSIG = 1
 _LINUX_STRUCT_OPS_LINKS = (6, 4)
 
 
@@ -63,6 +65,7 @@ def run(plan: Plan, on_event: Callable[[Event], None], timeout_s: float) -> byte
         "LC_ALL": "C.UTF-8",
         **{key: os.environ[key] for key in ("HOME", "XDG_CACHE_HOME") if key in os.environ},
     }
+    _end_with_sudo()
     with tempfile.TemporaryFile() as errors, _behind_the_network():
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
@@ -82,6 +85,12 @@ def run(plan: Plan, on_event: Callable[[Event], None], timeout_s: float) -> byte
                 if stream is not None:
                     with contextlib.suppress(BrokenPipeError):
                         stream.close()
+
+
+def _end_with_sudo() -> None:
+    """Should `sudo` itself be killed (it cannot pass that on), end as if it had been us."""
+    if "SUDO_UID" in os.environ:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,58 @@
+"""What the documentation shows must work."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from testbed.cli import main
+from testbed.errors import EXIT_OK
+from workloads import trace
+
+ROOT = Path(__file__).parents[2]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = sorted(
+    {
+        line.split("#")[0].strip()
+        for text in TEXTS
+        for line in text.read_text().splitlines()
+        if line.startswith(("sudo python testbed/run.py", "python testbed/run.py"))
+    }
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_shown_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(command)
+    assert main(["run", *words[words.index("testbed/run.py") + 1 :], "--dry-run"]) == EXIT_OK
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.name)
+def test_every_experiment_is_understood(path: Path) -> None:
+    assert main(["run", str(path), "--dry-run"]) == EXIT_OK
+
+
+def test_the_trace_shown_is_valid(tmp_path: Path) -> None:
+    shown = re.search(r"```json\n(.*?)```", (ROOT / "docs/traces.md").read_text(), re.DOTALL)
+    assert shown is not None
+    json.loads(shown[1])
+    path = tmp_path / "mine.json"
+    path.write_text(shown[1])
+    assert trace.load(str(path)).name == "mine"
+
+
+def test_every_trace_is_listed() -> None:
+    text = (ROOT / "docs/traces.md").read_text()
+    assert all(f"| `{name}` |" in text for name in trace.names())
+
+
+def test_links_lead_somewhere() -> None:
+    for text in TEXTS:
+        for target in re.findall(r"\]\(([^)#]+)\)", text.read_text()):
+            if "://" not in target:
+                assert (text.parent / target).exists(), (text.name, target)

@@ -1,0 +1,92 @@
+"""Each invariant on tables where the answer is known."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from testbed import plan, spec, verdict
+from testbed.errors import MachineError
+from testbed.substrates import host
+
+RATE = 500_000_000
+
+
+def made(**fields: Any) -> plan.Plan:
+    return plan.plans(spec.read(None, {"compute": "500ms", "bytes": "28MB", **fields}))[1]
+
+
+def links(served: float, *, backlog: int = 30_000, stall_at: int | None = None) -> pd.DataFrame:
+    """Two seconds of a busy link that sends ``served`` of its rate; one interval may stand still."""
+    t = np.arange(0, 2, 0.01)
+    sent = np.full(len(t), RATE / 8 * 0.01 * served)
+    sent[0] = 0
+    if stall_at is not None:
+        sent[stall_at] = 0
+    return pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": np.cumsum(sent), "backlog_bytes": backlog})
+
+
+@pytest.mark.parametrize(("served", "status"), [(1.0, "ok"), (0.985, "suspect"), (1.02, "suspect"), (0.95, "invalid")])
+def test_a_wrong_rate_is_told(served: float, status: str) -> None:
+    assert verdict._shaper_exactness(links(served), made())[0]["status"] == status
+
+
+def test_a_link_that_stood_still_once_is_told_apart() -> None:
+    exact, worst = verdict._shaper_exactness(links(1.0, stall_at=100), made())
+    assert worst["value"] == pytest.approx(0.1)
+    assert worst["status"] == "suspect"
+    assert exact["value"] > 0.01  # ten of some 190 windows see it: more than 5 %
+    assert verdict._work_conservation(links(1.0, stall_at=100), made())["status"] == "ok"
+
+
+def test_an_idle_link_is_not_judged() -> None:
+    idle = links(0.0, backlog=0)
+    assert verdict._shaper_exactness(idle, made())[0]["status"] == "not evaluated"
+    assert verdict._work_conservation(idle, made())["status"] == "not evaluated"
+
+
+def test_a_ring_is_judged_by_excess_alone() -> None:
+    ring = made(trace="resnet50", compute=None, bytes=None)
+    assert verdict._shaper_exactness(links(0.7), ring)[0]["status"] == "ok"
+    assert verdict._shaper_exactness(links(1.05), ring)[0]["status"] == "invalid"
+    assert verdict._work_conservation(links(0.7), ring)["status"] == "not evaluated"
+
+
+def table(late_s: float = 0.0, size: int = 28_000_000, length_s: float = 0.9684) -> pd.DataFrame:
+    rows = []
+    for job in (0, 1):
+        for index in range(30):
+            for worker, sent in ((0, size), (1, 0)):
+                rows.append((job, worker, index, index * length_s, (index + 1) * length_s, sent, late_s))
+    return pd.DataFrame(rows, columns=["job", "worker", "iteration", "start_s", "end_s", "bytes", "late_s"])
+
+
+@pytest.mark.parametrize(("late_s", "status"), [(0.001, "ok"), (0.015, "suspect"), (0.03, "invalid")])
+def test_lateness_is_judged_against_the_compute_time(late_s: float, status: str) -> None:
+    assert verdict._lateness(table(late_s), made())["status"] == status
+
+
+def test_bytes_other_than_the_traces_are_invalid() -> None:
+    assert verdict._fixed_volume(table(), made())["status"] == "ok"
+    assert verdict._fixed_volume(table(size=27_999_999), made())["status"] == "invalid"
+    assert verdict._fixed_volume(table().iloc[:-1], made())["status"] == "invalid"
+
+
+@pytest.mark.parametrize(("length_s", "status"), [(0.97, "ok"), (0.985, "suspect"), (1.1, "invalid")])
+def test_a_lone_job_must_take_its_ideal_time(length_s: float, status: str) -> None:
+    alone = plan.plans(spec.read(None, {"compute": "500ms", "bytes": "28MB"}))[0]
+    rows = table(length_s=length_s)
+    assert verdict._lone_job(rows[rows["job"] == 0], alone)["status"] == status
+    assert verdict._lone_job(rows, made())["status"] == "not applicable"
+
+
+def test_an_older_kernel_says_what_else_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(platform, "release", lambda: "6.1.0-28-amd64")
+    with pytest.raises(MachineError, match=r"Linux 6\.4 or newer .* \(--cc reno cubic\)"):
+        host.check(made(cc=["mltcp_reno"]))
+    host.check(made(cc=["reno"]))
