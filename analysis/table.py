@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -14,18 +13,13 @@ COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 def closing_table(summary: dict[str, Any]) -> Table:
     """One row per congestion control; times in seconds, intervals at 95 % over seeds."""
     table = Table(
-        box=box.SIMPLE_HEAD,
-        title=_title(summary),
-        title_style="bold",
-        title_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        collapse_padding=True,
-    )
+        box=None, title=_title(summary), title_style="bold", title_justify="left", pad_edge=False,
+        padding=(0, 2, 0, 0), header_style="dim",
+    )  # fmt: skip
     table.add_column("", no_wrap=True)
-    for heading in ("mean\n(s)", "p50\n(s)", "p99\n(s)", "last 10\n(s)", "speed-up\nof mean", "speed-up\nof p99"):
+    for heading in ("mean\n(s)", "p50\n(s)", "p99\n(s)", "last 10\n(s)", "speed-up\nmean", "speed-up\np99"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("inter-\nleaved at", justify="right", no_wrap=True)
+    table.add_column("inter-\nleaved", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in summary["results"]:
         base = row["cc"] == summary["baseline"]
@@ -34,7 +28,7 @@ def closing_table(summary: dict[str, Any]) -> Table:
             _number(row["mean_s"]),
             _number(row["p50_s"]),
             _number(row["p99_s"]),
-            f"{_number(row['steady_s'])}\n{row['steady_s'] / row['ideal_s']:.3f} × ideal",
+            f"{_number(row['steady_s'])}\n{row['steady_s'] / row['ideal_s']:.3f}×ideal",
             "–" if base else _times(row["speedup_mean"], row["speedup_mean_ci95"]),
             "–" if base else _times(row["speedup_p99"], row["speedup_p99_ci95"]),
             _interleaved(row),

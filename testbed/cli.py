@@ -134,7 +134,7 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps(summary, indent=1))
     else:
-        console = Console()
+        console = Console(width=None if sys.stdout.isatty() else 100)
         console.print(closing_table(summary))
         console.print(reference_line(summary), highlight=False, soft_wrap=True)
         for text in asked.one_trace.assumptions:

@@ -40,7 +40,7 @@ from testbed.workers import Child, Record, Workers
 LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
 WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
 RTT_PROBES, PORT_ECHO = 30, 7
-RECEIVE_BUFFER, SMALLEST_SEND_BUFFER = 16 << 20, 512 << 10
+RECEIVE_BUFFER, SMALLEST_SEND_BUFFER = 16 << 20, 128 << 10
 
 
 class CallerGoneError(Exception):
@@ -131,7 +131,7 @@ def _private_folder() -> Path:
 
 def _settings(plan: Plan, network: Network) -> list[Setting]:
     # A sender may hold several full buffers of the path, and no more.
-    most = max(SMALLEST_SEND_BUFFER, 8 * plan.link.buffer_bytes)
+    most = max(SMALLEST_SEND_BUFFER, 4 * plan.link.buffer_bytes)
     settings: list[Setting] = []
     for host in network.hosts:
         values = {

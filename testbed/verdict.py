@@ -154,7 +154,7 @@ def _skipped_calls(iterations: pd.DataFrame, plan: Plan, measured: dict[str, Any
     if measured["congestion_control_repairs"] is None:
         return _row("I13", name, None, None, "not applicable", "not an eBPF congestion control")
     span = float(iterations["end_s"].max()) * len(plan.jobs)
-    return _above("I13", name, measured["congestion_control_repairs"] / span, 1.0, 10.0)
+    return _above("I13", name, measured["congestion_control_repairs"] / span, 0.2, 2.0)
 
 
 def _fixed_volume(iterations: pd.DataFrame, plan: Plan) -> dict[str, Any]:
