@@ -30,6 +30,9 @@ TC_H_ROOT = 0xFFFFFFFF
 TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE = 7, 1, 3
 SOCK_DIAG_BY_FAMILY, INET_DIAG_INFO = 20, 2
 NETLINK_SOCK_DIAG = 4
+U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+# struct tcp_info: rtt at 68, snd_cwnd at 80, total_retrans at 100, bytes_acked at 120
+TCP_INFO = struct.Struct("=68xI8xI16xI16xQ")
 SHARES_EVERY_NS = 500_000_000
 CPU_EVERY_NS = 1_000_000_000
 
@@ -78,6 +81,31 @@ def attributes(data: bytes, start: int, end: int) -> dict[int, tuple[int, int]]:
     return found
 
 
+class Field:
+    """Where one attribute lies in the kernel's answers to one question: looked for once.
+
+    The kernel lays out every answer alike; should it not, the attribute's own header
+    tells, and it is looked for again.
+    """
+
+    def __init__(self, start: int, *path: int) -> None:
+        self.start, self.path = start, path
+        self.at, self.header = 0, b""
+
+    def find(self, data: bytes) -> int | None:
+        """Offset of the payload, or None if the answer has no such attribute."""
+        if self.at and data[self.at - 4 : self.at] == self.header:
+            return self.at
+        start, end = self.start, len(data)
+        for kind in self.path:
+            found = attributes(data, start, end).get(kind)
+            if found is None:
+                return None
+            start, end = found[0], found[0] + found[1]
+        self.at, self.header = start, data[start - 4 : start]
+        return start
+
+
 class LinkProbe:
     """Counters of the qdisc at one end of a link."""
 
@@ -87,17 +115,17 @@ class LinkProbe:
             sockets[link["namespace"]] = _Netlink(link["namespace"], socket.NETLINK_ROUTE)
         self.netlink = sockets[link["namespace"]]
         self.question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, TC_H_ROOT, 0)
+        self.basic = Field(20, TCA_STATS2, TCA_STATS_BASIC)
+        self.queue = Field(20, TCA_STATS2, TCA_STATS_QUEUE)
 
     def read(self) -> tuple[int, int, int, int]:
         """Bytes and packets sent, packets dropped, bytes waiting."""
         data = self.netlink.ask(RTM_GETQDISC, self.question)
-        top = attributes(data, 20, len(data))
-        if TCA_STATS2 not in top:
+        basic, queue = self.basic.find(data), self.queue.find(data)
+        if basic is None or queue is None:
             raise RuntimeError(f"link {self.name} has no queue any more")
-        at, length = top[TCA_STATS2]
-        stats = attributes(data, at, at + length)
-        sent, packets = struct.unpack_from("=QI", data, stats[TCA_STATS_BASIC][0])
-        _qlen, backlog, drops = struct.unpack_from("=III", data, stats[TCA_STATS_QUEUE][0])
+        sent, packets = struct.unpack_from("=QI", data, basic)
+        _qlen, backlog, drops = struct.unpack_from("=III", data, queue)
         return sent, packets, drops, backlog
 
 
@@ -117,23 +145,18 @@ class FlowProbe:
             flow["sport"].to_bytes(2, "big"), flow["dport"].to_bytes(2, "big"),
             saddr.ljust(16, b"\0"), daddr.ljust(16, b"\0"), 0, NO_COOKIE,
         )  # fmt: skip
+        self.info = Field(72, INET_DIAG_INFO)
         # struct mltcp_flow_key: addresses, source port in host order, target port as on the wire
         self.key = saddr + daddr + struct.pack("=H", flow["sport"]) + flow["dport"].to_bytes(2, "big")
 
     def read(self) -> tuple[int, int, int, int]:
         """Congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted."""
         data = self.netlink.ask(SOCK_DIAG_BY_FAMILY, self.question)
-        info = attributes(data, 72, len(data)).get(INET_DIAG_INFO)
-        if info is None:
+        at = self.info.find(data)
+        if at is None:
             raise RuntimeError(f"flow {self.prefix} is gone")
-        at = info[0]
-        rtt, cwnd = struct.unpack_from("=I", data, at + 68)[0], struct.unpack_from("=I", data, at + 80)[0]
-        retrans, acked = struct.unpack_from("=I", data, at + 100)[0], struct.unpack_from("=Q", data, at + 120)[0]
+        rtt, cwnd, retrans, acked = TCP_INFO.unpack_from(data, at)
         return cwnd, rtt, acked, retrans
-
-
-U32 = 0xFFFFFFFF
-NO_COOKIE = 0xFFFFFFFFFFFFFFFF
 
 
 def ratio(state: bytes | None, acked: int) -> str:

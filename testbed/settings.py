@@ -152,6 +152,8 @@ def apply_all(settings: Iterable[Setting], network: Network) -> list[dict[str, A
         try:
             setting.apply(network)
             found = setting.read(network)
+        except TestbedError:
+            raise
         except Exception as error:
             raise TestbedError(
                 f"{setting.where}: {setting.what} could not be set to {setting.asked!r}: {error}"

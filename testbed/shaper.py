@@ -12,9 +12,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from pyroute2.netlink import nla
+from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import tcmsg
 from pyroute2.netlink.rtnl.tcmsg import sched_pfifo, sched_tbf
 
+from testbed.errors import MachineError
 from testbed.network import Network
 from testbed.settings import interface
 
@@ -93,7 +95,13 @@ class Shaper:
         if self.acks_first:
             # Strict priority without sch_prio: HTB classes that never run out of tokens.
             plenty = min(2 * self.rate_bps, 30 * 10**9) // 8
-            tc("add", "htb", end.index, "10:", parent="1:1", default=2)
+            try:
+                tc("add", "htb", end.index, "10:", parent="1:1", default=2)
+            except NetlinkError as error:
+                raise MachineError(
+                    "--acks first needs the queueing discipline HTB, which this kernel does not have "
+                    f"(CONFIG_NET_SCH_HTB): {error}. Leave it out, or use a kernel that has it."
+                ) from error
             for band in (1, 2):
                 tc(
                     "add-class", "htb", end.index, f"10:{band}", parent="10:", prio=band - 1,

@@ -6,31 +6,34 @@ set -eu
 cd "$(dirname "$0")/.."
 umask 022
 
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
+
 # command or file to look for : Debian/Ubuntu package that brings it
 needs='
-/usr/bin/clang:clang
+clang:clang
 /usr/include/bpf/bpf_helpers.h:libbpf-dev
 /usr/include/stdio.h:libc6-dev
-/usr/bin/gcc:gcc
-/usr/bin/mnexec:mininet
-/usr/bin/ping:iputils-ping
-/usr/sbin/ip:iproute2
-/usr/sbin/ethtool:ethtool
-/usr/bin/setpriv:util-linux
-/usr/bin/sudo:sudo
-/usr/bin/git:git
-/usr/bin/python3:python3
-/usr/bin/python:python-is-python3
+gcc:gcc
+mnexec:mininet
+ping:iputils-ping
+ip:iproute2
+ethtool:ethtool
+setpriv:util-linux
+sudo:sudo
+git:git
+python3:python3
+python:python-is-python3
 '
 missing=
 for need in $needs; do
-	[ -e "${need%%:*}" ] || missing="$missing ${need##*:}"
+	what=${need%%:*}
+	[ -e "$what" ] || command -v "$what" >/dev/null || missing="$missing ${need##*:}"
 done
 # `venv` and pip belong to Python, but are packages of their own on Debian.
 /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
 # A convenience for looking at loaded programs; not every release has it as a package.
 optional=
-[ -e /usr/sbin/bpftool ] || optional=bpftool
+command -v bpftool >/dev/null || optional=bpftool
 
 if [ -n "$missing" ]; then
 	if ! command -v apt-get >/dev/null; then
@@ -44,13 +47,14 @@ if [ -n "$missing" ]; then
 		as_root=sudo
 	fi
 	echo "installing system packages:$missing"
+	log=$(mktemp)
+	trap 'rm -f "$log"' EXIT
 	# shellcheck disable=SC2086 # the list is meant to be split
 	{
 		$as_root apt-get -q update
 		DEBIAN_FRONTEND=noninteractive $as_root apt-get -qy install --no-install-recommends $missing
 		[ -z "$optional" ] || $as_root apt-get -qy install --no-install-recommends $optional || true
-	} >build-packages.log 2>&1 || { tail -n 20 build-packages.log >&2; exit 1; }
-	rm -f build-packages.log
+	} >"$log" 2>&1 || { tail -n 20 "$log" >&2; exit 1; }
 fi
 
 # The system's own Python: one in somebody's home directory would lock others out.
@@ -68,6 +72,6 @@ wanted=$("$python" --version; cksum <pyproject.toml; pwd)
 if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
 	echo "installing Python packages into .venv"
 	"$python" -m venv --clear .venv
-	.venv/bin/pip install -q --disable-pip-version-check --root-user-action=ignore -e '.[dev]'
+	.venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore -e '.[dev]'
 	echo "$wanted" >$stamp
 fi
