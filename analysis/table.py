@@ -14,7 +14,7 @@ def closing_table(summary: dict[str, Any]) -> Table:
     """One row per congestion control; times in seconds, intervals at 95 % over seeds."""
     table = Table(
         box=None, title=_title(summary), title_style="bold", title_justify="left", pad_edge=False,
-        padding=(0, 2, 0, 0), header_style="dim",
+        padding=(0, 1, 0, 0), header_style="dim",
     )  # fmt: skip
     table.add_column("", no_wrap=True)
     for heading in ("mean\n(s)", "p50\n(s)", "p99\n(s)", "last 10\n(s)", "speed-up\nmean", "speed-up\np99"):

@@ -155,8 +155,8 @@ def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
             if not link:
                 raise MachineError(f"the kernel refuses to register {name}: {_tail(log)}")
             fd = lib.bpf_link__fd(link)
-            own = os.dup(fd) if _is_link(fd) else _link(lib.bpf_map__fd(ops), name)
-            # The link's destructor in 1.1 would empty the map: only forget it.
+            own = fd if _is_link(fd) else _link(lib.bpf_map__fd(ops), name)
+            # The destructor would undo it (1.1: empty the map; later: close our descriptor).
             lib.bpf_link__disconnect(link)
             lib.bpf_link__destroy(link)
             fds = {key: os.dup(lib.bpf_map__fd(m)) for key, m in maps.items() if not key.endswith(".rodata")}
@@ -181,7 +181,7 @@ def _link(map_fd: int, name: str) -> int:
 
 
 def _is_link(fd: int) -> bool:
-    return "bpf_link" in os.readlink(f"/proc/self/fd/{fd}") if fd >= 0 else False
+    return fd >= 0 and "link" in os.readlink(f"/proc/self/fd/{fd}")  # anon_inode:bpf_link, or bpf-map
 
 
 @cache

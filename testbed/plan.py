@@ -96,7 +96,7 @@ def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
 
 
 def plans(spec: Spec) -> list[Plan]:
-    """Every run of the experiment, in order: for each seed each congestion control, alone first."""
+    """Every run of the experiment, in order: for each seed each congestion control, then one job alone."""
     topo, args = topology_of(spec)
     ccs = [congestion.parse(one) for one in spec.cc]
     link = Link(int(spec.rate), spec.buffer_bytes, spec.mtu, spec.acks == "first")
@@ -128,8 +128,9 @@ def plans(spec: Spec) -> list[Plan]:
                 alone=0,
                 jobs=(msgspec.structs.replace(jobs[0], offset_ns=0),),
                 iterations=min(spec.iterations, ALONE_ITERATIONS),
+                measure_capacity=False,
             )
-            result += [alone, msgspec.structs.replace(plan, measure_capacity=False)]
+            result += [plan, alone]
     return result
 
 

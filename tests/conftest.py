@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A loaded machine makes no test fail: speed is measured in benchmarks/.
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")
 
 ROOT = Path(__file__).parent.parent
 

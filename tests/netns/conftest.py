@@ -60,7 +60,7 @@ def run_plan(alone: bool = False, **fields: Any) -> Result:
     """Run the (only) plan of a spec, or its job alone, and nothing else."""
     made = plan.plans(spec.read(None, fields))
     assert len(made) == 2
-    one = made[0] if alone else made[1]
+    one = made[1] if alone else made[0]
     host.check(one)
     return Result(host.run(one, lambda event: None, 240))
 
