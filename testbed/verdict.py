@@ -103,7 +103,7 @@ def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> list[dict[str, Any]]:
         return [_unknown("I3", name, "no queue lasted for 100 ms")]
     off = np.array(ratios) - 1
     if not _one_way(plan):
-        return [_above("I3", "rate in any 100 ms above the shaped rate by", float(max(0.0, off.max())), 0.01, 0.03)]
+        return [_above("I3", "rate in any 100 ms above the shaped rate by", float(max(0.0, off.max())), 0.03, 0.10)]
     return [
         _above("I3", name, float(np.median(abs(off))), 0.01, 0.03),
         _above("I3", "the same, the worst", float(abs(off).max()), 0.10, 0.30),
