@@ -33,8 +33,8 @@
 
 #define MLTCP_ONE	1024	/* 1.0 */
 #define MLTCP_KNOWN	4	/* boundaries after which a flow knows its iteration */
-#define MLTCP_SOON	64	/* boundaries within which a rare gap comes again */
-#define MLTCP_PAUSES	64	/* more pauses than this are iterations */
+#define MLTCP_SOON	255	/* boundaries within which a rare gap comes again */
+#define MLTCP_PAUSES	64	/* so many without a boundary halve the gap */
 
 #define MLTCP_F_MIN	16	/* 1/64: a flow always makes some progress */
 #define MLTCP_F_MAX	(64 * MLTCP_ONE)
@@ -54,13 +54,13 @@ struct mltcp {
 	u64 start;		/* bytes ACKed when this iteration began */
 	u64 total_bytes;	/* learned or given; 0: not yet */
 	u32 gap_us;		/* the longest recent gap */
-	u32 pause_us;		/* the longest pause of this iteration */
 	u16 iterations;		/* boundaries seen, saturating */
 	u16 carry;		/* fraction of a segment left by mltcp_scale() */
 	u8 pauses;		/* of this iteration */
 	u8 rare;		/* boundaries for which a rare gap is remembered */
 	u8 outsized;		/* the last interval held over twice total_bytes */
 	u8 begun;		/* something has been sent */
+	u8 halved;		/* gap_us was, since the last boundary */
 };
 
 static inline void mltcp_init(struct mltcp *m, const struct mltcp_params *p)
@@ -68,13 +68,13 @@ static inline void mltcp_init(struct mltcp *m, const struct mltcp_params *p)
 	m->start = 0;
 	m->total_bytes = p->total_bytes;
 	m->gap_us = 0;
-	m->pause_us = 0;
 	m->iterations = 0;
 	m->carry = 0;
 	m->pauses = 0;
 	m->rare = 0;
 	m->outsized = 0;
 	m->begun = 0;
+	m->halved = 0;
 }
 
 /* Bytes of this iteration ACKed so far. */
@@ -152,10 +152,10 @@ static inline void mltcp_restart(struct mltcp *m, const struct mltcp_params *p,
 	m->start = bytes_acked;
 	m->total_bytes = p->total_bytes;
 	m->gap_us = gap_us;
-	m->pause_us = 0;
 	m->iterations = 1;
 	m->pauses = 0;
 	m->rare = 0;
+	m->halved = 0;
 }
 
 /*
@@ -174,25 +174,35 @@ static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
 		m->begun = 1;
 		return false;
 	}
-	if (threshold < p->first_gap_us)
-		threshold = p->first_gap_us;
+	/* A sender that was late by a moment has not paused. */
+	if (gap_us < p->first_gap_us)
+		return false;
 
 	if (gap_us < threshold) {
-		if (m->pause_us < gap_us)
-			m->pause_us = gap_us;
-		/* No boundary comes although one is due: the gap was rare. */
-		if (m->total_bytes && sent / 2 > m->total_bytes)
+		/*
+		 * A pause. Where no boundary comes although one is due, or
+		 * many pauses come without one, the gap was rare: forget it.
+		 */
+		if (++m->pauses == MLTCP_PAUSES ||
+		    (m->total_bytes && sent / 2 > m->total_bytes)) {
 			m->gap_us /= 2;
-		if (++m->pauses < MLTCP_PAUSES)
-			return false;
-		/* So many pauses were iterations, this one's end is a boundary. */
-		mltcp_restart(m, p, bytes_acked, m->pause_us);
-		return true;
+			m->halved = 1;
+			m->pauses = 0;
+		}
+		return false;
 	}
 
-	m->pause_us = 0;
 	m->pauses = 0;
 	m->start = bytes_acked;
+	if (m->halved) {
+		m->halved = 0;
+		if (gap_us / 2 < m->gap_us) {
+			/* Shorter gaps than before: other iterations. */
+			mltcp_restart(m, p, bytes_acked, gap_us);
+			return true;
+		}
+		m->gap_us = gap_us;	/* as before, after many pauses */
+	}
 	if (m->gap_us < ((u64)gap_us * p->gap_factor) >> 10) {
 		/* Beside this gap all earlier ones were pauses. */
 		if (m->iterations > MLTCP_KNOWN && !m->rare) {

@@ -25,9 +25,9 @@ class Params(ctypes.Structure):
 
 class State(ctypes.Structure):
     _fields_ = [
-        ("start", c_uint64), ("total_bytes", c_uint64), ("gap_us", c_uint32), ("pause_us", c_uint32),
+        ("start", c_uint64), ("total_bytes", c_uint64), ("gap_us", c_uint32),
         ("iterations", c_uint16), ("carry", c_uint16), ("pauses", c_uint8), ("rare", c_uint8),
-        ("outsized", c_uint8), ("begun", c_uint8),
+        ("outsized", c_uint8), ("begun", c_uint8), ("halved", c_uint8),
     ]  # fmt: skip
 
 
@@ -143,10 +143,30 @@ def test_a_long_start_is_forgotten(core: ctypes.CDLL) -> None:
     flow = Flow(core)
     flow.iterate(100_000_000, 1000)  # parameters are broadcast, then everything is compiled
     flow.iterate(10_000_000, 10_000)
-    for _ in range(70):
+    for _ in range(5 * 64):
         flow.iterate(10_000_000, 500)
     assert flow.ratio() == ONE
     assert flow.state.total_bytes == 10_000_000
+
+
+def test_moments_without_data_are_no_pauses(core: ctypes.CDLL) -> None:
+    """A ring's sender that is late by less than a millisecond, hundreds of times a phase."""
+    flow = Flow(core)
+    for _ in range(6):
+        flow.iterate(100_000, 500)
+        for _ in range(300):
+            flow.iterate(100_000, 0.4)
+    assert flow.state.total_bytes == 301 * 100_000
+    assert flow.state.gap_us == 500_000
+
+
+def test_many_pauses_in_a_phase_are_survived(core: ctypes.CDLL) -> None:
+    flow = Flow(core)
+    for _ in range(12):
+        flow.iterate(100_000, 500)
+        for _ in range(100):
+            flow.iterate(100_000, 4)
+    assert flow.state.total_bytes == 101 * 100_000
 
 
 def test_learns_anew_when_the_job_changes(core: ctypes.CDLL) -> None:
