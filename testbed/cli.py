@@ -118,7 +118,6 @@ def _run(parsed: argparse.Namespace) -> int:
             print("\n".join(plan.describe(one)))
         return EXIT_OK
 
-    from analysis.figures import interleaving  # noqa: PLC0415
     from analysis.load import load_experiment  # noqa: PLC0415
     from analysis.table import closing_table, reference_line  # noqa: PLC0415
     from testbed import experiment, rundir  # noqa: PLC0415
@@ -127,6 +126,8 @@ def _run(parsed: argparse.Namespace) -> int:
     notes = Console(stderr=True)
     with Progress(todo, notes, quiet=parsed.quiet or parsed.json) as progress:
         summary = experiment.run(asked, Path(parsed.out), progress, experiment.command_line())
+    from analysis.figures import interleaving  # noqa: PLC0415
+
     folder = Path(parsed.out) / summary["experiment"]
     wanted = [(one.cc.label, one.seed) for one in todo if one.alone is None]
     figures = interleaving.draw(load_experiment(folder, wanted), folder / "figures")

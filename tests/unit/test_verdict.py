@@ -52,7 +52,7 @@ def test_an_idle_link_is_not_judged() -> None:
 def test_a_ring_is_judged_by_excess_alone() -> None:
     ring = made(trace="resnet50", compute=None, bytes=None)
     assert verdict._shaper_exactness(links(0.7), ring)[0]["status"] == "ok"
-    assert verdict._shaper_exactness(links(1.05), ring)[0]["status"] == "invalid"
+    assert verdict._shaper_exactness(links(1.15), ring)[0]["status"] == "invalid"
     assert verdict._work_conservation(links(0.7), ring)["status"] == "not evaluated"
 
 
