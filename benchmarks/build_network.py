@@ -45,7 +45,6 @@ def main() -> None:
                 check=False,
             ).returncode
         )
-    setLogLevel("critical")
     times: dict[str, list[float]] = {"ours": [], "mininet": []}
     for _ in range(ROUNDS):
         times["ours"].append(timed(ours))
@@ -82,6 +81,7 @@ def ours() -> Mininet:
 
 
 def stock() -> Mininet:
+    setLogLevel("critical")  # TCLink calls every warning of tc an error
     network = Mininet(
         topo=Dumbbell(n=HOSTS // 2), host=Host, link=partial(TCLink, bw=500), controller=None, build=False
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from analysis.load import load_experiment
 from analysis.summary import summarise
@@ -44,7 +47,8 @@ def run(spec: Spec, out: Path, observe: Observer, command: list[str]) -> dict[st
         archive = host.run(plan, partial(observe, plan), _patience(plan))
         # The unshaped path is measured once per experiment and kept with every run of it.
         more = {"capacity_bps": capacity, **provenance(command, begun)}
-        verdict, capacity = rundir.store(archive, folder / plan.folder, partial(_complete, plan, more))
+        files, verdict, capacity = _complete(plan, rundir.unpack(archive), more)
+        rundir.store(files, folder / plan.folder)
         observe(plan, {"event": "stored", "verdict": verdict})
     wanted = [(plan.cc.label, plan.seed) for plan in todo if plan.alone is None]
     summary = summarise(load_experiment(folder, wanted))
@@ -52,16 +56,17 @@ def run(spec: Spec, out: Path, observe: Observer, command: list[str]) -> dict[st
     return summary
 
 
-def _complete(plan: Plan, more: dict[str, Any], path: Path) -> tuple[str, float | None]:
-    """Add provenance and verdict to a run directory; the verdict, and the capacity it was given on."""
-    manifest = rundir.read_json(path / "manifest.json")
+def _complete(plan: Plan, files: dict[str, bytes], more: dict[str, Any]) -> tuple[dict[str, bytes], str, float | None]:
+    """A run's files with provenance and verdict; the verdict, and the capacity it was given on."""
+    manifest = json.loads(files["manifest.json"])
     measured = manifest["measured"]
     measured["capacity_bps"] = measured["capacity_bps"] or more["capacity_bps"]
     manifest |= {key: value for key, value in more.items() if key != "capacity_bps"}
-    (path / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    verdict = judge(path, plan, manifest)
-    (path / "verdict.json").write_text(json.dumps(verdict, indent=1) + "\n")
-    return verdict["verdict"], measured["capacity_bps"]
+    tables = {name: pd.read_csv(io.BytesIO(files[f"{name}.csv"])) for name in ("iterations", "links")}
+    verdict = judge(tables["iterations"], tables["links"], plan, manifest)
+    for name, content in (("manifest.json", manifest), ("verdict.json", verdict)):
+        files[name] = (json.dumps(content, indent=1) + "\n").encode()
+    return files, verdict["verdict"], measured["capacity_bps"]
 
 
 def _patience(plan: Plan) -> float:

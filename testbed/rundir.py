@@ -15,28 +15,38 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from testbed.errors import TestbedError
 
-T = TypeVar("T")
 PARTIAL = ".partial-"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
-def store(archive: bytes, destination: Path, complete: Callable[[Path], T]) -> T:
-    """Unpack ``archive``, let ``complete`` add what is missing, and put it at ``destination``.
+def unpack(archive: bytes) -> dict[str, bytes]:
+    """The files of a tar archive: plain ones only, none in a folder, whatever the archive says."""
+    files = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            content = tar.extractfile(member)
+            if content is None or member.name != Path(member.name).name:
+                raise TestbedError(f"the run handed over {member.name!r}, which is not a plain file")
+            files[member.name] = content.read()
+    return files
 
-    An older run there is replaced as a whole, or kept as a whole if this fails. Returns
-    what ``complete`` returned.
+
+def store(files: Mapping[str, bytes], destination: Path) -> None:
+    """Put a run directory with ``files`` at ``destination``.
+
+    An older run there is replaced as a whole, or kept as a whole if this fails.
     """
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with _partial(destination) as folder:
-            _unpack(archive, folder)
-            result = complete(folder)
+            for name, content in files.items():
+                (folder / name).write_bytes(content)
             give_to_caller(folder)
             _put(folder, destination)
     except OSError as error:
@@ -44,17 +54,6 @@ def store(archive: bytes, destination: Path, complete: Callable[[Path], T]) -> T
             f"the results could not be written to {destination}: {error.strerror or error}. Nothing half-written was kept."
         ) from error
     give_to_caller(*_made(destination))
-    return result
-
-
-def _unpack(archive: bytes, folder: Path) -> None:
-    """Plain files only, directly in ``folder``, whatever the archive says."""
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        for member in tar:
-            content = tar.extractfile(member)
-            if content is None or member.name != Path(member.name).name:
-                raise TestbedError(f"the run handed over {member.name!r}, which is not a plain file")
-            (folder / member.name).write_bytes(content.read())
 
 
 def write_text(path: Path, text: str) -> None:

@@ -5,13 +5,11 @@ An invariant that could not be evaluated is listed as such with the reason, neve
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.load import Run
 from analysis.metrics import iteration_times
 from testbed.plan import Plan
 
@@ -20,9 +18,8 @@ BUSY_WINDOW_S = 0.1
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
 
 
-def judge(folder: Path, plan: Plan, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The verdict on the run in ``folder``, the worst of its invariants."""
-    run = Run(folder, manifest, {})
+def judge(iterations: pd.DataFrame, links: pd.DataFrame, plan: Plan, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The verdict on a run (its ``iterations.csv`` and ``links.csv``): the worst of its invariants."""
     measured = manifest["measured"]
     sampler, counters = measured["sampler"], measured["counters"]
     rows = [
@@ -30,19 +27,19 @@ def judge(folder: Path, plan: Plan, manifest: dict[str, Any]) -> dict[str, Any]:
         _below("I2", "unshaped capacity ÷ needed rate", measured["capacity_bps"] / plan.needed_bps, 3, 1.5)
         if measured["capacity_bps"] and plan.needed_bps
         else _unknown("I2", "unshaped capacity ÷ needed rate", "capacity was not measured"),
-        *_shaper_exactness(run.links, plan),
-        _work_conservation(run.links, plan),
+        *_shaper_exactness(links, plan),
+        _work_conservation(links, plan),
         _above("I5", "packets lost where none should be, share",
                (counters["interface_dropped"] + counters["interface_errors"] + counters["softnet_dropped"])
                / max(1, counters["packets"]), 0, 1e-3),
-        _lateness(run.iterations, plan),
+        _lateness(iterations, plan),
         _above("I7", "busiest core (95th percentile of seconds)", _percentile(sampler["busiest_core"], 95), 0.80, 0.95),
         _above("I7", "CPU time stolen by the hypervisor", _percentile(sampler["steal"], 95), 0.01, 0.05),
         _base_rtt(plan, measured),
-        _skipped_calls(run.iterations, plan, measured),
-        _fixed_volume(run.iterations, plan),
+        _skipped_calls(iterations, plan, measured),
+        _fixed_volume(iterations, plan),
         _row("I10", "repeatability over seeds", None, None, "not applicable", "belongs to the experiment"),
-        _lone_job(run.iterations, plan),
+        _lone_job(iterations, plan),
         _above("I12", "monotonic against wall clock, drift in s", abs(measured["clock_drift_s"]), 1e-3, 1.0),
     ]  # fmt: skip
     worst = max((ORDER.index(row["status"]) for row in rows if row["status"] in ORDER), default=0)

@@ -19,44 +19,40 @@ def archive(**files: str) -> bytes:
     return buffer.getvalue()
 
 
-def nothing(folder: Path) -> None:
-    pass
-
-
 def entries(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_run_is_stored_whole(tmp_path: Path) -> None:
-    rundir.store(archive(a="1"), tmp_path / "reno" / "1", lambda folder: (folder / "b").write_text("2") and None)
+    rundir.store(rundir.unpack(archive(a="1", b="2")), tmp_path / "reno" / "1")
     assert entries(tmp_path / "reno" / "1") == ["a", "b"]
     assert entries(tmp_path / "reno") == ["1"]
 
 
 def test_an_older_run_is_replaced_whole(tmp_path: Path) -> None:
-    rundir.store(archive(a="1", b="1"), tmp_path / "1", nothing)
-    rundir.store(archive(a="2"), tmp_path / "1", nothing)
+    rundir.store({"a": b"1", "b": b"1"}, tmp_path / "1")
+    rundir.store({"a": b"2"}, tmp_path / "1")
     assert entries(tmp_path / "1") == ["a"]
     assert entries(tmp_path) == ["1"]
 
 
-def test_an_older_run_is_kept_whole_if_the_new_one_fails(tmp_path: Path) -> None:
-    rundir.store(archive(a="1"), tmp_path / "1", nothing)
+def test_an_older_run_is_kept_whole_if_the_new_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rundir.store({"a": b"1"}, tmp_path / "1")
 
-    def fail(folder: Path) -> None:
+    def fail(folder: Path, destination: Path) -> None:
         raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(rundir, "_put", fail)
     with pytest.raises(TestbedError, match="No space left"):
-        rundir.store(archive(a="2"), tmp_path / "1", fail)
+        rundir.store({"a": b"2"}, tmp_path / "1")
     assert (tmp_path / "1" / "a").read_text() == "1"
     assert entries(tmp_path) == ["1"]
 
 
 @pytest.mark.parametrize("name", ["x__y", "..__x"])
-def test_an_archive_cannot_write_elsewhere(tmp_path: Path, name: str) -> None:
+def test_an_archive_cannot_write_elsewhere(name: str) -> None:
     with pytest.raises(TestbedError, match="not a plain file"):
-        rundir.store(archive(**{name: "1"}), tmp_path / "1", nothing)
-    assert entries(tmp_path) == []
+        rundir.unpack(archive(**{name: "1"}))
 
 
 def test_what_a_dead_writer_left_is_swept_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
