@@ -105,11 +105,6 @@ class CongestionControl(msgspec.Struct, frozen=True):
         source = PROGRAMS / f"{self.name}.bpf.c"
         return source if source.is_file() else None
 
-    @property
-    def learns(self) -> bool:
-        """Whether it is an MLTCP form, with an iteration to learn."""
-        return self.name.startswith("mltcp_")
-
 
 def names() -> list[str]:
     """The congestion controls that come with the testbed."""

@@ -96,10 +96,6 @@ class Duration(Quantity):
     }  # fmt: skip
     limit = 10**15
 
-    @property
-    def seconds(self) -> float:
-        return int(self) / 1e9
-
     def __str__(self) -> str:
         return _shortest(int(self), [(10**9, "s"), (10**6, "ms"), (10**3, "us")], "ns")
 

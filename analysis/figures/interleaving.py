@@ -37,7 +37,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
         axes[0, column].set_title(f"{run.cc}: the first {SHOWN_ITERATIONS} iterations")
         _throughput(axes[1, column], run, rates, (end - span, end))
         axes[1, column].set_title(f"{run.cc}: the last {SHOWN_ITERATIONS}")
-        _iterations(axes[2, column], experiment, run, times, top)
+        _iterations(axes[2, column], run, times, top)
     axes[0, 0].set_ylabel("goodput of each job\n(stacked, Mbit/s)")
     axes[1, 0].set_ylabel("goodput of each job\n(stacked, Mbit/s)")
     axes[2, 0].set_ylabel("iteration time (s)")
@@ -72,7 +72,7 @@ def _throughput(axis: Any, run: Run, rates: pd.DataFrame, span: tuple[float, flo
     axis.set_xlabel("time (s)")
 
 
-def _iterations(axis: Any, experiment: Experiment, run: Run, times: pd.DataFrame, top: float) -> None:
+def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float) -> None:
     for job in times.columns:
         axis.plot(
             times.index, times[job], marker="o", markersize=3, linewidth=1,
