@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup demo test test-unit check benchmarks reproduce figures clean
+.PHONY: help setup environment kernel modules demo test test-unit check benchmarks reproduce figures clean
 
 help:
 	@echo "make demo        set up, then four jobs on one link: Reno, then MLTCP (2 minutes)"
@@ -15,8 +15,19 @@ help:
 	@echo "make benchmarks  cost per ACK in eBPF, time to build a network"
 	@echo "make clean       remove the environment, results and figures"
 
-setup:
+environment:
 	@tools/setup.sh
+
+setup: environment
+	@$(PYTHON) -m testbed kernel --if-missing
+
+kernel: environment
+	$(PYTHON) -m testbed kernel $(if $(LINUX_SOURCE),--linux-source "$(LINUX_SOURCE)")
+
+# The congestion controls as modules of the running kernel (or KERNEL=…/build).
+KERNEL ?= /lib/modules/$(shell uname -r)/build
+modules:
+	$(MAKE) -C $(KERNEL) M="$(CURDIR)/kernel" MO="$(CURDIR)/build/modules" modules
 
 demo: setup
 	$(SUDO) python testbed/run.py --topo dumbbell --jobs 4

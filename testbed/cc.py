@@ -65,8 +65,9 @@ def _load(console: Console, cc: congestion.CongestionControl) -> None:
     pin = PINS / cc.name
     if pin.exists():
         raise RequestError(f"{cc.name} is loaded already; `python -m testbed cc unload {cc.name}` first.")
-    _, loaded = congestion.register(cc, cc.name)
-    assert loaded is not None
+    loaded = congestion.register(cc, name=cc.name).program
+    if loaded is None:
+        raise RequestError(f"{cc.name} is the kernel's own; there is nothing to load.")
     PINS.mkdir(exist_ok=True)
     bpfsys.pin(loaded.link_fd, str(pin))
     loaded.close()

@@ -1,4 +1,4 @@
-"""The command line: ``run`` (`testbed/run.py`), ``doctor`` and ``cc``."""
+"""The command line: ``run`` (`testbed/run.py`), ``doctor``, ``kernel`` and ``cc``."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, parser_class=_Parser)
     _add_run(commands)
     _add_doctor(commands)
+    _add_kernel(commands)
     _add_cc(commands)
     return parser
 
@@ -76,6 +77,13 @@ def _add_run(commands: Any) -> None:
     network.add_argument(
         "--acks", choices=["mixed", "first"], help="pure ACKs in a band of their own at the bottleneck"
     )
+    network.add_argument(
+        "--ecn", nargs="?", const="on",
+        help="mark instead of dropping, by RED from a threshold on: 65kB, 200us, or MIN,MAX,PROBABILITY (a fifth of the buffer)",
+    )  # fmt: skip
+    network.add_argument("--delay", help="one-way, added on the last hop of every path (0ms)")
+    network.add_argument("--jitter", help="delay varies by as much, evenly; packets may overtake (0ms)")
+    network.add_argument("--loss", help="share of packets lost at random on the last hop (0%%)")
     network.add_argument("--rto-min", help="minimum retransmission timeout, 1ms to 200ms (the kernel's 200ms)")
     jobs = run.add_argument_group("jobs")
     jobs.add_argument("--jobs", type=int, help="how many (2)")
@@ -92,7 +100,20 @@ def _add_run(commands: Any) -> None:
     how.add_argument("--seed", type=int, help="the first (1)")
     how.add_argument("--seeds", type=int, help="how many (1; intervals from 3)")
     how.add_argument("--sample", help="interval of link and flow samples (10ms)")
-    how.add_argument("--on", choices=["auto", "host"], help="where to run (auto)")
+    how.add_argument(
+        "--on", choices=["auto", "host", "uml"],
+        help="where to run: this machine's kernel, or user-mode Linux under virtual time (auto: host if it can, else uml)",
+    )  # fmt: skip
+    how.add_argument(
+        "--linux-source",
+        type=Path,
+        metavar="PATH",
+        help="a user-mode Linux of one's own: tarball or tree, 6.1 or newer",
+    )
+    how.add_argument("--wall-limit", help="end a run that takes longer (ten times what it should)")
+    how.add_argument(
+        "--verify", type=Path, metavar="RUNDIR", help="repeat a run from its manifest and compare byte for byte"
+    )
     how.add_argument("--name", help="of the results folder")
     how.add_argument("--out", default="results", help="where results go (%(default)s)")
     how.add_argument("--json", action="store_true", help="print the summary as JSON")
@@ -101,7 +122,7 @@ def _add_run(commands: Any) -> None:
     how.add_argument("--strict", action="store_true", help="a suspect result ends with code 4")
 
 
-_NOT_FIELDS = {"command", "file", "out", "json", "quiet", "dry_run", "strict"}
+_NOT_FIELDS = {"command", "file", "out", "json", "quiet", "dry_run", "strict", "linux_source", "verify"}
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -110,9 +131,13 @@ def _run(parsed: argparse.Namespace) -> int:
 
     from testbed import plan, spec  # noqa: PLC0415
 
+    if parsed.verify is not None:
+        return _verify(parsed)
     flags = {key: value for key, value in vars(parsed).items() if key not in _NOT_FIELDS and value is not None}
     asked = spec.read(parsed.file, flags)
     todo = plan.plans(asked)
+    if parsed.linux_source is not None and asked.on == "host":
+        raise RequestError("--linux-source is for --on uml; on `host` the kernel is the machine's own.")
     if parsed.dry_run:
         for one in todo:
             print("\n".join(plan.describe(one)))
@@ -120,12 +145,13 @@ def _run(parsed: argparse.Namespace) -> int:
 
     from analysis.load import load_experiment  # noqa: PLC0415
     from analysis.table import closing_table, reference_line  # noqa: PLC0415
-    from testbed import experiment, rundir  # noqa: PLC0415
+    from testbed import experiment, rundir, substrates  # noqa: PLC0415
     from testbed.console import Progress  # noqa: PLC0415
 
+    substrate = substrates.find(asked.on, todo, parsed.linux_source)
     notes = Console(stderr=True)
     with Progress(todo, notes, quiet=parsed.quiet or parsed.json) as progress:
-        summary = experiment.run(asked, Path(parsed.out), progress, experiment.command_line())
+        summary = experiment.run(asked, substrate, Path(parsed.out), progress, experiment.command_line())
     from analysis.figures import interleaving  # noqa: PLC0415
 
     folder = Path(parsed.out) / summary["experiment"]
@@ -147,6 +173,14 @@ def _run(parsed: argparse.Namespace) -> int:
     if summary["verdict"] == "invalid" or (parsed.strict and summary["verdict"] != "valid"):
         return EXIT_INVALID
     return EXIT_OK
+
+
+def _verify(parsed: argparse.Namespace) -> int:
+    from testbed import verify  # noqa: PLC0415
+
+    lines = verify.repeat(parsed.verify, parsed.linux_source)
+    print("\n".join(lines or [f"{parsed.verify}: repeated, identical to the byte"]))
+    return EXIT_FAILED if lines else EXIT_OK
 
 
 def _doubts(folder: Path, todo: list[Any]) -> list[str]:
@@ -172,6 +206,32 @@ def _doctor(parsed: argparse.Namespace) -> int:
     from testbed import doctor  # noqa: PLC0415
 
     return doctor.report(as_json=parsed.json)
+
+
+def _add_kernel(commands: Any) -> None:
+    kernel = commands.add_parser("kernel", help="build the user-mode Linux kernel that `--on uml` runs")
+    kernel.add_argument(
+        "--linux-source",
+        type=Path,
+        metavar="PATH",
+        help="a tarball or tree of Linux 6.1 or newer (the distribution's newest package)",
+    )
+    kernel.add_argument("--if-missing", action="store_true", help="be content with any usable one")
+    kernel.set_defaults(command=_kernel)
+
+
+def _kernel(parsed: argparse.Namespace) -> int:
+    from testbed import kernel  # noqa: PLC0415
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    if parsed.if_missing and kernel.is_there():
+        return EXIT_OK
+    built = kernel.ensure(parsed.linux_source, say)
+    if not parsed.if_missing:
+        say(f"Linux {built.identity['version']} ({built.identity['source']}) in {built.folder}")
+    return EXIT_OK
 
 
 def _add_cc(commands: Any) -> None:

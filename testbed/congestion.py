@@ -19,6 +19,7 @@ import msgspec
 from testbed import bpf
 from testbed.environment import ROOT
 from testbed.errors import MachineError, RequestError
+from testbed.modules import load as load_module
 from workloads.units import Duration, Size
 
 PROGRAMS = Path(ROOT) / "kernel" / "bpf"
@@ -157,11 +158,24 @@ def check_available(cc: CongestionControl) -> None:
             pass  # restricted, which root is not
 
 
-def register(cc: CongestionControl, name: str | None = None) -> tuple[str, bpf.Loaded | None]:
-    """Make ``cc`` usable; the name sockets ask for, and what holds it (None: the kernel's own)."""
-    if cc.program is None:
-        return cc.name, None
+@dataclass(frozen=True)
+class Registered:
+    """A congestion control that sockets can ask for by ``name``."""
+
+    name: str
+    kind: str  # "kernel" (its own), "module" or "eBPF"
+    program: bpf.Loaded | None = None  # what holds an eBPF one
+
+
+def register(cc: CongestionControl, modules: Path | None = None, name: str | None = None) -> Registered:
+    """Make ``cc`` usable: as a module from the folder ``modules``, or else as an eBPF program."""
+    if cc.name not in names():
+        return Registered(cc.name, "kernel")
+    if modules is not None:
+        load_module(modules / f"tcp_{cc.name}.ko", cc.constants)
+        return Registered(cc.name, "module")
     if name is None:
         unique = f"{cc.spec} {os.urandom(8).hex()}"
         name = "mlt" + hashlib.sha256(unique.encode()).hexdigest()[:12]
-    return name, bpf.register(bpf.compile_program(cc.program), name, cc.constants)
+    assert cc.program is not None
+    return Registered(name, "eBPF", bpf.register(bpf.compile_program(cc.program), name, cc.constants))

@@ -148,11 +148,11 @@ def _clang() -> str:
 
 
 def _struct_ops() -> str:
-    name, loaded = congestion.register(congestion.parse("mltcp_reno"))
-    assert loaded is not None
+    registered = congestion.register(congestion.parse("mltcp_reno"))
+    assert registered.program is not None
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
-    loaded.close()
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, registered.name.encode())
+    registered.program.close()
     return ""
 
 

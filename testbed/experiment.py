@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import subprocess
@@ -22,31 +23,32 @@ from testbed import __version__, rundir
 from testbed.environment import ROOT
 from testbed.plan import Plan, plans
 from testbed.spec import Spec
-from testbed.substrates import host
+from testbed.substrates import Substrate
 from testbed.verdict import judge
 
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
 
+TABLES = ("iterations.csv", "links.csv", "flows.csv")
+SLOWEST_PACKETS_PER_S = 20_000  # under virtual time
+
 Observer = Callable[[Plan, dict[str, Any]], None]
 
 
-def run(spec: Spec, out: Path, observe: Observer, command: list[str]) -> dict[str, Any]:
-    """Run the experiment; the summary, which is also written to its folder.
+def run(spec: Spec, substrate: Substrate, out: Path, observe: Observer, command: list[str]) -> dict[str, Any]:
+    """Run the experiment on ``substrate``; the summary, which is also written to its folder.
 
     ``observe`` is told of every event of every plan, and ``{"event": "stored"}`` at its end.
     """
     todo = plans(spec)
-    for plan in {plan.cc.spec: plan for plan in todo}.values():
-        host.check(plan)
     folder = out / todo[0].experiment
     rundir.sweep(folder)
     capacity: float | None = None
     for plan in todo:
         observe(plan, {"event": "started"})
         begun = time.time()
-        archive = host.run(plan, partial(observe, plan), _patience(plan))
+        archive = substrate.run(plan, partial(observe, plan), wall_limit_s(spec, plan, substrate))
         # The unshaped path is measured once per experiment and kept with every run of it.
-        more = {"capacity_bps": capacity, **provenance(command, begun)}
+        more = {"capacity_bps": capacity, **provenance(substrate, command, begun)}
         files, verdict, capacity = _complete(plan, rundir.unpack(archive), more)
         rundir.store(files, folder / plan.folder)
         observe(plan, {"event": "stored", "verdict": verdict})
@@ -62,6 +64,7 @@ def _complete(plan: Plan, files: dict[str, bytes], more: dict[str, Any]) -> tupl
     measured = manifest["measured"]
     measured["capacity_bps"] = measured["capacity_bps"] or more["capacity_bps"]
     manifest |= {key: value for key, value in more.items() if key != "capacity_bps"}
+    manifest["digest"] = digest(files)
     tables = {name: pd.read_csv(io.BytesIO(files[f"{name}.csv"])) for name in ("iterations", "links")}
     verdict = judge(tables["iterations"], tables["links"], plan, manifest)
     for name, content in (("manifest.json", manifest), ("verdict.json", verdict)):
@@ -69,17 +72,31 @@ def _complete(plan: Plan, files: dict[str, bytes], more: dict[str, Any]) -> tupl
     return files, verdict["verdict"], measured["capacity_bps"]
 
 
-def _patience(plan: Plan) -> float:
-    """How long a run may take before something must be wrong: ten times the ideal, and a minute."""
+def digest(files: dict[str, bytes]) -> str:
+    """SHA-256 over the tables of a run, by name and content."""
+    whole = hashlib.sha256()
+    for name in TABLES:
+        whole.update(f"{name} {len(files[name])}\n".encode() + files[name])
+    return whole.hexdigest()
+
+
+def wall_limit_s(spec: Spec, plan: Plan, substrate: Substrate) -> float:
+    """How long a run may take before something must be wrong: as asked, or ten times what it should."""
+    if spec.wall_limit is not None:
+        return spec.wall_limit / 1e9
     slowest = max(job.ideal_s * len(plan.jobs) for job in plan.jobs)
-    return 60 + 10 * plan.iterations * slowest
+    if substrate.name == "host":
+        return 60 + 10 * plan.iterations * slowest
+    payload = plan.iterations * sum(sum(job.bytes_per_worker) for job in plan.jobs)
+    return 300 + plan.iterations * slowest + payload / plan.link.mtu / SLOWEST_PACKETS_PER_S
 
 
-def provenance(command: list[str], begun: float) -> dict[str, Any]:
+def provenance(substrate: Substrate, command: list[str], begun: float) -> dict[str, Any]:
     """What made a run: program, packages, commit, command, time."""
     return {
         "testbed": __version__,
-        "substrate": "host",
+        "substrate": substrate.name,
+        "uml": substrate.identity(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "git_commit": _commit(),
         "command": command,

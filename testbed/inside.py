@@ -23,20 +23,24 @@ import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
 import topologies
-from testbed import bpf, congestion, netns
-from testbed.errors import EXIT_FAILED, TestbedError
+from testbed import congestion, netns
+from testbed.congestion import Registered
+from testbed.errors import EXIT_FAILED, EXIT_OK, TestbedError
+from testbed.netem import Netem
 from testbed.network import Network, build, link_name
-from testbed.plan import JobPlan, Plan
+from testbed.plan import JobPlan, Link, Plan
 from testbed.settings import Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
 from testbed.shaper import Shaper, bucket_bytes
 from testbed.workers import Child, Record, Workers
 
+START_NS = 10 * 10**9  # of virtual time
 LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
 WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
 RTT_PROBES, PORT_ECHO = 30, 7
@@ -47,23 +51,36 @@ class CallerGoneError(Exception):
     """stdin ended: whoever asked for this run no longer waits for it."""
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What differs between the Linuxes a run may be in."""
+
+    virtual_time: bool = False  # computing takes no time, and nobody can hang up on us
+    modules: Path | None = None  # folder of our congestion controls as modules; None: they are eBPF
+
+
 def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing but events may reach the caller
+    sys.exit(serve(sys.stdin.buffer.readline(), out, Machine()))
+
+
+def serve(plan: bytes, out: BinaryIO, machine: Machine) -> int:
+    """Run ``plan`` (JSON), speaking on ``out``; the exit code."""
     try:
-        plan = msgspec.json.decode(sys.stdin.buffer.readline(), type=Plan)
-        archive = _run(plan, lambda **event: _emit(out, event))
+        archive = _run(msgspec.json.decode(plan, type=Plan), machine, lambda **event: emit(out, event))
+        emit(out, {"event": "results", "size": len(archive)})
+        out.write(archive)
+        out.flush()
     except CallerGoneError:
-        sys.exit(EXIT_FAILED)
+        return EXIT_FAILED
     except TestbedError as error:
-        _emit(out, {"event": "error", "code": error.exit_code, "message": str(error)})
-        sys.exit(error.exit_code)
-    _emit(out, {"event": "results", "size": len(archive)})
-    out.write(archive)
-    out.flush()
+        emit(out, {"event": "error", "code": error.exit_code, "message": str(error)})
+        return error.exit_code
+    return EXIT_OK
 
 
-def _emit(out: Any, event: dict[str, Any]) -> None:
+def emit(out: BinaryIO, event: dict[str, Any]) -> None:
     try:
         out.write(json.dumps(event).encode() + b"\n")
         out.flush()
@@ -71,7 +88,7 @@ def _emit(out: Any, event: dict[str, Any]) -> None:
         raise CallerGoneError from error
 
 
-def _run(plan: Plan, emit: Any) -> bytes:
+def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
     folder = _private_folder()
     emit(event="phase", text="network")
     before = time.monotonic()
@@ -80,17 +97,17 @@ def _run(plan: Plan, emit: Any) -> bytes:
     read_back = apply_all(_settings(plan, network), network)
     build_s = time.monotonic() - before
     capacity = None
-    if plan.measure_capacity:
+    if plan.measure_capacity and not machine.virtual_time:
         emit(event="phase", text="capacity of the unshaped path")
         capacity = _capacity(plan, network)
-    read_back += apply_all(_shapers(plan, network), network)
+    read_back += apply_all(_queues(plan, network, machine), network)
     rtt_before = _round_trips(plan, network)
-    name, loaded = congestion.register(plan.cc)
+    registered = congestion.register(plan.cc, machine.modules)
     emit(event="phase", text="jobs")
     counters_before = _counters(network)
-    with Workers(network, plan.jobs, name) as workers:
-        records, sampled, clock_s = _measure(plan, network, workers, loaded, folder, emit)
-        repairs = None if loaded is None else loaded.repairs()
+    with Workers(network, plan.jobs, registered.name) as workers:
+        records, sampled, clock_s = _measure(plan, network, workers, registered, folder, machine, emit)
+        repairs = None if registered.program is None else registered.program.repairs()
     counters_after = _counters(network)
     rtt_after = _round_trips(plan, network)
     # What was set must still hold at the end.
@@ -102,7 +119,7 @@ def _run(plan: Plan, emit: Any) -> bytes:
         "version": 1,
         "plan": msgspec.to_builtins(plan),
         "settings": read_back,
-        "congestion_control": {"spec": plan.cc.spec, "registered_as": name, "kind": "eBPF" if loaded else "kernel"},
+        "congestion_control": {"spec": plan.cc.spec, "registered_as": registered.name, "kind": registered.kind},
         "kernel": f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}",
         "python": platform.python_version(),
         "measured": {
@@ -130,8 +147,11 @@ def _private_folder() -> Path:
 
 
 def _settings(plan: Plan, network: Network) -> list[Setting]:
-    # A sender may hold several full buffers of the path, and no more.
-    most = max(SMALLEST_SEND_BUFFER, 4 * plan.link.buffer_bytes)
+    # A sender may hold several full paths and buffers, and no more; the receiver never limits.
+    path = max(link.buffer_bytes + int(link.rate_bps / 8 * plan.base_rtt_s) for link in plan.bottlenecks.values())
+    most = max(SMALLEST_SEND_BUFFER, 4 * path)
+    window = max(RECEIVE_BUFFER, 4 * path)
+    marks = any(link.marking for link in plan.bottlenecks.values())
     settings: list[Setting] = []
     for host in network.hosts:
         values = {
@@ -140,11 +160,12 @@ def _settings(plan: Plan, network: Network) -> list[Setting]:
             "net.ipv4.tcp_no_metrics_save": "1",
             "net.ipv4.tcp_timestamps": "1",
             "net.ipv4.tcp_sack": "1",
-            "net.ipv4.tcp_ecn": "0",
-            "net.ipv4.tcp_rmem": f"4096 131072 {RECEIVE_BUFFER}",
+            "net.ipv4.tcp_ecn": "1" if marks else "0",
+            "net.ipv4.tcp_rmem": f"4096 {window} {window}",
             "net.ipv4.tcp_wmem": f"4096 {min(131072, most)} {most}",
-            "net.ipv6.conf.all.disable_ipv6": "1",
         }
+        if Path("/proc/sys/net/ipv6").exists():
+            values["net.ipv6.conf.all.disable_ipv6"] = "1"
         if plan.rto_min_us is not None:
             values["net.ipv4.tcp_rto_min_us"] = str(plan.rto_min_us)
         settings += [Sysctl(host.name, key, value) for key, value in values.items()]
@@ -153,18 +174,18 @@ def _settings(plan: Plan, network: Network) -> list[Setting]:
     return settings
 
 
-def _shapers(plan: Plan, network: Network) -> list[Setting]:
-    return [
-        Shaper(
-            end.node.name,
-            end.name,
-            plan.link.rate_bps,
-            bucket_bytes(plan.link.rate_bps, plan.link.mtu, real_time=True),
-            plan.link.buffer_bytes,
-            plan.link.acks_first,
-        )
-        for end in network.ends(bottleneck=True)
-    ]
+def _queues(plan: Plan, network: Network, machine: Machine) -> list[Setting]:
+    queues: list[Setting] = []
+    fastest = max(link.rate_bps for link in plan.bottlenecks.values())
+    for end in network.ends():
+        if link := plan.bottlenecks.get(link_name(end)):
+            bucket = bucket_bytes(link.rate_bps, link.mtu, real_time=not machine.virtual_time)
+            queues.append(
+                Shaper(end.node.name, end.name, link.rate_bps, bucket, link.buffer_bytes, link.acks_first, link.marking)
+            )
+        if wire := plan.wires.get(link_name(end)):
+            queues.append(Netem(end.node.name, end.name, wire.delay_ns, wire.jitter_ns, wire.loss, fastest))
+    return queues
 
 
 def _capacity(plan: Plan, network: Network) -> float:
@@ -191,16 +212,18 @@ def _greedy(job: JobPlan) -> JobPlan:
 
 
 def _measure(
-    plan: Plan, network: Network, workers: Workers, loaded: bpf.Loaded | None, folder: Path, emit: Any
+    plan: Plan, network: Network, workers: Workers, registered: Registered, folder: Path, machine: Machine, emit: Any
 ) -> tuple[list[Record], dict[str, Any], float]:
     """Run until every job has its iterations; records, the sampler's account, clock drift."""
-    start_ns = time.monotonic_ns() + int(LEAD_S * 1e9)
+    start_ns = _start(machine)
     clocks = time.time() - time.monotonic()
-    state_map = None if loaded is None else loaded.map_fds.get("mltcp_flows")
+    state_map = None if registered.program is None else registered.program.map_fds.get("mltcp_flows")
     config = {
         "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns, "state_map": state_map,
+        "state_in_diag": registered.kind == "module",
         "links": [
-            {"name": link_name(end), "namespace": end.node.namespace, "index": end.index}
+            {"name": link_name(end), "namespace": end.node.namespace, "index": end.index,
+             "red_parent": _red_parent(plan.bottlenecks[link_name(end)])}
             for end in network.ends(bottleneck=True)
         ],
         "flows": [
@@ -217,7 +240,8 @@ def _measure(
     records: list[Record] = []
     done: dict[tuple[int, int], int] = {(w.job, w.rank): 0 for w in workers.workers}
     while min(done.values()) < plan.iterations:
-        _check_caller()
+        if not machine.virtual_time:
+            _check_caller()
         if select.select([sampler], [], [], 0)[0]:
             for line in sampler.lines():
                 emit(event="shares", bps=line["shares_bps"])
@@ -230,6 +254,27 @@ def _measure(
                      duration_s=(record.end - record.start) / 1e9)  # fmt: skip
     account = _stop(sampler)
     return records, account, (time.time() - time.monotonic()) - clocks
+
+
+def _red_parent(link: Link) -> int | None:
+    """The handle that RED hangs on (see `testbed.shaper`)."""
+    if link.marking is None:
+        return None
+    return 0x100002 if link.acks_first else 0x10001
+
+
+def _start(machine: Machine) -> int:
+    """When the first iteration begins, in ns of the monotonic clock.
+
+    Under virtual time always the same instant after boot, so that what came before
+    (it may differ by a microsecond from user to user) leaves no trace.
+    """
+    now = time.monotonic_ns()
+    if not machine.virtual_time:
+        return now + int(LEAD_S * 1e9)
+    if now > START_NS - LEAD_S * 1e9:
+        raise TestbedError(f"setting up took {now / 1e9:.1f} s of virtual time; jobs start at {START_NS / 1e9:.0f} s.")
+    return START_NS
 
 
 def _stop(sampler: Child) -> dict[str, Any]:

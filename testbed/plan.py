@@ -19,23 +19,33 @@ import topologies
 from testbed import congestion
 from testbed.congestion import CongestionControl
 from testbed.errors import RequestError
-from testbed.spec import Spec, payload_share
+from testbed.shaper import Marking
+from testbed.spec import Spec, marking, payload_share, queue_bytes
 from topologies.routed import path
 from workloads import trace as traces
 from workloads.trace import ALGORITHMS, Operation, Trace
-from workloads.units import Duration, UnitError
+from workloads.units import Duration, Rate, UnitError, parse_fraction
 
 ALONE_ITERATIONS = 10
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
 
 
 class Link(msgspec.Struct, frozen=True):
-    """How every bottleneck of the topology is shaped, and the MTU everywhere."""
+    """How a bottleneck is shaped, and the MTU everywhere."""
 
     rate_bps: int
     buffer_bytes: int
     mtu: int
     acks_first: bool
+    marking: Marking | None = None
+
+
+class Wire(msgspec.Struct, frozen=True):
+    """What a link that is no bottleneck does to packets in one direction."""
+
+    delay_ns: int
+    jitter_ns: int
+    loss: float
 
 
 class JobPlan(msgspec.Struct, frozen=True):
@@ -61,7 +71,10 @@ class Plan(msgspec.Struct, frozen=True):
     seed: int
     topology: str
     topology_args: tuple[int, ...]
-    link: Link
+    link: Link  # what the spec says of every bottleneck
+    bottlenecks: dict[str, Link]  # what holds for each direction: "s1-s2"
+    wires: dict[str, Wire]  # directions with delay or loss
+    base_rtt_s: float  # of two small packets, idle, between the first job's first and last host
     jobs: tuple[JobPlan, ...]
     iterations: int
     sample_ns: int
@@ -99,12 +112,13 @@ def plans(spec: Spec) -> list[Plan]:
     """Every run of the experiment, in order: for each seed each congestion control, then one job alone."""
     topo, args = topology_of(spec)
     ccs = [congestion.parse(one) for one in spec.cc]
-    link = Link(int(spec.rate), spec.buffer_bytes, spec.mtu, spec.acks == "first")
+    link = _link(spec, {})
+    bottlenecks, wires = _links(spec, topo)
     trace = spec.one_trace.scaled(link.rate_bps)
     places = place(topo, spec.jobs, spec.workers)
     result: list[Plan] = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
-        jobs = _jobs(spec, trace, topo, link, places, seed)
+        jobs = _jobs(spec, trace, topo, bottlenecks, places, seed)
         for cc in ccs:
             plan = Plan(
                 version=1,
@@ -114,13 +128,16 @@ def plans(spec: Spec) -> list[Plan]:
                 topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
                 topology_args=args,
                 link=link,
+                bottlenecks=bottlenecks,
+                wires=wires,
+                base_rtt_s=_base_rtt_s(topo, places[0][0], places[0][-1], bottlenecks, wires),
                 jobs=jobs,
                 iterations=spec.iterations,
                 sample_ns=int(spec.sample),
                 rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
                 measure_capacity=not result,
                 assumptions=trace.assumptions,
-                needed_bps=link.rate_bps * len(_directions(trace, topo, places)),
+                needed_bps=sum(bottlenecks[f"{a}-{b}"].rate_bps for a, b in _directions(trace, topo, places)),
             )
             # Jobs are alike, so that one of them alone speaks for all.
             alone = msgspec.structs.replace(
@@ -134,9 +151,68 @@ def plans(spec: Spec) -> list[Plan]:
     return result
 
 
+_SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss")
+
+
+def _links(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
+    """The directions that are shaped and those that delay or lose, by name."""
+    bottlenecks: dict[str, Link] = {}
+    wires: dict[str, Wire] = {}
+    routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
+    for a, b, info in topo.links(sort=True, withInfo=True):
+        shaped = bool(info.get("bottleneck"))
+        own = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
+        if stray := [key for key in own if key in (_PLAIN if shaped else _SHAPED)]:
+            raise RequestError(
+                f"topo: link {a}-{b} sets {', '.join(stray)}, which only "
+                + ("a link that is no bottleneck can: one interface cannot shape and delay (put it on the next link)."
+                   if shaped else "a bottleneck has.")
+            )  # fmt: skip
+        try:
+            if shaped:
+                bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = _link(spec, own)
+                continue
+            for here, there in ((a, b), (b, a)):
+                # What the experiment asks of every path happens once, on its last hop.
+                if here in routers and (own or there not in routers):
+                    wire = _wire(spec, own)
+                    if wire != Wire(0, 0, 0.0):
+                        wires[f"{here}-{there}"] = wire
+        except UnitError as error:
+            raise RequestError(f"topo: link {a}-{b}: {error}") from error
+    return bottlenecks, wires
+
+
+def _link(spec: Spec, own: dict[str, str]) -> Link:
+    rate = int(Rate.parse(own["rate"])) if "rate" in own else int(spec.rate)
+    buffer = queue_bytes(own.get("buffer", spec.buffer), rate)
+    ecn = own.get("ecn", spec.ecn)
+    return Link(rate, buffer, spec.mtu, spec.acks == "first", marking(ecn, rate, buffer) if ecn else None)
+
+
+def _wire(spec: Spec, own: dict[str, str]) -> Wire:
+    delay = Duration.parse(own["delay"]) if "delay" in own else spec.delay
+    jitter = Duration.parse(own["jitter"]) if "jitter" in own else spec.jitter
+    if jitter > delay:
+        raise UnitError(f"the jitter {jitter} is more than the delay, {delay}")
+    return Wire(int(delay), int(jitter), parse_fraction(own.get("loss", spec.loss)))
+
+
+def _base_rtt_s(topo: Topo, first: str, last: str, bottlenecks: dict[str, Link], wires: dict[str, Wire]) -> float:
+    """Serialisation of a small frame at each bottleneck, and every delay, there and back."""
+    nodes = path(topo, first, last)
+    total = 0.0
+    for a, b in [*itertools.pairwise(nodes), *itertools.pairwise(nodes[::-1])]:
+        if link := bottlenecks.get(f"{a}-{b}"):
+            total += 60 * 8 / link.rate_bps
+        if wire := wires.get(f"{a}-{b}"):
+            total += wire.delay_ns / 1e9
+    return total
+
+
 def default_name(spec: Spec) -> str:
     """A folder name that tells experiments apart: topology, jobs, trace, and a hash of the rest."""
-    rest = msgspec.structs.replace(spec, cc=(), seed=0, seeds=0)
+    rest = msgspec.structs.replace(spec, cc=(), seed=0, seeds=0, on="auto", wall_limit=None)
     digest = hashlib.sha256(msgspec.json.encode(rest, enc_hook=int)).hexdigest()
     trace = Path(spec.trace).stem if spec.trace else "synthetic"
     return f"{Path(spec.topo).stem.replace(',', '-')}-{spec.jobs}x{trace}-{digest[:6]}"
@@ -171,11 +247,11 @@ def place(topo: Topo, jobs: int, workers: int) -> list[tuple[str, ...]]:
 
 
 def _jobs(
-    spec: Spec, trace: Trace, topo: Topo, link: Link, places: list[tuple[str, ...]], seed: int
+    spec: Spec, trace: Trace, topo: Topo, links: dict[str, Link], places: list[tuple[str, ...]], seed: int
 ) -> tuple[JobPlan, ...]:
     operations = tuple(_numeric(op) for op in trace.operations)
     ideals = [
-        traces.critical_path_s(trace, lambda op, hosts=hosts: _exchange_s(op, hosts, topo, link))  # type: ignore[misc]
+        traces.critical_path_s(trace, lambda op, hosts=hosts: _exchange_s(op, hosts, topo, links))  # type: ignore[misc]
         for hosts in places
     ]
     offsets = _offsets(spec, ideals, seed)
@@ -222,10 +298,13 @@ def _crossings(op: Operation, hosts: tuple[str, ...], topo: Topo) -> dict[tuple[
     return load
 
 
-def _exchange_s(op: Operation, hosts: tuple[str, ...], topo: Topo, link: Link) -> float:
-    """A collective alone, in seconds: every byte, headers included, at the bottleneck's rate."""
-    busiest = max(_crossings(op, hosts, topo).values(), default=0)
-    return busiest / payload_share(link.mtu) * 8 / link.rate_bps
+def _exchange_s(op: Operation, hosts: tuple[str, ...], topo: Topo, links: dict[str, Link]) -> float:
+    """A collective alone, in seconds: every byte, headers included, at the rate of the busiest bottleneck."""
+    times = [
+        size / payload_share(links[f"{a}-{b}"].mtu) * 8 / links[f"{a}-{b}"].rate_bps
+        for (a, b), size in _crossings(op, hosts, topo).items()
+    ]
+    return max(times, default=0.0)
 
 
 def _directions(trace: Trace, topo: Topo, places: list[tuple[str, ...]]) -> set[tuple[str, str]]:
@@ -259,11 +338,15 @@ def describe(plan: Plan) -> Iterator[str]:
     yield f"run {plan.cc.spec}, seed {plan.seed}: {who} → {plan.folder}"
     yield f"  network {plan.topology}{plan.topology_args}, in a namespace of its own; MTU {plan.link.mtu}, TSO/GSO/GRO off"
     if plan.measure_capacity:
-        yield "  measure the capacity of the unshaped path"
-    yield (
-        f"  shape each bottleneck, both directions: {plan.link.rate_bps} bit/s, buffer {plan.link.buffer_bytes} B"
-        + (", pure ACKs first" if plan.link.acks_first else "")
-    )
+        yield "  measure the capacity of the unshaped path (in real time only)"
+    for name, link in plan.bottlenecks.items():
+        yield (
+            f"  shape {name}: {link.rate_bps} bit/s, buffer {link.buffer_bytes} B"
+            + (", pure ACKs first" if link.acks_first else "")
+            + (f", mark from {link.marking.min_bytes} B" if link.marking else "")
+        )
+    for name, wire in plan.wires.items():
+        yield f"  {name}: delay {wire.delay_ns / 1e6:g} ms ± {wire.jitter_ns / 1e6:g} ms, loss {wire.loss:.4%}"
     for job in plan.jobs:
         yield (
             f"  job {job.job}: {job.trace} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "

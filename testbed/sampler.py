@@ -27,8 +27,8 @@ from testbed.bpfsys import MapReader
 NLM_F_REQUEST, NLM_F_ECHO = 1, 8  # a question for one qdisc is answered only if an echo is asked for
 RTM_GETQDISC = 38
 TC_H_ROOT = 0xFFFFFFFF
-TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE = 7, 1, 3
-SOCK_DIAG_BY_FAMILY, INET_DIAG_INFO = 20, 2
+TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE, TCA_STATS_APP = 7, 1, 3, 4
+SOCK_DIAG_BY_FAMILY, INET_DIAG_INFO, INET_DIAG_VEGASINFO = 20, 2, 3
 NETLINK_SOCK_DIAG = 4
 U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 # struct tcp_info: rtt at 68, snd_cwnd at 80, total_retrans at 100, bytes_acked at 120
@@ -44,9 +44,10 @@ class Config:
     folder: str
     start_ns: int
     interval_ns: int
-    links: list[dict[str, Any]]  # name, namespace, index
+    links: list[dict[str, Any]]  # name, namespace, index, and where RED hangs, if there is any
     flows: list[dict[str, Any]]  # job, worker, flow, namespace, saddr, sport, daddr, dport
     state_map: int | None  # eBPF map of MLTCP's flows
+    state_in_diag: bool  # MLTCP is a module, which tells sock_diag
 
 
 class _Netlink:
@@ -115,24 +116,38 @@ class LinkProbe:
             sockets[link["namespace"]] = _Netlink(link["namespace"], socket.NETLINK_ROUTE)
         self.netlink = sockets[link["namespace"]]
         self.question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, TC_H_ROOT, 0)
+        self.red_question = None
+        if link["red_parent"] is not None:
+            self.red_question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, link["red_parent"], 0)
+        self.red = Field(20, TCA_STATS2, TCA_STATS_APP)
         self.basic = Field(20, TCA_STATS2, TCA_STATS_BASIC)
         self.queue = Field(20, TCA_STATS2, TCA_STATS_QUEUE)
 
-    def read(self) -> tuple[int, int, int, int]:
-        """Bytes and packets sent, packets dropped, bytes waiting."""
+    def read(self) -> tuple[int, int, int, int, int]:
+        """Bytes and packets sent, packets dropped, packets marked, bytes waiting."""
         data = self.netlink.ask(RTM_GETQDISC, self.question)
         basic, queue = self.basic.find(data), self.queue.find(data)
         if basic is None or queue is None:
             raise RuntimeError(f"link {self.name} has no queue any more")
         sent, packets = struct.unpack_from("=QI", data, basic)
         _qlen, backlog, drops = struct.unpack_from("=III", data, queue)
-        return sent, packets, drops, backlog
+        return sent, packets, drops, self._marks(), backlog
+
+    def _marks(self) -> int:
+        if self.red_question is None:
+            return 0
+        data = self.netlink.ask(RTM_GETQDISC, self.red_question)
+        at = self.red.find(data)
+        if at is None:
+            raise RuntimeError(f"link {self.name} has no RED any more")
+        # struct tc_red_xstats: early, pdrop, other, marked
+        return int(struct.unpack_from("=12xI", data, at)[0])
 
 
 class FlowProbe:
     """The state of one flow's sending socket."""
 
-    def __init__(self, flow: dict[str, Any], sockets: dict[int, _Netlink]) -> None:
+    def __init__(self, flow: dict[str, Any], sockets: dict[int, _Netlink], state_in_diag: bool) -> None:
         self.job = flow["job"]
         self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
         if flow["namespace"] not in sockets:
@@ -141,22 +156,35 @@ class FlowProbe:
         saddr, daddr = socket.inet_aton(flow["saddr"]), socket.inet_aton(flow["daddr"])
         self.question = struct.pack(
             "=BBBxI2s2s16s16sIQ",
-            socket.AF_INET, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), U32,
+            socket.AF_INET, socket.IPPROTO_TCP, self._wanted(state_in_diag), U32,
             flow["sport"].to_bytes(2, "big"), flow["dport"].to_bytes(2, "big"),
             saddr.ljust(16, b"\0"), daddr.ljust(16, b"\0"), 0, NO_COOKIE,
         )  # fmt: skip
         self.info = Field(72, INET_DIAG_INFO)
+        self.state = Field(72, INET_DIAG_VEGASINFO) if state_in_diag else None
         # struct mltcp_flow_key: addresses, source port in host order, target port as on the wire
         self.key = saddr + daddr + struct.pack("=H", flow["sport"]) + flow["dport"].to_bytes(2, "big")
 
-    def read(self) -> tuple[int, int, int, int]:
-        """Congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted."""
+    @staticmethod
+    def _wanted(state_in_diag: bool) -> int:
+        return 1 << (INET_DIAG_INFO - 1) | (1 << (INET_DIAG_VEGASINFO - 1) if state_in_diag else 0)
+
+    def read(self) -> tuple[int, int, int, int, str]:
+        """Congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted, and r (module)."""
         data = self.netlink.ask(SOCK_DIAG_BY_FAMILY, self.question)
         at = self.info.find(data)
         if at is None:
             raise RuntimeError(f"flow {self.prefix} is gone")
         rtt, cwnd, retrans, acked = TCP_INFO.unpack_from(data, at)
-        return cwnd, rtt, acked, retrans
+        return cwnd, rtt, acked, retrans, self._ratio(data)
+
+    def _ratio(self, data: bytes) -> str:
+        """r of ``mltcp_module_info`` (kernel/mltcp_module.h); empty while it is unknown."""
+        at = self.state.find(data) if self.state else None
+        if at is None:
+            return ""
+        (value,) = struct.unpack_from("=12xi", data, at)
+        return f"{value / 1024:.4f}" if value >= 0 else ""
 
 
 def ratio(state: bytes | None, acked: int) -> str:
@@ -202,7 +230,7 @@ def main() -> None:
     routes: dict[int, _Netlink] = {}
     diags: dict[int, _Netlink] = {}
     links = [LinkProbe(link, routes) for link in config.links]
-    flows = [FlowProbe(flow, diags) for flow in config.flows]
+    flows = [FlowProbe(flow, diags, config.state_in_diag) for flow in config.flows]
     state_of = MapReader(config.state_map, 12, 24) if config.state_map is not None else None
     with (
         open(os.path.join(config.folder, "links.csv"), "w") as link_file,
@@ -219,18 +247,19 @@ def main() -> None:
         while not _told_to_stop(deadline):
             for link in links:
                 before = time.monotonic_ns()
-                sent, packets, drops, backlog = link.read()
+                sent, packets, drops, marks, backlog = link.read()
                 after = time.monotonic_ns()
                 worst = max(worst, after - before)
                 at = ((before + after) // 2 - config.start_ns) / 1e9
-                link_file.write(f"{at:.6f},{link.name},{sent},{packets},{drops},0,{backlog}\n")
+                link_file.write(f"{at:.6f},{link.name},{sent},{packets},{drops},{marks},{backlog}\n")
             acked_now: dict[int, int] = {}
             for flow in flows:
-                cwnd, rtt, acked, retrans = flow.read()
+                cwnd, rtt, acked, retrans, r = flow.read()
                 now = time.monotonic_ns()
-                state = state_of(flow.key) if state_of else None
+                if state_of:
+                    r = ratio(state_of(flow.key), acked)
                 flow_file.write(
-                    f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{ratio(state, acked)}\n"
+                    f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{r}\n"
                 )
                 acked_now[flow.job] = acked_now.get(flow.job, 0) + acked
             samples += 1

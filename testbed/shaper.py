@@ -1,23 +1,28 @@
 """The bottleneck: a token bucket whose rate, bucket and buffer are set in bytes and read back.
 
-TBF at the bottleneck only (`docs/fidelity.md`). The buffer is the byte limit of the
-queue behind the bucket. With ``acks_first``, packets without payload have a band of
-their own in front of the data.
+TBF at the bottleneck only (`docs/fidelity.md`). Behind its bucket lies the queue: a FIFO
+with a limit in bytes, or RED that marks. With ``acks_first``, packets without payload
+have a band of their own in front of the data.
+
+::
+
+    TBF 1: ── queue                      plain, or RED 22:
+    TBF 1: ── bands 10: ─┬─ FIFO 21:     pure ACKs          (PRIO, or HTB where there is none)
+                         └─ queue 22:    data
 """
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
-from pyroute2.netlink import nla
+import msgspec
 from pyroute2.netlink.exceptions import NetlinkError
-from pyroute2.netlink.rtnl import tcmsg
-from pyroute2.netlink.rtnl.tcmsg import sched_pfifo, sched_tbf
 
+from testbed import qdiscs  # noqa: F401 (teaches pyroute2 the 64-bit rate, RED, PRIO)
 from testbed.errors import MachineError
-from testbed.network import Network
+from testbed.network import Network, VethIntf
 from testbed.settings import interface
 
 TICK_NS = 64  # the kernel keeps the bucket as a time in units of 64 ns
@@ -26,24 +31,16 @@ LINKLAYER_ETHERNET = 1  # lets the kernel compute transmission times itself, wit
 U32 = 0xFFFFFFFF
 # Above this IPv4 length a packet carries data: a pure ACK with every option has 80 bytes.
 ACK_MAX_BYTES = 128
+RED_ECN, RED_NODROP = 1, 8
 
 
-class _Options(sched_tbf.options):  # type: ignore[misc]
-    """TBF's options with the 64-bit rate (above 34.3 Gbit/s) and the bucket in bytes."""
+class Marking(msgspec.Struct, frozen=True):
+    """RED on the queue as it is at this instant: marks from ``min_bytes`` with a probability that
+    grows to ``probability`` at ``max_bytes``, and every packet from there on (equal: a step, as for DCTCP)."""
 
-    nla_map = (
-        *sched_tbf.options.nla_map,
-        ("TCA_TBF_RATE64", "uint64"),
-        ("TCA_TBF_PRATE64", "uint64"),
-        ("TCA_TBF_BURST", "uint32"),
-        ("TCA_TBF_PBURST", "uint32"),
-        ("TCA_TBF_PAD", "hex"),
-    )
-
-    class tbf_parms(sched_tbf.options.tbf_parms):  # type: ignore[misc]  # noqa: N801 (looked up by this name)
-        def encode(self) -> None:
-            """As it is, without the rate table of the parent class."""
-            nla.encode(self)
+    min_bytes: int
+    max_bytes: int
+    probability: float
 
 
 def bucket_bytes(rate_bps: int, mtu: int, *, real_time: bool) -> int:
@@ -62,6 +59,7 @@ class Shaper:
     burst_bytes: int
     buffer_bytes: int
     acks_first: bool = False
+    marking: Marking | None = None
 
     @property
     def where(self) -> str:
@@ -80,6 +78,8 @@ class Shaper:
         }
         if self.acks_first:
             asked["bands"] = [self.buffer_bytes, self.buffer_bytes]
+        if self.marking:
+            asked["marks_from_bytes"] = [self.marking.min_bytes, self.marking.max_bytes]
         return asked
 
     def apply(self, network: Network) -> None:
@@ -90,48 +90,84 @@ class Shaper:
         attrs: list[Any] = [("TCA_TBF_PARMS", parms), ("TCA_TBF_BURST", self.burst_bytes)]
         if rate > U32:
             attrs.append(("TCA_TBF_RATE64", rate))
-        _use_own_options()
         tc("add", "tbf", end.index, "1:", options={"attrs": attrs})
         if self.acks_first:
-            # Strict priority without sch_prio: HTB classes that never run out of tokens.
-            plenty = min(2 * self.rate_bps, 30 * 10**9) // 8
-            try:
-                tc("add", "htb", end.index, "10:", parent="1:1", default=2)
-            except NetlinkError as error:
-                raise MachineError(
-                    "--acks first needs the queueing discipline HTB, which this kernel does not have "
-                    f"(CONFIG_NET_SCH_HTB): {error}. Leave it out, or use a kernel that has it."
-                ) from error
-            for band in (1, 2):
-                tc(
-                    "add-class", "htb", end.index, f"10:{band}", parent="10:", prio=band - 1,
-                    rate=plenty, ceil=plenty, burst=1 << 20, cburst=1 << 20, quantum=60000,
-                )  # fmt: skip
-                tc("add", "bfifo", end.index, f"2{band}:", parent=f"10:{band}", limit=self.buffer_bytes)
+            self._bands(end)
+            tc("add", "bfifo", end.index, "21:", parent="10:1", options={"limit": self.buffer_bytes})
             short = f"0x0000/0x{0xFFFF & ~(ACK_MAX_BYTES - 1):04x}+2"
             tc("add-filter", "u32", end.index, parent="10:", prio=1, protocol=0x0800,
                target="10:1", keys=[short])  # fmt: skip
+        if self.marking:
+            self._red(end, self.marking)
+        elif self.acks_first:
+            tc("add", "bfifo", end.index, "22:", parent=self._data, options={"limit": self.buffer_bytes})
+
+    @property
+    def _data(self) -> str:
+        """Where the data's queue hangs."""
+        return "10:2" if self.acks_first else "1:1"
+
+    def _bands(self, end: VethIntf) -> None:
+        """Two bands in strict priority, everything in the second unless a filter says otherwise."""
+        tc = end.node.ip.tc
+        try:
+            tc("add", "prio", end.index, "10:", parent="1:1", options={"bands": 2, "priomap": bytes([1] * 16)})
+            return
+        except NetlinkError as error:
+            if error.code != errno.ENOENT:
+                raise
+        # Without PRIO: HTB classes that never run out of tokens.
+        plenty = min(2 * self.rate_bps, 30 * 10**9) // 8
+        try:
+            tc("add", "htb", end.index, "10:", parent="1:1", default=2)
+        except NetlinkError as error:
+            raise MachineError(
+                "--acks first needs the queueing discipline PRIO or HTB, and this kernel has neither "
+                f"(CONFIG_NET_SCH_PRIO): {error}. Leave it out, or use --on uml."
+            ) from error
+        for band in (1, 2):
+            tc(
+                "add-class", "htb", end.index, f"10:{band}", parent="10:", prio=band - 1,
+                rate=plenty, ceil=plenty, burst=1 << 20, cburst=1 << 20, quantum=60000,
+            )  # fmt: skip
+
+    def _red(self, end: VethIntf, marking: Marking) -> None:
+        parms = {
+            "limit": self.buffer_bytes,
+            "qth_min": marking.min_bytes,
+            "qth_max": marking.max_bytes,
+            "flags": RED_ECN,
+        }
+        attrs = [
+            ("TCA_RED_PARMS", parms),
+            ("TCA_RED_STAB", bytes(256)),
+            ("TCA_RED_MAX_P", round(marking.probability * U32)),
+            # What cannot be marked is not dropped for it either.
+            ("TCA_RED_FLAGS", {"value": RED_NODROP, "selector": RED_NODROP}),
+        ]
+        end.node.ip.tc("add", "red", end.index, "22:", parent=self._data, options={"attrs": attrs})
 
     def read(self, network: Network) -> dict[str, Any]:
         end = interface(network, self.node, self.device)
-        _use_own_options()
         found: dict[str, Any] = {}
-        bands = []
+        bands: list[int] = []
         for qdisc in end.node.ip.get_qdiscs(index=end.index):
-            options = qdisc.get("options")
-            if qdisc.get("kind") == "tbf":
+            kind, options = qdisc.get("kind"), qdisc.get("options")
+            if kind == "tbf":
                 parms = options.get("TCA_TBF_PARMS")
                 rate = options.get("TCA_TBF_RATE64") or parms["rate"]
                 ticks = parms["buffer"]
                 if abs(ticks - self.asked["burst_ticks"]) <= 1:  # the kernel multiplies by a reciprocal
                     ticks = self.asked["burst_ticks"]
-                found = {"rate_bps": rate * 8, "burst_ticks": ticks, "buffer_bytes": parms["limit"]}
-            elif qdisc.get("kind") == "bfifo" and self.acks_first:
+                found |= {"rate_bps": rate * 8, "burst_ticks": ticks}
+                found.setdefault("buffer_bytes", parms["limit"])
+            elif kind == "red":
+                parms = options.get("TCA_RED_PARMS")
+                flags = options.get("TCA_RED_FLAGS")
+                if not parms["flags"] & RED_ECN or not flags or not flags["value"] & RED_NODROP:
+                    return {"marks": False}
+                found |= {"buffer_bytes": parms["limit"], "marks_from_bytes": [parms["qth_min"], parms["qth_max"]]}
+                bands.append(parms["limit"])
+            elif kind == "bfifo" and self.acks_first:
                 bands.append(options["limit"])
-        return {**found, "bands": bands} if bands else found
-
-
-def _use_own_options() -> None:
-    """Teach pyroute2 (as of 0.9.7) the attributes its TBF lacks, and bfifo."""
-    tcmsg.plugins["tbf"] = SimpleNamespace(parent=sched_tbf.parent, options=_Options)
-    tcmsg.plugins["bfifo"] = sched_pfifo
+        return {**found, "bands": bands} if self.acks_first else found

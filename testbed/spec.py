@@ -16,6 +16,7 @@ import msgspec
 import topologies
 from testbed import congestion
 from testbed.errors import RequestError
+from testbed.shaper import Marking
 from workloads import trace as traces
 from workloads.units import Duration, Rate, Size, UnitError, parse_fraction
 
@@ -38,19 +39,21 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     buffer: str = "1ms"
     mtu: int = 1500
     acks: Literal["mixed", "first"] = "mixed"
+    ecn: str | None = None
+    delay: Duration = Duration(0)
+    jitter: Duration = Duration(0)
+    loss: str = "0%"
     offsets: str = "overlapped"
     noise: str = "0%"
     rto_min: Duration | None = None
     sample: Duration = Duration(10_000_000)
-    on: Literal["auto", "host"] = "auto"
+    on: Literal["auto", "host", "uml"] = "auto"
+    wall_limit: Duration | None = None
 
     @property
     def buffer_bytes(self) -> int:
         """The bottleneck's buffer: given in bytes, or as a time at its rate."""
-        try:
-            return int(Size.parse(self.buffer))
-        except UnitError:
-            return int(Duration.parse(self.buffer)) * int(self.rate) // (8 * 10**9)
+        return queue_bytes(self.buffer, int(self.rate))
 
     @property
     def noise_fraction(self) -> float:
@@ -66,6 +69,30 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if compute is None or size is None:
             compute, size = default_job(self.jobs, int(self.rate), self.mtu)
         return traces.synthetic(compute, size)
+
+
+def queue_bytes(text: str, rate_bps: int) -> int:
+    """A length of a queue in bytes, given as such or as a time at its rate; raises `UnitError`."""
+    try:
+        return int(Size.parse(text))
+    except UnitError:
+        return int(Duration.parse(text)) * rate_bps // (8 * 10**9)
+
+
+def marking(text: str, rate_bps: int, buffer_bytes: int) -> Marking:
+    """``MIN[,MAX[,PROBABILITY]]``, or ``on``: a step at a fifth of the buffer; raises `UnitError`."""
+    if text == "on":
+        return Marking(buffer_bytes // 5, buffer_bytes // 5, 1.0)
+    lowest, highest, probability, *more = [*text.split(","), *[""] * 2]
+    first = queue_bytes(lowest, rate_bps)
+    last = queue_bytes(highest, rate_bps) if highest else first
+    result = Marking(first, last, parse_fraction(probability) if probability else 1.0)
+    if any(more) or not 0 < first <= last <= buffer_bytes or not 0 < result.probability <= 1:
+        raise UnitError(
+            f"{text!r} is no marking threshold of a buffer of {buffer_bytes} bytes; give `on`, one threshold (65kB, 200us), "
+            "or MIN,MAX,PROBABILITY with MIN ≤ MAX ≤ buffer, as in 5kB,200kB,1%"
+        )
+    return result
 
 
 def default_job(jobs: int, rate_bps: int, mtu: int) -> tuple[Duration, Size]:
@@ -166,6 +193,20 @@ def _check(spec: Spec, where: str) -> None:
         raise wrong("buffer", f"{buffer} bytes do not hold two frames of {spec.mtu + 14} bytes")
     if buffer >= 2**32:
         raise wrong("buffer", f"{buffer} bytes are more than the kernel's queue can be limited to (4 GB)")
+    if spec.jitter > spec.delay:
+        raise wrong("jitter", f"{spec.jitter} is more than the delay, {spec.delay}")
+    if spec.delay > 10**9:
+        raise wrong("delay", f"{spec.delay} is longer than a second")
+    try:
+        if not 0 <= parse_fraction(spec.loss) < 1:
+            raise wrong("loss", f"{spec.loss} is not between 0% and 100%")
+    except UnitError as error:
+        raise wrong("loss", str(error)) from error
+    if spec.ecn is not None:
+        try:
+            marking(spec.ecn, int(spec.rate), buffer)
+        except UnitError as error:
+            raise wrong("ecn", str(error)) from error
     try:
         spec.one_trace  # noqa: B018 (loaded for its errors)
     except traces.TraceError as error:

@@ -14,6 +14,12 @@ clang:clang
 /usr/include/bpf/bpf_helpers.h:libbpf-dev
 /usr/include/stdio.h:libc6-dev
 gcc:gcc
+make:make
+flex:flex
+bison:bison
+bc:bc
+xz:xz-utils
+perl:perl
 mnexec:mininet
 ping:iputils-ping
 ip:iproute2

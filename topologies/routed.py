@@ -45,12 +45,18 @@ class RoutedTopo(Topo):  # type: ignore[misc]
     def router(self, name: str) -> str:
         return str(self.addHost(name, cls=Router))
 
-    def link(self, a: str, b: str, *, bottleneck: bool = False) -> None:
-        """Join ``a`` and ``b``; a ``bottleneck`` is shaped to the experiment's rate and buffer."""
+    def link(self, a: str, b: str, *, bottleneck: bool = False, **settings: str) -> None:
+        """Join ``a`` and ``b``; a ``bottleneck`` is shaped to the experiment's rate and buffer.
+
+        What the experiment says for all links, ``settings`` say for this one, with units:
+        ``rate``, ``buffer`` and ``ecn`` of a bottleneck; ``delay``, ``jitter`` and ``loss``
+        of any other link (at its routers' ends: a host that sends delays nothing).
+        """
         base = _FIRST_SUBNET + 4 * (len(self._addresses) // 2)
         first, second = str(IPv4Address(base + 1)), str(IPv4Address(base + 2))
         self._addresses[a, b], self._addresses[b, a] = first, second
-        self.addLink(a, b, params1={"ip": f"{first}/30"}, params2={"ip": f"{second}/30"}, bottleneck=bottleneck)
+        self.addLink(a, b, params1={"ip": f"{first}/30"}, params2={"ip": f"{second}/30"},
+                     bottleneck=bottleneck, **settings)  # fmt: skip
 
     def _route(self) -> None:
         neighbours: dict[str, list[str]] = {}

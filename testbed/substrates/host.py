@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import platform
 import selectors
@@ -20,71 +19,87 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from testbed import congestion
+from testbed import congestion, qdiscs
 from testbed.environment import ROOT
-from testbed.errors import MachineError, TestbedError, error_for_exit
+from testbed.errors import MachineError, TestbedError
 from testbed.plan import Plan
+from testbed.substrates.stream import Event, listen
 
-Event = dict[str, Any]
 PR_SET_PDEATHSIG = 1
 _LINUX_STRUCT_OPS_LINKS = (6, 4)
 
 
-def check(plan: Plan) -> None:
-    """Root, and the congestion control: compiled, and possible on this kernel."""
-    if os.geteuid() != 0:
-        raise MachineError(
-            "running on this machine's own kernel needs root (network namespaces, queues, eBPF): "
-            "put `sudo` in front of the same command."
-        )
-    release = platform.release()
-    version = tuple(int(part) for part in release.split("-")[0].split(".")[:2])
-    if plan.cc.program is not None and version < _LINUX_STRUCT_OPS_LINKS:
-        raise MachineError(
-            f"{plan.cc.name} needs Linux 6.4 or newer on `host` (eBPF struct_ops links); this is {release}. "
-            "The kernel's own congestion controls (--cc reno cubic) work here."
-        )
-    congestion.check_available(plan.cc)
+@dataclass(frozen=True)
+class Host:
+    """This machine's own kernel."""
 
+    name: str = "host"
 
-def run(plan: Plan, on_event: Callable[[Event], None], timeout_s: float) -> bytes:
-    """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or took too long."""
-    command = [
-        "setpriv", "--pdeathsig", "KILL", "--",
-        "unshare", "--kill-child=KILL", "--fork", "--pid", "--mount-proc", "--net", "--ipc", "--uts", "--",
-        sys.executable, "-P", "-m", "testbed.inside",
-    ]  # fmt: skip
-    environment = {
-        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        "PYTHONPATH": ROOT,
-        "PYTHONHASHSEED": "0",
-        "LC_ALL": "C.UTF-8",
-        **{key: os.environ[key] for key in ("HOME", "XDG_CACHE_HOME") if key in os.environ},
-    }
-    _end_with_sudo()
-    with tempfile.TemporaryFile() as errors, _behind_the_network():
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(msgspec.json.encode(plan) + b"\n")
-                process.stdin.flush()
-            return _listen(process, errors, on_event, time.monotonic() + timeout_s)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGKILL)
-            process.wait()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    with contextlib.suppress(BrokenPipeError):
-                        stream.close()
+    def check(self, plan: Plan) -> None:
+        """Root, and the congestion control: compiled, and possible on this kernel."""
+        if os.geteuid() != 0:
+            raise MachineError(
+                "running on this machine's own kernel needs root (network namespaces, queues, eBPF): "
+                "put `sudo` in front of the same command."
+            )
+        release = platform.release()
+        version = tuple(int(part) for part in release.split("-")[0].split(".")[:2])
+        if plan.cc.program is not None and version < _LINUX_STRUCT_OPS_LINKS:
+            raise MachineError(
+                f"{plan.cc.name} needs Linux 6.4 or newer on `host` (eBPF struct_ops links); this is {release}. "
+                "The kernel's own congestion controls (--cc reno cubic) work here."
+            )
+        congestion.check_available(plan.cc)
+        wanted = {"netem": plan.wires, "red": any(link.marking for link in plan.bottlenecks.values())}
+        for kind, what in {"netem": "--delay, --jitter and --loss", "red": "--ecn"}.items():
+            if wanted[kind] and not qdiscs.supported(kind):
+                raise MachineError(
+                    f"{what} needs --on uml: this machine's kernel has no queueing discipline {kind} "
+                    f"(CONFIG_NET_SCH_{kind.upper()})."
+                )
+
+    def identity(self) -> None:
+        """The kernel is the machine's own."""
+
+    def run(self, plan: Plan, on_event: Callable[[Event], None], limit_s: float) -> bytes:
+        """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or took too long."""
+        command = [
+            "setpriv", "--pdeathsig", "KILL", "--",
+            "unshare", "--kill-child=KILL", "--fork", "--pid", "--mount-proc", "--net", "--ipc", "--uts", "--",
+            sys.executable, "-P", "-m", "testbed.inside",
+        ]  # fmt: skip
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "PYTHONPATH": ROOT,
+            "PYTHONHASHSEED": "0",
+            "LC_ALL": "C.UTF-8",
+            **{key: os.environ[key] for key in ("HOME", "XDG_CACHE_HOME") if key in os.environ},
+        }
+        _end_with_sudo()
+        with tempfile.TemporaryFile() as errors, _behind_the_network():
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+            try:
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(msgspec.json.encode(plan) + b"\n")
+                    process.stdin.flush()
+                return _listen(process, errors, on_event, time.monotonic() + limit_s)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGKILL)
+                process.wait()
+                for stream in (process.stdin, process.stdout):
+                    if stream is not None:
+                        with contextlib.suppress(BrokenPipeError):
+                            stream.close()
 
 
 def _end_with_sudo() -> None:
@@ -111,44 +126,19 @@ def _behind_the_network() -> Iterator[None]:
 
 def _listen(process: subprocess.Popen[bytes], errors: Any, on_event: Callable[[Event], None], deadline: float) -> bytes:
     assert process.stdout is not None
-    stream = _Stream(process.stdout.fileno(), deadline)
-    while line := stream.line():
-        event = json.loads(line)
-        if event["event"] == "error":
-            raise error_for_exit(event["code"], event["message"])
-        if event["event"] == "results":
-            return stream.exactly(event["size"])
-        on_event(event)
+    fd = process.stdout.fileno()
+    selector = selectors.DefaultSelector()
+    selector.register(fd, selectors.EVENT_READ)
+
+    def more() -> bytes:
+        if not selector.select(max(0.0, deadline - time.monotonic())):
+            raise TestbedError("the run took far longer than it should and was ended; is the machine overloaded?")
+        return os.read(fd, 1 << 20)
+
+    archive = listen(more, on_event)
+    if archive is not None:
+        return archive
     code = process.wait()
     errors.seek(0)
     words = errors.read().decode(errors="replace").strip().splitlines()
     raise TestbedError(f"the run ended early, with code {code}" + (":\n" + "\n".join(words[-8:]) if words else "."))
-
-
-class _Stream:
-    """Lines, then bytes, from a pipe; never later than a deadline."""
-
-    def __init__(self, fd: int, deadline: float) -> None:
-        self.fd, self.deadline, self.buffer = fd, deadline, b""
-        self.selector = selectors.DefaultSelector()
-        self.selector.register(fd, selectors.EVENT_READ)
-
-    def _more(self) -> bool:
-        if not self.selector.select(max(0.0, self.deadline - time.monotonic())):
-            raise TestbedError("the run took far longer than it should and was ended; is the machine overloaded?")
-        data = os.read(self.fd, 1 << 20)
-        self.buffer += data
-        return bool(data)
-
-    def line(self) -> bytes:
-        while b"\n" not in self.buffer:
-            if not self._more():
-                return b""
-        line, _, self.buffer = self.buffer.partition(b"\n")
-        return line
-
-    def exactly(self, size: int) -> bytes:
-        while len(self.buffer) < size:
-            if not self._more():
-                raise TestbedError("the run ended while it handed over its results")
-        return self.buffer[:size]

@@ -15,6 +15,8 @@ Adding one is adding a file.
 from __future__ import annotations
 
 import importlib
+import mmap
+import os
 import pkgutil
 import select
 import socket
@@ -25,9 +27,10 @@ from types import ModuleType
 Flow = tuple[int, int]
 Links = dict[Flow, socket.socket]
 
-# One system call moves at most this much; large, since each call has its price under virtual time.
-PIECE = 1 << 20
-_ZEROS = memoryview(bytes(PIECE))
+# A receiver is woken for this much at a time, not for every packet.
+WAKE = 256 << 10
+# One system call moves at most this much: each has its price under virtual time.
+PIECE = 64 << 20
 
 
 def names() -> list[str]:
@@ -43,31 +46,48 @@ def find(name: str) -> ModuleType:
     return importlib.import_module(f"workloads.collectives.{name}")
 
 
+@cache
+def _zeros() -> int:
+    """A file of nothing but a hole: its pages are sent without being copied, or even there."""
+    zeros = os.memfd_create("zeros")
+    os.ftruncate(zeros, PIECE)
+    return zeros
+
+
+@cache
+def _sink() -> mmap.mmap:
+    """Memory that received bytes would be written to; never touched, so never there."""
+    return mmap.mmap(-1, PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
 def send(link: socket.socket, size: int) -> None:
-    """Send ``size`` bytes nobody looks at."""
+    """Send ``size`` bytes nobody looks at; ``link`` blocks."""
     while size > 0:
-        piece = min(size, PIECE)
-        link.sendall(_ZEROS[:piece])
-        size -= piece
+        size -= os.sendfile(link.fileno(), _zeros(), 0, min(size, PIECE))
 
 
 def receive(link: socket.socket, size: int) -> None:
     """Receive exactly ``size`` bytes and drop them.
 
-    ``SO_RCVLOWAT`` makes `poll` wake us once a whole piece is there instead of at every
-    packet; ``MSG_TRUNC`` drops the bytes without copying (tcp(7)). A blocking
-    ``MSG_WAITALL`` would not do: what it has taken no longer counts towards the mark.
+    ``SO_RCVLOWAT`` lets the kernel wake us once so much is there instead of at every
+    packet; ``MSG_TRUNC`` drops the bytes without copying (tcp(7)). A call that waits for
+    everything it asked for (``MSG_WAITALL``) forgets that what it has taken already
+    counts towards the mark: so it asks for what is certain to be followed by a mark's
+    worth of bytes, and `poll` waits for those.
     """
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, WAKE))
+    while size > WAKE:
+        size -= _take(link, min(size - WAKE, PIECE), socket.MSG_WAITALL)
     poll = select.poll()
     poll.register(link, select.POLLIN)
     while size > 0:
-        piece = min(size, PIECE // 4)
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, piece)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
         poll.poll()
-        got = link.recv_into(_SINK, piece, socket.MSG_TRUNC)
-        if got == 0:
-            raise ConnectionResetError("the peer closed the connection")
-        size -= got
+        size -= _take(link, size, 0)
 
 
-_SINK = bytearray(PIECE // 4)
+def _take(link: socket.socket, size: int, flags: int) -> int:
+    got = link.recv_into(_sink(), size, socket.MSG_TRUNC | flags)
+    if got == 0:
+        raise ConnectionResetError("the peer closed the connection")
+    return got

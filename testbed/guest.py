@@ -1,0 +1,58 @@
+"""The first process of a user-mode Linux: ``python -m testbed.guest``, under virtual time.
+
+Makes the file systems that `testbed.inside` expects, hears the plan from a file, and
+speaks on the console, which the machine around sees as a growing file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import termios
+import traceback
+from pathlib import Path
+
+from testbed import bpfsys
+from testbed.errors import EXIT_FAILED
+
+RUN = Path("/run/mltcp")  # what `testbed.substrates.uml` prepared
+POWER_OFF = 0x4321FEDC
+
+
+def main() -> None:
+    _mount("sysfs", "/sys")
+    _raw(1)
+    events = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    try:
+        # Imported here, for its errors to be seen.
+        from testbed import inside  # noqa: PLC0415
+
+        inside.serve(
+            (RUN / "plan.json").read_bytes(), events, inside.Machine(virtual_time=True, modules=RUN / "modules")
+        )
+    except BaseException:
+        inside.emit(events, {"event": "error", "code": EXIT_FAILED, "message": traceback.format_exc()})
+    finally:
+        _libc().reboot(POWER_OFF)
+
+
+def _libc() -> ctypes.CDLL:
+    return bpfsys.libc()
+
+
+def _mount(kind: str, where: str) -> None:
+    if _libc().mount(kind.encode(), where.encode(), kind.encode(), 0, None):
+        raise OSError(ctypes.get_errno(), f"mounting {kind} at {where}")
+
+
+def _raw(terminal: int) -> None:
+    """Bytes as they are: a terminal would turn every end of line into two characters."""
+    if os.isatty(terminal):
+        mode = termios.tcgetattr(terminal)
+        mode[1] &= ~termios.OPOST
+        termios.tcsetattr(terminal, termios.TCSANOW, mode)
+
+
+if __name__ == "__main__":
+    main()

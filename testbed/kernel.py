@@ -1,0 +1,307 @@
+"""The user-mode Linux kernel: found in the cache, or built from the distribution's source.
+
+An entry of the cache is one kernel, complete when its ``kernel.json`` is there::
+
+    ~/.cache/mltcp/uml/6.12.117-2f1c0a9b77de/
+        kernel.json      identity: version, source, configuration, compiler, digests
+        linux            the kernel, an ordinary program
+        source/ build/   headers and scripts: what modules are built with
+        modules/HASH/    the congestion controls of kernel/ and preload.so, by their sources
+
+The entry's name is a hash of source, configuration and compiler, so that a change of any
+is another entry. A build that was killed leaves one without ``kernel.json``, which the
+next build removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed import bpf, rundir
+from testbed.environment import ROOT
+from testbed.errors import MachineError
+from testbed.kernel_source import Origin, digest_of, run
+
+SOURCES = Path(ROOT) / "kernel"
+SPACE_BYTES = 4 << 30  # source and objects while it is built; a tenth of it stays
+TOOLS = {
+    "gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "tar": "tar", "xz": "xz-utils",
+    "perl": "perl", "/usr/include/stdio.h": "libc6-dev",
+}  # fmt: skip
+# What building a module needs of a source tree.
+KEPT = ("arch", "include", "scripts", "Makefile", "Kbuild", "Kconfig")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of the cache."""
+
+    folder: Path
+    identity: dict[str, Any]
+
+    @property
+    def image(self) -> Path:
+        return self.folder / "linux"
+
+    def modules(self) -> Path:
+        """The folder of the congestion controls' modules, and ``preload.so``; built if a source has changed."""
+        digest = digest_of(_module_sources())
+        folder = self.folder / "modules" / digest[:12]
+        if not (folder / "complete").is_file():
+            with _lock(self.folder / "modules.lock"):
+                if not (folder / "complete").is_file():
+                    self._build_modules(folder)
+        return folder
+
+    def _build_modules(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        with _disk_errors(folder):
+            folder.mkdir(parents=True)
+            for source in _module_sources():
+                shutil.copy(source, folder / source.name)
+        _make(self.folder, ["modules", f"M={folder}"], None)
+        preload = ["gcc", "-shared", "-fPIC", "-O2", "-o", str(folder / "preload.so"), str(folder / "preload.c")]
+        run(preload, "kernel/uml/preload.c could not be compiled")
+        (folder / "complete").touch()
+        rundir.give_to_caller(folder)
+
+
+def find() -> Kernel:
+    """The newest usable kernel of the cache; raises `MachineError` if there is none."""
+    damaged = []
+    for entry in _entries():
+        try:
+            return _usable(entry)
+        except _UnusableError as error:
+            damaged.append(f" {error}")
+    raise MachineError(
+        f"the user-mode Linux kernel is not built yet.{''.join(damaged)} `make kernel` builds it (about three minutes, once)."
+    )
+
+
+def is_there() -> bool:
+    """Whether `find` would find one, with the modules of today's sources."""
+    try:
+        find().modules()
+    except MachineError:
+        return False
+    return True
+
+
+def ensure(source: Path | None, say: Say) -> Kernel:
+    """The kernel of ``source`` (a tarball or tree; None: the distribution's newest), built if need be."""
+    if platform.machine() != "x86_64":
+        raise MachineError(f"user-mode Linux runs on x86_64 only; this machine is {platform.machine()}.")
+    if missing := sorted(
+        {package for tool, package in TOOLS.items() if not (shutil.which(tool) or os.path.exists(tool))}
+    ):
+        raise MachineError(
+            f"building the user-mode Linux kernel needs {', '.join(missing)}: run `make setup` as root once, or install "
+            f"{'these packages' if len(missing) > 1 else 'this package'}."
+        )
+    cache = _cache()
+    if re.search(r"[\s:]", str(cache)):
+        raise MachineError(
+            f"Linux cannot be built below {cache}: its makefiles know no blanks and colons in paths. "
+            "Set XDG_CACHE_HOME to a folder without any."
+        )
+    with _disk_errors(cache):
+        cache.mkdir(parents=True, exist_ok=True)
+    origin = Origin.of(source)
+    compiler = _compiler()
+    key = hashlib.sha256(json.dumps([origin.identity, _config_digest(), compiler]).encode()).hexdigest()[:12]
+    entry = cache / f"{origin.version}-{key}"
+    with _lock(cache / "lock", lambda: say("another build is in progress; waiting for it")):
+        with contextlib.suppress(_UnusableError):
+            return _usable(entry)
+        for partial in cache.iterdir():  # under the lock, so nobody works on them
+            if partial.is_dir() and not (partial / "kernel.json").exists():
+                shutil.rmtree(partial)
+        shutil.rmtree(entry, ignore_errors=True)
+        if (free := shutil.disk_usage(cache).free) < SPACE_BYTES:
+            raise MachineError(
+                f"building the kernel takes {SPACE_BYTES >> 30} GiB below {cache} for a while; {free / 2**30:.1f} GiB are free. "
+                "Make room, or set XDG_CACHE_HOME to a larger disk."
+            )
+        _build(entry, origin, compiler, say)
+    return _usable(entry)
+
+
+def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
+    begun = time.monotonic()
+    with _disk_errors(entry):
+        entry.mkdir()
+        say(f"user-mode Linux from {origin.identity}: fetching and unpacking the source")
+        origin.unpack(entry)
+        if (entry / "source/.config").exists() or (entry / "source/include/config").exists():
+            run(["make", "-s", "-C", str(entry / "source"), "ARCH=um", "mrproper"], "the source could not be cleaned")
+        build = entry / "build"
+        build.mkdir()
+        # Linux wants its own Kconfig to begin with `mainmenu`; ours comes right after that.
+        head, _, rest = (entry / "source/Kconfig").read_text().partition("\nmainmenu")
+        menu, _, rest = rest.partition("\n")
+        (build / "Kconfig").write_text(f"{head}\nmainmenu{menu}\n{(SOURCES / 'uml/Kconfig').read_text()}\n{rest}")
+    _make(entry, ["-s", f"KCONFIG_ALLCONFIG={SOURCES / 'uml/config'}", "allnoconfig"], None)
+    _check_config(entry, origin)
+    _make(entry, ["linux", "modules"], say)
+    with _disk_errors(entry):
+        shutil.copy(entry / "build/linux", entry / "linux")
+        _prune(entry)
+        identity = {
+            "version": origin.version,
+            "source": origin.identity,
+            "compiler": compiler,
+            "config_sha256": _config_digest(),
+            "image_sha256": digest_of([entry / "linux"]),
+        }
+        Kernel(entry, identity).modules()
+        rundir.give_to_caller(entry)
+        rundir.write_text(entry / "kernel.json", json.dumps(identity, indent=1) + "\n")
+    say(f"user-mode Linux {origin.version} built in {time.monotonic() - begun:.0f} s: {entry}")
+
+
+def _check_config(entry: Path, origin: Origin) -> None:
+    """Every line of kernel/uml/config must hold: Kconfig drops what it cannot do without a word."""
+    wanted = {line for line in (SOURCES / "uml/config").read_text().splitlines() if line.startswith("CONFIG_")}
+    if missing := sorted(wanted - set((entry / "build/.config").read_text().splitlines())):
+        raise MachineError(f"{origin.identity} cannot be configured as needed; it does not take {', '.join(missing)}.")
+
+
+def _prune(entry: Path) -> None:
+    """Keep of source and build what modules need."""
+    for path in (entry / "source").iterdir():
+        if path.name not in KEPT:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    for path in (entry / "source/arch").iterdir():
+        if path.is_dir() and path.name not in ("um", "x86"):
+            shutil.rmtree(path)
+    for path in (entry / "build").iterdir():
+        if path.is_dir() and path.name not in ("arch", "include", "scripts", "source"):
+            shutil.rmtree(path)
+        elif path.name.startswith(("vmlinux", "linux", ".vmlinux", ".tmp", "System")):
+            path.unlink()
+    for path in [*(entry / "build/arch").rglob("*.[oa]"), *(entry / "source/arch").rglob("*.c")]:
+        path.unlink()
+
+
+class _UnusableError(Exception):
+    """An entry of the cache that is not what it should be."""
+
+
+def _usable(entry: Path) -> Kernel:
+    """The kernel at ``entry``, if everything in it is as it was built."""
+    try:
+        identity = json.loads((entry / "kernel.json").read_text())
+        if identity["config_sha256"] != _config_digest():
+            raise _UnusableError(f"{entry.name} was built with another configuration.")
+        if digest_of([entry / "linux"]) != identity["image_sha256"]:
+            raise _UnusableError(f"{entry / 'linux'} is damaged.")
+    except FileNotFoundError as error:
+        raise _UnusableError(f"{entry} is incomplete.") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _UnusableError(f"{entry} cannot be read: {error}.") from error
+    return Kernel(entry, identity)
+
+
+def _entries() -> list[Path]:
+    """Every complete entry, the newest kernel first, of equal ones the one built last."""
+    found = [path.parent for cache in _caches() for path in cache.glob("*/kernel.json")]
+
+    def rank(entry: Path) -> tuple[list[int], float]:
+        return [int(n) for n in re.findall(r"\d+", entry.name.split("-")[0])], (entry / "kernel.json").stat().st_mtime
+
+    return sorted(found, key=rank, reverse=True)
+
+
+def _cache() -> Path:
+    return bpf.cache_dir() / "uml"
+
+
+def _caches() -> list[Path]:
+    """Our own cache and, under sudo, that of whoever called."""
+    caches = [_cache()]
+    if os.geteuid() == 0 and (uid := os.environ.get("SUDO_UID")):
+        import pwd  # noqa: PLC0415
+
+        with contextlib.suppress(KeyError, ValueError):
+            caches.append(Path(pwd.getpwuid(int(uid)).pw_dir) / ".cache" / "mltcp" / "uml")
+    return caches
+
+
+def _module_sources() -> list[Path]:
+    return sorted([*SOURCES.glob("*.[ch]"), SOURCES / "Kbuild", SOURCES / "uml/preload.c"])
+
+
+def _config_digest() -> str:
+    return digest_of([SOURCES / "uml" / name for name in ("config", "Kconfig")])
+
+
+def _compiler() -> str:
+    return subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+
+
+@contextlib.contextmanager
+def _lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold a lock that ends with this process."""
+    with _disk_errors(path):
+        file = path.open("a")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting:
+                waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _disk_errors(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise MachineError(
+            f"the kernel's cache cannot be written: {error.strerror or error} ({error.filename or where}). "
+            "Make room, or set XDG_CACHE_HOME to a folder that is yours."
+        ) from error
+
+
+def _make(entry: Path, goals: list[str], say: Say | None) -> None:
+    build = entry / "build"
+    command = [
+        "make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(entry / "source"), f"O={build}", "ARCH=um",
+        f"KBUILD_KCONFIG={build / 'Kconfig'}", *goals,
+    ]  # fmt: skip
+    what = f"{' '.join(goals[-1:])} of {entry.name} could not be built"
+    run(command, what, _Counter(say) if say else None)
+
+
+class _Counter:
+    """Says now and then how many objects are compiled."""
+
+    EVERY_S = 20.0
+
+    def __init__(self, say: Say) -> None:
+        self.say, self.objects, self.begun = say, 0, time.monotonic()
+        self.due = self.begun
+
+    def __call__(self, line: str) -> None:
+        self.objects += line.startswith(("  CC ", "  AS ", "  AR "))
+        if self.objects and time.monotonic() >= self.due:
+            self.say(f"  {self.objects} objects compiled, {time.monotonic() - self.begun:.0f} s")
+            self.due = time.monotonic() + self.EVERY_S

@@ -1,0 +1,169 @@
+"""Linux' source: the distribution's newest ``linux-source`` package, or a tarball or tree of one's own."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import MachineError, RequestError, TestbedError
+
+OLDEST = (6, 1)
+# Of a source tree never needed here, and most of its size; Kconfig and Makefiles stay.
+UNUSED = [
+    *(f"*/drivers/{part}/*.[ch]" for part in ("gpu", "media", "infiniband", "scsi", "staging", "usb", "iio", "net/wireless",
+                                              "net/ethernet", "accel", "crypto")),
+    "*/Documentation/*.rst", "*/Documentation/*.yaml", "*/sound/*.[ch]", "*/tools/testing/*",
+    *(f"*/arch/{arch}/*.[chS]" for arch in ("alpha", "arc", "arm", "arm64", "csky", "hexagon", "loongarch", "m68k",
+                                            "microblaze", "mips", "nios2", "openrisc", "parisc", "powerpc", "riscv", "s390",
+                                            "sh", "sparc", "xtensa")),
+    "*.dts", "*.dtsi",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a kernel's source comes from."""
+
+    version: str
+    identity: str
+    package: str | None = None
+    path: Path | None = None
+
+    @classmethod
+    def of(cls, source: Path | None) -> Origin:
+        if source is None:
+            return cls._of_distribution()
+        source = source.resolve()
+        if (source / "Makefile").is_file():
+            digest = hashlib.sha256()
+            for folder, folders, files in sorted(os.walk(source)):
+                folders[:] = sorted(set(folders) - {".git"})
+                for name in sorted(files):
+                    status = os.lstat(os.path.join(folder, name))
+                    digest.update(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+            text, digest_text = (source / "Makefile").read_text(), digest.hexdigest()
+        elif source.is_file():
+            text, digest_text = _makefile_in(source), digest_of([source])
+        else:
+            raise RequestError(f"--linux-source: {source} is neither a tarball nor a tree of Linux' source.")
+        version = cls._version(text, source)
+        return cls(version, f"{source.name} (sha256 {digest_text[:16]})", path=source)
+
+    @staticmethod
+    def _version(makefile: str, source: Path) -> str:
+        found = [
+            re.search(rf"^{key} *= *(\d+)$", makefile, re.MULTILINE) for key in ("VERSION", "PATCHLEVEL", "SUBLEVEL")
+        ]
+        numbers = [int(match[1]) for match in found if match]
+        if len(numbers) < 3:
+            raise RequestError(f"--linux-source: {source} is not Linux' source: its Makefile names no version.")
+        if tuple(numbers[:2]) < OLDEST:
+            raise RequestError(
+                f"--linux-source: {source} is Linux {numbers[0]}.{numbers[1]}; 6.1 is the oldest that works."
+            )
+        return ".".join(map(str, numbers))
+
+    @classmethod
+    def _of_distribution(cls) -> Origin:
+        """The newest ``linux-source-X.Y`` package that apt knows."""
+        hint = (
+            "Name a tarball or tree with --linux-source (https://kernel.org), or let root run `apt-get update` first "
+            "if this is Debian or Ubuntu."
+        )
+        if not shutil.which("apt-cache"):
+            raise MachineError(f"there is no apt here to fetch Linux' source with. {hint}")
+        words = subprocess.run(
+            ["apt-cache", "--names-only", "search", r"^linux-source-[0-9]+\.[0-9.]+$"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        names = {line.split()[0] for line in words.stdout.splitlines() if line.strip()}
+        known = sorted((tuple(map(int, name.rsplit("-", 1)[1].split("."))), name) for name in names)
+        if not known or known[-1][0] < OLDEST:
+            raise MachineError(f"apt knows no linux-source package of Linux 6.1 or newer. {hint}")
+        package = known[-1][1]
+        shown = subprocess.run(
+            ["apt-cache", "show", "--no-all-versions", package], capture_output=True, text=True, check=False
+        )
+        match = re.search(r"^Version: (\S+)$", shown.stdout, re.MULTILINE)
+        if not match:
+            raise MachineError(f"apt does not tell the version of {package}: {shown.stderr.strip()}. {hint}")
+        upstream = re.match(r"[\d.]+", match[1])
+        return cls(upstream[0] if upstream else match[1], f"{package} {match[1]}", package=package)
+
+    def unpack(self, entry: Path) -> None:
+        """Put the source at ``entry/source``."""
+        into = entry / "source"
+        into.mkdir()
+        if self.path is not None and self.path.is_dir():
+            shutil.copytree(self.path, into, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))
+            return
+        tarball = self.path
+        if tarball is None:
+            assert self.package is not None
+            fetched = entry / "package"
+            fetched.mkdir()
+            run(
+                ["apt-get", "-q", "download", self.package],
+                f"apt could not download {self.package}; `apt-get update` (as root) may help, or --linux-source", cwd=fetched,
+            )  # fmt: skip
+            run(["dpkg-deb", "-x", str(next(fetched.glob("*.deb"))), str(fetched)], "the package could not be unpacked")
+            tarball = next(iter(sorted(fetched.rglob("linux-source-*.tar.*"))))
+        command = ["tar", "-xf", str(tarball), "-C", str(into), "--strip-components=1", "--wildcards"]
+        run([*command, *(f"--exclude={pattern}" for pattern in UNUSED)], f"{tarball.name} could not be unpacked")
+        if self.package is not None:
+            shutil.rmtree(entry / "package")
+
+
+def _makefile_in(tarball: Path) -> str:
+    """The top Makefile of a kernel tarball; it comes early, and tar stops once it has it."""
+    found = subprocess.run(
+        ["tar", "-xOf", str(tarball), "--wildcards", "--no-wildcards-match-slash", "--occurrence=1", "*/Makefile"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if found.returncode:
+        raise RequestError(
+            f"--linux-source: {tarball} is not a tarball of Linux' source: {found.stderr.strip()[-200:]}"
+        )
+    return found.stdout
+
+
+def run(command: list[str], what: str, see: Callable[[str], None] | None = None, cwd: Path | None = None) -> None:
+    """Run a tool in a small environment; what it said last becomes the error."""
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/"}
+    last: list[str] = []
+    # Its own session, so that all of it can be ended; if we are killed, its output breaks.
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        env=environment, cwd=cwd, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                last = [*last[-30:], line.rstrip()]
+                if see:
+                    see(line)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, 9)
+            raise
+    if process.returncode:
+        words = "\n".join(last)
+        if "No space left on device" in words:
+            raise MachineError(f"{what}: the disk is full. Make room, or set XDG_CACHE_HOME to a larger disk.")
+        raise TestbedError(f"{what} (code {process.returncode}):\n{words}")
+
+
+def digest_of(files: list[Path]) -> str:
+    """SHA-256 over the contents of files, in order."""
+    digest = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as content:
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()

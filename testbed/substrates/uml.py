@@ -1,0 +1,274 @@
+"""``--on uml``: a user-mode Linux kernel under virtual time, as any user.
+
+The kernel is an ordinary program. Its clock stands still while anything computes and
+jumps to the next timer when all is idle (``time-travel=inf-cpu``), so that the network
+is exact however slow the machine. Its root file system is this machine's own.
+
+Nothing of the caller leaks in: environment, working directory and paths are the same
+every time, random numbers come from the run's seed, and the clock starts at zero.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from testbed import congestion, kernel
+from testbed.environment import ROOT
+from testbed.errors import MachineError, TestbedError
+from testbed.kernel import Kernel
+from testbed.plan import Plan
+from testbed.substrates.stream import Event, listen
+
+WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
+LOOK_EVERY_S = 0.02
+MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
+BUILT_IN = ("reno", "cubic", "dctcp", "bbr")  # kernel/uml/config
+
+INIT = """\
+#!/bin/sh
+# The first thing that runs inside. Everything is reached by the same paths in every run.
+mount -t proc proc /proc
+mount -t tmpfs run /run
+mkdir -p /run/mltcp /dev/shm
+mount --bind {folder} /run/mltcp
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8
+export PYTHONPATH=/run/mltcp/checkout PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
+cd /
+exec /run/mltcp/python/bin/python3 -P -m testbed.guest
+"""
+
+
+@dataclass(frozen=True)
+class Uml:
+    """User-mode Linux with one kernel of the cache."""
+
+    kernel: Kernel
+    name: str = "uml"
+
+    def check(self, plan: Plan) -> None:
+        """The congestion control: built into that kernel, or one of our modules."""
+        if plan.cc.name not in (*BUILT_IN, *congestion.names()):
+            raise MachineError(
+                f"the user-mode Linux kernel has no {plan.cc.name}; it has {', '.join((*BUILT_IN, *congestion.names()))}."
+            )
+        if missing := [tool for tool in ("setpriv", "prlimit", "taskset", "mount") if shutil.which(tool) is None]:
+            raise MachineError(f"missing: {', '.join(missing)}. Install the package util-linux.")
+
+    def identity(self) -> dict[str, Any]:
+        """What the manifest says of the kernel."""
+        return {**self.kernel.identity, "modules": self.kernel.modules().name}
+
+    def run(self, plan: Plan, on_event: Callable[[Event], None], limit_s: float) -> bytes:
+        """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or took too long."""
+        modules = self.kernel.modules()
+        with _folder() as folder, _core() as core:
+            _prepare(folder, plan, modules)
+            (folder / "uml").mkdir()
+            with (folder / "console").open("wb") as console, (folder / "log").open("wb") as log:
+                process = subprocess.Popen(
+                    self._command(plan, folder, core), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
+                    cwd=self.kernel.folder, env=_environment(plan, modules), start_new_session=True,
+                )  # fmt: skip
+            try:
+                return _follow(process, folder, on_event, limit_s)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def _command(self, plan: Plan, folder: Path, core: int) -> list[str]:
+        hosts = len({host for job in plan.jobs for host in job.hosts})
+        # Senders and receivers hold a few full paths each; the rest is Python.
+        queues = sum(4 * link.buffer_bytes for link in plan.bottlenecks.values())
+        memory = MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts + 4 * (queues >> 20)
+        return [
+            "setpriv", "--pdeathsig", "KILL", "--", "prlimit", "--core=0:0", "--stack=8388608:", "--",
+            "taskset", "--cpu-list", str(core),
+            "./linux", f"mem={memory}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
+            f"init={folder}/init", "time-travel=inf-cpu", f"time-travel-start={WALL_CLOCK_START_NS}",
+            "con=null", "con0=null,fd:1", "quiet", f"uml_dir={folder}/uml/", "umid=run",
+        ]  # fmt: skip
+
+
+def _environment(plan: Plan, modules: Path) -> dict[str, str]:
+    """All that user-mode Linux sees of an environment; of the same size in every run."""
+    seed = hashlib.sha256(f"random {plan.seed}".encode()).hexdigest()[:16]
+    return {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "TMPDIR": _memory_folder(),
+        "LD_PRELOAD": f"./modules/{modules.name}/preload.so",
+        "MLTCP_SEED": seed,
+    }
+
+
+def _memory_folder() -> str:
+    """Where the kernel keeps its memory, as a file without a name: in memory, if that is large enough."""
+    with contextlib.suppress(OSError):
+        status = os.statvfs("/dev/shm")
+        if status.f_bavail * status.f_frsize > 2 << 30 and not status.f_flag & os.ST_NOEXEC:
+            return "/dev/shm"
+    return "/tmp"
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder of this run with a path that needs no quoting, gone with the run.
+
+    Should we be killed, the next run removes it: it is locked as long as we live.
+    """
+    base = Path("/tmp")
+    _sweep(base)
+    try:
+        made = tempfile.mkdtemp(prefix=f"mltcp-{os.getuid()}-", dir=base)
+    except OSError as error:
+        raise MachineError(f"no folder can be made in {base}: {error.strerror}. Make room there.") from error
+    lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _flock(lock)
+        yield Path(made)
+    except OSError as error:
+        raise MachineError(f"{made} cannot be written: {error.strerror}. Make room there.") from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        os.close(lock)
+
+
+def _sweep(base: Path) -> None:
+    """Remove what killed runs of ours left."""
+    for left in base.glob(f"mltcp-{os.getuid()}-*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(lock).st_uid == os.getuid() and time.time() - os.fstat(lock).st_mtime > 1:
+                    _flock(lock)
+                    shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _flock(fd: int) -> None:
+    import fcntl  # noqa: PLC0415
+
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextlib.contextmanager
+def _core() -> Iterator[int]:
+    """A core for this run: its kernel and its processes take turns, and handing over to another core is slow.
+
+    Claimed by binding a name that disappears with this process; if all are claimed, shared.
+    """
+    mine = sorted(os.sched_getaffinity(0))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim:
+        for core in reversed(mine):
+            try:
+                claim.bind(f"\0mltcp-core-{core}")
+            except OSError:
+                continue
+            yield core
+            return
+        yield mine[os.getpid() % len(mine)]
+
+
+def _prepare(folder: Path, plan: Plan, modules: Path) -> None:
+    (folder / "plan.json").write_bytes(msgspec.json.encode(_portable(plan, folder)))
+    (folder / "init").write_text(INIT.format(folder=shlex.quote(str(folder))))
+    (folder / "init").chmod(0o755)
+    # Wherever the checkout, Python and the modules are, inside they have one name.
+    (folder / "checkout").symlink_to(ROOT)
+    (folder / "python").symlink_to(sys.prefix)
+    (folder / "modules").symlink_to(modules)
+
+
+def _portable(plan: Plan, folder: Path) -> Plan:
+    """A topology from outside the checkout, by a name that is the same in every run."""
+    if not plan.topology.endswith(".py"):
+        return plan
+    (folder / "topology.py").symlink_to(plan.topology)
+    return msgspec.structs.replace(plan, topology="/run/mltcp/topology.py")
+
+
+def _follow(process: subprocess.Popen[bytes], folder: Path, on_event: Callable[[Event], None], limit_s: float) -> bytes:
+    """Read the console, a file that grows, until the kernel is gone."""
+    deadline = time.monotonic() + limit_s
+    heard = _Heard(on_event)
+    with (folder / "console").open("rb") as console:
+
+        def more() -> bytes:
+            while True:
+                over = process.poll() is not None
+                if data := console.read(1 << 20):
+                    return data
+                if over:
+                    return b""
+                if time.monotonic() > deadline:
+                    raise TestbedError(
+                        f"the wall limit of {limit_s:.0f} s ended the run ({heard.last}). Under virtual time the clock stands "
+                        "still while anything computes: a process that spins stops it for ever. If the run is merely "
+                        "large, raise --wall-limit."
+                    )
+                time.sleep(LOOK_EVERY_S)
+
+        archive = listen(more, heard)
+    if archive is not None:
+        return archive
+    raise TestbedError(_epitaph(process, folder))
+
+
+class _Heard:
+    """Passes events on and remembers the last, as words."""
+
+    def __init__(self, on_event: Callable[[Event], None]) -> None:
+        self.on_event, self.last = on_event, "nothing had happened yet"
+
+    def __call__(self, event: Event) -> None:
+        if event["event"] == "phase":
+            self.last = f"it was at: {event['text']}"
+        elif event["event"] == "iteration":
+            self.last = f"the last to end was iteration {event['iteration']} of job {event['job']}"
+        self.on_event(event)
+
+
+def _epitaph(process: subprocess.Popen[bytes], folder: Path) -> str:
+    """Why the kernel went away without results."""
+    words = (folder / "log").read_text(errors="replace").splitlines()
+    if panics := [line for line in words if "Kernel panic" in line]:
+        return f"the user-mode Linux kernel panicked: {panics[0].partition('Kernel panic')[2].lstrip(' -')}"
+    refused = [line for line in words if "ptrace" in line]
+    if refused:
+        return (
+            f"user-mode Linux cannot trace its processes here (a container that forbids ptrace?): {refused[0].strip()}"
+        )
+    code = process.returncode
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    hint = " (out of memory?)" if code == -signal.SIGKILL else ""
+    tail = "\n".join(line for line in words[-6:] if line.strip())
+    return f"the user-mode Linux kernel {how}{hint} before the run was over" + (f":\n{tail}" if tail else ".")
+
+
+def find(linux_source: Path | None = None) -> Uml:
+    """User-mode Linux, with the kernel of ``linux_source`` or the newest there is; raises `MachineError`."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        raise MachineError(
+            f"user-mode Linux runs on x86_64 Linux only; this is {platform.system()} {platform.machine()}."
+        )
+    if linux_source is not None:
+        return Uml(kernel.ensure(linux_source, lambda line: print(line, file=sys.stderr, flush=True)))
+    return Uml(kernel.find())
