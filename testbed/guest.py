@@ -14,6 +14,7 @@ from pathlib import Path
 
 from testbed import bpfsys
 from testbed.errors import EXIT_FAILED
+from workloads.clock import punctual
 
 RUN = Path("/run/mltcp")  # what `testbed.substrates.uml` prepared
 POWER_OFF = 0x4321FEDC
@@ -22,6 +23,7 @@ POWER_OFF = 0x4321FEDC
 def main() -> None:
     _mount("sysfs", "/sys")
     _raw(1)
+    punctual()
     events = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     try:

@@ -13,6 +13,8 @@ Events: ``{"event": "phase", "text"}``, ``{"event": "iteration", …}``,
 from __future__ import annotations
 
 import csv
+import fcntl
+import hashlib
 import io
 import json
 import os
@@ -24,6 +26,7 @@ import sys
 import tarfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,11 +42,13 @@ from testbed.plan import JobPlan, Link, Plan
 from testbed.settings import Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
 from testbed.shaper import Shaper, bucket_bytes
 from testbed.workers import Child, Record, Workers
+from workloads.clock import sleep_until
 
-START_NS = 10 * 10**9  # of virtual time
+CONNECT_NS, START_NS = 9 * 10**9, 10 * 10**9  # of virtual time: connections, first iteration
 LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
 WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
 RTT_PROBES, PORT_ECHO = 30, 7
+RNDRESEEDCRNG = 0x5207
 RECEIVE_BUFFER, SMALLEST_SEND_BUFFER = 16 << 20, 128 << 10
 
 
@@ -57,6 +62,21 @@ class Machine:
 
     virtual_time: bool = False  # computing takes no time, and nobody can hang up on us
     modules: Path | None = None  # folder of our congestion controls as modules; None: they are eBPF
+
+    def settle(self, at_ns: int) -> None:
+        """Under virtual time: sleep until ``at_ns`` after boot, then draw new random numbers.
+
+        What came before leaves no trace: how long it took depends, by microseconds, on this
+        machine's files, and so does how many random numbers were drawn.
+        """
+        if not self.virtual_time:
+            return
+        late = time.monotonic_ns() - at_ns
+        if late > 0:
+            raise TestbedError(f"setting up took {late / 1e9:.3f} s of virtual time longer than it may.")
+        sleep_until(at_ns)
+        with open("/dev/urandom", "rb", buffering=0) as device:
+            fcntl.ioctl(device, RNDRESEEDCRNG)
 
 
 def main() -> None:
@@ -105,7 +125,7 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
     registered = congestion.register(plan.cc, machine.modules)
     emit(event="phase", text="jobs")
     counters_before = _counters(network)
-    with Workers(network, plan.jobs, registered.name) as workers:
+    with Workers(network, plan.jobs, registered.name, partial(machine.settle, CONNECT_NS)) as workers:
         records, sampled, clock_s = _measure(plan, network, workers, registered, folder, machine, emit)
         repairs = None if registered.program is None else registered.program.repairs()
     counters_after = _counters(network)
@@ -184,7 +204,8 @@ def _queues(plan: Plan, network: Network, machine: Machine) -> list[Setting]:
                 Shaper(end.node.name, end.name, link.rate_bps, bucket, link.buffer_bytes, link.acks_first, link.marking)
             )
         if wire := plan.wires.get(link_name(end)):
-            queues.append(Netem(end.node.name, end.name, wire.delay_ns, wire.jitter_ns, wire.loss, fastest))
+            seed = int(hashlib.sha256(f"netem {plan.seed} {end.name}".encode()).hexdigest()[:15], 16)
+            queues.append(Netem(end.node.name, end.name, wire.delay_ns, wire.jitter_ns, wire.loss, fastest, seed))
     return queues
 
 
@@ -237,6 +258,7 @@ def _measure(
     sampler = Child("the sampler", "testbed.sampler", pass_fds=fds)
     sampler.tell(config)
     workers.start(start_ns)
+    machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits
     records: list[Record] = []
     done: dict[tuple[int, int], int] = {(w.job, w.rank): 0 for w in workers.workers}
     while min(done.values()) < plan.iterations:
@@ -264,17 +286,8 @@ def _red_parent(link: Link) -> int | None:
 
 
 def _start(machine: Machine) -> int:
-    """When the first iteration begins, in ns of the monotonic clock.
-
-    Under virtual time always the same instant after boot, so that what came before
-    (it may differ by a microsecond from user to user) leaves no trace.
-    """
-    now = time.monotonic_ns()
-    if not machine.virtual_time:
-        return now + int(LEAD_S * 1e9)
-    if now > START_NS - LEAD_S * 1e9:
-        raise TestbedError(f"setting up took {now / 1e9:.1f} s of virtual time; jobs start at {START_NS / 1e9:.0f} s.")
-    return START_NS
+    """When the first iteration begins, in ns of the monotonic clock; under virtual time always the same."""
+    return START_NS if machine.virtual_time else time.monotonic_ns() + int(LEAD_S * 1e9)
 
 
 def _stop(sampler: Child) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from typing import Any
 from testbed import bpf, rundir
 from testbed.environment import ROOT
 from testbed.errors import MachineError
-from testbed.kernel_source import Origin, digest_of, run
+from testbed.kernel_source import EDITS, Origin, digest_of, edit, run
 
 SOURCES = Path(ROOT) / "kernel"
 SPACE_BYTES = 4 << 30  # source and objects while it is built; a tenth of it stays
@@ -150,12 +150,8 @@ def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
         origin.unpack(entry)
         if (entry / "source/.config").exists() or (entry / "source/include/config").exists():
             run(["make", "-s", "-C", str(entry / "source"), "ARCH=um", "mrproper"], "the source could not be cleaned")
-        build = entry / "build"
-        build.mkdir()
-        # Linux wants its own Kconfig to begin with `mainmenu`; ours comes right after that.
-        head, _, rest = (entry / "source/Kconfig").read_text().partition("\nmainmenu")
-        menu, _, rest = rest.partition("\n")
-        (build / "Kconfig").write_text(f"{head}\nmainmenu{menu}\n{(SOURCES / 'uml/Kconfig').read_text()}\n{rest}")
+        edit(entry / "source")
+        (entry / "build").mkdir()
     _make(entry, ["-s", f"KCONFIG_ALLCONFIG={SOURCES / 'uml/config'}", "allnoconfig"], None)
     _check_config(entry, origin)
     _make(entry, ["linux", "modules"], say)
@@ -248,7 +244,7 @@ def _module_sources() -> list[Path]:
 
 
 def _config_digest() -> str:
-    return digest_of([SOURCES / "uml" / name for name in ("config", "Kconfig")])
+    return hashlib.sha256(f"{digest_of([SOURCES / 'uml/config'])} {EDITS}".encode()).hexdigest()
 
 
 def _compiler() -> str:
@@ -285,7 +281,7 @@ def _make(entry: Path, goals: list[str], say: Say | None) -> None:
     build = entry / "build"
     command = [
         "make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(entry / "source"), f"O={build}", "ARCH=um",
-        f"KBUILD_KCONFIG={build / 'Kconfig'}", *goals,
+ *goals,
     ]  # fmt: skip
     what = f"{' '.join(goals[-1:])} of {entry.name} could not be built"
     run(command, what, _Counter(say) if say else None)

@@ -28,6 +28,49 @@ UNUSED = [
 
 
 @dataclass(frozen=True)
+class Edit:
+    """Every match of ``pattern`` in ``file`` is replaced; there must be ``matches`` of them at least."""
+
+    file: str
+    pattern: str
+    replacement: str
+    matches: int = 1
+
+
+# All we change in Linux itself.
+EDITS = (
+    # A timer tick as on real hosts; with 100 Hz retransmission timers go in steps of 10 ms.
+    Edit("arch/um/Kconfig", r"(config HZ\n\tint\n\tdefault) 100\n", r"\1 1000\n"),
+    # The clock reads in nanoseconds, not in steps of 256: a step is a sixth of a large frame at
+    # 50 Gbit/s, and where in a step one is would depend on all that came before.
+    Edit("arch/um/include/linux/time-internal.h", r"(#define TIMER_MULTIPLIER) 256\b", r"\1 1"),
+    # Two timers may be closer than 500 ns: frames at 200 Gbit/s are.
+    Edit("arch/um/include/linux/time-internal.h", r"(#define TIMER_MIN_DELTA) +500\b", r"\1 1"),
+    # Random numbers follow from the seed alone (kernel/uml/preload.c hands it out), not from
+    # when which interrupt came; and a new key is drawn when `testbed.inside` asks for it.
+    Edit(
+        "drivers/char/random.c", r"\bextract_entropy\(([\w.]+), sizeof\(\1\)\)", r"os_getrandom(\1, sizeof(\1), 0)", 3
+    ),
+    Edit("drivers/char/random.c", r"static void extract_entropy", r"static void __maybe_unused extract_entropy", 2),
+    Edit("drivers/char/random.c", r"(CRNG_RESEED_START_INTERVAL =) HZ\b", r"\1 1000000 * HZ"),
+    Edit("drivers/char/random.c", r"(CRNG_RESEED_INTERVAL =) 60 \* HZ\b", r"\1 1000000 * HZ"),
+)
+
+
+def edit(tree: Path) -> None:
+    """Make `EDITS` in a source tree; raises `MachineError` where it is not as expected."""
+    for one in EDITS:
+        file = tree / one.file
+        text, count = re.subn(one.pattern, one.replacement, file.read_text())
+        if count < one.matches:
+            raise MachineError(
+                f"{one.file} of this Linux is not as expected (no {one.pattern!r}); the testbed knows 6.1 to 7.x. "
+                "Use another version with --linux-source."
+            )
+        file.write_text(text)
+
+
+@dataclass(frozen=True)
 class Origin:
     """Where a kernel's source comes from."""
 

@@ -27,6 +27,7 @@ class Netem:
     jitter_ns: int
     loss: float
     fastest_bps: int  # what may come in, so that netem's own limit never becomes a queue
+    seed: int  # of its random numbers (Linux 6.6; before that it uses the kernel's)
 
     @property
     def where(self) -> str:
@@ -52,7 +53,11 @@ class Netem:
         options = {
             "limit": asked["limit_packets"],
             "loss": asked["loss"],
-            "attrs": [("TCA_NETEM_LATENCY64", self.delay_ns), ("TCA_NETEM_JITTER64", self.jitter_ns)],
+            "attrs": [
+                ("TCA_NETEM_LATENCY64", self.delay_ns),
+                ("TCA_NETEM_JITTER64", self.jitter_ns),
+                ("TCA_NETEM_PRNG_SEED", self.seed),
+            ],
         }
         end.node.ip.tc("add", "netem", end.index, "1:", options=options)
 

@@ -42,6 +42,9 @@ class _Netem(sched_netem.options):  # type: ignore[misc]
         ("TCA_NETEM_PAD", "hex"),
         ("TCA_NETEM_LATENCY64", "int64"),
         ("TCA_NETEM_JITTER64", "int64"),
+        ("TCA_NETEM_SLOT", "hex"),
+        ("TCA_NETEM_SLOT_DIST", "hex"),
+        ("TCA_NETEM_PRNG_SEED", "uint64"),
     )
 
 
@@ -51,7 +54,7 @@ class _Red(nla):  # type: ignore[misc]
         ("TCA_RED_PARMS", "red_parms"),
         ("TCA_RED_STAB", "cdata"),
         ("TCA_RED_MAX_P", "uint32"),
-        ("TCA_RED_FLAGS", "red_flags"),
+        ("TCA_RED_FLAGS", "cdata"),  # a bit field: value and selector, 32 bits each
     )
 
     class red_parms(nla):  # type: ignore[misc]  # noqa: N801
@@ -59,9 +62,6 @@ class _Red(nla):  # type: ignore[misc]
             ("limit", "I"), ("qth_min", "I"), ("qth_max", "I"),
             ("Wlog", "B"), ("Plog", "B"), ("Scell_log", "B"), ("flags", "B"),
         )  # fmt: skip
-
-    class red_flags(nla):  # type: ignore[misc]  # noqa: N801
-        fields = (("value", "I"), ("selector", "I"))
 
 
 class _Prio(nla):  # type: ignore[misc]

@@ -23,6 +23,7 @@ from typing import Any
 
 from testbed import netns
 from testbed.bpfsys import MapReader
+from workloads.clock import punctual, sleep_until
 
 NLM_F_REQUEST, NLM_F_ECHO = 1, 8  # a question for one qdisc is answered only if an echo is asked for
 RTM_GETQDISC = 38
@@ -244,6 +245,9 @@ def main() -> None:
         acked_before: dict[int, int] = {}
         shares_at = config.start_ns
         deadline = config.start_ns
+        # `select` may be late by a thousandth of what it waits for.
+        punctual()
+        sleep_until(deadline)
         while not _told_to_stop(deadline):
             for link in links:
                 before = time.monotonic_ns()

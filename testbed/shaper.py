@@ -14,6 +14,7 @@ have a band of their own in front of the data.
 from __future__ import annotations
 
 import errno
+import struct
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,8 @@ LINKLAYER_ETHERNET = 1  # lets the kernel compute transmission times itself, wit
 U32 = 0xFFFFFFFF
 # Above this IPv4 length a packet carries data: a pure ACK with every option has 80 bytes.
 ACK_MAX_BYTES = 128
-RED_ECN, RED_NODROP = 1, 8
+RED_ECN, RED_NODROP, RED_ALL = 1, 8, 15
+RED_FLAGS = struct.pack("=II", RED_ECN | RED_NODROP, RED_ALL)  # these, and none of the others
 
 
 class Marking(msgspec.Struct, frozen=True):
@@ -136,14 +138,13 @@ class Shaper:
             "limit": self.buffer_bytes,
             "qth_min": marking.min_bytes,
             "qth_max": marking.max_bytes,
-            "flags": RED_ECN,
         }
         attrs = [
             ("TCA_RED_PARMS", parms),
             ("TCA_RED_STAB", bytes(256)),
             ("TCA_RED_MAX_P", round(marking.probability * U32)),
             # What cannot be marked is not dropped for it either.
-            ("TCA_RED_FLAGS", {"value": RED_NODROP, "selector": RED_NODROP}),
+            ("TCA_RED_FLAGS", RED_FLAGS),
         ]
         end.node.ip.tc("add", "red", end.index, "22:", parent=self._data, options={"attrs": attrs})
 
@@ -163,8 +164,7 @@ class Shaper:
                 found.setdefault("buffer_bytes", parms["limit"])
             elif kind == "red":
                 parms = options.get("TCA_RED_PARMS")
-                flags = options.get("TCA_RED_FLAGS")
-                if not parms["flags"] & RED_ECN or not flags or not flags["value"] & RED_NODROP:
+                if options.get("TCA_RED_FLAGS") != RED_FLAGS:
                     return {"marks": False}
                 found |= {"buffer_bytes": parms["limit"], "marks_from_bytes": [parms["qth_min"], parms["qth_max"]]}
                 bands.append(parms["limit"])

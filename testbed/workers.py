@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -116,11 +116,15 @@ class Record:
 class Workers:
     """All workers of a run; kills what it started when the block ends."""
 
-    def __init__(self, network: Network, jobs: tuple[JobPlan, ...], congestion_control: str) -> None:
+    def __init__(
+        self, network: Network, jobs: tuple[JobPlan, ...], congestion_control: str,
+        before_connect: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.workers: list[Worker] = []
         self.network = network
         self.jobs = jobs
         self.congestion_control = congestion_control
+        self.before_connect = before_connect
 
     def __enter__(self) -> Workers:
         try:
@@ -128,6 +132,7 @@ class Workers:
                 for rank in range(len(job.hosts)):
                     self._start(job, rank)
             self._await("listening")
+            self.before_connect()
             for worker in self.workers:
                 worker.tell("connect")
             for worker, answer in self._await("flows"):

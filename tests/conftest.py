@@ -1,4 +1,5 @@
-"""Tiers: ``tests/unit`` needs nothing, ``tests/netns`` needs root and this machine's kernel."""
+"""Tiers: ``tests/unit`` needs nothing, ``tests/uml`` the user-mode Linux kernel of `make kernel`,
+``tests/netns`` root and this machine's kernel."""
 
 from __future__ import annotations
 
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from testbed.errors import MachineError
+from testbed.substrates import uml
+
 # A loaded machine makes no test fail: speed is measured in benchmarks/.
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
@@ -16,11 +20,25 @@ ROOT = Path(__file__).parent.parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    no_kernel = _no_kernel() if any("uml" in item.path.parts for item in items) else ""
     for item in items:
+        if "uml" in item.path.parts:
+            item.add_marker(pytest.mark.uml)
+            if no_kernel:
+                item.add_marker(pytest.mark.skip(reason=no_kernel))
         if "netns" in item.path.parts:
             item.add_marker(pytest.mark.netns)
             if os.geteuid() != 0:
                 item.add_marker(pytest.mark.skip(reason="needs root: run `make test`, which uses sudo"))
+
+
+def _no_kernel() -> str:
+    """Why `--on uml` cannot run here; empty if it can."""
+    try:
+        uml.find()
+    except MachineError as error:
+        return str(error)
+    return ""
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workloads import collectives
+from workloads.clock import punctual, sleep_until
 from workloads.collectives import Links
 
 TCP_CONGESTION = 13
@@ -54,7 +55,7 @@ class Job:
 
 
 def main() -> None:
-    _punctual()
+    punctual()
     job = Job(**json.loads(sys.stdin.readline()))
     listener = _listen(job)
     _say({"listening": True})
@@ -64,15 +65,6 @@ def main() -> None:
     _say({"flows": [_describe(flow, links[flow]) for flow in links if flow[0] == job.rank]})
     start = json.loads(sys.stdin.readline())["start_ns"]
     _iterate(job, links, start)
-
-
-def _punctual() -> None:
-    """Ask for timers without slack (50 us by default)."""
-    try:
-        with open("/proc/self/timerslack_ns", "w") as slack:
-            slack.write("1")
-    except OSError:
-        pass
 
 
 def _say(message: Any) -> None:
@@ -181,7 +173,7 @@ def _iterate(job: Job, links: Links, start_ns: int) -> None:
     # Every worker of a job draws the same noise: it belongs to the job's iteration.
     noise = random.Random(job.seed)
     end = start_ns + job.offset_ns
-    _sleep_until(end)
+    sleep_until(end)
     index = 0
     while True:
         begun = end
@@ -220,7 +212,7 @@ def _compute(
     free = begun
     for op in computes:
         deadline = max(free, state.wait(op["after"])) + int(op["duration_ns"] * factor)
-        _sleep_until(deadline)
+        sleep_until(deadline)
         now = time.monotonic_ns()
         timing["late"] = max(timing["late"], now - deadline)
         free = deadline
@@ -238,12 +230,6 @@ def _communicate(
             state.finish(op["id"], time.monotonic_ns())
     except BaseException as error:
         state.fail(error)
-
-
-def _sleep_until(deadline_ns: int) -> None:
-    left = deadline_ns - time.monotonic_ns()
-    if left > 0:
-        time.sleep(left / 1e9)
 
 
 if __name__ == "__main__":

@@ -79,12 +79,11 @@ class Uml:
         """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or took too long."""
         modules = self.kernel.modules()
         with _folder() as folder, _core() as core:
-            _prepare(folder, plan, modules)
-            (folder / "uml").mkdir()
+            _prepare(folder, plan, self.kernel.image, modules)
             with (folder / "console").open("wb") as console, (folder / "log").open("wb") as log:
                 process = subprocess.Popen(
-                    self._command(plan, folder, core), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
-                    cwd=self.kernel.folder, env=_environment(plan, modules), start_new_session=True,
+                    _command(plan, core), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
+                    cwd=folder, env=_environment(plan), start_new_session=True,
                 )  # fmt: skip
             try:
                 return _follow(process, folder, on_event, limit_s)
@@ -93,27 +92,31 @@ class Uml:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
-    def _command(self, plan: Plan, folder: Path, core: int) -> list[str]:
-        hosts = len({host for job in plan.jobs for host in job.hosts})
-        # Senders and receivers hold a few full paths each; the rest is Python.
-        queues = sum(4 * link.buffer_bytes for link in plan.bottlenecks.values())
-        memory = MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts + 4 * (queues >> 20)
-        return [
-            "setpriv", "--pdeathsig", "KILL", "--", "prlimit", "--core=0:0", "--stack=8388608:", "--",
-            "taskset", "--cpu-list", str(core),
-            "./linux", f"mem={memory}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
-            f"init={folder}/init", "time-travel=inf-cpu", f"time-travel-start={WALL_CLOCK_START_NS}",
-            "con=null", "con0=null,fd:1", "quiet", f"uml_dir={folder}/uml/", "umid=run",
-        ]  # fmt: skip
+
+def _command(plan: Plan, core: int) -> list[str]:
+    """How to start the kernel, in the run's folder. Its own words (from ``./linux`` on) are the same
+    in every run: they are among what its random numbers are made of."""
+    hosts = len({host for job in plan.jobs for host in job.hosts})
+    # Senders and receivers hold a few full paths each; the rest is Python.
+    queues = sum(4 * link.buffer_bytes for link in plan.bottlenecks.values())
+    memory = MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts + 4 * (queues >> 20)
+    return [
+        "setpriv", "--pdeathsig", "KILL", "--", "prlimit", "--core=0:0", "--stack=8388608:", "--",
+        "taskset", "--cpu-list", str(core),
+        "./linux", f"mem={memory}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
+        # Until /proc is mounted inside, it is this machine's, where "self" is the kernel.
+        "init=/proc/self/cwd/init", "time-travel=inf-cpu", f"time-travel-start={WALL_CLOCK_START_NS}",
+        "con=null", "con0=null,fd:1", "quiet", "uml_dir=./uml/", "umid=run",
+    ]  # fmt: skip
 
 
-def _environment(plan: Plan, modules: Path) -> dict[str, str]:
+def _environment(plan: Plan) -> dict[str, str]:
     """All that user-mode Linux sees of an environment; of the same size in every run."""
     seed = hashlib.sha256(f"random {plan.seed}".encode()).hexdigest()[:16]
     return {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "TMPDIR": _memory_folder(),
-        "LD_PRELOAD": f"./modules/{modules.name}/preload.so",
+        "LD_PRELOAD": "./preload.so",
         "MLTCP_SEED": seed,
     }
 
@@ -187,7 +190,10 @@ def _core() -> Iterator[int]:
         yield mine[os.getpid() % len(mine)]
 
 
-def _prepare(folder: Path, plan: Plan, modules: Path) -> None:
+def _prepare(folder: Path, plan: Plan, image: Path, modules: Path) -> None:
+    (folder / "uml").mkdir()
+    (folder / "linux").symlink_to(image)
+    (folder / "preload.so").symlink_to(modules / "preload.so")
     (folder / "plan.json").write_bytes(msgspec.json.encode(_portable(plan, folder)))
     (folder / "init").write_text(INIT.format(folder=shlex.quote(str(folder))))
     (folder / "init").chmod(0o755)

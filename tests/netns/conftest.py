@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import json
-import subprocess
-import sys
-import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from mininet.topo import Topo
 
-from testbed import bpf, network, plan, spec
-from testbed.substrates import host
-
-ROOT = Path(__file__).parents[2]
+from testbed import bpf, network
 
 
 @pytest.fixture
@@ -34,43 +24,6 @@ def build() -> Iterator[Callable[[Topo], network.Network]]:
     yield build
     for net in built:
         net.stop()
-
-
-@dataclass(frozen=True)
-class Result:
-    """One run's files."""
-
-    archive: bytes
-
-    def table(self, name: str) -> pd.DataFrame:
-        with tarfile.open(fileobj=io.BytesIO(self.archive)) as tar:
-            file = tar.extractfile(name)
-            assert file is not None
-            return pd.read_csv(file)
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        with tarfile.open(fileobj=io.BytesIO(self.archive)) as tar:
-            file = tar.extractfile("manifest.json")
-            assert file is not None
-            return dict(json.load(file))
-
-
-def run_plan(alone: bool = False, **fields: Any) -> Result:
-    """Run the (only) plan of a spec, or its job alone, and nothing else."""
-    made = plan.plans(spec.read(None, fields))
-    assert len(made) == 2
-    one = made[1] if alone else made[0]
-    host.check(one)
-    return Result(host.run(one, lambda event: None, 240))
-
-
-def cli(*arguments: str, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command as a user runs it."""
-    return subprocess.run(
-        [sys.executable, str(ROOT / "testbed" / "run.py"), *arguments],
-        cwd=cwd, capture_output=True, text=True, check=False, **options,
-    )  # fmt: skip
 
 
 def traces_left() -> dict[str, Any]:

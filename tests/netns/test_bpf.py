@@ -61,7 +61,7 @@ def test_an_unknown_constant_is_refused(program: bytes) -> None:
 def test_kill_minus_nine_unregisters() -> None:
     code = (
         "from testbed import congestion; import time;"
-        "held = congestion.register(congestion.parse('mltcp_reno'), 'mlt_test_kill'); print('up', flush=True); time.sleep(60)"
+        "held = congestion.register(congestion.parse('mltcp_reno'), name='mlt_test_kill'); print('up', flush=True); time.sleep(60)"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
     assert child.stdout is not None
@@ -146,10 +146,10 @@ def test_unload_takes_only_what_was_loaded(loaded: None) -> None:
 def test_names_are_unique_and_short() -> None:
     names = set()
     for _ in range(3):
-        name, held = congestion.register(congestion.parse("mltcp_reno"))
-        assert held is not None and len(name) <= 15
-        names.add(name)
-        held.close()
+        registered = congestion.register(congestion.parse("mltcp_reno"))
+        assert registered.program is not None and len(registered.name) <= 15
+        names.add(registered.name)
+        registered.program.close()
     assert len(names) == 3
     assert os.getpid()
 

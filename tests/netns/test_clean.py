@@ -16,9 +16,10 @@ import pytest
 
 from testbed import plan, spec
 from testbed.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
-from testbed.substrates import host
+from testbed.substrates.host import Host
+from tests.runs import ROOT, cli
 
-from .conftest import ROOT, cli, traces_left
+from .conftest import traces_left
 
 QUICK = ["--compute", "100ms", "--bytes", "1MB", "--iterations", "3", "--rate", "200mbit"]
 LONG = ["--compute", "100ms", "--bytes", "1MB", "--iterations", "2000", "--rate", "200mbit"]
@@ -113,14 +114,14 @@ def test_a_killed_worker_ends_the_run_and_is_named(before: dict[str, object], tm
                     return
 
     with pytest.raises(TestbedError, match=r"worker \d of job \d on host .* was killed by signal 9"):
-        host.run(one, observe, 60)
+        Host().run(one, observe, 60)
     nothing_left(before, tmp_path)
 
 
 def test_a_run_that_takes_too_long_is_ended(before: dict[str, object], tmp_path: Path) -> None:
     one = plan.plans(spec.read(None, {"compute": "100ms", "bytes": "5MB", "iterations": 500, "cc": ["reno"]}))[0]
     with pytest.raises(TestbedError, match="far longer than it should"):
-        host.run(one, lambda event: None, 3)
+        Host().run(one, lambda event: None, 3)
     nothing_left(before, tmp_path)
 
 

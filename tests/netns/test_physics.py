@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from analysis import metrics
-
-from .conftest import Result, run_plan
+from testbed.substrates.host import Host
+from tests import runs
+from tests.runs import Result
 
 SYNTHETIC = {"compute": "500ms", "bytes": "28MB"}  # 48 % duty at 500 Mbit/s
+
+
+def run_plan(alone: bool = False, **fields: Any) -> Result:
+    return runs.run_plan(Host(), alone, **fields)
 
 
 def job_times(result: Result) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 
 from testbed import plan, spec, verdict
 from testbed.errors import MachineError
-from testbed.substrates import host
+from testbed.substrates.host import Host
 
 RATE = 500_000_000
 
@@ -88,5 +88,5 @@ def test_an_older_kernel_says_what_else_works(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(platform, "release", lambda: "6.1.0-28-amd64")
     with pytest.raises(MachineError, match=r"Linux 6\.4 or newer .* \(--cc reno cubic\)"):
-        host.check(made(cc=["mltcp_reno"]))
-    host.check(made(cc=["reno"]))
+        Host().check(made(cc=["mltcp_reno"]))
+    Host().check(made(cc=["reno"]))

@@ -1,0 +1,147 @@
+"""The same bytes, whoever runs it, wherever, beside whatever else."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from testbed import kernel
+from testbed.cli import main
+from testbed.errors import EXIT_OK, EXIT_REQUEST
+from testbed.experiment import TABLES
+from testbed.substrates import uml
+from tests.runs import ROOT, one_plan, run_plan
+
+# Random loss, jitter and marking: everything the kernel draws a number for.
+RANDOM = {
+    "cc": ["mltcp_reno"], "iterations": 3, "compute": "50ms", "bytes": "3MB", "rate": "300mbit",
+    "delay": "1ms", "jitter": "0.2ms", "loss": "0.3%", "ecn": "10kB,60kB,20%", "noise": "2%", "buffer": "100kB",
+}  # fmt: skip
+FLAGS = [
+    "--on", "uml", "--quiet", "--name", "x",
+    *(word for key, value in RANDOM.items() for word in (f"--{key}", *(value if isinstance(value, list) else [str(value)]))),
+]  # fmt: skip
+
+
+@functools.cache
+def reference() -> dict[str, bytes]:
+    files = run_plan(uml.find(), **RANDOM).files
+    return {name: files[name] for name in TABLES}
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / "x" / "mltcp_reno" / "1" / name).read_bytes() for name in TABLES}
+
+
+def run(out: Path, *, script: Path = ROOT / "testbed/run.py", **options: object) -> dict[str, bytes]:
+    done = subprocess.run(
+        [*options.pop("before", []), sys.executable, str(script), *FLAGS, "--out", str(out)],  # type: ignore[misc]
+        capture_output=True, text=True, check=False, **options,  # type: ignore[call-overload]
+    )  # fmt: skip
+    assert "Verdict" in done.stdout, done.stderr
+    return tables(out)
+
+
+def test_it_lost_and_marked_at_random() -> None:
+    links = reference()["links.csv"].decode().splitlines()
+    assert any(int(line.split(",")[5]) > 0 for line in links[1:])
+    assert reference()["flows.csv"].decode().splitlines()[-1].split(",")[7] != "0"
+
+
+def test_two_at_a_time_are_identical() -> None:
+    with ThreadPoolExecutor(3) as pool:
+        busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            results = list(pool.map(lambda _: run_plan(uml.find(), **RANDOM).files, range(3)))
+        finally:
+            busy.kill()
+            busy.wait()
+    for files in results:
+        assert {name: files[name] for name in TABLES} == reference()
+
+
+def test_another_seed_is_another_run() -> None:
+    files = run_plan(uml.find(), seed=2, **RANDOM).files
+    assert {name: files[name] for name in TABLES} != reference()
+
+
+@pytest.mark.parametrize("size", [0, 4_100, 9_000, 32_000])
+def test_the_environment_does_not_matter(size: int, tmp_path: Path) -> None:
+    environment = {key: os.environ[key] for key in ("HOME", "PATH", "XDG_CACHE_HOME") if key in os.environ}
+    filling = {f"FILLING_{i}": "x" * min(1000, size - 1000 * i) for i in range((size + 999) // 1000)}
+    assert run(tmp_path, env={**environment, **filling}, cwd=tmp_path) == reference()
+
+
+@pytest.fixture
+def strange_checkout(tmp_path: Path) -> Path:
+    """A copy of the checkout, at a path with blanks and letters beyond ASCII, without an environment of its own."""
+    copy = tmp_path / "ein Prüfstand, 測試"
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "-c", f"safe.directory={ROOT}", "ls-files", "-z"], capture_output=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in listed.stdout.decode().split("\0")[:-1]:
+        if (ROOT / name).exists():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+def test_any_path_read_only(strange_checkout: Path, tmp_path: Path) -> None:
+    for path in [strange_checkout, *strange_checkout.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        assert run(tmp_path / "out", script=strange_checkout / "testbed/run.py", cwd=tmp_path) == reference()
+    finally:
+        for path in [strange_checkout, *strange_checkout.rglob("*")]:
+            path.chmod(0o755)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root: what runs here is unprivileged already")
+def test_an_unprivileged_user_gets_the_same(strange_checkout: Path) -> None:
+    """As `nobody`, with the checkout, the kernel and Python where it may read them."""
+    base = strange_checkout.parent
+    for folder in [base, *base.parents][:-1]:
+        if folder.stat().st_mode & 0o005 != 0o005:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    if subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", ""], check=False).returncode:
+        pytest.skip("nobody cannot run this Python")
+    cache = base / "cache"
+    found = kernel.find()
+    found.modules()
+    shutil.copytree(found.folder, cache / "mltcp" / "uml" / found.folder.name, symlinks=True)
+    out = base / "out"
+    out.mkdir()
+    for folder in (cache, out):
+        subprocess.run(["chmod", "-R", "a+rwX", str(folder)], check=True)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(base), "XDG_CACHE_HOME": str(cache)}
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
+    got = run(out, script=strange_checkout / "testbed/run.py", cwd=out, env=environment, before=nobody)
+    assert got == reference()
+
+
+def test_verify_repeats_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, cwd=tmp_path)
+    folder = tmp_path / "x" / "mltcp_reno" / "1"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["uml"]["version"] and manifest["uml"]["compiler"] and len(manifest["digest"]) == 64
+    assert main(["run", "--verify", str(folder)]) == EXIT_OK
+    assert "identical to the byte" in capsys.readouterr().out
+    (folder / "flows.csv").write_text((folder / "flows.csv").read_text().replace("1", "2", 1))
+    assert main(["run", "--verify", str(folder)]) == EXIT_REQUEST
+    assert "somebody changed them" in capsys.readouterr().err
+    assert main(["run", "--verify", str(tmp_path)]) == EXIT_REQUEST
+    assert "not a run directory" in capsys.readouterr().err
+
+
+def test_a_plan_says_all_there_is_to_repeat() -> None:
+    assert one_plan(**RANDOM).wires["s2-r1"].loss == 0.003

@@ -1,0 +1,94 @@
+"""Physical truth under virtual time, where nothing of the machine blurs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analysis import metrics
+from testbed.substrates import uml
+from tests import runs
+from tests.runs import Result
+
+SYNTHETIC = {"compute": "500ms", "bytes": "28MB"}  # 48 % duty at 500 Mbit/s
+RATE = 500e6
+GREEDY = {"iterations": 1, "compute": "1ms", "bytes": "60MB", "offsets": "0ms,0ms"}
+
+
+def run_plan(alone: bool = False, **fields: Any) -> Result:
+    return runs.run_plan(uml.find(), alone, **fields)
+
+
+def test_a_lone_job_takes_its_ideal_time() -> None:
+    result = run_plan(alone=True, iterations=3, cc=["reno"], **SYNTHETIC)
+    ideal = result.manifest["plan"]["jobs"][0]["ideal_s"]
+    assert metrics.iteration_times(result.table("iterations.csv")).to_numpy() == pytest.approx(ideal, rel=0.002)
+
+
+def test_two_equal_flows_share_equally_and_fill_the_link() -> None:
+    result = run_plan(cc=["reno"], **GREEDY)
+    flows = result.table("flows.csv")
+    by_flow = flows[(flows["t_s"] > 0.3) & (flows["t_s"] < 1.7)].groupby("job")
+    carried = by_flow["bytes_acked"].last() - by_flow["bytes_acked"].first()
+    span = (by_flow["t_s"].last() - by_flow["t_s"].first()).mean()
+    assert metrics.jain_index(carried.to_numpy(dtype=float)) >= 0.95
+    assert carried.sum() * 8 / span == pytest.approx(RATE * 1448 / 1514, rel=0.003)
+
+
+def test_mltcp_interleaves_two_jobs_and_reno_does_not() -> None:
+    result = run_plan(iterations=14, cc=["mltcp_reno"], **SYNTHETIC)
+    times = metrics.iteration_times(result.table("iterations.csv"))
+    learned = metrics.learned_at(result.table("iterations.csv"), result.table("flows.csv"))
+    assert learned is not None and learned <= 3
+    assert times.iloc[-4:].to_numpy().mean() <= 1.01 * 0.9684
+    reno = metrics.iteration_times(run_plan(iterations=8, cc=["reno"], **SYNTHETIC).table("iterations.csv"))
+    assert reno.to_numpy().mean() >= 1.3 * 0.9684
+
+
+def test_a_decreasing_f_does_not_interleave() -> None:
+    result = run_plan(iterations=10, cc=["mltcp_reno:slope=-1.75,intercept=2"], **SYNTHETIC)
+    times = metrics.iteration_times(result.table("iterations.csv"))
+    assert times.to_numpy().mean() >= 1.35 * 0.9684
+    assert result.manifest["congestion_control"] == {
+        "spec": "mltcp_reno:slope=-1.75,intercept=2", "registered_as": "mltcp_reno", "kind": "module",
+    }  # fmt: skip
+
+
+def test_50_gbit_with_large_frames() -> None:
+    """A rate no machine forwards in real time: the lone job is exact, and every byte is counted."""
+    fields = {"rate": "50gbit", "mtu": 9000, "buffer": "2MB", "compute": "50ms", "bytes": "200MB", "jobs": 1}
+    result = run_plan(alone=True, iterations=3, cc=["mltcp_reno"], **fields)
+    rows = result.table("iterations.csv")
+    ideal = result.manifest["plan"]["jobs"][0]["ideal_s"]
+    assert metrics.iteration_times(rows).to_numpy() == pytest.approx(ideal, rel=0.005)
+    assert set(rows[rows["worker"] == 0]["bytes"]) == {200_000_000}
+
+
+def test_delay_is_exact_and_loss_is_as_asked() -> None:
+    result = run_plan(
+        cc=["reno"], delay="3ms", loss="1%", rate="100mbit", jobs=1, iterations=1, compute="1ms", bytes="20MB"
+    )
+    assert result.manifest["measured"]["rtt_us_before"] == pytest.approx(6000, abs=15)
+    retransmitted = result.table("flows.csv")["retrans"].iloc[-1]
+    assert retransmitted / (20e6 / 1448) == pytest.approx(0.01, rel=0.35)
+    assert {row["what"] for row in result.manifest["settings"]} >= {"netem", "shaper"}
+
+
+def test_marking_instead_of_dropping() -> None:
+    """DCTCP under RED's step: marks, no drops, and a queue about as long as the threshold."""
+    links = run_plan(cc=["dctcp"], ecn="20kB", **GREEDY).table("links.csv")
+    data = links[links["link"] == "s1-s2"]
+    busy = data[(data["t_s"] > 0.3) & (data["t_s"] < 1.7)]
+    assert data["drops"].iloc[-1] == 0
+    assert data["ecn_marks"].iloc[-1] > 1000
+    assert 5_000 < busy["backlog_bytes"].mean() < 30_000
+
+
+def test_acks_first_uses_strict_priority() -> None:
+    ring = {"jobs": 1, "iterations": 2, "cc": ["reno"], "trace": "resnet50", "rate": "300mbit"}
+    behind = metrics.iteration_times(run_plan(alone=True, **ring).table("iterations.csv")).to_numpy().mean()
+    first = (
+        metrics.iteration_times(run_plan(alone=True, acks="first", **ring).table("iterations.csv")).to_numpy().mean()
+    )
+    assert first < behind
