@@ -19,6 +19,8 @@ def listen(more: More, on_event: Callable[[Event], None]) -> bytes | None:
     """
     stream = _Stream(more)
     while line := stream.line():
+        if not line.startswith(b"{"):  # a kernel's own words: a user-mode Linux shares its console with us
+            continue
         event = json.loads(line)
         if event["event"] == "error":
             raise error_for_exit(event["code"], event["message"])

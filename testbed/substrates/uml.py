@@ -254,7 +254,8 @@ class _Heard:
 
 def _epitaph(process: subprocess.Popen[bytes], folder: Path) -> str:
     """Why the kernel went away without results."""
-    words = (folder / "log").read_text(errors="replace").splitlines()
+    words = [line for name in ("console", "log") for line in (folder / name).read_text(errors="replace").splitlines()]
+    words = [line for line in words if not line.startswith("{")]
     if panics := [line for line in words if "Kernel panic" in line]:
         return f"the user-mode Linux kernel panicked: {panics[0].partition('Kernel panic')[2].lstrip(' -')}"
     refused = [line for line in words if "ptrace" in line]

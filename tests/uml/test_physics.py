@@ -37,7 +37,7 @@ def test_two_equal_flows_share_equally_and_fill_the_link() -> None:
 
 
 def test_mltcp_interleaves_two_jobs_and_reno_does_not() -> None:
-    result = run_plan(iterations=14, cc=["mltcp_reno"], **SYNTHETIC)
+    result = run_plan(iterations=18, cc=["mltcp_reno"], **SYNTHETIC)
     times = metrics.iteration_times(result.table("iterations.csv"))
     learned = metrics.learned_at(result.table("iterations.csv"), result.table("flows.csv"))
     assert learned is not None and learned <= 3
