@@ -9,7 +9,9 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 help:
 	@echo "make demo        set up, then four jobs on one link: Reno, then MLTCP (2 minutes)"
 	@echo "make test        set up, then all tests (those that need root use sudo)"
-	@echo "make reproduce   every experiment, then the figures"
+	@echo "make reproduce   every experiment in user-mode Linux (ON=host: on this kernel), then the figures"
+	@echo "make kernel      the user-mode Linux kernel (LINUX_SOURCE=… for a source of your own); make setup does it, too"
+	@echo "make modules     the congestion controls as modules of the running kernel"
 	@echo "make figures     figures again, from results/ alone"
 	@echo "make check       ruff, mypy"
 	@echo "make benchmarks  cost per ACK in eBPF, time to build a network"
@@ -27,7 +29,9 @@ kernel: environment
 # The congestion controls as modules of the running kernel (or KERNEL=…/build).
 KERNEL ?= /lib/modules/$(shell uname -r)/build
 modules:
-	$(MAKE) -C $(KERNEL) M="$(CURDIR)/kernel" MO="$(CURDIR)/build/modules" modules
+	mkdir -p build/modules
+	cp kernel/*.[ch] kernel/Kbuild build/modules
+	$(MAKE) -C $(KERNEL) M="$(CURDIR)/build/modules" modules
 
 demo: setup
 	$(SUDO) python testbed/run.py --topo dumbbell --jobs 4
@@ -37,7 +41,7 @@ test: setup
 	$(SUDO) $(PYTHON) -m pytest
 
 test-unit: setup
-	$(PYTHON) -m pytest -m "not netns"
+	$(PYTHON) -m pytest -m "not netns and not uml"
 
 check: setup
 	.venv/bin/ruff check .
@@ -48,8 +52,10 @@ benchmarks: setup
 	$(SUDO) $(PYTHON) benchmarks/ebpf_cost.py
 	$(SUDO) $(PYTHON) benchmarks/build_network.py
 
+# Where the experiments run: uml (virtual time, no privilege) or host (this machine's kernel).
+ON ?= uml
 reproduce: setup
-	for file in experiments/*.toml; do $(SUDO) python testbed/run.py "$$file" || exit; done
+	for file in experiments/*.toml; do $(if $(filter host,$(ON)),$(SUDO)) python testbed/run.py "$$file" --on $(ON) || exit; done
 	$(MAKE) figures
 
 figures: setup

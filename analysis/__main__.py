@@ -1,4 +1,5 @@
-"""``python -m analysis figures RESULTS…``: draw every figure again, from run directories alone."""
+"""``python -m analysis figures RESULTS…``: draw every figure again, from run directories alone.
+``python -m analysis compare A B``: the same experiment on two substrates, side by side."""
 
 from __future__ import annotations
 
@@ -8,18 +9,39 @@ import pkgutil
 import sys
 from pathlib import Path
 
-from analysis import figures
+from analysis import agreement, figures
 from analysis.load import LoadError, load_experiment
 
 
 def main(arguments: list[str]) -> int:
-    """Draw; 0 if all could be drawn, 1 if some could not (each said so)."""
+    """Run a command; 0 if all could be drawn, 1 if some could not (each said so)."""
     parser = argparse.ArgumentParser(prog="python -m analysis", description="Analyse run directories.")
     commands = parser.add_subparsers(required=True)
     drawing = commands.add_parser("figures", help="draw every figure of each experiment")
     drawing.add_argument("results", nargs="+", type=Path, help="results folder, or one experiment's")
     drawing.add_argument("--out", type=Path, default=Path("figures"))
+    drawing.set_defaults(command=_figures)
+    comparing = commands.add_parser("compare", help="the same experiment on several substrates, side by side")
+    comparing.add_argument("results", nargs="+", type=Path, help="the experiment's folder on each")
+    comparing.add_argument("--out", type=Path, default=Path("figures"))
+    comparing.set_defaults(command=_compare)
     parsed = parser.parse_args(arguments)
+    code: int = parsed.command(parsed)
+    return code
+
+
+def _compare(parsed: argparse.Namespace) -> int:
+    try:
+        table, written = agreement.compare(parsed.results, parsed.out)
+    except LoadError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(agreement.means(table).to_string(float_format="{:.4f}".format))
+    print(written[0])
+    return 0
+
+
+def _figures(parsed: argparse.Namespace) -> int:
     drawers = [
         importlib.import_module(f"analysis.figures.{module.name}") for module in pkgutil.iter_modules(figures.__path__)
     ]

@@ -20,8 +20,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from testbed import bpf, congestion, network, settings, shaper
+from testbed import bpf, congestion, network, plan, qdiscs, settings, shaper, spec
 from testbed.errors import EXIT_MACHINE, EXIT_OK, TestbedError
+from testbed.substrates import uml
 from topologies.dumbbell import Dumbbell
 
 RATE_BPS = 500_000_000
@@ -29,13 +30,13 @@ RATE_BPS = 500_000_000
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing tried. ``needed``: `--on host` cannot run without it."""
+    """One thing tried. ``needed``: by `--on host` (or `--on uml`), which cannot run without it."""
 
     what: str
     works: bool
     detail: str
     fix: str
-    needed: bool
+    needed: str  # the substrate, or empty
 
 
 class _DoesNotWorkError(Exception):
@@ -45,44 +46,47 @@ class _DoesNotWorkError(Exception):
 def examine() -> list[Finding]:
     """Try everything."""
     return [
-        _try("root", _root, "put `sudo` in front of the command", needed=True),
-        _try("unshare and setpriv (util-linux)", _tools, "install the package util-linux", needed=True),
-        _try("network of namespaces and veth", _network, "run as root, on Linux with network namespaces", needed=True),
-        _try("TBF bottleneck, also at 50 Gbit/s", _tbf, "a kernel with CONFIG_NET_SCH_TBF", needed=True),
-        _try("--acks first (HTB bands under TBF)", _acks_first, "a kernel with CONFIG_NET_SCH_HTB and CLS_U32", needed=False),
-        _try("clang for eBPF", _clang, "`make setup`, or install clang and libbpf-dev", needed=True),
-        _try("MLTCP as eBPF struct_ops", _struct_ops, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT", needed=True),
-        _try("minimum RTO per namespace (--rto-min)", _rto_min, "Linux 6.11 or newer", needed=False),
-        _try("delay, jitter, loss (netem)", _qdisc("netem", limit=1000), "a kernel with sch_netem", needed=False),
-        _try("marking (RED)", _red, "a kernel with sch_red", needed=False),
-        _try("stock Mininet (mn, mnexec)", _stock_mininet, "`make setup`, or install mininet", needed=False),
-        *(_try(f"congestion control {name}", _cc(name), f"`modprobe tcp_{name}`, if the kernel takes modules", needed=False)
+        _try("root", _root, "put `sudo` in front of the command", needed="host"),
+        _try("unshare and setpriv (util-linux)", _tools, "install the package util-linux", needed="host"),
+        _try("network of namespaces and veth", _network, "run as root, on Linux with network namespaces", needed="host"),
+        _try("TBF bottleneck, also at 50 Gbit/s", _tbf, "a kernel with CONFIG_NET_SCH_TBF", needed="host"),
+        _try("--acks first (bands under TBF)", _acks_first, "a kernel with CONFIG_NET_SCH_PRIO or HTB, and CLS_U32", needed=""),
+        _try("clang for eBPF", _clang, "`make setup`, or install clang and libbpf-dev", needed="host"),
+        _try("MLTCP as eBPF struct_ops", _struct_ops, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT", needed="host"),
+        _try("minimum RTO per namespace (--rto-min)", _rto_min, "Linux 6.11 or newer", needed=""),
+        _try("delay, jitter, loss (netem)", _qdisc("netem"), "--on uml, or a kernel with sch_netem", needed=""),
+        _try("marking (RED)", _qdisc("red"), "--on uml, or a kernel with sch_red", needed=""),
+        _try("stock Mininet (mn, mnexec)", _stock_mininet, "`make setup`, or install mininet", needed=""),
+        *(_try(f"congestion control {name}", _cc(name), f"`modprobe tcp_{name}`, if the kernel takes modules", needed="")
           for name in ("reno", "cubic", "dctcp", "bbr")),
+        _try("a small run in user-mode Linux", _uml, "`make kernel` builds it; no privilege needed", needed="uml"),
     ]  # fmt: skip
 
 
 def report(*, as_json: bool) -> int:
-    """Print the findings; code 3 if `--on host` cannot run here."""
+    """Print the findings; code 3 if nothing can run here."""
     findings = examine()
-    able = all(finding.works for finding in findings if finding.needed)
+    able = {where: all(finding.works for finding in findings if finding.needed == where) for where in ("host", "uml")}
     if as_json:
-        print(json.dumps({"version": 1, "kernel": platform.release(), "host": able,
+        print(json.dumps({"version": 1, "kernel": platform.release(), **able,
                           "findings": [asdict(finding) for finding in findings]}, indent=1))  # fmt: skip
-        return EXIT_OK if able else EXIT_MACHINE
+        return EXIT_OK if any(able.values()) else EXIT_MACHINE
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in findings:
         mark = "[green]yes[/]" if finding.works else "[red]no[/]" if finding.needed else "[yellow]no[/]"
         table.add_row(mark, finding.what, finding.detail if finding.works else f"{finding.detail} → {finding.fix}")
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     console.print(table)
-    console.print(
-        f"\nLinux {platform.release()}: `--on host` "
-        + ("[green]works[/] here." if able else "[red]does not work[/] here; the lines marked red say why.")
-    )
-    return EXIT_OK if able else EXIT_MACHINE
+    console.print(f"\nLinux {platform.release()}:")
+    for where, can in able.items():
+        console.print(
+            f"  `--on {where}` "
+            + ("[green]works[/] here" if can else "[red]does not work[/] here; the lines marked red say why")
+        )
+    return EXIT_OK if any(able.values()) else EXIT_MACHINE
 
 
-def _try(what: str, attempt: Callable[[], str], fix: str, *, needed: bool) -> Finding:
+def _try(what: str, attempt: Callable[[], str], fix: str, *, needed: str) -> Finding:
     try:
         return Finding(what, True, attempt(), "", needed)
     except (_DoesNotWorkError, OSError, TestbedError, subprocess.CalledProcessError) as error:
@@ -164,28 +168,20 @@ def _rto_min() -> str:
     return ""
 
 
-def _qdisc(kind: str, **options: Any) -> Callable[[], str]:
+def _qdisc(kind: str) -> Callable[[], str]:
     def attempt() -> str:
-        def use(net: network.Network) -> None:
-            end = next(net.ends(bottleneck=True))
-            end.node.ip.tc("add", kind, end.index, "1:", **options)
-
-        _with_network(use)
+        if not qdiscs.supported(kind):
+            raise _DoesNotWorkError("this kernel has no such queueing discipline")
         return ""
 
     return attempt
 
 
-def _red() -> str:
-    def use(net: network.Network) -> None:
-        end = next(net.ends(bottleneck=True))
-        tc = ["tc", "qdisc", "add", "dev", end.name, "root", "red", "limit", "100000", "min", "10000",
-              "max", "30000", "avpkt", "1500", "burst", "10", "bandwidth", "500mbit"]  # fmt: skip
-        if answer := end.node.cmd(*tc):
-            raise _DoesNotWorkError(answer.strip().splitlines()[0])
-
-    _with_network(use)
-    return ""
+def _uml() -> str:
+    substrate = uml.find()
+    asked = spec.read(None, {"jobs": 1, "cc": ["mltcp_reno"], "iterations": 1, "compute": "1ms", "bytes": "100kB"})
+    substrate.run(plan.plans(asked)[0], lambda event: None, 60)
+    return f"Linux {substrate.kernel.identity['version']}, under virtual time"
 
 
 def _stock_mininet() -> str:

@@ -38,8 +38,8 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
         _throughput(axes[1, column], run, rates, (end - span, end))
         axes[1, column].set_title(f"{run.cc}: the last {SHOWN_ITERATIONS}")
         _iterations(axes[2, column], run, times, top)
-    axes[0, 0].set_ylabel("goodput of each job\n(stacked, Mbit/s)")
-    axes[1, 0].set_ylabel("goodput of each job\n(stacked, Mbit/s)")
+    for row in (0, 1):
+        axes[row, 0].set_ylabel(f"goodput of each job\n(stacked, {_unit(runs[0])[0]})")
     axes[2, 0].set_ylabel("iteration time (s)")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
@@ -47,6 +47,11 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
     pd.concat(data).to_csv(_csv(out), index=False, float_format="%.6g")
     written = style.save(figure, out / "interleaving")
     return [*written, _csv(out)]
+
+
+def _unit(run: Run) -> tuple[str, float]:
+    """A unit of rates in which the link's has few digits."""
+    return ("Gbit/s", 1e9) if run.rate_bps >= 5e9 else ("Mbit/s", 1e6)
 
 
 def _csv(out: Path) -> Path:
@@ -64,10 +69,10 @@ def _throughput(axis: Any, run: Run, rates: pd.DataFrame, span: tuple[float, flo
     shown = rates[(rates.index >= span[0]) & (rates.index <= span[1])]
     colours = [style.JOBS[int(job) % len(style.JOBS)] for job in shown.columns]
     axis.stackplot(
-        shown.index, *(shown[job] / 1e6 for job in shown.columns), colors=colours, step="mid", linewidth=0,
+        shown.index, *(shown[job] / _unit(run)[1] for job in shown.columns), colors=colours, step="mid", linewidth=0,
         labels=[f"job {job}" for job in shown.columns],
     )  # fmt: skip
-    axis.axhline(run.rate_bps / 1e6, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    axis.axhline(run.rate_bps / _unit(run)[1], color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set_xlim(*span)
     axis.set_xlabel("time (s)")
 
@@ -102,7 +107,7 @@ def _caption(experiment: Experiment, run: Run) -> str:
     link = plan["link"]
     lines = [
         f"{len(plan['jobs'])} jobs ({plan['jobs'][0]['trace']}), {plan['topology']}, "
-        f"{link['rate_bps'] / 1e6:g} Mbit/s, buffer {link['buffer_bytes']:,} B, MTU {link['mtu']}, seed {run.seed}; "
+        f"{link['rate_bps'] / _unit(run)[1]:g} {_unit(run)[0]}, buffer {link['buffer_bytes']:,} B, MTU {link['mtu']}, seed {run.seed}; "
         f"{run.manifest['substrate']}, {run.manifest['kernel'].split(' #')[0]}; verdict "
         + ", ".join(f"{cc} {experiment.of(cc)[0].verdict['verdict']}" for cc in experiment.ccs)
     ]

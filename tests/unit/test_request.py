@@ -42,6 +42,19 @@ BAD = [
     (["--offsets", "5,6"], "has no unit"),
     (["--sample", "1us"], "would be the experiment"),
     (["--rto-min", "1s"], "not between 1ms and 200ms"),
+    (["--delay", "3"], "has no unit"),
+    (["--delay", "2s"], "longer than a second"),
+    (["--jitter", "1ms"], "more than the delay"),
+    (["--loss", "100%"], "not between 0% and 100%"),
+    (["--loss", "lots"], "not a fraction"),
+    (["--ecn", "1GB"], "no marking threshold"),
+    (["--ecn", "20kB,10kB"], "no marking threshold"),
+    (["--ecn", "1kB,2kB,3%,4"], "no marking threshold"),
+    (["--ecn", "much"], "ecn:"),
+    (["--on", "mars"], "invalid choice: 'mars'"),
+    (["--on", "host", "--linux-source", "x"], "--linux-source is for --on uml"),
+    (["--wall-limit", "5"], "has no unit"),
+    (["--verify", "nowhere"], "is not a run directory"),
     (["--name", "../x"], "cannot name a folder"),
     (["--colour", "blue"], "unrecognized arguments"),
     (["nowhere.toml"], "there is no file nowhere.toml"),
@@ -92,7 +105,60 @@ def test_dry_run_prints_every_action(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["run", "--topo", "dumbbell", "--jobs", "4", "--dry-run"]) == EXIT_OK
     shown = capsys.readouterr().out
     assert shown.count("run reno") == shown.count("run mltcp_reno") == 2
-    assert "shape each bottleneck" in shown
+    assert "shape s1-s2: 500000000 bit/s" in shown
+
+
+def test_dry_run_shows_delay_and_marking(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--delay", "1ms", "--jitter", "100us", "--loss", "0.1%", "--ecn", "20kB", "--rate", "1gbit", "--dry-run"]
+    assert main(["run", *flags]) == EXIT_OK
+    shown = capsys.readouterr().out
+    assert "mark from 20000 B" in shown
+    # On the last hop of every path, there and back, and nowhere else.
+    assert shown.count("delay 1 ms ± 0.1 ms, loss 0.1000%") == 4 * 4
+    assert "s2-r1: delay" in shown and "r1-s2: delay" not in shown
+
+
+OWN_LINKS = """
+from topologies.routed import RoutedTopo
+class Mine(RoutedTopo):
+    def wire(self):
+        for router in ("s1", "s2", "s3"):
+            self.router(router)
+        self.link("s1", "s2", bottleneck=True, rate="100mbit", buffer="2ms", ecn="on")
+        self.link("s2", "s3"{extra})
+        for host in ("h1", "h2"):
+            self.link(self.addHost(host), "s1")
+        for host in ("h3", "h4"):
+            self.link(self.addHost(host), "s3")
+topos = {{"mine": Mine}}
+"""
+
+
+def test_a_link_may_have_settings_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN_LINKS.format(extra=', delay="5ms", loss="1%"'))
+    made = plan.plans(spec.read(None, {"topo": str(tmp_path / "mine.py"), "jobs": 1}))[0]
+    assert made.bottlenecks["s1-s2"].rate_bps == 100_000_000
+    assert made.bottlenecks["s2-s1"].buffer_bytes == 25_000
+    assert made.bottlenecks["s1-s2"].marking == plan.Marking(5_000, 5_000, 1.0)
+    assert {name: wire.delay_ns for name, wire in made.wires.items()} == {"s2-s3": 5_000_000, "s3-s2": 5_000_000}
+    assert made.base_rtt_s == pytest.approx(0.010 + 2 * 60 * 8 / 100e6)
+    # The default job is made for the experiment's rate; its ideal time is that of this link.
+    assert made.jobs[0].ideal_s > 2
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [
+        (', delay="fast"', "link s2-s3: 'fast' is not a time"),
+        (', rate="1gbit"', "link s2-s3 sets rate, which only a bottleneck has"),
+        (', bottleneck=True, delay="1ms"', "one interface cannot shape and delay"),
+        (', delay="1ms", jitter="2ms"', "the jitter 2 ms is more than the delay"),
+    ],
+)
+def test_a_link_with_wrong_settings(extra: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text(OWN_LINKS.format(extra=extra))
+    assert main(["run", "--topo", str(tmp_path / "mine.py"), "--jobs", "1", "--dry-run"]) == EXIT_REQUEST
+    assert words in capsys.readouterr().err
 
 
 def test_flags_override_the_file(tmp_path: Path) -> None:

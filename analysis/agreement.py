@@ -1,0 +1,98 @@
+"""The same experiment on several substrates, side by side: ``python -m analysis compare A B``.
+
+For every congestion control: a job alone, and all jobs once settled (the mean of each
+job's last ten iterations), one dot a seed, against the computed ideal.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis import metrics, style
+from analysis.load import Experiment, LoadError, load_experiment
+from analysis.statistics import ci95
+
+STATES = {"alone": "alone", "steady": "together, last ten iterations"}
+
+
+def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
+    """Draw ``agreement.{png,pdf,csv}`` to ``out``; the table: one row per substrate, congestion control, state, seed.
+
+    Columns ``substrate, cc, state, seed, ratio`` (÷ ideal). Raises `LoadError` if the
+    folders do not hold the same experiment.
+    """
+    experiments = [load_experiment(folder) for folder in folders]
+    first, *others = experiments
+    for other in others:
+        if difference := _difference(first, other):
+            raise LoadError(f"{first.path} and {other.path} are different experiments: {difference}")
+    table = pd.concat([_table(experiment) for experiment in experiments], ignore_index=True)
+    out.mkdir(parents=True, exist_ok=True)
+    table.to_csv(out / "agreement.csv", index=False, float_format="%.6g")
+    return table, [*_draw(table, first, out), out / "agreement.csv"]
+
+
+def means(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean over seeds, one column per substrate, and how far the others are from the first (as a share)."""
+    order = list(dict.fromkeys(table["substrate"]))
+    wide = table.pivot_table(index=["cc", "state"], columns="substrate", values="ratio", sort=False)[order]
+    for other in order[1:]:
+        wide[f"{other} ÷ {order[0]} - 1"] = wide[other] / wide[order[0]] - 1
+    return wide
+
+
+def _difference(one: Experiment, other: Experiment) -> str:
+    plans = [experiment.runs[0].manifest["plan"] for experiment in (one, other)]
+    for key in ("topology", "link", "iterations", "rto_min_us", "wires"):
+        if plans[0][key] != plans[1][key]:
+            return f"{key} {plans[0][key]} and {plans[1][key]}"
+    ideals = [[job["ideal_s"] for job in plan["jobs"]] for plan in plans]
+    return "" if ideals[0] == ideals[1] else "other jobs"
+
+
+def _table(experiment: Experiment) -> pd.DataFrame:
+    rows = []
+    for run in experiment.runs:
+        ideal = float(np.mean([job["ideal_s"] for job in run.jobs]))
+        common = {"substrate": run.manifest["substrate"], "cc": run.cc, "seed": run.seed}
+        together = metrics.steady(metrics.iteration_times(run.iterations))
+        rows.append({**common, "state": "steady", "ratio": together / ideal})
+        if lone := experiment.alone.get((run.cc, run.seed)):
+            times = metrics.iteration_times(lone.iterations)
+            rows.append({**common, "state": "alone", "ratio": float(times.iloc[1:].to_numpy().mean()) / ideal})
+    return pd.DataFrame(rows, columns=["substrate", "cc", "state", "seed", "ratio"])
+
+
+def _draw(table: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
+    ccs, substrates = experiment.ccs, list(dict.fromkeys(table["substrate"]))
+    figure, axes = style.new_figure(1, len(STATES), figsize=(4.6 * len(STATES), 3.6), sharey=True)
+    width = 0.7 / len(substrates)
+    for axis, (state, title) in zip(axes[0], STATES.items(), strict=True):
+        for i, substrate in enumerate(substrates):
+            colour = style.JOBS[i % len(style.JOBS)]
+            for x, cc in enumerate(ccs):
+                rows = table[(table["substrate"] == substrate) & (table["cc"] == cc) & (table["state"] == state)]
+                values = rows["ratio"].to_numpy()
+                at = x + (i - (len(substrates) - 1) / 2) * width
+                spread = np.linspace(-0.25, 0.25, len(values)) * width if len(values) > 1 else np.zeros(len(values))
+                axis.plot(at + spread, values, "o", markersize=4, color=colour, alpha=0.6)
+                axis.hlines(values.mean(), at - 0.4 * width, at + 0.4 * width, color=colour, linewidth=2,
+                            label=substrate if x == 0 else None)  # fmt: skip
+                if interval := ci95(list(values)):
+                    axis.vlines(at, *interval, color=colour, linewidth=1)
+        axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+        axis.set_xticks(range(len(ccs)), ccs)
+        axis.set_title(title)
+    axes[0, 0].set_ylabel("iteration time ÷ ideal")
+    axes[0, 0].legend(loc="upper left")
+    plan = experiment.runs[0].manifest["plan"]
+    figure.text(
+        0.01, -0.02,
+        f"{len(plan['jobs'])} jobs ({plan['jobs'][0]['trace']}), {plan['topology']}, {plan['link']['rate_bps'] / 1e6:g} Mbit/s, "
+        f"buffer {plan['link']['buffer_bytes']:,} B; dots: seeds, bars: mean, lines: 95 % bootstrap interval",
+        va="top", fontsize=8, color=style.REFERENCE,
+    )  # fmt: skip
+    return style.save(figure, out / "agreement")

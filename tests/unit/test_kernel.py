@@ -1,0 +1,226 @@
+"""The kernel's cache and its builder, on a source tree whose makefile only pretends."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed import kernel, kernel_source
+from testbed.cli import main
+from testbed.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
+from testbed.kernel_source import EDITS, Origin, edit
+
+ROOT = Path(__file__).parents[2]
+MAKEFILE = """\
+VERSION = 6
+PATCHLEVEL = 12
+SUBLEVEL = 7
+allnoconfig:
+\t@cp $(KCONFIG_ALLCONFIG) $(O)/.config
+linux:
+\t@for i in 1 2 3; do echo "  CC file$$i.o"; sleep {pause}; done; echo kernel > $(O)/linux; mkdir -p $(O)/arch
+modules:
+\t@if [ -n "$(M)" ]; then touch $(M)/tcp_mltcp_reno.ko; fi
+"""
+RANDOM = """\
+enum { CRNG_RESEED_START_INTERVAL = HZ, CRNG_RESEED_INTERVAL = 60 * HZ };
+static void extract_entropy(void *buf, size_t len);
+a() { extract_entropy(key, sizeof(key)); extract_entropy(base_crng.key, sizeof(base_crng.key)); }
+b() { extract_entropy(base_crng.key, sizeof(base_crng.key)); }
+static void extract_entropy(void *buf, size_t len) {}
+"""
+
+
+def fake_tree(folder: Path, pause: float = 0) -> Path:
+    files = {
+        "Makefile": MAKEFILE.format(pause=pause),
+        "arch/um/Kconfig": "config HZ\n\tint\n\tdefault 100\n",
+        "arch/um/include/linux/time-internal.h": "#define TIMER_MULTIPLIER 256\n#define TIMER_MIN_DELTA  500\n",
+        "arch/arm/Kconfig": "",
+        "drivers/char/random.c": RANDOM,
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    if shutil.which("gcc") is None or shutil.which("flex") is None:
+        pytest.skip("no compiler here: run `make setup`")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    return tmp_path / "cache" / "mltcp" / "uml"
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def test_built_once_and_found(tmp_path: Path, cache: Path) -> None:
+    tree = fake_tree(tmp_path / "linux")
+    said: list[str] = []
+    built = kernel.ensure(tree, said.append)
+    assert built.identity["version"] == "6.12.7" and "sha256" in built.identity["source"]
+    assert "built in" in said[-1]
+    assert kernel.ensure(tree, pytest.fail) == built == kernel.find()
+    assert (built.modules() / "tcp_mltcp_reno.ko").exists() and (built.modules() / "preload.so").exists()
+    # What modules are built with is kept, the rest is not; the tree itself is as it was.
+    assert not (built.folder / "source/drivers").exists() and not (built.folder / "source/arch/arm").exists()
+    assert "default 100\n" in (tree / "arch/um/Kconfig").read_text()
+    assert "default 1000\n" in (built.folder / "source/arch/um/Kconfig").read_text()
+    # Another source is another entry.
+    (tree / "arch/um/Kconfig").write_text("# changed\nconfig HZ\n\tint\n\tdefault 100\n")
+    assert kernel.ensure(tree, quiet).folder != built.folder
+
+
+def test_a_tarball_will_do(tmp_path: Path, cache: Path) -> None:
+    fake_tree(tmp_path / "linux-6.12.7")
+    with tarfile.open(tmp_path / "linux.tar.xz", "w:xz") as tar:
+        tar.add(tmp_path / "linux-6.12.7", "linux-6.12.7")
+    assert kernel.ensure(tmp_path / "linux.tar.xz", quiet).identity["version"] == "6.12.7"
+
+
+def test_a_killed_build_is_made_good(tmp_path: Path, cache: Path) -> None:
+    tree = fake_tree(tmp_path / "linux", pause=0.3)
+    command = [sys.executable, "-m", "testbed", "kernel", "--linux-source", str(tree)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as build:
+        assert build.stdout is not None
+        assert "fetching" in build.stdout.readline()
+        time.sleep(0.2)
+        build.send_signal(signal.SIGKILL)
+    assert not kernel.is_there()
+    left = [path for path in cache.iterdir() if path.is_dir()]
+    assert len(left) == 1 and not (left[0] / "kernel.json").exists()
+    (left[0] / "stray").touch()
+    built = kernel.ensure(tree, quiet)
+    assert not (built.folder / "stray").exists()
+
+
+def test_two_builds_at_once_become_one(tmp_path: Path, cache: Path) -> None:
+    tree = fake_tree(tmp_path / "linux", pause=0.3)
+    command = [sys.executable, "-m", "testbed", "kernel", "--linux-source", str(tree)]
+    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [EXIT_OK, EXIT_OK]
+    assert sum("built in" in text for text in said) == 1
+    assert sum("another build is in progress" in text for text in said) == 1
+
+
+def test_a_damaged_entry_is_built_again(tmp_path: Path, cache: Path) -> None:
+    tree = fake_tree(tmp_path / "linux")
+    built = kernel.ensure(tree, quiet)
+    built.image.write_text("garbage")
+    with pytest.raises(MachineError, match=r"linux is damaged.*make kernel"):
+        kernel.find()
+    assert kernel.ensure(tree, quiet).image.read_text() == "kernel\n"
+    (built.folder / "kernel.json").write_text("{")
+    with pytest.raises(MachineError, match="cannot be read"):
+        kernel.find()
+    kernel.ensure(tree, quiet)
+    kernel.find()
+
+
+def test_what_the_source_does_not_offer_is_named(tmp_path: Path, cache: Path) -> None:
+    tree = fake_tree(tmp_path / "linux")
+    (tree / "Makefile").write_text(
+        MAKEFILE.replace("@cp", "@grep -v NET_SCH_RED").replace(" $(O)/.config", " > $(O)/.config")
+    )
+    with pytest.raises(MachineError, match="does not take CONFIG_NET_SCH_RED=y"):
+        kernel.ensure(tree, quiet)
+    assert not kernel.is_there()
+
+
+def test_a_failing_build_shows_its_last_words(tmp_path: Path, cache: Path) -> None:
+    tree = fake_tree(tmp_path / "linux")
+    (tree / "Makefile").write_text(MAKEFILE.replace("echo kernel", "echo all wrong; exit 1"))
+    with pytest.raises(TestbedError, match="all wrong"):
+        kernel.ensure(tree, quiet)
+    (tree / "Makefile").write_text(MAKEFILE.replace("echo kernel", "echo x: No space left on device; exit 1"))
+    with pytest.raises(MachineError, match="disk is full"):
+        kernel.ensure(tree, quiet)
+
+
+def test_a_source_that_is_not_as_expected(tmp_path: Path) -> None:
+    tree = fake_tree(tmp_path / "linux")
+    (tree / "drivers/char/random.c").write_text("nothing of the kind")
+    with pytest.raises(MachineError, match=r"random\.c of this Linux is not as expected"):
+        edit(tree)
+
+
+def test_every_edit_holds(tmp_path: Path) -> None:
+    tree = fake_tree(tmp_path / "linux")
+    edit(tree)
+    text = (tree / "drivers/char/random.c").read_text()
+    assert text.count("os_getrandom(") == 3 and "1000000 * HZ" in text
+    assert "TIMER_MULTIPLIER 1\n" in (tree / "arch/um/include/linux/time-internal.h").read_text()
+    assert len({one.file for one in EDITS}) == 3
+
+
+@pytest.mark.parametrize(
+    ("makefile", "words"),
+    [
+        ("VERSION = 5\nPATCHLEVEL = 15\nSUBLEVEL = 1\n", "is Linux 5.15; 6.1 is the oldest"),
+        ("all:\n\techo\n", "names no version"),
+    ],
+)
+def test_a_tree_that_will_not_do(makefile: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text(makefile)
+    with pytest.raises(RequestError, match=words):
+        Origin.of(tmp_path)
+
+
+def test_a_file_that_is_no_tarball(tmp_path: Path, capsys: pytest.CaptureFixture[str], cache: Path) -> None:
+    (tmp_path / "x.tar").write_text("no tar")
+    assert main(["kernel", "--linux-source", str(tmp_path / "x.tar")]) == EXIT_REQUEST
+    assert "not a tarball of Linux' source" in capsys.readouterr().err
+    with tarfile.open(tmp_path / "y.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("y/readme"), io.BytesIO())
+    assert main(["kernel", "--linux-source", str(tmp_path / "y.tar")]) == EXIT_REQUEST
+    assert main(["kernel", "--linux-source", str(tmp_path / "none")]) == EXIT_REQUEST
+    assert "neither a tarball nor a tree" in capsys.readouterr().err
+
+
+def test_missing_tools_are_named(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["kernel"]) == EXIT_MACHINE
+    words = capsys.readouterr().err
+    assert "bison" in words and "gcc" in words and "make setup" in words
+
+
+def test_no_room(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil._ntuple_diskusage(10, 9, 1 << 20)  # type: ignore[attr-defined]
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(MachineError, match=r"takes 4 GiB below .*; 0\.0 GiB are free"):
+        kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_cache_that_is_not_ours(tmp_path: Path, cache: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(MachineError, match="XDG_CACHE_HOME"):
+        kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
+
+
+def test_blanks_in_the_cache_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    with pytest.raises(MachineError, match="no blanks"):
+        kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
+
+
+def test_no_apt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_source.shutil, "which", lambda tool: None)
+    with pytest.raises(MachineError, match=r"no apt here.*--linux-source"):
+        Origin.of(None)
