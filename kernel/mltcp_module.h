@@ -31,7 +31,22 @@ MODULE_PARM_DESC(first_gap_us, "shortest gap that can end an iteration, in us (1
 module_param_named(total_bytes, mltcp_params.total_bytes, ullong, 0444);
 MODULE_PARM_DESC(total_bytes, "bytes one flow sends per iteration; 0: learn it");
 
-/* CA_EVENT_TX_START: the first transmission with nothing outstanding. */
+/*
+ * CA_EVENT_TX_START comes with every other event, or through an operation of
+ * its own: MLTCP_ON_TX_START(f) makes f the right one of struct
+ * tcp_congestion_ops.
+ */
+#ifdef MLTCP_TX_START_OP
+#define MLTCP_TX_START_ARGS	struct sock *sk
+#define MLTCP_IS_TX_START	true
+#define MLTCP_ON_TX_START(f)	.cwnd_event_tx_start = f
+#else
+#define MLTCP_TX_START_ARGS	struct sock *sk, enum tcp_ca_event event
+#define MLTCP_IS_TX_START	(event == CA_EVENT_TX_START)
+#define MLTCP_ON_TX_START(f)	.cwnd_event = f
+#endif
+
+/* The first transmission with nothing outstanding. */
 static inline void mltcp_module_tx_start(const struct sock *sk, struct mltcp *m)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);

@@ -17,9 +17,9 @@ static void mltcp_reno_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 	tcp_reno_cong_avoid(sk, ack, acked);
 }
 
-static void mltcp_reno_cwnd_event(struct sock *sk, enum tcp_ca_event event)
+static void mltcp_reno_tx_start(MLTCP_TX_START_ARGS)
 {
-	if (event == CA_EVENT_TX_START)
+	if (MLTCP_IS_TX_START)
 		mltcp_module_tx_start(sk, inet_csk_ca(sk));
 }
 
@@ -34,7 +34,7 @@ static struct tcp_congestion_ops mltcp_reno __read_mostly = {
 	.ssthresh = tcp_reno_ssthresh,
 	.cong_avoid = mltcp_reno_cong_avoid,
 	.undo_cwnd = tcp_reno_undo_cwnd,
-	.cwnd_event = mltcp_reno_cwnd_event,
+	MLTCP_ON_TX_START(mltcp_reno_tx_start),
 	.get_info = mltcp_reno_get_info,
 	.owner = THIS_MODULE,
 	.name = "mltcp_reno",

@@ -68,7 +68,7 @@ def compile_program(source: Path) -> bytes:
             "run `make setup`, or install the packages clang and libbpf-dev."
         )
     command = [
-        clang, "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall",
+        clang, "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", *_what_the_kernel_has(),
         "-I", str(source.parent), "-c", str(source), "-o",
     ]  # fmt: skip
     digest = hashlib.sha256(" ".join(command).encode())
@@ -92,6 +92,17 @@ def compile_program(source: Path) -> bytes:
         aside.write_bytes(program)
         aside.rename(cached)
     return program
+
+
+@cache
+def _what_the_kernel_has() -> list[str]:
+    """Definitions for what differs between kernels, found in the running one's own types."""
+    try:
+        types = Path("/sys/kernel/btf/vmlinux").read_bytes()
+    except OSError:
+        return []
+    # Linux 7 tells of CA_EVENT_TX_START through an operation of its own, and only through that.
+    return ["-DMLTCP_TX_START_OP"] if b"\0cwnd_event_tx_start\0" in types else []
 
 
 def specialise(program: bytes, name: str, constants: Mapping[str, int]) -> bytes:

@@ -41,6 +41,8 @@ TOOLS = {
     "gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "tar": "tar", "xz": "xz-utils",
     "perl": "perl", "/usr/include/stdio.h": "libc6-dev",
 }  # fmt: skip
+# What went by another name before: it is enough if one of the two is there.
+RENAMED = {"CONFIG_PROC_SYSCTL=y": "CONFIG_SYSCTL=y"}  # Linux 7.3
 # What building a module needs of a source tree.
 KEPT = ("arch", "include", "scripts", "Makefile", "Kbuild", "Kconfig")
 
@@ -57,6 +59,10 @@ class Kernel:
     @property
     def image(self) -> Path:
         return self.folder / "linux"
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        return tuple(int(number) for number in re.findall(r"\d+", self.identity["version"]))
 
     def modules(self) -> Path:
         """The folder of the congestion controls' modules, and ``preload.so``; built if a source has changed."""
@@ -174,7 +180,8 @@ def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
 def _check_config(entry: Path, origin: Origin) -> None:
     """Every line of kernel/uml/config must hold: Kconfig drops what it cannot do without a word."""
     wanted = {line for line in (SOURCES / "uml/config").read_text().splitlines() if line.startswith("CONFIG_")}
-    if missing := sorted(wanted - set((entry / "build/.config").read_text().splitlines())):
+    held = set((entry / "build/.config").read_text().splitlines())
+    if missing := sorted(line for line in wanted - held if RENAMED.get(line) not in held):
         raise MachineError(f"{origin.identity} cannot be configured as needed; it does not take {', '.join(missing)}.")
 
 

@@ -32,12 +32,12 @@ void BPF_PROG(mltcp_reno_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 	tcp_reno_cong_avoid(sk, ack, acked);
 }
 
-SEC("struct_ops/mltcp_reno_cwnd_event")
-void BPF_PROG(mltcp_reno_cwnd_event, struct sock *sk, enum tcp_ca_event ev)
+SEC("struct_ops/mltcp_reno_tx_start")
+void BPF_PROG(mltcp_reno_tx_start, MLTCP_TX_START_ARGS)
 {
 	struct mltcp_reno *ca = inet_csk_ca(sk);
 
-	if (ev == CA_EVENT_TX_START)
+	if (MLTCP_IS_TX_START)
 		mltcp_bpf_tx_start(sk, &ca->m);
 }
 
@@ -73,7 +73,7 @@ struct tcp_congestion_ops mltcp_reno = {
 	.release = (void *)mltcp_reno_release,
 	.ssthresh = (void *)mltcp_reno_ssthresh,
 	.cong_avoid = (void *)mltcp_reno_cong_avoid,
-	.cwnd_event = (void *)mltcp_reno_cwnd_event,
+	MLTCP_ON_TX_START(mltcp_reno_tx_start),
 	.in_ack_event = (void *)mltcp_reno_in_ack_event,
 	.undo_cwnd = (void *)mltcp_reno_undo_cwnd,
 	.name = "mltcp_reno",

@@ -79,6 +79,9 @@ struct tcp_congestion_ops {
 	void (*cong_avoid)(struct sock *sk, u32 ack, u32 acked);
 	void (*set_state)(struct sock *sk, u8 new_state);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event ev);
+#ifdef MLTCP_TX_START_OP
+	void (*cwnd_event_tx_start)(struct sock *sk);
+#endif
 	void (*in_ack_event)(struct sock *sk, u32 flags);
 	u32 (*undo_cwnd)(struct sock *sk);
 	char name[16];
@@ -90,6 +93,20 @@ struct tcp_congestion_ops {
 extern u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
 extern u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 extern void tcp_reno_cong_avoid(struct sock *sk, u32 ack, u32 acked) __ksym;
+
+/*
+ * CA_EVENT_TX_START comes with every other event or, where the loader finds
+ * that the kernel has one, through an operation of its own.
+ */
+#ifdef MLTCP_TX_START_OP
+#define MLTCP_TX_START_ARGS	struct sock *sk
+#define MLTCP_IS_TX_START	true
+#define MLTCP_ON_TX_START(f)	.cwnd_event_tx_start = (void *)(f)
+#else
+#define MLTCP_TX_START_ARGS	struct sock *sk, enum tcp_ca_event event
+#define MLTCP_IS_TX_START	(event == CA_EVENT_TX_START)
+#define MLTCP_ON_TX_START(f)	.cwnd_event = (void *)(f)
+#endif
 
 static inline struct tcp_sock *tcp_sk(const struct sock *sk)
 {

@@ -39,6 +39,7 @@ from testbed.substrates.stream import Event, listen
 WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
 MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
+SECCOMP = (6, 16)  # from here on processes hand over by seccomp, which is faster than ptrace
 BUILT_IN = ("reno", "cubic", "dctcp", "bbr")  # kernel/uml/config
 
 INIT = """\
@@ -82,7 +83,7 @@ class Uml:
             _prepare(folder, plan, self.kernel.image, modules)
             with (folder / "console").open("wb") as console, (folder / "log").open("wb") as log:
                 process = subprocess.Popen(
-                    _command(plan, core), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
+                    _command(plan, core, self.kernel), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
                     cwd=folder, env=_environment(plan), start_new_session=True,
                 )  # fmt: skip
             try:
@@ -93,7 +94,7 @@ class Uml:
                 process.wait()
 
 
-def _command(plan: Plan, core: int) -> list[str]:
+def _command(plan: Plan, core: int, kernel: Kernel) -> list[str]:
     """How to start the kernel, in the run's folder. Its own words (from ``./linux`` on) are the same
     in every run: they are among what its random numbers are made of."""
     hosts = len({host for job in plan.jobs for host in job.hosts})
@@ -107,6 +108,7 @@ def _command(plan: Plan, core: int) -> list[str]:
         # Until /proc is mounted inside, it is this machine's, where "self" is the kernel.
         "init=/proc/self/cwd/init", "time-travel=inf-cpu", f"time-travel-start={WALL_CLOCK_START_NS}",
         "con=null", "con0=null,fd:1", "quiet", "uml_dir=./uml/", "umid=run",
+        *(["seccomp=on"] if kernel.version >= SECCOMP else []),
     ]  # fmt: skip
 
 

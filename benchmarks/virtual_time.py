@@ -1,0 +1,85 @@
+"""Bottleneck packets per wall second: user-mode Linux under virtual time against ns-3.
+
+The same dumbbell with two bulk flows of Reno in both, in turn, in the same run. Of ns-3
+(the PyPI package ``ns3``, in an environment of its own below ``build/``) only
+``Simulator.Run`` counts; of user-mode Linux the difference between a long and a short
+run, so that booting and starting Python count in neither. Needs no privilege.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+from testbed import plan, rundir, spec
+from testbed.environment import ROOT
+from testbed.substrates import uml
+
+ROUNDS = 3
+NS3 = Path(ROOT) / "build" / "ns3"
+# rate, MTU, buffer in bytes, payload of each flow (short and long run), seconds simulated by ns-3
+CASES = {
+    "500 Mbit/s, MTU 1500": (500_000_000, 1500, 62_500, (15_000_000, 315_000_000), 1.0),
+    "10 Gbit/s, MTU 9000": (10_000_000_000, 9000, 600_000, (100_000_000, 4_100_000_000), 0.15),
+    "50 Gbit/s, MTU 9000": (50_000_000_000, 9000, 2_000_000, (100_000_000, 4_100_000_000), 0.03),
+}
+
+
+def main() -> None:
+    if not (NS3 / "bin/python").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(NS3)], check=True)
+        subprocess.run([str(NS3 / "bin/pip"), "install", "-q", "ns3"], check=True)
+    substrate = uml.find()
+    print(f"user-mode Linux {substrate.kernel.identity['version']}, ns-3 {_ns3_version()}; median of {ROUNDS} rounds")
+    print(f"{'two Reno flows':<22}{'uml packets/s':>15}{'virtual ÷ wall':>16}{'ns-3 packets/s':>16}{'ratio':>8}")
+    for name, (rate, mtu, buffer, sizes, seconds) in CASES.items():
+        ours, pace, theirs = [], [], []
+        for _ in range(ROUNDS):
+            (short, lasted_short, wall_short), (packets, lasted, wall) = (
+                _uml(substrate, rate, mtu, buffer, size) for size in sizes
+            )
+            ours.append((packets - short) / (wall - wall_short))
+            pace.append((lasted - lasted_short) / (wall - wall_short))
+            theirs.append(_ns3(rate, mtu, buffer, seconds))
+        ratio = median(ours) / median(theirs)
+        print(
+            f"{name:<22}{median(ours):>15,.0f}{median(pace):>16.2f}{median(theirs):>16,.0f}{ratio:>7.1f}×", flush=True
+        )
+
+
+def _uml(substrate: uml.Uml, rate: int, mtu: int, buffer: int, size: int) -> tuple[int, float, float]:
+    """Packets through the bottleneck, virtual seconds from the first to the last, wall seconds of the whole run."""
+    asked = {
+        "jobs": 2, "cc": ["reno"], "iterations": 1, "compute": "1ms", "bytes": f"{size}B", "offsets": "0ms,10ms",
+        "rate": f"{rate}bit", "mtu": mtu, "buffer": f"{buffer}B", "sample": "100ms",
+    }  # fmt: skip
+    begun = time.perf_counter()
+    archive = substrate.run(plan.plans(spec.read(None, asked))[0], lambda event: None, 600)
+    wall = time.perf_counter() - begun
+    last = [line.split(",") for line in rundir.unpack(archive)["links.csv"].decode().splitlines() if ",s1-s2," in line][
+        -1
+    ]
+    return int(last[3]), float(last[0]), wall
+
+
+def _ns3(rate: int, mtu: int, buffer: int, seconds: float) -> float:
+    """Packets per wall second; counted by what was received, in full segments."""
+    command = [str(NS3 / "bin/python"), str(Path(ROOT) / "benchmarks/ns3_dumbbell.py")]
+    done = subprocess.run(
+        [*command, *map(str, (rate, mtu, buffer, seconds))], capture_output=True, text=True, check=True
+    )
+    result = json.loads(done.stdout.splitlines()[-1])
+    return float(result["bytes"] / (mtu - 52) / result["wall_s"])
+
+
+def _ns3_version() -> str:
+    done = subprocess.run([str(NS3 / "bin/pip"), "show", "ns3"], capture_output=True, text=True, check=True)
+    return next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("Version"))
+
+
+if __name__ == "__main__":
+    main()
