@@ -14,7 +14,7 @@ help:
 	@echo "make modules     the congestion controls as modules of the running kernel"
 	@echo "make figures     figures again, from results/ alone"
 	@echo "make check       ruff, mypy"
-	@echo "make benchmarks  cost per ACK in eBPF, time to build a network"
+	@echo "make benchmarks  cost per ACK in eBPF, time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
 
 environment:
@@ -51,6 +51,7 @@ check: setup
 benchmarks: setup
 	$(SUDO) $(PYTHON) benchmarks/ebpf_cost.py
 	$(SUDO) $(PYTHON) benchmarks/build_network.py
+	$(PYTHON) benchmarks/virtual_time.py
 
 # Where the experiments run: uml (virtual time, no privilege) or host (this machine's kernel).
 ON ?= uml

@@ -166,6 +166,8 @@ def _run(parsed: argparse.Namespace) -> int:
         console.print(reference_line(summary), highlight=False, soft_wrap=True)
         for text in asked.one_trace.assumptions:
             console.print(f"Assumption: {text}.", highlight=False, soft_wrap=True)
+        if substrate.name == "uml":
+            console.print(_virtual_against_wall(folder, todo), highlight=False, soft_wrap=True)
         for line in _doubts(folder, todo):
             console.print(line, highlight=False, soft_wrap=True)
         console.print(f"Figure: {figures[0]}\nResults: {folder}", highlight=False, soft_wrap=True)
@@ -181,6 +183,15 @@ def _verify(parsed: argparse.Namespace) -> int:
     lines = verify.repeat(parsed.verify, parsed.linux_source)
     print("\n".join(lines or [f"{parsed.verify}: repeated, identical to the byte"]))
     return EXIT_FAILED if lines else EXIT_OK
+
+
+def _virtual_against_wall(folder: Path, todo: list[Any]) -> str:
+    from testbed import rundir  # noqa: PLC0415
+
+    manifests = [rundir.read_json(folder / one.folder / "manifest.json") for one in todo]
+    virtual_s = sum(manifest["measured"]["sampler"]["wall_s"] for manifest in manifests)
+    wall_s = sum(manifest["wall_s"] for manifest in manifests)
+    return f"Virtual time: {virtual_s:.1f} s in {wall_s:.1f} s of wall time ({len(todo)} runs)."
 
 
 def _doubts(folder: Path, todo: list[Any]) -> list[str]:

@@ -107,6 +107,9 @@ def _command(plan: Plan, core: int, kernel: Kernel) -> list[str]:
         "./linux", f"mem={memory}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
         # Until /proc is mounted inside, it is this machine's, where "self" is the kernel.
         "init=/proc/self/cwd/init", "time-travel=inf-cpu", f"time-travel-start={WALL_CLOCK_START_NS}",
+        # The seed is good enough: older kernels would stir for seconds until they believe it.
+        "random.trust_cpu=on",
+        "random.trust_bootloader=on",
         "con=null", "con0=null,fd:1", "quiet", "uml_dir=./uml/", "umid=run",
         *(["seccomp=on"] if kernel.version >= SECCOMP else []),
     ]  # fmt: skip

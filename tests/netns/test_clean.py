@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import plan, spec
+from testbed import plan, qdiscs, spec
 from testbed.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
 from testbed.substrates.host import Host
 from tests.runs import ROOT, cli
@@ -186,3 +186,13 @@ def test_doctor_tries_everything(tmp_path: Path, before: dict[str, object]) -> N
     assert findings["host"] is True
     assert all(finding["works"] or finding["fix"] for finding in findings["findings"])
     nothing_left(before, tmp_path)
+
+
+@pytest.mark.parametrize(("flags", "kind"), [(["--delay", "1ms"], "netem"), (["--ecn", "20kB"], "red")])
+def test_what_this_kernel_lacks_is_told(flags: list[str], kind: str, tmp_path: Path) -> None:
+    if qdiscs.supported(kind):
+        pytest.skip(f"this kernel has {kind}")
+    done = cli(*QUICK, *flags, "--on", "host", cwd=tmp_path)
+    assert done.returncode == EXIT_MACHINE
+    assert f"{flags[0]}" in done.stderr and "needs --on uml" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from testbed import kernel
+from testbed import kernel, qdiscs
 from testbed.cli import main
 from testbed.errors import EXIT_OK, EXIT_REQUEST
 from testbed.experiment import TABLES
 from testbed.substrates import uml
-from tests.runs import ROOT, one_plan, run_plan
+from tests.runs import ROOT, cli, one_plan, run_plan
 
 # Random loss, jitter and marking: everything the kernel draws a number for.
 RANDOM = {
@@ -141,6 +141,16 @@ def test_verify_repeats_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "somebody changed them" in capsys.readouterr().err
     assert main(["run", "--verify", str(tmp_path)]) == EXIT_REQUEST
     assert "not a run directory" in capsys.readouterr().err
+
+
+def test_auto_goes_where_it_can(tmp_path: Path) -> None:
+    """Delay where this kernel has no netem, or nobody is root: user-mode Linux, and it says how fast."""
+    flags = [word for word in FLAGS if word not in ("--on", "uml")]
+    done = cli(*[word for word in flags if word != "--quiet"], cwd=tmp_path)
+    assert done.returncode == EXIT_OK, done.stderr
+    if os.geteuid() != 0 or not qdiscs.supported("netem"):
+        assert "x on uml: 2 jobs" in done.stdout
+        assert "of wall time (2 runs)" in done.stdout
 
 
 def test_a_plan_says_all_there_is_to_repeat() -> None:
