@@ -47,8 +47,9 @@ def means(table: pd.DataFrame) -> pd.DataFrame:
 def _difference(one: Experiment, other: Experiment) -> str:
     plans = [experiment.runs[0].manifest["plan"] for experiment in (one, other)]
     for key in ("topology", "link", "iterations", "rto_min_us", "wires"):
-        if plans[0][key] != plans[1][key]:
-            return f"{key} {plans[0][key]} and {plans[1][key]}"
+        one_value, other_value = (plan.get(key) for plan in plans)
+        if one_value != other_value:
+            return f"{key} {one_value} and {other_value}"
     ideals = [[job["ideal_s"] for job in plan["jobs"]] for plan in plans]
     return "" if ideals[0] == ideals[1] else "other jobs"
 

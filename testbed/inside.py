@@ -50,7 +50,7 @@ LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
 WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
 RTT_PROBES, PORT_ECHO, PROBE_TIMEOUT_S = 30, 7, 2.5
 RNDRESEEDCRNG = 0x5207
-RECEIVE_BUFFER, SMALLEST_SEND_BUFFER = 16 << 20, 128 << 10
+RECEIVE_BUFFER, SMALLEST_BUFFER = 16 << 20, 128 << 10
 
 
 class CallerGoneError(Exception):
@@ -126,7 +126,9 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
     registered = congestion.register(plan.cc, machine.modules)
     emit(event="phase", text="jobs")
     counters_before = _counters(network)
-    with Workers(network, plan.jobs, registered.name, partial(machine.settle, CONNECT_NS)) as workers:
+    with Workers(
+        network, plan.jobs, registered.name, partial(machine.settle, CONNECT_NS), virtual_time=machine.virtual_time
+    ) as workers:
         records, sampled, clock_s = _measure(plan, network, workers, registered, folder, machine, emit)
         repairs = None if registered.program is None else registered.program.repairs()
     counters_after = _counters(network)
@@ -168,9 +170,10 @@ def _private_folder() -> Path:
 
 
 def _settings(plan: Plan, network: Network) -> list[Setting]:
-    # A sender may hold several full paths and buffers, and no more; the receiver never limits.
+    # A sender may hold several full paths and buffers, and no more; the receiver's window begins there
+    # and never limits.
     path = max(link.buffer_bytes + int(link.rate_bps / 8 * plan.base_rtt_s) for link in plan.bottlenecks.values())
-    most = max(SMALLEST_SEND_BUFFER, 4 * path)
+    most = max(SMALLEST_BUFFER, 4 * path)
     window = max(RECEIVE_BUFFER, 4 * path)
     marks = any(link.marking for link in plan.bottlenecks.values())
     settings: list[Setting] = []
@@ -182,7 +185,7 @@ def _settings(plan: Plan, network: Network) -> list[Setting]:
             "net.ipv4.tcp_timestamps": "1",
             "net.ipv4.tcp_sack": "1",
             "net.ipv4.tcp_ecn": "1" if marks else "0",
-            "net.ipv4.tcp_rmem": f"4096 {window} {window}",
+            "net.ipv4.tcp_rmem": f"4096 {most} {window}",
             "net.ipv4.tcp_wmem": f"4096 {min(131072, most)} {most}",
         }
         if Path("/proc/sys/net/ipv6").exists():

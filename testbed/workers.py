@@ -118,13 +118,14 @@ class Workers:
 
     def __init__(
         self, network: Network, jobs: tuple[JobPlan, ...], congestion_control: str,
-        before_connect: Callable[[], None] = lambda: None,
+        before_connect: Callable[[], None] = lambda: None, *, virtual_time: bool = False,
     ) -> None:  # fmt: skip
         self.workers: list[Worker] = []
         self.network = network
         self.jobs = jobs
         self.congestion_control = congestion_control
         self.before_connect = before_connect
+        self.virtual_time = virtual_time
 
     def __enter__(self) -> Workers:
         try:
@@ -154,6 +155,7 @@ class Workers:
             "addresses": [self.network[name].IP() for name in job.hosts],
             "operations": list(job.operations), "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed,
+            "virtual_time": self.virtual_time,
         })  # fmt: skip
 
     def _await(self, key: str) -> list[tuple[Worker, dict[str, Any]]]:

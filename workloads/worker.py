@@ -52,11 +52,13 @@ class Job:
     offset_ns: int
     noise: float
     seed: str
+    virtual_time: bool
 
 
 def main() -> None:
     punctual()
     job = Job(**json.loads(sys.stdin.readline()))
+    collectives.copying = not job.virtual_time
     listener = _listen(job)
     _say({"listening": True})
     _expect("connect")

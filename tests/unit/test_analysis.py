@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import metrics
+from analysis import agreement, metrics
+from analysis.__main__ import main
 from analysis.load import LoadError, load_experiment
 from analysis.statistics import ci95
 from analysis.summary import summarise
@@ -84,17 +86,18 @@ def test_the_bootstrap_covers_the_mean() -> None:
     assert inside >= 50  # 95 % of 60 is 57; BCa of 12 values covers a little less
 
 
-def make_run(folder: Path, cc: str, seed: int, times: list[float], alone: float | None = None) -> None:
+def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: str = "host") -> None:
     """A golden run directory of one job."""
     folder.mkdir(parents=True)
     ends = list(np.cumsum(times))
     iterations({0: ends}, {0: 0.0}).assign(cc=cc, seed=seed).to_csv(folder / "iterations.csv", index=False)
     pd.DataFrame({"t_s": [0.0], "job": 0, "bytes_ratio": [np.nan]}).to_csv(folder / "flows.csv", index=False)
-    plan = {
+    plan: dict[str, Any] = {
         "cc": {"spec": cc, "name": cc, "constants": {}}, "seed": seed, "jobs": [{"job": 0, "ideal_s": 1.0}],
-        "link": {"rate_bps": 1},
+        "link": {"rate_bps": 1, "buffer_bytes": 1}, "topology": "dumbbell", "iterations": len(times),
     }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps({"version": 1, "substrate": "host", "plan": plan}))
+    plan["jobs"][0]["trace"] = "synthetic"
+    (folder / "manifest.json").write_text(json.dumps({"version": 1, "substrate": substrate, "plan": plan}))
     (folder / "verdict.json").write_text(json.dumps({"version": 1, "verdict": "valid", "invariants": []}))
 
 
@@ -144,3 +147,24 @@ def test_bad_run_directories_say_so(golden: Path, file: str, content: str | None
 def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="holds no run"):
         load_experiment(tmp_path)
+
+
+def test_two_substrates_side_by_side(golden: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    for seed in (1, 2, 3):
+        make_run(there / "fast" / str(seed), "fast", seed, [2.0, 2.0] + [1.02] * 18, "uml")
+        make_run(there / "alone" / "job0" / "fast" / str(seed), "fast", seed, [5.0, 0.99, 0.99], "uml")
+    table, written = agreement.compare([golden, there], tmp_path / "out")
+    assert [path.suffix for path in written] == [".png", ".pdf", ".csv"]
+    means = agreement.means(table)
+    assert means.loc[("fast", "steady"), "uml ÷ host - 1"] == pytest.approx(0.02)
+    assert means.loc[("fast", "alone"), "uml ÷ host - 1"] == pytest.approx(-0.01)
+    assert main(["compare", str(golden), str(there), "--out", str(tmp_path / "out")]) == 0
+
+
+def test_different_experiments_are_not_compared(
+    golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(tmp_path / "other" / "fast" / "1", "fast", 1, [1.0] * 7, "uml")
+    assert main(["compare", str(golden), str(tmp_path / "other")]) == 1
+    assert "are different experiments: iterations 20 and 7" in capsys.readouterr().err
