@@ -29,6 +29,11 @@ def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
     for other in others:
         if difference := _difference(first, other):
             raise LoadError(f"{first.path} and {other.path} are different experiments: {difference}")
+    substrates = [experiment.runs[0].manifest["substrate"] for experiment in experiments]
+    if len(set(substrates)) < len(substrates):
+        raise LoadError(
+            f"{' and '.join(map(str, folders))} ran on the same substrate, {substrates[0]}; there is nothing to compare"
+        )
     table = pd.concat([_table(experiment) for experiment in experiments], ignore_index=True)
     out.mkdir(parents=True, exist_ok=True)
     table.to_csv(out / "agreement.csv", index=False, float_format="%.6g")
@@ -46,12 +51,15 @@ def means(table: pd.DataFrame) -> pd.DataFrame:
 
 def _difference(one: Experiment, other: Experiment) -> str:
     plans = [experiment.runs[0].manifest["plan"] for experiment in (one, other)]
-    for key in ("topology", "link", "iterations", "rto_min_us", "wires"):
+    for key in ("topology", "link", "iterations", "rto_min_us", "wires", "bottlenecks", "sample_ns"):
         one_value, other_value = (plan.get(key) for plan in plans)
         if one_value != other_value:
             return f"{key} {one_value} and {other_value}"
-    ideals = [[job["ideal_s"] for job in plan["jobs"]] for plan in plans]
-    return "" if ideals[0] == ideals[1] else "other jobs"
+    jobs = [
+        [[job.get(key) for key in ("operations", "ideal_s", "noise", "offset_ns")] for job in plan["jobs"]]
+        for plan in plans
+    ]
+    return "" if jobs[0] == jobs[1] else "other jobs"
 
 
 def _table(experiment: Experiment) -> pd.DataFrame:
@@ -63,7 +71,13 @@ def _table(experiment: Experiment) -> pd.DataFrame:
         rows.append({**common, "state": "steady", "ratio": together / ideal})
         if lone := experiment.alone.get((run.cc, run.seed)):
             times = metrics.iteration_times(lone.iterations)
-            rows.append({**common, "state": "alone", "ratio": float(times.iloc[1:].to_numpy().mean()) / ideal})
+            rows.append(
+                {
+                    **common,
+                    "state": "alone",
+                    "ratio": float((times.iloc[1:] if len(times) > 1 else times).to_numpy().mean()) / ideal,
+                }
+            )
     return pd.DataFrame(rows, columns=["substrate", "cc", "state", "seed", "ratio"])
 
 
@@ -77,6 +91,8 @@ def _draw(table: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
             for x, cc in enumerate(ccs):
                 rows = table[(table["substrate"] == substrate) & (table["cc"] == cc) & (table["state"] == state)]
                 values = rows["ratio"].to_numpy()
+                if not len(values):
+                    continue
                 at = x + (i - (len(substrates) - 1) / 2) * width
                 spread = np.linspace(-0.25, 0.25, len(values)) * width if len(values) > 1 else np.zeros(len(values))
                 axis.plot(at + spread, values, "o", markersize=4, color=colour, alpha=0.6)

@@ -178,9 +178,19 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _verify(parsed: argparse.Namespace) -> int:
-    from testbed import verify  # noqa: PLC0415
+    from testbed import plan, spec, verify  # noqa: PLC0415
 
-    lines = verify.repeat(parsed.verify, parsed.linux_source)
+    allowed = {"command", "verify", "linux_source", "wall_limit", "quiet", "on", "dry_run"}
+    given = [key for key, value in vars(parsed).items() if value not in (None, False) and key not in {*allowed, "out"}]
+    if given:
+        raise RequestError(
+            f"--verify repeats a run from its manifest; it takes no --{given[0].replace('_', '-')} beside it."
+        )
+    if parsed.dry_run:
+        print("\n".join(plan.describe(verify.read(parsed.verify)[1])))
+        return EXIT_OK
+    limit = None if parsed.wall_limit is None else spec.read(None, {"wall_limit": parsed.wall_limit}).wall_limit
+    lines = verify.repeat(parsed.verify, parsed.linux_source, limit)
     print("\n".join(lines or [f"{parsed.verify}: repeated, identical to the byte"]))
     return EXIT_FAILED if lines else EXIT_OK
 

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pandas as pd
 
 from analysis.load import load_experiment
@@ -25,6 +26,7 @@ from testbed.plan import Plan, plans
 from testbed.spec import Spec
 from testbed.substrates import Substrate
 from testbed.verdict import judge
+from workloads.units import Duration
 
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
 
@@ -46,7 +48,7 @@ def run(spec: Spec, substrate: Substrate, out: Path, observe: Observer, command:
     for plan in todo:
         observe(plan, {"event": "started"})
         begun = time.time()
-        archive = substrate.run(plan, partial(observe, plan), wall_limit_s(spec, plan, substrate))
+        archive = substrate.run(plan, partial(observe, plan), wall_limit_s(spec.wall_limit, plan, substrate))
         # The unshaped path is measured once per experiment and kept with every run of it.
         more = {"capacity_bps": capacity, **provenance(substrate, command, begun)}
         files, verdict, capacity = _complete(plan, rundir.unpack(archive), more)
@@ -64,12 +66,19 @@ def _complete(plan: Plan, files: dict[str, bytes], more: dict[str, Any]) -> tupl
     measured = manifest["measured"]
     measured["capacity_bps"] = measured["capacity_bps"] or more["capacity_bps"]
     manifest |= {key: value for key, value in more.items() if key != "capacity_bps"}
+    manifest["plan"] = msgspec.to_builtins(plan)  # as asked for: inside, paths have other names
+    manifest["topology_sha256"] = topology_sha256(plan)
     manifest["digest"] = digest(files)
     tables = {name: pd.read_csv(io.BytesIO(files[f"{name}.csv"])) for name in ("iterations", "links")}
     verdict = judge(tables["iterations"], tables["links"], plan, manifest)
     for name, content in (("manifest.json", manifest), ("verdict.json", verdict)):
         files[name] = (json.dumps(content, indent=1) + "\n").encode()
     return files, verdict["verdict"], measured["capacity_bps"]
+
+
+def topology_sha256(plan: Plan) -> str | None:
+    """Of a topology from outside the checkout: its file may change."""
+    return hashlib.sha256(Path(plan.topology).read_bytes()).hexdigest() if plan.topology.endswith(".py") else None
 
 
 def digest(files: dict[str, bytes]) -> str:
@@ -80,10 +89,10 @@ def digest(files: dict[str, bytes]) -> str:
     return whole.hexdigest()
 
 
-def wall_limit_s(spec: Spec, plan: Plan, substrate: Substrate) -> float:
+def wall_limit_s(asked: Duration | None, plan: Plan, substrate: Substrate) -> float:
     """How long a run may take before something must be wrong: as asked, or ten times what it should."""
-    if spec.wall_limit is not None:
-        return spec.wall_limit / 1e9
+    if asked is not None:
+        return asked / 1e9
     slowest = max(job.ideal_s * len(plan.jobs) for job in plan.jobs)
     if substrate.name == "host":
         return 60 + 10 * plan.iterations * slowest

@@ -12,7 +12,7 @@ import termios
 import traceback
 from pathlib import Path
 
-from testbed import bpfsys
+from testbed.bpfsys import libc
 from testbed.errors import EXIT_FAILED
 from workloads.clock import punctual
 
@@ -24,7 +24,7 @@ def main() -> None:
     _mount("sysfs", "/sys")
     _raw(1)
     punctual()
-    events = os.fdopen(os.dup(1), "wb", buffering=0)
+    events = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
         # Imported here, for its errors to be seen.
@@ -36,15 +36,11 @@ def main() -> None:
     except BaseException:
         inside.emit(events, {"event": "error", "code": EXIT_FAILED, "message": traceback.format_exc()})
     finally:
-        _libc().reboot(POWER_OFF)
-
-
-def _libc() -> ctypes.CDLL:
-    return bpfsys.libc()
+        libc().reboot(POWER_OFF)
 
 
 def _mount(kind: str, where: str) -> None:
-    if _libc().mount(kind.encode(), where.encode(), kind.encode(), 0, None):
+    if libc().mount(kind.encode(), where.encode(), kind.encode(), 0, None):
         raise OSError(ctypes.get_errno(), f"mounting {kind} at {where}")
 
 

@@ -33,7 +33,7 @@ from typing import Any
 from testbed import bpf, rundir
 from testbed.environment import ROOT
 from testbed.errors import MachineError
-from testbed.kernel_source import EDITS, Origin, digest_of, edit, run
+from testbed.kernel_source import EDITS, PATH, Origin, digest_of, edit, run
 
 SOURCES = Path(ROOT) / "kernel"
 SPACE_BYTES = 4 << 30  # source and objects while it is built; a tenth of it stays
@@ -66,11 +66,11 @@ class Kernel:
 
     def modules(self) -> Path:
         """The folder of the congestion controls' modules, and ``preload.so``; built if a source has changed."""
-        digest = digest_of(_module_sources())
-        folder = self.folder / "modules" / digest[:12]
-        if not (folder / "complete").is_file():
+        folder = self.folder / "modules" / digest_of(_module_sources())[:12]
+        if not _modules_are_whole(folder):
+            _check_tools()
             with _lock(self.folder / "modules.lock"):
-                if not (folder / "complete").is_file():
+                if not _modules_are_whole(folder):
                     self._build_modules(folder)
         return folder
 
@@ -83,18 +83,23 @@ class Kernel:
         _make(self.folder, ["modules", f"M={folder}"], None)
         preload = ["gcc", "-shared", "-fPIC", "-O2", "-o", str(folder / "preload.so"), str(folder / "preload.c")]
         run(preload, "kernel/uml/preload.c could not be compiled")
-        (folder / "complete").touch()
+        (folder / "complete").write_text(digest_of(_products(folder)))
         rundir.give_to_caller(folder)
 
 
-def find() -> Kernel:
-    """The newest usable kernel of the cache; raises `MachineError` if there is none."""
-    damaged = []
+def find(prefer: dict[str, Any] | None = None) -> Kernel:
+    """The newest usable kernel of the cache, or one whose identity is part of ``prefer``; raises `MachineError`."""
+    damaged, usable = [], []
     for entry in _entries():
         try:
-            return _usable(entry)
+            usable.append(_usable(entry))
         except _UnusableError as error:
             damaged.append(f" {error}")
+    for one in usable:
+        if prefer is None or one.identity.items() <= prefer.items():
+            return one
+    if usable:
+        return usable[0]
     raise MachineError(
         f"the user-mode Linux kernel is not built yet.{''.join(damaged)} `make kernel` builds it (about three minutes, once)."
     )
@@ -113,13 +118,7 @@ def ensure(source: Path | None, say: Say) -> Kernel:
     """The kernel of ``source`` (a tarball or tree; None: the distribution's newest), built if need be."""
     if platform.machine() != "x86_64":
         raise MachineError(f"user-mode Linux runs on x86_64 only; this machine is {platform.machine()}.")
-    if missing := sorted(
-        {package for tool, package in TOOLS.items() if not (shutil.which(tool) or os.path.exists(tool))}
-    ):
-        raise MachineError(
-            f"building the user-mode Linux kernel needs {', '.join(missing)}: run `make setup` as root once, or install "
-            f"{'these packages' if len(missing) > 1 else 'this package'}."
-        )
+    _check_tools()
     cache = _cache()
     if re.search(r"[\s:]", str(cache)):
         raise MachineError(
@@ -135,17 +134,30 @@ def ensure(source: Path | None, say: Say) -> Kernel:
     with _lock(cache / "lock", lambda: say("another build is in progress; waiting for it")):
         with contextlib.suppress(_UnusableError):
             return _usable(entry)
-        for partial in cache.iterdir():  # under the lock, so nobody works on them
-            if partial.is_dir() and not (partial / "kernel.json").exists():
-                shutil.rmtree(partial)
-        shutil.rmtree(entry, ignore_errors=True)
+        with _disk_errors(cache):
+            for partial in cache.iterdir():  # under the lock, so nobody works on them
+                if partial.is_dir() and (partial == entry or not (partial / "kernel.json").exists()):
+                    shutil.rmtree(partial)
         if (free := shutil.disk_usage(cache).free) < SPACE_BYTES:
             raise MachineError(
                 f"building the kernel takes {SPACE_BYTES >> 30} GiB below {cache} for a while; {free / 2**30:.1f} GiB are free. "
                 "Make room, or set XDG_CACHE_HOME to a larger disk."
             )
-        _build(entry, origin, compiler, say)
+        try:
+            _build(entry, origin, compiler, say)
+        except BaseException:
+            shutil.rmtree(entry, ignore_errors=True)
+            raise
     return _usable(entry)
+
+
+def _check_tools() -> None:
+    found = {package for tool, package in TOOLS.items() if shutil.which(tool, path=PATH) or os.path.exists(tool)}
+    if missing := sorted(set(TOOLS.values()) - found):
+        raise MachineError(
+            f"building the user-mode Linux kernel needs {', '.join(missing)}: run `make setup` as root once, or install "
+            f"{'these packages' if len(missing) > 1 else 'this package'}."
+        )
 
 
 def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
@@ -246,6 +258,18 @@ def _caches() -> list[Path]:
     return caches
 
 
+def _products(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*.ko"), folder / "preload.so"])
+
+
+def _modules_are_whole(folder: Path) -> bool:
+    """Whether they are as they were built; without preload.so a run would silently not repeat."""
+    try:
+        return (folder / "complete").read_text() == digest_of(_products(folder))
+    except OSError:
+        return False
+
+
 def _module_sources() -> list[Path]:
     return sorted([*SOURCES.glob("*.[ch]"), SOURCES / "Kbuild", SOURCES / "uml/preload.c"])
 
@@ -255,7 +279,8 @@ def _config_digest() -> str:
 
 
 def _compiler() -> str:
-    return subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    done = subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=True, env={"PATH": PATH})
+    return done.stdout.splitlines()[0]
 
 
 @contextlib.contextmanager
@@ -277,6 +302,8 @@ def _lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[Non
 def _disk_errors(where: Path) -> Iterator[None]:
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise MachineError(
             f"the kernel's cache cannot be written: {error.strerror or error} ({error.filename or where}). "

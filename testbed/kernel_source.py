@@ -15,6 +15,7 @@ from pathlib import Path
 from testbed.errors import MachineError, RequestError, TestbedError
 
 OLDEST = (6, 1)
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"  # of every tool that builds
 # Of a source tree never needed here, and most of its size; Kconfig and Makefiles stay.
 UNUSED = [
     *(f"*/drivers/{part}/*.[ch]" for part in ("gpu", "media", "infiniband", "scsi", "staging", "usb", "iio", "net/wireless",
@@ -86,11 +87,12 @@ class Origin:
         source = source.resolve()
         if (source / "Makefile").is_file():
             digest = hashlib.sha256()
-            for folder, folders, files in sorted(os.walk(source)):
+            for folder, folders, files in os.walk(source):
                 folders[:] = sorted(set(folders) - {".git"})
                 for name in sorted(files):
-                    status = os.lstat(os.path.join(folder, name))
-                    digest.update(f"{folder}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+                    path = os.path.join(folder, name)
+                    status = os.lstat(path)
+                    digest.update(f"{os.path.relpath(path, source)} {status.st_size} {status.st_mtime_ns}\n".encode())
             text, digest_text = (source / "Makefile").read_text(), digest.hexdigest()
         elif source.is_file():
             text, digest_text = _makefile_in(source), digest_of([source])
@@ -179,7 +181,8 @@ def _makefile_in(tarball: Path) -> str:
 
 def run(command: list[str], what: str, see: Callable[[str], None] | None = None, cwd: Path | None = None) -> None:
     """Run a tool in a small environment; what it said last becomes the error."""
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/"}
+    proxies = {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
+    environment = {"PATH": PATH, "LC_ALL": "C", "HOME": "/", **proxies}
     last: list[str] = []
     # Its own session, so that all of it can be ended; if we are killed, its output breaks.
     with subprocess.Popen(

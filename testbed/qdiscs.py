@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from types import SimpleNamespace
 
 from pyroute2 import IPRoute
@@ -87,11 +88,14 @@ _SMALLEST = {
 
 def supported(kind: str) -> bool:
     """Whether the kernel has the qdisc ``kind`` (netem, red, prio), found by trying in a scratch namespace."""
-    with netns.entered(netns.create()), IPRoute() as ip:
-        try:
+    scratch = netns.create()
+    try:
+        with netns.entered(scratch), IPRoute() as ip:
             ip.tc("add", kind, 1, "1:", options=_SMALLEST[kind])
-        except NetlinkError as error:
-            if error.code == errno.ENOENT:
-                return False
-            raise
+    except NetlinkError as error:
+        if error.code == errno.ENOENT:
+            return False
+        raise
+    finally:
+        os.close(scratch)
     return True

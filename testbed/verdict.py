@@ -161,7 +161,7 @@ def _base_rtt(plan: Plan, measured: dict[str, Any]) -> dict[str, Any]:
     by what they add to the RTT that TCP works with (expected plus a full buffer).
     """
     expected = plan.base_rtt_s
-    loaded = expected + plan.link.buffer_bytes * 8 / plan.link.rate_bps
+    loaded = expected + max(link.buffer_bytes * 8 / link.rate_bps for link in plan.bottlenecks.values())
     off = max(abs(measured[f"rtt_us_{when}"] / 1e6 - expected) / loaded for when in ("before", "after"))
     return _above("I8", "idle RTT off from the expected, ÷ RTT with a full buffer", off, 0.20, 0.50)
 

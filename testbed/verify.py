@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import itertools
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from testbed import rundir, substrates
+from testbed import rundir
 from testbed.errors import RequestError
-from testbed.experiment import TABLES, digest, wall_limit_s
+from testbed.experiment import TABLES, digest, provenance, topology_sha256, wall_limit_s
 from testbed.plan import Plan
-from testbed.spec import Spec
-from testbed.substrates import Substrate
+from testbed.substrates import Substrate, uml
+from workloads.units import Duration
 
 
-def repeat(folder: Path, linux_source: Path | None) -> list[str]:
+def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None) -> list[str]:
     """Run what ``folder`` holds once more; what differs, one line each (none: identical).
 
     Raises `RequestError` if it is no run directory, or of a clock that never repeats.
     """
-    manifest, plan, before = _read(folder)
-    substrate = substrates.find("uml", [plan], linux_source)
-    archive = substrate.run(plan, lambda event: None, wall_limit_s(Spec(), plan, substrate))
+    manifest, plan, before = read(folder)
+    substrate = uml.find(linux_source, prefer=manifest["uml"])
+    substrate.check(plan)
+    archive = substrate.run(plan, lambda event: None, wall_limit_s(wall_limit, plan, substrate))
     after = rundir.unpack(archive)
     lines = [line for name in TABLES if (line := _difference(name, before[name], after[name]))]
     return lines + _reasons(manifest, substrate) if lines else []
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], Plan, dict[str, bytes]]:
+def read(folder: Path) -> tuple[dict[str, Any], Plan, dict[str, bytes]]:
+    """Manifest, plan and tables of a run that can be repeated; raises `RequestError`."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         before = {name: (folder / name).read_bytes() for name in TABLES}
@@ -38,7 +41,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], Plan, dict[str, bytes]]:
             raise RequestError(f"{folder}: this testbed knows version 1 of the manifest, not {manifest['version']!r}.")
         plan = msgspec.convert(manifest["plan"], Plan)
         recorded, where = manifest["digest"], manifest["substrate"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
         raise RequestError(
             f"{folder} is not a run directory that can be repeated ({type(error).__name__}: {error}); "
             "give one such as results/NAME/mltcp_reno/1."
@@ -47,6 +50,10 @@ def _read(folder: Path) -> tuple[dict[str, Any], Plan, dict[str, bytes]]:
         raise RequestError(
             f"{folder} ran on `{where}`, against a real clock: it never repeats to the byte. Use --on uml."
         )
+    if plan.topology.endswith(".py") and not Path(plan.topology).is_file():
+        raise RequestError(f"{folder}: its topology {plan.topology} is not there any more.")
+    if topology_sha256(plan) != manifest.get("topology_sha256"):
+        raise RequestError(f"{folder}: its topology {plan.topology} is not what it was.")
     if digest(before) != recorded:
         raise RequestError(
             f"{folder}: its tables are not the ones its manifest was written for; somebody changed them."
@@ -67,5 +74,10 @@ def _difference(name: str, before: bytes, after: bytes) -> str:
 
 def _reasons(manifest: dict[str, Any], substrate: Substrate) -> list[str]:
     """What else is not as it was."""
-    now = substrate.identity()
-    return [] if manifest["uml"] == now else [f"the kernel is another one: {manifest['uml']} → {now}"]
+    now = {**provenance(substrate, [], 0.0), "python": platform.python_version()}
+    names = {"uml": "kernel", "git_commit": "testbed's commit", "packages": "set of packages", "python": "Python"}
+    return [
+        f"the {what} is another one: {manifest.get(key)} → {now[key]}"
+        for key, what in names.items()
+        if manifest.get(key) != now[key]
+    ]

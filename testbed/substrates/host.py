@@ -80,7 +80,7 @@ class Host:
             "LC_ALL": "C.UTF-8",
             **{key: os.environ[key] for key in ("HOME", "XDG_CACHE_HOME") if key in os.environ},
         }
-        _end_with_sudo()
+        end_with_sudo()
         with tempfile.TemporaryFile() as errors, _behind_the_network():
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
@@ -102,7 +102,7 @@ class Host:
                             stream.close()
 
 
-def _end_with_sudo() -> None:
+def end_with_sudo() -> None:
     """Should `sudo` itself be killed (it cannot pass that on), end as if it had been us."""
     if "SUDO_UID" in os.environ:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

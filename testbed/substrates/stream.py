@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +22,17 @@ def listen(more: More, on_event: Callable[[Event], None]) -> bytes | None:
     while line := stream.line():
         if not line.startswith(b"{"):  # a kernel's own words: a user-mode Linux shares its console with us
             continue
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except ValueError as error:
+            raise TestbedError(f"the run said what nobody understands: {line[:200]!r}; is the disk full?") from error
         if event["event"] == "error":
             raise error_for_exit(event["code"], event["message"])
         if event["event"] == "results":
-            return stream.exactly(event["size"])
+            archive = stream.exactly(event["size"])
+            if hashlib.sha256(archive).hexdigest() != event["sha256"]:
+                raise TestbedError("the results arrived damaged; is the disk full?")
+            return archive
         on_event(event)
     return None
 

@@ -34,6 +34,7 @@ from testbed.environment import ROOT
 from testbed.errors import MachineError, TestbedError
 from testbed.kernel import Kernel
 from testbed.plan import Plan
+from testbed.substrates.host import end_with_sudo
 from testbed.substrates.stream import Event, listen
 
 WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
@@ -46,9 +47,13 @@ INIT = """\
 #!/bin/sh
 # The first thing that runs inside. Everything is reached by the same paths in every run.
 mount -t proc proc /proc
+mount --bind {checkout} {folder}/checkout
+mount --bind {python} {folder}/python
+mount --bind {modules} {folder}/modules
+mkdir -p /dev/shm
 mount -t tmpfs run /run
-mkdir -p /run/mltcp /dev/shm
-mount --bind {folder} /run/mltcp
+mkdir /run/mltcp
+mount --rbind {folder} /run/mltcp
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8
 export PYTHONPATH=/run/mltcp/checkout PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
 cd /
@@ -79,8 +84,10 @@ class Uml:
     def run(self, plan: Plan, on_event: Callable[[Event], None], limit_s: float) -> bytes:
         """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or took too long."""
         modules = self.kernel.modules()
+        end_with_sudo()
         with _folder() as folder, _core() as core:
-            _prepare(folder, plan, self.kernel.image, modules)
+            with _written(folder):
+                _prepare(folder, plan, self.kernel.image, modules)
             with (folder / "console").open("wb") as console, (folder / "log").open("wb") as log:
                 process = subprocess.Popen(
                     _command(plan, core, self.kernel), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
@@ -97,14 +104,10 @@ class Uml:
 def _command(plan: Plan, core: int, kernel: Kernel) -> list[str]:
     """How to start the kernel, in the run's folder. Its own words (from ``./linux`` on) are the same
     in every run: they are among what its random numbers are made of."""
-    hosts = len({host for job in plan.jobs for host in job.hosts})
-    # Senders and receivers hold a few full paths each; the rest is Python.
-    queues = sum(4 * link.buffer_bytes for link in plan.bottlenecks.values())
-    memory = MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts + 4 * (queues >> 20)
     return [
         "setpriv", "--pdeathsig", "KILL", "--", "prlimit", "--core=0:0", "--stack=8388608:", "--",
         "taskset", "--cpu-list", str(core),
-        "./linux", f"mem={memory}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
+        "./linux", f"mem={_memory_mb(plan)}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
         # Until /proc is mounted inside, it is this machine's, where "self" is the kernel.
         "init=/proc/self/cwd/init", "time-travel=inf-cpu", f"time-travel-start={WALL_CLOCK_START_NS}",
         # The seed is good enough: older kernels would stir for seconds until they believe it.
@@ -116,21 +119,28 @@ def _command(plan: Plan, core: int, kernel: Kernel) -> list[str]:
 
 
 def _environment(plan: Plan) -> dict[str, str]:
-    """All that user-mode Linux sees of an environment; of the same size in every run."""
+    """All that user-mode Linux sees of an environment."""
     seed = hashlib.sha256(f"random {plan.seed}".encode()).hexdigest()[:16]
     return {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        "TMPDIR": _memory_folder(),
+        "TMPDIR": _memory_folder(_memory_mb(plan)),
         "LD_PRELOAD": "./preload.so",
         "MLTCP_SEED": seed,
     }
 
 
-def _memory_folder() -> str:
+def _memory_mb(plan: Plan) -> int:
+    """What the inside needs: Python in every host, and queues that senders and receivers hold a few times."""
+    hosts = len({host for job in plan.jobs for host in job.hosts})
+    queues = sum(4 * link.buffer_bytes for link in plan.bottlenecks.values())
+    return MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts + 4 * (queues >> 20)
+
+
+def _memory_folder(needed_mb: int) -> str:
     """Where the kernel keeps its memory, as a file without a name: in memory, if that is large enough."""
     with contextlib.suppress(OSError):
         status = os.statvfs("/dev/shm")
-        if status.f_bavail * status.f_frsize > 2 << 30 and not status.f_flag & os.ST_NOEXEC:
+        if status.f_bavail * status.f_frsize > needed_mb << 21 and not status.f_flag & os.ST_NOEXEC:
             return "/dev/shm"
     return "/tmp"
 
@@ -143,19 +153,23 @@ def _folder() -> Iterator[Path]:
     """
     base = Path("/tmp")
     _sweep(base)
-    try:
+    with _written(base):
         made = tempfile.mkdtemp(prefix=f"mltcp-{os.getuid()}-", dir=base)
-    except OSError as error:
-        raise MachineError(f"no folder can be made in {base}: {error.strerror}. Make room there.") from error
     lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _flock(lock)
         yield Path(made)
-    except OSError as error:
-        raise MachineError(f"{made} cannot be written: {error.strerror}. Make room there.") from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
         os.close(lock)
+
+
+@contextlib.contextmanager
+def _written(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise MachineError(f"{where} cannot be written: {error.strerror}. Make room there.") from error
 
 
 def _sweep(base: Path) -> None:
@@ -200,19 +214,19 @@ def _prepare(folder: Path, plan: Plan, image: Path, modules: Path) -> None:
     (folder / "linux").symlink_to(image)
     (folder / "preload.so").symlink_to(modules / "preload.so")
     (folder / "plan.json").write_bytes(msgspec.json.encode(_portable(plan, folder)))
-    (folder / "init").write_text(INIT.format(folder=shlex.quote(str(folder))))
-    (folder / "init").chmod(0o755)
     # Wherever the checkout, Python and the modules are, inside they have one name.
-    (folder / "checkout").symlink_to(ROOT)
-    (folder / "python").symlink_to(sys.prefix)
-    (folder / "modules").symlink_to(modules)
+    places = {"folder": str(folder), "checkout": ROOT, "python": sys.prefix, "modules": str(modules)}
+    (folder / "init").write_text(INIT.format(**{name: shlex.quote(path) for name, path in places.items()}))
+    (folder / "init").chmod(0o755)
+    for name in ("checkout", "python", "modules"):
+        (folder / name).mkdir()
 
 
 def _portable(plan: Plan, folder: Path) -> Plan:
     """A topology from outside the checkout, by a name that is the same in every run."""
     if not plan.topology.endswith(".py"):
         return plan
-    (folder / "topology.py").symlink_to(plan.topology)
+    shutil.copy(plan.topology, folder / "topology.py")
     return msgspec.structs.replace(plan, topology="/run/mltcp/topology.py")
 
 
@@ -275,12 +289,15 @@ def _epitaph(process: subprocess.Popen[bytes], folder: Path) -> str:
     return f"the user-mode Linux kernel {how}{hint} before the run was over" + (f":\n{tail}" if tail else ".")
 
 
-def find(linux_source: Path | None = None) -> Uml:
-    """User-mode Linux, with the kernel of ``linux_source`` or the newest there is; raises `MachineError`."""
+def find(linux_source: Path | None = None, prefer: dict[str, Any] | None = None) -> Uml:
+    """User-mode Linux, with the kernel of ``linux_source``, or one that is as ``prefer``, or the newest there is.
+
+    Raises `MachineError`.
+    """
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         raise MachineError(
             f"user-mode Linux runs on x86_64 Linux only; this is {platform.system()} {platform.machine()}."
         )
     if linux_source is not None:
         return Uml(kernel.ensure(linux_source, lambda line: print(line, file=sys.stderr, flush=True)))
-    return Uml(kernel.find())
+    return Uml(kernel.find(prefer))

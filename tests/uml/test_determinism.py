@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -106,13 +108,20 @@ def test_any_path_read_only(strange_checkout: Path, tmp_path: Path) -> None:
             path.chmod(0o755)
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that everybody may enter, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: what runs here is unprivileged already")
-def test_an_unprivileged_user_gets_the_same(strange_checkout: Path) -> None:
+def test_an_unprivileged_user_gets_the_same(strange_checkout: Path, open_folder: Path) -> None:
     """As `nobody`, with the checkout, the kernel and Python where it may read them."""
-    base = strange_checkout.parent
-    for folder in [base, *base.parents][:-1]:
-        if folder.stat().st_mode & 0o005 != 0o005:
-            folder.chmod(folder.stat().st_mode | 0o055)
+    base = open_folder
+    shutil.move(strange_checkout, base)
+    strange_checkout = base / strange_checkout.name
     if subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c", ""], check=False).returncode:
         pytest.skip("nobody cannot run this Python")
     cache = base / "cache"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,18 @@ from tests.runs import Result
 
 SYNTHETIC = {"compute": "500ms", "bytes": "28MB"}  # 48 % duty at 500 Mbit/s
 RATE = 500e6
+OWN = """
+from topologies.routed import RoutedTopo
+class Mine(RoutedTopo):
+    def wire(self):
+        for router in ("s1", "s2", "s3"):
+            self.router(router)
+        self.link("s1", "s2", bottleneck=True, rate="100mbit", buffer="2ms")
+        self.link("s2", "s3", delay="2ms")
+        self.link(self.addHost("h1"), "s1")
+        self.link(self.addHost("h2"), "s3")
+topos = {"mine": Mine}
+"""
 GREEDY = {"iterations": 1, "compute": "1ms", "bytes": "60MB", "offsets": "0ms,0ms"}
 
 
@@ -73,6 +86,28 @@ def test_delay_is_exact_and_loss_is_as_asked() -> None:
     retransmitted = result.table("flows.csv")["retrans"].iloc[-1]
     assert retransmitted / (20e6 / 1448) == pytest.approx(0.01, rel=0.35)
     assert {row["what"] for row in result.manifest["settings"]} >= {"netem", "shaper"}
+
+
+def test_much_loss_and_much_delay_come_about() -> None:
+    """Probes and handshakes are lost, too: 10 % here and there; and half a second one way."""
+    lossy = run_plan(
+        cc=["reno"], loss="10%", rate="10mbit", jobs=1, iterations=1, compute="1ms", bytes="100kB", buffer="20kB"
+    )
+    assert len(lossy.table("iterations.csv")) == 2
+    far = run_plan(
+        cc=["reno"], delay="500ms", rate="10mbit", jobs=1, iterations=1, compute="1ms", bytes="100kB", buffer="50kB"
+    )
+    assert far.manifest["measured"]["rtt_us_before"] == pytest.approx(1e6, rel=0.001)
+
+
+def test_a_link_of_its_own(tmp_path: Path) -> None:
+    """A topology from outside the checkout, whose links say for themselves what they are."""
+    (tmp_path / "mine.py").write_text(OWN)
+    result = run_plan(topo=str(tmp_path / "mine.py"), cc=["reno"], jobs=1, iterations=2, compute="10ms", bytes="1MB")
+    assert result.manifest["measured"]["rtt_us_before"] == pytest.approx(4000, abs=15)
+    settings = {(row["where"], row["what"]): row["value"] for row in result.manifest["settings"]}
+    assert settings["s1-eth0", "shaper"]["rate_bps"] == 100_000_000
+    assert settings["s2-eth1", "netem"]["delay_ns"] == 2_000_000
 
 
 def test_marking_instead_of_dropping() -> None:

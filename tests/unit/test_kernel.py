@@ -79,6 +79,12 @@ def test_built_once_and_found(tmp_path: Path, cache: Path) -> None:
     assert not (built.folder / "source/drivers").exists() and not (built.folder / "source/arch/arm").exists()
     assert "default 100\n" in (tree / "arch/um/Kconfig").read_text()
     assert "default 1000\n" in (built.folder / "source/arch/um/Kconfig").read_text()
+    # A product that is damaged is built again, and what belongs to git alone changes nothing.
+    (built.modules() / "preload.so").write_text("")
+    assert (built.modules() / "preload.so").stat().st_size > 1000
+    (tree / ".git").mkdir()
+    (tree / ".git/index").write_text("x")
+    assert kernel.ensure(tree, pytest.fail) == built
     # Another source is another entry.
     (tree / "arch/um/Kconfig").write_text("# changed\nconfig HZ\n\tint\n\tdefault 100\n")
     assert kernel.ensure(tree, quiet).folder != built.folder
@@ -194,7 +200,7 @@ def test_a_file_that_is_no_tarball(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_missing_tools_are_named(
     tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(kernel, "PATH", str(tmp_path))
     assert main(["kernel"]) == EXIT_MACHINE
     words = capsys.readouterr().err
     assert "bison" in words and "gcc" in words and "make setup" in words
