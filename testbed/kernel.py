@@ -235,7 +235,10 @@ def _usable(entry: Path) -> Kernel:
 
 def _entries() -> list[Path]:
     """Every complete entry, the newest kernel first, of equal ones the one built last."""
-    found = [path.parent for cache in _caches() for path in cache.glob("*/kernel.json")]
+    found: list[Path] = []
+    for cache in _caches():
+        with contextlib.suppress(OSError):  # somebody else's home
+            found += [path.parent for path in cache.glob("*/kernel.json")]
 
     def rank(entry: Path) -> tuple[list[int], float]:
         return [int(n) for n in re.findall(r"\d+", entry.name.split("-")[0])], (entry / "kernel.json").stat().st_mtime

@@ -16,6 +16,8 @@ from testbed import plan, rundir, spec
 from testbed.substrates import Substrate
 
 ROOT = Path(__file__).parents[1]
+# In front of a command: Ctrl-C works, even if the tests themselves run in the background of a shell.
+INTERRUPTIBLE = ["/usr/bin/env", "--default-signal=INT"]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pytest
 from testbed import plan, qdiscs, spec
 from testbed.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
 from testbed.substrates.host import Host
-from tests.runs import ROOT, cli
+from tests.runs import INTERRUPTIBLE, ROOT, cli
 
 from .conftest import traces_left
 
@@ -46,7 +46,7 @@ def nothing_left(before: dict[str, object], folder: Path) -> None:
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "testbed/run.py"), *arguments], cwd=folder,
+        [*INTERRUPTIBLE, sys.executable, str(ROOT / "testbed/run.py"), *arguments], cwd=folder,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
 

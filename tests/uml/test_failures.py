@@ -15,7 +15,7 @@ import pytest
 
 from testbed import kernel
 from testbed.errors import EXIT_FAILED, EXIT_MACHINE
-from tests.runs import ROOT, cli
+from tests.runs import INTERRUPTIBLE, ROOT, cli
 
 QUICK = ["--on", "uml", "--quiet", "--compute", "20ms", "--bytes", "1MB", "--iterations", "2", "--cc", "reno"]
 LONG = ["--on", "uml", "--quiet", "--compute", "20ms", "--bytes", "1MB", "--iterations", "90000", "--cc", "reno"]
@@ -95,7 +95,7 @@ def test_killed_at_any_point_it_leaves_nothing(number: signal.Signals, tmp_path:
     before = folders()
     for wait_s in (0.6, 2.0):
         process = subprocess.Popen(
-            [sys.executable, str(ROOT / "testbed/run.py"), *LONG], cwd=tmp_path,
+            [*INTERRUPTIBLE, sys.executable, str(ROOT / "testbed/run.py"), *LONG], cwd=tmp_path,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         time.sleep(wait_s)
@@ -111,7 +111,7 @@ def test_killed_at_any_point_it_leaves_nothing(number: signal.Signals, tmp_path:
 def test_a_killed_kernel_is_told(tmp_path: Path) -> None:
     before = processes()
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "testbed/run.py"), *LONG], cwd=tmp_path,
+        [*INTERRUPTIBLE, sys.executable, str(ROOT / "testbed/run.py"), *LONG], cwd=tmp_path,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     while not (new := set(processes()) - set(before)):
