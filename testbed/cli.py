@@ -32,6 +32,8 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str]) -> int:
     """Run a command; its exit code."""
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # a closed terminal; nohup ignores it
+        signal.signal(signal.SIGHUP, _terminate)
     try:
         parsed = _parser().parse_args(arguments)
         code: int = parsed.command(parsed)

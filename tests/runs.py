@@ -16,8 +16,8 @@ from testbed import plan, rundir, spec
 from testbed.substrates import Substrate
 
 ROOT = Path(__file__).parents[1]
-# In front of a command: Ctrl-C works, even if the tests themselves run in the background of a shell.
-INTERRUPTIBLE = ["/usr/bin/env", "--default-signal=INT"]
+# In front of a command: Ctrl-C and a closed terminal work, even if the tests themselves run in the background of a shell.
+INTERRUPTIBLE = ["/usr/bin/env", "--default-signal=INT,HUP"]
 
 
 @dataclass(frozen=True)

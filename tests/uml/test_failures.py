@@ -90,7 +90,7 @@ def test_what_that_kernel_lacks_is_told(tmp_path: Path) -> None:
     assert "has no vegas; it has reno, cubic" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_killed_at_any_point_it_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     before = folders()
     for wait_s in (0.6, 2.0):
