@@ -70,14 +70,8 @@ def _table(experiment: Experiment) -> pd.DataFrame:
         together = metrics.steady(metrics.iteration_times(run.iterations))
         rows.append({**common, "state": "steady", "ratio": together / ideal})
         if lone := experiment.alone.get((run.cc, run.seed)):
-            times = metrics.iteration_times(lone.iterations)
-            rows.append(
-                {
-                    **common,
-                    "state": "alone",
-                    "ratio": float((times.iloc[1:] if len(times) > 1 else times).to_numpy().mean()) / ideal,
-                }
-            )
+            by_itself = metrics.alone(metrics.iteration_times(lone.iterations))
+            rows.append({**common, "state": "alone", "ratio": by_itself / ideal})
     return pd.DataFrame(rows, columns=["substrate", "cc", "state", "seed", "ratio"])
 
 

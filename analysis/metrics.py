@@ -27,6 +27,11 @@ def steady(times: pd.DataFrame) -> float:
     return float(times.tail(STEADY_ITERATIONS).to_numpy().mean())
 
 
+def alone(times: pd.DataFrame) -> float:
+    """`alone_s`: mean of a lone job's iterations, without the first if there are more (connections are new in it)."""
+    return float((times.iloc[1:] if len(times) > 1 else times).to_numpy().mean())
+
+
 def interleaved_at(times: pd.DataFrame, alone_s: float) -> int | None:
     """The first iteration from which every job stays within 5 % of its time alone; None if never."""
     outside = (times > alone_s * (1 + INTERLEAVED_WITHIN)).any(axis="columns").to_numpy()

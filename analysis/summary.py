@@ -67,12 +67,9 @@ def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
 
 
 def _alone(experiment: Experiment, run: Run) -> float | None:
-    """Mean iteration time of a job alone, without its first iteration (connections are new in it)."""
+    """The time of one of the run's jobs alone; None if that was not run."""
     lone = experiment.alone.get((run.cc, run.seed))
-    if lone is None:
-        return None
-    times = metrics.iteration_times(lone.iterations)
-    return float((times.iloc[1:] if len(times) > 1 else times).to_numpy().mean())
+    return None if lone is None else metrics.alone(metrics.iteration_times(lone.iterations))
 
 
 def _middle(values: list[int | None]) -> float | int | None:

@@ -1,12 +1,11 @@
 """The first process of a user-mode Linux: ``python -m testbed.guest``, under virtual time.
 
-Makes the file systems that `testbed.inside` expects, hears the plan from a file, and
-speaks on the console, which the machine around sees as a growing file.
+Hears the plan of `testbed.inside` from a file, and speaks on the console, which the
+machine around sees as a growing file; `testbed.substrates.uml` has mounted what is needed.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import termios
 import traceback
@@ -21,7 +20,6 @@ POWER_OFF = 0x4321FEDC
 
 
 def main() -> None:
-    _mount("sysfs", "/sys")
     _raw(1)
     punctual()
     events = os.fdopen(os.dup(1), "wb")
@@ -37,11 +35,6 @@ def main() -> None:
         inside.emit(events, {"event": "error", "code": EXIT_FAILED, "message": traceback.format_exc()})
     finally:
         libc().reboot(POWER_OFF)
-
-
-def _mount(kind: str, where: str) -> None:
-    if libc().mount(kind.encode(), where.encode(), kind.encode(), 0, None):
-        raise OSError(ctypes.get_errno(), f"mounting {kind} at {where}")
 
 
 def _raw(terminal: int) -> None:

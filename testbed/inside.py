@@ -3,11 +3,12 @@
 Reads a plan (one line of JSON) on stdin, builds the network, runs the jobs, and
 speaks on stdout: one JSON event a line, the last of which announces the run directory
 as a tar archive of so many bytes. End of file on stdin means the caller is gone: then
-it ends, and everything it made with it.
+it ends, and everything it made with it. `testbed.guest` calls `serve` instead, under
+virtual time, where nobody can hang up.
 
 Events: ``{"event": "phase", "text"}``, ``{"event": "iteration", …}``,
 ``{"event": "shares", "bps": {job: …}}``, ``{"event": "error", "code", "message"}``,
-``{"event": "results", "size"}``.
+``{"event": "results", "size", "sha256"}``.
 """
 
 from __future__ import annotations

@@ -317,8 +317,7 @@ def _disk_errors(where: Path) -> Iterator[None]:
 def _make(entry: Path, goals: list[str], say: Say | None) -> None:
     build = entry / "build"
     command = [
-        "make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(entry / "source"), f"O={build}", "ARCH=um",
- *goals,
+        "make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(entry / "source"), f"O={build}", "ARCH=um", *goals,
     ]  # fmt: skip
     what = f"{' '.join(goals[-1:])} of {entry.name} could not be built"
     run(command, what, _Counter(say) if say else None)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.metrics import iteration_times
+from analysis.metrics import alone, iteration_times
 from testbed.plan import Plan
 
 ORDER = ("valid", "suspect", "invalid")
@@ -196,6 +196,4 @@ def _lone_job(iterations: pd.DataFrame, plan: Plan) -> dict[str, Any]:
         return _row(
             "I11", name, None, None, "not applicable", "with delay or loss TCP itself needs longer than the ideal"
         )
-    times = iteration_times(iterations)
-    value = float((times.iloc[1:] if len(times) > 1 else times).to_numpy().mean()) / plan.jobs[0].ideal_s
-    return _above("I11", name, value, 1.01, 1.05)
+    return _above("I11", name, alone(iteration_times(iterations)) / plan.jobs[0].ideal_s, 1.01, 1.05)

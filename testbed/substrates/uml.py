@@ -11,6 +11,7 @@ every time, random numbers come from the run's seed, and the clock starts at zer
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import platform
@@ -47,6 +48,7 @@ INIT = """\
 #!/bin/sh
 # The first thing that runs inside. Everything is reached by the same paths in every run.
 mount -t proc proc /proc
+mount -t sysfs sys /sys
 mount --bind {checkout} {folder}/checkout
 mount --bind {python} {folder}/python
 mount --bind {modules} {folder}/modules
@@ -186,8 +188,6 @@ def _sweep(base: Path) -> None:
 
 
 def _flock(fd: int) -> None:
-    import fcntl  # noqa: PLC0415
-
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,9 @@ def folders() -> list[Path]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> None:
+def nothing_left() -> Iterator[None]:
     before = processes()
-    yield  # type: ignore[misc]
+    yield
     deadline = time.monotonic() + 5
     while processes() != before and time.monotonic() < deadline:
         time.sleep(0.05)
