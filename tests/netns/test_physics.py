@@ -45,7 +45,7 @@ def test_two_equal_flows_share_equally_and_fill_the_link() -> None:
 
 def test_mltcp_interleaves_two_jobs() -> None:
     for _ in range(3):  # a skipped eBPF call may cost a timeout (I13): then it is no test of MLTCP
-        result = run_plan(iterations=20, cc=["mltcp_reno"], **SYNTHETIC)
+        result = run_plan(iterations=32, cc=["mltcp_reno"], **SYNTHETIC)
         if result.manifest["measured"]["counters"]["tcp_timeouts"] == 0:
             break
     times = metrics.iteration_times(result.table("iterations.csv"))
