@@ -5,6 +5,8 @@
  *
  *	F(r) = slope * r + intercept,	r = bytes sent / bytes of an iteration
  *
+ * (or another of the paper's candidate curves between the same two ends).
+ *
  * This header is the whole algorithm. It is compiled unchanged into kernel
  * modules, into eBPF programs and into a user-space test; whoever includes it
  * provides u8 ... u64, s32, s64 and bool. All fractions are in units of 1/1024.
@@ -41,13 +43,51 @@
 
 /* Keeps sent << 10 within 64 bits: 18 petabytes per iteration. */
 #define MLTCP_BYTES_MAX	(1ULL << 54)
+/* A smaller TCP_NOTSENT_LOWAT is meant as such, not as an iteration's bytes. */
+#define MLTCP_GIVEN_MIN	(256 << 10)
+
+/*
+ * The paper's candidates (Fig. 5), all between intercept and slope + intercept;
+ * the first four increase with r, the falling ones are the first and the third
+ * of 1 - r.
+ */
+enum mltcp_curve {
+	MLTCP_LINEAR,			/* S r + I */
+	MLTCP_QUADRATIC,		/* S r^2 + I */
+	MLTCP_RECIPROCAL,		/* I (S + I) / (S + I - S r) */
+	MLTCP_CONCAVE,			/* S (2 r - r^2) + I */
+	MLTCP_FALLING,
+	MLTCP_FALLING_RECIPROCAL,
+};
+
+/* Reno's and CUBIC's of the paper as recalled; others say so before. */
+#ifndef MLTCP_SLOPE
+#define MLTCP_SLOPE	1792
+#define MLTCP_INTERCEPT	256
+#endif
+
+/* Member of what, name, type, default, lowest, highest, meaning. */
+#define MLTCP_PARAMETERS(P)						\
+	P(mltcp, slope, int, MLTCP_SLOPE, -16384, 16384,		\
+	  "slope of F, in 1/1024")					\
+	P(mltcp, intercept, int, MLTCP_INTERCEPT, 0, 16384,		\
+	  "intercept of F, in 1/1024")					\
+	P(mltcp, curve, uint, 0, 0, 5,					\
+	  "shape of F: linear, quadratic, reciprocal, concave, falling, falling reciprocal") \
+	P(mltcp, gap_factor, uint, 512, 64, 1024,			\
+	  "share of the longest recent gap that ends an iteration, in 1/1024") \
+	P(mltcp, first_gap_us, uint, 1000, 1, 10000000,			\
+	  "shortest gap that can end an iteration, in us")		\
+	P(mltcp, total_bytes, ullong, 0, 0, 1LL << 54,			\
+	  "bytes one flow sends per iteration; 0: learn it")
 
 struct mltcp_params {
-	s32 slope;		/* 1/1024 */
-	s32 intercept;		/* 1/1024 */
-	u32 gap_factor;		/* 1/1024 of the longest recent gap */
-	u32 first_gap_us;	/* shortest gap that may begin an iteration */
-	u64 total_bytes;	/* of an iteration; 0: learn it */
+	s32 slope;
+	s32 intercept;
+	u32 curve;
+	u32 gap_factor;
+	u32 first_gap_us;
+	u64 total_bytes;
 };
 
 struct mltcp {
@@ -99,11 +139,26 @@ static inline s32 mltcp_ratio(const struct mltcp *m, u64 bytes_acked)
 /* F(r) in 1/1024; 1 while r is unknown. */
 static inline u32 mltcp_factor(const struct mltcp_params *p, s32 ratio)
 {
-	s64 f;
+	s64 low = p->intercept, high = low + p->slope;
+	s64 r = ratio, f;
 
 	if (ratio < 0)
 		return MLTCP_ONE;
-	f = (((s64)p->slope * ratio) >> 10) + p->intercept;
+	if (p->curve >= MLTCP_FALLING)
+		r = MLTCP_ONE - r;
+	if (p->curve == MLTCP_RECIPROCAL ||
+	    p->curve == MLTCP_FALLING_RECIPROCAL) {
+		f = high * MLTCP_ONE - p->slope * r;
+		if (low * high <= 0 || f <= 0)
+			return MLTCP_F_MIN;
+		f = (u64)(low * high * MLTCP_ONE) / (u64)f;
+	} else {
+		if (p->curve == MLTCP_QUADRATIC)
+			r = (r * r) >> 10;
+		if (p->curve == MLTCP_CONCAVE)
+			r = 2 * r - ((r * r) >> 10);
+		f = ((p->slope * r) >> 10) + low;
+	}
 	if (f < MLTCP_F_MIN)
 		return MLTCP_F_MIN;
 	if (f > MLTCP_F_MAX)
@@ -146,11 +201,11 @@ static inline void mltcp_learn(struct mltcp *m, u64 bytes)
 }
 
 /* An iteration begins, and nothing is known but the gap before it. */
-static inline void mltcp_restart(struct mltcp *m, const struct mltcp_params *p,
-				 u64 bytes_acked, u32 gap_us)
+static inline void mltcp_restart(struct mltcp *m, u64 given, u64 bytes_acked,
+				 u32 gap_us)
 {
 	m->start = bytes_acked;
-	m->total_bytes = p->total_bytes;
+	m->total_bytes = given;
 	m->gap_us = gap_us;
 	m->iterations = 1;
 	m->pauses = 0;
@@ -159,15 +214,32 @@ static inline void mltcp_restart(struct mltcp *m, const struct mltcp_params *p,
 }
 
 /*
+ * The bytes of an iteration, if they need not be learned: what the application
+ * has said of this socket with TCP_NOTSENT_LOWAT, or else the parameter. (More
+ * than an iteration's bytes never wait to be sent, so that as a limit on them
+ * it has no effect, and any application may set it.)
+ */
+static inline u64 mltcp_given(const struct mltcp_params *p, u32 notsent_lowat)
+{
+	if (notsent_lowat >= MLTCP_GIVEN_MIN && notsent_lowat != 0xffffffff)
+		return notsent_lowat;
+	return p->total_bytes;
+}
+
+/*
  * The first transmission after @gap_us in which nothing was outstanding.
+ * @given: the bytes of an iteration, or 0 to learn them.
  * @bytes_acked: all bytes the peer has acknowledged on this connection.
  * Returns true where an iteration begins.
  */
 static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
-				  u64 bytes_acked, u32 gap_us)
+				  u64 given, u64 bytes_acked, u32 gap_us)
 {
 	u64 sent = mltcp_sent(m, bytes_acked);
 	u64 threshold = ((u64)m->gap_us * p->gap_factor) >> 10;
+
+	if (given)
+		m->total_bytes = given;
 
 	/* The wait before the very first byte belongs to no iteration. */
 	if (!m->begun) {
@@ -198,7 +270,7 @@ static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
 		m->halved = 0;
 		if (gap_us / 2 < m->gap_us) {
 			/* Shorter gaps than before: other iterations. */
-			mltcp_restart(m, p, bytes_acked, gap_us);
+			mltcp_restart(m, given, bytes_acked, gap_us);
 			return true;
 		}
 		m->gap_us = gap_us;	/* as before, after many pauses */
@@ -209,14 +281,14 @@ static inline bool mltcp_tx_start(struct mltcp *m, const struct mltcp_params *p,
 			m->rare = MLTCP_SOON;
 			return true;
 		}
-		mltcp_restart(m, p, bytes_acked, gap_us);
+		mltcp_restart(m, given, bytes_acked, gap_us);
 		return true;
 	}
 	if (m->gap_us < gap_us)
 		m->gap_us = gap_us;
 	else
 		m->gap_us -= (m->gap_us - gap_us) / 4;
-	if (!p->total_bytes)
+	if (!given)
 		mltcp_learn(m, sent);
 	if (m->iterations < 0xffff)
 		m->iterations++;

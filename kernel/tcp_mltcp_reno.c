@@ -1,26 +1,36 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* MLTCP-Reno: Reno, with its additive increase scaled by F (see mltcp.h). */
+#include <linux/types.h>
+#include "mltcp.h"
+
+#define CC_NAME			"mltcp_reno"
+#define CC_PARAMETERS(P)	MLTCP_PARAMETERS(P)
+struct cc_params {
+	struct mltcp_params mltcp;
+};
+
 #include "mltcp_module.h"
 
 static void mltcp_reno_init(struct sock *sk)
 {
-	mltcp_init(inet_csk_ca(sk), &mltcp_params);
+	mltcp_init(inet_csk_ca(sk), &cc_params_of(sk)->mltcp);
 }
 
 static void mltcp_reno_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
-
-	if (!tcp_in_slow_start(tp))
-		acked = mltcp_scale(inet_csk_ca(sk), &mltcp_params,
-				    tp->bytes_acked, acked);
+	acked = mltcp_sk_scale(sk, inet_csk_ca(sk), &cc_params_of(sk)->mltcp, acked);
 	tcp_reno_cong_avoid(sk, ack, acked);
 }
 
-static void mltcp_reno_tx_start(MLTCP_TX_START_ARGS)
+static void mltcp_reno_tx_start(struct sock *sk)
 {
-	if (MLTCP_IS_TX_START)
-		mltcp_module_tx_start(sk, inet_csk_ca(sk));
+	mltcp_sk_tx_start(sk, inet_csk_ca(sk), &cc_params_of(sk)->mltcp);
+}
+
+static void mltcp_reno_cwnd_event(struct sock *sk, enum tcp_ca_event event)
+{
+	if (event == CA_EVENT_TX_START)
+		mltcp_reno_tx_start(sk);
 }
 
 static size_t mltcp_reno_get_info(struct sock *sk, u32 ext, int *attr,
@@ -34,21 +44,22 @@ static struct tcp_congestion_ops mltcp_reno __read_mostly = {
 	.ssthresh = tcp_reno_ssthresh,
 	.cong_avoid = mltcp_reno_cong_avoid,
 	.undo_cwnd = tcp_reno_undo_cwnd,
-	MLTCP_ON_TX_START(mltcp_reno_tx_start),
+	.cwnd_event = mltcp_reno_cwnd_event,
+	CA_OP_TX_START(mltcp_reno_tx_start)
 	.get_info = mltcp_reno_get_info,
 	.owner = THIS_MODULE,
-	.name = "mltcp_reno",
+	.name = CC_NAME,
 };
 
 static int __init mltcp_reno_register(void)
 {
 	BUILD_BUG_ON(sizeof(struct mltcp) > ICSK_CA_PRIV_SIZE);
-	return tcp_register_congestion_control(&mltcp_reno);
+	return cc_register(&mltcp_reno);
 }
 
 static void __exit mltcp_reno_unregister(void)
 {
-	tcp_unregister_congestion_control(&mltcp_reno);
+	cc_unregister(&mltcp_reno);
 }
 
 module_init(mltcp_reno_register);

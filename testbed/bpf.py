@@ -1,4 +1,4 @@
-"""Load eBPF congestion controls, through libbpf and one system call.
+"""Load eBPF congestion controls and classifiers, through libbpf and one system call.
 
 A struct_ops *link* ties the algorithm to a file descriptor: it disappears from the
 kernel by itself when the process that holds it is gone, ``kill -9`` included (Linux
@@ -27,10 +27,31 @@ from elftools.elf.elffile import ELFFile
 
 from testbed import bpfsys
 from testbed.bpfsys import libc
-from testbed.errors import MachineError, TestbedError
+from testbed.environment import ROOT
+from testbed.errors import MachineError, RequestError, TestbedError
 
 BPF_F_LINK = 1 << 13
 BPF_MAP_TYPE_STRUCT_OPS = 26
+HEADERS = Path(ROOT) / "kernel" / "bpf"
+MAY_NOT = (
+    "An eBPF congestion control may change of a socket its own icsk_ca_priv, snd_cwnd, snd_cwnd_cnt, snd_cwnd_stamp, "
+    "snd_ssthresh, the pacing rate and status, ecn_flags and icsk_ack.pending, and nothing else; it may call helpers and the "
+    "kernel functions declared in kernel/bpf/tcp.h and kernel/bpf/mltcp_cubic.bpf.c; its loops must have an end the kernel "
+    "can see; it has no floating point, no signed division, and a stack of 512 bytes; its licence must be compatible with the "
+    "GPL; and it must have ssthresh, undo_cwnd and either cong_avoid or cong_control (docs/congestion-controls.md)."
+)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A loaded program for packets; it stays where it is attached after `close`."""
+
+    program_fd: int
+    map_fds: Mapping[str, int]
+
+    def close(self) -> None:
+        for fd in (self.program_fd, *self.map_fds.values()):
+            os.close(fd)
 
 
 @dataclass(frozen=True)
@@ -40,13 +61,17 @@ class Loaded:
     name: str
     link_fd: int
     map_fds: Mapping[str, int]
+    repairs_at: tuple[int, int] | None  # offset and size in .bss
+    bss_size: int
 
-    def repairs(self) -> int:
-        """How often a call that the kernel skipped had to be made good (kernel/bpf/guard.h)."""
-        for name, fd in self.map_fds.items():
-            if name.endswith(".bss"):
-                return int.from_bytes(bpfsys.MapReader(fd, 4, 8)(bytes(4)) or b"", "little")
-        return 0
+    def repairs(self) -> int | None:
+        """How often a call that the kernel skipped had to be made good (kernel/bpf/guard.h); None: it is not counted."""
+        if self.repairs_at is None:
+            return None
+        offset, size = self.repairs_at
+        (bss,) = (fd for name, fd in self.map_fds.items() if name.endswith(".bss"))
+        data = bpfsys.MapReader(bss, 4, self.bss_size)(bytes(4)) or b""
+        return int.from_bytes(data[offset : offset + size], "little")
 
     def close(self) -> None:
         for fd in (self.link_fd, *self.map_fds.values()):
@@ -69,11 +94,13 @@ def compile_program(source: Path) -> bytes:
         )
     command = [
         clang, "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", *_what_the_kernel_has(),
-        "-I", str(source.parent), "-c", str(source), "-o",
+        "-I", str(source.parent), "-I", str(HEADERS), "-c", str(source), "-o",
     ]  # fmt: skip
     digest = hashlib.sha256(" ".join(command).encode())
-    for header in [source, *sorted(source.parent.glob("*.h")), *sorted(source.parent.parent.glob("*.h"))]:
-        digest.update(header.read_bytes())
+    for folder in dict.fromkeys((source.parent, HEADERS, HEADERS.parent)):
+        for header in sorted(folder.glob("*.h")):
+            digest.update(header.read_bytes())
+    digest.update(source.read_bytes())
     cached = cache_dir() / f"{source.name.removesuffix('.bpf.c')}-{digest.hexdigest()[:16]}.bpf.o"
     with contextlib.suppress(OSError):
         return cached.read_bytes()
@@ -81,7 +108,8 @@ def compile_program(source: Path) -> bytes:
     done = subprocess.run([*command, partial], capture_output=True, text=True, check=False)
     try:
         if done.returncode:
-            raise MachineError(f"clang could not compile {source}:\n{done.stderr.strip()}")
+            own = source.parent != HEADERS
+            raise (RequestError if own else MachineError)(f"clang could not compile {source}:\n{done.stderr.strip()}")
         program = Path(partial).read_bytes()
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -102,7 +130,7 @@ def _what_the_kernel_has() -> list[str]:
     except OSError:
         return []
     # Linux 7 tells of CA_EVENT_TX_START through an operation of its own, and only through that.
-    return ["-DMLTCP_TX_START_OP"] if b"\0cwnd_event_tx_start\0" in types else []
+    return ["-DHAVE_CWND_EVENT_TX_START"] if b"\0cwnd_event_tx_start\0" in types else []
 
 
 def specialise(program: bytes, name: str, constants: Mapping[str, int]) -> bytes:
@@ -122,15 +150,40 @@ def specialise(program: bytes, name: str, constants: Mapping[str, int]) -> bytes
         raise TestbedError("the eBPF program's congestion control has no .name")
     at = ops["sh_offset"] + match.start()
     out[at : at + 16] = name.encode().ljust(16, b"\0")
-    rodata = elf.get_section_by_name(".rodata")
-    symbols: Any = elf.get_section_by_name(".symtab")
+    return with_constants(bytes(out), constants)
+
+
+def with_constants(program: bytes, constants: Mapping[str, int]) -> bytes:
+    """A copy of an ELF object with these constants; raises `TestbedError` for one that it does not have."""
+    out = bytearray(program)
+    elf = ELFFile(io.BytesIO(program))
+    rodata: Any = elf.get_section_by_name(".rodata")
     for constant, value in constants.items():
-        symbol = (symbols.get_symbol_by_name(constant) or [None])[0]
-        if symbol is None or rodata is None:
-            raise TestbedError(f"the eBPF program has no constant {constant!r}")
-        at, size = rodata["sh_offset"] + symbol["st_value"], symbol["st_size"]
+        offset, size = _place(program, constant, ".rodata")
+        at = rodata["sh_offset"] + offset
         out[at : at + size] = value.to_bytes(size, "little", signed=value < 0)
     return bytes(out)
+
+
+def read_constants(map_fds: Mapping[str, int], program: bytes, constants: Mapping[str, int]) -> dict[str, int]:
+    """What the kernel holds of these constants."""
+    elf = ELFFile(io.BytesIO(program))
+    (fd,) = (fd for name, fd in map_fds.items() if name.endswith(".rodata"))
+    rodata: Any = elf.get_section_by_name(".rodata")
+    data = bpfsys.MapReader(fd, 4, rodata["sh_size"])(bytes(4)) or b""
+    places = {name: _place(program, name, ".rodata") for name in constants}
+    return {name: int.from_bytes(data[at : at + size], "little") for name, (at, size) in places.items()}
+
+
+def _place(program: bytes, variable: str, section: str) -> tuple[int, int]:
+    """Offset and size of a global variable in its section; raises `TestbedError` if there is none."""
+    elf = ELFFile(io.BytesIO(program))
+    symbols: Any = elf.get_section_by_name(".symtab")
+    for symbol in symbols.get_symbol_by_name(variable) or []:
+        where = symbol["st_shndx"]
+        if isinstance(where, int) and elf.get_section(where).name == section:
+            return symbol["st_value"], symbol["st_size"]
+    raise TestbedError(f"the eBPF program has no constant {variable!r}")
 
 
 def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
@@ -144,38 +197,66 @@ def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
             f"someone else; `python -m testbed cc status` lists them."
         )
     lib = _libbpf()
-    image = specialise(program, name, constants)
-    with _collected_log() as log:
-        obj = lib.bpf_object__open_mem(image, len(image), None)
-        if not obj:
-            raise MachineError(f"libbpf cannot read the program of {name}: {_tail(log)}")
-        try:
-            maps, ops = {}, None
-            bpf_map = lib.bpf_object__next_map(obj, None)
-            while bpf_map:
-                if lib.bpf_map__type(bpf_map) == BPF_MAP_TYPE_STRUCT_OPS:
-                    ops = bpf_map
-                    lib.bpf_map__set_map_flags(bpf_map, lib.bpf_map__map_flags(bpf_map) | BPF_F_LINK)
-                else:
-                    maps[lib.bpf_map__name(bpf_map).decode()] = bpf_map
-                bpf_map = lib.bpf_object__next_map(obj, bpf_map)
-            if lib.bpf_object__load(obj):
-                raise MachineError(f"the kernel refuses the program of {name}: {_tail(log)}")
-            # Up to libbpf 1.1 this fills the map and no more; from 1.2 on it also makes the link.
-            link = lib.bpf_map__attach_struct_ops(ops)
-            if not link:
-                raise MachineError(f"the kernel refuses to register {name}: {_tail(log)}")
-            fd = lib.bpf_link__fd(link)
-            own = fd if _is_link(fd) else _link(lib.bpf_map__fd(ops), name)
-            # The destructor would undo it (1.1: empty the map; later: close our descriptor).
-            lib.bpf_link__disconnect(link)
-            lib.bpf_link__destroy(link)
-            fds = {key: os.dup(lib.bpf_map__fd(m)) for key, m in maps.items() if not key.endswith(".rodata")}
-        finally:
-            lib.bpf_object__close(obj)
-    for kept in (own, *fds.values()):
-        os.set_inheritable(kept, False)
-    return Loaded(name, own, fds)
+    with _collected_log() as log, _opened(specialise(program, name, constants), name, log) as (obj, maps):
+        ops = next((m for m in maps.values() if lib.bpf_map__type(m) == BPF_MAP_TYPE_STRUCT_OPS), None)
+        if ops is None:
+            raise TestbedError('the eBPF program has no SEC(".struct_ops") congestion control')
+        lib.bpf_map__set_map_flags(ops, lib.bpf_map__map_flags(ops) | BPF_F_LINK)
+        if lib.bpf_object__load(obj):
+            raise MachineError(f"the kernel refuses the program of {name}: {_tail(log)}\n{MAY_NOT}")
+        # Up to libbpf 1.1 this fills the map and no more; from 1.2 on it also makes the link.
+        link = lib.bpf_map__attach_struct_ops(ops)
+        if not link:
+            raise MachineError(f"the kernel refuses to register {name}: {_tail(log)}\n{MAY_NOT}")
+        fd = lib.bpf_link__fd(link)
+        own = fd if _is_link(fd) else _link(lib.bpf_map__fd(ops), name)
+        # The destructor would undo it (1.1: empty the map; later: close our descriptor).
+        lib.bpf_link__disconnect(link)
+        lib.bpf_link__destroy(link)
+        fds = _kept({key: m for key, m in maps.items() if m != ops and ".rodata" not in key})
+        os.set_inheritable(own, False)
+    bss = ELFFile(io.BytesIO(program)).get_section_by_name(".bss")
+    counts = bss is not None and b"ca_repairs" in program
+    repairs = _place(program, "ca_repairs", ".bss") if counts else None
+    return Loaded(name, own, fds, repairs, bss["sh_size"] if bss else 0)
+
+
+def load_classifier(program: bytes, constants: Mapping[str, int]) -> Classifier:
+    """Load the one SEC("tc") program of an object; raises `MachineError` where the kernel refuses."""
+    lib = _libbpf()
+    with _collected_log() as log, _opened(with_constants(program, constants), "a classifier", log) as (obj, maps):
+        if lib.bpf_object__load(obj):
+            raise MachineError(f"the kernel refuses an eBPF classifier: {_tail(log)}")
+        fd = os.dup(lib.bpf_program__fd(lib.bpf_object__next_program(obj, None)))
+        os.set_inheritable(fd, False)
+        return Classifier(fd, _kept(maps))
+
+
+@contextlib.contextmanager
+def _opened(image: bytes, name: str, log: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """An object that libbpf has read, and its maps by name; closed with the block."""
+    lib = _libbpf()
+    obj = lib.bpf_object__open_mem(image, len(image), None)
+    if not obj:
+        raise MachineError(f"libbpf cannot read the program of {name}: {_tail(log)}\n{MAY_NOT}")
+    try:
+        maps = {}
+        bpf_map = lib.bpf_object__next_map(obj, None)
+        while bpf_map:
+            maps[lib.bpf_map__name(bpf_map).decode()] = bpf_map
+            bpf_map = lib.bpf_object__next_map(obj, bpf_map)
+        yield obj, maps
+    finally:
+        lib.bpf_object__close(obj)
+
+
+def _kept(maps: Mapping[str, Any]) -> dict[str, int]:
+    """Descriptors of our own of loaded maps."""
+    lib = _libbpf()
+    fds = {name: os.dup(lib.bpf_map__fd(m)) for name, m in maps.items()}
+    for fd in fds.values():
+        os.set_inheritable(fd, False)
+    return fds
 
 
 def available() -> list[str]:
@@ -207,6 +288,8 @@ def _libbpf() -> ctypes.CDLL:
         "bpf_object__load": (ctypes.c_int, [pointer]),
         "bpf_object__close": (None, [pointer]),
         "bpf_object__next_map": (pointer, [pointer, pointer]),
+        "bpf_object__next_program": (pointer, [pointer, pointer]),
+        "bpf_program__fd": (ctypes.c_int, [pointer]),
         "bpf_map__type": (ctypes.c_int, [pointer]),
         "bpf_map__name": (ctypes.c_char_p, [pointer]),
         "bpf_map__fd": (ctypes.c_int, [pointer]),

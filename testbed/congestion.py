@@ -1,7 +1,11 @@
 """Congestion controls by name and parameters: ``mltcp_reno:slope=1.75,intercept=0.25``.
 
-Ours come as eBPF programs (``kernel/bpf/NAME.bpf.c``), the others are the kernel's own.
-There is one table of names for the whole machine, so a run registers each of ours under
+Ours are a file each: a module (``kernel/tcp_NAME.c``) and an eBPF program
+(``kernel/bpf/NAME.bpf.c``); the others are the kernel's own, or stand in for one it may
+lack (``dctcp``). One of your own is named by its file: ``./mine.bpf.c`` (host) or
+``./tcp_mine.c`` (uml). ``a+b``: the jobs of one run use them in turn.
+
+There is one table of names for the whole machine, so a run registers each eBPF one under
 a name nobody else has, and reports it by its spec string.
 """
 
@@ -9,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,39 +23,25 @@ import msgspec
 
 from testbed import bpf
 from testbed.environment import ROOT
-from testbed.errors import MachineError, RequestError
+from testbed.errors import MachineError, RequestError, TestbedError
 from testbed.modules import load as load_module
-from workloads.units import Duration, Size
+from workloads.units import Duration, Rate, Size
 
-PROGRAMS = Path(ROOT) / "kernel" / "bpf"
+KERNEL = Path(ROOT) / "kernel"
+PROGRAMS = KERNEL / "bpf"
 ONE = 1024  # fractions travel to the kernel in units of 1/1024
+CURVES = ("linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal")
+PUBLISHED_BPS = 40 * 10**9  # link rate that DCQCN's constants are published for
 # What Linux has, if its configuration says so; anything else was misspelt.
-KERNEL_OWN = frozenset(
-    [
-        "reno",
-        "cubic",
-        "bbr",
-        "dctcp",
-        "vegas",
-        "westwood",
-        "htcp",
-        "bic",
-        "hybla",
-        "highspeed",
-        "illinois",
-        "lp",
-        "nv",
-        "scalable",
-        "veno",
-        "yeah",
-        "cdg",
-    ]
-)
+KERNEL_OWN = frozenset([
+    "reno", "cubic", "bbr", "dctcp", "vegas", "westwood", "htcp", "bic", "hybla", "highspeed", "illinois", "lp", "nv",
+    "scalable", "veno", "yeah", "cdg",
+])  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of an MLTCP congestion control: its constant in the program, and its range."""
+    """One parameter: its constant in the program (and name in the module), its range there, how it is written."""
 
     name: str
     constant: str
@@ -59,103 +50,212 @@ class Parameter:
     lowest: int
     highest: int
     default: str
+    of: str = "mltcp"  # what has it: every congestion control with this in its name
 
 
 def _fraction(text: str) -> int:
     return round(float(text) * ONE)
 
 
+def _us(text: str) -> int:
+    return Duration.parse(text) // 1000
+
+
+def _kbps(text: str) -> int:
+    return Rate.parse(text) // 1000
+
+
+def _curve(text: str) -> int:
+    if text not in CURVES:
+        raise ValueError(f"{text!r} is not one of {', '.join(CURVES)}")
+    return CURVES.index(text)
+
+
 PARAMETERS = {
     p.name: p
     for p in (
-        Parameter("slope", "slope", "S of F(r) = S r + I", _fraction, -16 * ONE, 16 * ONE, "1.75"),
-        Parameter("intercept", "intercept", "I of F(r) = S r + I", _fraction, 0, 16 * ONE, "0.25"),
+        Parameter("slope", "slope", "S of F(r) = S r + I", _fraction, -16 * ONE, 16 * ONE, "1.75; mltcp_dcqcn 1.067"),
+        Parameter("intercept", "intercept", "I of F(r) = S r + I", _fraction, 0, 16 * ONE, "0.25; mltcp_dcqcn 0.267"),
+        Parameter("curve", "curve", f"shape of F: {', '.join(CURVES)}", _curve, 0, len(CURVES) - 1, "linear"),
         Parameter(
             "gap_factor", "gap_factor", "share of the longest recent gap that ends an iteration",
             _fraction, ONE // 16, ONE, "0.5",
         ),
-        Parameter(
-            "first_gap", "first_gap_us", "shortest gap that can end an iteration",
-            lambda text: Duration.parse(text) // 1000, 1, 10**7, "1ms",
-        ),
+        Parameter("first_gap", "first_gap_us", "shortest gap that can end an iteration", _us, 1, 10**7, "1ms"),
         Parameter(
             "total_bytes", "total_bytes", "bytes one flow sends per iteration; 0B: learn it",
             lambda text: int(Size.parse(text)), 0, 1 << 54, "0B",
+        ),
+        Parameter(
+            "line_rate", "line_rate", "where flows begin", lambda text: Rate.parse(text) // 10**6, 1, 10**6,
+            "the bottleneck's", "dcqcn",
+        ),
+        Parameter("r_ai", "r_ai", "R_AI, step of additive increase", _kbps, 1, 10**8, "40mbit, scaled", "dcqcn"),
+        Parameter("r_hai", "r_hai", "R_HAI, step of hyper increase", _kbps, 1, 10**8, "400mbit, scaled", "dcqcn"),
+        Parameter("g", "g", "gain of alpha", _fraction, 1, ONE // 2, "0.0039 (1/256)", "dcqcn"),
+        Parameter("cnp_interval", "cnp_interval", "N, least time between CNPs", _us, 1, 10**6, "50us", "dcqcn"),
+        Parameter("alpha_timer", "alpha_timer", "K, time without a CNP until alpha decays", _us, 1, 10**6, "55us", "dcqcn"),
+        Parameter("rate_timer", "rate_timer", "T, time until the rate increases", _us, 1, 10**6, "55us", "dcqcn"),
+        Parameter("fast_recovery", "fast_recovery", "F, increases of fast recovery", int, 1, 100, "5", "dcqcn"),
+        Parameter(
+            "byte_counter", "byte_counter", "B, bytes until the rate increases",
+            lambda text: int(Size.parse(text)), 1000, 1 << 40, "10MB, scaled", "dcqcn",
         ),
     )
 }  # fmt: skip
 
 
 class CongestionControl(msgspec.Struct, frozen=True):
-    """A congestion control as asked for; ``constants`` are what its program's globals get."""
+    """A congestion control as asked for; ``constants`` are what its program or module gets."""
 
     spec: str
     name: str
     constants: dict[str, int]
+    source: str | None = None  # of one's own: the path of its file
 
     @property
     def label(self) -> str:
         """The name of its folder in the results."""
-        if not self.constants:
+        if ":" not in self.spec:
             return self.name
         return f"{self.name}-{hashlib.sha256(self.spec.encode()).hexdigest()[:8]}"
 
     @property
     def program(self) -> Path | None:
-        """Its eBPF source, or None for one of the kernel's own."""
+        """Its eBPF source, or None if there is none."""
+        if self.source is not None:
+            return Path(self.source) if self.source.endswith(".bpf.c") else None
         source = PROGRAMS / f"{self.name}.bpf.c"
+        return source if source.is_file() else None
+
+    @property
+    def module(self) -> Path | None:
+        """Its source as a module, or None if there is none."""
+        if self.source is not None:
+            return None if self.source.endswith(".bpf.c") else Path(self.source)
+        source = KERNEL / f"tcp_{self.name}.c"
         return source if source.is_file() else None
 
 
 def names() -> list[str]:
-    """The congestion controls that come with the testbed."""
-    return sorted(path.name.removesuffix(".bpf.c") for path in PROGRAMS.glob("*.bpf.c"))
+    """The congestion controls that come with the testbed, without those that stand in for the kernel's own."""
+    return sorted(path.stem.removeprefix("tcp_") for path in KERNEL.glob("tcp_*.c"))
+
+
+def together(ccs: tuple[CongestionControl, ...]) -> CongestionControl:
+    """What a run with several of them is called."""
+    if len(ccs) == 1:
+        return ccs[0]
+    return CongestionControl("+".join(cc.spec for cc in ccs), "+".join(cc.name for cc in ccs), {})
+
+
+def parse_all(spec: str) -> tuple[CongestionControl, ...]:
+    """Read ``one`` or ``one+another``: the jobs of a run take turns; raises `RequestError`."""
+    return tuple(parse(part) for part in spec.split("+"))
 
 
 def parse(spec: str) -> CongestionControl:
     """Read ``name`` or ``name:parameter=value,…``; raises `RequestError`."""
     name, _, rest = spec.partition(":")
+    items = [item for item in rest.split(",") if item]
+    if name.endswith(".c"):
+        return _own(spec, name, items)
     if name not in names() and name not in KERNEL_OWN:
         raise RequestError(
             f"there is no congestion control {name!r}. The testbed brings {', '.join(names())}; of the "
-            f"kernel's own this machine has {', '.join(bpf.available())}."
+            f"kernel's own this machine has {', '.join(bpf.available())}; one of your own is named by its file: "
+            "./mine.bpf.c (host) or ./tcp_mine.c (uml)."
         )
+    known = {key: p for key, p in PARAMETERS.items() if p.of in name and name in names()}
     constants: dict[str, int] = {}
-    for item in filter(None, rest.split(",")):
+    for item in items:
         key, equals, text = item.partition("=")
-        parameter = PARAMETERS.get(key)
-        if name not in names():
+        if not known:
             raise RequestError(f"{name} is the kernel's own and takes no parameters here; found {item!r} in {spec!r}")
-        if parameter is None or not equals:
+        if key not in known or not equals:
             raise RequestError(
                 f"{item!r} in {spec!r} is not a parameter of {name}; there are "
-                f"{', '.join(f'{p.name} ({p.meaning}; default {p.default})' for p in PARAMETERS.values())}."
+                f"{', '.join(f'{p.name} ({p.meaning}; default {p.default})' for p in known.values())}."
             )
-        try:
-            value = parameter.read(text)
-        except ValueError as error:
-            raise RequestError(f"{key} in {spec!r}: {error}") from error
-        if not parameter.lowest <= value <= parameter.highest:
-            raise RequestError(f"{key} in {spec!r} is out of range")
-        constants[parameter.constant] = value
+        constants[known[key].constant] = _value(known[key], text, spec)
     return CongestionControl(spec=spec, name=name, constants=constants)
+
+
+def _value(parameter: Parameter, text: str, spec: str) -> int:
+    try:
+        value = parameter.read(text)
+    except (ValueError, OverflowError) as error:
+        raise RequestError(f"{parameter.name} in {spec!r}: {error}") from error
+    if not parameter.lowest <= value <= parameter.highest:
+        raise RequestError(f"{parameter.name} in {spec!r} is out of range")
+    return value
+
+
+def _own(spec: str, path: str, items: list[str]) -> CongestionControl:
+    """One from a file. Parameters that MLTCP has too are written as MLTCP's, others are whole numbers."""
+    file = Path(path)
+    match = re.fullmatch(r"tcp_([A-Za-z0-9_]{1,15})\.c|([A-Za-z0-9_]{1,15})\.bpf\.c", file.name)
+    if match is None:
+        raise RequestError(
+            f"{path!r} cannot be a congestion control: its file is named NAME.bpf.c (eBPF, for --on host) or tcp_NAME.c "
+            "(a module, for --on uml), NAME of at most 15 letters, digits and underscores."
+        )
+    if not file.is_file():
+        raise RequestError(f"there is no file {path!r}; a congestion control of your own is named by its path.")
+    constants: dict[str, int] = {}
+    for item in items:
+        key, _, text = item.partition("=")
+        if key in PARAMETERS:
+            constants[PARAMETERS[key].constant] = _value(PARAMETERS[key], text, spec)
+            continue
+        try:
+            constants[key] = int(text)
+        except ValueError as error:
+            raise RequestError(f"{item!r} in {spec!r}: a parameter of your own is a whole number") from error
+    return CongestionControl(spec, match[1] or match[2], constants, str(file.resolve()))
+
+
+def on_link(cc: CongestionControl, rate_bps: int) -> CongestionControl:
+    """``cc`` for a bottleneck of this rate: DCQCN begins at its rate, and its constants belong to 40 Gbit/s and more."""
+    if cc.source is not None or "dcqcn" not in cc.name:
+        return cc
+    share = min(1.0, rate_bps / PUBLISHED_BPS)
+    r_ai = max(1, round(40_000 * share))
+    scaled = {
+        "line_rate": max(1, rate_bps // 10**6), "r_ai": r_ai, "r_hai": 10 * r_ai,
+        "byte_counter": max(1000, round(10**7 * share)),
+    }  # fmt: skip
+    return msgspec.structs.replace(cc, constants={**scaled, **cc.constants})
+
+
+def kernel_has(name: str) -> bool:
+    """Whether this kernel gives a socket the congestion control ``name`` (loading its module, if that may be)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except FileNotFoundError:
+            return False
+        except PermissionError:
+            pass  # restricted, which root is not
+    return True
 
 
 def check_available(cc: CongestionControl) -> None:
     """Compile ours, try the kernel's own on a socket; raises `MachineError` with what would help."""
+    if cc.name not in names() and cc.source is None and kernel_has(cc.name):
+        return
     if cc.program is not None:
         bpf.compile_program(cc.program)
         return
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, cc.name.encode())
-        except FileNotFoundError as error:
-            raise MachineError(
-                f"this kernel has no {cc.name}; it has {', '.join(bpf.available())}. "
-                f"A kernel that has it as a module loads it with `modprobe tcp_{cc.name}`."
-            ) from error
-        except PermissionError:
-            pass  # restricted, which root is not
+    if cc.source is not None:
+        raise MachineError(
+            f"{cc.source} is a module, and a run never loads one into this machine's own kernel: "
+            "use --on uml, or write it as an eBPF program (NAME.bpf.c)."
+        )
+    raise MachineError(
+        f"this kernel has no {cc.name}; it has {', '.join(bpf.available())}. "
+        f"A kernel that has it as a module loads it with `modprobe tcp_{cc.name}`."
+    )
 
 
 @dataclass(frozen=True)
@@ -168,14 +268,38 @@ class Registered:
 
 
 def register(cc: CongestionControl, modules: Path | None = None, name: str | None = None) -> Registered:
-    """Make ``cc`` usable: as a module from the folder ``modules``, or else as an eBPF program."""
-    if cc.name not in names():
+    """Make ``cc`` usable: as a module from the folder ``modules`` (one's own from ``own`` beside it),
+    or else as an eBPF program.
+
+    Ours take their parameters per network namespace, where they are modules (`sysctls`).
+    """
+    if cc.name not in names() and cc.source is None and (modules is not None or kernel_has(cc.name)):
         return Registered(cc.name, "kernel")
     if modules is not None:
-        load_module(modules / f"tcp_{cc.name}.ko", cc.constants)
-        return Registered(cc.name, "module")
+        return Registered(_load(cc, modules), "module")
     if name is None:
         unique = f"{cc.spec} {os.urandom(8).hex()}"
         name = "mlt" + hashlib.sha256(unique.encode()).hexdigest()[:12]
     assert cc.program is not None
     return Registered(name, "eBPF", bpf.register(bpf.compile_program(cc.program), name, cc.constants))
+
+
+def _load(cc: CongestionControl, modules: Path) -> str:
+    """Load a module; the name that it registers."""
+    before = bpf.available()
+    if cc.source is None:
+        if cc.name not in before:
+            load_module(modules / f"tcp_{cc.name}.ko", {})
+        return cc.name
+    load_module(modules.parent / "own" / f"{Path(cc.source).stem}.ko", cc.constants)
+    new = [name for name in bpf.available() if name not in before]
+    if len(new) != 1:
+        raise TestbedError(
+            f"{cc.source}: loading the module registered {', '.join(new) or 'no congestion control'}; it must register one."
+        )
+    return new[0]
+
+
+def sysctls(cc: CongestionControl) -> dict[str, str]:
+    """Its parameters in a network namespace, where it is one of our modules."""
+    return {f"net.{cc.name}.{key}": str(value) for key, value in cc.constants.items()}

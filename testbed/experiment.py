@@ -68,6 +68,7 @@ def _complete(plan: Plan, files: dict[str, bytes], more: dict[str, Any]) -> tupl
     manifest |= {key: value for key, value in more.items() if key != "capacity_bps"}
     manifest["plan"] = msgspec.to_builtins(plan)  # as asked for: inside, paths have other names
     manifest["topology_sha256"] = topology_sha256(plan)
+    manifest["congestion_control_sha256"] = congestion_control_sha256(plan)
     manifest["digest"] = digest(files)
     tables = {name: pd.read_csv(io.BytesIO(files[f"{name}.csv"])) for name in ("iterations", "links")}
     verdict = judge(tables["iterations"], tables["links"], plan, manifest)
@@ -79,6 +80,11 @@ def _complete(plan: Plan, files: dict[str, bytes], more: dict[str, Any]) -> tupl
 def topology_sha256(plan: Plan) -> str | None:
     """Of a topology from outside the checkout: its file may change."""
     return hashlib.sha256(Path(plan.topology).read_bytes()).hexdigest() if plan.topology.endswith(".py") else None
+
+
+def congestion_control_sha256(plan: Plan) -> dict[str, str]:
+    """Of congestion controls from outside the checkout, by their specs."""
+    return {cc.spec: hashlib.sha256(Path(cc.source).read_bytes()).hexdigest() for cc in plan.ccs if cc.source}
 
 
 def digest(files: dict[str, bytes]) -> str:

@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,11 +37,13 @@ import msgspec
 
 import topologies
 from testbed import congestion, netns
-from testbed.congestion import Registered
+from testbed.congestion import CongestionControl, Registered
 from testbed.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from testbed.netem import Netem
 from testbed.network import Network, build, link_name
+from testbed.phantom import PhantomQueue
 from testbed.plan import JobPlan, Link, Plan
+from testbed.qdiscs import supported
 from testbed.settings import Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
 from testbed.shaper import Shaper, bucket_bytes
 from testbed.workers import Child, Record, Workers
@@ -125,16 +128,20 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
     if plan.measure_capacity and not machine.virtual_time:
         emit(event="phase", text="capacity of the unshaped path")
         capacity = _capacity(plan, network)
-    read_back += apply_all(_queues(plan, network, machine), network)
+    queues = _queues(plan, network, machine)
+    read_back += apply_all(queues, network)
     rtt_before = _round_trips(plan, network)
-    registered = congestion.register(plan.cc, machine.modules)
+    registered = {cc.spec: congestion.register(cc, machine.modules) for cc in plan.ccs}
+    read_back += apply_all(_parameters(plan, network, registered), network)
     emit(event="phase", text="jobs")
     counters_before = _counters(network)
     with Workers(
-        network, plan.jobs, registered.name, partial(machine.settle, CONNECT_NS), virtual_time=machine.virtual_time
-    ) as workers:
-        records, sampled, clock_s = _measure(plan, network, workers, registered, folder, machine, emit)
-        repairs = None if registered.program is None else registered.program.repairs()
+        network, plan.jobs, lambda job: registered[job.cc.spec].name, partial(machine.settle, CONNECT_NS),
+        virtual_time=machine.virtual_time,
+    ) as workers:  # fmt: skip
+        records, sampled, clock_s = _measure(plan, network, workers, registered, queues, folder, machine, emit)
+        counted = [one.program.repairs() for one in registered.values() if one.program is not None]
+        counts = [count for count in counted if count is not None]
     counters_after = _counters(network)
     rtt_after = _round_trips(plan, network)
     # What was set must still hold at the end.
@@ -146,7 +153,9 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
         "version": 1,
         "plan": msgspec.to_builtins(plan),
         "settings": read_back,
-        "congestion_control": {"spec": plan.cc.spec, "registered_as": registered.name, "kind": registered.kind},
+        "congestion_controls": [
+            {"spec": spec, "registered_as": one.name, "kind": one.kind} for spec, one in registered.items()
+        ],
         "kernel": f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}",
         "python": platform.python_version(),
         "measured": {
@@ -156,7 +165,7 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
             "rtt_us_after": rtt_after,
             "counters": {key: counters_after[key] - counters_before[key] for key in counters_after},
             "clock_drift_s": clock_s,
-            "congestion_control_repairs": repairs,
+            "congestion_control_repairs": sum(counts) if counts else None,
             "sampler": sampled,
         },
     }  # fmt: skip
@@ -205,16 +214,32 @@ def _settings(plan: Plan, network: Network) -> list[Setting]:
 def _queues(plan: Plan, network: Network, machine: Machine) -> list[Setting]:
     queues: list[Setting] = []
     fastest = max(link.rate_bps for link in plan.bottlenecks.values())
+    red = supported("red")
     for end in network.ends():
         if link := plan.bottlenecks.get(link_name(end)):
             bucket = bucket_bytes(link.rate_bps, link.mtu, real_time=not machine.virtual_time)
+            marking = link.marking
+            if marking and not red:
+                queues.append(PhantomQueue(end.node.name, end.name, link.rate_bps, bucket, link.buffer_bytes, marking))
+                marking = None
             queues.append(
-                Shaper(end.node.name, end.name, link.rate_bps, bucket, link.buffer_bytes, link.acks_first, link.marking)
+                Shaper(end.node.name, end.name, link.rate_bps, bucket, link.buffer_bytes, link.acks_first, marking)
             )
         if wire := plan.wires.get(link_name(end)):
             seed = int(hashlib.sha256(f"netem {plan.seed} {end.name}".encode()).hexdigest()[:15], 16)
             queues.append(Netem(end.node.name, end.name, wire.delay_ns, wire.jitter_ns, wire.loss, fastest, seed))
     return queues
+
+
+def _parameters(plan: Plan, network: Network, registered: Mapping[str, Registered]) -> list[Setting]:
+    """Of our modules: per network namespace, so that each job has its own."""
+    return [
+        Sysctl(host, key, value)
+        for job in plan.jobs
+        if registered[job.cc.spec].kind == "module" and job.cc.source is None
+        for host in job.hosts
+        for key, value in congestion.sysctls(job.cc).items()
+    ]
 
 
 def _capacity(plan: Plan, network: Network) -> float:
@@ -225,7 +250,7 @@ def _capacity(plan: Plan, network: Network) -> float:
     def sent() -> int:
         return sum(end.node.ip.get_links(end.index)[0].get("stats64")["tx_bytes"] for end in ends)
 
-    with Workers(network, greedy, "reno") as workers:
+    with Workers(network, greedy, lambda job: "reno") as workers:
         workers.start(time.monotonic_ns())
         time.sleep(WARM_UP_S)
         before, at = sent(), time.monotonic()
@@ -241,28 +266,37 @@ def _greedy(job: JobPlan) -> JobPlan:
 
 
 def _measure(
-    plan: Plan, network: Network, workers: Workers, registered: Registered, folder: Path, machine: Machine, emit: Any
+    plan: Plan,
+    network: Network,
+    workers: Workers,
+    registered: Mapping[str, Registered],
+    queues: list[Setting],
+    folder: Path,
+    machine: Machine,
+    emit: Any,
 ) -> tuple[list[Record], dict[str, Any], float]:
     """Run until every job has its iterations; records, the sampler's account, clock drift."""
     start_ns = _start(machine)
     clocks = time.time() - time.monotonic()
-    state_map = None if registered.program is None else registered.program.map_fds.get("mltcp_flows")
+    marks = {(queue.node, queue.device): queue.marks_fd for queue in queues if isinstance(queue, PhantomQueue)}
+    state = {job.job: _state_of(registered[job.cc.spec], job.cc) for job in plan.jobs}
     config = {
-        "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns, "state_map": state_map,
-        "state_in_diag": registered.kind == "module",
+        "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns,
         "links": [
             {"name": link_name(end), "namespace": end.node.namespace, "index": end.index,
-             "red_parent": _red_parent(plan.bottlenecks[link_name(end)])}
+             "red_parent": _red_parent(plan.bottlenecks[link_name(end)]) if not marks else None,
+             "marks_map": marks.get((end.node.name, end.name))}
             for end in network.ends(bottleneck=True)
         ],
         "flows": [
             {"job": worker.job, "worker": worker.rank, "flow": f"{flow['source']}-{flow['target']}",
-             "namespace": network[worker.host].namespace,
+             "namespace": network[worker.host].namespace, **state[worker.job],
              **{key: flow[key] for key in ("saddr", "sport", "daddr", "dport")}}
             for worker in workers.workers for flow in worker.flows
         ],
     }  # fmt: skip
-    fds = [host.namespace for host in network.hosts] + ([state_map] if state_map is not None else [])
+    fds = [host.namespace for host in network.hosts] + list(marks.values())
+    fds += {one["state_map"] for one in state.values() if one["state_map"] is not None}
     sampler = Child("the sampler", "testbed.sampler", pass_fds=fds)
     sampler.tell(config)
     workers.start(start_ns)
@@ -284,6 +318,16 @@ def _measure(
                      duration_s=(record.end - record.start) / 1e9)  # fmt: skip
     account = _stop(sampler)
     return records, account, (time.time() - time.monotonic()) - clocks
+
+
+def _state_of(registered: Registered, cc: CongestionControl) -> dict[str, Any]:
+    """Where the sampler finds MLTCP's state of a flow: in a map (eBPF), or told by sock_diag (module)."""
+    return {
+        "state_map": None if registered.program is None else registered.program.map_fds.get("mltcp_flows"),
+        "state_in_diag": registered.kind == "module" and cc.name.startswith("mltcp_"),
+        "parameters": cc.constants,
+        "dcqcn": "dcqcn" in cc.name,
+    }
 
 
 def _red_parent(link: Link) -> int | None:

@@ -32,7 +32,7 @@ from typing import Any
 
 from testbed import bpf, rundir
 from testbed.environment import ROOT
-from testbed.errors import MachineError
+from testbed.errors import MachineError, RequestError
 from testbed.kernel_source import EDITS, PATH, Origin, digest_of, edit, run
 
 SOURCES = Path(ROOT) / "kernel"
@@ -85,6 +85,33 @@ class Kernel:
         run(preload, "kernel/uml/preload.c could not be compiled")
         (folder / "complete").write_text(digest_of(_products(folder)))
         rundir.give_to_caller(folder)
+
+    def own_module(self, source: Path) -> Path:
+        """A congestion control from outside the checkout (``tcp_NAME.c``), built against this kernel.
+
+        It may include the headers of ``kernel/`` and those beside it. Raises `RequestError` with the compiler's words.
+        """
+        headers = {header.name: header for folder in (SOURCES, source.parent) for header in sorted(folder.glob("*.h"))}
+        folder = self.folder / "modules" / f"own-{digest_of([source, *headers.values(), SOURCES / 'Kbuild'])[:12]}"
+        module = folder / f"{source.stem}.ko"
+        if (folder / "complete").exists():
+            return module
+        _check_tools()
+        with _lock(self.folder / "modules.lock"):
+            shutil.rmtree(folder, ignore_errors=True)
+            with _disk_errors(folder):
+                folder.mkdir(parents=True)
+                for file in (source, *headers.values()):
+                    shutil.copy(file, folder / file.name)
+                kbuild = (SOURCES / "Kbuild").read_text()
+                (folder / "Kbuild").write_text(re.sub(r"(?m)^obj-m := .*$", f"obj-m := {source.stem}.o", kbuild))
+            try:
+                _make(self.folder, ["modules", f"M={folder}"], None)
+            except MachineError as error:
+                raise RequestError(f"{source} could not be built as a module:\n{error}") from error
+            (folder / "complete").touch()
+            rundir.give_to_caller(folder)
+        return module
 
 
 def find(prefer: dict[str, Any] | None = None) -> Kernel:

@@ -25,6 +25,8 @@ def load(file: Path, parameters: Mapping[str, int]) -> None:
     finally:
         os.close(module)
     for name, value in parameters.items():
-        found = (LOADED / file.stem / "parameters" / name).read_text().strip()
-        if found != str(value):
+        held = LOADED / file.stem / "parameters" / name
+        if not held.exists():
+            raise TestbedError(f"{file.stem} has no parameter {name!r}: the kernel has ignored it.")
+        if (found := held.read_text().strip()) != str(value):
             raise TestbedError(f"{file.stem}: {name} was set to {value}, but the kernel holds {found}.")

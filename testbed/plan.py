@@ -27,6 +27,7 @@ from workloads.trace import ALGORITHMS, Operation, Trace
 from workloads.units import Duration, Rate, UnitError, parse_fraction
 
 ALONE_ITERATIONS = 10
+NONE_YET = CongestionControl("", "", {})
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
 
 
@@ -54,6 +55,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     job: int
     trace: str
     hosts: tuple[str, ...]
+    cc: CongestionControl
     operations: tuple[dict[str, Any], ...]
     offset_ns: int
     noise: float
@@ -67,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     version: int
     experiment: str
-    cc: CongestionControl
+    cc: CongestionControl  # of every job; or what several of them are called together
     seed: int
     topology: str
     topology_args: tuple[int, ...]
@@ -83,6 +85,11 @@ class Plan(msgspec.Struct, frozen=True):
     measure_capacity: bool = False
     assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
     needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
+
+    @property
+    def ccs(self) -> list[CongestionControl]:
+        """Those of its jobs, each once."""
+        return list({job.cc.spec: job.cc for job in self.jobs}.values())
 
     @property
     def folder(self) -> Path:
@@ -111,19 +118,19 @@ def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
 def plans(spec: Spec) -> list[Plan]:
     """Every run of the experiment, in order: for each seed each congestion control, then one job alone."""
     topo, args = topology_of(spec)
-    ccs = [congestion.parse(one) for one in spec.cc]
     link = _link(spec, {})
+    ccs = [tuple(congestion.on_link(one, link.rate_bps) for one in congestion.parse_all(spec_)) for spec_ in spec.cc]
     bottlenecks, wires = _links(spec, topo)
     trace = spec.one_trace.scaled(link.rate_bps)
     places = place(topo, spec.jobs, spec.workers)
     result: list[Plan] = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
         jobs = _jobs(spec, trace, topo, bottlenecks, places, seed)
-        for cc in ccs:
+        for takes_turns in ccs:
             plan = Plan(
                 version=1,
                 experiment=spec.name or default_name(spec),
-                cc=cc,
+                cc=congestion.together(takes_turns),
                 seed=seed,
                 topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
                 topology_args=args,
@@ -131,7 +138,7 @@ def plans(spec: Spec) -> list[Plan]:
                 bottlenecks=bottlenecks,
                 wires=wires,
                 base_rtt_s=_base_rtt_s(topo, places[0][0], places[0][-1], bottlenecks, wires),
-                jobs=jobs,
+                jobs=tuple(msgspec.structs.replace(job, cc=takes_turns[job.job % len(takes_turns)]) for job in jobs),
                 iterations=spec.iterations,
                 sample_ns=int(spec.sample),
                 rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
@@ -143,7 +150,7 @@ def plans(spec: Spec) -> list[Plan]:
             alone = msgspec.structs.replace(
                 plan,
                 alone=0,
-                jobs=(msgspec.structs.replace(jobs[0], offset_ns=0),),
+                jobs=(msgspec.structs.replace(plan.jobs[0], offset_ns=0),),
                 iterations=min(spec.iterations, ALONE_ITERATIONS),
                 measure_capacity=False,
             )
@@ -265,6 +272,7 @@ def _jobs(
             job=job,
             trace=trace.name,
             hosts=hosts,
+            cc=NONE_YET,
             operations=operations,
             offset_ns=offsets[job],
             noise=spec.noise_fraction,
@@ -349,7 +357,7 @@ def describe(plan: Plan) -> Iterator[str]:
         yield f"  {name}: delay {wire.delay_ns / 1e6:g} ms ± {wire.jitter_ns / 1e6:g} ms, loss {wire.loss:.4%}"
     for job in plan.jobs:
         yield (
-            f"  job {job.job}: {job.trace} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
+            f"  job {job.job}: {job.trace} over {job.cc.spec} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
             f"ideal iteration {job.ideal_s:.4f} s"
         )
     yield f"  {plan.iterations} iterations of every job, sampled every {plan.sample_ns / 1e6:g} ms"

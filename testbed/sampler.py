@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from testbed import netns
+from testbed import mltcp, netns
 from testbed.bpfsys import MapReader
 from workloads.clock import punctual, sleep_until
 
@@ -45,10 +45,9 @@ class Config:
     folder: str
     start_ns: int
     interval_ns: int
-    links: list[dict[str, Any]]  # name, namespace, index, and where RED hangs, if there is any
-    flows: list[dict[str, Any]]  # job, worker, flow, namespace, saddr, sport, daddr, dport
-    state_map: int | None  # eBPF map of MLTCP's flows
-    state_in_diag: bool  # MLTCP is a module, which tells sock_diag
+    links: list[dict[str, Any]]  # name, namespace, index; where RED hangs, or the map of what marks in its place
+    # job, worker, flow, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
+    flows: list[dict[str, Any]]
 
 
 class _Netlink:
@@ -120,6 +119,7 @@ class LinkProbe:
         self.red_question = None
         if link["red_parent"] is not None:
             self.red_question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, link["red_parent"], 0)
+        self.marks_of = MapReader(link["marks_map"], 4, 8) if link["marks_map"] is not None else None
         self.red = Field(20, TCA_STATS2, TCA_STATS_APP)
         self.basic = Field(20, TCA_STATS2, TCA_STATS_BASIC)
         self.queue = Field(20, TCA_STATS2, TCA_STATS_QUEUE)
@@ -135,6 +135,8 @@ class LinkProbe:
         return sent, packets, drops, self._marks(), backlog
 
     def _marks(self) -> int:
+        if self.marks_of is not None:
+            return int.from_bytes(self.marks_of(bytes(4)) or b"", "little")
         if self.red_question is None:
             return 0
         data = self.netlink.ask(RTM_GETQDISC, self.red_question)
@@ -148,7 +150,7 @@ class LinkProbe:
 class FlowProbe:
     """The state of one flow's sending socket."""
 
-    def __init__(self, flow: dict[str, Any], sockets: dict[int, _Netlink], state_in_diag: bool) -> None:
+    def __init__(self, flow: dict[str, Any], sockets: dict[int, _Netlink]) -> None:
         self.job = flow["job"]
         self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
         if flow["namespace"] not in sockets:
@@ -157,12 +159,14 @@ class FlowProbe:
         saddr, daddr = socket.inet_aton(flow["saddr"]), socket.inet_aton(flow["daddr"])
         self.question = struct.pack(
             "=BBBxI2s2s16s16sIQ",
-            socket.AF_INET, socket.IPPROTO_TCP, self._wanted(state_in_diag), U32,
+            socket.AF_INET, socket.IPPROTO_TCP, self._wanted(flow["state_in_diag"]), U32,
             flow["sport"].to_bytes(2, "big"), flow["dport"].to_bytes(2, "big"),
             saddr.ljust(16, b"\0"), daddr.ljust(16, b"\0"), 0, NO_COOKIE,
         )  # fmt: skip
         self.info = Field(72, INET_DIAG_INFO)
-        self.state = Field(72, INET_DIAG_VEGASINFO) if state_in_diag else None
+        self.state = Field(72, INET_DIAG_VEGASINFO) if flow["state_in_diag"] else None
+        self.state_of = MapReader(flow["state_map"], 12, 24) if flow["state_map"] is not None else None
+        self.parameters = {**mltcp.defaults(dcqcn=flow["dcqcn"]), **flow["parameters"]}
         # struct mltcp_flow_key: addresses, source port in host order, target port as on the wire
         self.key = saddr + daddr + struct.pack("=H", flow["sport"]) + flow["dport"].to_bytes(2, "big")
 
@@ -171,32 +175,36 @@ class FlowProbe:
         return 1 << (INET_DIAG_INFO - 1) | (1 << (INET_DIAG_VEGASINFO - 1) if state_in_diag else 0)
 
     def read(self) -> tuple[int, int, int, int, str]:
-        """Congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted, and r (module)."""
+        """Congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted; r, iterations, F."""
         data = self.netlink.ask(SOCK_DIAG_BY_FAMILY, self.question)
         at = self.info.find(data)
         if at is None:
             raise RuntimeError(f"flow {self.prefix} is gone")
         rtt, cwnd, retrans, acked = TCP_INFO.unpack_from(data, at)
-        return cwnd, rtt, acked, retrans, self._ratio(data)
+        return cwnd, rtt, acked, retrans, self._mltcp(data, acked)
 
-    def _ratio(self, data: bytes) -> str:
-        """r of ``mltcp_module_info`` (kernel/mltcp_module.h); empty while it is unknown."""
-        at = self.state.find(data) if self.state else None
-        if at is None:
-            return ""
-        (value,) = struct.unpack_from("=12xi", data, at)
-        return f"{value / 1024:.4f}" if value >= 0 else ""
+    def _mltcp(self, data: bytes, acked: int) -> str:
+        """MLTCP's three columns; empty for other congestion controls, r also while it is unknown."""
+        if self.state_of:
+            state = self.state_of(self.key)
+            if state is None:
+                return ",0,1.0000"
+            ratio, (iterations,) = ratio_of(state, acked), struct.unpack_from("=I", state, 16)
+            f = mltcp.factor(self.parameters, ratio)
+        elif self.state and (at := self.state.find(data)):
+            iterations, f, ratio = struct.unpack_from("=4xIIi", data, at)  # mltcp_module_info
+        else:
+            return ",,"
+        return f"{f'{ratio / 1024:.4f}' if ratio >= 0 else ''},{iterations},{f / 1024:.4f}"
 
 
-def ratio(state: bytes | None, acked: int) -> str:
-    """r as the kernel computes it (``mltcp_ratio``); empty while it is unknown."""
-    if state is None:
-        return ""
+def ratio_of(state: bytes, acked: int) -> int:
+    """r in 1/1024 as the kernel computes it (``mltcp_ratio``); -1 while it is unknown."""
     start, total = struct.unpack_from("=QQ", state)
     sent = max(0, acked - start)
     if total == 0 or sent // 2 > total:
-        return ""
-    return f"{min(1.0, sent / total):.4f}"
+        return -1
+    return int(min(1024, (sent << 10) // total))
 
 
 class CpuMeter:
@@ -231,14 +239,13 @@ def main() -> None:
     routes: dict[int, _Netlink] = {}
     diags: dict[int, _Netlink] = {}
     links = [LinkProbe(link, routes) for link in config.links]
-    flows = [FlowProbe(flow, diags, config.state_in_diag) for flow in config.flows]
-    state_of = MapReader(config.state_map, 12, 24) if config.state_map is not None else None
+    flows = [FlowProbe(flow, diags) for flow in config.flows]
     with (
         open(os.path.join(config.folder, "links.csv"), "w") as link_file,
         open(os.path.join(config.folder, "flows.csv"), "w") as flow_file,
     ):
         link_file.write("t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes\n")
-        flow_file.write("t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio\n")
+        flow_file.write("t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio,iterations,f\n")
         cpu = CpuMeter()
         samples, worst = 0, 0
         next_cpu = next_shares = config.start_ns
@@ -258,12 +265,10 @@ def main() -> None:
                 link_file.write(f"{at:.6f},{link.name},{sent},{packets},{drops},{marks},{backlog}\n")
             acked_now: dict[int, int] = {}
             for flow in flows:
-                cwnd, rtt, acked, retrans, r = flow.read()
+                cwnd, rtt, acked, retrans, state = flow.read()
                 now = time.monotonic_ns()
-                if state_of:
-                    r = ratio(state_of(flow.key), acked)
                 flow_file.write(
-                    f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{r}\n"
+                    f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{state}\n"
                 )
                 acked_now[flow.job] = acked_now.get(flow.job, 0) + acked
             samples += 1

@@ -172,10 +172,12 @@ def _check(spec: Spec, where: str) -> None:
         raise wrong("topo", str(error)) from error
     for one in spec.cc:
         try:
-            congestion.parse(one)
+            congestion.parse_all(one)
         except RequestError as error:
             raise wrong("cc", str(error)) from error
-    labels = [congestion.parse(one).label for one in spec.cc]
+        if "+" in one and len(one.split("+")) > spec.jobs:
+            raise wrong("cc", f"{one!r} names more congestion controls than there are jobs ({spec.jobs})")
+    labels = [congestion.together(congestion.parse_all(one)).label for one in spec.cc]
     if len(set(labels)) < len(labels):
         raise wrong("cc", f"{' '.join(spec.cc)} names one twice")
     if spec.trace is not None and (spec.compute is not None or spec.bytes is not None):

@@ -12,7 +12,14 @@ import msgspec
 
 from testbed import rundir
 from testbed.errors import RequestError
-from testbed.experiment import TABLES, digest, provenance, topology_sha256, wall_limit_s
+from testbed.experiment import (
+    TABLES,
+    congestion_control_sha256,
+    digest,
+    provenance,
+    topology_sha256,
+    wall_limit_s,
+)
 from testbed.plan import Plan
 from testbed.substrates import Substrate, uml
 from workloads.units import Duration
@@ -52,8 +59,13 @@ def read(folder: Path) -> tuple[dict[str, Any], Plan, dict[str, bytes]]:
         )
     if plan.topology.endswith(".py") and not Path(plan.topology).is_file():
         raise RequestError(f"{folder}: its topology {plan.topology} is not there any more.")
+    for cc in plan.ccs:
+        if cc.source is not None and not Path(cc.source).is_file():
+            raise RequestError(f"{folder}: its congestion control {cc.source} is not there any more.")
     if topology_sha256(plan) != manifest.get("topology_sha256"):
         raise RequestError(f"{folder}: its topology {plan.topology} is not what it was.")
+    if congestion_control_sha256(plan) != manifest.get("congestion_control_sha256", {}):
+        raise RequestError(f"{folder}: its congestion control {plan.cc.spec} is not what it was.")
     if digest(before) != recorded:
         raise RequestError(
             f"{folder}: its tables are not the ones its manifest was written for; somebody changed them."

@@ -117,7 +117,7 @@ class Workers:
     """All workers of a run; kills what it started when the block ends."""
 
     def __init__(
-        self, network: Network, jobs: tuple[JobPlan, ...], congestion_control: str,
+        self, network: Network, jobs: tuple[JobPlan, ...], congestion_control: Callable[[JobPlan], str],
         before_connect: Callable[[], None] = lambda: None, *, virtual_time: bool = False,
     ) -> None:  # fmt: skip
         self.workers: list[Worker] = []
@@ -151,7 +151,7 @@ class Workers:
         worker = Worker(job, rank, self.network)
         self.workers.append(worker)
         worker.tell({
-            "job": job.job, "rank": rank, "port": PORT, "congestion_control": self.congestion_control,
+            "job": job.job, "rank": rank, "port": PORT, "congestion_control": self.congestion_control(job),
             "addresses": [self.network[name].IP() for name in job.hosts],
             "operations": list(job.operations), "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed,

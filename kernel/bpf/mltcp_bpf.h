@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What every MLTCP congestion control in eBPF shares: its parameters, set in
- * .rodata before load, and the state of each flow, published once an iteration
- * for whoever observes (between boundaries, r follows from bytes_acked alone).
+ * What every MLTCP congestion control in eBPF shares: its parameters, and the
+ * state of each flow, published once an iteration for whoever observes (between
+ * boundaries, r follows from bytes_acked alone).
  */
 #ifndef MLTCP_BPF_H
 #define MLTCP_BPF_H
 
-#include "tcp.h"
-#include "../mltcp.h"
+#include "params_bpf.h"
+#include "../mltcp_tcp.h"
 
-/* Reno and CUBIC defaults of the paper as recalled: F(r) = 1.75 r + 0.25. */
-const volatile s32 slope = 1792;
-const volatile s32 intercept = 256;
-const volatile u32 gap_factor = 512;
-const volatile u32 first_gap_us = 1000;
-const volatile u64 total_bytes = 0;
+MLTCP_PARAMETERS(CA_GLOBAL)
 
-#define MLTCP_PARAMS \
-	{ slope, intercept, gap_factor, first_gap_us, total_bytes }
+static inline struct mltcp_params mltcp_params(void)
+{
+	return (struct mltcp_params){ MLTCP_PARAMETERS(CA_MEMBER) };
+}
 
 struct mltcp_flow_key {
 	__be32 saddr, daddr;
@@ -51,18 +48,25 @@ static inline struct mltcp_flow_key mltcp_flow_key(const struct sock *sk)
 	return key;
 }
 
+static inline void mltcp_bpf_init(struct mltcp *m)
+{
+	const struct mltcp_params p = mltcp_params();
+
+	mltcp_init(m, &p);
+}
+
+static inline u32 mltcp_bpf_scale(struct sock *sk, struct mltcp *m, u32 acked)
+{
+	const struct mltcp_params p = mltcp_params();
+
+	return mltcp_sk_scale(sk, m, &p, acked);
+}
+
 static inline void mltcp_bpf_tx_start(struct sock *sk, struct mltcp *m)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
-	const struct mltcp_params p = MLTCP_PARAMS;
-	u64 gap_us = tp->tcp_mstamp - tp->delivered_mstamp;
+	const struct mltcp_params p = mltcp_params();
 
-	/* A retransmission after a timeout starts transmission, too. */
-	if (tp->packets_out)
-		return;
-	if (gap_us > 0xffffffffULL)
-		gap_us = 0xffffffffULL;
-	if (mltcp_tx_start(m, &p, tp->bytes_acked, gap_us)) {
+	if (mltcp_sk_tx_start(sk, m, &p)) {
 		struct mltcp_flow_key key = mltcp_flow_key(sk);
 		struct mltcp_flow flow = {
 			.start = m->start,

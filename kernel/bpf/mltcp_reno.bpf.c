@@ -13,32 +13,35 @@ char _license[] SEC("license") = "GPL";
 SEC("struct_ops/mltcp_reno_init")
 void BPF_PROG(mltcp_reno_init, struct sock *sk)
 {
-	const struct mltcp_params p = MLTCP_PARAMS;
 	struct mltcp_reno *ca = inet_csk_ca(sk);
 
-	mltcp_init(&ca->m, &p);
+	mltcp_bpf_init(&ca->m);
 	ca_guard_init(&ca->guard, sk);
 }
 
 SEC("struct_ops/mltcp_reno_cong_avoid")
 void BPF_PROG(mltcp_reno_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 {
-	const struct tcp_sock *tp = tcp_sk(sk);
-	const struct mltcp_params p = MLTCP_PARAMS;
 	struct mltcp_reno *ca = inet_csk_ca(sk);
 
-	if (!tcp_in_slow_start(tp))
-		acked = mltcp_scale(&ca->m, &p, tp->bytes_acked, acked);
+	acked = mltcp_bpf_scale(sk, &ca->m, acked);
 	tcp_reno_cong_avoid(sk, ack, acked);
 }
 
-SEC("struct_ops/mltcp_reno_tx_start")
-void BPF_PROG(mltcp_reno_tx_start, MLTCP_TX_START_ARGS)
+static inline void mltcp_reno_on_tx_start(struct sock *sk)
 {
 	struct mltcp_reno *ca = inet_csk_ca(sk);
 
-	if (MLTCP_IS_TX_START)
-		mltcp_bpf_tx_start(sk, &ca->m);
+	mltcp_bpf_tx_start(sk, &ca->m);
+}
+
+CA_PROG_TX_START(mltcp_reno_tx_start, mltcp_reno_on_tx_start)
+
+SEC("struct_ops/mltcp_reno_cwnd_event")
+void BPF_PROG(mltcp_reno_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	if (event == CA_EVENT_TX_START)
+		mltcp_reno_on_tx_start(sk);
 }
 
 SEC("struct_ops/mltcp_reno_in_ack_event")
@@ -73,7 +76,8 @@ struct tcp_congestion_ops mltcp_reno = {
 	.release = (void *)mltcp_reno_release,
 	.ssthresh = (void *)mltcp_reno_ssthresh,
 	.cong_avoid = (void *)mltcp_reno_cong_avoid,
-	MLTCP_ON_TX_START(mltcp_reno_tx_start),
+	.cwnd_event = (void *)mltcp_reno_cwnd_event,
+	CA_OP_TX_START(mltcp_reno_tx_start)
 	.in_ack_event = (void *)mltcp_reno_in_ack_event,
 	.undo_cwnd = (void *)mltcp_reno_undo_cwnd,
 	.name = "mltcp_reno",

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from testbed import congestion, qdiscs
+from testbed import congestion, phantom, qdiscs
 from testbed.environment import ROOT
 from testbed.errors import MachineError, TestbedError
 from testbed.plan import Plan
@@ -49,19 +49,20 @@ class Host:
             )
         release = platform.release()
         version = tuple(int(part) for part in release.split("-")[0].split(".")[:2])
-        if plan.cc.program is not None and version < _LINUX_STRUCT_OPS_LINKS:
-            raise MachineError(
-                f"{plan.cc.name} needs Linux 6.4 or newer on `host` (eBPF struct_ops links); this is {release}. "
-                "The kernel's own congestion controls (--cc reno cubic) work here."
-            )
-        congestion.check_available(plan.cc)
-        wanted = {"netem": plan.wires, "red": any(link.marking for link in plan.bottlenecks.values())}
-        for kind, what in {"netem": "--delay, --jitter and --loss", "red": "--ecn"}.items():
-            if wanted[kind] and not qdiscs.supported(kind):
+        for cc in plan.ccs:
+            congestion.check_available(cc)
+            if cc.name in congestion.names() and version < _LINUX_STRUCT_OPS_LINKS:
                 raise MachineError(
-                    f"{what} needs --on uml: this machine's kernel has no queueing discipline {kind} "
-                    f"(CONFIG_NET_SCH_{kind.upper()})."
+                    f"{cc.name} needs Linux 6.4 or newer on `host` (eBPF struct_ops links); this is {release}. "
+                    "The kernel's own congestion controls (--cc reno cubic) work here."
                 )
+        if plan.wires and not qdiscs.supported("netem"):
+            raise MachineError(
+                "--delay, --jitter and --loss need --on uml: this machine's kernel has no queueing discipline netem "
+                "(CONFIG_NET_SCH_NETEM)."
+            )
+        if any(link.marking for link in plan.bottlenecks.values()) and not qdiscs.supported("red"):
+            phantom.check()
 
     def identity(self) -> None:
         """The kernel is the machine's own."""

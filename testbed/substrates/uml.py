@@ -71,11 +71,19 @@ class Uml:
     name: str = "uml"
 
     def check(self, plan: Plan) -> None:
-        """The congestion control: built into that kernel, or one of our modules."""
-        if plan.cc.name not in (*BUILT_IN, *congestion.names()):
-            raise MachineError(
-                f"the user-mode Linux kernel has no {plan.cc.name}; it has {', '.join((*BUILT_IN, *congestion.names()))}."
-            )
+        """The congestion controls: built into that kernel, ours as modules, or one's own, compiled here."""
+        for cc in plan.ccs:
+            if cc.source is not None:
+                if cc.module is None:
+                    raise MachineError(
+                        f"{cc.source} is an eBPF program, and the user-mode Linux kernel takes modules: "
+                        "use --on host, or write it as a module (tcp_NAME.c)."
+                    )
+                self.kernel.own_module(cc.module)
+            elif cc.name not in (*BUILT_IN, *congestion.names()):
+                raise MachineError(
+                    f"the user-mode Linux kernel has no {cc.name}; it has {', '.join((*BUILT_IN, *congestion.names()))}."
+                )
         if missing := [tool for tool in ("setpriv", "prlimit", "taskset", "mount") if shutil.which(tool) is None]:
             raise MachineError(f"missing: {', '.join(missing)}. Install the package util-linux.")
 
@@ -89,7 +97,8 @@ class Uml:
         end_with_sudo()
         with _folder() as folder, _core() as core:
             with _written(folder):
-                _prepare(folder, plan, self.kernel.image, modules)
+                own = [self.kernel.own_module(cc.module) for cc in plan.ccs if cc.source and cc.module]
+                _prepare(folder, plan, self.kernel.image, modules, own)
             with (folder / "console").open("wb") as console, (folder / "log").open("wb") as log:
                 process = subprocess.Popen(
                     _command(plan, core, self.kernel), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
@@ -209,7 +218,7 @@ def _core() -> Iterator[int]:
         yield mine[os.getpid() % len(mine)]
 
 
-def _prepare(folder: Path, plan: Plan, image: Path, modules: Path) -> None:
+def _prepare(folder: Path, plan: Plan, image: Path, modules: Path, own: list[Path]) -> None:
     (folder / "uml").mkdir()
     (folder / "linux").symlink_to(image)
     (folder / "preload.so").symlink_to(modules / "preload.so")
@@ -218,16 +227,24 @@ def _prepare(folder: Path, plan: Plan, image: Path, modules: Path) -> None:
     places = {"folder": str(folder), "checkout": ROOT, "python": sys.prefix, "modules": str(modules)}
     (folder / "init").write_text(INIT.format(**{name: shlex.quote(path) for name, path in places.items()}))
     (folder / "init").chmod(0o755)
-    for name in ("checkout", "python", "modules"):
+    for name in ("checkout", "python", "modules", "own"):
         (folder / name).mkdir()
+    for module in own:
+        shutil.copy(module, folder / "own")
 
 
 def _portable(plan: Plan, folder: Path) -> Plan:
-    """A topology from outside the checkout, by a name that is the same in every run."""
+    """What is from outside the checkout, by names that are the same in every run."""
+    jobs = tuple(msgspec.structs.replace(job, cc=_named_alike(job.cc)) for job in plan.jobs)
+    plan = msgspec.structs.replace(plan, jobs=jobs, cc=_named_alike(plan.cc))
     if not plan.topology.endswith(".py"):
         return plan
     shutil.copy(plan.topology, folder / "topology.py")
     return msgspec.structs.replace(plan, topology="/run/mltcp/topology.py")
+
+
+def _named_alike(cc: congestion.CongestionControl) -> congestion.CongestionControl:
+    return cc if cc.source is None else msgspec.structs.replace(cc, source=Path(cc.source).name)
 
 
 def _follow(process: subprocess.Popen[bytes], folder: Path, on_event: Callable[[Event], None], limit_s: float) -> bytes:
