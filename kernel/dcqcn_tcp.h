@@ -24,12 +24,17 @@ struct dcqcn_flow {
 	u32 lost;
 };
 
-/* Line rates count whole frames, TCP paces what is in them. */
+/*
+ * Line rates count whole frames, TCP paces what is in them; and 1/256 less, or
+ * a queue once made by a flow alone at the line rate would never drain (an
+ * adapter cannot send faster than its link, TCP bunches packets now and then).
+ */
 static inline void dcqcn_apply(struct sock *sk, const struct dcqcn *d)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	u64 mss = max(tp->mss_cache, 1U);
-	u64 rate = d->current_rate / 8 * mss / (mss + DCQCN_HEADERS);
+	u64 wire = (d->current_rate - d->current_rate / 256) / 8;
+	u64 rate = wire * mss / (mss + DCQCN_HEADERS);
 	u64 span_us = min(tcp_min_rtt(tp), 1000000U) + DCQCN_WINDOW_US;
 	u64 window = rate * span_us / 1000000 / mss + DCQCN_WINDOW_MIN;
 

@@ -44,7 +44,7 @@ from testbed.network import Network, build, link_name
 from testbed.phantom import PhantomQueue
 from testbed.plan import JobPlan, Link, Plan
 from testbed.qdiscs import supported
-from testbed.settings import Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
+from testbed.settings import FrameByFrame, Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
 from testbed.shaper import Shaper, bucket_bytes
 from testbed.workers import Child, Record, Workers
 from workloads.clock import sleep_until
@@ -208,6 +208,8 @@ def _settings(plan: Plan, network: Network) -> list[Setting]:
         settings += [Sysctl(host.name, key, value) for key, value in values.items()]
     for end in network.ends():
         settings += [Mtu(end.node.name, end.name, plan.link.mtu), OffloadsOff(end.node.name, end.name)]
+        if any("dcqcn" in cc.name for cc in plan.ccs):  # paced as an adapter does it
+            settings.append(FrameByFrame(end.node.name, end.name))
     return settings
 
 

@@ -93,6 +93,34 @@ class Mtu:
         return [link.get("mtu"), link["state"]]
 
 
+@dataclass(frozen=True)
+class FrameByFrame:
+    """What TCP sends is one frame at a time; else it paces bunches of up to 64 kB, segmented below it."""
+
+    node: str
+    device: str
+
+    @property
+    def where(self) -> str:
+        return self.device
+
+    @property
+    def what(self) -> str:
+        return "gso_max_segs"
+
+    @property
+    def asked(self) -> int:
+        return 1
+
+    def apply(self, network: Network) -> None:
+        end = interface(network, self.node, self.device)
+        end.node.ip.link("set", index=end.index, gso_max_segs=1)
+
+    def read(self, network: Network) -> int:
+        end = interface(network, self.node, self.device)
+        return int(end.node.ip.get_links(end.index)[0].get("gso_max_segs"))
+
+
 _SHORT = {
     "tso": "tcp-segmentation-offload",
     "gso": "generic-segmentation-offload",
