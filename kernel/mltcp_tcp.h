@@ -33,8 +33,11 @@ static inline bool mltcp_sk_tx_start(const struct sock *sk, struct mltcp *m,
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u64 gap_us = tp->tcp_mstamp - tp->delivered_mstamp;
 
-	/* A retransmission after a timeout starts transmission, too. */
-	if (tp->packets_out)
+	/*
+	 * A retransmission after a timeout starts transmission, too, and so
+	 * does every packet of a flow paced slowly, whose data was waiting.
+	 */
+	if (tp->packets_out || !tp->app_limited)
 		return false;
 	if (gap_us > 0xffffffff)
 		gap_us = 0xffffffff;

@@ -43,8 +43,8 @@ MAY_NOT = (
 
 
 @dataclass(frozen=True)
-class Classifier:
-    """A loaded program for packets; it stays where it is attached after `close`."""
+class Program:
+    """A loaded program for packets or sockets; it stays where it is attached after `close`."""
 
     program_fd: int
     map_fds: Mapping[str, int]
@@ -196,6 +196,15 @@ def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
             f"a congestion control named {name!r} is already registered on this machine by "
             f"someone else; `python -m testbed cc status` lists them."
         )
+    return _registered(program, name, constants, None)
+
+
+def replace(program: bytes, name: str, constants: Mapping[str, int], link_fd: int) -> Loaded:
+    """Put ``program`` in the place of the one that ``link_fd`` holds, at once; its connections keep what they have."""
+    return _registered(program, name, constants, link_fd)
+
+
+def _registered(program: bytes, name: str, constants: Mapping[str, int], replaces: int | None) -> Loaded:
     lib = _libbpf()
     with _collected_log() as log, _opened(specialise(program, name, constants), name, log) as (obj, maps):
         ops = next((m for m in maps.values() if lib.bpf_map__type(m) == BPF_MAP_TYPE_STRUCT_OPS), None)
@@ -204,32 +213,38 @@ def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
         lib.bpf_map__set_map_flags(ops, lib.bpf_map__map_flags(ops) | BPF_F_LINK)
         if lib.bpf_object__load(obj):
             raise MachineError(f"the kernel refuses the program of {name}: {_tail(log)}\n{MAY_NOT}")
-        # Up to libbpf 1.1 this fills the map and no more; from 1.2 on it also makes the link.
+        # Up to libbpf 1.1 this fills the map and no more; from 1.2 on it also makes the link (in vain for a name that
+        # is taken by the one to be replaced).
         link = lib.bpf_map__attach_struct_ops(ops)
-        if not link:
+        if replaces is not None:
+            own = os.dup(replaces)
+            _update(own, lib.bpf_map__fd(ops), name, log)
+        elif not link:
             raise MachineError(f"the kernel refuses to register {name}: {_tail(log)}\n{MAY_NOT}")
-        fd = lib.bpf_link__fd(link)
-        own = fd if _is_link(fd) else _link(lib.bpf_map__fd(ops), name)
-        # The destructor would undo it (1.1: empty the map; later: close our descriptor).
-        lib.bpf_link__disconnect(link)
-        lib.bpf_link__destroy(link)
+        else:
+            fd = lib.bpf_link__fd(link)
+            own = fd if _is_link(fd) else _link(lib.bpf_map__fd(ops), name)
+        if link:
+            # The destructor would undo it (1.1: empty the map; later: close our descriptor).
+            lib.bpf_link__disconnect(link)
+            lib.bpf_link__destroy(link)
         fds = _kept({key: m for key, m in maps.items() if m != ops and ".rodata" not in key})
         os.set_inheritable(own, False)
-    bss = ELFFile(io.BytesIO(program)).get_section_by_name(".bss")
+    bss: Any = ELFFile(io.BytesIO(program)).get_section_by_name(".bss")
     counts = bss is not None and b"ca_repairs" in program
     repairs = _place(program, "ca_repairs", ".bss") if counts else None
     return Loaded(name, own, fds, repairs, bss["sh_size"] if bss else 0)
 
 
-def load_classifier(program: bytes, constants: Mapping[str, int]) -> Classifier:
-    """Load the one SEC("tc") program of an object; raises `MachineError` where the kernel refuses."""
+def load_program(program: bytes, constants: Mapping[str, int]) -> Program:
+    """Load the one program of an object, for packets or sockets; raises `MachineError` where the kernel refuses."""
     lib = _libbpf()
-    with _collected_log() as log, _opened(with_constants(program, constants), "a classifier", log) as (obj, maps):
+    with _collected_log() as log, _opened(with_constants(program, constants), "a program", log) as (obj, maps):
         if lib.bpf_object__load(obj):
-            raise MachineError(f"the kernel refuses an eBPF classifier: {_tail(log)}")
+            raise MachineError(f"the kernel refuses an eBPF program: {_tail(log)}")
         fd = os.dup(lib.bpf_program__fd(lib.bpf_object__next_program(obj, None)))
         os.set_inheritable(fd, False)
-        return Classifier(fd, _kept(maps))
+        return Program(fd, _kept(maps))
 
 
 @contextlib.contextmanager
@@ -268,8 +283,18 @@ def _link(map_fd: int, name: str) -> int:
     try:
         return bpfsys.create_struct_ops_link(map_fd)
     except OSError as error:
-        hint = " (struct_ops links need Linux 6.4)" if error.errno == errno.EINVAL else ""
-        raise MachineError(f"the kernel refuses to register {name}: {error.strerror}{hint}") from error
+        hint = (
+            " (a callback is missing, or struct_ops links, which need Linux 6.4)" if error.errno == errno.EINVAL else ""
+        )
+        raise MachineError(f"the kernel refuses to register {name}: {error.strerror}{hint}\n{MAY_NOT}") from error
+
+
+def _update(link_fd: int, map_fd: int, name: str, log: list[str]) -> None:
+    try:
+        bpfsys.update_struct_ops_link(link_fd, map_fd)
+    except OSError as error:
+        os.close(link_fd)
+        raise MachineError(f"the kernel refuses to replace {name}: {error.strerror} {_tail(log)}") from error
 
 
 def _is_link(fd: int) -> bool:

@@ -7,8 +7,8 @@ import os
 import platform
 from functools import cache
 
-BPF_MAP_LOOKUP_ELEM, BPF_OBJ_PIN, BPF_LINK_CREATE, BPF_ENABLE_STATS = 1, 6, 28, 32
-BPF_STRUCT_OPS = 44  # enum bpf_attach_type
+BPF_MAP_LOOKUP_ELEM, BPF_OBJ_PIN, BPF_OBJ_GET, BPF_LINK_CREATE, BPF_LINK_UPDATE, BPF_ENABLE_STATS = 1, 6, 7, 28, 29, 32
+BPF_CGROUP_SOCK_OPS, BPF_STRUCT_OPS = 3, 44  # enum bpf_attach_type
 SYS_BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 
 
@@ -36,6 +36,22 @@ class MapReader:
 def create_struct_ops_link(map_fd: int) -> int:
     """Register a struct_ops map loaded with BPF_F_LINK; the descriptor that keeps it registered."""
     return _call(BPF_LINK_CREATE, _pack((map_fd, 4), (0, 4), (BPF_STRUCT_OPS, 4), (0, 52)))
+
+
+def update_struct_ops_link(link_fd: int, map_fd: int) -> None:
+    """Put the congestion control of another map (of the same name) in the place of a registered one."""
+    _call(BPF_LINK_UPDATE, _pack((link_fd, 4), (map_fd, 4), (0, 56)))
+
+
+def create_cgroup_link(program_fd: int, cgroup_fd: int) -> int:
+    """Run a sock_ops program for the sockets of a cgroup (version 2); the descriptor that keeps it there."""
+    return _call(BPF_LINK_CREATE, _pack((program_fd, 4), (cgroup_fd, 4), (BPF_CGROUP_SOCK_OPS, 4), (0, 52)))
+
+
+def pinned(path: str) -> int:
+    """A descriptor of what `pin` has kept."""
+    name = ctypes.create_string_buffer(path.encode())
+    return _call(BPF_OBJ_GET, _pack((ctypes.addressof(name), 8), (0, 56)))
 
 
 def pin(fd: int, path: str) -> None:

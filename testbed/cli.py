@@ -263,6 +263,7 @@ def _add_cc(commands: Any) -> None:
     actions.add_parser("list", help="those of the testbed and of this kernel").set_defaults(command=_cc, action="list")
     load = actions.add_parser("load", help="register one under its plain name, until unloaded")
     load.add_argument("cc", help="for instance mltcp_reno, or mltcp_reno:slope=2,intercept=0.5")
+    load.add_argument("--cgroup", type=Path, help="let the sockets of this cgroup (version 2) use it")
     load.set_defaults(command=_cc, action="load")
     unload = actions.add_parser("unload", help="take one off again")
     unload.add_argument("cc")
@@ -273,4 +274,4 @@ def _add_cc(commands: Any) -> None:
 def _cc(parsed: argparse.Namespace) -> int:
     from testbed import cc  # noqa: PLC0415
 
-    return cc.command(parsed.action, getattr(parsed, "cc", None))
+    return cc.command(parsed.action, getattr(parsed, "cc", None), getattr(parsed, "cgroup", None))

@@ -6,6 +6,7 @@ machine around sees as a growing file; `testbed.substrates.uml` has mounted what
 
 from __future__ import annotations
 
+import importlib
 import os
 import termios
 import traceback
@@ -28,9 +29,12 @@ def main() -> None:
         # Imported here, for its errors to be seen.
         from testbed import inside  # noqa: PLC0415
 
-        inside.serve(
-            (RUN / "plan.json").read_bytes(), events, inside.Machine(virtual_time=True, modules=RUN / "modules")
-        )
+        machine = inside.Machine(virtual_time=True, modules=RUN / "modules")
+        if (RUN / "call").exists():
+            module, _, function = (RUN / "call").read_text().partition(":")
+            inside.deliver(getattr(importlib.import_module(module), function)(machine), events)
+        else:
+            inside.serve((RUN / "plan.json").read_bytes(), events, machine)
     except BaseException:
         inside.emit(events, {"event": "error", "code": EXIT_FAILED, "message": traceback.format_exc()})
     finally:

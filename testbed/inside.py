@@ -97,15 +97,20 @@ def serve(plan: bytes, out: BinaryIO, machine: Machine) -> int:
     """Run ``plan`` (JSON), speaking on ``out``; the exit code."""
     try:
         archive = _run(msgspec.json.decode(plan, type=Plan), machine, lambda **event: emit(out, event))
-        emit(out, {"event": "results", "size": len(archive), "sha256": hashlib.sha256(archive).hexdigest()})
-        out.write(archive)
-        out.flush()
+        deliver(archive, out)
     except CallerGoneError:
         return EXIT_FAILED
     except TestbedError as error:
         emit(out, {"event": "error", "code": error.exit_code, "message": str(error)})
         return error.exit_code
     return EXIT_OK
+
+
+def deliver(results: bytes, out: BinaryIO) -> None:
+    """Hand results to the caller, after everything else."""
+    emit(out, {"event": "results", "size": len(results), "sha256": hashlib.sha256(results).hexdigest()})
+    out.write(results)
+    out.flush()
 
 
 def emit(out: BinaryIO, event: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ class PhantomQueue:
     burst_bytes: int
     buffer_bytes: int
     marking: Marking
-    _loaded: list[bpf.Classifier] = field(default_factory=list, compare=False)
+    _loaded: list[bpf.Program] = field(default_factory=list, compare=False)
 
     @property
     def where(self) -> str:
@@ -70,7 +70,7 @@ class PhantomQueue:
 
     def apply(self, network: Network) -> None:
         end = interface(network, self.node, self.device)
-        loaded = bpf.load_classifier(bpf.compile_program(PROGRAM), self.constants)
+        loaded = bpf.load_program(bpf.compile_program(PROGRAM), self.constants)
         self._loaded.append(loaded)
         _attach(end.node.ip, end.index, loaded.program_fd)
 
@@ -91,7 +91,7 @@ def _attach(ip: IPRoute, index: int, program_fd: int) -> None:
 
 def check() -> None:
     """Raises `MachineError` if this kernel takes no such program, with what would help."""
-    loaded = bpf.load_classifier(bpf.compile_program(PROGRAM), {})
+    loaded = bpf.load_program(bpf.compile_program(PROGRAM), {})
     scratch = netns.create()
     try:
         with netns.entered(scratch), IPRoute() as ip:

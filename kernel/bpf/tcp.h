@@ -92,6 +92,7 @@ struct tcp_sock {
 	u32 delivered;
 	u32 delivered_ce;
 	u32 lost;
+	u32 app_limited;	/* nonzero: the application had nothing to send */
 	u32 mss_cache;
 	u32 notsent_lowat;
 	u8 ecn_flags;

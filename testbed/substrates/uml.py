@@ -30,7 +30,7 @@ from typing import Any
 
 import msgspec
 
-from testbed import congestion, kernel
+from testbed import congestion, kernel, rundir
 from testbed.environment import ROOT
 from testbed.errors import MachineError, TestbedError
 from testbed.kernel import Kernel
@@ -93,16 +93,39 @@ class Uml:
 
     def run(self, plan: Plan, on_event: Callable[[Event], None], limit_s: float) -> bytes:
         """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or took too long."""
+        own = [self.kernel.own_module(cc.module) for cc in plan.ccs if cc.source and cc.module]
+
+        def bring(folder: Path) -> None:
+            for module in own:
+                shutil.copy(module, folder / "own")
+            (folder / "plan.json").write_bytes(msgspec.json.encode(_portable(plan, folder)))
+
+        return self._boot(bring, _memory_mb(plan), plan.seed, on_event, limit_s)
+
+    def call(self, function: str, limit_s: float) -> bytes:
+        """What ``module:function`` of this checkout returns inside, called with a `Machine`: bytes."""
+        return self._boot(
+            lambda folder: rundir.write_text(folder / "call", function), MEMORY_MB, 0, lambda event: None, limit_s
+        )
+
+    def _boot(
+        self,
+        bring: Callable[[Path], None],
+        memory_mb: int,
+        seed: int,
+        on_event: Callable[[Event], None],
+        limit_s: float,
+    ) -> bytes:
         modules = self.kernel.modules()
         end_with_sudo()
         with _folder() as folder, _core() as core:
             with _written(folder):
-                own = [self.kernel.own_module(cc.module) for cc in plan.ccs if cc.source and cc.module]
-                _prepare(folder, plan, self.kernel.image, modules, own)
+                _prepare(folder, self.kernel.image, modules)
+                bring(folder)
             with (folder / "console").open("wb") as console, (folder / "log").open("wb") as log:
                 process = subprocess.Popen(
-                    _command(plan, core, self.kernel), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
-                    cwd=folder, env=_environment(plan), start_new_session=True,
+                    _command(memory_mb, core, self.kernel), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
+                    cwd=folder, env=_environment(memory_mb, seed), start_new_session=True,
                 )  # fmt: skip
             try:
                 return _follow(process, folder, on_event, limit_s)
@@ -112,13 +135,13 @@ class Uml:
                 process.wait()
 
 
-def _command(plan: Plan, core: int, kernel: Kernel) -> list[str]:
+def _command(memory_mb: int, core: int, kernel: Kernel) -> list[str]:
     """How to start the kernel, in the run's folder. Its own words (from ``./linux`` on) are the same
     in every run: they are among what its random numbers are made of."""
     return [
         "setpriv", "--pdeathsig", "KILL", "--", "prlimit", "--core=0:0", "--stack=8388608:", "--",
         "taskset", "--cpu-list", str(core),
-        "./linux", f"mem={_memory_mb(plan)}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
+        "./linux", f"mem={memory_mb}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
         # Until /proc is mounted inside, it is this machine's, where "self" is the kernel.
         "init=/proc/self/cwd/init", "time-travel=inf-cpu", f"time-travel-start={WALL_CLOCK_START_NS}",
         # The seed is good enough: older kernels would stir for seconds until they believe it.
@@ -129,14 +152,14 @@ def _command(plan: Plan, core: int, kernel: Kernel) -> list[str]:
     ]  # fmt: skip
 
 
-def _environment(plan: Plan) -> dict[str, str]:
+def _environment(memory_mb: int, seed: int) -> dict[str, str]:
     """All that user-mode Linux sees of an environment."""
-    seed = hashlib.sha256(f"random {plan.seed}".encode()).hexdigest()[:16]
+    random = hashlib.sha256(f"random {seed}".encode()).hexdigest()[:16]
     return {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        "TMPDIR": _memory_folder(_memory_mb(plan)),
+        "TMPDIR": _memory_folder(memory_mb),
         "LD_PRELOAD": "./preload.so",
-        "MLTCP_SEED": seed,
+        "MLTCP_SEED": random,
     }
 
 
@@ -218,19 +241,16 @@ def _core() -> Iterator[int]:
         yield mine[os.getpid() % len(mine)]
 
 
-def _prepare(folder: Path, plan: Plan, image: Path, modules: Path, own: list[Path]) -> None:
+def _prepare(folder: Path, image: Path, modules: Path) -> None:
     (folder / "uml").mkdir()
     (folder / "linux").symlink_to(image)
     (folder / "preload.so").symlink_to(modules / "preload.so")
-    (folder / "plan.json").write_bytes(msgspec.json.encode(_portable(plan, folder)))
     # Wherever the checkout, Python and the modules are, inside they have one name.
     places = {"folder": str(folder), "checkout": ROOT, "python": sys.prefix, "modules": str(modules)}
     (folder / "init").write_text(INIT.format(**{name: shlex.quote(path) for name, path in places.items()}))
     (folder / "init").chmod(0o755)
     for name in ("checkout", "python", "modules", "own"):
         (folder / name).mkdir()
-    for module in own:
-        shutil.copy(module, folder / "own")
 
 
 def _portable(plan: Plan, folder: Path) -> Plan:
