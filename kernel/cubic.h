@@ -50,8 +50,7 @@ struct bictcp {
 	u32	last_cwnd;	/* the last snd_cwnd */
 	u32	last_time;	/* time when updated last_cwnd */
 	u32	bic_origin_point;/* origin point of bic function */
-	u32	bic_K;		/* time to origin point
-				   from the beginning of the current epoch */
+	u32	bic_K;		/* time to origin point from the beginning of the current epoch */
 	u32	delay_min;	/* min delay (usec) */
 	u32	epoch_start;	/* beginning of an epoch */
 	u32	ack_cnt;	/* number of acks */
@@ -81,7 +80,8 @@ static inline void bictcp_hystart_reset(struct sock *sk)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct bictcp *ca = inet_csk_ca(sk);
 
-	ca->round_start = ca->last_ack = bictcp_clock_us(sk);
+	ca->round_start = bictcp_clock_us(sk);
+	ca->last_ack = ca->round_start;
 	ca->end_seq = tp->snd_nxt;
 	ca->curr_rtt = ~0U;
 	ca->sample_cnt = 0;
@@ -231,18 +231,17 @@ static inline void bictcp_update(struct bictcp *ca, u32 cwnd, u32 acked)
 		offs = t - ca->bic_K;
 
 	/* c/rtt * (t-K)^3 */
-	delta = (cube_rtt_scale * offs * offs * offs) >> (10+3*BICTCP_HZ);
+	delta = (cube_rtt_scale * offs * offs * offs) >> (10 + 3 * BICTCP_HZ);
 	if (t < ca->bic_K)                            /* below origin*/
 		bic_target = ca->bic_origin_point - delta;
 	else                                          /* above origin*/
 		bic_target = ca->bic_origin_point + delta;
 
 	/* cubic function - calc bictcp_cnt*/
-	if (bic_target > cwnd) {
+	if (bic_target > cwnd)
 		ca->cnt = cwnd / (bic_target - cwnd);
-	} else {
+	else
 		ca->cnt = 100 * cwnd;              /* very small increment*/
-	}
 
 	/*
 	 * The initial growth of cubic function may be too conservative

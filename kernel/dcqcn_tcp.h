@@ -39,7 +39,9 @@ static inline void dcqcn_apply(struct sock *sk, const struct dcqcn *d)
 	u64 window = rate * span_us / 1000000 / mss + DCQCN_WINDOW_MIN;
 
 	WRITE_ONCE(sk->sk_pacing_rate, rate);
-	tcp_snd_cwnd_set(tp, min(window, (u64)tp->snd_cwnd_clamp));
+	if (window > tp->snd_cwnd_clamp)
+		window = tp->snd_cwnd_clamp;
+	tcp_snd_cwnd_set(tp, window);
 }
 
 /* False without ECN: the caller falls back to Reno. */

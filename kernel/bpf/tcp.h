@@ -168,6 +168,7 @@ void BPF_PROG(prog, struct sock *sk)					\
 {									\
 	handler(sk);							\
 }
+
 #define CA_OP_TX_START(prog)	.cwnd_event_tx_start = (void *)(prog),
 #else
 #define CA_PROG_TX_START(prog, handler)

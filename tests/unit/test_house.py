@@ -80,4 +80,4 @@ def test_any_python_finds_the_environment() -> None:
             cwd=ROOT if start[0] == "-m" else "/", capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert "job 3: synthetic on l4 r4" in done.stdout
+        assert "job 3: synthetic over reno on l4 r4" in done.stdout

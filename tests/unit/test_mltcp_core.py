@@ -3,57 +3,39 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import re
 import subprocess
-from ctypes import c_bool, c_int32, c_uint8, c_uint16, c_uint32, c_uint64
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).parents[2]
-ONE = 1024
-CA_PRIV_BYTES = 104  # what the kernel gives a congestion control per socket
+from testbed import congestion, mltcp
+from tests.unit import core as library
+from tests.unit.core import CA_PRIV_BYTES, ONE, ROOT, Params, State
 
-
-class Params(ctypes.Structure):
-    _fields_ = [
-        ("slope", c_int32), ("intercept", c_int32), ("gap_factor", c_uint32),
-        ("first_gap_us", c_uint32), ("total_bytes", c_uint64),
-    ]  # fmt: skip
-
-
-class State(ctypes.Structure):
-    _fields_ = [
-        ("start", c_uint64), ("total_bytes", c_uint64), ("gap_us", c_uint32),
-        ("iterations", c_uint16), ("carry", c_uint16), ("pauses", c_uint8), ("rare", c_uint8),
-        ("outsized", c_uint8), ("begun", c_uint8), ("halved", c_uint8),
-    ]  # fmt: skip
+CURVES = {
+    "linear": lambda s, i, r: s * r + i,
+    "quadratic": lambda s, i, r: s * r * r + i,
+    "reciprocal": lambda s, i, r: 1 / (1 / i - (1 / i - 1 / (s + i)) * r),
+    "concave": lambda s, i, r: -s * r * r + 2 * s * r + i,
+    "falling": lambda s, i, r: s + i - s * r,
+    "falling_reciprocal": lambda s, i, r: 1 / (1 / (s + i) + (1 / i - 1 / (s + i)) * r),
+}
 
 
 @pytest.fixture(scope="module")
 def core(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    library = tmp_path_factory.mktemp("core") / "core.so"
-    source = Path(__file__).with_name("mltcp_core.c")
-    subprocess.run(
-        ["gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=all",
-         "-static-libubsan", "-shared", "-fPIC", "-I", str(ROOT / "kernel"), "-o", str(library), str(source)],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    core = ctypes.CDLL(str(library))
-    core.core_scale.argtypes = [ctypes.POINTER(State), ctypes.POINTER(Params), c_uint64, c_uint32]
-    core.core_scale.restype = c_uint32
-    core.core_tx_start.argtypes = [ctypes.POINTER(State), ctypes.POINTER(Params), c_uint64, c_uint32]
-    core.core_tx_start.restype = c_bool
-    core.core_ratio.argtypes = [ctypes.POINTER(State), c_uint64]
-    core.core_factor.argtypes = [ctypes.POINTER(Params), c_int32]
-    core.core_factor.restype = c_uint32
-    return core
+    return library.build(tmp_path_factory.mktemp("core"))
 
 
 def default(**changes: int) -> Params:
     return Params(
-        **{"slope": 1792, "intercept": 256, "gap_factor": 512, "first_gap_us": 1000, "total_bytes": 0} | changes
+        **{"slope": 1792, "intercept": 256, "curve": 0, "gap_factor": 512, "first_gap_us": 1000, "total_bytes": 0}
+        | changes
     )
 
 
@@ -65,7 +47,9 @@ class Flow:
         core.core_init(ctypes.byref(self.state), ctypes.byref(self.params))
 
     def gap(self, ms: float) -> bool:
-        return bool(self.core.core_tx_start(self.state, self.params, self.acked, int(ms * 1000)))
+        return bool(
+            self.core.core_tx_start(self.state, self.params, self.params.total_bytes, self.acked, int(ms * 1000))
+        )
 
     def send(self, size: int) -> None:
         self.acked += size
@@ -211,6 +195,69 @@ def test_factor_is_the_line_within_its_bounds(core: ctypes.CDLL, slope: int, int
     assert found == pytest.approx(min(64.0, max(1 / 64, exact)), abs=1.5 / ONE)
 
 
+@pytest.mark.parametrize("curve", CURVES)
+def test_the_curves_are_those_of_the_paper(core: ctypes.CDLL, curve: str) -> None:
+    """Figure 5 with S = 1.75 and I = 0.25, for instance 1/(4 - 3.5 r)."""
+    params = default(curve=congestion.CURVES.index(curve))
+    for ratio in range(0, ONE + 1, 16):
+        exact = CURVES[curve](1.75, 0.25, ratio / ONE)
+        assert core.core_factor(params, ratio) / ONE == pytest.approx(exact, abs=3 / ONE)
+
+
+@given(
+    slope=st.integers(-16 * ONE, 16 * ONE), intercept=st.integers(0, 16 * ONE), curve=st.integers(0, 5),
+    ratio=st.integers(-1, ONE),
+)  # fmt: skip
+def test_python_computes_the_same_f(core: ctypes.CDLL, slope: int, intercept: int, curve: int, ratio: int) -> None:
+    """What the sampler writes for eBPF flows; and no parameters lead to an overflow or a division by zero."""
+    found = core.core_factor(default(slope=slope, intercept=intercept, curve=curve), ratio)
+    assert found == mltcp.factor({"slope": slope, "intercept": intercept, "curve": curve}, ratio)
+    assert mltcp.LEAST <= found <= mltcp.MOST
+
+
+@pytest.mark.parametrize("header", ["mltcp.h", "dcqcn.h"])
+def test_parameters_have_one_range_everywhere(header: str) -> None:
+    """The list in the header (refused at load, sysctl) and the table of ``--cc``."""
+    text = (ROOT / "kernel" / header).read_text().replace("\\\n", " ")
+    rows = re.findall(r"P\((\w+), (\w+), \w+,\s+(\w+),\s+(-?\w+),\s+([\w <]+),", text)
+    assert len(rows) >= 6
+    by_constant = {p.constant: p for p in congestion.PARAMETERS.values()}
+    for of, name, _, low, high in rows:
+        highest = 1 << int(high.split()[-1]) if "<<" in high else int(high)
+        assert (of, int(low), highest) == (by_constant[name].of, by_constant[name].lowest, by_constant[name].highest)
+
+
+def test_what_the_application_says_of_a_socket(core: ctypes.CDLL) -> None:
+    """TCP_NOTSENT_LOWAT, where it is as large as an iteration; below, and unset, it is no statement."""
+    assert core.core_given(default(), 0) == 0
+    assert core.core_given(default(), 16_384) == 0
+    assert core.core_given(default(), 2**32 - 1) == 0
+    assert core.core_given(default(total_bytes=5_000_000), 0) == 5_000_000
+    assert core.core_given(default(total_bytes=5_000_000), 10_000_000) == 10_000_000
+    flow = Flow(core)
+    core.core_tx_start(flow.state, flow.params, 10_000_000, flow.acked, 1_000_000)
+    flow.send(2_500_000)
+    assert flow.ratio() == 256
+    for _ in range(5):
+        core.core_tx_start(flow.state, flow.params, 10_000_000, flow.acked, 500_000)
+        flow.send(1_000_000)
+    assert flow.state.total_bytes == 10_000_000
+
+
+@pytest.mark.skipif("CORE_ASAN" in os.environ, reason="it is what runs these tests with AddressSanitizer")
+def test_with_address_sanitizer() -> None:
+    """All of this file and of DCQCN's once more, with AddressSanitizer beneath Python."""
+    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    environment = {
+        **os.environ, "CORE_ASAN": "1", "LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    command.append(str(Path(__file__).with_name("test_dcqcn_core.py")))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
+
+
 @given(
     total=st.integers(0, 2**64 - 1), start=st.integers(0, 2**64 - 1), acked=st.integers(0, 2**64 - 1),
 )  # fmt: skip
@@ -266,7 +313,7 @@ def test_the_window_grows_by_f_segments_a_round_trip(
 def test_any_history_is_survived(core: ctypes.CDLL, events: list[tuple[int, int]], first_gap: int, factor: int) -> None:
     flow = Flow(core, default(first_gap_us=first_gap, gap_factor=factor))
     for gap_us, size in events:
-        core.core_tx_start(flow.state, flow.params, flow.acked, gap_us)
+        core.core_tx_start(flow.state, flow.params, 0, flow.acked, gap_us)
         flow.send(size)
         assert -1 <= flow.ratio() <= ONE
         assert flow.core.core_factor(flow.params, flow.ratio()) >= 16

@@ -1,0 +1,135 @@
+"""The congestion controls as modules of a real kernel: loaded, used, refused, unloaded; built without a warning."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import MachineError, RequestError, TestbedError
+from testbed.kernel import Kernel
+from testbed.substrates import uml
+from tests import runs
+from tests.uml import inside
+
+KERNEL = Path(__file__).parents[2] / "kernel"
+EXAMPLES = KERNEL.parent / "examples"
+TROUBLE = re.compile(r"WARNING|BUG|Oops|leak|Call Trace|refcount|tainted|Tainted|segfault")
+JOB = {"iterations": 2, "compute": "10ms", "bytes": "2MB", "jobs": 1}
+
+
+def call(function: str) -> dict[str, Any]:
+    return dict(json.loads(uml.find().call(f"tests.uml.inside:{function}", 240)))
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Kernel:
+    return uml.find().kernel
+
+
+def test_two_hundred_reloads_under_traffic() -> None:
+    done = call("reload")
+    assert done["rounds"] == inside.ROUNDS
+    assert done["least_received"] > 100_000
+    assert done["refusals"] == [errno.EAGAIN]  # in use
+    assert done["left"] == [0]
+    assert not set(inside.NAMES) & set(done["available"] + done["sysctls"])
+    assert not TROUBLE.search(re.sub(r"loading out-of-tree module taints kernel", "", done["log"])), done["log"][-2000:]
+
+
+def test_parameters_are_checked_and_belong_to_a_namespace() -> None:
+    done = call("parameters")
+    assert all("refuses" in words for words in done["refused"].values()), done["refused"]
+    assert "mltcp_reno: slope=16385 is not between -16384 and 16384" in done["log"]
+    assert "mltcp_dcqcn: g=0 is not between 1 and 512" in done["log"]
+    assert not set(inside.NAMES) & set(done["before"])
+    assert done["held"]["slope"] == "2048" and done["held"]["total_bytes"] == str(1 << 40)
+    assert (done["here"], done["elsewhere"], done["out_of_range"]) == ("2048", "-1024", "EINVAL")
+
+
+def test_an_application_may_say_what_an_iteration_is() -> None:
+    """TCP_NOTSENT_LOWAT: in force from the first byte, and a quarter of it sent; the other learns a whole one."""
+    done = call("override")
+    assert [ratio for _, _, ratio in done["given"]] == [pytest.approx(256, abs=2)] * 4
+    assert [ratio for _, _, ratio in done["learned"]] == [-1, -1, 1024, 1024]
+    assert [f for _, f, _ in done["learned"]][-1] == 2048
+    assert [iterations for iterations, _, _ in done["learned"]] == [0, 1, 2, 3]
+
+
+def copy(folder: Path) -> Path:
+    for source in [*KERNEL.glob("*.[ch]"), KERNEL / "Kbuild"]:
+        shutil.copy(source, folder)
+    return folder
+
+
+def build(kernel: Kernel, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "-s", "-C", str(kernel.folder / "source"), f"O={kernel.folder / 'build'}", "ARCH=um", f"M={folder}", *more,
+         "modules"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_no_warning_with_w1(kernel: Kernel, tmp_path: Path) -> None:
+    done = build(kernel, copy(tmp_path), "W=1", "KCFLAGS=-Werror")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(list(tmp_path.glob("*.ko"))) == len(inside.NAMES)
+
+
+def test_sparse_has_nothing_to_say(kernel: Kernel, tmp_path: Path) -> None:
+    if shutil.which("sparse") is None:
+        pytest.skip("sparse is not installed")
+    done = build(kernel, copy(tmp_path), "C=2", "CHECK=sparse")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# What lists of parameters (P(...) once each, as check, sysctl, constant) cannot do otherwise, and eBPF's own ways.
+OTHER_STYLE = """MACRO_ARG_UNUSED MACRO_ARG_REUSE MACRO_ARG_PRECEDENCE COMPLEX_MACRO MULTISTATEMENT_MACRO_USE_DO_WHILE
+    TRAILING_SEMICOLON MACRO_WITH_FLOW_CONTROL VOLATILE GLOBAL_INITIALISERS NEW_TYPEDEFS CAMELCASE AVOID_EXTERNS BIT_MACRO
+    PREFER_KERNEL_TYPES LONG_LINE LONG_LINE_STRING LONG_LINE_COMMENT"""
+
+
+def test_checkpatch_is_content(kernel: Kernel) -> None:
+    sources = [*KERNEL.glob("*.[ch]"), *KERNEL.glob("bpf/*.[ch]"), *KERNEL.glob("uml/*.c"), *EXAMPLES.glob("*.c")]
+    done = subprocess.run(
+        ["perl", str(kernel.folder / "source/scripts/checkpatch.pl"), "--no-tree", "--terse", "--strict", "--no-summary",
+         "--max-line-length=120", "--ignore", ",".join(OTHER_STYLE.split()), "-f", *map(str, sorted(sources))],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    found = [line for line in done.stdout.splitlines() if re.search(r": (ERROR|WARNING|CHECK): ", line)]
+    assert found == []
+
+
+def test_one_of_your_own() -> None:
+    """The example of docs/congestion-controls.md, with a parameter: it grows four times as fast."""
+    result = runs.run_plan(uml.find(), cc=[f"{EXAMPLES / 'tcp_mine.c'}:step=4"], **JOB)
+    (used,) = result.manifest["congestion_controls"]
+    assert (used["registered_as"], used["kind"]) == ("mine", "module")
+
+
+def wrong(tmp_path: Path, old: str, new: str, parameter: str = "") -> None:
+    source = tmp_path / "tcp_mine.c"
+    source.write_text((EXAMPLES / "tcp_mine.c").read_text().replace(old, new))
+    runs.run_plan(uml.find(), cc=[f"{source}{parameter}"], **JOB)
+
+
+def test_what_is_wrong_with_ones_own_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"could not be built as a module[^\0]*expected"):
+        wrong(tmp_path, "static int step = 2;", "static int step = ;")
+    with pytest.raises(RequestError, match="GPL-incompatible module"):
+        wrong(tmp_path, '"GPL"', '"Proprietary"')
+    with pytest.raises(MachineError, match="the kernel refuses the module"):
+        wrong(tmp_path, ".ssthresh = tcp_reno_ssthresh,", "")
+    with pytest.raises(TestbedError, match="has no parameter 'stride'"):
+        wrong(tmp_path, "", "", ":stride=2")
+
+
+def test_an_ebpf_program_is_for_host() -> None:
+    with pytest.raises(MachineError, match="use --on host"):
+        runs.run_plan(uml.find(), cc=[str(EXAMPLES / "mine.bpf.c")], **JOB)
