@@ -58,7 +58,7 @@ def _figures(parsed: argparse.Namespace) -> int:
                 print(f"error: {error}", file=sys.stderr)
                 failed = True
             else:
-                print(written[0])
+                print(*written[:1], sep="\n", end="\n" if written else "")
     return int(failed)
 
 

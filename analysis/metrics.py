@@ -58,6 +58,14 @@ def learned_at(iterations: pd.DataFrame, flows: pd.DataFrame) -> int | None:
     return max(first, default=None)
 
 
+def carried(flows: pd.DataFrame) -> np.ndarray:
+    """Payload bytes acknowledged per job in the second quarter of a run: everybody sends, nobody is new."""
+    end = flows["t_s"].max()
+    middle = flows[(flows["t_s"] > end / 4) & (flows["t_s"] < end / 2)]
+    by_flow = middle.groupby(["job", "worker", "flow"])["bytes_acked"]
+    return np.asarray((by_flow.last() - by_flow.first()).groupby("job").sum(), dtype=float)
+
+
 def jain_index(shares: np.ndarray) -> float:
     """Jain's fairness index of a vector of shares: 1 if all are equal, 1/n if one has everything."""
     return float(shares.sum() ** 2 / (len(shares) * (shares**2).sum()))

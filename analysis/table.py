@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+SPEC_WIDTH = 34  # of a congestion control with parameters; what is longer goes on below
 COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
 
@@ -16,7 +17,7 @@ def closing_table(summary: dict[str, Any]) -> Table:
         box=None, title=_title(summary), title_style="bold", title_justify="left", pad_edge=False,
         padding=(0, 1, 0, 0), header_style="dim",
     )  # fmt: skip
-    table.add_column("", no_wrap=True)
+    table.add_column("", max_width=SPEC_WIDTH, overflow="fold")
     for heading in ("mean\n(s)", "p50\n(s)", "p99\n(s)", "last 10\n(s)", "speed-up\nmean", "speed-up\np99"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("inter-\nleaved", justify="right", no_wrap=True)
@@ -51,9 +52,13 @@ def _title(summary: dict[str, Any]) -> str:
     row = summary["results"][0]
     seeds = len(row["seeds"])
     return (
-        f"{summary['experiment']} on {summary['substrate']}: {row['jobs']} jobs, {row['iterations']} iterations, "
-        f"{seeds} seed{'s' * (seeds > 1)}"
+        f"{summary['experiment']} on {summary['substrate']}: {_count(row['jobs'], 'job')}, "
+        f"{_count(row['iterations'], 'iteration')}, {_count(seeds, 'seed')}"
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _number(value: float) -> str:

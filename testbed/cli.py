@@ -154,11 +154,12 @@ def _run(parsed: argparse.Namespace) -> int:
     notes = Console(stderr=True)
     with Progress(todo, notes, quiet=parsed.quiet or parsed.json) as progress:
         summary = experiment.run(asked, substrate, Path(parsed.out), progress, experiment.command_line())
-    from analysis.figures import interleaving  # noqa: PLC0415
+    from analysis.figures import interleaving, shares  # noqa: PLC0415
 
     folder = Path(parsed.out) / summary["experiment"]
     wanted = [(one.cc.label, one.seed) for one in todo if one.alone is None]
-    figures = interleaving.draw(load_experiment(folder, wanted), folder / "figures")
+    results = load_experiment(folder, wanted)
+    figures = [path for figure in (interleaving, shares) for path in figure.draw(results, folder / "figures")]
     rundir.give_to_caller(folder / "figures")
     if parsed.json:
         print(json.dumps(summary, indent=1))
@@ -172,7 +173,13 @@ def _run(parsed: argparse.Namespace) -> int:
             console.print(_virtual_against_wall(folder, todo), highlight=False, soft_wrap=True)
         for line in _doubts(folder, todo):
             console.print(line, highlight=False, soft_wrap=True)
-        console.print(f"Figure: {figures[0]}\nResults: {folder}", highlight=False, soft_wrap=True)
+        console.print(
+            *[f"Figure: {path}\n" for path in figures[:1]],
+            f"Results: {folder}",
+            sep="",
+            highlight=False,
+            soft_wrap=True,
+        )
         console.print(f"Verdict: {summary['verdict']}", style="bold", highlight=False)
     if summary["verdict"] == "invalid" or (parsed.strict and summary["verdict"] != "valid"):
         return EXIT_INVALID

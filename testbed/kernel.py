@@ -32,7 +32,7 @@ from typing import Any
 
 from testbed import bpf, rundir
 from testbed.environment import ROOT
-from testbed.errors import MachineError, RequestError
+from testbed.errors import MachineError, RequestError, TestbedError
 from testbed.kernel_source import EDITS, PATH, Origin, digest_of, edit, run
 
 SOURCES = Path(ROOT) / "kernel"
@@ -107,8 +107,15 @@ class Kernel:
                 (folder / "Kbuild").write_text(re.sub(r"(?m)^obj-m := .*$", f"obj-m := {source.stem}.o", kbuild))
             try:
                 _make(self.folder, ["modules", f"M={folder}"], None)
-            except MachineError as error:
-                raise RequestError(f"{source} could not be built as a module:\n{error}") from error
+            except MachineError:
+                raise
+            except TestbedError as error:
+                words = [
+                    line.strip() for line in str(error).splitlines() if "rror: " in line or line.startswith("ERROR")
+                ]
+                said = "\n".join(words or [str(error)]).replace(str(folder), str(source.parent))
+                shutil.rmtree(folder, ignore_errors=True)
+                raise RequestError(f"{source} could not be built as a module:\n{said}") from error
             (folder / "complete").touch()
             rundir.give_to_caller(folder)
         return module

@@ -21,7 +21,9 @@ SHOWN_ITERATIONS = 4
 
 
 def draw(experiment: Experiment, out: Path) -> list[Path]:
-    """Write ``interleaving.{png,pdf,csv}`` to ``out``."""
+    """Write ``interleaving.{png,pdf,csv}`` to ``out``; nothing if there is but one iteration."""
+    if experiment.runs[0].iterations["iteration"].max() == 0:
+        return []
     runs = [experiment.of(cc)[0] for cc in experiment.ccs]
     figure, axes = style.new_figure(3, len(runs), figsize=(5.2 * len(runs), 7.2), sharey="row")
     data = []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,15 +17,18 @@ from pathlib import Path
 import pytest
 from mininet.topo import Topo
 
-from testbed import bpf, cc, congestion, netns
+from testbed import bpf, cc, congestion, netns, qdiscs
 from testbed.cli import main
-from testbed.errors import EXIT_OK, EXIT_REQUEST, MachineError, TestbedError
+from testbed.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
 from testbed.network import Network
 from testbed.settings import Sysctl, apply_all
+from testbed.substrates.host import Host
+from tests import runs
 from topologies.dumbbell import Dumbbell
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "kernel/bpf/mltcp_reno.bpf.c"
+MINE = ROOT / "examples/mine.bpf.c"
 
 
 @pytest.fixture
@@ -92,7 +98,7 @@ def test_what_the_verifier_says_reaches_the_user(tmp_path: Path) -> None:
 def test_a_program_that_does_not_compile_says_why(tmp_path: Path) -> None:
     source = tmp_path / "wrong.bpf.c"
     source.write_text("int x = ;\n")
-    with pytest.raises(MachineError, match="expected expression"):
+    with pytest.raises(RequestError, match="expected expression"):
         bpf.compile_program(source)
 
 
@@ -119,7 +125,7 @@ def test_loaded_outside_an_experiment_it_serves_one_destination(
     loaded: None, build: Callable[[Topo], Network], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The documented use: ``ip route change PREFIX via GATEWAY congctl mltcp_reno``."""
-    assert main(["cc", "load", "mltcp_reno"]) == EXIT_REQUEST  # twice
+    assert main(["cc", "load", "reno"]) == EXIT_REQUEST  # the kernel's own
     main(["cc", "status"])
     assert "mltcp_reno: loaded" in capsys.readouterr().out
     net = build(Dumbbell(n=1))
@@ -154,8 +160,189 @@ def test_names_are_unique_and_short() -> None:
     assert os.getpid()
 
 
+def test_a_live_one_is_replaced(loaded: None, tmp_path: Path) -> None:
+    """``cc load`` once more: new connections get the new program, the one in use keeps its own."""
+    held = tcp(b"mltcp_reno")
+    assert main(["cc", "load", "mltcp_reno:slope=3"]) == EXIT_OK
+    fresh = tcp(b"mltcp_reno")
+    for one in (held, fresh):
+        one.exchange(1 << 20)
+        one.close()
+    assert bpf.available().count("mltcp_reno") == 1
+
+
+class Connection:
+    """One over loopback, in the test's own namespace."""
+
+    def __init__(self, name: bytes) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.client = socket.socket()
+            self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+            self.client.connect(listener.getsockname())
+            self.server, _ = listener.accept()
+
+    def exchange(self, size: int) -> None:
+        sender = threading.Thread(target=self.client.sendall, args=(bytes(size),))
+        sender.start()
+        while size > 0:
+            size -= len(self.server.recv(1 << 20))
+        sender.join()
+
+    def close(self) -> None:
+        self.client.close()
+        self.server.close()
+
+
+def tcp(name: bytes) -> Connection:
+    return Connection(name)
+
+
+@pytest.mark.parametrize("name", [*congestion.names(), "dctcp"])
+def test_each_of_ours_carries_data(name: str) -> None:
+    """Also ``dctcp``, for kernels without; with ECN and, without, as Reno."""
+    scratch = netns.create()
+    source = ROOT / f"kernel/bpf/{name}.bpf.c"
+    loaded = bpf.register(bpf.compile_program(source), "mlt_test_all", {})
+    with netns.entered(scratch):
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        for ecn in ("1", "0"):
+            Path("/proc/sys/net/ipv4/tcp_ecn").write_text(ecn)
+            one = tcp(b"mlt_test_all")
+            one.exchange(20 << 20)
+            one.close()
+    os.close(scratch)
+    loaded.close()
+
+
+def test_two_hundred_reloads_under_traffic() -> None:
+    names = [*congestion.names(), "dctcp"]
+    programs = [bpf.compile_program(ROOT / f"kernel/bpf/{name}.bpf.c") for name in names]
+    scratch = netns.create()
+    with netns.entered(scratch):
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        for number in range(200):
+            loaded = bpf.register(programs[number % len(names)], "mlt_test_reload", {})
+            one = tcp(b"mlt_test_reload")
+            one.exchange(200_000)
+            loaded.close()  # while the connection uses it
+            one.exchange(200_000)
+            one.close()
+            deadline = time.monotonic() + 5
+            while "mlt_test_reload" in bpf.available() and time.monotonic() < deadline:
+                time.sleep(0.002)
+    os.close(scratch)
+    assert "mlt_test_reload" not in bpf.available()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"GPL"', '"Proprietary"'),
+        ("\t.ssthresh = (void *)mine_ssthresh,\n", ""),
+        ("return tcp_reno_ssthresh(sk);", "while (tcp_sk(sk)->snd_cwnd) ;\n\treturn 2;"),
+        ("return tcp_reno_ssthresh(sk);", "tcp_sk(sk)->bytes_acked = 0;\n\treturn 2;"),
+    ],
+    ids=["licence", "callback", "loop", "write"],
+)
+def test_what_a_program_may_not_do_is_explained(old: str, new: str, tmp_path: Path) -> None:
+    source = tmp_path / "mine.bpf.c"
+    text = MINE.read_text()
+    assert old in text
+    source.write_text(text.replace(old, new))
+    before = bpf.available()
+    with pytest.raises(MachineError, match="An eBPF congestion control may change of a socket"):
+        bpf.register(bpf.compile_program(source), "mlt_test_wrong", {})
+    assert bpf.available() == before
+
+
+def test_one_of_your_own() -> None:
+    """The example of docs/congestion-controls.md, with a parameter, beside another use of the same file."""
+    fields = {"iterations": 2, "compute": "10ms", "bytes": "2MB", "jobs": 2}
+    result = runs.run_plan(Host(), cc=[f"{MINE}:step=4+{MINE}"], **fields)
+    one, other = result.manifest["congestion_controls"]
+    assert one["kind"] == other["kind"] == "eBPF" and one["registered_as"] != other["registered_as"]
+    with pytest.raises(TestbedError, match="no constant 'stride'"):
+        runs.run_plan(Host(), cc=[f"{MINE}:stride=4"], **{**fields, "jobs": 1})
+    with pytest.raises(MachineError, match="use --on uml"):
+        runs.run_plan(Host(), cc=[str(MINE.with_name("tcp_mine.c"))], **{**fields, "jobs": 1})
+
+
+def test_a_phantom_queue_marks_where_there_is_no_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DCTCP: marks, few drops, and a queue about as long as the threshold. Everything in it is read back."""
+    result = runs.run_plan(
+        Host(), cc=["dctcp"], ecn="20kB", iterations=1, compute="1ms", bytes="60MB", offsets="0ms,0ms"
+    )
+    links = result.table("links.csv")
+    data = links[links["link"] == "s1-s2"]
+    busy = data[(data["t_s"] > 0.3) & (data["t_s"] < 1.7)]
+    assert data["ecn_marks"].iloc[-1] > 1000
+    assert busy["drops"].iloc[-1] == busy["drops"].iloc[0]
+    assert 3_000 < busy["backlog_bytes"].mean() < 30_000
+    if not qdiscs.supported("red"):
+        (phantom, _back) = [row["value"] for row in result.manifest["settings"] if row["what"] == "phantom queue"]
+        assert phantom["min_bytes"] == phantom["max_bytes"] == 20_000 and phantom["filter"] == "phantom"
+
+
+def test_f_and_r_of_a_live_flow_are_seen() -> None:
+    result = runs.run_plan(Host(), cc=["mltcp_cubic"], iterations=5, compute="100ms", bytes="5MB")
+    flows = result.table("flows.csv").dropna(subset="bytes_ratio")
+    assert (flows["f"] - (1.75 * flows["bytes_ratio"] + 0.25)).abs().max() <= 0.003
+    assert flows["iterations"].max() >= 4
+
+
+def test_an_outside_client(build: Callable[[Topo], Network]) -> None:
+    """``iperf3 -C mltcp_cubic``, loaded as a practitioner would."""
+    if shutil.which("iperf3") is None:
+        pytest.skip("iperf3 is not installed")
+    if "mltcp_cubic" in bpf.available():
+        pytest.skip("mltcp_cubic is loaded on this machine by someone else")
+    net = build(Dumbbell(n=1))
+    apply_all([Sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], net)
+    assert main(["cc", "load", "mltcp_cubic"]) == EXIT_OK
+    server = net["r1"].popen("iperf3", "-s", "-1", stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(0.5)
+        said = json.loads(net["l1"].cmd("iperf3", "-c", net["r1"].IP(), "-C", "mltcp_cubic", "-t", "1", "-J"))
+    finally:
+        server.kill()
+        server.wait()
+        assert main(["cc", "unload", "mltcp_cubic"]) == EXIT_OK
+    assert said["end"]["sender_tcp_congestion"] == "mltcp_cubic"
+    assert said["end"]["sum_received"]["bits_per_second"] > 1e6
+
+
+def test_a_cgroup_is_given_one(loaded: None) -> None:
+    root = next(
+        (
+            Path(line.split()[1])
+            for line in Path("/proc/mounts").read_text().splitlines()
+            if line.split()[2] == "cgroup2"
+        ),
+        None,
+    )
+    if root is None:
+        pytest.skip("no cgroup of version 2 is mounted here")
+    folder = root / f"mltcp-test-{os.getpid()}"
+    folder.mkdir()
+    code = (
+        "import os, socket, sys; open(sys.argv[1] + '/cgroup.procs', 'w').write(str(os.getpid()));"
+        "l = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(l.getsockname());"
+        "print(c.getsockopt(6, 13, 16).split(b'\\0')[0].decode())"
+    )
+    try:
+        assert main(["cc", "load", "mltcp_reno", "--cgroup", "/tmp"]) == EXIT_REQUEST
+        assert main(["cc", "load", "mltcp_reno", "--cgroup", str(folder)]) == EXIT_OK
+        done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+        assert done.stdout == "mltcp_reno\n"
+        assert main(["cc", "unload", "mltcp_reno"]) == EXIT_OK
+        done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+        assert done.stdout != "mltcp_reno\n"
+    finally:
+        folder.rmdir()
+
+
 @pytest.mark.parametrize("source", sorted((ROOT / "kernel/bpf").glob("*.bpf.c")), ids=lambda path: path.name)
-@pytest.mark.parametrize("kernel", [[], ["-DMLTCP_TX_START_OP"]], ids=["before 7", "7"])
+@pytest.mark.parametrize("kernel", [[], ["-DHAVE_CWND_EVENT_TX_START"]], ids=["before 7", "7"])
 def test_our_programs_compile_without_a_warning(source: Path, kernel: list[str], tmp_path: Path) -> None:
     command = [
         "clang",

@@ -45,8 +45,7 @@ def middle(result: Result) -> pd.DataFrame:
 
 
 def carried(result: Result) -> np.ndarray:
-    by_job = middle(result).groupby("job")["bytes_acked"]
-    return (by_job.last() - by_job.first()).to_numpy(dtype=float)
+    return metrics.carried(result.table("flows.csv"))
 
 
 @pytest.mark.parametrize("base", BASES)

@@ -1,0 +1,88 @@
+"""Shares of two flows with constant F on one link, against theory.
+
+With slope 0, F is a constant weight of additive increase. A flow that alone meets a loss
+(losses independent of each other) gets a share that goes as the root of F; flows that lose
+together get shares that go as F itself (facts of AIMD; Chiu and Jain, 1989). A real queue
+lies between. Drawn for experiments whose congestion controls are pairs ``a:…+b:…`` with slope 0.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
+
+from analysis import metrics, style
+from analysis.load import Experiment, Run
+from analysis.statistics import ci95
+
+ONE = 1024  # F in manifests
+
+
+def draw(experiment: Experiment, out: Path) -> list[Path]:
+    """Write ``shares.{png,pdf,csv}`` to ``out``; nothing if F is not constant."""
+    rows = [row for run in experiment.runs if (row := _row(run)) is not None]
+    if len(rows) < len(experiment.runs):
+        return []
+    data = pd.DataFrame(rows)
+    figure, axes = style.new_figure(1, 1, figsize=(6.0, 5.4))
+    axis = axes[0, 0]
+    weights = np.geomspace(data["weight"].min() / 1.3, data["weight"].max() * 1.3, 50)
+    axis.fill_between(weights, np.sqrt(weights), weights, color=style.REFERENCE, alpha=0.08, linewidth=0)
+    axis.plot(weights, weights, color=style.REFERENCE, linewidth=1, linestyle="--", label="F (losses together)")
+    axis.plot(weights, np.sqrt(weights), color=style.REFERENCE, linewidth=1, linestyle=":", label="√F (losses apart)")
+    for colour, (name, rows_of_one) in zip(style.JOBS, data.groupby("cc", sort=False), strict=False):
+        _series(axis, rows_of_one, str(name), colour)
+    _log_scales(axis, sorted(data["weight"].unique()))
+    axis.set_xlabel("F of the second flow ÷ F of the first")
+    axis.set_ylabel("bytes of the second flow ÷ bytes of the first")
+    axis.set_title("Shares of two flows with constant F")
+    axis.legend()
+    figure.text(0.01, -0.01, _caption(experiment.runs[0], data), va="top", fontsize=8, color=style.REFERENCE)
+    out.mkdir(parents=True, exist_ok=True)
+    data.to_csv(out / "shares.csv", index=False, float_format="%.6g")
+    return [*style.save(figure, out / "shares"), out / "shares.csv"]
+
+
+def _row(run: Run) -> dict[str, Any] | None:
+    factors = [job["cc"]["constants"] for job in run.jobs]
+    if len(factors) != 2 or any(one.get("slope") != 0 for one in factors):
+        return None
+    carried = metrics.carried(run.flows)
+    return {
+        "cc": run.jobs[1]["cc"]["name"], "seed": run.seed, "weight": factors[1]["intercept"] / factors[0]["intercept"],
+        "ratio": carried[1] / carried[0],
+    }  # fmt: skip
+
+
+def _series(axis: Any, rows: pd.DataFrame, name: str, colour: str) -> None:
+    """Mean over seeds on a logarithmic scale, with its interval where there are three."""
+    by_weight = rows.groupby("weight")["ratio"]
+    means = by_weight.apply(lambda ratios: float(np.exp(np.log(ratios).mean())))
+    axis.plot(means.index, means, color=colour, marker="o", markersize=5, linewidth=1.2, label=name)
+    for weight, ratios in by_weight:
+        if interval := ci95(list(np.log(ratios))):
+            axis.plot([weight, weight], np.exp(interval), color=colour, linewidth=3, alpha=0.35, solid_capstyle="butt")
+
+
+def _log_scales(axis: Any, ticks: list[float]) -> None:
+    for which in (axis.xaxis, axis.yaxis):
+        getattr(axis, f"set_{which.axis_name}scale")("log")
+        which.set_major_locator(FixedLocator(ticks))
+        which.set_minor_locator(NullLocator())
+        which.set_major_formatter(ScalarFormatter())
+
+
+def _caption(run: Run, data: pd.DataFrame) -> str:
+    plan = run.manifest["plan"]
+    link = plan["link"]
+    wires = list(plan["wires"].values())
+    loss = f", random loss {wires[0]['loss']:.2%}" if wires and wires[0]["loss"] else ", drop-tail"
+    return (
+        f"{link['rate_bps'] / 1e6:g} Mbit/s, buffer {link['buffer_bytes']:,} B{loss}, base RTT "
+        f"{plan['base_rtt_s'] * 1e3:.2g} ms; {run.manifest['substrate']}; "
+        f"{data['seed'].nunique()} seeds, intervals at 95 %."
+    )
