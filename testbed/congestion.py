@@ -240,8 +240,15 @@ def kernel_has(name: str) -> bool:
     return True
 
 
+def loaded_module(cc: CongestionControl) -> bool:
+    """Whether ours is loaded in this kernel as a module (by DKMS, say): then it is used, rather than eBPF."""
+    return cc.source is None and cc.name in names() and Path(f"/proc/sys/net/{cc.name}").is_dir()
+
+
 def check_available(cc: CongestionControl) -> None:
     """Compile ours, try the kernel's own on a socket; raises `MachineError` with what would help."""
+    if loaded_module(cc):
+        return
     if cc.name not in names() and cc.source is None and kernel_has(cc.name):
         return
     if cc.program is not None:
@@ -268,8 +275,8 @@ class Registered:
 
 
 def register(cc: CongestionControl, modules: Path | None = None, name: str | None = None) -> Registered:
-    """Make ``cc`` usable: as a module from the folder ``modules`` (one's own from ``own`` beside it),
-    or else as an eBPF program.
+    """Make ``cc`` usable: as a module from the folder ``modules`` (one's own from ``own`` beside it), as one that the
+    kernel has loaded already, or else as an eBPF program.
 
     Ours take their parameters per network namespace, where they are modules (`sysctls`).
     """
@@ -277,6 +284,8 @@ def register(cc: CongestionControl, modules: Path | None = None, name: str | Non
         return Registered(cc.name, "kernel")
     if modules is not None:
         return Registered(_load(cc, modules), "module")
+    if name is None and loaded_module(cc):
+        return Registered(cc.name, "module")
     if name is None:
         unique = f"{cc.spec} {os.urandom(8).hex()}"
         name = "mlt" + hashlib.sha256(unique.encode()).hexdigest()[:12]

@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from testbed import bpf, congestion, network, plan, qdiscs, settings, shaper, spec
+from testbed import bpf, congestion, network, phantom, plan, qdiscs, settings, shaper, spec
 from testbed.errors import EXIT_MACHINE, EXIT_OK, TestbedError
 from testbed.substrates import uml
 from topologies.dumbbell import Dumbbell
@@ -52,10 +52,10 @@ def examine() -> list[Finding]:
         _try("TBF bottleneck, also at 50 Gbit/s", _tbf, "a kernel with CONFIG_NET_SCH_TBF", needed="host"),
         _try("--acks first (bands under TBF)", _acks_first, "a kernel with CONFIG_NET_SCH_PRIO or HTB, and CLS_U32", needed=""),
         _try("clang for eBPF", _clang, "`make setup`, or install clang and libbpf-dev", needed="host"),
-        _try("MLTCP as eBPF struct_ops", _struct_ops, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT", needed="host"),
+        _try("ours as eBPF struct_ops", _struct_ops, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT", needed="host"),
         _try("minimum RTO per namespace (--rto-min)", _rto_min, "Linux 6.11 or newer", needed=""),
         _try("delay, jitter, loss (netem)", _qdisc("netem"), "--on uml, or a kernel with sch_netem", needed=""),
-        _try("marking (RED)", _qdisc("red"), "--on uml, or a kernel with sch_red", needed=""),
+        _try("marking (RED, or a phantom queue)", _marking, "--on uml, or a kernel with sch_red or cls_bpf", needed=""),
         _try("stock Mininet (mn, mnexec)", _stock_mininet, "`make setup`, or install mininet", needed=""),
         *(_try(f"congestion control {name}", _cc(name), f"`modprobe tcp_{name}`, if the kernel takes modules", needed="")
           for name in ("reno", "cubic", "dctcp", "bbr")),
@@ -152,12 +152,13 @@ def _clang() -> str:
 
 
 def _struct_ops() -> str:
-    registered = congestion.register(congestion.parse("mltcp_reno"))
-    assert registered.program is not None
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, registered.name.encode())
-    registered.program.close()
-    return ""
+    for name in congestion.names():
+        registered = congestion.register(congestion.parse(name))
+        assert registered.program is not None
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, registered.name.encode())
+        registered.program.close()
+    return ", ".join(congestion.names())
 
 
 def _rto_min() -> str:
@@ -175,6 +176,13 @@ def _qdisc(kind: str) -> Callable[[], str]:
         return ""
 
     return attempt
+
+
+def _marking() -> str:
+    if qdiscs.supported("red"):
+        return "RED"
+    phantom.check()
+    return "phantom queue in eBPF; this kernel has no RED"
 
 
 def _uml() -> str:

@@ -28,6 +28,7 @@ from workloads.units import Duration, Rate, UnitError, parse_fraction
 
 ALONE_ITERATIONS = 10
 NONE_YET = CongestionControl("", "", {})
+NEED_MARKS = ("dctcp", "dcqcn")
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
 
 
@@ -121,6 +122,13 @@ def plans(spec: Spec) -> list[Plan]:
     link = _link(spec, {})
     ccs = [tuple(congestion.on_link(one, link.rate_bps) for one in congestion.parse_all(spec_)) for spec_ in spec.cc]
     bottlenecks, wires = _links(spec, topo)
+    if not any(one.marking for one in bottlenecks.values()):
+        for cc in (one for takes_turns in ccs for one in takes_turns):
+            if cc.name.removeprefix("mltcp_") in NEED_MARKS:
+                raise RequestError(
+                    f"ecn: {cc.name} lives on marks, and no bottleneck marks: add --ecn on (for DCTCP), or "
+                    "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
+                )
     trace = spec.one_trace.scaled(link.rate_bps)
     places = place(topo, spec.jobs, spec.workers)
     result: list[Plan] = []

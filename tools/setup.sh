@@ -24,6 +24,8 @@ mnexec:mininet
 ping:iputils-ping
 ip:iproute2
 ethtool:ethtool
+iperf3:iperf3
+sparse:sparse
 setpriv:util-linux
 sudo:sudo
 git:git

@@ -51,9 +51,10 @@ class Host:
         version = tuple(int(part) for part in release.split("-")[0].split(".")[:2])
         for cc in plan.ccs:
             congestion.check_available(cc)
-            if cc.name in congestion.names() and version < _LINUX_STRUCT_OPS_LINKS:
+            if cc.name in congestion.names() and version < _LINUX_STRUCT_OPS_LINKS and not congestion.loaded_module(cc):
                 raise MachineError(
-                    f"{cc.name} needs Linux 6.4 or newer on `host` (eBPF struct_ops links); this is {release}. "
+                    f"{cc.name} needs Linux 6.4 or newer on `host` (eBPF struct_ops links), or its module "
+                    f"(docs/congestion-controls.md), loaded by `modprobe tcp_{cc.name}`; this is {release}. "
                     "The kernel's own congestion controls (--cc reno cubic) work here."
                 )
         if plan.wires and not qdiscs.supported("netem"):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testbed import bpf, modules, netns
+from testbed import bpf, congestion, modules, netns
 from testbed.bpfsys import libc
 from testbed.errors import MachineError
 from testbed.inside import Machine
@@ -38,6 +38,12 @@ def _log() -> str:
     buffer = ctypes.create_string_buffer(1 << 20)
     size = libc().klogctl(3, buffer, len(buffer))
     return buffer.raw[: max(0, size)].decode(errors="replace")
+
+
+def _unreclaimable_kb() -> int:
+    """What the kernel has allocated and will not give back by itself."""
+    (line,) = [row for row in Path("/proc/meminfo").read_text().splitlines() if row.startswith("SUnreclaim")]
+    return int(line.split()[1])
 
 
 def _load(machine: Machine, name: str, **parameters: int) -> str:
@@ -100,6 +106,7 @@ class _Traffic:
 def reload(machine: Machine) -> dict[str, Any]:
     """Load, use, try to unload in use, unload: over and over, beside traffic of the kernel's own algorithm."""
     refusals, received, left = set(), [], []
+    used = 0
     with _Traffic("cubic"):
         for number in range(ROUNDS):
             name = NAMES[number % len(NAMES)]
@@ -113,7 +120,10 @@ def reload(machine: Machine) -> dict[str, Any]:
                     break
                 time.sleep(0.01)
             left.append(code)
+            if number == ROUNDS // 4:
+                used = _unreclaimable_kb()
     return {
+        "grown_kb": _unreclaimable_kb() - used,
         "rounds": len(received), "least_received": min(received), "refusals": sorted(refusals), "left": sorted(set(left)),
         "available": bpf.available(), "sysctls": sorted(os.listdir("/proc/sys/net")),
     }  # fmt: skip
@@ -177,3 +187,12 @@ def override(machine: Machine) -> dict[str, Any]:
         for sock in (client, server, listener):
             sock.close()
     return dict(told)
+
+
+@_answer
+def found(machine: Machine) -> dict[str, Any]:
+    """On a host whose kernel has the module (as DKMS loads it), a run uses that."""
+    before = congestion.loaded_module(congestion.parse("mltcp_reno"))
+    assert _load(machine, "mltcp_reno") == ""
+    registered = congestion.register(congestion.parse("mltcp_reno:slope=2"))
+    return {"before": before, "name": registered.name, "kind": registered.kind}

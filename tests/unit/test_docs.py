@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from testbed import congestion
 from testbed.cli import main
 from testbed.errors import EXIT_OK
+from tools import count_lines
 from workloads import trace
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +51,18 @@ def test_the_trace_shown_is_valid(tmp_path: Path) -> None:
 def test_every_trace_is_listed() -> None:
     text = (ROOT / "docs/traces.md").read_text()
     assert all(f"| `{name}` |" in text for name in trace.names())
+
+
+def test_the_lines_of_code_are_counted_anew() -> None:
+    """The table of lines that MLTCP adds, in the README and where it is explained; the paper says 30 to 60."""
+    assert count_lines.table() in (ROOT / "README.md").read_text()
+    assert count_lines.table() in (ROOT / "docs/congestion-controls.md").read_text()
+    assert all(count_lines.added(name) <= 60 for name in count_lines.BASES)
+
+
+def test_every_parameter_and_curve_is_documented() -> None:
+    text = (ROOT / "docs/congestion-controls.md").read_text()
+    assert all(f"`{name}`" in text for name in (*congestion.PARAMETERS, *congestion.CURVES, *congestion.names()))
 
 
 def test_links_lead_somewhere() -> None:

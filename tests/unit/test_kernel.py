@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -230,3 +231,13 @@ def test_no_apt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_source.shutil, "which", lambda tool: None)
     with pytest.raises(MachineError, match=r"no apt here.*--linux-source"):
         Origin.of(None)
+
+
+def test_dkms_builds_every_module() -> None:
+    """dkms.conf and Kbuild name the same ones, and each has its source."""
+    kernel_folder = Path(kernel.__file__).parents[1] / "kernel"
+    dkms = re.findall(r'BUILT_MODULE_NAME\[\d\]="(\w+)"', (kernel_folder / "dkms.conf").read_text())
+    kbuild = re.search(r"obj-m := (.*)", (kernel_folder / "Kbuild").read_text())
+    assert kbuild is not None
+    assert sorted(dkms) == sorted(path.stem for path in kernel_folder.glob("tcp_*.c"))
+    assert sorted(f"{name}.o" for name in dkms) == sorted(kbuild[1].split())

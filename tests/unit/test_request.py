@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import plan, spec
+from testbed import congestion, plan, spec
 from testbed.cli import main
 from testbed.errors import EXIT_OK, EXIT_REQUEST, RequestError
 
@@ -21,6 +21,16 @@ BAD = [
     (["--cc", "mltcp_reno:sloppe=1"], "is not a parameter of mltcp_reno"),
     (["--cc", "mltcp_reno:slope=fast"], "slope in"),
     (["--cc", "mltcp_reno:slope=99"], "out of range"),
+    (["--cc", "mltcp_reno:curve=round"], "is not one of linear, quadratic"),
+    (["--cc", "mltcp_reno:r_ai=40mbit"], "is not a parameter of mltcp_reno"),
+    (["--cc", "dcqcn:slope=1"], "is not a parameter of dcqcn"),
+    (["--cc", "dcqcn:r_ai=40"], "r_ai in"),
+    (["--cc", "reno+renoo"], "there is no congestion control 'renoo'"),
+    (["--cc", "reno+cubic+mltcp_reno"], "more congestion controls than there are jobs"),
+    (["--cc", "./none.bpf.c"], "there is no file './none.bpf.c'"),
+    (["--cc", "kernel/mltcp.c"], "is named NAME.bpf.c"),
+    (["--cc", "examples/tcp_mine.c:step=fast"], "is a whole number"),
+    (["--cc", "mltcp_dctcp"], "no bottleneck marks: add --ecn"),
     (["--trace", "resnet51"], "there is no trace 'resnet51'"),
     (["--trace", "resnet50", "--compute", "1ms", "--bytes", "1MB"], "not both"),
     (["--compute", "1ms"], "needs both"),
@@ -208,6 +218,39 @@ def test_variants_have_folders_of_their_own() -> None:
     folders = {p.folder for p in made if p.alone is None}
     assert len(folders) == 2
     assert Path("mltcp_reno/1") in folders
+
+
+def test_jobs_take_turns() -> None:
+    made = plan.plans(spec.read(None, {"jobs": 3, "cc": ["reno+mltcp_reno:slope=2"]}))
+    assert [job.cc.spec for job in made[0].jobs] == ["reno", "mltcp_reno:slope=2", "reno"]
+    assert made[0].cc.spec == "reno+mltcp_reno:slope=2" and made[0].cc.label.startswith("reno+mltcp_reno-")
+    assert [cc.name for cc in made[0].ccs] == ["reno", "mltcp_reno"]
+    assert [job.cc.spec for job in made[1].jobs] == ["reno"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "held"),
+    [
+        ("50gbit", (50_000, 40_000, 400_000, 10_000_000)),
+        ("500mbit", (500, 500, 5_000, 125_000)),
+        ("1mbit", (1, 1, 10, 1000)),
+    ],
+)
+def test_dcqcn_fits_its_link(rate: str, held: tuple[int, ...]) -> None:
+    """Published constants from 40 Gbit/s on, scaled below; what is asked for stays."""
+    fields = {"rate": rate, "cc": ["mltcp_dcqcn"], "ecn": "on", "buffer": "20kB", "bytes": "100kB", "compute": "1ms"}
+    constants = plan.plans(spec.read(None, fields))[0].cc.constants
+    assert tuple(constants[key] for key in ("line_rate", "r_ai", "r_hai", "byte_counter")) == held
+    own = plan.plans(spec.read(None, {**fields, "cc": ["mltcp_dcqcn:r_ai=80mbit"]}))[0].cc.constants
+    assert own["r_ai"] == 80_000
+
+
+def test_one_of_your_own_is_named_by_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    module, program = (congestion.parse(one) for one in ("examples/tcp_mine.c:step=4,slope=1.5", "examples/mine.bpf.c"))
+    assert (module.name, module.constants) == ("mine", {"step": 4, "slope": 1536})
+    assert module.module and not module.program and program.program and not program.module
+    assert program.label == "mine"
 
 
 def test_jobs_cross_the_bottleneck() -> None:
