@@ -35,7 +35,7 @@ BPF_MAP_TYPE_STRUCT_OPS = 26
 HEADERS = Path(ROOT) / "kernel" / "bpf"
 MAY_NOT = (
     "An eBPF congestion control may change of a socket its own icsk_ca_priv, snd_cwnd, snd_cwnd_cnt, snd_cwnd_stamp, "
-    "snd_ssthresh, the pacing rate and status, ecn_flags and icsk_ack.pending, and nothing else; it may call helpers and the "
+    "snd_ssthresh, the pacing rate and status, ecn_flags, app_limited and icsk_ack.pending, and nothing else; it may call helpers and the "
     "kernel functions declared in kernel/bpf/tcp.h and kernel/bpf/mltcp_cubic.bpf.c; its loops must have an end the kernel "
     "can see; it has no floating point, no signed division, and a stack of 512 bytes; its licence must be compatible with the "
     "GPL; and it must have ssthresh, undo_cwnd and either cong_avoid or cong_control (docs/congestion-controls.md)."

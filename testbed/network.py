@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -23,7 +24,10 @@ from pyroute2 import IPRoute
 from pyroute2.ethtool.ioctl import IoctlEthtool
 
 from testbed import netns
+from testbed.errors import TestbedError
 from topologies.routed import Router
+
+CARRIER_S = 10.0
 
 
 class Host(Node):  # type: ignore[misc]
@@ -155,7 +159,18 @@ def build(topo: Topo) -> Network:
     Mininet.inited = True
     network = Network(topo=topo, host=Host, link=VethLink, intf=VethIntf, controller=None, build=False)
     network.build()
+    _await_carrier(network)
     return network
+
+
+def _await_carrier(network: Network) -> None:
+    """Wait until every interface can send: the kernel brings a link up behind our back, and drops what comes before."""
+    deadline = time.monotonic() + CARRIER_S
+    for end in network.ends():
+        while end.node.ip.get_links(end.index)[0].get("operstate") != "UP":
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{end.name} did not come up within {CARRIER_S:g} s")
+            time.sleep(0.001)
 
 
 def link_name(end: VethIntf) -> str:

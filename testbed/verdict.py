@@ -170,7 +170,7 @@ def _skipped_calls(iterations: pd.DataFrame, plan: Plan, measured: dict[str, Any
     """I13: eBPF calls that the kernel skipped and kernel/bpf/guard.h made good, per job and second."""
     name = "skipped eBPF calls made good, per job and second"
     if measured["congestion_control_repairs"] is None:
-        return _row("I13", name, None, None, "not applicable", "not an eBPF congestion control")
+        return _row("I13", name, None, None, "not applicable", "not eBPF, or one that such calls do no harm")
     span = float(iterations["end_s"].max()) * len(plan.jobs)
     return _above("I13", name, measured["congestion_control_repairs"] / span, 0.2, 2.0)
 

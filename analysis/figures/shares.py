@@ -48,7 +48,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
 
 
 def _row(run: Run) -> dict[str, Any] | None:
-    factors = [job["cc"]["constants"] for job in run.jobs]
+    factors = [job.get("cc", {}).get("constants", {}) for job in run.jobs]
     if len(factors) != 2 or any(one.get("slope") != 0 for one in factors):
         return None
     carried = metrics.carried(run.flows)
