@@ -51,12 +51,15 @@ def means(table: pd.DataFrame) -> pd.DataFrame:
 
 def _difference(one: Experiment, other: Experiment) -> str:
     plans = [experiment.runs[0].manifest["plan"] for experiment in (one, other)]
-    for key in ("topology", "link", "iterations", "rto_min_us", "wires", "bottlenecks", "sample_ns"):
+    for key in ("topology", "link", "rto_min_us", "wires", "bottlenecks", "sample_ns"):
         one_value, other_value = (plan.get(key) for plan in plans)
         if one_value != other_value:
             return f"{key} {one_value} and {other_value}"
     jobs = [
-        [[job.get(key) for key in ("operations", "ideal_s", "noise", "offset_ns")] for job in plan["jobs"]]
+        [
+            [job.get(key) for key in ("operations", "ideal_s", "noise", "offset_ns", "channels", "iterations")]
+            for job in plan["jobs"]
+        ]
         for plan in plans
     ]
     return "" if jobs[0] == jobs[1] else "other jobs"
@@ -65,12 +68,16 @@ def _difference(one: Experiment, other: Experiment) -> str:
 def _table(experiment: Experiment) -> pd.DataFrame:
     rows = []
     for run in experiment.runs:
-        ideal = float(np.mean([job["ideal_s"] for job in run.jobs]))
+        ideals = [job["ideal_s"] for job in run.jobs]
+        if None in ideals:  # a real program has none
+            continue
+        ideal = float(np.mean(ideals))
         common = {"substrate": run.manifest["substrate"], "cc": run.cc, "seed": run.seed}
         together = metrics.steady(metrics.iteration_times(run.iterations))
         rows.append({**common, "state": "steady", "ratio": together / ideal})
-        if lone := experiment.alone.get((run.cc, run.seed)):
-            by_itself = metrics.alone(metrics.iteration_times(lone.iterations))
+        if len(experiment.alone_of(run)) == len(run.jobs):
+            lone = experiment.alone_of(run).values()
+            by_itself = float(np.mean([metrics.alone(metrics.iteration_times(one.iterations)) for one in lone]))
             rows.append({**common, "state": "alone", "ratio": by_itself / ideal})
     return pd.DataFrame(rows, columns=["substrate", "cc", "state", "seed", "ratio"])
 

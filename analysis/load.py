@@ -47,6 +47,11 @@ class Run:
         return _table(self.path / "iterations.csv")
 
     @cached_property
+    def operations(self) -> pd.DataFrame:
+        """One row per collective, iteration and worker, as in ``operations.csv``."""
+        return _table(self.path / "operations.csv")
+
+    @cached_property
     def links(self) -> pd.DataFrame:
         """One row per sample and link, counters since the start, as in ``links.csv``."""
         return _table(self.path / "links.csv")
@@ -59,16 +64,21 @@ class Run:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All runs of one experiment, and for each the run of one of its jobs alone."""
+    """All runs of one experiment, and for each the runs of its jobs alone, one for each kind of job."""
 
     path: Path
     runs: list[Run]
-    alone: dict[tuple[str, int], Run]  # by congestion control and seed
+    alone: dict[tuple[str, int, int], Run]  # by congestion control, seed and job
 
     @property
     def ccs(self) -> list[str]:
         """Congestion controls in the order they were run."""
         return list(dict.fromkeys(run.cc for run in self.runs))
+
+    def alone_of(self, run: Run) -> dict[int, Run]:
+        """For each job of ``run`` the run of that job, or one just like it, alone; those that there are."""
+        lone = {job["job"]: self.alone.get((run.cc, run.seed, job["like"])) for job in run.jobs}
+        return {job: one for job, one in lone.items() if one is not None}
 
     def of(self, cc: str) -> list[Run]:
         return [run for run in self.runs if run.cc == cc]
@@ -91,9 +101,10 @@ def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -
         raise LoadError(f"{folder} holds no run; `python testbed/run.py --out {folder.parent}` makes some")
     alone = {}
     for run in runs:
-        path = folder / "alone" / "job0" / run.path.parent.name / run.path.name
-        if path.is_dir():
-            alone[run.cc, run.seed] = load_run(path)
+        for job in {job["like"] for job in run.jobs}:
+            path = folder / "alone" / f"job{job}" / run.path.parent.name / run.path.name
+            if path.is_dir():
+                alone[run.cc, run.seed, job] = load_run(path)
     return Experiment(folder, runs, alone)
 
 

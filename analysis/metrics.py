@@ -10,7 +10,7 @@ STEADY_ITERATIONS = 10
 
 
 def iteration_times(iterations: pd.DataFrame) -> pd.DataFrame:
-    """Iteration time per job: a row per iteration, a column per job.
+    """Iteration time per job: a row per iteration, a column per job; NaN past a job's last.
 
     An iteration ends for a job when its slowest worker has ended; it began where the
     one before ended (the first: where its first worker started).
@@ -24,7 +24,13 @@ def iteration_times(iterations: pd.DataFrame) -> pd.DataFrame:
 
 def steady(times: pd.DataFrame) -> float:
     """Mean over the jobs of each job's last ten iterations."""
-    return float(times.tail(STEADY_ITERATIONS).to_numpy().mean())
+    return float(np.mean([times[job].dropna().tail(STEADY_ITERATIONS).mean() for job in times]))
+
+
+def pooled(times: pd.DataFrame) -> np.ndarray:
+    """Every iteration of every job."""
+    every = times.to_numpy().ravel()
+    return np.asarray(every[~np.isnan(every)])
 
 
 def alone(times: pd.DataFrame) -> float:
@@ -32,7 +38,7 @@ def alone(times: pd.DataFrame) -> float:
     return float((times.iloc[1:] if len(times) > 1 else times).to_numpy().mean())
 
 
-def interleaved_at(times: pd.DataFrame, alone_s: float) -> int | None:
+def interleaved_at(times: pd.DataFrame, alone_s: pd.Series[float] | float) -> int | None:
     """The first iteration from which every job stays within 5 % of its time alone; None if never."""
     outside = (times > alone_s * (1 + INTERLEAVED_WITHIN)).any(axis="columns").to_numpy()
     if outside[-1]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis import metrics
 from analysis.load import Experiment, Run
@@ -34,15 +35,16 @@ def summarise(experiment: Experiment) -> dict[str, Any]:
 def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
     runs = experiment.of(cc)
     tables = [metrics.iteration_times(run.iterations) for run in runs]
-    pooled = np.concatenate([table.to_numpy().ravel() for table in tables])
+    pooled = np.concatenate([metrics.pooled(table) for table in tables])
     alone = [_alone(experiment, run) for run in runs]
-    means = [float(table.to_numpy().mean()) for table in tables]
-    p99s = [float(np.percentile(table.to_numpy(), 99)) for table in tables]
+    means = [float(metrics.pooled(table).mean()) for table in tables]
+    p99s = [float(np.percentile(metrics.pooled(table), 99)) for table in tables]
     steady = [metrics.steady(table) for table in tables]
     interleaved = [
         None if a is None else metrics.interleaved_at(table, a) for table, a in zip(tables, alone, strict=True)
     ]
-    known = [a for a in alone if a is not None]
+    known = [float(a.mean()) for a in alone if a is not None]
+    ideals = [job["ideal_s"] for job in runs[0].jobs]
     return {
         "cc": cc,
         "seeds": [run.seed for run in runs],
@@ -55,21 +57,42 @@ def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
         "p99_s": float(np.percentile(pooled, 99)),
         "steady_s": float(np.mean(steady)),
         "steady_s_ci95": ci95(steady),
-        "ideal_s": float(np.mean([job["ideal_s"] for job in runs[0].jobs])),
+        "ideal_s": float(np.mean(ideals)) if None not in ideals else None,
         "alone_s": float(np.mean(known)) if known else None,
         "learned_at": _middle([metrics.learned_at(run.iterations, run.flows) for run in runs]),
         "interleaved_at": _middle(interleaved),
         "interleaved_in": f"{sum(at is not None for at in interleaved)} of {len(runs)}",
+        "per_job": [_job(job, tables, alone) for job in runs[0].jobs],
         "verdicts": [run.verdict["verdict"] for run in runs],
         "_means": means,
         "_p99s": p99s,
     }
 
 
-def _alone(experiment: Experiment, run: Run) -> float | None:
-    """The time of one of the run's jobs alone; None if that was not run."""
-    lone = experiment.alone.get((run.cc, run.seed))
-    return None if lone is None else metrics.alone(metrics.iteration_times(lone.iterations))
+def _alone(experiment: Experiment, run: Run) -> pd.Series[float] | None:
+    """Each job's time alone; None if that was not run for all of them."""
+    lone = {
+        job: metrics.alone(metrics.iteration_times(one.iterations)) for job, one in experiment.alone_of(run).items()
+    }
+    return pd.Series(lone) if len(lone) == len(run.jobs) else None
+
+
+def _job(job: dict[str, Any], tables: list[pd.DataFrame], alone: list[pd.Series[float] | None]) -> dict[str, Any]:
+    """One job over all seeds."""
+    number = job["job"]
+    times = np.concatenate([metrics.pooled(table[[number]]) for table in tables])
+    known = [float(one[number]) for one in alone if one is not None]
+    return {
+        "job": number,
+        "trace": job["trace"],
+        "cc": job["cc"]["spec"],
+        "workers": len(job["hosts"]),
+        "mean_s": float(times.mean()),
+        "p99_s": float(np.percentile(times, 99)),
+        "steady_s": float(np.mean([metrics.steady(table[[number]]) for table in tables])),
+        "ideal_s": job["ideal_s"],
+        "alone_s": float(np.mean(known)) if known else None,
+    }
 
 
 def _middle(values: list[int | None]) -> float | int | None:

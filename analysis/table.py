@@ -29,7 +29,8 @@ def closing_table(summary: dict[str, Any]) -> Table:
             _number(row["mean_s"]),
             _number(row["p50_s"]),
             _number(row["p99_s"]),
-            f"{_number(row['steady_s'])}\n{row['steady_s'] / row['ideal_s']:.3f}×ideal",
+            _number(row["steady_s"])
+            + (f"\n{row['steady_s'] / row['ideal_s']:.3f}×ideal" if row["ideal_s"] is not None else ""),
             "–" if base else _times(row["speedup_mean"], row["speedup_mean_ci95"]),
             "–" if base else _times(row["speedup_p99"], row["speedup_p99_ci95"]),
             _interleaved(row),
@@ -45,7 +46,30 @@ def reference_line(summary: dict[str, Any]) -> str:
     learned = (
         f". {row['cc']} has F in force from iteration {row['learned_at']}" if row["learned_at"] is not None else ""
     )
-    return f"Ideal iteration {_number(row['ideal_s'])} s{alone}{learned}."
+    ideal = "No ideal is known" if row["ideal_s"] is None else f"Ideal iteration {_number(row['ideal_s'])} s"
+    return f"{ideal}{alone}{learned}."
+
+
+def jobs_table(summary: dict[str, Any]) -> Table | None:
+    """The jobs of an experiment, each by itself; None if they are all alike."""
+    first = summary["results"][0]["per_job"]
+    if len({(job["trace"], job["workers"], job["ideal_s"]) for job in first}) == 1:
+        return None
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("job", max_width=SPEC_WIDTH, overflow="fold")
+    table.add_column("")
+    for heading in ("mean (s)", "p99 (s)", "last 10 (s)", "alone (s)", "ideal (s)"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in summary["results"]:
+        for job in row["per_job"]:
+            references = (job["alone_s"], job["ideal_s"])
+            table.add_row(
+                f"{job['job']}: {job['trace']} × {job['workers']}",
+                job["cc"],
+                *(_number(job[key]) for key in ("mean_s", "p99_s", "steady_s")),
+                *("–" if value is None else _number(value) for value in references),
+            )
+    return table
 
 
 def _title(summary: dict[str, Any]) -> str:

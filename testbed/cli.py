@@ -95,7 +95,16 @@ def _add_run(commands: Any) -> None:
     jobs.add_argument("--bytes", help="a synthetic job's bytes, sent one way over the bottleneck")
     jobs.add_argument("--iterations", type=int, help="of every job (30)")
     jobs.add_argument("--offsets", help="starts: overlapped (0-5 %% of an iteration), uniform, or 0ms,50ms,…")
-    jobs.add_argument("--noise", help="standard deviation of the compute time (0%%)")
+    jobs.add_argument(
+        "--noise", help="of the compute time: 5%%, lognormal:5%%, stragglers:1%% (what the trace was measured with)"
+    )
+    jobs.add_argument("--collective", help="how all-reduces are carried out: ring, tree, parameter_server, … (ring)")
+    jobs.add_argument("--channels", type=int, help="connections per flow (1)")
+    jobs.add_argument(
+        "--job", action="append", metavar="JOB",
+        help="a job of its own, once for each: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; "
+        "ddp:resnet18 (real PyTorch, on `host`); cmd:\"python train.py\"",
+    )  # fmt: skip
     cc = run.add_argument_group("congestion control")
     cc.add_argument("--cc", nargs="+", action="extend", help="one or more; the first is the baseline (reno mltcp_reno)")
     how = run.add_argument_group("how")
@@ -146,7 +155,7 @@ def _run(parsed: argparse.Namespace) -> int:
         return EXIT_OK
 
     from analysis.load import load_experiment  # noqa: PLC0415
-    from analysis.table import closing_table, reference_line  # noqa: PLC0415
+    from analysis.table import closing_table, jobs_table, reference_line  # noqa: PLC0415
     from testbed import experiment, rundir, substrates  # noqa: PLC0415
     from testbed.console import Progress  # noqa: PLC0415
 
@@ -166,8 +175,10 @@ def _run(parsed: argparse.Namespace) -> int:
     else:
         console = Console(width=None if sys.stdout.isatty() else 100)
         console.print(closing_table(summary))
+        if (table := jobs_table(summary)) is not None:
+            console.print(table)
         console.print(reference_line(summary), highlight=False, soft_wrap=True)
-        for text in asked.one_trace.assumptions:
+        for text in todo[0].assumptions:
             console.print(f"Assumption: {text}.", highlight=False, soft_wrap=True)
         if substrate.name == "uml":
             console.print(_virtual_against_wall(folder, todo), highlight=False, soft_wrap=True)

@@ -26,7 +26,7 @@ class Progress:
         self.done = 0
         self.begun = time.monotonic()
         # Seconds a plan would take if nothing got in the way: how the time left is weighed.
-        self.weights = [3 + plan.iterations * max(job.ideal_s for job in plan.jobs) for plan in plans]
+        self.weights = [3 + plan.expected_s for plan in plans]
         self.finished: list[Text] = []
         self.live: Live | None = None
         self._reset(plans[0])
@@ -64,7 +64,7 @@ class Progress:
             self.live.update(self._render())
 
     def _finish(self, plan: Plan, verdict: str) -> None:
-        times = [value for values in self.times.values() for value in values[: plan.iterations]]
+        times = [value for job in plan.jobs for value in self.times[job.job][: job.iterations]]
         mean = sum(times) / len(times) if times else float("nan")
         line = Text(
             f"{_title(plan)}: mean iteration {mean:.3f} s, {verdict} "
@@ -81,8 +81,8 @@ class Progress:
         # Contention makes runs longer than ideal: scale by what has been seen so far.
         current = 0.0
         if self.done < len(self.plans):
-            steps = min((len(values) for values in self.times.values()), default=0)
-            current = self.weights[self.done] * min(1.0, steps / self.plan.iterations)
+            shares = [len(self.times[job.job]) / job.iterations for job in self.plan.jobs if job.leave_ns is None]
+            current = self.weights[self.done] * min(1.0, min(shares, default=0.0))
         past = sum(self.weights[: self.done]) + current
         pace = elapsed / past if past > 5 else 1.2
         return f"{max(0.0, (sum(self.weights) - past) * pace):.0f} s"
@@ -97,9 +97,9 @@ class Progress:
             share = min(1.0, self.shares.get(job.job, 0.0) / rate)
             table.add_row(
                 str(job.job),
-                f"{min(len(times), self.plan.iterations)}/{self.plan.iterations}",
+                f"{min(len(times), job.iterations)}/{job.iterations}",
                 f"{times[-1]:.3f} s" if times else "–",
-                f"{job.ideal_s:.3f} s",
+                f"{job.ideal_s:.3f} s" if job.ideal_s is not None else "–",
                 Text("█" * round(share * BAR), style=COLOURS[job.job % len(COLOURS)])
                 + Text(f" {share:.0%}", style="dim"),
             )

@@ -30,7 +30,7 @@ from workloads.units import Duration
 
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
 
-TABLES = ("iterations.csv", "links.csv", "flows.csv")
+TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
 SLOWEST_PACKETS_PER_S = 20_000  # under virtual time
 
 Observer = Callable[[Plan, dict[str, Any]], None]
@@ -99,11 +99,11 @@ def wall_limit_s(asked: Duration | None, plan: Plan, substrate: Substrate) -> fl
     """How long a run may take before something must be wrong: as asked, or ten times what it should."""
     if asked is not None:
         return asked / 1e9
-    slowest = max(job.ideal_s * len(plan.jobs) for job in plan.jobs)
+    longest = plan.expected_s * len(plan.jobs) + max(job.leave_ns or 0 for job in plan.jobs) / 1e9
     if substrate.name == "host":
-        return 60 + 10 * plan.iterations * slowest
+        return 60 + 10 * longest
     payload = plan.iterations * sum(sum(job.bytes_per_worker) for job in plan.jobs)
-    return 300 + plan.iterations * slowest + payload / plan.link.mtu / SLOWEST_PACKETS_PER_S
+    return 300 + longest + payload / plan.link.mtu / SLOWEST_PACKETS_PER_S
 
 
 def provenance(substrate: Substrate, command: list[str], begun: float) -> dict[str, Any]:

@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -153,7 +154,9 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
     for end in network.ends():
         if any(read_offloads(end.node, end.name).values()):
             raise TestbedError(f"{end.name}: an offload was switched on during the run")
-    _write_iterations(folder / "iterations.csv", plan, records)
+    complete = _complete(plan, records)
+    _write_iterations(folder / "iterations.csv", plan, complete)
+    _write_operations(folder / "operations.csv", complete)
     manifest = {
         "version": 1,
         "plan": msgspec.to_builtins(plan),
@@ -251,7 +254,7 @@ def _parameters(plan: Plan, network: Network, registered: Mapping[str, Registere
 
 def _capacity(plan: Plan, network: Network) -> float:
     """What the unshaped path carries when every flow of the run sends all it can, in bit/s."""
-    greedy = tuple(_greedy(job) for job in plan.jobs)
+    greedy = tuple(_greedy(job) for job in plan.jobs if job.program is None)
     ends = list(network.ends(bottleneck=True))
 
     def sent() -> int:
@@ -268,8 +271,8 @@ def _capacity(plan: Plan, network: Network) -> float:
 def _greedy(job: JobPlan) -> JobPlan:
     """The same flows, without computing and without an end."""
     exchange = next(op for op in job.operations if op["kind"] != "compute")
-    endless = {"id": "all", "kind": exchange["kind"], "algorithm": exchange["algorithm"], "bytes": 1 << 40, "after": []}
-    return msgspec.structs.replace(job, operations=(endless,), offset_ns=0, noise=0.0)
+    endless = {**exchange, "bytes": 1 << 40, "after": []}
+    return msgspec.structs.replace(job, operations=(endless,), offset_ns=0, noise="0%")
 
 
 def _measure(
@@ -287,6 +290,7 @@ def _measure(
     clocks = time.time() - time.monotonic()
     marks = {(queue.node, queue.device): queue.marks_fd for queue in queues if isinstance(queue, PhantomQueue)}
     state = {job.job: _state_of(registered[job.cc.spec], job.cc) for job in plan.jobs}
+    leaving = {job.job: start_ns + job.leave_ns for job in plan.jobs if job.leave_ns is not None}
     config = {
         "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns,
         "links": [
@@ -296,7 +300,7 @@ def _measure(
             for end in network.ends(bottleneck=True)
         ],
         "flows": [
-            {"job": worker.job, "worker": worker.rank, "flow": f"{flow['source']}-{flow['target']}",
+            {"job": worker.job, "worker": worker.rank, "flow": _flow_name(flow), "may_end": worker.job in leaving,
              "namespace": network[worker.host].namespace, **state[worker.job],
              **{key: flow[key] for key in ("saddr", "sport", "daddr", "dport")}}
             for worker in workers.workers for flow in worker.flows
@@ -309,22 +313,33 @@ def _measure(
     workers.start(start_ns)
     machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits
     records: list[Record] = []
-    done: dict[tuple[int, int], int] = {(w.job, w.rank): 0 for w in workers.workers}
-    while min(done.values()) < plan.iterations:
+    wanted = {job.job: job.iterations for job in plan.jobs}
+    missing = {(w.job, w.rank) for w in workers.workers if w.job not in leaving}
+    while missing or leaving:
         if not machine.virtual_time:
             _check_caller()
+        for job in [job for job, at in leaving.items() if time.monotonic_ns() >= at]:
+            del leaving[job]
+            workers.leave(job)
         if select.select([sampler], [], [], 0)[0]:
             for line in sampler.lines():
                 emit(event="shares", bps=line["shares_bps"])
-        for worker, line in workers.read(time.monotonic() + 0.5):
+        until = min([time.monotonic() + 0.5, *(at / 1e9 for at in leaving.values())])
+        for worker, line in workers.read(until):
             record = Record(worker.job, worker.rank, *line)
-            done[worker.job, worker.rank] += 1
-            if record.iteration < plan.iterations:
+            if record.iteration + 1 >= wanted[worker.job]:
+                missing.discard((worker.job, worker.rank))
+            if record.iteration < wanted[worker.job]:
                 records.append(record)
                 emit(event="iteration", job=record.job, rank=record.rank, iteration=record.iteration,
                      duration_s=(record.end - record.start) / 1e9)  # fmt: skip
     account = _stop(sampler)
     return records, account, (time.time() - time.monotonic()) - clocks
+
+
+def _flow_name(flow: dict[str, Any]) -> str:
+    """``0-1``; of several channels the others are ``0-1#1``, ``0-1#2``, ..."""
+    return f"{flow['source']}-{flow['target']}" + (f"#{flow['channel']}" if flow["channel"] else "")
 
 
 def _state_of(registered: Registered, cc: CongestionControl) -> dict[str, Any]:
@@ -423,13 +438,32 @@ def _netstat(group: str, key: str) -> int:
     return int(values[names.index(key)])
 
 
+def _complete(plan: Plan, records: list[Record]) -> list[Record]:
+    """Iterations that every worker of the job has ended, by job, iteration and rank."""
+    ended = Counter((record.job, record.iteration) for record in records)
+    workers = {job.job: len(job.hosts) for job in plan.jobs}
+    whole = [record for record in records if ended[record.job, record.iteration] == workers[record.job]]
+    if idle := set(workers) - {record.job for record in whole}:
+        raise TestbedError(f"job {min(idle)} left before it had ended a single iteration; let it stay longer (leave).")
+    return sorted(whole, key=lambda record: (record.job, record.iteration, record.rank))
+
+
+def _write_operations(path: Path, records: list[Record]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["job", "worker", "iteration", "operation", "start_s", "end_s"])
+        for r in records:
+            for name, start, end in r.operations:
+                writer.writerow([r.job, r.rank, r.iteration, name, f"{start / 1e9:.9f}", f"{end / 1e9:.9f}"])
+
+
 def _write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(
             ["cc", "seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
         )
-        for r in sorted(records, key=lambda r: (r.job, r.iteration, r.rank)):
+        for r in records:
             times = (f"{ns / 1e9:.9f}" for ns in (r.start, r.comm_start, r.end))
             writer.writerow(
                 [plan.cc.spec, plan.seed, r.job, r.rank, r.iteration, *times, r.bytes, f"{r.late / 1e9:.9f}"]

@@ -8,7 +8,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,13 @@ import topologies
 from testbed import congestion
 from testbed.congestion import CongestionControl
 from testbed.errors import RequestError
+from testbed.job import Job
 from testbed.shaper import Marking
 from testbed.spec import Spec, marking, payload_share, queue_bytes
 from topologies.routed import path
 from workloads import trace as traces
-from workloads.trace import ALGORITHMS, Operation, Trace
+from workloads.collectives import Flow
+from workloads.trace import Operation, Trace
 from workloads.units import Duration, Rate, UnitError, parse_fraction
 
 ALONE_ITERATIONS = 10
@@ -59,10 +63,15 @@ class JobPlan(msgspec.Struct, frozen=True):
     cc: CongestionControl
     operations: tuple[dict[str, Any], ...]
     offset_ns: int
-    noise: float
+    noise: str
     seed: str
-    ideal_s: float
-    bytes_per_worker: tuple[int, ...]  # payload each rank sends in one iteration
+    ideal_s: float | None  # None: a real program, whose iteration nobody can compute
+    bytes_per_worker: tuple[int, ...]  # payload each rank sends in one iteration; empty if unknown
+    iterations: int  # that count
+    channels: int = 1
+    leave_ns: int | None = None  # departs so long after the start
+    program: tuple[str, ...] | None = None  # a real program in place of a replay
+    like: int = 0  # the first job that is the same in everything but its start and noise
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -79,7 +88,6 @@ class Plan(msgspec.Struct, frozen=True):
     wires: dict[str, Wire]  # directions with delay or loss
     base_rtt_s: float  # of two small packets, idle, between the first job's first and last host
     jobs: tuple[JobPlan, ...]
-    iterations: int
     sample_ns: int
     rto_min_us: int | None
     alone: int | None = None  # the one job that runs, for `alone_s`
@@ -91,6 +99,18 @@ class Plan(msgspec.Struct, frozen=True):
     def ccs(self) -> list[CongestionControl]:
         """Those of its jobs, each once."""
         return list({job.cc.spec: job.cc for job in self.jobs}.values())
+
+    @property
+    def iterations(self) -> int:
+        """Of the job that has most."""
+        return max(job.iterations for job in self.jobs)
+
+    @property
+    def expected_s(self) -> float:
+        """How long it takes if nothing gets in the way; a real program's iteration is taken for a second."""
+        return max(
+            job.iterations * (1.0 if job.ideal_s is None else job.ideal_s) + job.offset_ns / 1e9 for job in self.jobs
+        )
 
     @property
     def folder(self) -> Path:
@@ -109,7 +129,7 @@ def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
     cls = topologies.find(name)
     try:
         if not args and hasattr(cls, "sized"):
-            topo = cls.sized(spec.jobs, spec.workers)
+            topo = cls.sized(spec.jobs, max(job.workers or 0 for job in spec.all_jobs))
             return topo, tuple(topo.arguments)
         return cls(*args), args
     except Exception as error:
@@ -129,12 +149,15 @@ def plans(spec: Spec) -> list[Plan]:
                     f"ecn: {cc.name} lives on marks, and no bottleneck marks: add --ecn on (for DCTCP), or "
                     "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
                 )
-    trace = spec.one_trace.scaled(link.rate_bps)
-    places = place(topo, spec.jobs, spec.workers)
+    asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
+    places = place(topo, [one.workers for one in asked])
     result: list[Plan] = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
-        jobs = _jobs(spec, trace, topo, bottlenecks, places, seed)
+        jobs = _jobs(spec, asked, topo, bottlenecks, places, seed)
         for takes_turns in ccs:
+            own_cc = [
+                congestion.on_link(congestion.parse(one.job.cc), link.rate_bps) if one.job.cc else None for one in asked
+            ]
             plan = Plan(
                 version=1,
                 experiment=spec.name or default_name(spec),
@@ -146,24 +169,57 @@ def plans(spec: Spec) -> list[Plan]:
                 bottlenecks=bottlenecks,
                 wires=wires,
                 base_rtt_s=_base_rtt_s(topo, places[0][0], places[0][-1], bottlenecks, wires),
-                jobs=tuple(msgspec.structs.replace(job, cc=takes_turns[job.job % len(takes_turns)]) for job in jobs),
-                iterations=spec.iterations,
+                jobs=_alike(
+                    msgspec.structs.replace(job, cc=own_cc[job.job] or takes_turns[job.job % len(takes_turns)])
+                    for job in jobs
+                ),
                 sample_ns=int(spec.sample),
                 rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
                 measure_capacity=not result,
-                assumptions=trace.assumptions,
-                needed_bps=sum(bottlenecks[f"{a}-{b}"].rate_bps for a, b in _directions(trace, topo, places)),
+                assumptions=tuple(dict.fromkeys(text for one in asked if one.trace for text in one.trace.assumptions)),
+                needed_bps=sum(bottlenecks[f"{a}-{b}"].rate_bps for a, b in _directions(asked, topo, places)),
             )
-            # Jobs are alike, so that one of them alone speaks for all.
-            alone = msgspec.structs.replace(
-                plan,
-                alone=0,
-                jobs=(msgspec.structs.replace(plan.jobs[0], offset_ns=0),),
-                iterations=min(spec.iterations, ALONE_ITERATIONS),
-                measure_capacity=False,
-            )
-            result += [plan, alone]
+            result += [plan, *(_alone(plan, job) for job in plan.jobs if job.like == job.job)]
     return result
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A job, and the iteration it replays on this link; None: it is a real program."""
+
+    job: Job
+    trace: Trace | None
+
+    @property
+    def workers(self) -> int:
+        return self.job.workers or 0
+
+    def rounds(self, op: Operation) -> list[dict[Flow, int]]:
+        return traces.rounds(op, self.workers, self.job.collective, self.job.channels or 1)
+
+    @property
+    def exchanges(self) -> list[Operation]:
+        return [op for op in self.trace.operations if op.kind != "compute"] if self.trace else []
+
+
+def _alike(jobs: Iterable[JobPlan]) -> tuple[JobPlan, ...]:
+    """The jobs, each knowing the first one of its kind: that one alone speaks for all."""
+    kinds: dict[Any, int] = {}
+    return tuple(
+        msgspec.structs.replace(
+            job,
+            like=kinds.setdefault(
+                (str(job.operations), job.program, job.noise, job.channels, job.cc.spec, job.ideal_s, len(job.hosts)),
+                job.job,
+            ),
+        )
+        for job in jobs
+    )
+
+
+def _alone(plan: Plan, job: JobPlan) -> Plan:
+    lone = msgspec.structs.replace(job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS))
+    return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False)
 
 
 _SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss")
@@ -229,12 +285,12 @@ def default_name(spec: Spec) -> str:
     """A folder name that tells experiments apart: topology, jobs, trace, and a hash of the rest."""
     rest = msgspec.structs.replace(spec, cc=(), seed=0, seeds=0, on="auto", wall_limit=None)
     digest = hashlib.sha256(msgspec.json.encode(rest, enc_hook=int)).hexdigest()
-    trace = Path(spec.trace).stem if spec.trace else "synthetic"
+    trace = "mixed" if spec.job else Path(spec.trace).stem if spec.trace else "synthetic"
     return f"{Path(spec.topo).stem.replace(',', '-')}-{spec.jobs}x{trace}-{digest[:6]}"
 
 
-def place(topo: Topo, jobs: int, workers: int) -> list[tuple[str, ...]]:
-    """Hosts of each job's workers: the first half of a job at the topology's first edge, and so on.
+def place(topo: Topo, workers: list[int]) -> list[tuple[str, ...]]:
+    """Hosts of the workers of jobs with so many: the first half of a job at the topology's first edge, and so on.
 
     Hosts are grouped by the router they hang on; a job's ranks are spread over the
     groups in order, so that on a dumbbell its flows cross the bottleneck.
@@ -247,13 +303,13 @@ def place(topo: Topo, jobs: int, workers: int) -> list[tuple[str, ...]]:
                 groups.setdefault(router, []).append(host)
     free = [list(hosts) for hosts in groups.values()]
     placed: list[tuple[str, ...]] = []
-    for _ in range(jobs):
+    for wanted in workers:
         hosts = []
-        for rank in range(workers):
-            group = free[rank * len(free) // workers] if free else []
+        for rank in range(wanted):
+            group = free[rank * len(free) // wanted] if free else []
             if not group:
                 raise RequestError(
-                    f"topo: {jobs} jobs of {workers} workers do not fit: "
+                    f"topo: {len(workers)} jobs of {'/'.join(map(str, sorted(set(workers))))} workers do not fit: "
                     f"{sum(len(hosts) for hosts in groups.values())} hosts, one worker each."
                 )
             hosts.append(group.pop(0))
@@ -262,90 +318,103 @@ def place(topo: Topo, jobs: int, workers: int) -> list[tuple[str, ...]]:
 
 
 def _jobs(
-    spec: Spec, trace: Trace, topo: Topo, links: dict[str, Link], places: list[tuple[str, ...]], seed: int
+    spec: Spec, asked: list[_Asked], topo: Topo, links: dict[str, Link], places: list[tuple[str, ...]], seed: int
 ) -> tuple[JobPlan, ...]:
-    operations = tuple(_numeric(op) for op in trace.operations)
     ideals = [
-        traces.critical_path_s(trace, lambda op, hosts=hosts: _exchange_s(op, hosts, topo, links))  # type: ignore[misc]
-        for hosts in places
-    ]
-    offsets = _offsets(spec, ideals, seed)
-    sent = [0] * spec.workers
-    for op in trace.operations:
-        if op.kind != "compute":
-            for (source, _), size in traces.payload_bytes(op, spec.workers).items():
-                sent[source] += size
+        None if one.trace is None else traces.critical_path_s(
+            one.trace, lambda op, one=one, hosts=hosts: _exchange_s(one.rounds(op), hosts, topo, links)  # type: ignore[misc]
+        )
+        for one, hosts in zip(asked, places, strict=True)
+    ]  # fmt: skip
+    offsets = _offsets(spec, asked, ideals, seed)
     return tuple(
         JobPlan(
-            job=job,
-            trace=trace.name,
-            hosts=hosts,
+            job=number,
+            trace=one.job.label if one.trace is None else one.trace.name,
+            hosts=places[number],
             cc=NONE_YET,
-            operations=operations,
-            offset_ns=offsets[job],
-            noise=spec.noise_fraction,
-            seed=f"noise {seed} {job}",
-            ideal_s=ideals[job],
-            bytes_per_worker=tuple(sent),
+            operations=tuple(_numeric(op, one.job.collective) for op in one.trace.operations) if one.trace else (),
+            offset_ns=offsets[number],
+            noise=one.job.noise or (one.trace.noise if one.trace else "0%"),
+            seed=f"noise {seed} {number}",
+            ideal_s=ideals[number],
+            bytes_per_worker=_sent(one) if one.trace else (),
+            iterations=one.job.iterations or 0,
+            channels=one.job.channels or 1,
+            leave_ns=None if one.job.leave is None else int(one.job.leave),
+            program=one.job.program,
         )
-        for job, hosts in enumerate(places)
+        for number, one in enumerate(asked)
     )
 
 
-def _numeric(op: Operation) -> dict[str, Any]:
+def _sent(asked: _Asked) -> tuple[int, ...]:
+    """Payload bytes each rank sends in one iteration."""
+    sent = [0] * asked.workers
+    for op in asked.exchanges:
+        for one in asked.rounds(op):
+            for (source, _), size in one.items():
+                sent[source] += size
+    return tuple(sent)
+
+
+def _numeric(op: Operation, collective: str | None) -> dict[str, Any]:
     fields: dict[str, Any] = {"id": op.id, "kind": op.kind, "after": list(op.after)}
     if op.ranks is not None:
         fields["ranks"] = list(op.ranks)
     if op.kind == "compute":
         fields["duration_ns"] = int(op.duration or 0)
     else:
-        fields |= {"bytes": int(op.bytes or 0), "algorithm": ALGORITHMS[op.kind]}
+        fields |= {"bytes": int(op.bytes or 0), "algorithm": traces.algorithm(op, collective)}
     return fields
 
 
-def _crossings(op: Operation, hosts: tuple[str, ...], topo: Topo) -> dict[tuple[str, str], int]:
-    """Payload one collective puts on each direction of each bottleneck."""
+def _crossings(payload: dict[Flow, int], hosts: tuple[str, ...], topo: Topo) -> dict[tuple[str, str], int]:
+    """Payload that flows between a job's workers put on each direction of each bottleneck."""
     load: dict[tuple[str, str], int] = {}
-    for (source, target), size in traces.payload_bytes(op, len(hosts)).items():
-        nodes = path(topo, hosts[source], hosts[target])
-        for a, b in itertools.pairwise(nodes):
+    for (source, target), size in payload.items():
+        for a, b in itertools.pairwise(path(topo, hosts[source], hosts[target])):
             if topo.linkInfo(a, b).get("bottleneck"):
                 load[a, b] = load.get((a, b), 0) + size
     return load
 
 
-def _exchange_s(op: Operation, hosts: tuple[str, ...], topo: Topo, links: dict[str, Link]) -> float:
-    """A collective alone, in seconds: every byte, headers included, at the rate of the busiest bottleneck."""
-    times = [
-        size / payload_share(links[f"{a}-{b}"].mtu) * 8 / links[f"{a}-{b}"].rate_bps
-        for (a, b), size in _crossings(op, hosts, topo).items()
-    ]
-    return max(times, default=0.0)
+def _exchange_s(rounds: list[dict[Flow, int]], hosts: tuple[str, ...], topo: Topo, links: dict[str, Link]) -> float:
+    """A collective alone, in seconds: in each round every byte, headers included, at the rate of the busiest bottleneck."""
+    total = 0.0
+    for payload in rounds:
+        times = [
+            size / payload_share(links[f"{a}-{b}"].mtu) * 8 / links[f"{a}-{b}"].rate_bps
+            for (a, b), size in _crossings(payload, hosts, topo).items()
+        ]
+        total += max(times, default=0.0)
+    return total
 
 
-def _directions(trace: Trace, topo: Topo, places: list[tuple[str, ...]]) -> set[tuple[str, str]]:
+def _directions(asked: list[_Asked], topo: Topo, places: list[tuple[str, ...]]) -> set[tuple[str, str]]:
     return {
         direction
-        for op in trace.operations
-        if op.kind != "compute"
-        for hosts in places
-        for direction in _crossings(op, hosts, topo)
+        for one, hosts in zip(asked, places, strict=True)
+        for op in one.exchanges
+        for payload in one.rounds(op)
+        for direction in _crossings(payload, hosts, topo)
     }
 
 
-def _offsets(spec: Spec, ideals: list[float], seed: int) -> list[int]:
-    """When each job starts, in ns: drawn from the seed, or as given."""
+def _offsets(spec: Spec, asked: list[_Asked], ideals: list[float | None], seed: int) -> list[int]:
+    """When each job starts, in ns: as the job says, as given for all, or drawn from the seed."""
     if spec.offsets in ("overlapped", "uniform"):
         draw = random.Random(f"offsets {seed}")
         width = 1.0 if spec.offsets == "uniform" else OVERLAP
-        return [int(draw.uniform(0, width) * ideal * 1e9) for ideal in ideals]
-    try:
-        given = [int(Duration.parse(text)) for text in spec.offsets.split(",")]
-    except UnitError as error:
-        raise RequestError(f"offsets: {error}; or overlapped, or uniform") from error
-    if len(given) != spec.jobs:
-        raise RequestError(f"offsets: {len(given)} given for {spec.jobs} jobs; one each, as in 0ms,50ms")
-    return given
+        drawn = [int(draw.uniform(0, width) * (1.0 if ideal is None else ideal) * 1e9) for ideal in ideals]
+    else:
+        try:
+            drawn = [int(Duration.parse(text)) for text in spec.offsets.split(",")]
+        except UnitError as error:
+            raise RequestError(f"offsets: {error}; or overlapped, or uniform") from error
+        if len(drawn) != spec.jobs:
+            raise RequestError(f"offsets: {len(drawn)} given for {spec.jobs} jobs; one each, as in 0ms,50ms")
+    return [at if one.job.offset is None else int(one.job.offset) for one, at in zip(asked, drawn, strict=True)]
 
 
 def describe(plan: Plan) -> Iterator[str]:
@@ -366,6 +435,12 @@ def describe(plan: Plan) -> Iterator[str]:
     for job in plan.jobs:
         yield (
             f"  job {job.job}: {job.trace} over {job.cc.spec} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
-            f"ideal iteration {job.ideal_s:.4f} s"
+            + (
+                f"ideal iteration {job.ideal_s:.4f} s"
+                if job.ideal_s is not None
+                else "runs " + shlex.join(job.program or ())
+            )
+            + (f", leaves at {job.leave_ns / 1e9:g} s" if job.leave_ns is not None else "")
         )
-    yield f"  {plan.iterations} iterations of every job, sampled every {plan.sample_ns / 1e6:g} ms"
+    counts = sorted({job.iterations for job in plan.jobs})
+    yield f"  {' or '.join(map(str, counts))} iterations of every job, sampled every {plan.sample_ns / 1e6:g} ms"

@@ -46,7 +46,7 @@ class Config:
     start_ns: int
     interval_ns: int
     links: list[dict[str, Any]]  # name, namespace, index; where RED hangs, or the map of what marks in its place
-    # job, worker, flow, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
+    # job, worker, flow, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
     flows: list[dict[str, Any]]
 
 
@@ -151,7 +151,7 @@ class FlowProbe:
     """The state of one flow's sending socket."""
 
     def __init__(self, flow: dict[str, Any], sockets: dict[int, _Netlink]) -> None:
-        self.job = flow["job"]
+        self.job, self.may_end = flow["job"], flow["may_end"]
         self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
         if flow["namespace"] not in sockets:
             sockets[flow["namespace"]] = _Netlink(flow["namespace"], NETLINK_SOCK_DIAG)
@@ -174,11 +174,13 @@ class FlowProbe:
     def _wanted(state_in_diag: bool) -> int:
         return 1 << (INET_DIAG_INFO - 1) | (1 << (INET_DIAG_VEGASINFO - 1) if state_in_diag else 0)
 
-    def read(self) -> tuple[int, int, int, int, str]:
-        """Congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted; r, iterations, F."""
+    def read(self) -> tuple[int, int, int, int, str] | None:
+        """None if its job has left; congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted; r, iterations, F."""
         data = self.netlink.ask(SOCK_DIAG_BY_FAMILY, self.question)
         at = self.info.find(data)
         if at is None:
+            if self.may_end:
+                return None
             raise RuntimeError(f"flow {self.prefix} is gone")
         rtt, cwnd, retrans, acked = TCP_INFO.unpack_from(data, at)
         return cwnd, rtt, acked, retrans, self._mltcp(data, acked)
@@ -264,8 +266,11 @@ def main() -> None:
                 at = ((before + after) // 2 - config.start_ns) / 1e9
                 link_file.write(f"{at:.6f},{link.name},{sent},{packets},{drops},{marks},{backlog}\n")
             acked_now: dict[int, int] = {}
-            for flow in flows:
-                cwnd, rtt, acked, retrans, state = flow.read()
+            for flow in list(flows):
+                if (read := flow.read()) is None:
+                    flows.remove(flow)
+                    continue
+                cwnd, rtt, acked, retrans, state = read
                 now = time.monotonic_ns()
                 flow_file.write(
                     f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{state}\n"
@@ -298,7 +303,7 @@ def _told_to_stop(deadline_ns: int) -> bool:
 
 def _say_shares(now: dict[int, int], before: dict[int, int], span_ns: int) -> None:
     if before and span_ns > 0:
-        shares = {job: (acked - before.get(job, 0)) * 8e9 / span_ns for job, acked in now.items()}
+        shares = {job: max(0, acked - before.get(job, 0)) * 8e9 / span_ns for job, acked in now.items()}
         print(json.dumps({"shares_bps": shares}), flush=True)
 
 

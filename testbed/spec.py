@@ -16,6 +16,7 @@ import msgspec
 import topologies
 from testbed import congestion
 from testbed.errors import RequestError
+from testbed.job import Job, JobError, complete, parse
 from testbed.shaper import Marking
 from workloads import trace as traces
 from workloads.units import Duration, Rate, Size, UnitError, parse_fraction
@@ -31,6 +32,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     trace: str | None = None
     compute: Duration | None = None
     bytes: Size | None = None
+    collective: str | None = None
+    channels: int = 1
+    job: tuple[Job, ...] = ()  # each on its own terms; instead of `jobs` alike
     cc: tuple[str, ...] = ("reno", "mltcp_reno")
     iterations: int = 30
     seed: int = 1
@@ -44,7 +48,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     jitter: Duration = Duration(0)
     loss: str = "0%"
     offsets: str = "overlapped"
-    noise: str = "0%"
+    noise: str | None = None  # None: what its trace was measured with
     rto_min: Duration | None = None
     sample: Duration = Duration(10_000_000)
     on: Literal["auto", "host", "uml"] = "auto"
@@ -56,19 +60,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return queue_bytes(self.buffer, int(self.rate))
 
     @property
-    def noise_fraction(self) -> float:
-        """Standard deviation of a job's compute time, as a share of it."""
-        return parse_fraction(self.noise)
-
-    @property
-    def one_trace(self) -> traces.Trace:
-        """The iteration every job replays, unscaled."""
-        if self.trace is not None:
-            return traces.load(self.trace)
+    def all_jobs(self) -> tuple[Job, ...]:
+        """Every job, complete; raises `JobError`."""
         compute, size = self.compute, self.bytes
-        if compute is None or size is None:
+        if self.trace is None and compute is None and size is None:
             compute, size = default_job(self.jobs, int(self.rate), self.mtu)
-        return traces.synthetic(compute, size)
+        defaults = Job(
+            trace=self.trace, compute=compute, bytes=size, workers=self.workers, collective=self.collective,
+            channels=self.channels, noise=self.noise, iterations=self.iterations,
+        )  # fmt: skip
+        return tuple(complete(one, defaults) for one in self.job or (Job(),) * self.jobs)
 
 
 def queue_bytes(text: str, rate_bps: int) -> int:
@@ -120,6 +121,15 @@ def read(file: str | None, flags: dict[str, Any]) -> Spec:
         if key in flags:  # a job on the command line replaces the file's
             for other in {"trace", "compute", "bytes"} - flags.keys():
                 fields.pop(other, None)
+    jobs = fields.get("job")
+    if isinstance(jobs, list) and jobs:
+        try:
+            fields["job"] = jobs = [parse(one) if isinstance(one, str) else one for one in jobs]
+        except JobError as error:
+            raise RequestError(f"{where}: {error.field}: {error}") from error
+        if fields.get("jobs", len(jobs)) != len(jobs):
+            raise RequestError(f"{where}: jobs: {fields['jobs']} asked for, but {len(jobs)} given; leave out `jobs`")
+        fields["jobs"] = len(jobs)
     try:
         spec = msgspec.convert(fields, Spec, dec_hook=traces.decode_quantity)
     except msgspec.ValidationError as error:
@@ -182,15 +192,10 @@ def _check(spec: Spec, where: str) -> None:
         raise wrong("cc", f"{' '.join(spec.cc)} names one twice")
     if spec.trace is not None and (spec.compute is not None or spec.bytes is not None):
         raise wrong("trace", "give a trace, or --compute and --bytes, not both")
-    if (spec.compute is None) != (spec.bytes is None):
-        raise wrong("compute" if spec.compute is None else "bytes", "a synthetic job needs both --compute and --bytes")
-    if spec.bytes is not None and spec.bytes < 1:
-        raise wrong("bytes", "a job must send something")
     try:
         buffer = spec.buffer_bytes
-        spec.noise_fraction  # noqa: B018 (parsed for its errors)
     except UnitError as error:
-        raise wrong("buffer" if "fraction" not in str(error) else "noise", str(error)) from error
+        raise wrong("buffer", str(error)) from error
     if buffer < 2 * (spec.mtu + 14):
         raise wrong("buffer", f"{buffer} bytes do not hold two frames of {spec.mtu + 14} bytes")
     if buffer >= 2**32:
@@ -210,8 +215,12 @@ def _check(spec: Spec, where: str) -> None:
         except UnitError as error:
             raise wrong("ecn", str(error)) from error
     try:
-        spec.one_trace  # noqa: B018 (loaded for its errors)
-    except traces.TraceError as error:
-        raise wrong("trace", str(error)) from error
-    if spec.trace is None and spec.workers != 2:
-        raise wrong("workers", "a synthetic job sends one way between two workers; give a --trace for more")
+        jobs = spec.all_jobs
+    except JobError as error:
+        raise wrong(error.field, str(error)) from error
+    for job in jobs:
+        if job.cc is not None:
+            try:
+                congestion.parse(job.cc)
+            except RequestError as error:
+                raise wrong("job.cc", str(error)) from error

@@ -111,6 +111,7 @@ class Record:
     end: int
     bytes: int
     late: int
+    operations: list[tuple[str, int, int]]  # its collectives: id, start, end
 
 
 class Workers:
@@ -153,7 +154,7 @@ class Workers:
         worker.tell({
             "job": job.job, "rank": rank, "port": PORT, "congestion_control": self.congestion_control(job),
             "addresses": [self.network[name].IP() for name in job.hosts],
-            "operations": list(job.operations), "offset_ns": job.offset_ns,
+            "operations": list(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed,
             "virtual_time": self.virtual_time,
         })  # fmt: skip
@@ -186,6 +187,15 @@ class Workers:
                     worker.died()
             raise
         yield from lines
+
+    def leave(self, job: int) -> None:
+        """A job departs: its workers are killed."""
+        leaving = [worker for worker in self.workers if worker.job == job]
+        self.workers = [worker for worker in self.workers if worker.job != job]
+        for worker in leaving:
+            worker.process.kill()  # all of them before the first is waited for: they would see each other go
+        for worker in leaving:
+            worker.close()
 
     def start(self, start_ns: int) -> None:
         """Begin the first iteration at ``start_ns`` of the monotonic clock (plus each job's offset)."""

@@ -27,6 +27,7 @@ from typing import Any, Literal
 import msgspec
 
 from workloads import collectives
+from workloads.collectives import Flow
 from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
 
 VERSION = 1
@@ -34,7 +35,10 @@ LIBRARY = Path(__file__).parent / "library"
 
 Kind = Literal["compute", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 # How a kind of collective is carried out unless a job says otherwise.
-ALGORITHMS: dict[str, str] = {"all_reduce": "ring", "send_recv": "send_recv"}
+ALGORITHMS: dict[str, str] = {
+    "all_reduce": "ring", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
+    "all_to_all": "all_to_all", "broadcast": "broadcast", "send_recv": "send_recv",
+}  # fmt: skip
 
 
 class TraceError(ValueError):
@@ -50,6 +54,7 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     bytes: Size | None = None
     after: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None  # which workers compute; None: all
+    algorithm: str | None = None  # how a collective is carried out, if not as usual (ALGORITHMS)
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -179,8 +184,13 @@ def _check(trace: Trace) -> None:
                 raise ValueError(f"{where}: a compute has a duration and no bytes")
         elif op.bytes is None or op.duration is not None or op.bytes == 0:
             raise ValueError(f"{where}: a collective has bytes (more than none) and no duration")
-        elif op.kind not in ALGORITHMS:
-            raise ValueError(f"{where}: {op.kind} cannot be replayed yet; {', '.join(ALGORITHMS)} can")
+        if op.algorithm is not None:
+            fitting = [name for name in collectives.names() if op.kind == collectives.find(name).KIND]
+            if op.algorithm not in fitting:
+                allowed = ", ".join(fitting) or "none"
+                raise ValueError(
+                    f"{where}: algorithm {op.algorithm!r} does not carry out {op.kind}; there are: {allowed}"
+                )
         for name in op.after:
             if name not in seen:
                 raise ValueError(f"{where}: after names {name!r}, which is no earlier operation")
@@ -202,7 +212,21 @@ def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> f
     return max(finished.values())
 
 
-def payload_bytes(op: Operation, workers: int) -> dict[tuple[int, int], int]:
-    """Payload each flow (source rank, target rank) carries in collective ``op``."""
-    algorithm = collectives.find(ALGORITHMS[op.kind])
-    return {flow: algorithm.volume(workers, op.bytes or 0, flow) for flow in algorithm.flows(workers)}
+def algorithm(op: Operation, collective: str | None) -> str:
+    """How ``op`` is carried out: by ``collective`` where that is of its kind, else as usual."""
+    if collective is not None and op.kind == collectives.find(collective).KIND:
+        return collective
+    return op.algorithm or ALGORITHMS[op.kind]
+
+
+def rounds(op: Operation, workers: int, collective: str | None = None, channels: int = 1) -> list[dict[Flow, int]]:
+    """Payload on each flow in each round of collective ``op``, over all channels."""
+    result: list[dict[Flow, int]] = []
+    module = collectives.find(algorithm(op, collective))
+    for share in collectives.parts(channels, op.bytes or 0):
+        for number, one in enumerate(module.rounds(workers, share)):
+            if number == len(result):
+                result.append({})
+            for flow, size in one.items():
+                result[number][flow] = result[number].get(flow, 0) + size
+    return result

@@ -9,7 +9,8 @@ reads                 answers
 the job (`Job`)       ``{"listening": true}``
 ``"connect"``         ``{"flows": [{"source", "target", "saddr", "sport", "daddr", "dport"}]}``
 ``{"start_ns": t}``   one line per iteration, until killed:
-                      ``[iteration, start, comm_start, end, bytes_sent, late]``, in ns after t
+                      ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
+                      in ns after t; operations: ``[[id, start, end]]`` of its collectives
 ====================  =====================================================================
 
 Two streams run side by side, as on a GPU: computes in their order, collectives in theirs;
@@ -31,9 +32,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from workloads import collectives
+from workloads import collectives, noise
 from workloads.clock import punctual, sleep_until
-from workloads.collectives import Links
+from workloads.collectives import Flow, Links
 
 TCP_CONGESTION = 13
 ANSWER_S = 30.0
@@ -49,8 +50,9 @@ class Job:
     port: int
     congestion_control: str
     operations: list[dict[str, Any]]
+    channels: int  # connections per flow, each of which carries its share of every tensor
     offset_ns: int
-    noise: float
+    noise: str
     seed: str
     virtual_time: bool
 
@@ -59,14 +61,18 @@ def main() -> None:
     punctual()
     job = Job(**json.loads(sys.stdin.readline()))
     collectives.copying = not job.virtual_time
-    listener = _listen(job)
+    listeners = _listen(job)
     _say({"listening": True})
     _expect("connect")
-    links = _connect(job, listener)
-    listener.close()
-    _say({"flows": [_describe(flow, links[flow]) for flow in links if flow[0] == job.rank]})
+    channels = _connect(job, listeners)
+    for listener in listeners.values():
+        listener.close()
+    _say({"flows": [
+        _describe(flow, channel, sock)
+        for channel, links in enumerate(channels) for flow, sock in links.items() if flow[0] == job.rank
+    ]})  # fmt: skip
     start = json.loads(sys.stdin.readline())["start_ns"]
-    _iterate(job, links, start)
+    _iterate(job, channels, start)
 
 
 def _say(message: Any) -> None:
@@ -93,45 +99,54 @@ def _socket(job: Job) -> socket.socket:
     return sock
 
 
-def _listen(job: Job) -> socket.socket:
-    listener = _socket(job)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((job.addresses[job.rank], job.port))
-    listener.listen(64)
-    listener.settimeout(ANSWER_S)
-    return listener
+def _wanted(job: Job) -> list[tuple[Flow, int]]:
+    """Every flow of the job and channel of it, in an order all workers agree on."""
+    names = dict.fromkeys(op["algorithm"] for op in job.operations if op["kind"] != "compute")
+    flows = dict.fromkeys(flow for name in names for flow in collectives.flows(name, len(job.addresses)))
+    return [(flow, channel) for channel in range(job.channels) for flow in flows]
 
 
-def _connect(job: Job, listener: socket.socket) -> Links:
-    """Connect every flow that begins here, accept every one that ends here."""
-    n = len(job.addresses)
-    wanted: list[tuple[int, int]] = []
-    for operation in job.operations:
-        if operation["kind"] != "compute":
-            for flow in collectives.find(operation["algorithm"]).flows(n):
-                if flow not in wanted and job.rank in flow:
-                    wanted.append(flow)
-    links: Links = {}
-    for source, target in wanted:
-        if source == job.rank:
-            sock = _socket(job)
+def _ports(job: Job, rank: int) -> dict[tuple[Flow, int], int]:
+    """Where ``rank`` listens: a port for each connection that ends there, so that the port tells which it is."""
+    ending = [one for one in _wanted(job) if one[0][1] == rank]
+    return {one: job.port + number for number, one in enumerate(ending)}
+
+
+def _listen(job: Job) -> dict[tuple[Flow, int], socket.socket]:
+    listeners = {}
+    for one, port in _ports(job, job.rank).items():
+        listener = listeners[one] = _socket(job)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((job.addresses[job.rank], port))
+        listener.listen(1)
+        listener.settimeout(ANSWER_S)
+    return listeners
+
+
+def _connect(job: Job, listeners: dict[tuple[Flow, int], socket.socket]) -> list[Links]:
+    """Connect every flow that begins here, accept every one that ends here; by channel."""
+    channels: list[Links] = [{} for _ in range(job.channels)]
+    for one in _wanted(job):
+        flow, channel = one
+        if flow[0] == job.rank:
+            sock = channels[channel][flow] = _socket(job)
             sock.bind((job.addresses[job.rank], 0))
             sock.settimeout(ANSWER_S)
-            sock.connect((job.addresses[target], job.port))
-            links[source, target] = sock
-    for _ in [flow for flow in wanted if flow[1] == job.rank]:
-        sock, (address, _port) = listener.accept()
+            sock.connect((job.addresses[flow[1]], _ports(job, flow[1])[one]))
+    for (flow, channel), listener in listeners.items():
+        sock, _ = listener.accept()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        links[job.addresses.index(address), job.rank] = sock
-    for sock in links.values():
-        sock.settimeout(None)
-    return links
+        channels[channel][flow] = sock
+    for links in channels:
+        for sock in links.values():
+            sock.settimeout(None)
+    return channels
 
 
-def _describe(flow: tuple[int, int], sock: socket.socket) -> dict[str, Any]:
+def _describe(flow: Flow, channel: int, sock: socket.socket) -> dict[str, Any]:
     (saddr, sport), (daddr, dport) = sock.getsockname(), sock.getpeername()
     return {
-        "source": flow[0], "target": flow[1],
+        "source": flow[0], "target": flow[1], "channel": channel,
         "saddr": saddr, "sport": sport, "daddr": daddr, "dport": dport,
     }  # fmt: skip
 
@@ -164,36 +179,38 @@ class _Iteration:
             self.changed.notify_all()
 
 
-def _iterate(job: Job, links: Links, start_ns: int) -> None:
+def _iterate(job: Job, channels: list[Links], start_ns: int) -> None:
     mine = [op for op in job.operations if job.rank in op.get("ranks", range(len(job.addresses)))]
     computes = [op for op in mine if op["kind"] == "compute"]
     exchanges = [op for op in mine if op["kind"] != "compute"]
     for op in mine:  # an operation waits only for what runs here
         op["after"] = [name for name in op.get("after", []) if any(name == o["id"] for o in mine)]
-    outgoing = [sock for flow, sock in links.items() if flow[0] == job.rank]
+    outgoing = [sock for links in channels for flow, sock in links.items() if flow[0] == job.rank]
     written = sum(_written(sock) for sock in outgoing)
-    # Every worker of a job draws the same noise: it belongs to the job's iteration.
-    noise = random.Random(job.seed)
+    varies, draw = noise.parse(job.noise), random.Random(job.seed)
     end = start_ns + job.offset_ns
     sleep_until(end)
     index = 0
     while True:
         begun = end
-        factor = max(0.0, 1.0 + noise.gauss(0.0, job.noise)) if job.noise else 1.0
+        factor = noise.factor(varies, draw, job.rank, len(job.addresses))
         state = _Iteration()
-        timing = {"comm_start": 0, "late": 0}
+        timeline: list[tuple[str, int, int]] = []
         stream = None
         if exchanges:
-            stream = threading.Thread(target=_communicate, args=(job, exchanges, links, state, timing), daemon=True)
+            stream = threading.Thread(
+                target=_communicate, args=(job, exchanges, channels, state, timeline), daemon=True
+            )
             stream.start()
-        _compute(computes, state, timing, begun, factor)
+        late = _compute(computes, state, begun, factor)
         end = state.wait([op["id"] for op in mine])
         if stream:
             stream.join()
         before, written = written, sum(_written(sock) for sock in outgoing)
         sent = written - before
         _say([
-            index, begun - start_ns, (timing["comm_start"] or end) - start_ns, end - start_ns, sent, timing["late"],
+            index, begun - start_ns, (timeline[0][1] if timeline else end) - start_ns, end - start_ns, sent, late,
+            [[name, at - start_ns, until - start_ns] for name, at, until in timeline],
         ])  # fmt: skip
         index += 1
 
@@ -208,30 +225,48 @@ def _written(sock: socket.socket) -> int:
             return int(acked + waiting)
 
 
-def _compute(
-    computes: list[dict[str, Any]], state: _Iteration, timing: dict[str, int], begun: int, factor: float
-) -> None:
-    free = begun
+def _compute(computes: list[dict[str, Any]], state: _Iteration, begun: int, factor: float) -> int:
+    """Compute one after the other; how late the latest ended, in ns."""
+    free, late = begun, 0
     for op in computes:
         deadline = max(free, state.wait(op["after"])) + int(op["duration_ns"] * factor)
         sleep_until(deadline)
         now = time.monotonic_ns()
-        timing["late"] = max(timing["late"], now - deadline)
+        late = max(late, now - deadline)
         free = deadline
         state.finish(op["id"], now)
+    return late
 
 
 def _communicate(
-    job: Job, exchanges: list[dict[str, Any]], links: Links, state: _Iteration, timing: dict[str, int]
+    job: Job,
+    exchanges: list[dict[str, Any]],
+    channels: list[Links],
+    state: _Iteration,
+    timeline: list[tuple[str, int, int]],
 ) -> None:
     try:
         for op in exchanges:
             state.wait(op["after"])
-            timing["comm_start"] = timing["comm_start"] or time.monotonic_ns()
-            collectives.find(op["algorithm"]).run(job.rank, len(job.addresses), op["bytes"], links)
-            state.finish(op["id"], time.monotonic_ns())
+            begun = time.monotonic_ns()
+            _exchange(job, op, channels)
+            ended = time.monotonic_ns()
+            timeline.append((op["id"], begun, ended))
+            state.finish(op["id"], ended)
     except BaseException as error:
         state.fail(error)
+
+
+def _exchange(job: Job, op: dict[str, Any], channels: list[Links]) -> None:
+    """One collective, its tensor spread over the channels."""
+    run, n = collectives.find(op["algorithm"]).run, len(job.addresses)
+    if len(channels) == 1:
+        run(job.rank, n, op["bytes"], channels[0])
+        return
+    shares = zip(collectives.parts(len(channels), op["bytes"]), channels, strict=True)
+    collectives.together(
+        *(lambda size=size, links=links: run(job.rank, n, size, links) for size, links in shares if size)
+    )
 
 
 if __name__ == "__main__":

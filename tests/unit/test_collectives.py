@@ -1,76 +1,163 @@
-"""Volumes against theory, and every collective for real over socket pairs."""
+"""Volumes against theory, and every collective for real over sockets."""
 
 from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads import collectives
-from workloads.collectives import Links, ring
+from workloads.collectives import Flow, Links
+
+NAMES = collectives.names()
+ALL_REDUCE = [name for name in NAMES if collectives.find(name).KIND == "all_reduce"]
+
+
+def sent_by(name: str, n: int, size: int) -> list[int]:
+    total = [0] * n
+    for one in collectives.find(name).rounds(n, size):
+        for (source, _), volume in one.items():
+            total[source] += volume
+    return total
 
 
 def test_every_file_is_a_collective() -> None:
-    assert collectives.names() == ["ring", "send_recv"]
-    for name in collectives.names():
+    assert len(NAMES) == 11
+    for name in NAMES:
         module = collectives.find(name)
-        assert all(hasattr(module, part) for part in ("flows", "volume", "run")), name
+        assert all(hasattr(module, part) for part in ("KIND", "rounds", "run")), name
 
 
 def test_unknown_collective_names_those_there_are() -> None:
-    with pytest.raises(ValueError, match="ring, send_recv"):
+    with pytest.raises(ValueError, match=r"halving_doubling, .*ring"):
         collectives.find("gossip")
 
 
-@given(n=st.integers(2, 64), size=st.integers(0, 10**10))
-def test_ring_volume_is_two_n_minus_one_over_n(n: int, size: int) -> None:
-    assert sum(ring.chunks(n, size)) == size
-    sent = [ring.volume(n, size, flow) for flow in ring.flows(n)]
-    # Every chunk travels 2(n-1) hops in all.
+@given(name=st.sampled_from(["ring", "halving_doubling", "sharded_parameter_server"]), n=st.integers(2, 64),
+       size=st.integers(0, 10**10))  # fmt: skip
+def test_optimal_all_reduces_send_two_n_minus_one_over_n(name: str, n: int, size: int) -> None:
+    sent = sent_by(name, n, size)
+    if name == "halving_doubling" and n & (n - 1):  # ranks above a power of two hand everything over, and get it back
+        core = 1 << (n.bit_length() - 1)
+        assert sum(sent) == 2 * (core - 1) * size + 2 * (n - core) * size
+        return
     assert sum(sent) == 2 * (n - 1) * size
-    assert max(sent) - min(sent) <= 2 * (n - 1)
+    assert max(sent) - min(sent) <= 2 * n
 
 
-def run_all(name: str, n: int, size: int) -> dict[tuple[int, int], int]:
+@given(n=st.integers(2, 64), size=st.integers(0, 10**10))
+def test_volumes_of_the_others(n: int, size: int) -> None:
+    for name in ("all_gather", "reduce_scatter", "all_to_all"):  # (n-1)/n of the tensor from every rank
+        assert sum(sent_by(name, n, size)) == (n - 1) * size, name
+    assert sent_by("broadcast", n, size) == [size] * (n - 1) + [0]
+    assert sum(sent_by("tree", n, size)) == 2 * (n - 1) * size
+    assert sent_by("parameter_server", n, size) == [(n - 1) * size] + [size] * (n - 1)
+    inner = [2 * size] * (n - 2)
+    assert sent_by("pipeline", n, size) == [size, *inner, size]
+
+
+@given(n=st.integers(2, 64), size=st.integers(0, 10**6))
+def test_parts_make_the_whole(n: int, size: int) -> None:
+    shares = collectives.parts(n, size)
+    assert sum(shares) == size and max(shares) - min(shares) <= 1
+
+
+@dataclass
+class Wires:
+    """A connected pair of TCP sockets for each flow."""
+
+    ends: dict[Flow, tuple[socket.socket, socket.socket]]
+
+    def links_of(self, rank: int) -> Links:
+        return {flow: pair[0] if flow[0] == rank else pair[1] for flow, pair in self.ends.items() if rank in flow}
+
+    def carried(self) -> dict[Flow, int]:
+        """tcpi_bytes_acked, which counts the SYN."""
+        info = {flow: ends[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192) for flow, ends in self.ends.items()}
+        return {flow: int.from_bytes(one[120:128], "little") - 1 for flow, one in info.items()}
+
+
+@contextmanager
+def wires(name: str, n: int) -> Iterator[Wires]:
+    ends = {}
+    for flow in collectives.flows(name, n):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            sender = socket.create_connection(listener.getsockname())
+            ends[flow] = (sender, listener.accept()[0])
+    try:
+        yield Wires(ends)
+    finally:
+        for pair in ends.values():
+            for one in pair:
+                one.close()
+
+
+def run_all(name: str, n: int, size: int, times: int = 1) -> dict[Flow, int]:
     """Run a collective in n threads; bytes that went over each flow."""
-    module = collectives.find(name)
-    pairs = {}
-    carried = dict.fromkeys(module.flows(n), 0)
-    for flow in module.flows(n):
-        listener = socket.create_server(("127.0.0.1", 0))
-        sender = socket.create_connection(listener.getsockname())
-        receiver, _ = listener.accept()
-        listener.close()
-        pairs[flow] = (sender, receiver)
+    with wires(name, n) as connected:
 
-    def links_of(rank: int) -> Links:
-        return {flow: ends[0] if flow[0] == rank else ends[1] for flow, ends in pairs.items() if rank in flow}
+        def rank_of(rank: int) -> None:
+            for _ in range(times):
+                collectives.find(name).run(rank, n, size, connected.links_of(rank))
 
-    threads = [
-        threading.Thread(target=module.run, args=(rank, n, size, links_of(rank)), daemon=True) for rank in range(n)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive(), "deadlock"
-    for flow, (sender, receiver) in pairs.items():
-        info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
-        carried[flow] = int.from_bytes(info[120:128], "little") - 1  # tcpi_bytes_acked counts the SYN
-        sender.close()
-        receiver.close()
-    return carried
+        threads = [threading.Thread(target=rank_of, args=(rank,), daemon=True) for rank in range(n)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive(), "deadlock"
+        return connected.carried()
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 8])
+def ranks(name: str) -> list[int]:
+    return [2] if name == "send_recv" else [2, 3, 4, 8]
+
+
+@pytest.mark.parametrize(("name", "n"), [(name, n) for name in NAMES for n in ranks(name)])
 @pytest.mark.parametrize("size", [1, 1000, 3_000_001])
-def test_ring_runs_and_carries_its_volume(n: int, size: int) -> None:
-    carried = run_all("ring", n, size)
-    assert carried == {flow: ring.volume(n, size, flow) for flow in ring.flows(n)}
+def test_every_collective_runs_and_carries_its_volume(name: str, n: int, size: int) -> None:
+    expected = {flow: collectives.volume(name, n, size, flow) for flow in collectives.flows(name, n)}
+    assert run_all(name, n, size) == expected
 
 
-def test_send_recv_runs_and_carries_its_volume() -> None:
-    assert run_all("send_recv", 2, 5_000_000) == {(0, 1): 5_000_000}
+@settings(max_examples=40)
+@given(name=st.sampled_from([name for name in NAMES if name != "send_recv"]), n=st.integers(2, 9),
+       size=st.integers(0, 300_000), times=st.integers(1, 3))  # fmt: skip
+def test_no_shape_dead_locks(name: str, n: int, size: int, times: int) -> None:
+    expected = {flow: times * collectives.volume(name, n, size, flow) for flow in collectives.flows(name, n)}
+    assert run_all(name, n, size, times) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rank_that_is_gone_fails_its_neighbours(name: str) -> None:
+    """Whoever sends to it or hears from it gets an error at once, and blocks nobody else for good."""
+    n = 2 if name == "send_recv" else 4
+    with wires(name, n) as connected:
+        for flow, pair in connected.ends.items():
+            for rank, end in zip(flow, pair, strict=True):
+                if rank == 1:
+                    end.close()
+        ended: list[int] = []
+
+        def rank_of(rank: int) -> None:
+            with pytest.raises(OSError):
+                collectives.find(name).run(rank, n, 50_000_000, connected.links_of(rank))
+            ended.append(rank)
+            for flow, pair in connected.ends.items():  # as its process ends, so do its connections
+                if rank in flow:
+                    with suppress(OSError):
+                        pair[flow.index(rank)].shutdown(socket.SHUT_RDWR)
+
+        threads = [threading.Thread(target=rank_of, args=(rank,), daemon=True) for rank in range(n) if rank != 1]
+        for thread in threads:
+            thread.start()
+        neighbours = {rank for flow in connected.ends for rank in flow if 1 in flow} - {1}
+        for thread in threads:
+            thread.join(10)
+        assert neighbours <= set(ended)

@@ -86,7 +86,9 @@ def test_a_wrong_request(arguments: list[str], says: str, capsys: pytest.Capture
     [
         ("jobs = ", "is not TOML"),
         ("jobs = 'two'", "jobs: Expected `int`, got `str`"),
-        ("job = 2", "unknown field `job`"),
+        ("job = 2", "job: Expected `array`, got `int`"),
+        ("job = [{trac = 's2'}]", "unknown field `trac`"),
+        ("jobs = 3\n[[job]]\n[[job]]", "jobs: 3 asked for, but 2 given"),
         ("rate = 500", "needs a unit"),
         ("cc = 'reno'", "cc: Expected `array`"),
         ("trace = 'nosuch'", "there is no trace"),
@@ -255,6 +257,6 @@ def test_one_of_your_own_is_named_by_its_file(monkeypatch: pytest.MonkeyPatch) -
 
 def test_jobs_cross_the_bottleneck() -> None:
     topo, _ = plan.topology_of(spec.read(None, {"jobs": 2, "workers": 3, "trace": "resnet50"}))
-    assert plan.place(topo, 2, 3) == [("l1", "l2", "r1"), ("l3", "l4", "r2")]
+    assert plan.place(topo, [3, 3]) == [("l1", "l2", "r1"), ("l3", "l4", "r2")]
     with pytest.raises(RequestError, match="do not fit"):
-        plan.place(topo, 5, 3)
+        plan.place(topo, [3] * 5)

@@ -72,7 +72,11 @@ def test_critical_path_overlaps_communication_with_computing() -> None:
         ({"operations": [{"id": "a", "kind": "all_reduce", "bytes": "0B"}]}, "more than none"),
         ({"operations": [{"id": "a", "kind": "all_reduce", "bytes": 7}]}, "needs a unit"),
         ({"operations": [{"id": "a", "kind": "dance"}]}, r"Invalid enum value 'dance' - at `\$.operations\[0\].kind`"),
-        ({"operations": [{"id": "a", "kind": "broadcast", "bytes": "1MB"}]}, "cannot be replayed yet"),
+        (
+            {"operations": [{"id": "a", "kind": "broadcast", "bytes": "1MB", "algorithm": "ring"}]},
+            "algorithm 'ring' does not carry out broadcast; there are: broadcast",
+        ),
+        ({"noise": "2"}, "noise: the fraction '2' is not between"),
         ({"operations": 3}, r"at `\$.operations`"),
         ({"nativ_rate": "1gbit"}, "unknown field `nativ_rate`"),
         ({"native_rate": "10"}, "no unit"),

@@ -2,12 +2,14 @@
 
 A collective is a module with
 
-``flows(n) -> list[(source, target)]``
-    the directed flows among ``n`` workers (ranks);
-``volume(n, size, flow) -> int``
-    payload bytes one flow carries in one collective of ``size`` bytes (a tensor of that size);
+``KIND``
+    the kind of operation it carries out (``"all_reduce"``, ...);
+``rounds(n, size) -> list[dict[(source, target), int]]``
+    payload bytes on each directed flow among ``n`` workers (ranks) for a tensor of ``size``
+    bytes, in rounds of which each begins when the one before has ended everywhere; what
+    overlaps is one round;
 ``run(rank, n, size, links) -> None``
-    this rank's part, blocking; ``links[source, target]`` are connected sockets.
+    this rank's part, blocking; ``links[source, target]`` are connected sockets, each used one way.
 
 Adding one is adding a file.
 """
@@ -18,8 +20,11 @@ import importlib
 import mmap
 import os
 import pkgutil
+import queue
 import select
 import socket
+import threading
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +49,21 @@ def find(name: str) -> ModuleType:
     if name not in names():
         raise ValueError(f"there is no collective {name!r}; there are {', '.join(names())}")
     return importlib.import_module(f"workloads.collectives.{name}")
+
+
+def flows(name: str, n: int) -> list[Flow]:
+    """Who sends to whom in the collective ``name`` among ``n`` workers."""
+    return list(dict.fromkeys(flow for one in find(name).rounds(n, n) for flow in one))
+
+
+def volume(name: str, n: int, size: int, flow: Flow) -> int:
+    """Payload bytes ``flow`` carries in one collective over a tensor of ``size`` bytes."""
+    return sum(one.get(flow, 0) for one in find(name).rounds(n, size))
+
+
+def parts(n: int, size: int) -> list[int]:
+    """A tensor in ``n`` parts that differ by a byte at most."""
+    return [size * (i + 1) // n - size * i // n for i in range(n)]
 
 
 # Under virtual time (`workloads.worker` says so) nothing is copied. On a real clock copying is
@@ -101,3 +121,54 @@ def _take(link: socket.socket, size: int, flags: int) -> int:
     if got == 0:
         raise ConnectionResetError("the peer closed the connection")
     return got
+
+
+def together(*tasks: Callable[[], None]) -> None:
+    """Run ``tasks`` side by side until all have ended; the first error is raised at once.
+
+    The others may then be blocked for good: they end with their process, as daemons.
+    """
+    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def run(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    for task in tasks:
+        threading.Thread(target=run, args=(task,), daemon=True).start()
+    for _ in tasks:
+        if error := ended.get():
+            raise error
+
+
+def exchange(sends: Sequence[tuple[socket.socket, int]], receives: Sequence[tuple[socket.socket, int]]) -> None:
+    """Send and receive so many bytes over each of these sockets, all at the same time."""
+    tasks = [lambda link=link, size=size: send(link, size) for link, size in sends if size]
+    tasks += [lambda link=link, size=size: receive(link, size) for link, size in receives if size]
+    together(*tasks)
+
+
+def relay(sources: Sequence[socket.socket], targets: Sequence[socket.socket], pieces: Sequence[int]) -> None:
+    """Send ``pieces`` to every target, each as soon as it has come in from every source."""
+    arrived = {source: [threading.Semaphore(0) for _ in targets] for source in sources}
+
+    def take(source: socket.socket) -> None:
+        for piece in pieces:
+            receive(source, piece)
+            for one in arrived[source]:
+                one.release()
+
+    def pass_on(number: int, target: socket.socket) -> None:
+        for piece in pieces:
+            for source in sources:
+                arrived[source][number].acquire()
+            send(target, piece)
+
+    together(
+        *(lambda source=source: take(source) for source in sources),
+        *(lambda number=number, target=target: pass_on(number, target) for number, target in enumerate(targets)),
+    )

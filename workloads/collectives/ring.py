@@ -10,43 +10,38 @@ from __future__ import annotations
 
 import threading
 
-from workloads.collectives import Flow, Links, receive, send
+from workloads.collectives import Flow, Links, parts, receive, send
 
+KIND = "all_reduce"
 SLICES = 4  # per chunk
 
 
-def flows(n: int) -> list[Flow]:
-    return [(rank, (rank + 1) % n) for rank in range(n)]
+def rounds(n: int, size: int) -> list[dict[Flow, int]]:
+    return [{(rank, (rank + 1) % n): sum(_sent_by(rank, n, size)) for rank in range(n)}]
 
 
-def chunks(n: int, size: int) -> list[int]:
-    """The tensor in ``n`` parts that differ by a byte at most."""
-    return [size * (i + 1) // n - size * i // n for i in range(n)]
-
-
-def volume(n: int, size: int, flow: Flow) -> int:
-    return sum(_sent_by(flow[0], n, size))
+def run(rank: int, n: int, size: int, links: Links) -> None:
+    rotate(rank, n, _sent_by(rank, n, size), _sent_by((rank - 1) % n, n, size), links)
 
 
 def _sent_by(rank: int, n: int, size: int) -> list[int]:
     """Bytes ``rank`` sends in each of its 2(n-1) steps: chunk rank, rank-1, ..., around twice."""
-    parts = chunks(n, size)
-    return [parts[(rank - step) % n] for step in range(n - 1)] + [parts[(rank + 1 - step) % n] for step in range(n - 1)]
+    chunks = parts(n, size)
+    return [chunks[(rank - step) % n] for step in range(n - 1)] + [
+        chunks[(rank + 1 - step) % n] for step in range(n - 1)
+    ]
 
 
-def _sliced(step: int) -> list[int]:
-    return [step * (i + 1) // SLICES - step * i // SLICES for i in range(SLICES)]
-
-
-def run(rank: int, n: int, size: int, links: Links) -> None:
+def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Links) -> None:
+    """Go around a ring: send to the right what came from the left a step before, slice by slice."""
     left, right = (rank - 1) % n, (rank + 1) % n
     received = threading.Semaphore(0)
     failures: list[OSError] = []
 
     def sender() -> None:
         try:
-            for index, step in enumerate(_sent_by(rank, n, size)):
-                for piece in _sliced(step):
+            for index, step in enumerate(sends):
+                for piece in parts(SLICES, step):
                     if index:  # what we forward must have come in
                         received.acquire()
                     if failures:
@@ -55,11 +50,12 @@ def run(rank: int, n: int, size: int, links: Links) -> None:
         except OSError as error:
             failures.append(error)
 
-    thread = threading.Thread(target=sender, name="ring-sender")
+    # The sender alone has a thread of its own: under virtual time threads cost, and every bucket starts one.
+    thread = threading.Thread(target=sender, name="ring-sender", daemon=True)
     thread.start()
     try:
-        for step in _sent_by(left, n, size):
-            for piece in _sliced(step):
+        for step in receives:
+            for piece in parts(SLICES, step):
                 receive(links[left, rank], piece)
                 received.release()
     except OSError as error:

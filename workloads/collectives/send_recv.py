@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from workloads.collectives import Flow, Links, receive, send
 
-
-def flows(n: int) -> list[Flow]:
-    return [(0, 1)]
+KIND = "send_recv"
 
 
-def volume(n: int, size: int, flow: Flow) -> int:
-    return size
+def rounds(n: int, size: int) -> list[dict[Flow, int]]:
+    return [{(0, 1): size}]
 
 
 def run(rank: int, n: int, size: int, links: Links) -> None:

@@ -1,0 +1,24 @@
+"""Ring all-gather: every rank holds one n-th of the tensor; after n-1 steps all hold all of it.
+
+``size`` is the whole tensor, the output; a rank sends (n-1)/n of it.
+"""
+
+from __future__ import annotations
+
+from workloads.collectives import Flow, Links, parts
+from workloads.collectives.ring import rotate
+
+KIND = "all_gather"
+
+
+def rounds(n: int, size: int) -> list[dict[Flow, int]]:
+    return [{(rank, (rank + 1) % n): sum(_sent_by(rank, n, size)) for rank in range(n)}]
+
+
+def run(rank: int, n: int, size: int, links: Links) -> None:
+    rotate(rank, n, _sent_by(rank, n, size), _sent_by((rank - 1) % n, n, size), links)
+
+
+def _sent_by(rank: int, n: int, size: int) -> list[int]:
+    """First its own part, then what came from the left."""
+    return [parts(n, size)[(rank - step) % n] for step in range(n - 1)]

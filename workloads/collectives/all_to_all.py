@@ -1,0 +1,24 @@
+"""All-to-all: every rank sends another n-th of its tensor to each of the others, all at once.
+
+``size`` is what one rank holds; it sends (n-1)/n of it (expert and embedding parallelism).
+"""
+
+from __future__ import annotations
+
+from workloads.collectives import Flow, Links, exchange, parts
+
+KIND = "all_to_all"
+
+
+def rounds(n: int, size: int) -> list[dict[Flow, int]]:
+    chunks = parts(n, size)
+    return [{(source, target): chunks[target] for source in range(n) for target in range(n) if source != target}]
+
+
+def run(rank: int, n: int, size: int, links: Links) -> None:
+    chunks = parts(n, size)
+    others = [other for other in range(n) if other != rank]
+    exchange(
+        [(links[rank, other], chunks[other]) for other in others],
+        [(links[other, rank], chunks[rank]) for other in others],
+    )

@@ -1,0 +1,24 @@
+"""Parameter server, a single one: all workers push their gradients to rank 0, then pull the result.
+
+The incast case: n-1 senders share the server's link; then the server's link out carries
+n-1 copies (Li et al., OSDI 2014). Rank 0 serves and does not train.
+"""
+
+from __future__ import annotations
+
+from workloads.collectives import Flow, Links, exchange
+
+KIND = "all_reduce"
+
+
+def rounds(n: int, size: int) -> list[dict[Flow, int]]:
+    return [{(worker, 0): size for worker in range(1, n)}, {(0, worker): size for worker in range(1, n)}]
+
+
+def run(rank: int, n: int, size: int, links: Links) -> None:
+    if rank == 0:
+        exchange([], [(links[worker, 0], size) for worker in range(1, n)])
+        exchange([(links[0, worker], size) for worker in range(1, n)], [])
+    else:
+        exchange([(links[rank, 0], size)], [])
+        exchange([], [(links[0, rank], size)])

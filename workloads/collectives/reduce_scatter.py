@@ -1,0 +1,24 @@
+"""Ring reduce-scatter: every rank ends up with the sum of one n-th of the tensor, after n-1 steps.
+
+``size`` is the whole tensor, the input; a rank sends (n-1)/n of it.
+"""
+
+from __future__ import annotations
+
+from workloads.collectives import Flow, Links, parts
+from workloads.collectives.ring import rotate
+
+KIND = "reduce_scatter"
+
+
+def rounds(n: int, size: int) -> list[dict[Flow, int]]:
+    return [{(rank, (rank + 1) % n): sum(_sent_by(rank, n, size)) for rank in range(n)}]
+
+
+def run(rank: int, n: int, size: int, links: Links) -> None:
+    rotate(rank, n, _sent_by(rank, n, size), _sent_by((rank - 1) % n, n, size), links)
+
+
+def _sent_by(rank: int, n: int, size: int) -> list[int]:
+    """The part that ends at the left neighbour first: it has the longest way to go."""
+    return [parts(n, size)[(rank - 1 - step) % n] for step in range(n - 1)]

@@ -1,0 +1,32 @@
+"""Tree all-reduce: sums travel up a binary tree to rank 0, the result down again, in slices.
+
+Rank i's children are 2i+1 and 2i+2. The root turns every slice around as soon as it has
+it from both children, so that both directions of a link are busy (as NCCL's trees are).
+Each rank but the root sends the tensor up once, and down to each of its children.
+"""
+
+from __future__ import annotations
+
+from workloads.collectives import Flow, Links, parts, relay, together
+
+KIND = "all_reduce"
+SLICES = 16
+
+
+def rounds(n: int, size: int) -> list[dict[Flow, int]]:
+    up = {(rank, (rank - 1) // 2): size for rank in range(1, n)}
+    return [{**up, **{(parent, rank): size for rank, parent in up}}]
+
+
+def run(rank: int, n: int, size: int, links: Links) -> None:
+    slices = parts(SLICES, size)
+    children = [child for child in (2 * rank + 1, 2 * rank + 2) if child < n]
+    up, down = [links[child, rank] for child in children], [links[rank, child] for child in children]
+    if rank == 0:
+        relay(up, down, slices)
+        return
+    parent = (rank - 1) // 2
+    together(
+        lambda: relay(up, [links[rank, parent]], slices),
+        lambda: relay([links[parent, rank]], down, slices),
+    )
