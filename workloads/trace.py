@@ -197,19 +197,36 @@ def _check(trace: Trace) -> None:
         seen.add(op.id)
 
 
-def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> float:
-    """How long one iteration takes alone, if a collective takes ``exchange_s(operation)``.
+def schedule(trace: Trace, exchange_s: Callable[[Operation], float]) -> dict[str, tuple[float, float]]:
+    """Start and end of every operation in seconds, alone, if a collective takes ``exchange_s(operation)``.
 
     Two serial streams, computes and collectives, each operation after those it names.
     """
-    finished: dict[str, float] = {}
+    times: dict[str, tuple[float, float]] = {}
     free = {True: 0.0, False: 0.0}
     for op in trace.operations:
         computing = op.kind == "compute"
-        start = max([free[computing], *(finished[name] for name in op.after)])
-        length = (op.duration or 0) / 1e9 if computing else exchange_s(op)
-        finished[op.id] = free[computing] = start + length
-    return max(finished.values())
+        start = max([free[computing], *(times[name][1] for name in op.after)])
+        free[computing] = start + ((op.duration or 0) / 1e9 if computing else exchange_s(op))
+        times[op.id] = (start, free[computing])
+    return times
+
+
+def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> float:
+    """How long one iteration takes alone."""
+    return max(end for _, end in schedule(trace, exchange_s).values())
+
+
+def busiest_s(op: Operation, workers: int, rate_bps: float) -> float:
+    """A collective between workers that each have a link of ``rate_bps``, payload alone: the busiest link decides."""
+    total = 0.0
+    for one in rounds(op, workers):
+        ends: dict[tuple[str, int], int] = {}
+        for (source, target), size in one.items():
+            for end in (("out", source), ("in", target)):
+                ends[end] = ends.get(end, 0) + size
+        total += max(ends.values(), default=0) * 8 / rate_bps
+    return total
 
 
 def algorithm(op: Operation, collective: str | None) -> str:
