@@ -18,6 +18,7 @@ rate / native rate), so that a job's duty stays what it was.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Any, Literal
 import msgspec
 
 from workloads import collectives
-from workloads.units import Duration, Quantity, Rate, Size
+from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
 
 VERSION = 1
 LIBRARY = Path(__file__).parent / "library"
@@ -54,14 +55,20 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Where the numbers come from; ``kind`` labels how sure they are."""
 
-    kind: Literal["recorded", "derived from a measured trace", "derived from published numbers", "synthetic"]
+    kind: Literal[
+        "recorded",  # by us or by the user, on the hardware named in `on`
+        "recorded, times scaled",  # the structure was recorded, compute times were scaled to published ones
+        "derived from a measured trace",
+        "derived from published numbers",
+        "synthetic",
+    ]
     measured_by: str = ""
     when: str = ""
     on: str = ""
     notes: str = ""
 
 
-class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
     """One iteration of one job; `load` and `synthetic` make valid ones."""
 
     version: int
@@ -71,6 +78,7 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     operations: tuple[Operation, ...]
     native_rate: Rate | None = None  # None: bytes hold at any rate (a synthetic job)
     assumptions: tuple[str, ...] = ()  # what is not measured; shown wherever results are
+    noise: str = "0%"  # spread of the computing over the measured iterations: standard deviation ÷ mean
 
     @cached_property
     def bytes_per_iteration(self) -> int:
@@ -134,6 +142,17 @@ def load(name: str) -> Trace:
     return trace
 
 
+def save(trace: Trace, path: Path) -> None:
+    """Write ``trace`` as JSON that `load` reads back to an equal one; complete or not at all."""
+    _check(trace)
+    data = msgspec.to_builtins(trace, enc_hook=lambda quantity: quantity.exact)
+    operations = ",\n    ".join(json.dumps(op, ensure_ascii=False) for op in data.pop("operations"))
+    head = json.dumps(data, indent=2, ensure_ascii=False).removesuffix("\n}")
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(f'{head},\n  "operations": [\n    {operations}\n  ]\n}}\n')
+    beside.rename(path)
+
+
 def decode_quantity(kind: type, value: Any) -> Any:
     """msgspec's hook for `Rate`, `Size` and `Duration` given as text."""
     if issubclass(kind, Quantity):
@@ -147,6 +166,10 @@ def _check(trace: Trace) -> None:
     seen: set[str] = set()
     if not trace.operations:
         raise ValueError("operations is empty: a trace needs at least one")
+    try:
+        parse_fraction(trace.noise)
+    except UnitError as error:
+        raise ValueError(f"noise: {error}") from error
     for index, op in enumerate(trace.operations):
         where = f"operations[{index}] ({op.id!r})"
         if op.id in seen:

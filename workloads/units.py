@@ -34,6 +34,7 @@ class Quantity(int):
     examples: ClassVar[str]
     units: ClassVar[dict[str, int]]
     limit: ClassVar[int]
+    written: ClassVar[tuple[tuple[str, int], ...]]  # units to write in, the largest first; the last is 1
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -54,6 +55,12 @@ class Quantity(int):
             raise UnitError(f"the {cls.noun} {text!r} is beyond anything this can emulate")
         return cls(int((number * scale).to_integral_value()))
 
+    @property
+    def exact(self) -> str:
+        """This quantity as text that `parse` reads back to the very same one: ``107.012345ms``."""
+        unit, scale = next((u, s) for u, s in self.written if self >= s or s == 1)
+        return f"{(Decimal(int(self)) / scale).normalize():f}{unit}"
+
 
 class Rate(Quantity):
     """A link rate in bit/s."""
@@ -66,6 +73,7 @@ class Rate(Quantity):
         for suffix in ("bit", "bit/s")
     }
     limit = 10**13
+    written = (("gbit", 10**9), ("mbit", 10**6), ("kbit", 10**3), ("bit", 1))
 
     def __str__(self) -> str:
         return _shortest(int(self), [(10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s")], "bit/s")
@@ -81,6 +89,7 @@ class Size(Quantity):
         "kib": 2**10, "mib": 2**20, "gib": 2**30,
     }  # fmt: skip
     limit = 10**15
+    written = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
 
     def __str__(self) -> str:
         return _shortest(int(self), [(10**9, "GB"), (10**6, "MB"), (10**3, "kB")], "B")
@@ -95,6 +104,7 @@ class Duration(Quantity):
         "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9,
     }  # fmt: skip
     limit = 10**15
+    written = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
 
     def __str__(self) -> str:
         return _shortest(int(self), [(10**9, "s"), (10**6, "ms"), (10**3, "us")], "ns")
