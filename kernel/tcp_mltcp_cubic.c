@@ -75,6 +75,7 @@ static struct tcp_congestion_ops mltcp_cubic __read_mostly = {
 	CA_OP_TX_START(mltcp_cubic_tx_start)
 	.pkts_acked = cubictcp_acked,
 	.get_info = mltcp_cubic_get_info,
+	.flags = TCP_CONG_NON_RESTRICTED,
 	.owner = THIS_MODULE,
 	.name = CC_NAME,
 };

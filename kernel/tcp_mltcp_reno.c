@@ -47,6 +47,7 @@ static struct tcp_congestion_ops mltcp_reno __read_mostly = {
 	.cwnd_event = mltcp_reno_cwnd_event,
 	CA_OP_TX_START(mltcp_reno_tx_start)
 	.get_info = mltcp_reno_get_info,
+	.flags = TCP_CONG_NON_RESTRICTED,
 	.owner = THIS_MODULE,
 	.name = CC_NAME,
 };

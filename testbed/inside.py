@@ -47,7 +47,7 @@ from testbed.plan import JobPlan, Link, Plan
 from testbed.qdiscs import supported
 from testbed.settings import FrameByFrame, Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
 from testbed.shaper import Shaper, bucket_bytes
-from testbed.workers import Child, Record, Workers
+from testbed.workers import Child, Record, Workers, python
 from workloads.clock import sleep_until
 
 CONNECT_NS, START_NS = 4 * 10**9, 10 * 10**9  # of virtual time: connections, first iteration
@@ -138,7 +138,7 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
     read_back += apply_all(queues, network)
     rtt_before = _round_trips(plan, network)
     registered = {cc.spec: congestion.register(cc, machine.modules) for cc in plan.ccs}
-    read_back += apply_all(_parameters(plan, network, registered), network)
+    read_back += apply_all([*_parameters(plan, network, registered), *_defaults(plan, registered)], network)
     emit(event="phase", text="jobs")
     counters_before = _counters(network)
     with Workers(
@@ -252,9 +252,25 @@ def _parameters(plan: Plan, network: Network, registered: Mapping[str, Registere
     ]
 
 
+def _defaults(plan: Plan, registered: Mapping[str, Registered]) -> list[Setting]:
+    """Real programs open their own sockets: these use what is the namespace's default."""
+    for job in plan.jobs:
+        if job.program is not None and any(word in job.cc.name for word in ("dctcp", "dcqcn")):
+            raise TestbedError(
+                f"job {job.job} ({job.trace}) opens its own sockets, and the kernel lets no namespace have {job.cc.name} as its "
+                "default: it needs marks everywhere. Use reno, cubic, mltcp_reno or mltcp_cubic for real programs."
+            )
+    return [
+        Sysctl(host, "net.ipv4.tcp_congestion_control", registered[job.cc.spec].name)
+        for job in plan.jobs
+        if job.program is not None
+        for host in job.hosts
+    ]
+
+
 def _capacity(plan: Plan, network: Network) -> float:
     """What the unshaped path carries when every flow of the run sends all it can, in bit/s."""
-    greedy = tuple(_greedy(job) for job in plan.jobs if job.program is None)
+    greedy = tuple(_greedy(job) for job in plan.jobs)
     ends = list(network.ends(bottleneck=True))
 
     def sent() -> int:
@@ -270,9 +286,10 @@ def _capacity(plan: Plan, network: Network) -> float:
 
 def _greedy(job: JobPlan) -> JobPlan:
     """The same flows, without computing and without an end."""
-    exchange = next(op for op in job.operations if op["kind"] != "compute")
+    ring = {"id": "all", "kind": "all_reduce", "algorithm": "ring"}  # what a real program does
+    exchange = next((op for op in job.operations if op["kind"] != "compute"), ring)
     endless = {**exchange, "bytes": 1 << 40, "after": []}
-    return msgspec.structs.replace(job, operations=(endless,), offset_ns=0, noise="0%")
+    return msgspec.structs.replace(job, operations=(endless,), offset_ns=0, noise="0%", program=None)
 
 
 def _measure(
@@ -308,7 +325,7 @@ def _measure(
     }  # fmt: skip
     fds = [host.namespace for host in network.hosts] + list(marks.values())
     fds += {one["state_map"] for one in state.values() if one["state_map"] is not None}
-    sampler = Child("the sampler", "testbed.sampler", pass_fds=fds)
+    sampler = Child("the sampler", python("testbed.sampler"), pass_fds=fds)
     sampler.tell(config)
     workers.start(start_ns)
     machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits

@@ -28,7 +28,7 @@ from topologies.routed import path
 from workloads import trace as traces
 from workloads.collectives import Flow
 from workloads.trace import Operation, Trace
-from workloads.units import Duration, Rate, UnitError, parse_fraction
+from workloads.units import Duration, Rate, Size, UnitError, parse_fraction
 
 ALONE_ITERATIONS = 10
 NONE_YET = CongestionControl("", "", {})
@@ -199,7 +199,10 @@ class _Asked:
 
     @property
     def exchanges(self) -> list[Operation]:
-        return [op for op in self.trace.operations if op.kind != "compute"] if self.trace else []
+        """Its collectives; a real program's are taken for an all-reduce over a ring."""
+        if self.trace is None:
+            return [Operation(id="all", kind="all_reduce", bytes=Size(self.workers))]
+        return [op for op in self.trace.operations if op.kind != "compute"]
 
 
 def _alike(jobs: Iterable[JobPlan]) -> tuple[JobPlan, ...]:

@@ -36,7 +36,7 @@ def judge(iterations: pd.DataFrame, links: pd.DataFrame, plan: Plan, manifest: d
                (counters["interface_dropped"] + counters["interface_errors"] + counters["softnet_dropped"])
                / max(1, counters["packets"]), 0, 1e-3),
         _lateness(iterations, plan),
-        *([_by_construction("I7", "CPU room")] if virtual else _cpu_room(sampler)),
+        *([_by_construction("I7", "CPU room")] if virtual else _cpu_room(sampler, plan)),
         _base_rtt(plan, measured),
         _skipped_calls(iterations, plan, measured),
         _fixed_volume(iterations, plan),
@@ -59,9 +59,12 @@ def _by_construction(identity: str, name: str) -> dict[str, Any]:
     return _row(identity, name, None, None, "ok", "by construction: computing takes no virtual time")
 
 
-def _cpu_room(sampler: dict[str, Any]) -> list[dict[str, Any]]:
+def _cpu_room(sampler: dict[str, Any], plan: Plan) -> list[dict[str, Any]]:
+    busiest = _percentile(sampler["busiest_core"], 95)
+    training = any(job.program is not None for job in plan.jobs)
     return [
-        _above("I7", "busiest core (95th percentile of seconds)", _percentile(sampler["busiest_core"], 95), 0.80, 0.95),
+        # Real training fills the cores, at the lowest priority: then a busy core tells less, and I3 and I5 must do.
+        _above("I7", "busiest core (95th percentile of seconds)", busiest, 0.80, 1.01 if training else 0.95),
         _above("I7", "CPU time stolen by the hypervisor", _percentile(sampler["steal"], 95), 0.01, 0.05),
     ]
 

@@ -22,6 +22,7 @@ from testbed.plan import JobPlan
 
 PORT = 5001
 HANDSHAKE_S = 30.0
+PROGRAM_S = 300.0
 
 
 def child_environment() -> dict[str, str]:
@@ -35,18 +36,25 @@ def child_environment() -> dict[str, str]:
     }
 
 
-class Child:
-    """A Python process of the run that talks in lines of JSON; ``what`` names it in messages."""
+def python(module: str) -> list[str]:
+    """One of our own modules as a process that starts fast."""
+    return [sys.executable, "-S", "-P", "-m", module]
 
-    def __init__(self, what: str, module: str, *, namespace: int | None = None, pass_fds: list[int] | None = None):
+
+class Child:
+    """A process of the run that talks in lines of JSON; ``what`` names it in messages."""
+
+    def __init__(
+        self, what: str, command: list[str], *, namespace: int | None = None, pass_fds: list[int] | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.what = what
         self.pending = b""
         self.errors = tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115 (closed by `close`)
-        command = [sys.executable, "-S", "-P", "-m", module]
         with netns.entered(namespace) if namespace is not None else contextlib.nullcontext():
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                env=child_environment(), pass_fds=pass_fds or [],
+                env=child_environment() | (environment or {}), pass_fds=pass_fds or [],
             )  # fmt: skip
 
     def fileno(self) -> int:
@@ -94,7 +102,7 @@ class Worker(Child):
         self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
         self.flows: list[dict[str, Any]] = []
         super().__init__(
-            f"worker {rank} of job {job.job} on host {self.host}", "workloads.worker",
+            f"worker {rank} of job {job.job} on host {self.host}", python("workloads.worker"),
             namespace=network[self.host].namespace,
         )  # fmt: skip
 
@@ -149,6 +157,11 @@ class Workers:
             worker.close()
 
     def _start(self, job: JobPlan, rank: int) -> None:
+        if job.program is not None:
+            from testbed.programs import Program  # noqa: PLC0415 (knows this module)
+
+            self.workers.append(Program(job, rank, self.network, self.congestion_control(job)))
+            return
         worker = Worker(job, rank, self.network)
         self.workers.append(worker)
         worker.tell({
@@ -162,10 +175,12 @@ class Workers:
     def _await(self, key: str) -> list[tuple[Worker, dict[str, Any]]]:
         """One answer with ``key`` from every worker."""
         answers: dict[int, tuple[Worker, dict[str, Any]]] = {}
-        deadline = time.monotonic() + HANDSHAKE_S
+        # Real programs import PyTorch first, several on each core.
+        patience_s = PROGRAM_S if any(job.program for job in self.jobs) else HANDSHAKE_S
+        deadline = time.monotonic() + patience_s
         while len(answers) < len(self.workers):
             if time.monotonic() > deadline:
-                raise TestbedError(f"not every worker answered within {HANDSHAKE_S:g} s ({key})")
+                raise TestbedError(f"not every worker answered within {patience_s:g} s ({key})")
             for worker, line in self.read(deadline):
                 if key not in line:
                     raise TestbedError(f"{worker.what} said {line!r}, not {key}")

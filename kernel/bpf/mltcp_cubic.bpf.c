@@ -118,5 +118,6 @@ struct tcp_congestion_ops mltcp_cubic = {
 	.in_ack_event = (void *)mltcp_cubic_in_ack_event,
 	.pkts_acked = (void *)mltcp_cubic_pkts_acked,
 	.undo_cwnd = (void *)mltcp_cubic_undo_cwnd,
+	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "mltcp_cubic",
 };

@@ -80,5 +80,6 @@ struct tcp_congestion_ops mltcp_reno = {
 	CA_OP_TX_START(mltcp_reno_tx_start)
 	.in_ack_event = (void *)mltcp_reno_in_ack_event,
 	.undo_cwnd = (void *)mltcp_reno_undo_cwnd,
+	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "mltcp_reno",
 };

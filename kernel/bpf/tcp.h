@@ -137,6 +137,7 @@ struct tcp_congestion_ops {
 
 #pragma clang attribute pop
 
+#define TCP_CONG_NON_RESTRICTED	1
 #define TCP_CONG_NEEDS_ECN	2
 #define TCP_ESTABLISHED		1
 #define TCP_CLOSE		7

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from testbed import congestion, phantom, qdiscs
+from testbed import congestion, phantom, programs, qdiscs
 from testbed.environment import ROOT
 from testbed.errors import MachineError, TestbedError
 from testbed.plan import Plan
@@ -57,6 +57,7 @@ class Host:
                     f"(docs/congestion-controls.md), loaded by `modprobe tcp_{cc.name}`; this is {release}. "
                     "The kernel's own congestion controls (--cc reno cubic) work here."
                 )
+        programs.check(plan)
         if plan.wires and not qdiscs.supported("netem"):
             raise MachineError(
                 "--delay, --jitter and --loss need --on uml: this machine's kernel has no queueing discipline netem "

@@ -72,6 +72,11 @@ class Uml:
 
     def check(self, plan: Plan) -> None:
         """The congestion controls: built into that kernel, ours as modules, or one's own, compiled here."""
+        if real := [job for job in plan.jobs if job.program is not None]:
+            raise MachineError(
+                f"job {real[0].job} ({real[0].trace}) is a real program, and under virtual time computing takes no time: "
+                "use --on host, or record it (`python -m workloads record`) and replay its trace here."
+            )
         for cc in plan.ccs:
             if cc.source is not None:
                 if cc.module is None:

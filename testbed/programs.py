@@ -1,0 +1,133 @@
+"""Real training as a job: a program on every worker, in place of a replay (``--job ddp:resnet18``, ``--job cmd:…``).
+
+Each worker's process gets PyTorch's environment (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``,
+``MASTER_PORT``, ``GLOO_SOCKET_IFNAME``) and `workloads.hook`, which reports its iterations
+(`workloads.recording`). Its sockets are its own: they use the job's congestion control
+because it is the default of the worker's network namespace, which is read back from
+every connection between two workers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from pyroute2 import DiagSocket
+
+from testbed import netns
+from testbed.environment import ROOT
+from testbed.errors import MachineError, TestbedError
+from testbed.network import Network
+from testbed.plan import JobPlan, Plan
+from testbed.workers import Worker, child_environment
+
+MASTER_PORT = 29500
+ESTABLISHED = 1 << 1
+WITH_CONGESTION_CONTROL = 1 << 3  # INET_DIAG_CONG
+
+
+def check(plan: Plan) -> None:
+    """What its real programs need is here; raises `MachineError`."""
+    for job in plan.jobs:
+        if job.program and job.program[:3] == ("python", "-m", "workloads.training.ddp") and not has_torch():
+            raise MachineError(
+                f"job {job.job} ({job.trace}) trains with PyTorch, which is not installed here: "
+                "`make torch`, or pip install 'mltcp-testbed[torch]'."
+            )
+
+
+def has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
+class Program(Worker):
+    """One worker's process of a real program; it talks as a replaying worker does."""
+
+    def __init__(self, job: JobPlan, rank: int, network: Network, congestion_control: str) -> None:
+        assert job.program is not None
+        self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
+        self.what = f"worker {rank} of job {job.job} ({job.trace}) on host {self.host}"
+        self.flows = []
+        self.pending = b""
+        self.plan, self.network, self.congestion_control = job, network, congestion_control
+        self.start_ns = 0
+        self.errors = tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115 (closed by `close`)
+        self.reading, report = os.pipe()
+        os.write(report, b'{"listening": true}\n')
+        words = [sys.executable if job.program[0] == "python" else job.program[0], *job.program[1:]]
+        try:
+            with netns.entered(network[self.host].namespace):
+                self.process = subprocess.Popen(
+                    words, stdin=subprocess.PIPE, stdout=self.errors, stderr=self.errors,
+                    env=child_environment() | self._environment(report), pass_fds=[report],
+                )  # fmt: skip
+        except OSError as error:
+            raise TestbedError(f"{self.what} cannot be started: {error}") from error
+        finally:
+            os.close(report)
+
+    def _environment(self, report: int) -> dict[str, str]:
+        hosts = [self.network[name] for name in self.plan.hosts]
+        return {
+            "RANK": str(self.rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(hosts)), "MASTER_ADDR": hosts[0].IP(),
+            "MASTER_PORT": str(MASTER_PORT), "GLOO_SOCKET_IFNAME": hosts[self.rank].intfNames()[0],
+            "OMP_NUM_THREADS": "1", "HOME": "/dev/shm",
+            "MLTCP_REPORT_FD": str(report), "MLTCP_START_FD": "0",
+            "PYTHONPATH": f"{ROOT}/workloads/hook:{ROOT}",
+        }  # fmt: skip
+
+    def fileno(self) -> int:
+        return self.reading
+
+    def tell(self, message: Any) -> None:
+        """It is told its start, and nothing else."""
+        if isinstance(message, dict) and "start_ns" in message:
+            self.start_ns = message["start_ns"]
+            super().tell({"start_ns": self.start_ns + self.plan.offset_ns})
+
+    def lines(self) -> list[Any]:
+        return [self._translated(line) for line in super().lines()]
+
+    def _translated(self, line: Any) -> Any:
+        if isinstance(line, list):
+            iteration, start, comm_start, end, sent, late = line
+            since = [at - self.start_ns for at in (start, comm_start, end)]
+            return [iteration, *since, sent, late, []]
+        return {"flows": self._connections()} if "ready" in line else line
+
+    def _connections(self) -> list[dict[str, Any]]:
+        """Its connections to other workers of the job; raises `TestbedError` if one uses another congestion control."""
+        ranks = {self.network[name].IP(): rank for rank, name in enumerate(self.plan.hosts)}
+        with netns.entered(self.network[self.host].namespace):
+            diag = DiagSocket()
+        with diag:
+            diag.bind()
+            found = diag.get_sock_stats(
+                family=socket.AF_INET, states=ESTABLISHED, extensions=WITH_CONGESTION_CONTROL
+            )  # fmt: skip
+        flows: list[dict[str, Any]] = []
+        for one in sorted(found, key=lambda one: (one["idiag_dst"], one["idiag_sport"])):
+            target = ranks.get(one["idiag_dst"])
+            if target in (None, self.rank) or MASTER_PORT in (one["idiag_sport"], one["idiag_dport"]):
+                continue
+            used = one.get_attr("INET_DIAG_CONG")
+            if used != self.congestion_control:
+                raise TestbedError(f"{self.what}: a connection uses {used}, not {self.congestion_control}.")
+            flows.append({
+                "source": self.rank, "target": target, "channel": sum(flow["target"] == target for flow in flows),
+                "saddr": one["idiag_src"], "sport": one["idiag_sport"],
+                "daddr": one["idiag_dst"], "dport": one["idiag_dport"],
+            })  # fmt: skip
+        if not flows:
+            raise TestbedError(f"{self.what} has no connection to another worker of its job; does it train together?")
+        return flows
+
+    def close(self) -> None:
+        super().close()
+        os.close(self.reading)

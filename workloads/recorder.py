@@ -1,0 +1,270 @@
+"""Measures the steps of a real PyTorch training loop: when gradients are ready, and when averaged.
+
+Two lines in a script, ``from workloads.recorder import Recorder`` and
+``Recorder(model, "mine.json")``, record a trace; ``python -m workloads record`` does it
+without touching the script. Any optimizer step that follows a backward pass ends an
+iteration, so what comes in between (loading data, say) belongs to the next one.
+
+* `DistributedDataParallel`: a communication hook does the averaging all-reduce that DDP
+  does by itself, and notes when each bucket is handed over and when its future completes.
+* any other model: the gradients are put into the buckets DDP would make of them
+  (`buckets_of`), each ready with its last gradient; nothing is exchanged.
+
+On a GPU the hooks only enqueue work, so CUDA events are recorded in its streams and read
+after the step, which must wait for the GPU once per step. That path follows the
+documented stream semantics of DDP's futures; it has not been tried on a GPU.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from workloads.recording import Bucket, Origin, Sample, Sink
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+except ImportError as error:
+    raise ImportError(f"the recorder needs PyTorch ({error}): pip install 'mltcp-testbed[torch]'") from error
+
+# DDP's rule: a small bucket first, so that the exchange begins early (torch.nn.parallel, bucket_cap_mb).
+FIRST_BUCKET_BYTES = 1 << 20
+BUCKET_BYTES = 25 << 20
+
+
+class Recorder:
+    """Records the training steps of ``model`` from now on.
+
+    ``to`` is the file of the trace, written when the program ends or by `close`, or a
+    `Sink`. Rank 0 alone writes the file. An optimizer may stand for its model.
+    """
+
+    def __init__(
+        self, model: Any, to: str | os.PathLike[str] | Sink, *, name: str = "", native_rate: str = "", on: str = ""
+    ) -> None:
+        self.model = model
+        parameters = _parameters(model)
+        self._clock = _DeviceClock() if parameters[0].is_cuda else _HostClock()
+        self._origin = _origin(model, parameters)
+        self._exchanges = (
+            _DataParallel(model, self._clock)
+            if isinstance(model, DistributedDataParallel)
+            else _Plain(parameters, self._clock)
+        )
+        self._sink = _File(Path(to), name, native_rate, on) if isinstance(to, str | os.PathLike) else to
+        self._handle = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: self._stepped())
+        if isinstance(self._sink, _File):
+            atexit.register(self.close)
+        self._sink.ready()
+        self._start = self._clock.mark()
+        self._spent_ns = 0
+
+    def replace_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
+        """Let the script's own communication hook do the exchange, measured from outside."""
+        assert isinstance(self._exchanges, _DataParallel)
+        self._exchanges.state, self._exchanges.hook = state, hook
+        note = f"the script's own communication hook ({hook.__qualname__}) ran; bytes are those handed to it"
+        self._origin = Origin(**vars(self._origin) | {"notes": (note,)})
+
+    def close(self) -> None:
+        """Stop recording; with a file, write the trace. Raises `TraceError` if no step was seen."""
+        atexit.unregister(self.close)
+        self._handle.remove()
+        if isinstance(self._sink, _File):
+            self._sink.save()
+
+    def _stepped(self) -> None:
+        begun = time.monotonic_ns()
+        exchanges = self._exchanges.take(self._start)
+        if not exchanges:  # another optimizer of the same step, or one of another model
+            return
+        start, self._start = self._start, self._clock.mark()
+        marks = [start, *(mark for one in exchanges for mark in (one.ready, one.end)), self._start]
+        start_ns, *middle, end_ns = self._clock.read(marks)
+        # Buckets are sent in their order, so none is ready before the one before it.
+        ready = accumulate(middle[::2], max)
+        buckets = [
+            Bucket(one.bytes, first, max(first, last))
+            for one, first, last in zip(exchanges, ready, middle[1::2], strict=True)
+        ]
+        spent = self._spent_ns + sum(one.spent_ns for one in exchanges)
+        self._sink(self._origin, Sample(start_ns, end_ns, tuple(buckets), spent))
+        self._spent_ns = time.monotonic_ns() - begun  # delays the step that begins now
+
+
+@dataclass
+class _Exchange:
+    """One bucket on its way; marks are what the clock in use makes of an instant."""
+
+    bytes: int
+    ready: Any
+    end: Any
+    spent_ns: int = 0
+
+
+class _HostClock:
+    """For training on the CPU: what is called has been done."""
+
+    def mark(self) -> Any:
+        return time.monotonic_ns()
+
+    def read(self, marks: Sequence[Any]) -> list[int]:
+        return list(marks)
+
+
+class _DeviceClock:
+    """For training on a GPU: events in its streams, anchored to the host's clock at the last one."""
+
+    def mark(self) -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def read(self, marks: Sequence[Any]) -> list[int]:
+        marks[-1].synchronize()
+        now = time.monotonic_ns()
+        return [now - round(mark.elapsed_time(marks[-1]) * 1e6) for mark in marks]
+
+
+class _DataParallel:
+    """The buckets of a `DistributedDataParallel` model, as its reducer hands them over."""
+
+    def __init__(self, model: Any, clock: _HostClock | _DeviceClock) -> None:
+        self._clock = clock
+        self._current: list[_Exchange] = []
+        self.state, self.hook = model.process_group, allreduce_hook
+        # A lambda, since DDP refuses hooks with annotations it does not know.
+        model.register_comm_hook(None, lambda state, bucket: self._handed_over(bucket))
+
+    def _handed_over(self, bucket: Any) -> Any:
+        begun = time.monotonic_ns()
+        gradients = bucket.buffer()
+        ready = self._clock.mark()
+        exchange = _Exchange(gradients.numel() * gradients.element_size(), ready, ready)
+        self._current.append(exchange)
+        exchange.spent_ns += time.monotonic_ns() - begun
+        future = self.hook(self.state, bucket)
+        return future.then(lambda done: self._averaged(exchange, done))
+
+    def _averaged(self, exchange: _Exchange, done: Any) -> Any:
+        begun = time.monotonic_ns()
+        # With NCCL this runs as soon as the all-reduce is enqueued, in a stream that waits for it.
+        exchange.end = self._clock.mark()
+        exchange.spent_ns += time.monotonic_ns() - begun
+        return done.value()
+
+    def take(self, start: Any) -> list[_Exchange]:
+        """The exchanges since the last call; all are over, since the backward pass waits for them."""
+        taken, self._current = self._current, []
+        return taken
+
+
+class _Plain:
+    """The buckets that DDP would make of a model's gradients."""
+
+    def __init__(self, parameters: Sequence[Any], clock: _HostClock | _DeviceClock) -> None:
+        sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
+        buckets = buckets_of(sizes)
+        self._bytes = [sum(sizes[index] for index in bucket) for bucket in buckets]
+        self._ready: dict[int, Any] = {}
+        self._spent_ns = 0
+        self._clock = clock
+        for number, bucket in enumerate(buckets):
+            for index in bucket:
+                parameters[index].register_post_accumulate_grad_hook(lambda _, number=number: self._filled(number))
+
+    def _filled(self, bucket: int) -> None:
+        begun = time.monotonic_ns()
+        self._ready[bucket] = self._clock.mark()  # the last gradient counts, of the last backward pass too
+        self._spent_ns += time.monotonic_ns() - begun
+
+    def take(self, start: Any) -> list[_Exchange]:
+        """One exchange per bucket, if there are new gradients; one without any is ready at once."""
+        if not self._ready:
+            return []
+        marks = [self._ready.get(number, start) for number in range(len(self._bytes))]
+        taken = [_Exchange(size, mark, mark) for size, mark in zip(self._bytes, marks, strict=True)]
+        taken[0].spent_ns = self._spent_ns
+        self._ready, self._spent_ns = {}, 0
+        return taken
+
+
+def buckets_of(sizes: Sequence[int], first: int = FIRST_BUCKET_BYTES, others: int = BUCKET_BYTES) -> list[list[int]]:
+    """Indices of parameters by bucket, in DDP's way: last parameter first, full when the limit is reached.
+
+    ``sizes`` in bytes, in the order of registration; parameters of one type are assumed.
+    """
+    buckets: list[list[int]] = [[]]
+    filled = 0
+    for index in reversed(range(len(sizes))):
+        if filled >= (first if len(buckets) == 1 else others):
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(index)
+        filled += sizes[index]
+    return buckets
+
+
+class _File:
+    """The sink behind ``Recorder(model, "mine.json")``: keeps the samples, then writes the trace."""
+
+    def __init__(self, path: Path, name: str, native_rate: str, on: str) -> None:
+        from workloads import record  # needs more than a training script may have; fail now, not at the end
+
+        self._record, self._path = record, path
+        self._how = record.Description(name or path.stem, native_rate, on)
+        self._samples: list[Sample] = []
+        self._origin: Origin | None = None
+
+    def imported(self) -> None:
+        pass
+
+    def ready(self) -> None:
+        pass
+
+    def __call__(self, origin: Origin, sample: Sample) -> None:
+        self._origin = origin
+        self._samples.append(sample)
+
+    def save(self) -> None:
+        recorded = [(self._origin, self._samples)] if self._origin else []
+        if self._origin is None or self._origin.rank == 0:
+            print(self._record.write(recorded, self._path, self._how), file=sys.stderr)
+
+
+def _parameters(model: Any) -> list[Any]:
+    if isinstance(model, Optimizer):
+        every = [parameter for group in model.param_groups for parameter in group["params"]]
+    else:
+        every = list(model.parameters())
+    trained = [parameter for parameter in every if parameter.requires_grad]
+    if not trained:
+        raise ValueError(f"{type(model).__name__} has no parameter that requires a gradient: nothing to record")
+    return trained
+
+
+def _origin(model: Any, parameters: Sequence[Any]) -> Origin:
+    inside = model.module if isinstance(model, DistributedDataParallel) else model
+    parallel = isinstance(model, DistributedDataParallel)
+    backend = f", {dist.get_backend(model.process_group)}" if parallel else ""
+    device = parameters[0].device
+    return Origin(
+        rank=dist.get_rank(model.process_group) if parallel else 0,
+        ranks=dist.get_world_size(model.process_group) if parallel else 1,
+        model="model" if isinstance(inside, Optimizer) else type(inside).__name__,
+        parameters=sum(parameter.numel() for parameter in parameters),
+        device=torch.cuda.get_device_name(device) if parameters[0].is_cuda else f"{platform.machine()} CPU",
+        software=f"PyTorch {torch.__version__.split('+')[0]}{backend}",
+    )

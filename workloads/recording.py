@@ -1,0 +1,151 @@
+"""What is measured of a training step, and where it goes: a file, or a descriptor the testbed reads.
+
+All times are ns of the monotonic clock. Standard library only: this runs inside the
+training script, in whatever environment that has.
+
+=====================  =====================================================================
+environment variable   meaning
+=====================  =====================================================================
+``MLTCP_RECORD``       folder in which every rank writes its samples (`FileSink`)
+``MLTCP_REPORT_FD``    descriptor on which to report iterations (`ReportSink`); goes first
+``MLTCP_START_FD``     descriptor from which the start is read, one line ``{"start_ns": t}``
+=====================  =====================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+from workloads.clock import sleep_until
+
+RECORD, REPORT_FD, START_FD = "MLTCP_RECORD", "MLTCP_REPORT_FD", "MLTCP_START_FD"
+TORCH_SEEN = "torch-imported"  # file in the folder of `RECORD`
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One exchange of gradients: ready once the backward pass has filled it, ended once averaged."""
+
+    bytes: int
+    ready_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One training step, from the end of one optimizer step to the end of the next."""
+
+    start_ns: int
+    end_ns: int
+    buckets: tuple[Bucket, ...]
+    spent_ns: int  # inside the recorder
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The rank that was measured, and what it ran."""
+
+    rank: int
+    ranks: int
+    model: str
+    parameters: int
+    device: str
+    software: str
+    notes: tuple[str, ...] = ()
+
+
+class Sink(Protocol):
+    """Where samples go."""
+
+    def imported(self) -> None:
+        """The script has imported torch."""
+
+    def ready(self) -> None:
+        """The model is built and connected; returns when the first step may begin."""
+
+    def __call__(self, origin: Origin, sample: Sample) -> None:
+        """A step has ended."""
+
+
+class FileSink:
+    """One file per process: its origin, then a line per step (a killed script keeps what it wrote)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: TextIO | None = None
+
+    def imported(self) -> None:
+        (self._folder / TORCH_SEEN).touch()
+
+    def ready(self) -> None:
+        pass
+
+    def __call__(self, origin: Origin, sample: Sample) -> None:
+        if self._file is None:
+            self._file = (self._folder / f"{os.getpid()}.jsonl").open("w", buffering=1)
+            self._file.write(json.dumps(asdict(origin)) + "\n")
+        self._file.write(json.dumps(asdict(sample)) + "\n")
+
+
+class ReportSink:
+    """The line-of-JSON protocol of a replaying worker (`workloads.worker`), with absolute times.
+
+    ``{"ready": true}`` once connected, then per iteration
+    ``[iteration, start, comm_start, end, bytes, late]``. ``bytes`` is what a ring all-reduce
+    makes this rank send, 2(n−1)/n of its gradients; ``late`` is 0, as nothing is replayed.
+    """
+
+    def __init__(self, report: int, start: int | None) -> None:
+        self._report, self._start = report, start
+        self._iteration = 0
+
+    def imported(self) -> None:
+        pass
+
+    def ready(self) -> None:
+        self._say({"ready": True})
+        if self._start is None:
+            return
+        with os.fdopen(self._start, closefd=False) as file:
+            line = file.readline()
+        if not line:
+            raise SystemExit(f"descriptor {self._start} ({START_FD}) was closed before it named a start")
+        sleep_until(json.loads(line)["start_ns"])
+
+    def __call__(self, origin: Origin, sample: Sample) -> None:
+        sent = 2 * (origin.ranks - 1) * sum(bucket.bytes for bucket in sample.buckets) // origin.ranks
+        first = min(bucket.ready_ns for bucket in sample.buckets)
+        self._say([self._iteration, sample.start_ns, first, sample.end_ns, sent, 0])
+        self._iteration += 1
+
+    def _say(self, message: Any) -> None:
+        try:
+            os.write(self._report, (json.dumps(message) + "\n").encode())
+        except OSError as error:  # nobody listens any more, or never did
+            raise SystemExit(f"cannot report on descriptor {self._report} ({REPORT_FD}): {error}") from error
+
+
+def sink_of(environment: Mapping[str, str]) -> Sink | None:
+    """The sink that the environment asks for, if any."""
+    if REPORT_FD in environment:
+        start = environment.get(START_FD)
+        return ReportSink(int(environment[REPORT_FD]), int(start) if start else None)
+    if RECORD in environment:
+        return FileSink(Path(environment[RECORD]))
+    return None
+
+
+def read(folder: Path) -> list[tuple[Origin, list[Sample]]]:
+    """What the `FileSink`s of a run have written, by rank."""
+    found = []
+    for path in folder.glob("*.jsonl"):
+        head, *lines = [json.loads(line) for line in path.read_text().splitlines()]
+        origin = Origin(**head | {"notes": tuple(head["notes"])})
+        samples = [Sample(**line | {"buckets": tuple(Bucket(**one) for one in line["buckets"])}) for line in lines]
+        found.append((origin, samples))
+    return sorted(found, key=lambda one: one[0].rank)
