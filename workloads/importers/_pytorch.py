@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -59,6 +60,9 @@ class Group:
     workers: int = 0
 
 
+NO_GROUP = Group("")
+
+
 class InGroup(Protocol):
     """What `choose` chooses among: collectives, some of whose sizes may be unknown."""
 
@@ -111,3 +115,19 @@ def give_sizes(counts: Sequence[int], request: Request, path: Path, missing: str
         raise TraceError(f"{path}: --bytes has {len(request.sizes)} sizes, and its steps have {seen} collectives")
     given = [[int(size) for size in request.sizes] if n == len(request.sizes) else [] for n in counts]
     return given, ["collective sizes are not in the recording; they were given by hand"]
+
+
+def iterations(marks: Sequence[tuple[int, str]], end: int) -> tuple[list[tuple[int, int]], list[str]]:
+    """The ranges of node numbers that are a step each, and the assumption that makes.
+
+    ``marks`` are the numbers and names of annotations; numbers grow with time up to
+    ``end``. A ``ProfilerStep`` begins a step; without them one begins with each
+    ``Optimizer.step``, and without those the file is one step.
+    """
+    begins = sorted(number for number, name in marks if name.startswith("ProfilerStep#"))
+    if begins:
+        return list(pairwise([*begins, max(end, begins[-1] + 1)])), []
+    begins = sorted(number for number, name in marks if name.startswith("Optimizer.step#"))
+    if len(begins) > 1:
+        return list(pairwise(begins)), ["steps are taken to be from one Optimizer.step to the next"]
+    return [(0, end)], ["the file is taken to be one step: it has no ProfilerStep and no two Optimizer.step"]

@@ -14,6 +14,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workloads.importers import Profile, Request
-from workloads.importers._pytorch import WITHOUT_DATA, Group, choose, give_sizes, kind_of, tensor_bytes
+from workloads.importers._pytorch import NO_GROUP, WITHOUT_DATA, Group, choose, give_sizes, kind_of, tensor_bytes
 from workloads.importers._stream import brief, head, items, number
 from workloads.steps import Exchange, Step
 from workloads.trace import Kind, TraceError
@@ -196,7 +197,7 @@ def _windows(events: _Events, path: Path) -> tuple[list[tuple[float, float]], li
     for name, _, end in events.optimizer_steps:
         ends[name].append(end)
     if len(ends) == 1 and len(own := sorted(next(iter(ends.values())))) > 1:
-        return list(zip(own, own[1:], strict=False)), [
+        return list(pairwise(own)), [
             f"steps are taken to end with each {next(iter(ends))}: the trace has no ProfilerStep annotations"
         ]
     found = ", ".join(f"{len(own)} × {name}" for name, own in sorted(ends.items())) or "no Optimizer.step either"
@@ -255,7 +256,7 @@ def _collectives(
     if not recorded:  # PyTorch did not yet say what it exchanges: NCCL's kernels do
         launches = _nccl_launches(events).tolist()
         recorded = [
-            _Collective(kernel.kind, None, Group(""), launch, launch, kernel=kernel)
+            _Collective(kernel.kind, None, NO_GROUP, launch, launch, kernel=kernel)
             for kernel, launch in zip(events.nccl, launches, strict=True)
             if kernel.kind is not None
         ]
@@ -357,9 +358,7 @@ def _step(own: list[_Collective], begin: float, end: float, gpu: _Computing) -> 
         start = min(max(start, begin), end)
         stop = min(max(stop, start), end)
         blocking = one is not own[-1] and one.kernel is not None and gpu.waits_for(one.kernel)
-        exchanges.append(
-            Exchange(one.kind, one.bytes or 0, (start - begin) / 1e6, (stop - begin) / 1e6, blocking)
-        )
+        exchanges.append(Exchange(one.kind, one.bytes or 0, (start - begin) / 1e6, (stop - begin) / 1e6, blocking))
     beside = 0.0
     if exchanges:
         last_ready = begin + exchanges[-1].ready_s * 1e6
@@ -377,7 +376,11 @@ def _provenance(path: Path) -> dict[str, str]:
         match = re.search(pattern, start)
         return match[1].decode(errors="replace") if match else ""
 
-    rank, world, nccl = text(rb'"rank":\s*(\d+)'), text(rb'"world_size":\s*(\d+)'), text(rb'"nccl_version":\s*"([\d.]+)"')
+    rank, world, nccl = (
+        text(rb'"rank":\s*(\d+)'),
+        text(rb'"world_size":\s*(\d+)'),
+        text(rb'"nccl_version":\s*"([\d.]+)"'),
+    )
     gpu = text(rb'"deviceProperties".*?"name":\s*"([^"\\]{1,80})"')
     by = "PyTorch profiler (Kineto)" + (f", rank {rank} of {world}" if rank and world else "")
     return {
