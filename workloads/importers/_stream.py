@@ -22,7 +22,7 @@ import numpy as np
 from workloads.trace import TraceError
 
 HEAD = 64 << 10  # bytes by which a format is recognised
-LONGEST = 16 << 20  # bytes of one value: events and nodes have a few hundred
+LONGEST = 8 << 20  # bytes of one value: events and nodes have a few hundred
 DEEPEST = 64  # lists and objects within each other: a profiler's have about five
 _CHUNK = 64 << 10
 

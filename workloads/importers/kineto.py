@@ -43,22 +43,21 @@ def recognises(head: bytes, path: Path) -> bool:
 def read(path: Path, request: Request) -> Profile:
     events = _read_events(path)
     windows, said = _windows(events, path)
-    begin, end = _steps(events, windows)
     collectives, about_sizes = _collectives(events, windows, request, path)
     said += about_sizes
     if without := sum(1 for one in collectives if one.kernel is None):
         said.append(
             f"{without} of {len(collectives)} collectives have no NCCL kernel: their times are those of the CPU's call"
         )
-    gpu = _Computing(events)
-    steps = []
-    for number_of_step in range(len(windows)):
-        own = [one for one in collectives if one.step == number_of_step]
-        steps.append(_step(own, begin[number_of_step], end[number_of_step], gpu))
+    computing = _Computing(events)
+    steps = [
+        _step(own, *bounds, computing)
+        for own, bounds in zip(_by_step(collectives, len(windows)), _steps(events, windows), strict=True)
+    ]
     return Profile(steps, **_provenance(path), assumptions=tuple(said))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Kernel:
     """An NCCL kernel; times in microseconds, as everywhere in this module up to `_step`."""
 
@@ -70,7 +69,7 @@ class _Kernel:
     external_id: object
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Collective:
     kind: Kind
     bytes: int | None
@@ -208,7 +207,7 @@ def _windows(events: _Events, path: Path) -> tuple[list[tuple[float, float]], li
     )
 
 
-def _steps(events: _Events, windows: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
+def _steps(events: _Events, windows: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Begin and end of each step, GPU included."""
     starts, ends = (np.array(column) for column in zip(*windows, strict=True))
     launched, _ = _launches(events)
@@ -219,7 +218,8 @@ def _steps(events: _Events, windows: list[tuple[float, float]]) -> tuple[list[fl
     inside = (step == 0) | (launched <= ends[np.maximum(step - 1, 0)])
     np.maximum.at(drained, step[inside], kernel_ends[inside])
     drained = np.maximum.accumulate(drained)
-    return np.maximum(starts, drained[:-1]).tolist(), np.maximum(ends, drained[1:]).tolist()
+    begin, end = np.maximum(starts, drained[:-1]), np.maximum(ends, drained[1:])
+    return list(zip(begin.tolist(), end.tolist(), strict=True))
 
 
 def _launches(events: _Events) -> tuple[Floats, Floats]:
@@ -278,7 +278,7 @@ def _collectives(
         if request.sizes:
             raise TraceError(f"{path}: --bytes is for traces without sizes, and this one has them")
         return chosen, said + others
-    by_step = [[one for one in chosen if one.step == step] for step in range(len(windows))]
+    by_step = _by_step(chosen, len(windows))
     missing = "its record_param_comms events have no " + ", ".join(map(repr, sorted(events.lacking)))
     if not events.lacking:
         missing = "it has no record_param_comms events"
@@ -289,6 +289,13 @@ def _collectives(
         for one, size in zip(own, given, strict=False)
     ]
     return sized, said + others + assumed
+
+
+def _by_step(collectives: list[_Collective], steps: int) -> list[list[_Collective]]:
+    by_step: list[list[_Collective]] = [[] for _ in range(steps)]
+    for one in collectives:
+        by_step[one.step].append(one)
+    return by_step
 
 
 def _with_kernels(events: _Events) -> list[_Collective]:
@@ -381,7 +388,7 @@ def _provenance(path: Path) -> dict[str, str]:
         text(rb'"world_size":\s*(\d+)'),
         text(rb'"nccl_version":\s*"([\d.]+)"'),
     )
-    gpu = text(rb'"deviceProperties".*?"name":\s*"([^"\\]{1,80})"')
+    gpu = text(rb'(?s)"deviceProperties".*?"name":\s*"([^"\\]{1,80})"')
     by = "PyTorch profiler (Kineto)" + (f", rank {rank} of {world}" if rank and world else "")
     return {
         "measured_by": by + (f", NCCL {nccl}" if nccl else ""),
