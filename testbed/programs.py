@@ -10,7 +10,6 @@ every connection between two workers.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import socket
 import subprocess

@@ -1,14 +1,16 @@
 """From measured training steps to a trace: what every importer and the recorder have in common.
 
 A profiler sees steps; in each, collectives become ready at some time and end at some
-later one, while computing goes on beside them or waits for them. The trace keeps the
-median over the steps of every span of computing, and the spread of their sum as noise.
+later one, while computing goes on beside them or waits for them. The trace keeps, for
+every point of the step, the median over the steps of what has been computed by then, and
+the spread of the whole as noise.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from statistics import fmean, median, stdev
 
 from workloads.trace import VERSION, Kind, Operation, Source, Trace, TraceError
@@ -32,10 +34,15 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Step:
-    """One training step, its exchanges in the order in which they were carried out."""
+    """One training step, its exchanges in the order in which they were carried out.
+
+    ``beside_s``: how much is computed beside the last exchanges, from when the last one
+    is ready until all have ended; the rest of that time is waiting.
+    """
 
     duration_s: float
     exchanges: tuple[Exchange, ...]
+    beside_s: float = 0.0
 
 
 def trace_of(
@@ -59,39 +66,50 @@ def trace_of(
     alike = [step for step in steps if _signature(step) == usual]
     if odd := len(steps) - len(alike):
         assumptions = (*assumptions, f"{odd} of {len(steps)} steps exchanged something else and were left out")
-    spans = [_spans(step) for step in alike]
-    lengths = [median(column) for column in zip(*spans, strict=True)]
+    exchanges = _usual(alike)
+    spans = [_spans(step, exchanges) for step in alike]
+    # medians of how much has been computed by then: their differences add up to the median step, medians of spans do not
+    by_then = [0.0, *(median(column) for column in zip(*(accumulate(one) for one in spans), strict=True))]
+    lengths = [after - before for before, after in pairwise(by_then)]
     return Trace(
         version=VERSION,
         name=name,
         model=model,
         source=source,
-        operations=tuple(_operations(alike[0].exchanges, lengths)),
+        operations=tuple(_operations(exchanges, lengths)),
         native_rate=native_rate,
         assumptions=assumptions,
         noise=_spread([sum(one) for one in spans]),
     )
 
 
-def _signature(step: Step) -> tuple[tuple[Kind, int, bool], ...]:
-    return tuple((one.kind, one.bytes, one.blocking) for one in step.exchanges)
+def _signature(step: Step) -> tuple[tuple[Kind, int], ...]:
+    return tuple((one.kind, one.bytes) for one in step.exchanges)
 
 
-def _spans(step: Step) -> list[float]:
-    """Seconds of computing before each exchange is ready, and after the last one."""
+def _usual(alike: list[Step]) -> tuple[Exchange, ...]:
+    """The exchanges that all of these steps have; each blocks if it does in more than half of them."""
+    columns = zip(*(step.exchanges for step in alike), strict=True)
+    return tuple(
+        replace(column[0], blocking=sum(one.blocking for one in column) * 2 > len(column)) for column in columns
+    )
+
+
+def _spans(step: Step, usual: tuple[Exchange, ...]) -> list[float]:
+    """Seconds of computing before each exchange is ready, beside the last ones, and after all of them."""
     spans: list[float] = []
     free = 0.0
-    for one in step.exchanges:
+    for one, typical in zip(step.exchanges, usual, strict=True):
         spans.append(max(0.0, one.ready_s - free))
-        free = max(free, one.end_s if one.blocking else one.ready_s)
-    return [*spans, max(0.0, step.duration_s - max(one.end_s for one in step.exchanges))]
+        free = max(free, one.end_s if typical.blocking else one.ready_s)
+    return [*spans, step.beside_s, max(0.0, step.duration_s - max(one.end_s for one in step.exchanges))]
 
 
 def _operations(exchanges: tuple[Exchange, ...], lengths: list[float]) -> list[Operation]:
     operations: list[Operation] = []
     awaited: list[str] = []  # what the next span of computing waits for
     computed: str | None = None
-    for number, (one, length_s) in enumerate(zip(exchanges, lengths[:-1], strict=True), 1):
+    for number, (one, length_s) in enumerate(zip(exchanges, lengths[:-2], strict=True), 1):
         length = Duration(round(length_s * 1e9))
         if length or awaited:
             computed = f"compute{number}"
@@ -104,7 +122,9 @@ def _operations(exchanges: tuple[Exchange, ...], lengths: list[float]) -> list[O
         if one.blocking:
             awaited = [exchange.id]
     everything = tuple(op.id for op in operations if op.kind != "compute")
-    rest = Duration(round(lengths[-1] * 1e9))
+    beside, rest = (Duration(round(length_s * 1e9)) for length_s in lengths[-2:])
+    if beside:
+        operations.append(Operation(id="beside", kind="compute", duration=beside, after=tuple(awaited)))
     if rest:
         operations.append(Operation(id="optimizer", kind="compute", duration=rest, after=everything))
     return operations

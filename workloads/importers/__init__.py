@@ -1,0 +1,149 @@
+"""Importers, one file each: from what a profiler or a person wrote to a trace.
+
+An importer is a module with
+
+``TITLE``
+    what it reads, for people;
+``USES``
+    which fields of `Request` mean something to it;
+``recognises(head, path) -> bool``
+    whether this may be its format; ``head`` is the first 64 KiB, unpacked;
+``read(path, request) -> Profile``
+    the training steps in one file; raises `TraceError` naming the file and the field.
+
+Adding one is adding a file; those that begin with ``_`` are parts that several share.
+`steps.trace_of` then makes one iteration of many steps.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from workloads.importers._stream import head
+from workloads.steps import Step, trace_of
+from workloads.trace import Kind, Source, Trace, TraceError
+from workloads.units import Duration, Rate, Size
+
+DEFAULT_RATE = Rate.parse("10gbit")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person says about a file because it does not."""
+
+    group: str | None = None  # process group; None: the one with the most bytes
+    sizes: tuple[Size, ...] = ()  # of a step's collectives, or one total
+    iteration: Duration | None = None  # how long a step takes (computing, where the file has no times)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What one file tells."""
+
+    steps: list[Step]
+    measured_by: str
+    on: str = ""  # hardware
+    assumptions: tuple[str, ...] = ()
+
+
+def names() -> list[str]:
+    """The importers there are."""
+    modules = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    return sorted(name for name in modules if not name.startswith("_"))
+
+
+@cache
+def find(name: str) -> ModuleType:
+    """The importer ``name``; raises `TraceError` naming those there are."""
+    if name not in names():
+        raise TraceError(f"there is no format {name!r}; there are {', '.join(names())}")
+    return importlib.import_module(f"workloads.importers.{name}")
+
+
+def detect(path: Path) -> str:
+    """The format of the file ``path``, judged by its first bytes."""
+    start = head(path)
+    for name in names():
+        if find(name).recognises(start, path):
+            return name
+    known = "; ".join(f"{name}: {find(name).TITLE}" for name in names())
+    raise TraceError(f"{path} is in no format that can be imported ({known}). --format NAME says which one it is.")
+
+
+def import_trace(
+    paths: list[Path],
+    request: Request,
+    *,
+    name: str,
+    model: str,
+    native_rate: Rate | None = None,
+    on: str = "",
+    format: str | None = None,
+    only: frozenset[Kind] | None = None,
+) -> Trace:
+    """One trace of the steps in all of ``paths`` (one file per rank); raises `TraceError`.
+
+    ``only`` keeps the collectives of these kinds; the time of the others counts as computing.
+    """
+    profiles = [_profile(path, request, format or detect(path)) for path in paths]
+    steps = [step for profile in profiles for step in profile.steps]
+    said = [text for profile in profiles for text in profile.assumptions]
+    if native_rate is None:
+        native_rate = DEFAULT_RATE
+        said.insert(0, f"native_rate is assumed to be {native_rate}: --native-rate was not given")
+    if only is not None:
+        steps, left_out = _keep(steps, only)
+        said += left_out
+    usable = sum(1 for step in steps if step.exchanges)
+    source = Source(
+        kind="derived from a measured trace",
+        measured_by=f"{profiles[0].measured_by}; medians of {usable} step{'s' * (usable != 1)}"
+        + (f" from {len(paths)} files" if len(paths) > 1 else ""),
+        on=on or profiles[0].on,
+    )
+    try:
+        return trace_of(
+            steps, name=name, model=model, source=source, native_rate=native_rate,
+            assumptions=tuple(dict.fromkeys(said)),
+        )  # fmt: skip
+    except TraceError as error:
+        raise TraceError(f"{', '.join(str(path) for path in paths)}: {error}") from error
+
+
+def _profile(path: Path, request: Request, format: str) -> Profile:
+    importer = find(format)
+    for field, option in {"group": "--group", "sizes": "--bytes", "iteration": "--iteration"}.items():
+        if getattr(request, field) and field not in importer.USES:
+            raise TraceError(f"{path}: {option} means nothing for this format ({importer.TITLE})")
+    profile: Profile = importer.read(path, request)
+    for number, step in enumerate(profile.steps, 1):
+        if not 0 < step.duration_s * 1e9 <= Duration.limit:
+            raise TraceError(f"{path}: step {number} takes {step.duration_s:g} s, which no iteration does")
+        for one in step.exchanges:
+            if not 0 < one.bytes <= Size.limit:
+                raise TraceError(f"{path}: the {one.kind} of {one.bytes} bytes in step {number} is beyond reason")
+            if not 0 <= one.ready_s <= one.end_s <= step.duration_s * (1 + 1e-9):
+                raise TraceError(
+                    f"{path}: the {one.kind} at {one.ready_s:g} s to {one.end_s:g} s of step {number} does not lie "
+                    f"within it ({step.duration_s:g} s)"
+                )
+    return profile
+
+
+def _keep(steps: list[Step], kinds: frozenset[Kind]) -> tuple[list[Step], list[str]]:
+    """``steps`` with the exchanges of these kinds alone, and what that left out of the usual step."""
+    lost = Counter(tuple((one.kind, one.bytes) for one in step.exchanges if one.kind not in kinds) for step in steps)
+    usual = lost.most_common(1)[0][0] if lost else ()
+    said = [
+        f"left out of each step: {len(sizes)} {kind} ({Size(sum(sizes))} in all)"
+        for kind in sorted({kind for kind, _ in usual})
+        if (sizes := [size for other, size in usual if other == kind])
+    ]
+    kept = [replace(step, exchanges=tuple(one for one in step.exchanges if one.kind in kinds)) for step in steps]
+    return kept, said

@@ -1,0 +1,349 @@
+"""Chakra execution traces (MLCommons): protobuf, ``.et``.
+
+A file is a ``GlobalMetadata`` message and then ``Node`` messages, each after its length
+as a varint. The messages are described here by the field numbers of Chakra's
+``schema/protobuf/et_def.proto``, and only as far as they are used. Nodes form a graph;
+where they have no start times, as from Chakra's converters and generators, the graph is
+carried out here: one stream of computing on the CPU and one on the GPU, one of
+collectives, each node as soon as what it depends on has ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError, Message
+
+from workloads.importers import Profile, Request
+from workloads.importers._pytorch import NO_GROUP, Group, choose, iterations
+from workloads.importers._stream import LONGEST, Source
+from workloads.steps import Exchange, Step
+from workloads.trace import Kind, TraceError
+
+TITLE = "Chakra execution trace, protobuf (.et)"
+USES = frozenset({"group"})
+
+_METADATA, _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 1, 4, 5, 6, 7  # NodeType
+_KINDS: dict[int, Kind] = {  # CollectiveCommType
+    0: "all_reduce",
+    2: "all_gather",
+    5: "broadcast",
+    6: "all_to_all",
+    7: "reduce_scatter",
+    8: "reduce_scatter",  # …_BLOCK
+}
+_BARRIER = 9
+_LATEST_US = 1 << 60
+
+
+def recognises(head: bytes, path: Path) -> bool:
+    if path.suffixes[-1:] == [".et"] or path.suffixes[-2:] == [".et", ".gz"]:
+        return True
+    start, metadata = io.BytesIO(head), message("GlobalMetadata")
+    try:
+        size = _varint(start, path)
+        metadata.ParseFromString(start.read(size))
+    except (TraceError, DecodeError, OverflowError):
+        return False
+    return bool(metadata.version or any(attribute.name for attribute in metadata.attr))
+
+
+def read(path: Path, request: Request) -> Profile:
+    nodes = _read_nodes(path)
+    ranges, said = iterations([(node.id, node.name) for node in nodes.values()], max(nodes) + 1)
+    collectives = [node for node in nodes.values() if node.kind]
+    if not collectives:
+        raise TraceError(f"{path} has no collective: no node of type COMM_COLL_NODE, COMM_SEND_NODE or COMM_RECV_NODE")
+    chosen, others = choose(collectives, request.group, path)
+    ours = {node.id for node in chosen}
+    if any(node.kind == "all_gather" for node in chosen):
+        said.append("comm_size of an all-gather is taken to be the size of what is gathered, not of each part")
+    timed = any(node.start_us for node in nodes.values())
+    if not timed:
+        said.append("the trace has no start times: they follow from durations and dependencies")
+    steps, awaited_later = [], 0
+    for first, last in ranges:
+        part = {number: node for number, node in nodes.items() if first <= number < last}
+        followers = _followers(part)
+        run = _recorded(part) if timed else _carried_out(part, followers, path)
+        step, later = _step(part, followers, run, ours)
+        steps.append(step)
+        awaited_later += later
+    if awaited_later:
+        said.append(
+            f"{awaited_later} collectives are awaited by computing in the middle of a step, but not by the next; "
+            f"here the end of the step alone waits for them"
+        )
+    return Profile(steps, "Chakra execution trace", assumptions=(*said, *others))
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """What matters of a node; a collective has a ``kind``, a node that takes no time is only a dependency."""
+
+    id: int
+    name: str
+    start_us: int
+    duration_us: int
+    after: tuple[int, ...]
+    stream: str  # that carries it out: "cpu", "gpu", "network"
+    kind: Kind | None = None
+    bytes: int | None = None
+    group: Group = NO_GROUP
+
+
+@cache
+def _messages() -> dict[str, type[Message]]:
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package="ChakraProtoMsg", syntax="proto3")
+    layouts: dict[str, list[tuple[str, int, int, str]]] = {
+        "AttributeProto": [
+            ("name", 1, field.TYPE_STRING, ""),
+            ("double_val", 3, field.TYPE_DOUBLE, ""),
+            ("float_val", 5, field.TYPE_FLOAT, ""),
+            ("int32_val", 7, field.TYPE_INT32, ""),
+            ("int64_val", 9, field.TYPE_INT64, ""),
+            ("uint32_val", 11, field.TYPE_UINT32, ""),
+            ("uint64_val", 13, field.TYPE_UINT64, ""),
+            ("sint32_val", 15, field.TYPE_SINT32, ""),
+            ("sint64_val", 17, field.TYPE_SINT64, ""),
+            ("fixed32_val", 19, field.TYPE_FIXED32, ""),
+            ("fixed64_val", 21, field.TYPE_FIXED64, ""),
+            ("sfixed32_val", 23, field.TYPE_SFIXED32, ""),
+            ("sfixed64_val", 25, field.TYPE_SFIXED64, ""),
+            ("bool_val", 27, field.TYPE_BOOL, ""),
+            ("string_val", 29, field.TYPE_STRING, ""),
+        ],
+        "GlobalMetadata": [
+            ("version", 1, field.TYPE_STRING, ""),
+            ("attr", 2, field.TYPE_MESSAGE, "AttributeProto"),
+        ],
+        "Node": [
+            ("id", 1, field.TYPE_UINT64, ""),
+            ("name", 2, field.TYPE_STRING, ""),
+            ("type", 3, field.TYPE_INT32, ""),  # an enumeration there; the same on the wire
+            ("ctrl_deps", 4, field.TYPE_UINT64, "repeated"),
+            ("data_deps", 5, field.TYPE_UINT64, "repeated"),
+            ("start_time_micros", 6, field.TYPE_UINT64, ""),
+            ("duration_micros", 7, field.TYPE_UINT64, ""),
+            ("attr", 10, field.TYPE_MESSAGE, "AttributeProto"),
+        ],
+    }
+    for name, layout in layouts.items():
+        described = file.message_type.add(name=name)
+        value = name == "AttributeProto"
+        if value:
+            described.oneof_decl.add(name="value")
+        for own, number, kind, of in layout:
+            added = described.field.add(name=own, number=number, type=kind, label=field.LABEL_OPTIONAL)
+            if of:
+                added.label = field.LABEL_REPEATED
+            if kind == field.TYPE_MESSAGE:
+                added.type_name = f".ChakraProtoMsg.{of}"
+            if value and number > 1:
+                added.oneof_index = 0
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"ChakraProtoMsg.{name}")) for name in layouts
+    }
+
+
+def message(name: str) -> Any:
+    """An empty ``GlobalMetadata``, ``Node`` or ``AttributeProto``."""
+    return _messages()[name]()
+
+
+def _varint(file: io.BufferedIOBase, path: Path) -> int | None:
+    """The length before a message; None at the end of the file."""
+    value = 0
+    for index in range(10):
+        byte = file.read(1)
+        if not byte:
+            if index:
+                break
+            return None
+        value |= (byte[0] & 0x7F) << (7 * index)
+        if byte[0] < 0x80:
+            return value
+    raise TraceError(f"{path} is cut off or no Chakra trace: a message's length is not complete")
+
+
+def _read_messages(path: Path) -> Iterator[Any]:
+    """All messages: the metadata, then the nodes."""
+    with Source(path) as source:
+        file = io.BufferedReader(source)
+        name, count = "GlobalMetadata", 0
+        while (size := _varint(file, path)) is not None:
+            where = f"{path}: message {count} ({name})"
+            if size > LONGEST:
+                raise TraceError(f"{where} claims {size} bytes: this is no Chakra trace, or it is damaged")
+            data = file.read(size)
+            if len(data) < size:
+                raise TraceError(f"{where} is cut off: {len(data)} of {size} bytes are there; copy the file again")
+            source.progress()
+            read = message(name)
+            try:
+                read.ParseFromString(data)
+            except DecodeError as error:
+                raise TraceError(f"{where} cannot be decoded: this is no Chakra trace, or it is damaged") from error
+            yield read
+            name, count = "Node", count + 1
+
+
+def _read_nodes(path: Path) -> dict[int, _Node]:
+    messages = _read_messages(path)
+    if next(messages, None) is None:
+        raise TraceError(f"{path} is empty")
+    nodes: dict[int, _Node] = {}
+    for raw in messages:
+        node = _node(raw, path)
+        if node.id in nodes:
+            raise TraceError(f"{path}: two nodes have the id {node.id}; a trace is of one rank")
+        nodes[node.id] = node
+    if not nodes:
+        raise TraceError(f"{path} has metadata and no nodes")
+    return nodes
+
+
+def _node(raw: Any, path: Path) -> _Node:
+    where = f"{path}: node {raw.id} ({raw.name[:60]!r})"
+    for name in ("start_time_micros", "duration_micros"):
+        if getattr(raw, name) > _LATEST_US:
+            raise TraceError(f"{where}: {name!r} is {getattr(raw, name)}, which is beyond reason")
+    attributes = {one.name: getattr(one, one.WhichOneof("value") or "name") for one in raw.attr}
+    stream = "cpu" if attributes.get("is_cpu_op") else "gpu"
+    kind, size, group = None, None, NO_GROUP
+    if raw.type in (_SEND, _RECEIVE, _COLLECTIVE):
+        stream = "network"
+        kind = _kind(raw.type, attributes, where)
+        size = attributes.get("comm_size")
+        if kind and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
+            found = "none" if size is None else repr(size)[:40]
+            raise TraceError(f"{where}: 'comm_size' has to be a number of bytes, and it is {found}")
+        if not size:  # nothing travels
+            kind = None
+        group = Group(str(attributes.get("pg_name", "")))
+    return _Node(
+        raw.id, raw.name, raw.start_time_micros, 0 if raw.type == _METADATA else raw.duration_micros,
+        (*raw.ctrl_deps, *raw.data_deps), stream, kind, size if kind else None, group,
+    )  # fmt: skip
+
+
+def _kind(type: int, attributes: dict[str, Any], where: str) -> Kind | None:
+    if type != _COLLECTIVE:
+        return "send_recv"
+    code = attributes.get("comm_type")
+    if code is None:
+        raise TraceError(f"{where}: it has no attribute 'comm_type', so what is exchanged is unknown")
+    if code == _BARRIER:
+        return None
+    if code not in _KINDS:
+        raise TraceError(f"{where}: 'comm_type' is {code!r}; of Chakra's collectives {sorted(_KINDS)} can be replayed")
+    return _KINDS[code]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """When each node ran, in microseconds."""
+
+    start: dict[int, int]
+    end: dict[int, int]
+
+
+def _followers(nodes: dict[int, _Node]) -> dict[int, list[int]]:
+    """Which nodes wait for each."""
+    followers: defaultdict[int, list[int]] = defaultdict(list)
+    for node in nodes.values():
+        for before in set(node.after) - {node.id}:
+            followers[before].append(node.id)
+    return followers
+
+
+def _recorded(nodes: dict[int, _Node]) -> _Run:
+    ran = [node for node in nodes.values() if node.start_us or node.duration_us or node.kind]
+    return _Run({node.id: node.start_us for node in ran}, {node.id: node.start_us + node.duration_us for node in ran})
+
+
+def _carried_out(nodes: dict[int, _Node], followers: dict[int, list[int]], path: Path) -> _Run:
+    """The graph on its three streams; whoever is ready first goes first, then whoever has the lower number."""
+    awaited = {node.id: sum(1 for number in set(node.after) - {node.id} if number in nodes) for node in nodes.values()}
+    ready = [(0, number) for number, count in awaited.items() if not count]
+    heapq.heapify(ready)
+    since = dict.fromkeys(nodes, 0)
+    free: defaultdict[str, int] = defaultdict(int)
+    start: dict[int, int] = {}
+    end: dict[int, int] = {}
+    while ready:
+        since_us, number = heapq.heappop(ready)
+        node = nodes[number]
+        takes_part = node.duration_us or node.kind
+        start[number] = max(since_us, free[node.stream]) if takes_part else since_us
+        end[number] = start[number] + node.duration_us
+        if takes_part:
+            free[node.stream] = end[number]
+        for follower in followers.get(number, ()):
+            since[follower] = max(since[follower], end[number])
+            awaited[follower] -= 1
+            if not awaited[follower]:
+                heapq.heappush(ready, (since[follower], follower))
+    if len(start) < len(nodes):
+        stuck = min(set(nodes) - set(start))
+        raise TraceError(f"{path}: node {stuck} ({nodes[stuck].name[:60]!r}) waits for itself, by its dependencies")
+    return _Run(start, end)
+
+
+def _step(nodes: dict[int, _Node], followers: dict[int, list[int]], run: _Run, ours: set[int]) -> tuple[Step, int]:
+    """The step, and how many of its collectives are awaited in a way that it cannot tell."""
+
+    def in_order(numbers: Iterable[int]) -> list[int]:
+        return sorted(numbers, key=lambda number: (run.start[number], number))
+
+    begin, until = min(run.start.values(), default=0), max(run.end.values(), default=0)
+    chosen = in_order(number for number in run.start if number in ours)
+    computing = in_order(n for n in run.start if nodes[n].duration_us and nodes[n].stream != "network")
+    starts = [run.start[number] for number in computing]
+    latest_end = list(accumulate((run.end[number] for number in computing), max))
+    exchanges, later = [], 0
+    for number in chosen:
+        start, end = run.start[number], run.end[number]
+        at = bisect_left(starts, start)
+        beside = at > 0 and latest_end[at - 1] > start
+        awaiting = in_order(_awaiting(nodes, followers, run, number))
+        blocking = bool(number != chosen[-1] and awaiting and awaiting[0] == computing[at] and not beside)
+        later += bool(awaiting and not blocking and run.start[awaiting[0]] < run.start[chosen[-1]])
+        kind, size = nodes[number].kind, nodes[number].bytes
+        assert kind is not None and size is not None
+        exchanges.append(Exchange(kind, size, (start - begin) / 1e6, (end - begin) / 1e6, blocking))
+    beside_us = 0
+    if chosen:
+        first, last = run.start[chosen[-1]], max(run.end[number] for number in chosen)
+        inside = (min(run.end[number], last) - max(run.start[number], first) for number in computing)
+        beside_us = min(last - first, sum(max(0, one) for one in inside))
+    return Step((until - begin) / 1e6, tuple(exchanges), beside_us / 1e6), later
+
+
+def _awaiting(nodes: dict[int, _Node], followers: dict[int, list[int]], run: _Run, number: int) -> list[int]:
+    """The computing that waits for a collective, directly or through what takes no time."""
+    open_, seen, found = [number], {number}, []
+    while open_:
+        for follower in followers.get(open_.pop(), ()):
+            if follower in seen:
+                continue
+            seen.add(follower)
+            if nodes[follower].duration_us and nodes[follower].stream != "network":
+                if follower in run.start and run.start[follower] >= run.start[number]:
+                    found.append(follower)
+            else:
+                open_.append(follower)
+    return found

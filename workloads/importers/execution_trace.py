@@ -1,0 +1,194 @@
+"""PyTorch host execution traces (``torch.profiler.ExecutionTraceObserver``): JSON, schema ``1.…-chakra.…``.
+
+Nodes are numbered in the order in which they began, on whichever thread, so a step is a
+range of numbers. Recent schemas have no times: then a step's computing is given by hand
+and spread in proportion to the operators between collectives. Where nodes have ``ts``
+and ``dur`` (older schemas, and traces linked with a Kineto one) these are used.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workloads.importers import Profile, Request
+from workloads.importers._pytorch import (
+    NO_GROUP,
+    WITHOUT_DATA,
+    Group,
+    choose,
+    give_sizes,
+    iterations,
+    kind_of,
+    tensor_bytes,
+)
+from workloads.importers._stream import brief, head, items, number
+from workloads.steps import Exchange, Step
+from workloads.trace import Kind, TraceError
+
+TITLE = "PyTorch execution trace (host), JSON of schema 1.…-chakra.…"
+USES = frozenset({"group", "sizes", "iteration"})
+
+_SCHEMA = re.compile(rb'"schema"\s*:\s*"([^"\\]{0,80})"')
+_SIZES = ("in_msg_nelems", "out_msg_nelems", "dtype")
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node that may begin a step, or (``kind``) is a collective; times in microseconds, None where there are none."""
+
+    id: int
+    name: str
+    start: float | None
+    end: float | None
+    kind: Kind | None = None
+    bytes: int | None = None
+    group: Group = NO_GROUP
+
+
+def recognises(head: bytes, path: Path) -> bool:
+    return head.lstrip()[:1] == b"{" and _SCHEMA.search(head) is not None and b'"traceEvents"' not in head
+
+
+def read(path: Path, request: Request) -> Profile:
+    found = _SCHEMA.search(head(path))
+    schema = found[1].decode(errors="replace") if found else "none"
+    if not re.match(r"1\.\d+\.\d+", schema):
+        raise TraceError(
+            f"{path} has schema {schema!r}; execution traces of schema 1.… (1.1.0-chakra.0.0.4) can be read"
+        )
+    marks, collectives, operators, lacking = _read_nodes(path)
+    collectives, said = choose(collectives, request.group, path) if collectives else ([], [])
+    last_id = max([*operators, *(one.id for one in (*marks, *collectives))], default=0)
+    ranges, about_steps = iterations([(mark.id, mark.name) for mark in marks], last_id + 1)
+    by_step = [[one for one in collectives if first <= one.id < last] for first, last in ranges]
+    if not any(by_step):
+        raise TraceError(f"{path} has no collective (record_param_comms node with a 'collective_name') in its steps")
+    if any(one.bytes is None for own in by_step for one in own):
+        missing = "its record_param_comms nodes have no " + ", ".join(map(repr, sorted(lacking)))
+        sizes, assumed = give_sizes([len(own) for own in by_step], request, path, missing)
+        by_step = [
+            [replace(one, bytes=size) for one, size in zip(own, given, strict=False)]
+            for own, given in zip(by_step, sizes, strict=True)
+        ]
+        said += assumed
+    elif request.sizes:
+        raise TraceError(f"{path}: --bytes is for traces without sizes, and this one has them")
+    if request.iteration is not None:
+        steps = [
+            _spread(own, [n for n in operators if first <= n < last], request.iteration / 1e9)
+            for own, (first, last) in zip(by_step, ranges, strict=True)
+        ]
+        said.append(
+            f"the trace has no times: {request.iteration} of computing per step was given by hand and is spread in "
+            f"proportion to the number of operators between collectives"
+        )
+    else:
+        steps = [
+            _timed(own, [mark for mark in marks if first <= mark.id < last], path)
+            for own, (first, last) in zip(by_step, ranges, strict=True)
+        ]
+        said.append("the times of collectives are those of the CPU's calls")
+    said.append("that nothing but the end of a step waits for its collectives is assumed: the trace does not tell")
+    return Profile(steps, f"PyTorch execution trace, schema {schema}", assumptions=(*about_steps, *said))
+
+
+def _read_nodes(path: Path) -> tuple[list[_Node], list[_Node], list[int], set[str]]:
+    """Nodes with times or that may begin a step, collectives, numbers of operators, and what collectives lack."""
+    marks: list[_Node] = []
+    collectives: list[_Node] = []
+    operators: list[int] = []
+    lacking: set[str] = set()
+    nothing = True
+    for raw in items(path, "nodes"):
+        nothing = False
+        name = raw.get("name")
+        if not isinstance(name, str):
+            raise TraceError(f"{path}: a node's 'name' is {brief(name)}, which is not text")
+        where = f"{path}: the node {name[:60]!r} with id {brief(raw.get('id'))}"
+        attributes = _attributes(raw, where)
+        node = _node(raw, name, where)
+        if name == "record_param_comms":
+            if collective := _collective(node, attributes, lacking, where):
+                collectives.append(collective)
+            continue
+        if attributes.get("op_schema"):
+            operators.append(node.id)
+        if node.start is not None or "#" in name:
+            marks.append(node)
+    if nothing:
+        raise TraceError(f"{path} has no 'nodes', or none in it: is it an execution trace of PyTorch?")
+    return marks, sorted(collectives, key=lambda one: one.id), sorted(operators), lacking
+
+
+def _attributes(raw: dict[str, Any], where: str) -> dict[str, Any]:
+    """What stands in ``attrs``; before schema 1.0.3 it stood beside the name."""
+    attributes = raw.get("attrs", [])
+    if not isinstance(attributes, list) or not all(isinstance(one, dict) and "name" in one for one in attributes):
+        raise TraceError(f"{where}: 'attrs' is {brief(attributes)}, which is not a list of names and values")
+    return {**raw, **{str(one["name"]): one.get("value") for one in attributes}}
+
+
+def _node(raw: dict[str, Any], name: str, where: str) -> _Node:
+    start = end = None
+    length = next((key for key in ("dur", "inclusive_dur") if raw.get(key) is not None), None)
+    if raw.get("ts") is not None and length:
+        start = number(raw, "ts", where)
+        end = start + number(raw, length, where)
+    return _Node(int(number(raw, "id", where)), name, start, end)
+
+
+def _collective(node: _Node, attributes: dict[str, Any], lacking: set[str], where: str) -> _Node | None:
+    name = attributes.get("collective_name")
+    if name is None:  # older: its name stands among the inputs
+        inputs = attributes.get("inputs")
+        values = inputs.get("values") if isinstance(inputs, dict) else inputs
+        name = next((v for v in values if isinstance(v, str) and kind_of(v)), "") if isinstance(values, list) else ""
+    if not isinstance(name, str):
+        raise TraceError(f"{where}: 'collective_name' is {brief(name)}, which is not text")
+    kind = kind_of(name)
+    if kind is None or name in WITHOUT_DATA:
+        return None
+    missing = [key for key in _SIZES if key not in attributes]
+    lacking.update(missing)
+    workers = int(number(attributes, "pg_size", where)) if "pg_size" in attributes else 0
+    size = None
+    if not missing:
+        elements_in, elements_out = (number(attributes, key, where) for key in _SIZES[:2])
+        size = tensor_bytes(kind, elements_in, elements_out, attributes["dtype"], where)
+    if size == 0 or workers == 1:  # nothing travels
+        return None
+    return replace(node, kind=kind, bytes=size, group=Group(str(attributes.get("pg_name", "")), workers))
+
+
+def _exchange(one: _Node, ready_s: float, end_s: float) -> Exchange:
+    assert one.kind is not None
+    return Exchange(one.kind, one.bytes or 0, ready_s, end_s)
+
+
+def _spread(own: list[_Node], operators: list[int], computing_s: float) -> Step:
+    """A step of ``computing_s``, evenly over its operators; the collectives take no time of it."""
+    exchanges = []
+    for one in own:
+        ready_s = computing_s * bisect_left(operators, one.id) / max(1, len(operators))
+        exchanges.append(_exchange(one, ready_s, ready_s))
+    return Step(computing_s, tuple(exchanges))
+
+
+def _timed(own: list[_Node], marks: list[_Node], path: Path) -> Step:
+    times = [(one.start, one.end) for one in (*own, *marks) if one.start is not None and one.end is not None]
+    if any(one.start is None for one in own) or not times:
+        raise TraceError(
+            f"{path}: its nodes have no 'ts' and 'dur' (execution traces of schema 1.0.3 and later have none). Say how "
+            f"long a step computes with --iteration 222ms; it is spread over the operators."
+        )
+    begin, end = min(start for start, _ in times), max(end for _, end in times)
+    exchanges = [
+        _exchange(one, (one.start - begin) / 1e6, (one.end - begin) / 1e6)
+        for one in sorted(own, key=lambda one: one.start or 0)
+        if one.start is not None and one.end is not None
+    ]
+    return Step((end - begin) / 1e6, tuple(exchanges))
