@@ -1,0 +1,79 @@
+"""Print a trace as a table and draw it: timeline, demand over the iteration, CASSINI's circle."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from workloads import trace as traces
+from workloads.trace import Trace
+from workloads.units import Rate, UnitError
+
+
+HELP = "print a trace and draw it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", help=f"a file, or one of the library: {', '.join(traces.names())}")
+    parser.add_argument("--rate", help="of every worker's link (the trace's native rate)")
+    parser.add_argument("--workers", type=int, default=2, help="(2)")
+    parser.add_argument("-o", "--out", type=Path, help="the drawing: .png, .pdf or .svg (NAME.png)")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from workloads.drawing import draw  # matplotlib takes long to import
+
+    trace = traces.load(parsed.trace)
+    try:
+        rate = Rate.parse(parsed.rate) if parsed.rate else trace.native_rate or Rate(10**10)
+    except UnitError as error:
+        raise traces.TraceError(f"--rate: {error}") from error
+    if not 2 <= parsed.workers <= 64:
+        raise traces.TraceError(f"--workers: {parsed.workers} is not between 2 and 64")
+    out = parsed.out or Path(f"{trace.name}.png")
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        raise traces.TraceError(f"--out: {out} must end in .png, .pdf or .svg")
+    trace = trace.scaled(rate)
+    console = Console(width=None if Console().is_terminal else 110)
+    for line in describe(trace, parsed.workers, rate):
+        console.print(line, highlight=False, soft_wrap=isinstance(line, str))
+    draw(trace, parsed.workers, rate, out)
+    console.print(f"Drawing: {out}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def busy_s(trace: Trace, workers: int, rate_bps: int) -> float:
+    """Seconds of an iteration alone in which collectives go on."""
+    times = traces.schedule(trace, lambda op: traces.busiest_s(op, workers, rate_bps))
+    return sum(times[op.id][1] - times[op.id][0] for op in trace.operations if op.kind != "compute")
+
+
+def describe(trace: Trace, workers: int, rate: Rate) -> list[str | Table]:
+    times = traces.schedule(trace, lambda op: traces.busiest_s(op, workers, rate))
+    period = max(end for _, end in times.values())
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading, side in (("operation", "left"), ("kind", "left"), ("start (ms)", "right"), ("takes (ms)", "right"),
+                          ("bytes", "right"), ("after", "left")):  # fmt: skip
+        table.add_column(heading, justify=side)  # type: ignore[arg-type]
+    for op in trace.operations:
+        start, end = times[op.id]
+        table.add_row(
+            op.id, op.algorithm or op.kind, f"{start * 1e3:.3f}", f"{(end - start) * 1e3:.3f}",
+            "" if op.bytes is None else f"{int(op.bytes):,}", _shorter(op.after),
+        )  # fmt: skip
+    busy = busy_s(trace, workers, rate)
+    lines: list[str | Table] = [
+        f"{trace.name}: {trace.model}",
+        f"{trace.source.kind}: {trace.source.measured_by}" + (f"; on {trace.source.on}" if trace.source.on else ""),
+        table,
+        f"{workers} workers at {rate}: iteration {period * 1e3:.3f} ms, {trace.bytes_per_iteration:,} bytes, communicating "
+        f"{busy * 1e3:.3f} ms ({busy / period:.1%}); noise {trace.noise}",
+    ]
+    return lines + [f"Assumption: {text}." for text in trace.assumptions]
+
+
+def _shorter(names: tuple[str, ...]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]}, … {names[-1]} ({len(names)})"
