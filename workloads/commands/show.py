@@ -12,7 +12,6 @@ from workloads import trace as traces
 from workloads.trace import Trace
 from workloads.units import Rate, UnitError
 
-
 HELP = "print a trace and draw it"
 
 
