@@ -72,8 +72,9 @@ def read(path: Path, request: Request) -> Profile:
     if not timed:
         said.append("the trace has no start times: they follow from durations and dependencies")
     steps, awaited_later = [], 0
+    numbers = sorted(nodes)
     for first, last in ranges:
-        part = {number: node for number, node in nodes.items() if first <= number < last}
+        part = {number: nodes[number] for number in numbers[bisect_left(numbers, first) : bisect_left(numbers, last)]}
         followers = _followers(part)
         run = _recorded(part) if timed else _carried_out(part, followers, path)
         step, later = _step(part, followers, run, ours)

@@ -79,12 +79,14 @@ def read(path: Path, request: Request) -> Profile:
         raise TraceError(f"{path}: --bytes is for traces without sizes, and this one has them")
     if request.iteration is not None:
         steps = [
-            _spread(own, [n for n in operators if first <= n < last], request.iteration / 1e9)
+            _spread(
+                own, operators[bisect_left(operators, first) : bisect_left(operators, last)], request.iteration / 1e9
+            )
             for own, (first, last) in zip(by_step, ranges, strict=True)
         ]
         said.append(
-            f"the trace has no times: {request.iteration} of computing per step was given by hand and is spread in "
-            f"proportion to the number of operators between collectives"
+            f"{request.iteration} of computing per step was given by hand and is spread in proportion to the number of "
+            f"operators between collectives"
         )
     else:
         steps = [
@@ -92,7 +94,7 @@ def read(path: Path, request: Request) -> Profile:
             for own, (first, last) in zip(by_step, ranges, strict=True)
         ]
         said.append("the times of collectives are those of the CPU's calls")
-    said.append("that nothing but the end of a step waits for its collectives is assumed: the trace does not tell")
+    said.append("nothing but the end of a step is taken to wait for its collectives: the trace does not tell")
     return Profile(steps, f"PyTorch execution trace, schema {schema}", assumptions=(*about_steps, *said))
 
 
