@@ -17,7 +17,9 @@ import pytest
 from testbed import plan, qdiscs, spec
 from testbed.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
 from testbed.substrates.host import Host
+from tests import traces
 from tests.runs import INTERRUPTIBLE, ROOT, cli
+from workloads import collectives
 
 from .conftest import traces_left
 
@@ -101,17 +103,20 @@ def test_interrupted_it_says_so_and_leaves_nothing(tmp_path: Path, before: dict[
     nothing_left(before, tmp_path)
 
 
-def test_a_killed_worker_ends_the_run_and_is_named(before: dict[str, object], tmp_path: Path) -> None:
-    one = plan.plans(spec.read(None, {"compute": "100ms", "bytes": "5MB", "iterations": 500, "cc": ["reno"]}))[0]
-    killed = []
+@pytest.mark.parametrize("collective", collectives.names())
+def test_a_killed_worker_ends_the_run_and_is_named(before: dict[str, object], tmp_path: Path, collective: str) -> None:
+    """Mid-collective: it takes nearly all of an iteration."""
+    trace = traces.one_exchange(tmp_path, collective, "10MB", "1ms")
+    workers = 2 if collective == "send_recv" else 4
+    fields = {"trace": trace, "workers": workers, "jobs": 1, "channels": 2, "iterations": 500, "cc": ["reno"]}
+    one = plan.plans(spec.read(None, fields))[0]
+    killed: list[int] = []
 
     def observe(event: dict[str, object]) -> None:
         if event["event"] == "iteration" and event["iteration"] == 2 and not killed:
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
-                if b"workloads.worker" in path.read_bytes():
-                    killed.append(int(path.parent.name))
-                    os.kill(killed[0], signal.SIGKILL)
-                    return
+            found = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"workloads.worker" in path.read_bytes()]
+            killed.append(int(found[len(collective) % workers].parent.name))  # another rank each time
+            os.kill(killed[0], signal.SIGKILL)
 
     with pytest.raises(TestbedError, match=r"worker \d of job \d on host .* was killed by signal 9"):
         Host().run(one, observe, 60)

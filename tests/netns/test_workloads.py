@@ -1,0 +1,82 @@
+"""What jobs send against a real clock: replays keep to their trace; real training runs as a job."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis import metrics
+from testbed import programs
+from testbed.substrates.host import Host
+from tests import replay, runs
+from tests.runs import ROOT
+from workloads import trace as library
+
+needs_torch = pytest.mark.skipif(not programs.has_torch(), reason="needs PyTorch: `make torch`")
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_a_replay_keeps_to_its_trace(name: str) -> None:
+    """Every collective begins within 1 ms and 1 % of when the trace says; bytes exact."""
+    fields = {"jobs": 1, "iterations": 2, "cc": ["reno"], "noise": "0%", "rto_min": "5ms", "sample": "50ms"}
+    result = runs.run_plan(Host(), trace=name, rate="200mbit", **fields)
+    found = replay.starts(result, library.load(name).scaled(200 * 10**6))
+    assert found["measured_s"].to_numpy() == pytest.approx(found["expected_s"].to_numpy(), abs=1e-3, rel=0.01)
+
+
+@needs_torch
+def test_what_was_recorded_is_what_a_replay_takes(tmp_path: Path) -> None:
+    """Real data-parallel training of a small network on two ranks: recorded, then replayed on a link of its own."""
+    out = tmp_path / "small.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "workloads", "record", "-o", str(out), "--native-rate", "500mbit", "--",
+         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         "-m", "workloads.training.ddp", "smallcnn", "--iterations", "30"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    trace = library.load(str(out))
+    recorded_s = library.critical_path_s(trace, lambda op: 0.0)
+    result = runs.run_plan(
+        Host(), jobs=1, iterations=20, cc=["reno"], noise="0%", trace=str(out), rate="500mbit", rto_min="5ms"
+    )
+    replayed_s = metrics.alone(metrics.iteration_times(result.table("iterations.csv")))
+    assert replayed_s == pytest.approx(recorded_s, rel=0.05)
+
+
+@needs_torch
+def test_real_training_is_a_job(tmp_path: Path) -> None:
+    """Its connections use the job's congestion control, which is read back; its iterations are counted as others'."""
+    done = runs.cli(
+        "--on", "host", "--out", str(tmp_path), "--name", "real", "--iterations", "4", "--cc", "reno", "mltcp_reno",
+        "--job", "ddp:smallcnn", "--job", f"cmd:{sys.executable} -m workloads.training.ddp smallcnn", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "real" / "mltcp_reno" / "1"
+    assert len((run / "iterations.csv").read_text().splitlines()) == 1 + 2 * 2 * 4
+    flows = (run / "flows.csv").read_text().splitlines()[1:]
+    assert {line.split(",")[1] for line in flows} == {"0", "1"}
+    settings = json.loads((run / "manifest.json").read_text())["settings"]
+    defaults = [one for one in settings if one["what"] == "net.ipv4.tcp_congestion_control"]
+    assert len(defaults) == 4 and all(one["read"].startswith("mlt") for one in defaults)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("job", "says"),
+    [
+        ("ddp:nosuch", "worker 0 of job 0 (ddp:nosuch) on host l1 ended with code 2"),
+        ("cmd:/does/not/exist", "cannot be started"),
+        ("cmd:sleep 0.1", "ended"),
+    ],
+)
+def test_a_program_that_cannot_train_is_named(tmp_path: Path, job: str, says: str) -> None:
+    done = runs.cli(
+        "--on", "host", "--out", str(tmp_path), "--iterations", "1", "--cc", "reno", "--job", job, cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert says in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,87 @@
+"""What jobs send, under virtual time: replays keep to their trace, collectives carry what they must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from testbed import plan, rundir, spec
+from testbed.substrates import uml
+from tests import replay, runs, traces
+from workloads import collectives
+from workloads import trace as library
+
+TEN_MICROSECONDS = 10e-6
+EVERYBODY = [name for name in collectives.names() if name != "send_recv"]
+
+
+def run(**fields: Any) -> runs.Result:
+    """The first plan of a spec, whatever else belongs to it."""
+    one = plan.plans(spec.read(None, {"cc": ["reno"], "iterations": 2, **fields}))[0]
+    return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, 240)))
+
+
+@pytest.mark.parametrize("name", library.names())
+def test_a_replay_keeps_to_its_trace(name: str) -> None:
+    """On a link of its own each collective begins when the trace says, given how long those before it took."""
+    result = run(jobs=1, trace=name, rate="1gbit", mtu=9000, buffer="2MB", noise="0%", sample="100ms")
+    found = replay.starts(result, library.load(name).scaled(10**9))
+    assert found["measured_s"].to_numpy() == pytest.approx(found["expected_s"].to_numpy(), abs=TEN_MICROSECONDS)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("channels", [1, 4])
+def test_every_collective_carries_its_volume(tmp_path: Path, workers: int, channels: int) -> None:
+    jobs = [
+        f"{traces.one_exchange(tmp_path, name, '200007B')},workers={workers},channels={channels}" for name in EVERYBODY
+    ]
+    result = run(job=jobs, sample="100ms", rate="1gbit")
+    iterations = result.table("iterations.csv")
+    for job in result.manifest["plan"]["jobs"]:
+        sent = iterations[iterations["job"] == job["job"]].groupby("worker")["bytes"]
+        name = job["trace"]
+        expected = [0] * workers
+        for share in collectives.parts(channels, 200_007):
+            for flow in collectives.flows(name, workers):
+                expected[flow[0]] += collectives.volume(name, workers, share, flow)
+        assert [set(values) for _, values in sent] == [{volume} for volume in expected], name
+    flows = result.table("flows.csv")
+    per_job = flows.groupby("job")[["worker", "flow"]].apply(lambda rows: len(rows.drop_duplicates()))
+    assert list(per_job) == [channels * len(collectives.flows(name, workers)) for name in EVERYBODY]
+
+
+def test_jobs_come_and_go_and_differ_in_length() -> None:
+    result = run(
+        rate="100mbit",
+        job=["synthetic,compute=50ms,bytes=200kB,iterations=12",
+             "synthetic,compute=30ms,bytes=100kB,offset=300ms,leave=700ms,iterations=100",
+             "synthetic,compute=100ms,bytes=500kB,iterations=3"],
+    )  # fmt: skip
+    iterations = result.table("iterations.csv")
+    ended = dict(iter(iterations.groupby("job")))
+    assert len(ended[0]) == 12 * 2 and len(ended[2]) == 3 * 2
+    assert ended[1]["start_s"].min() == pytest.approx(0.3, abs=1e-6)
+    assert 0.6 < ended[1]["end_s"].max() <= 0.7
+    assert 5 * 2 <= len(ended[1]) <= 11 * 2
+    flows = result.table("flows.csv")
+    assert flows.loc[flows["job"] == 1, "t_s"].max() == pytest.approx(0.7, abs=0.011)
+
+
+def test_noise_lengthens_whole_iterations_and_stragglers_single_workers() -> None:
+    fields: dict[str, Any] = {"rate": "1gbit", "trace": "s2", "jobs": 1, "workers": 4, "iterations": 12}
+    spread = begins(run(noise="lognormal:20%", **fields))
+    assert spread.groupby("iteration")["comm"].nunique().max() == 1  # all workers alike
+    assert 0.05 < spread.groupby("iteration")["comm"].first().std() < 0.5
+    straggling = begins(run(noise="stragglers:50%", **fields))
+    late = straggling[straggling["comm"] > 1.001]
+    assert 2 <= late["iteration"].nunique() <= 10
+    assert set(late.groupby("iteration")["worker"].count()) == {1}
+
+
+def begins(result: runs.Result) -> pd.DataFrame:
+    """How long after its iteration's start each worker began to communicate."""
+    table = result.table("iterations.csv")
+    return table.assign(comm=(table["comm_start_s"] - table["start_s"]).round(6))
