@@ -4,13 +4,14 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment kernel modules demo test test-unit check benchmarks reproduce figures clean
+.PHONY: help setup environment kernel modules torch demo test test-unit check benchmarks reproduce figures clean
 
 help:
 	@echo "make demo        set up, then four jobs on one link: Reno, then MLTCP (2 minutes)"
 	@echo "make test        set up, then all tests (those that need root use sudo)"
 	@echo "make reproduce   every experiment in user-mode Linux (ON=host: on this kernel), then the figures"
 	@echo "make kernel      the user-mode Linux kernel (LINUX_SOURCE=… for a source of your own); make setup does it, too"
+	@echo "make torch       PyTorch, for real training as a job and for recording"
 	@echo "make modules     the congestion controls as modules of the running kernel"
 	@echo "make figures     figures again, from results/ alone"
 	@echo "make check       ruff, mypy"
@@ -36,6 +37,10 @@ modules:
 demo: setup
 	$(SUDO) python testbed/run.py --topo dumbbell --jobs 4
 	$(SUDO) python testbed/run.py --topo dumbbell --jobs 2 --trace resnet50 --rto-min 5ms --rate 300mbit --iterations 60
+
+# PyTorch, for real training as a job and for recording; large, so not part of the set-up.
+torch: environment
+	.venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore -e '.[torch]'
 
 test: setup
 	$(SUDO) $(PYTHON) -m pytest
