@@ -12,7 +12,7 @@ import pytest
 from testbed import congestion
 from testbed.cli import main
 from testbed.errors import EXIT_OK
-from tools import count_lines
+from tools import count_lines, trace_table
 from workloads import trace
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +57,10 @@ def test_the_lines_of_code_are_counted_anew() -> None:
     """The table of lines that MLTCP adds, in the README and where it is explained; the paper says 30 to 60."""
     assert count_lines.table() in (ROOT / "README.md").read_text()
     assert count_lines.table() in (ROOT / "docs/congestion-controls.md").read_text()
+
+
+def test_the_library_is_documented() -> None:
+    assert trace_table.table() in (ROOT / "docs/traces.md").read_text()
     assert all(count_lines.added(name) <= 60 for name in count_lines.BASES)
 
 

@@ -31,6 +31,21 @@ BAD = [
     (["--cc", "kernel/mltcp.c"], "is named NAME.bpf.c"),
     (["--cc", "examples/tcp_mine.c:step=fast"], "is a whole number"),
     (["--cc", "mltcp_dctcp"], "no bottleneck marks: add --ecn"),
+    (["--collective", "gossip"], "there is no collective 'gossip'; there are all_gather"),
+    (["--collective", "ring"], "carries out all_reduce; synthetic has only send_recv"),
+    (["--channels", "0"], "channels: 0 is not between 1 and 32"),
+    (["--noise", "pink:5%"], "'pink' is no kind of noise; there are normal, lognormal, stragglers"),
+    (["--job", "s2,workers=three"], "workers: Expected `int"),
+    (["--job", "s2,worker=3"], "'worker=3' in 's2,worker=3' is no option of a job"),
+    (["--job", "s2,workers=2,workers=3"], "once each"),
+    (["--job", "s2,compute=1ms,bytes=1MB"], "trace: a job replays a trace, or computes and sends"),
+    (["--job", "s2,offset=2s,leave=1s"], "leave: it would leave after 1 s, before it has begun"),
+    (["--job", "s2,cc=renoo"], "there is no congestion control 'renoo'"),
+    (["--job", "synthetic,compute=1s"], "bytes: a synthetic job needs both"),
+    (["--job", "synthetic,compute=1s,bytes=1MB,workers=3"], "between two workers"),
+    (["--job", "s2", "--jobs", "2"], "jobs: 2 asked for, but 1 given"),
+    (["--job", "cmd:"], "cmd: is empty"),
+    (["--job", "ddp:resnet18", "--noise", "5%", "--job", "./none.json"], "there is no trace './none.json'"),
     (["--trace", "resnet51"], "there is no trace 'resnet51'"),
     (["--trace", "resnet50", "--compute", "1ms", "--bytes", "1MB"], "not both"),
     (["--compute", "1ms"], "needs both"),
@@ -260,3 +275,47 @@ def test_jobs_cross_the_bottleneck() -> None:
     assert plan.place(topo, [3, 3]) == [("l1", "l2", "r1"), ("l3", "l4", "r2")]
     with pytest.raises(RequestError, match="do not fit"):
         plan.place(topo, [3] * 5)
+
+
+def test_jobs_each_on_their_own_terms(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.toml"
+    path.write_text("""
+workers = 4
+iterations = 7
+[[job]]
+trace = "resnet50"
+collective = "tree"
+channels = 2
+[[job]]
+compute = "1s"
+bytes = "1MB"
+workers = 2
+offset = "3s"
+leave = "9s"
+cc = "cubic"
+[[job]]
+trace = "resnet50"
+collective = "tree"
+channels = 2
+iterations = 3
+""")
+    made = plan.plans(spec.read(str(path), {"cc": ["reno"]}))
+    tree, synthetic, other = made[0].jobs
+    assert [len(job.hosts) for job in made[0].jobs] == [4, 2, 4]
+    assert [job.iterations for job in made[0].jobs] == [7, 7, 3]
+    assert {op["algorithm"] for op in tree.operations if op["kind"] != "compute"} == {"tree"}
+    assert (tree.noise, synthetic.noise) == ("1.17%", "0%")
+    assert (synthetic.offset_ns, synthetic.leave_ns, synthetic.cc.spec) == (3 * 10**9, 9 * 10**9, "cubic")
+    assert [job.like for job in (tree, synthetic, other)] == [0, 1, 0]
+    assert [one.alone for one in made] == [None, 0, 1]
+    # A tree over two sides of a dumbbell: ranks 2 and 3 send their sums across, and hear the result.
+    assert tree.ideal_s is not None and tree.ideal_s > 1.3 * 0.222
+
+
+def test_a_parameter_server_takes_its_two_rounds_one_after_the_other() -> None:
+    fields = {"jobs": 1, "trace": "s2", "workers": 2}
+    ring, server = (
+        plan.plans(spec.read(None, {**fields, "collective": name}))[0].jobs[0].ideal_s or 0.0
+        for name in ("ring", "parameter_server")
+    )
+    assert server - 1 == pytest.approx(2 * (ring - 1))
