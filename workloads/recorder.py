@@ -22,6 +22,7 @@ import os
 import platform
 import sys
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -54,11 +55,12 @@ class Recorder:
     def __init__(
         self, model: Any, to: str | os.PathLike[str] | Sink, *, name: str = "", native_rate: str = "", on: str = ""
     ) -> None:
-        self.model = model
+        self._model = weakref.ref(model)
         parameters = _parameters(model)
         self._clock = _DeviceClock() if parameters[0].is_cuda else _HostClock()
         self._origin = _origin(model, parameters)
-        self._exchanges = (
+        # The model owns them: its connections must not live on because it is recorded.
+        self._exchanges = weakref.ref(
             _DataParallel(model, self._clock)
             if isinstance(model, DistributedDataParallel)
             else _Plain(parameters, self._clock)
@@ -71,10 +73,15 @@ class Recorder:
         self._start = self._clock.mark()
         self._spent_ns = 0
 
+    def records(self, model: Any) -> bool:
+        """Whether it is this model that is recorded."""
+        return self._model() is model
+
     def replace_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
         """Let the script's own communication hook do the exchange, measured from outside."""
-        assert isinstance(self._exchanges, _DataParallel)
-        self._exchanges.state, self._exchanges.hook = state, hook
+        exchanges = self._exchanges()
+        assert isinstance(exchanges, _DataParallel)
+        exchanges.average = lambda bucket: hook(state, bucket)
         note = f"the script's own communication hook ({hook.__qualname__}) ran; bytes are those handed to it"
         self._origin = Origin(**vars(self._origin) | {"notes": (note,)})
 
@@ -87,7 +94,8 @@ class Recorder:
 
     def _stepped(self) -> None:
         begun = time.monotonic_ns()
-        exchanges = self._exchanges.take(self._start)
+        owned = self._exchanges()
+        exchanges = owned.take(self._start) if owned else []
         if not exchanges:  # another optimizer of the same step, or one of another model
             return
         start, self._start = self._start, self._clock.mark()
@@ -144,9 +152,10 @@ class _DataParallel:
     def __init__(self, model: Any, clock: _HostClock | _DeviceClock) -> None:
         self._clock = clock
         self._current: list[_Exchange] = []
-        self.state, self.hook = model.process_group, allreduce_hook
+        group = weakref.ref(model.process_group)
+        self.average: Callable[[Any], Any] = lambda bucket: allreduce_hook(group(), bucket)
         # A lambda, since DDP refuses hooks with annotations it does not know.
-        model.register_comm_hook(None, lambda state, bucket: self._handed_over(bucket))
+        model.register_comm_hook(self, lambda exchanges, bucket: exchanges._handed_over(bucket))
 
     def _handed_over(self, bucket: Any) -> Any:
         begun = time.monotonic_ns()
@@ -155,7 +164,7 @@ class _DataParallel:
         exchange = _Exchange(gradients.numel() * gradients.element_size(), ready, ready)
         self._current.append(exchange)
         exchange.spent_ns += time.monotonic_ns() - begun
-        future = self.hook(self.state, bucket)
+        future = self.average(bucket)
         return future.then(lambda done: self._averaged(exchange, done))
 
     def _averaged(self, exchange: _Exchange, done: Any) -> Any:

@@ -82,7 +82,7 @@ class _Patch:
 
         @wraps(register)
         def register_comm_hook(model: Any, state: Any, hook: Any) -> None:
-            if self._recorder is not None and self._recorder.model is model:
+            if self._recorder is not None and self._recorder.records(model):
                 self._recorder.replace_hook(state, hook)  # a model takes only one, and has ours
             else:
                 register(model, state, hook)

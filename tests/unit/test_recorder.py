@@ -1,0 +1,229 @@
+"""The recorder, on real training: smallcnn over Gloo on loopback, scripts that know nothing of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from workloads import hook, record, trace
+from workloads.recording import REPORT_FD, START_FD
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
+from workloads.recorder import buckets_of  # noqa: E402
+from workloads.training import models  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+PARAMETERS = {
+    "resnet18": 11_689_512, "resnet50": 25_557_032, "vgg16": 138_357_544, "vgg19": 143_667_240, "smallcnn": 1_079_242,
+}  # fmt: skip
+LOOP = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(6):
+    optimizer.zero_grad()
+    model(torch.ones(4, 600)).square().mean().backward()
+    optimizer.step()
+"""
+PLAIN = (
+    """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(600, 600), torch.nn.Linear(600, 600))
+"""
+    + LOOP
+)
+DDP = (
+    """
+import torch, torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(600, 600))
+#OWN_HOOK#
+"""
+    + LOOP
+    + """
+dist.destroy_process_group()
+import time; time.sleep(0.3)  # a Gloo thread still at work when Python ends aborts the process
+"""
+)
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # torchrun says a lot if it is not
+
+
+def recorded(out: Path, *arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    record.configure(parser)
+    parsed = parser.parse_args(["-o", str(out), *arguments])
+    code: int = parsed.run(parsed)
+    return code
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "train.py"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+def test_models_have_the_parameters_of_their_papers(name: str) -> None:
+    with torch.device("meta"):
+        model = models.MODELS[name]()
+    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name]
+
+
+def test_buckets_fill_from_the_last_parameter() -> None:
+    assert buckets_of([3, 3, 3, 3, 1], first=2, others=5) == [[4, 3], [2, 1], [0]]
+    assert buckets_of([9]) == [[0]]
+
+
+def test_two_ranks_of_an_unchanged_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "small.json"
+    code = recorded(
+        out, "--native-rate", "10gbit", "--on", "two cores", "--skip", "1", "--",
+        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+        "-m", "workloads.training.ddp", "smallcnn", "--iterations", "8",
+    )  # fmt: skip
+    assert code == 0
+    loaded = trace.load(str(out))
+    exchanges = [op for op in loaded.operations if op.bytes]
+    assert loaded.bytes_per_iteration == 4 * PARAMETERS["smallcnn"]
+    # DDP's rule: the first bucket is full with the large layer, the convolutions are the second
+    assert [op.bytes for op in exchanges] == [4 * (1_049_600 + 10_250), 4 * (896 + 18_496)]
+    assert loaded.operations[0].kind == "compute" and loaded.operations[-1].id == "optimizer"
+    assert loaded.compute_s > 0 and loaded.native_rate == 10**10
+    assert (loaded.name, loaded.source.kind, loaded.source.on) == ("small", "recorded", "two cores")
+    assert "2 rank(s)" in loaded.source.measured_by and "gloo" in loaded.source.measured_by
+    assert "of a step" in capsys.readouterr().out  # how long recording took is said
+
+
+def test_a_script_without_ddp(tmp_path: Path) -> None:
+    out = tmp_path / "plain.json"
+    assert recorded(out, "--", sys.executable, script(tmp_path, PLAIN)) == 0
+    loaded = trace.load(str(out))
+    assert [op.bytes for op in loaded.operations if op.bytes] == [4 * 600 * 601] * 2
+    assert "one rank" in loaded.assumptions[0]
+
+
+def test_a_script_with_a_communication_hook_of_its_own(tmp_path: Path) -> None:
+    out = tmp_path / "own.json"
+    own = DDP.replace("#OWN_HOOK#", "model.register_comm_hook(None, bf16_compress_hook)")
+    assert recorded(out, "--", sys.executable, script(tmp_path, own)) == 0
+    loaded = trace.load(str(out))
+    assert "bf16_compress_hook" in loaded.assumptions[0]
+    assert loaded.bytes_per_iteration == 4 * 600 * 601
+
+
+def test_two_lines_in_a_script(tmp_path: Path) -> None:
+    lines = f"""
+from workloads.recorder import Recorder
+recorder = Recorder(model, {str(tmp_path / "mine.json")!r}, native_rate="1gbit")
+"""
+    subprocess.run(
+        [sys.executable, script(tmp_path, DDP.replace("#OWN_HOOK#", lines))],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True,
+    )  # fmt: skip
+    assert trace.load(str(tmp_path / "mine.json")).native_rate == 10**9
+
+
+def test_recording_changes_no_result(tmp_path: Path) -> None:
+    """The hook averages as DDP does, and hands on to the sitecustomize it hides."""
+    (tmp_path / "sitecustomize.py").write_text("import builtins\nbuiltins.hidden = 'still imported'")
+    text = script(tmp_path, DDP + "\nprint(hidden, model.module.weight.sum().item(), model.module.bias.sum().item())")
+    torch_seed = "import torch; torch.manual_seed(0)\n"
+    Path(text).write_text(torch_seed + Path(text).read_text())
+    plain = {"PYTHONPATH": str(tmp_path)}
+    hooked = {"PYTHONPATH": f"{hook.FOLDER}{os.pathsep}{tmp_path}", "MLTCP_RECORD": str(tmp_path)}
+    said = [
+        subprocess.run([sys.executable, text], env=os.environ | env, check=True, capture_output=True, text=True).stdout
+        for env in (plain, hooked)
+    ]
+    assert said[0] == said[1] and "still imported" in said[0]
+    assert list(tmp_path.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        ([], 2, "no command to record"),
+        (["no-such-command"], 2, "cannot run no-such-command"),
+        ([sys.executable, "-c", "raise SystemExit(7)"], 7, "failed with code 7: nothing written"),
+        ([sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"], 143, "failed with code 143"),
+        ([sys.executable, "-c", "pass"], 1, "no Python process of this command imported torch"),
+        ([sys.executable, "-c", "import torch"], 1, "no optimizer took a step"),
+        ([sys.executable, "-c", PLAIN.replace("range(6)", "range(5)")], 1, "only 2 step"),
+    ],
+)
+def test_what_cannot_be_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], code: int, says: str
+) -> None:
+    assert recorded(tmp_path / "none.json", "--", *command) == code
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and says in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_torch_it_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert recorded(tmp_path / "none.json", "--", sys.executable, "-c", "import torch_is_missing") == 1
+    assert "pip install 'mltcp-testbed[torch]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["--native-rate", "10"], "no unit"), (["--skip", "-1"], "--skip -1"), (["-o", "/no/such/folder/x"], "no folder")],
+)
+def test_wrong_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str) -> None:
+    assert recorded(tmp_path / "none.json", *arguments, "--", "true") == 2
+    assert says in capsys.readouterr().err
+
+
+def rank_of(number: int, port: int) -> tuple[subprocess.Popen[bytes], IO[str], int]:
+    """A rank of endless training, its reports, and the descriptor that takes the start."""
+    report, told = os.pipe()
+    begin, start = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workloads.training.ddp", "smallcnn", "--batch", "2", "--image", "32"],
+        env=os.environ | {
+            "RANK": str(number), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": "lo", REPORT_FD: str(told), START_FD: str(begin), "PYTHONPATH": str(ROOT),
+        }, pass_fds=(told, begin),
+    )  # fmt: skip
+    os.close(told)
+    os.close(begin)
+    return process, os.fdopen(report), start
+
+
+def test_ranks_report_iterations_from_a_common_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    ranks = [rank_of(number, port) for number in range(2)]
+    try:
+        assert all(json.loads(reports.readline()) == {"ready": True} for _, reports, _ in ranks)
+        begin = time.monotonic_ns() + 200_000_000
+        for _, _, start in ranks:
+            os.write(start, json.dumps({"start_ns": begin}).encode() + b"\n")
+        for _, reports, _ in ranks:
+            previous = begin
+            for number in range(5):
+                iteration, start_ns, comm_start_ns, end_ns, sent, late = json.loads(reports.readline())
+                assert (iteration, sent, late) == (number, 4 * PARAMETERS["smallcnn"], 0)
+                assert previous <= start_ns < comm_start_ns < end_ns
+                previous = end_ns
+    finally:
+        for process, reports, start in ranks:
+            reports.close()
+            process.kill()
+            process.wait()
+            os.close(start)
