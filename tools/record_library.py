@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from transformers import BertConfig, BertForPreTraining, GPT2Config, GPT2LMHeadModel
 
-from workloads.record import Description, trace_from
+from workloads.commands.record import Description, trace_from
 from workloads.recorder import Recorder
 from workloads.recording import Origin, Sample
 from workloads.trace import LIBRARY, Source, Trace, critical_path_s, save

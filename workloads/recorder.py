@@ -230,7 +230,7 @@ class _File:
     """The sink behind ``Recorder(model, "mine.json")``: keeps the samples, then writes the trace."""
 
     def __init__(self, path: Path, name: str, native_rate: str, on: str) -> None:
-        from workloads import record  # needs more than a training script may have; fail now, not at the end
+        from workloads.commands import record  # needs more than a training script may have; fail now, not at the end
 
         self._record, self._path = record, path
         self._how = record.Description(name or path.stem, native_rate, on)

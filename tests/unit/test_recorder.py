@@ -14,7 +14,8 @@ from typing import IO
 
 import pytest
 
-from workloads import hook, record, trace
+from workloads import hook, trace
+from workloads.commands import record
 from workloads.recording import REPORT_FD, START_FD
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
@@ -62,7 +63,8 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def recorded(out: Path, *arguments: str) -> int:
     parser = argparse.ArgumentParser()
-    record.configure(parser)
+    record.add_arguments(parser)
+    parser.set_defaults(run=record.run)
     parsed = parser.parse_args(["-o", str(out), *arguments])
     code: int = parsed.run(parsed)
     return code

@@ -29,7 +29,9 @@ def write(folder: Path, content: Any) -> str:
 
 
 def test_library_is_valid_and_says_where_it_comes_from() -> None:
-    assert trace.names() == ["resnet50", "s2"]
+    assert {"resnet50", "vgg16", "vgg19", "bert-base", "gpt2", "gpt2-xl", "dlrm", "pipeline", "s1", "s2", "s3"} < set(
+        trace.names()
+    )
     for name in trace.names():
         loaded = trace.load(name)
         assert loaded.name == name
@@ -108,3 +110,21 @@ def test_refuses_what_is_no_trace(tmp_path: Path, content: str) -> None:
 def test_unknown_name_lists_the_library() -> None:
     with pytest.raises(trace.TraceError, match="resnet50"):
         trace.load("resnet5")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("resnet50", 25_557_032), ("vgg16", 138_357_544), ("vgg19", 143_667_240),
+        ("bert-base", 110_106_428), ("gpt2", 124_439_808), ("gpt2-xl", 1_557_611_200),
+    ],
+)  # fmt: skip
+def test_data_parallel_traces_carry_their_models_gradients(name: str, parameters: int) -> None:
+    assert trace.load(name).bytes_per_iteration == 4 * parameters
+
+
+@pytest.mark.parametrize("name", trace.names())
+def test_what_is_saved_is_loaded(name: str, tmp_path: Path) -> None:
+    loaded = trace.load(name)
+    trace.save(loaded, tmp_path / "again.json")
+    assert trace.load(str(tmp_path / "again.json")) == loaded

@@ -37,9 +37,10 @@ class Description:
     on: str = ""
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``record``; ``parsed.run(parsed)`` then returns the exit code."""
-    parser.description = "Record a real PyTorch training run (DDP, or one process) as a trace, without changing it."
+HELP = "record a real PyTorch training run"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [-o FILE] [--name NAME] [--native-rate RATE] [--on HARDWARE] [--skip K] -- COMMAND ..."
     parser.add_argument("-o", "--out", type=Path, default=Path("recorded.json"), metavar="FILE", help="%(default)s")
     parser.add_argument("--name", default="", help="of the trace; the file's, if not given")
@@ -47,7 +48,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on", default="", metavar="HARDWARE", help="what it ran on, such as '2 x A100, NVLink'")
     parser.add_argument("--skip", type=int, default=2, metavar="K", help="first steps left out (%(default)s)")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="such as: torchrun --nproc-per-node 2 train.py")
-    parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
