@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 from workloads import hook, recording
 from workloads.recording import Origin, Sample
@@ -95,12 +95,12 @@ def write(recorded: list[tuple[Origin, list[Sample]]], path: Path, how: Descript
     save(trace, path)
     samples = [sample for _, of_rank in recorded for sample in of_rank]
     spent = fmean(sample.spent_ns for sample in samples)
-    share = spent / fmean(sample.end_ns - sample.start_ns for sample in samples)
+    lengths = [sample.end_ns - sample.start_ns for sample in samples]
     exchanges = sum(op.bytes is not None for op in trace.operations)
     return (
-        f"{path}: {len(samples)} steps of {len(recorded)} rank(s); {exchanges} buckets of "
+        f"{path}: {len(samples)} steps of {len(recorded)} rank(s), {median(lengths) / 1e6:.4g} ms each; {exchanges} buckets of "
         f"{Size(trace.bytes_per_iteration)} in all, {trace.compute_s * 1e3:.4g} ms of computing ± {trace.noise}; "
-        f"recording took {spent / 1e6:.3g} ms of a step ({share:.2%})"
+        f"recording took {spent / 1e6:.3g} ms of a step ({spent / fmean(lengths):.2%})"
     )
 
 
