@@ -29,7 +29,7 @@ def write(folder: Path, content: Any) -> str:
 
 
 def test_library_is_valid_and_says_where_it_comes_from() -> None:
-    assert trace.names() == ["resnet50", "s2"]
+    assert trace.names() == ["bert-base", "gpt2", "gpt2-xl", "resnet50", "s2", "vgg16", "vgg19"]
     for name in trace.names():
         loaded = trace.load(name)
         assert loaded.name == name
@@ -43,6 +43,23 @@ def test_resnet50_has_the_gradients_of_the_model() -> None:
     assert loaded.bytes_per_iteration * 8 / 10e9 == pytest.approx(0.082, abs=0.001)
     assert loaded.compute_s + 0.00169 == pytest.approx(0.222, abs=0.001)
     assert "native_rate" in loaded.assumptions[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "step_s"),
+    [
+        ("vgg16", 138_357_544, 32 / 144),
+        ("vgg19", 143_667_240, 32 / 108.83),
+        ("bert-base", 110_106_428, 32 / 119.6),  # BertForPreTraining
+        ("gpt2", 124_439_808, 0.135),
+        ("gpt2-xl", 1_557_611_200, 0.898),
+    ],
+)
+def test_recorded_traces_have_all_gradients_and_the_published_times(name: str, parameters: int, step_s: float) -> None:
+    loaded = trace.load(name)
+    assert loaded.bytes_per_iteration == 4 * parameters
+    assert loaded.compute_s == pytest.approx(step_s, rel=1e-3)
+    assert loaded.source.kind == "recorded, times scaled" and "github.com" in loaded.source.notes
 
 
 def test_scaling_keeps_times_and_scales_bytes(tmp_path: Path) -> None:
