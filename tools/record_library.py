@@ -40,6 +40,7 @@ class Job:
 
     model: str
     build: Callable[[], Workload]
+    batch: str  # on the CPU
     step_s: float
     published: str
     assumptions: tuple[str, ...] = ()
@@ -72,6 +73,7 @@ JOBS = {
     "vgg16": Job(
         "VGG-16, data parallel, batch size 32 per GPU, fp32",
         lambda: _images(vgg16),
+        "8 images of 224 x 224",
         32 / 144,
         "144 images/s on one NVIDIA P100, batch size 32, fp32, synthetic data: TensorFlow's benchmarks of May 2017, "
         "github.com/tensorflow/tensorflow, tensorflow/docs_src/performance/benchmarks.md",
@@ -79,6 +81,7 @@ JOBS = {
     "vgg19": Job(
         "VGG-19, data parallel, batch size 32 per GPU, fp32",
         lambda: _images(vgg19),
+        "8 images of 224 x 224",
         32 / 108.83,
         "108.83 images/s on one NVIDIA RTX 2080, batch size 32 (tf_cnn_benchmarks, October 2018): "
         "github.com/ggg17226/rtx2080-dl-benchmark, benchmark-tf.md",
@@ -87,6 +90,7 @@ JOBS = {
     "bert-base": Job(
         "BERT-base pre-training, data parallel, 32 sequences of 128 tokens per GPU, fp32",
         _bert,
+        "8 sequences of 128 tokens",
         32 / 119.6,
         "119.6 sequences/s on one NVIDIA V100 SXM2 16 GB, batch size 32, sequence length 128, fp32, Adam (NVIDIA "
         "DeepLearningExamples in PyTorch 1.5): github.com/Oneflow-Inc/DLPerf, "
@@ -95,18 +99,19 @@ JOBS = {
     "gpt2": Job(
         "GPT-2 124M, data parallel, 12 sequences of 1024 tokens per GPU, mixed precision, fp32 gradients",
         lambda: _gpt2(1024),
+        "1 sequence of 1024 tokens",
         0.135,
-        "135 ms per iteration with torch.compile on an NVIDIA A100 40 GB: github.com/karpathy/nanoGPT, README.md, "
-        "'efficiency notes'",
+        "135 ms per iteration with torch.compile: github.com/karpathy/nanoGPT, README.md, 'efficiency notes'",
         (
-            "that those 135 ms are for nanoGPT's default of 12 sequences of 1024 tokens on one GPU; the source "
-            "repeats neither",
+            "those 135 ms are for nanoGPT's default of 12 sequences of 1024 tokens on one NVIDIA A100 40 GB, on which it "
+            "trains elsewhere in that text; the sentence itself names neither",
             "no gradient accumulation: every backward pass is followed by an exchange and an optimizer step",
         ),
     ),
     "gpt2-xl": Job(
         "GPT-2 XL 1.5B, data parallel, 16 sequences of 1024 tokens per GPU, mixed precision, fp32 gradients",
         lambda: _gpt2(256, n_embd=1600, n_layer=48, n_head=25),
+        "1 sequence of 256 tokens",
         _gpt2_xl_step_s(),
         "60.15 % of 312 TFLOP/s for a GPT of 1.3 billion parameters and 1024 tokens on NVIDIA A100 80 GB, bf16: "
         "github.com/mosaicml/llm-foundry, scripts/train/benchmarking/README.md (model 1b). With the same "
@@ -171,7 +176,7 @@ def scaled(recorded: Trace, job: Job) -> Trace:
             measured_by=f"workloads.recorder, one rank of DDP, medians of {STEPS} steps (tools/record_library.py)",
             when=recorded.source.when[:7],
             on=f"{os.cpu_count()} cores of an x86-64 server CPU, PyTorch {version}, Gloo",
-            notes=f"Buckets, and the shares of computing between them, are recorded; a step's {recorded.compute_s:.4g} s "
+            notes=f"Buckets, and the shares of computing between them, are recorded with a batch of {job.batch}; a step's {recorded.compute_s:.4g} s "
             f"of computing × {factor:.4g} = {job.step_s * 1e3:.4g} ms, from {job.published}.",
         ),
         assumptions=(

@@ -49,11 +49,19 @@ class Recorder:
     """Records the training steps of ``model`` from now on.
 
     ``to`` is the file of the trace, written when the program ends or by `close`, or a
-    `Sink`. Rank 0 alone writes the file. An optimizer may stand for its model.
+    `Sink`. Rank 0 alone writes the file, without the first ``skip`` steps. An optimizer may
+    stand for its model.
     """
 
     def __init__(
-        self, model: Any, to: str | os.PathLike[str] | Sink, *, name: str = "", native_rate: str = "", on: str = ""
+        self,
+        model: Any,
+        to: str | os.PathLike[str] | Sink,
+        *,
+        name: str = "",
+        native_rate: str = "",
+        on: str = "",
+        skip: int = 2,
     ) -> None:
         self._model = weakref.ref(model)
         parameters = _parameters(model)
@@ -65,10 +73,10 @@ class Recorder:
             if isinstance(model, DistributedDataParallel)
             else _Plain(parameters, self._clock)
         )
-        self._sink = _File(Path(to), name, native_rate, on) if isinstance(to, str | os.PathLike) else to
+        self._sink = _File(Path(to), name, native_rate, on, skip) if isinstance(to, str | os.PathLike) else to
         self._handle = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: self._stepped())
         if isinstance(self._sink, _File):
-            atexit.register(self.close)
+            atexit.register(self._at_exit)
         self._sink.ready()
         self._start = self._clock.mark()
         self._spent_ns = 0
@@ -87,10 +95,16 @@ class Recorder:
 
     def close(self) -> None:
         """Stop recording; with a file, write the trace. Raises `TraceError` if no step was seen."""
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         self._handle.remove()
         if isinstance(self._sink, _File):
             self._sink.save()
+
+    def _at_exit(self) -> None:
+        try:
+            self.close()
+        except ValueError as error:
+            print(f"error: {error}", file=sys.stderr)
 
     def _stepped(self) -> None:
         begun = time.monotonic_ns()
@@ -229,10 +243,10 @@ def buckets_of(sizes: Sequence[int], first: int = FIRST_BUCKET_BYTES, others: in
 class _File:
     """The sink behind ``Recorder(model, "mine.json")``: keeps the samples, then writes the trace."""
 
-    def __init__(self, path: Path, name: str, native_rate: str, on: str) -> None:
+    def __init__(self, path: Path, name: str, native_rate: str, on: str, skip: int) -> None:
         from workloads.commands import record  # needs more than a training script may have; fail now, not at the end
 
-        self._record, self._path = record, path
+        self._record, self._path, self._skip = record, path, skip
         self._how = record.Description(name or path.stem, native_rate, on)
         self._samples: list[Sample] = []
         self._origin: Origin | None = None
@@ -248,7 +262,7 @@ class _File:
         self._samples.append(sample)
 
     def save(self) -> None:
-        recorded = [(self._origin, self._samples)] if self._origin else []
+        recorded = [(self._origin, self._samples[self._skip :])] if self._origin else []
         if self._origin is None or self._origin.rank == 0:
             print(self._record.write(recorded, self._path, self._how), file=sys.stderr)
 

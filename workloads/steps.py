@@ -131,7 +131,10 @@ def _operations(exchanges: tuple[Exchange, ...], lengths: list[float]) -> list[O
 
 
 def _spread(computing: list[float]) -> str:
-    """Standard deviation of an iteration's computing ÷ its mean, in percent; below three steps unknown, so 0; at most 100 %."""
+    """Standard deviation of an iteration's computing ÷ its mean, in percent; below three steps unknown, so 0.
+
+    At most 100 %: beyond, which a few short steps and one pause can give, it is no spread to replay.
+    """
     if len(computing) < 3 or not fmean(computing):
         return "0%"
-    return f"{100 * min(1.0, stdev(computing) / fmean(computing)):.3g}%"
+    return f"{min(100, 100 * stdev(computing) / fmean(computing)):.3g}%"

@@ -38,6 +38,7 @@ def test_imports_run_one_way(package: str) -> None:
 def test_what_runs_in_a_host_needs_the_standard_library_alone() -> None:
     files = [ROOT / "workloads/worker.py", ROOT / "workloads/clock.py", *(ROOT / "workloads/collectives").glob("*.py")]
     files += [ROOT / "testbed" / name for name in ("sampler.py", "netns.py", "bpfsys.py", "environment.py", "run.py")]
+    files += [ROOT / "workloads" / name for name in ("recording.py", "hook/__init__.py", "hook/sitecustomize.py")]
     for path in files:
         outside = imported(path) - set(sys.stdlib_module_names) - {"workloads", "testbed"}
         assert not outside or path.name == "environment.py", (path, outside)

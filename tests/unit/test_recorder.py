@@ -19,7 +19,7 @@ from workloads.commands import record
 from workloads.recording import REPORT_FD, START_FD
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
-from workloads.recorder import buckets_of  # noqa: E402
+from workloads.recorder import _DeviceClock, buckets_of  # noqa: E402
 from workloads.training import models  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +86,26 @@ def test_models_have_the_parameters_of_their_papers(name: str) -> None:
 def test_buckets_fill_from_the_last_parameter() -> None:
     assert buckets_of([3, 3, 3, 3, 1], first=2, others=5) == [[4, 3], [2, 1], [0]]
     assert buckets_of([9]) == [[0]]
+
+
+class Event:
+    """A CUDA event that has happened, so many ms into the step."""
+
+    def __init__(self, ms: float) -> None:
+        self.ms = ms
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, later: Event) -> float:
+        return later.ms - self.ms
+
+
+def test_events_of_a_gpu_are_read_backwards_from_the_last() -> None:
+    before = time.monotonic_ns()
+    start, ready, end = _DeviceClock().read([Event(0.0), Event(1.5), Event(4.0)])
+    assert (end - start, end - ready) == (4_000_000, 2_500_000)
+    assert before <= end <= time.monotonic_ns()
 
 
 def test_two_ranks_of_an_unchanged_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,6 +47,23 @@ def test_resnet50_has_the_gradients_of_the_model() -> None:
     assert "native_rate" in loaded.assumptions[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "parameters", "step_s"),
+    [
+        ("vgg16", 138_357_544, 32 / 144),
+        ("vgg19", 143_667_240, 32 / 108.83),
+        ("bert-base", 110_106_428, 32 / 119.6),  # BertForPreTraining
+        ("gpt2", 124_439_808, 0.135),
+        ("gpt2-xl", 1_557_611_200, 0.898),
+    ],
+)
+def test_recorded_traces_have_all_gradients_and_the_published_times(name: str, parameters: int, step_s: float) -> None:
+    loaded = trace.load(name)
+    assert loaded.bytes_per_iteration == 4 * parameters
+    assert loaded.compute_s == pytest.approx(step_s, rel=1e-3)
+    assert loaded.source.kind == "recorded, times scaled" and "github.com" in loaded.source.notes
+
+
 def test_scaling_keeps_times_and_scales_bytes(tmp_path: Path) -> None:
     scaled = trace.load(write(tmp_path, minimal())).scaled(500_000_000)
     assert scaled.operations[0].duration == 10_000_000
