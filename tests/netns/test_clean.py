@@ -63,10 +63,11 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: dic
     folder = tmp_path / "results" / "quick"
     run = folder / "mltcp_reno" / "1"
     assert sorted(path.name for path in run.iterdir()) == [
-        "flows.csv", "iterations.csv", "links.csv", "manifest.json", "verdict.json",
+        "flows.csv", "iterations.csv", "links.csv", "manifest.json", "operations.csv", "verdict.json",
     ]  # fmt: skip
     heads = {
         "iterations.csv": "cc,seed,job,worker,iteration,start_s,comm_start_s,end_s,bytes,late_s",
+        "operations.csv": "job,worker,iteration,operation,start_s,end_s",
         "links.csv": "t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes",
         "flows.csv": "t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio,iterations,f",
     }
