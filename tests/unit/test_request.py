@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import congestion, plan, spec
+from testbed import congestion, placement, plan, spec
 from testbed.cli import main
 from testbed.errors import EXIT_OK, EXIT_REQUEST, RequestError
 
@@ -257,6 +257,6 @@ def test_one_of_your_own_is_named_by_its_file(monkeypatch: pytest.MonkeyPatch) -
 
 def test_jobs_cross_the_bottleneck() -> None:
     topo, _ = plan.topology_of(spec.read(None, {"jobs": 2, "workers": 3, "trace": "resnet50"}))
-    assert plan.place(topo, [3, 3]) == [("l1", "l2", "r1"), ("l3", "l4", "r2")]
+    assert placement.place(topo, [3, 3]) == [("l1", "l2", "r1"), ("l3", "l4", "r2")]
     with pytest.raises(RequestError, match="do not fit"):
-        plan.place(topo, [3] * 5)
+        placement.place(topo, [3] * 5)
