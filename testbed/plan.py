@@ -96,6 +96,7 @@ class Plan(msgspec.Struct, frozen=True):
     measure_capacity: bool = False
     assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
     needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
+    in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
     multipath: bool = False  # routers choose among equal paths (testbed.paths)
 
     @property
@@ -185,6 +186,9 @@ def plans(spec: Spec) -> list[Plan]:
                 measure_capacity=not result,
                 assumptions=tuple(dict.fromkeys(text for one in asked if one.trace for text in one.trace.assumptions)),
                 needed_bps=bounds.needed_bps(_connections(asked, places), topo, bottlenecks),
+                in_a_row=max(
+                    (len(bounds.crossed(topo, bottlenecks, a, b)) for a, b, _ in _connections(asked, places)), default=1
+                ),
                 multipath=has_choice(topo),
             )
             result += [plan, *(_alone(plan, job) for job in plan.jobs if job.like == job.job)]

@@ -1,7 +1,7 @@
 """A Mininet `Topo` of hosts and routers that addresses and routes itself.
 
 Every link is a subnet of its own (``10.x.y.0/30``) and every router gets exact static
-routes to all of them along the shortest paths, with a next hop for each that is equally
+routes to all of them along the shortest paths, towards hosts along all that are equally
 short (ECMP), so that a topology file needs to say nothing but its nodes and links.
 Works in stock Mininet too, without Open vSwitch: routers are plain nodes that forward.
 """
@@ -77,11 +77,13 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         routers = {node for node in neighbours if self.isRouter(node)}
         for a, b in self.links():
             prefix = str(IPv4Address(int(IPv4Address(self._addresses[a, b])) & ~3)) + "/30"
-            hops = _hops_to(routers & {a, b}, neighbours, routers)
+            ends = [node for node in (a, b) if node in routers]
+            hops = _hops_to(ends, neighbours, routers)
             for router in hops:
                 nearer = [near for near in neighbours[router] if hops.get(near) == hops[router] - 1]
                 if nearer:  # else it is the subnet's own
-                    next_hops = tuple(self._addresses[near, router] for near in nearer)
+                    # Nothing but pings ends between two routers: one way there is enough.
+                    next_hops = tuple(self._addresses[near, router] for near in nearer[: 1 if len(ends) > 1 else None])
                     self.nodeInfo(router).setdefault("routes", []).append((prefix, next_hops))
 
     def isRouter(self, node: str) -> bool:
@@ -139,5 +141,5 @@ def path(topo: Topo, source: str, target: str) -> list[str]:
 
 
 def has_choice(topo: Topo) -> bool:
-    """Whether any router has several equally short ways to somewhere."""
+    """Whether any router has several equally short ways to some host."""
     return any(len(vias) > 1 for node in topo.nodes() for _, vias in topo.nodeInfo(node).get("routes", ()))
