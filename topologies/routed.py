@@ -66,9 +66,11 @@ class RoutedTopo(Topo):  # type: ignore[misc]
                      bottleneck=bottleneck, **settings)  # fmt: skip
 
     def _route(self) -> None:
-        neighbours = _neighbours(self)
+        neighbours: Neighbours = {}
+        for a, b in self._addresses:
+            neighbours.setdefault(a, []).append(b)
         for node, near in neighbours.items():
-            # Or Mininet gives the first interface an address of its own choice.
+            # Else Mininet gives a node's first interface an address of its own choice.
             self.nodeInfo(node)["ip"] = f"{self._addresses[node, near[0]]}/30"
             if not self.isRouter(node):
                 if len(near) != 1:
