@@ -2,16 +2,18 @@
 
 One pod of ``k = 4``, and the cores::
 
-       c1   c2        c3   c4          each core: one link to each pod
-         ╲  ║          ║  ╱
-          ╲ ║          ║ ╱
-           a1          a2
-           ║ ╚════╗ ╔══╝║
-           ║  ╔═══╬═╝   ║              all links between routers are bottlenecks
-           ║  ║   ╚═══╗ ║
-           e1          e2
-          │  │        │  │
-         h1  h2      h3  h4
+      c1   c2          c3   c4      each core has one link to every pod
+        ╲  ║            ║  ╱
+         ╲ ║            ║ ╱
+          a1            a2
+          ║ ╲         ╱ ║
+          ║    ╲   ╱    ║
+          ║      ╳      ║           every link between routers is a bottleneck
+          ║    ╱   ╲    ║
+          ║ ╱         ╲ ║
+          e1            e2
+         ╱  ╲          ╱  ╲
+       h1    h2      h3    h4
 
 Edges are ``e1, e2, …`` and aggregations ``a1, a2, …`` from the first pod on, cores ``c1, c2, …``,
 hosts ``h1, h2, …`` from the first edge on: ``k/2`` at each edge, ``k³/4`` in all, unless ``hosts``

@@ -2,13 +2,15 @@
 
 ::
 
-         s1        s2     …
-        ║ ╚════╗  ╔╝║
-        ║  ╔═══╬══╝ ║          all leaf-spine links are bottlenecks
-        ║  ║   ╚══╗ ║
-         l1        l2     …
-        │  │      │  │
-       h1  h2    h3  h4   …
+        s1          s2      …
+        ║ ╲       ╱ ║
+        ║   ╲   ╱   ║
+        ║     ╳     ║         every link between a leaf and a spine is a bottleneck
+        ║   ╱   ╲   ║
+        ║ ╱       ╲ ║
+        l1          l2      …
+       ╱  ╲        ╱  ╲
+     h1    h2    h3    h4   …
 
 Leaves are ``l1, l2, …``, spines ``s1, s2, …``, hosts ``h1, h2, …`` from the first leaf on.
 Counting a host's link as one of the experiment's rate (it is not shaped), a leaf's
