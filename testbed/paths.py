@@ -27,12 +27,12 @@ HASH = "net.ipv4.fib_multipath_hash"
 FIVE_TUPLE = 0x01 | 0x02 | 0x04 | 0x10 | 0x20  # source and destination IP, protocol, source and destination port
 MOST_HOPS = 64
 
-# What pyroute2 (as of 0.9.7) lacks of routes; kept in order, since the place is the number.
-rtmsg.nla_map = (
-    *rtmsg.nla_map,
-    *[("RTA_PAD", "hex"), ("RTA_UID", "uint32"), ("RTA_TTL_PROPAGATE", "uint8")],
-    *[("RTA_IP_PROTO", "uint8"), ("RTA_SPORT", "be16"), ("RTA_DPORT", "be16")],
-)
+if rtmsg.nla_map[-1][0] == "RTA_EXPIRES":  # what pyroute2 (as of 0.9.7) lacks after it; the place is the number
+    rtmsg.nla_map = (
+        *rtmsg.nla_map,
+        *[("RTA_PAD", "hex"), ("RTA_UID", "uint32"), ("RTA_TTL_PROPAGATE", "uint8")],
+        *[("RTA_IP_PROTO", "uint8"), ("RTA_SPORT", "be16"), ("RTA_DPORT", "be16")],
+    )
 
 
 def seeded() -> bool:
