@@ -133,7 +133,7 @@ def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> list[dict[str, Any]]:
     return [
         _above("I3", name, float(np.median(abs(off))), 0.01, 0.03),
         _above("I3", "the same, the worst", float(abs(off).max()), 0.10, 0.30)
-        if plan.in_a_row == 1
+        if plan.in_a_row <= 1
         else _unknown("I3", "the same, the worst", IN_A_ROW),
     ]
 
