@@ -1,4 +1,4 @@
-"""Time to build a 32-host dumbbell with a shaped bottleneck: ours against stock Mininet's TCLink.
+"""Time to build a 32-host dumbbell with a shaped bottleneck: ours against stock Mininet's TCLink; and a 64-host fat tree.
 
 In turn, in the same run. Stock Mininet changes sysctls of the whole machine, so that all
 of it happens in namespaces in which these are read-only.
@@ -18,10 +18,12 @@ from mininet.link import TCLink
 from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.node import Host
+from mininet.topo import Topo
 
-from testbed import settings, shaper
+from testbed import paths, settings, shaper
 from testbed.network import build
 from topologies.dumbbell import Dumbbell
+from topologies.fattree import FatTree
 
 HOSTS, ROUNDS = 32, 5
 INSIDE = "MLTCP_BENCHMARK_INSIDE"
@@ -47,12 +49,14 @@ def main() -> None:
         )
     times: dict[str, list[float]] = {"ours": [], "mininet": []}
     for _ in range(ROUNDS):
-        times["ours"].append(timed(ours))
+        times["ours"].append(timed(lambda: ours(Dumbbell(n=HOSTS // 2))))
         times["mininet"].append(timed(stock))
     for name, values in times.items():
         print(f"{name:8} {median(values):7.2f} ms per host  (of {ROUNDS}: {min(values):.2f} to {max(values):.2f})")
     ratios = [m / o for o, m in zip(times["ours"], times["mininet"], strict=True)]
     print(f"ratio    {median(ratios):7.1f}              (of {ROUNDS}: {min(ratios):.1f} to {max(ratios):.1f})")
+    fattree = [timed(lambda: ours(FatTree(k=4, hosts=8))) * HOSTS / 1000 for _ in range(ROUNDS)]
+    print(f"fat tree {median(fattree):7.2f} s for 64 hosts  (of {ROUNDS}: {min(fattree):.2f} to {max(fattree):.2f})")
 
 
 def timed(make: Callable[[], Mininet]) -> float:
@@ -64,10 +68,10 @@ def timed(make: Callable[[], Mininet]) -> float:
     return span * 1000 / HOSTS
 
 
-def ours() -> Mininet:
+def ours(topo: Topo) -> Mininet:
     """Built, every setting of a run applied and read back, shaped."""
-    network = build(Dumbbell(n=HOSTS // 2))
-    wanted: list[settings.Setting] = []
+    network = build(topo)
+    wanted: list[settings.Setting] = paths.settings(network, seed=1)
     for host in network.hosts:
         values = {"net.ipv4.ip_forward": str(int(host.forwards)), "net.ipv4.tcp_slow_start_after_idle": "0"}
         wanted += [settings.Sysctl(host.name, key, value) for key, value in values.items()]

@@ -73,6 +73,9 @@ def _add_run(commands: Any) -> None:
     run.add_argument("file", nargs="?", help="experiment as TOML; flags override its fields")
     network = run.add_argument_group("network")
     network.add_argument("--topo", help="topology, or ./mine.py; with arguments as in Mininet: dumbbell,4 (dumbbell)")
+    network.add_argument(
+        "--place", help="which host runs which worker: spread over the edges, packed, random, or ./mine.toml (spread)"
+    )
     network.add_argument("--rate", help="of the bottleneck, both directions (500mbit)")
     network.add_argument("--buffer", help="of the bottleneck, as time or size (1ms)")
     network.add_argument("--mtu", type=int, help="in bytes (1500)")

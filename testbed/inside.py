@@ -37,7 +37,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 import topologies
-from testbed import congestion, netns
+from testbed import congestion, netns, paths
 from testbed.congestion import CongestionControl, Registered
 from testbed.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from testbed.netem import Netem
@@ -47,7 +47,7 @@ from testbed.plan import JobPlan, Link, Plan
 from testbed.qdiscs import supported
 from testbed.settings import FrameByFrame, Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
 from testbed.shaper import Shaper, bucket_bytes
-from testbed.workers import Child, Record, Workers, python
+from testbed.workers import PORT_BEFORE, Child, Record, Workers, python
 from workloads.clock import sleep_until
 
 CONNECT_NS, START_NS = 4 * 10**9, 10 * 10**9  # of virtual time: connections, first iteration
@@ -145,6 +145,7 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
         network, plan.jobs, lambda job: registered[job.cc.spec].name, partial(machine.settle, CONNECT_NS),
         virtual_time=machine.virtual_time,
     ) as workers:  # fmt: skip
+        taken = _paths(network, workers) if plan.multipath else []
         records, sampled, clock_s = _measure(plan, network, workers, registered, queues, folder, machine, emit)
         counted = [one.program.repairs() for one in registered.values() if one.program is not None]
         counts = [count for count in counted if count is not None]
@@ -175,6 +176,8 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
             "clock_drift_s": clock_s,
             "congestion_control_repairs": sum(counts) if counts else None,
             "sampler": sampled,
+            "paths": taken,
+            "paths_seeded": paths.seeded() if plan.multipath else None,
         },
     }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
@@ -214,6 +217,8 @@ def _settings(plan: Plan, network: Network) -> list[Setting]:
         if plan.rto_min_us is not None:
             values["net.ipv4.tcp_rto_min_us"] = str(plan.rto_min_us)
         settings += [Sysctl(host.name, key, value) for key, value in values.items()]
+    if plan.multipath:
+        settings += paths.settings(network, plan.seed)
     for end in network.ends():
         settings += [Mtu(end.node.name, end.name, plan.link.mtu), OffloadsOff(end.node.name, end.name)]
         if any("dcqcn" in cc.name for cc in plan.ccs):  # paced as an adapter does it
@@ -276,7 +281,7 @@ def _capacity(plan: Plan, network: Network) -> float:
     def sent() -> int:
         return sum(end.node.ip.get_links(end.index)[0].get("stats64")["tx_bytes"] for end in ends)
 
-    with Workers(network, greedy, lambda job: "reno") as workers:
+    with Workers(network, greedy, lambda job: "reno", port=PORT_BEFORE) as workers:
         workers.start(time.monotonic_ns())
         time.sleep(WARM_UP_S)
         before, at = sent(), time.monotonic()
@@ -352,6 +357,15 @@ def _measure(
                      duration_s=(record.end - record.start) / 1e9)  # fmt: skip
     account = _stop(sampler)
     return records, account, (time.time() - time.monotonic()) - clocks
+
+
+def _paths(network: Network, workers: Workers) -> list[dict[str, Any]]:
+    """The links that each flow crosses, and those that its ACKs cross."""
+    return [
+        {"job": worker.job, "worker": worker.rank, "flow": _flow_name(flow),
+         "links": paths.taken(network, flow), "back": paths.taken(network, paths.back(flow))}
+        for worker in workers.workers for flow in worker.flows
+    ]  # fmt: skip
 
 
 def _flow_name(flow: dict[str, Any]) -> str:

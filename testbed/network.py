@@ -75,8 +75,11 @@ class Host(Node):  # type: ignore[misc]
         """Apply the routes of the topology (`RoutedTopo`)."""
         if defaultRoute:
             self.ip.route("add", dst="default", gateway=defaultRoute.removeprefix("via ").split()[0])
-        for prefix, via in routes:
-            self.ip.route("add", dst=prefix, gateway=via)
+        for prefix, next_hops in routes:
+            if len(next_hops) == 1:
+                self.ip.route("add", dst=prefix, gateway=next_hops[0])
+            else:
+                self.ip.route("add", dst=prefix, multipath=[{"gateway": via} for via in next_hops])
         return {}
 
     def offloads(self, device: str) -> IoctlEthtool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import random
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ import msgspec
 from mininet.topo import Topo
 
 import topologies
-from testbed import congestion
+from testbed import bounds, congestion
 from testbed.congestion import CongestionControl
 from testbed.errors import RequestError
 from testbed.job import Job
+from testbed.placement import place
 from testbed.shaper import Marking
-from testbed.spec import Spec, marking, payload_share, queue_bytes
-from topologies.routed import path
+from testbed.spec import Spec, marking, queue_bytes
+from topologies.routed import has_choice, path, stages
 from workloads import trace as traces
 from workloads.collectives import Flow
 from workloads.trace import Operation, Trace
@@ -94,6 +96,8 @@ class Plan(msgspec.Struct, frozen=True):
     measure_capacity: bool = False
     assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
     needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
+    in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
+    multipath: bool = False  # routers choose among equal paths (testbed.paths)
 
     @property
     def ccs(self) -> list[CongestionControl]:
@@ -150,10 +154,11 @@ def plans(spec: Spec) -> list[Plan]:
                     "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
                 )
     asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
-    places = place(topo, [one.workers for one in asked])
     result: list[Plan] = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
+        places = place(topo, [one.workers for one in asked], spec.place, seed)
         jobs = _jobs(spec, asked, topo, bottlenecks, places, seed)
+        ways = [_way(one, hosts, topo, bottlenecks, wires) for one, hosts in zip(asked, places, strict=True)]
         for takes_turns in ccs:
             own_cc = [
                 congestion.on_link(congestion.parse(one.job.cc), link.rate_bps) if one.job.cc else None for one in asked
@@ -170,14 +175,21 @@ def plans(spec: Spec) -> list[Plan]:
                 wires=wires,
                 base_rtt_s=_base_rtt_s(topo, places[0][0], places[0][-1], bottlenecks, wires),
                 jobs=_alike(
-                    msgspec.structs.replace(job, cc=own_cc[job.job] or takes_turns[job.job % len(takes_turns)])
-                    for job in jobs
+                    (
+                        msgspec.structs.replace(job, cc=own_cc[job.job] or takes_turns[job.job % len(takes_turns)])
+                        for job in jobs
+                    ),
+                    ways,
                 ),
                 sample_ns=int(spec.sample),
                 rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
                 measure_capacity=not result,
                 assumptions=tuple(dict.fromkeys(text for one in asked if one.trace for text in one.trace.assumptions)),
-                needed_bps=sum(bottlenecks[f"{a}-{b}"].rate_bps for a, b in _directions(asked, topo, places)),
+                needed_bps=bounds.needed_bps(_connections(asked, places), topo, bottlenecks),
+                in_a_row=max(
+                    (len(bounds.crossed(topo, bottlenecks, a, b)) for a, b, _ in _connections(asked, places)), default=1
+                ),
+                multipath=has_choice(topo),
             )
             result += [plan, *(_alone(plan, job) for job in plan.jobs if job.like == job.job)]
     return result
@@ -204,20 +216,46 @@ class _Asked:
             return [Operation(id="all", kind="all_reduce", bytes=Size(self.workers))]
         return [op for op in self.trace.operations if op.kind != "compute"]
 
+    @property
+    def flows(self) -> list[Flow]:
+        """Who sends to whom."""
+        return list(dict.fromkeys(flow for op in self.exchanges for one in self.rounds(op) for flow in one))
 
-def _alike(jobs: Iterable[JobPlan]) -> tuple[JobPlan, ...]:
+
+def _alike(jobs: Iterable[JobPlan], ways: list[Any]) -> tuple[JobPlan, ...]:
     """The jobs, each knowing the first one of its kind: that one alone speaks for all."""
     kinds: dict[Any, int] = {}
     return tuple(
         msgspec.structs.replace(
             job,
             like=kinds.setdefault(
-                (str(job.operations), job.program, job.noise, job.channels, job.cc.spec, job.ideal_s, len(job.hosts)),
+                (
+                    str(job.operations),
+                    job.program,
+                    job.noise,
+                    job.channels,
+                    job.cc.spec,
+                    job.ideal_s,
+                    len(job.hosts),
+                    way,
+                ),
                 job.job,
             ),
         )
-        for job in jobs
+        for job, way in zip(jobs, ways, strict=True)
     )
+
+
+def _way(asked: _Asked, hosts: tuple[str, ...], topo: Topo, links: dict[str, Link], wires: dict[str, Wire]) -> Any:
+    """What the network is to a job alone: what its flows cross, or its hosts, where these decide whether flows meet."""
+    crossed = [
+        [(links.get(f"{a}-{b}"), wires.get(f"{a}-{b}")) for a, b in stage]
+        for source, target in asked.flows
+        for way in ((hosts[source], hosts[target]), (hosts[target], hosts[source]))
+        for stage in stages(topo, *way)
+    ]
+    lonely = len(asked.flows) * (asked.job.channels or 1) == 1
+    return str(crossed) if lonely or all(len(stage) == 1 for stage in crossed) else hosts
 
 
 def _alone(plan: Plan, job: JobPlan) -> Plan:
@@ -245,6 +283,13 @@ def _links(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
         try:
             if shaped:
                 bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = _link(spec, own)
+                if asked := [
+                    name for name in _PLAIN if (a not in routers or b not in routers) and name in _unusual(spec)
+                ]:
+                    raise RequestError(
+                        f"{asked[0]}: link {a}-{b} is the last hop to a host and a bottleneck, and one interface cannot shape "
+                        f"and delay; leave out {', '.join(asked)}, or take a topology whose hosts' links are none."
+                    )
                 continue
             for here, there in ((a, b), (b, a)):
                 # What the experiment asks of every path happens once, on its last hop.
@@ -257,11 +302,29 @@ def _links(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
     return bottlenecks, wires
 
 
+def _unusual(spec: Spec) -> set[str]:
+    """Which of delay, jitter and loss the experiment asks of every path."""
+    return {
+        name for name, value in zip(_PLAIN, (spec.delay, spec.jitter, parse_fraction(spec.loss)), strict=True) if value
+    }
+
+
 def _link(spec: Spec, own: dict[str, str]) -> Link:
-    rate = int(Rate.parse(own["rate"])) if "rate" in own else int(spec.rate)
+    rate = _rate(own.get("rate", "100%"), spec.rate)
     buffer = queue_bytes(own.get("buffer", spec.buffer), rate)
+    if buffer < 2 * (spec.mtu + 14):
+        raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {spec.mtu + 14} bytes")
     ecn = own.get("ecn", spec.ecn)
     return Link(rate, buffer, spec.mtu, spec.acks == "first", marking(ecn, rate, buffer) if ecn else None)
+
+
+def _rate(text: str, whole: Rate) -> int:
+    """A link's rate in bit/s, given as such or as a share of the experiment's, ``"50%"``; raises `UnitError`."""
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
+    rate = round(whole * float(share[1]) / 100) if share else int(Rate.parse(text))
+    if not 1_000_000 <= rate <= 10**15:
+        raise UnitError(f"{text!r} makes {rate} bit/s; the slowest that can be emulated is 1mbit")
+    return rate
 
 
 def _wire(spec: Spec, own: dict[str, str]) -> Wire:
@@ -292,40 +355,15 @@ def default_name(spec: Spec) -> str:
     return f"{Path(spec.topo).stem.replace(',', '-')}-{spec.jobs}x{trace}-{digest[:6]}"
 
 
-def place(topo: Topo, workers: list[int]) -> list[tuple[str, ...]]:
-    """Hosts of the workers of jobs with so many: the first half of a job at the topology's first edge, and so on.
-
-    Hosts are grouped by the router they hang on; a job's ranks are spread over the
-    groups in order, so that on a dumbbell its flows cross the bottleneck.
-    """
-    groups: dict[str, list[str]] = {}
-    routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
-    for a, b in topo.links(sort=True):
-        for host, router in ((a, b), (b, a)):
-            if host not in routers and not topo.isSwitch(host):
-                groups.setdefault(router, []).append(host)
-    free = [list(hosts) for hosts in groups.values()]
-    placed: list[tuple[str, ...]] = []
-    for wanted in workers:
-        hosts = []
-        for rank in range(wanted):
-            group = free[rank * len(free) // wanted] if free else []
-            if not group:
-                raise RequestError(
-                    f"topo: {len(workers)} jobs of {'/'.join(map(str, sorted(set(workers))))} workers do not fit: "
-                    f"{sum(len(hosts) for hosts in groups.values())} hosts, one worker each."
-                )
-            hosts.append(group.pop(0))
-        placed.append(tuple(hosts))
-    return placed
-
-
 def _jobs(
     spec: Spec, asked: list[_Asked], topo: Topo, links: dict[str, Link], places: list[tuple[str, ...]], seed: int
 ) -> tuple[JobPlan, ...]:
     ideals = [
         None if one.trace is None else traces.critical_path_s(
-            one.trace, lambda op, one=one, hosts=hosts: _exchange_s(one.rounds(op), hosts, topo, links)  # type: ignore[misc]
+            one.trace,
+            lambda op, one=one, hosts=hosts: bounds.exchange_s(  # type: ignore[misc]
+                one.rounds(op), one.job.channels or 1, hosts, topo, links
+            ),
         )
         for one, hosts in zip(asked, places, strict=True)
     ]  # fmt: skip
@@ -372,36 +410,11 @@ def _numeric(op: Operation, collective: str | None) -> dict[str, Any]:
     return fields
 
 
-def _crossings(payload: dict[Flow, int], hosts: tuple[str, ...], topo: Topo) -> dict[tuple[str, str], int]:
-    """Payload that flows between a job's workers put on each direction of each bottleneck."""
-    load: dict[tuple[str, str], int] = {}
-    for (source, target), size in payload.items():
-        for a, b in itertools.pairwise(path(topo, hosts[source], hosts[target])):
-            if topo.linkInfo(a, b).get("bottleneck"):
-                load[a, b] = load.get((a, b), 0) + size
-    return load
-
-
-def _exchange_s(rounds: list[dict[Flow, int]], hosts: tuple[str, ...], topo: Topo, links: dict[str, Link]) -> float:
-    """A collective alone, in seconds: in each round every byte, headers included, at the rate of the busiest bottleneck."""
-    total = 0.0
-    for payload in rounds:
-        times = [
-            size / payload_share(links[f"{a}-{b}"].mtu) * 8 / links[f"{a}-{b}"].rate_bps
-            for (a, b), size in _crossings(payload, hosts, topo).items()
-        ]
-        total += max(times, default=0.0)
-    return total
-
-
-def _directions(asked: list[_Asked], topo: Topo, places: list[tuple[str, ...]]) -> set[tuple[str, str]]:
-    return {
-        direction
-        for one, hosts in zip(asked, places, strict=True)
-        for op in one.exchanges
-        for payload in one.rounds(op)
-        for direction in _crossings(payload, hosts, topo)
-    }
+def _connections(asked: list[_Asked], places: list[tuple[str, ...]]) -> Iterator[tuple[str, str, int]]:
+    """(source, target, how many) of every flow of every job."""
+    for one, hosts in zip(asked, places, strict=True):
+        for source, target in one.flows:
+            yield hosts[source], hosts[target], one.job.channels or 1
 
 
 def _offsets(spec: Spec, asked: list[_Asked], ideals: list[float | None], seed: int) -> list[int]:
@@ -425,6 +438,8 @@ def describe(plan: Plan) -> Iterator[str]:
     who = f"job {plan.alone} alone" if plan.alone is not None else f"{len(plan.jobs)} jobs"
     yield f"run {plan.cc.spec}, seed {plan.seed}: {who} → {plan.folder}"
     yield f"  network {plan.topology}{plan.topology_args}, in a namespace of its own; MTU {plan.link.mtu}, TSO/GSO/GRO off"
+    if plan.multipath:
+        yield "  routers choose among equal paths by a hash of addresses and ports, seeded (Linux 6.11) router by router"
     if plan.measure_capacity:
         yield "  measure the capacity of the unshaped path (in real time only)"
     for name, link in plan.bottlenecks.items():

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 import topologies
-from testbed import congestion
+from testbed import congestion, placement
 from testbed.errors import RequestError
 from testbed.job import Job, JobError, complete, parse
 from testbed.shaper import Marking
@@ -27,6 +27,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: str = ""  # of the results folder; made from the other fields if empty
     topo: str = "dumbbell"
+    place: str = "spread"  # or packed, random, or a file: which host runs which worker
     jobs: int = 2
     workers: int = 2
     trace: str | None = None
@@ -180,6 +181,11 @@ def _check(spec: Spec, where: str) -> None:
         topologies.find(spec.topo.partition(",")[0])
     except topologies.TopologyError as error:
         raise wrong("topo", str(error)) from error
+    if spec.place not in placement.NAMES:
+        try:
+            placement.read(Path(spec.place))
+        except RequestError as error:
+            raise wrong("place", str(error)) from error
     for one in spec.cc:
         try:
             congestion.parse_all(one)

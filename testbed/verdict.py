@@ -15,6 +15,7 @@ from testbed.plan import Plan
 
 ORDER = ("valid", "suspect", "invalid")
 BUSY_WINDOW_S = 0.1
+IN_A_ROW = "behind another bottleneck a queue comes and goes between two samples"
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
 
 
@@ -45,6 +46,7 @@ def judge(iterations: pd.DataFrame, links: pd.DataFrame, plan: Plan, manifest: d
         _by_construction("I12", "monotonic against wall clock")
         if virtual
         else _above("I12", "monotonic against wall clock, drift in s", abs(measured["clock_drift_s"]), 1e-3, 1.0),
+        *([_paths(measured)] if plan.multipath else []),
     ]  # fmt: skip
     worst = max((ORDER.index(row["status"]) for row in rows if row["status"] in ORDER), default=0)
     return {"version": 1, "verdict": ORDER[worst], "invariants": rows}
@@ -130,7 +132,9 @@ def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> list[dict[str, Any]]:
         return [_above("I3", "rate in any 100 ms above the shaped rate by", float(max(0.0, off.max())), 0.03, 0.10)]
     return [
         _above("I3", name, float(np.median(abs(off))), 0.01, 0.03),
-        _above("I3", "the same, the worst", float(abs(off).max()), 0.10, 0.30),
+        _above("I3", "the same, the worst", float(abs(off).max()), 0.10, 0.30)
+        if plan.in_a_row <= 1
+        else _unknown("I3", "the same, the worst", IN_A_ROW),
     ]
 
 
@@ -139,6 +143,8 @@ def _work_conservation(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
     name = "share of queued time in which the bottleneck sends at its rate"
     if not _queue_stays(plan):
         return _unknown("I4", name, "with rings, delay or loss a queue comes and goes between two samples")
+    if plan.in_a_row > 1:
+        return _unknown("I4", name, IN_A_ROW)
     served = queued = 0.0
     for link, rows in links.groupby("link"):
         rate_bps = plan.bottlenecks[str(link)].rate_bps
@@ -181,6 +187,15 @@ def _skipped_calls(iterations: pd.DataFrame, plan: Plan, measured: dict[str, Any
         return _row("I13", name, None, None, "not applicable", "not eBPF, or one that such calls do no harm")
     span = float(iterations["end_s"].max()) * len(plan.jobs)
     return _above("I13", name, measured["congestion_control_repairs"] / span, 0.2, 2.0)
+
+
+def _paths(measured: dict[str, Any]) -> dict[str, Any]:
+    """I14: which of several equal paths a flow takes follows from the seed."""
+    seeded = measured["paths_seeded"]
+    note = "" if seeded else "this kernel's hash cannot be seeded (Linux 6.11 can): other paths after the next boot"
+    return _row(
+        "I14", "paths follow from the seed", int(seeded), {"suspect below": 1}, "ok" if seeded else "suspect", note
+    )
 
 
 def _fixed_volume(iterations: pd.DataFrame, plan: Plan) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from testbed.network import Network
 from testbed.plan import JobPlan
 
 PORT = 5001
+PORT_BEFORE = 15001  # of workers that come first: the kernel remembers connections for a while
 HANDSHAKE_S = 30.0
 PROGRAM_S = 300.0
 
@@ -127,7 +128,7 @@ class Workers:
 
     def __init__(
         self, network: Network, jobs: tuple[JobPlan, ...], congestion_control: Callable[[JobPlan], str],
-        before_connect: Callable[[], None] = lambda: None, *, virtual_time: bool = False,
+        before_connect: Callable[[], None] = lambda: None, *, virtual_time: bool = False, port: int = PORT,
     ) -> None:  # fmt: skip
         self.workers: list[Worker] = []
         self.network = network
@@ -135,6 +136,7 @@ class Workers:
         self.congestion_control = congestion_control
         self.before_connect = before_connect
         self.virtual_time = virtual_time
+        self.port = port
 
     def __enter__(self) -> Workers:
         try:
@@ -165,7 +167,7 @@ class Workers:
         worker = Worker(job, rank, self.network)
         self.workers.append(worker)
         worker.tell({
-            "job": job.job, "rank": rank, "port": PORT, "congestion_control": self.congestion_control(job),
+            "job": job.job, "rank": rank, "port": self.port, "congestion_control": self.congestion_control(job),
             "addresses": [self.network[name].IP() for name in job.hosts],
             "operations": list(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed,

@@ -1,14 +1,16 @@
 """A Mininet `Topo` of hosts and routers that addresses and routes itself.
 
-Every link is a subnet of its own (``10.x.y.0/30``) and every node gets exact static
-routes along the shortest paths, so that a topology file needs to say nothing but its
-nodes and links. Works in stock Mininet too, without Open vSwitch: routers are plain
-nodes that forward.
+Every link is a subnet of its own (``10.x.y.0/30``) and every router gets exact static
+routes to all of them along the shortest paths, towards hosts along all that are equally
+short (ECMP), so that a topology file needs to say nothing but its nodes and links.
+Works in stock Mininet too, without Open vSwitch: routers are plain nodes that forward.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -16,16 +18,18 @@ from mininet.node import Node
 from mininet.topo import Topo
 
 _FIRST_SUBNET = int(IPv4Address("10.0.0.0"))
+Hop = tuple[str, str]  # a link in one direction
+Neighbours = dict[str, list[str]]
 
 
 class Router(Node):  # type: ignore[misc]
-    """A node that forwards, with the static routes it is given (``routes=[(prefix, via), ...]``)."""
+    """A node that forwards, with the static routes it is given (``routes=[(prefix, next hops), ...]``)."""
 
     def config(self, routes: Any = (), **params: Any) -> dict[str, Any]:
         result: dict[str, Any] = super().config(**params)
         self.cmd("sysctl -w net.ipv4.ip_forward=1")
-        for prefix, via in routes:
-            self.cmd("ip route add", prefix, "via", via)
+        for prefix, next_hops in routes:
+            self.cmd("ip route add", prefix, *(word for via in next_hops for word in ("nexthop", "via", via)))
         return result
 
 
@@ -34,7 +38,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
 
     def build(self, *args: Any, **kwargs: Any) -> None:
         self.arguments = args or tuple(kwargs.values())
-        self._addresses: dict[tuple[str, str], str] = {}
+        self._addresses: dict[Hop, str] = {}
         self.wire(*args, **kwargs)
         self._route()
 
@@ -49,9 +53,12 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         """Join ``a`` and ``b``; a ``bottleneck`` is shaped to the experiment's rate and buffer.
 
         What the experiment says for all links, ``settings`` say for this one, with units:
-        ``rate``, ``buffer`` and ``ecn`` of a bottleneck; ``delay``, ``jitter`` and ``loss``
-        of any other link (at its routers' ends: a host that sends delays nothing).
+        ``rate`` (or a share of the experiment's: ``"50%"``), ``buffer`` and ``ecn`` of a
+        bottleneck; ``delay``, ``jitter`` and ``loss`` of any other link (at its routers'
+        ends: a host that sends delays nothing).
         """
+        if (a, b) in self._addresses:
+            raise ValueError(f"there are two links between {a} and {b}; one with the rate of both does the same")
         base = _FIRST_SUBNET + 4 * (len(self._addresses) // 2)
         first, second = str(IPv4Address(base + 1)), str(IPv4Address(base + 2))
         self._addresses[a, b], self._addresses[b, a] = first, second
@@ -59,60 +66,82 @@ class RoutedTopo(Topo):  # type: ignore[misc]
                      bottleneck=bottleneck, **settings)  # fmt: skip
 
     def _route(self) -> None:
-        neighbours: dict[str, list[str]] = {}
+        neighbours: Neighbours = {}
         for a, b in self._addresses:
             neighbours.setdefault(a, []).append(b)
         for node, near in neighbours.items():
+            # Else Mininet gives a node's first interface an address of its own choice.
+            self.nodeInfo(node)["ip"] = f"{self._addresses[node, near[0]]}/30"
             if not self.isRouter(node):
                 if len(near) != 1:
                     raise ValueError(f"host {node} has {len(near)} links, not one")
-                self.nodeInfo(node)["ip"] = f"{self._addresses[node, near[0]]}/30"
                 self.nodeInfo(node)["defaultRoute"] = f"via {self._addresses[near[0], node]}"
-            else:  # or Mininet gives its first interface an address of its own choice
-                self.nodeInfo(node)["ip"] = f"{self._addresses[node, near[0]]}/30"
-        for host in neighbours:
-            if self.isRouter(host):
-                continue
-            gateway = neighbours[host][0]
-            prefix = str(IPv4Address(int(IPv4Address(self._addresses[host, gateway])) & ~3)) + "/30"
-            for router, towards in _shortest_paths_to(gateway, neighbours).items():
-                via = self._addresses[towards, router]
-                self.nodeInfo(router).setdefault("routes", []).append((prefix, via))
+        routers = {node for node in neighbours if self.isRouter(node)}
+        for a, b in self.links():
+            prefix = str(IPv4Address(int(IPv4Address(self._addresses[a, b])) & ~3)) + "/30"
+            ends = [node for node in (a, b) if node in routers]
+            hops = _hops_to(ends, neighbours, routers)
+            for router in hops:
+                nearer = [near for near in neighbours[router] if hops.get(near) == hops[router] - 1]
+                if nearer:  # else it is the subnet's own
+                    # Nothing but pings ends between two routers: one way there is enough.
+                    next_hops = tuple(self._addresses[near, router] for near in nearer[: 1 if len(ends) > 1 else None])
+                    self.nodeInfo(router).setdefault("routes", []).append((prefix, next_hops))
 
     def isRouter(self, node: str) -> bool:
         return self.nodeInfo(node).get("cls") is Router
 
 
-def _shortest_paths_to(target: str, neighbours: dict[str, list[str]]) -> dict[str, str]:
-    """The next hop towards ``target`` from each router that reaches it (breadth first)."""
-    towards: dict[str, str] = {}
-    queue = deque([target])
-    while queue:
-        node = queue.popleft()
-        for near in neighbours[node]:
-            if near != target and near not in towards and len(neighbours[near]) > 1:
-                towards[near] = node
-                queue.append(near)
-    return towards
-
-
-def path(topo: Topo, source: str, target: str) -> list[str]:
-    """The nodes a packet from ``source`` to ``target`` crosses, both included (a shortest path)."""
-    neighbours: dict[str, list[str]] = {}
+@lru_cache(maxsize=16)
+def _neighbours(topo: Topo) -> Neighbours:
+    """Who is linked to whom (a topology stays as it was made)."""
+    neighbours: Neighbours = {}
     for a, b in topo.links():
         neighbours.setdefault(a, []).append(b)
         neighbours.setdefault(b, []).append(a)
-    previous: dict[str, str] = {source: source}
-    queue = deque([source])
-    while queue and target not in previous:
+    return neighbours
+
+
+def _hops_to(targets: Iterable[str], neighbours: Neighbours, among: Collection[str]) -> dict[str, int]:
+    """How many links each node of ``among`` is from the nearest target (breadth first); those that reach one."""
+    hops = dict.fromkeys(targets, 0)
+    queue = deque(hops)
+    while queue:
         node = queue.popleft()
         for near in neighbours.get(node, []):
-            if near not in previous:
-                previous[near] = node
+            if near in among and near not in hops:
+                hops[near] = hops[node] + 1
                 queue.append(near)
-    if target not in previous:
+    return hops
+
+
+@lru_cache(maxsize=1 << 14)
+def stages(topo: Topo, source: str, target: str) -> tuple[tuple[Hop, ...], ...]:
+    """Hop by hop, every link that a packet from ``source`` to ``target`` may cross, over all shortest paths.
+
+    A stage of one link is crossed for certain; of several, one is: which one, the kernel's
+    hash decides (`testbed.paths` asks it).
+    """
+    neighbours = _neighbours(topo)
+    hops = _hops_to([target], neighbours, neighbours)
+    if source not in hops:
         raise ValueError(f"no path from {source} to {target}")
-    nodes = [target]
-    while nodes[-1] != source:
-        nodes.append(previous[nodes[-1]])
-    return nodes[::-1]
+    result = []
+    here = [source]
+    for left in range(hops[source], 0, -1):
+        result.append(tuple((a, b) for a in here for b in neighbours[a] if hops[b] == left - 1))
+        here = list(dict.fromkeys(b for _, b in result[-1]))
+    return tuple(result)
+
+
+def path(topo: Topo, source: str, target: str) -> list[str]:
+    """The nodes a packet from ``source`` to ``target`` crosses, both included: the first of the shortest paths."""
+    nodes = [source]
+    for stage in stages(topo, source, target):
+        nodes.append(next(b for a, b in stage if a == nodes[-1]))
+    return nodes
+
+
+def has_choice(topo: Topo) -> bool:
+    """Whether any router has several equally short ways to some host."""
+    return any(len(vias) > 1 for node in topo.nodes() for _, vias in topo.nodeInfo(node).get("routes", ()))

@@ -21,6 +21,7 @@ deadline of the monotonic clock, since burnt CPU would be taken from the emulate
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import random
 import socket
@@ -38,6 +39,9 @@ from workloads.collectives import Flow, Links
 
 TCP_CONGESTION = 13
 ANSWER_S = 30.0
+FROM_PORT = (
+    30_000  # above the port listened at: connections begin at fixed ports, too, since paths are hashed from them
+)
 
 
 @dataclass(frozen=True)
@@ -126,11 +130,13 @@ def _listen(job: Job) -> dict[tuple[Flow, int], socket.socket]:
 def _connect(job: Job, listeners: dict[tuple[Flow, int], socket.socket]) -> list[Links]:
     """Connect every flow that begins here, accept every one that ends here; by channel."""
     channels: list[Links] = [{} for _ in range(job.channels)]
+    ports = itertools.count(job.port + FROM_PORT)
     for one in _wanted(job):
         flow, channel = one
         if flow[0] == job.rank:
             sock = channels[channel][flow] = _socket(job)
-            sock.bind((job.addresses[job.rank], 0))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((job.addresses[job.rank], next(ports)))
             sock.settimeout(ANSWER_S)
             sock.connect((job.addresses[flow[1]], _ports(job, flow[1])[one]))
     for (flow, channel), listener in listeners.items():

@@ -90,7 +90,10 @@ def test_a_wide_network_is_built_in_milliseconds_a_host(build: Build) -> None:
     assert len(net.hosts) == 66
 
 
-def test_stock_mininet_takes_the_file() -> None:
+@pytest.mark.parametrize(
+    "topo", ["dumbbell,2", "star,3", "ring,3", "parking_lot,2,1", "leafspine,2,2,1", "leafspine,2,2,2,4", "fattree,4,1"]
+)
+def test_stock_mininet_takes_the_file(topo: str) -> None:
     for tool in ("mn", "ping"):
         if shutil.which(tool) is None:
             pytest.skip(f"stock Mininet's own test needs {tool}: run `make setup`")
@@ -99,10 +102,10 @@ def test_stock_mininet_takes_the_file() -> None:
     script = (
         "for part in fs kernel net/core; do"
         " mount --bind /proc/sys/$part /proc/sys/$part && mount -o remount,bind,ro /proc/sys/$part || exit; done; "
-        "exec mn --custom topologies/dumbbell.py --topo dumbbell,2 --test pingall"
+        'exec mn --custom "topologies/${1%%,*}.py" --topo "$1" --test pingall'
     )
     done = subprocess.run(
-        [*mount, "sh", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        [*mount, "sh", "-c", script, "sh", topo], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
     )
     shown = done.stdout + done.stderr
-    assert "0% dropped" in shown, shown
+    assert " 0% dropped" in shown, shown

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import congestion, plan, spec
+from testbed import congestion, placement, plan, spec
 from testbed.cli import main
 from testbed.errors import EXIT_OK, EXIT_REQUEST, RequestError
 
@@ -15,6 +15,12 @@ BAD = [
     (["--topo", "./none.py"], "there is no file ./none.py"),
     (["--topo", "dumbbell,x"], "whole numbers"),
     (["--topo", "dumbbell,1", "--jobs", "4"], "4 jobs of 2 workers do not fit"),
+    (["--topo", "ring,2"], "three bottlenecks or more, not 2"),
+    (["--topo", "leafspine,2,2,2,0"], "cannot be made"),
+    (["--topo", "star", "--delay", "1ms"], "delay: link h1-s1 is the last hop"),
+    (["--topo", "star", "--loss", "1%"], "loss: link h1-s1 is the last hop"),
+    (["--place", "nowhere"], "place: there is no file nowhere, and it is none of spread, packed, random"),
+    (["--place", "tests"], "place: tests cannot be read"),
     (["--cc", "renoo"], "there is no congestion control 'renoo'"),
     (["--cc", "reno", "reno"], "names one twice"),
     (["--cc", "reno:slope=1"], "takes no parameters"),
@@ -177,6 +183,8 @@ def test_a_link_may_have_settings_of_its_own(tmp_path: Path) -> None:
     ("extra", "words"),
     [
         (', delay="fast"', "link s2-s3: 'fast' is not a time"),
+        (', bottleneck=True, rate="0%"', "link s2-s3: '0%' makes 0 bit/s"),
+        (', bottleneck=True, buffer="1us"', "link s2-s3: its buffer of 62 bytes does not hold two frames"),
         (', rate="1gbit"', "link s2-s3 sets rate, which only a bottleneck has"),
         (', bottleneck=True, delay="1ms"', "one interface cannot shape and delay"),
         (', delay="1ms", jitter="2ms"', "the jitter 2 ms is more than the delay"),
@@ -272,9 +280,9 @@ def test_one_of_your_own_is_named_by_its_file(monkeypatch: pytest.MonkeyPatch) -
 
 def test_jobs_cross_the_bottleneck() -> None:
     topo, _ = plan.topology_of(spec.read(None, {"jobs": 2, "workers": 3, "trace": "resnet50"}))
-    assert plan.place(topo, [3, 3]) == [("l1", "l2", "r1"), ("l3", "l4", "r2")]
+    assert placement.place(topo, [3, 3]) == [("l1", "l2", "r1"), ("l3", "l4", "r2")]
     with pytest.raises(RequestError, match="do not fit"):
-        plan.place(topo, [3] * 5)
+        placement.place(topo, [3] * 5)
 
 
 def test_jobs_each_on_their_own_terms(tmp_path: Path) -> None:

@@ -1,11 +1,28 @@
+"""Hosts, links, bottlenecks, addresses, routes and paths of every topology."""
+
+from __future__ import annotations
+
+import itertools
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mininet.topo import Topo
 
 import topologies
+from testbed import plan, spec
 from topologies.dumbbell import Dumbbell
-from topologies.routed import path
+from topologies.fattree import FatTree
+from topologies.leafspine import LeafSpine
+from topologies.parking_lot import ParkingLot
+from topologies.ring import Ring
+from topologies.routed import RoutedTopo, has_choice, path, stages
+from topologies.star import Star
 
+ROOT = Path(__file__).parents[2]
 MINE = """
 from mininet.topo import Topo
 
@@ -18,22 +35,183 @@ topos = {"line": Line}
 """
 
 
+def hosts(topo: RoutedTopo) -> list[str]:
+    return [node for node in topo.nodes() if not topo.isRouter(node)]
+
+
+def shaped(topo: Topo) -> set[tuple[str, str]]:
+    return {(a, b) for a, b, info in topo.links(withInfo=True) if info["bottleneck"]}
+
+
+def walk(topo: RoutedTopo, source: str, target: str) -> set[tuple[str, ...]]:
+    """Every way that the routes themselves allow, from routing tables alone."""
+    owner = {info[f"params{end}"]["ip"].split("/")[0]: (a, b)[end - 1]
+             for a, b, info in topo.links(withInfo=True) for end in (1, 2)}  # fmt: skip
+    address = topo.nodeInfo(target)["ip"].split("/")[0]
+    ways, ended = [(source,)], set()
+    while ways:
+        way = ways.pop()
+        assert len(set(way)) == len(way) < 32, f"a loop: {way}"
+        if (here := way[-1]) == target:
+            ended.add(way)
+            continue
+        if not topo.isRouter(here):
+            vias = [topo.nodeInfo(here)["defaultRoute"].removeprefix("via ")]
+        elif address in {a for a, node in owner.items() if node == target and (here, target) in topo._addresses}:
+            vias = [address]
+        else:
+            routes = [
+                via for prefix, via in topo.nodeInfo(here)["routes"] if IPv4Address(address) in IPv4Network(prefix)
+            ]
+            assert len(routes) == 1, (here, target)
+            vias = list(routes[0])
+        ways += [(*way, owner[via]) for via in vias]
+    return ended
+
+
 def test_every_file_lists_itself_in_topos() -> None:
+    assert topologies.names() == ["dumbbell", "fattree", "leafspine", "parking_lot", "ring", "star"]
     for name in topologies.names():
         assert topologies.find(name)().hosts()
+
+
+@pytest.mark.parametrize("name", topologies.names())
+def test_every_file_draws_itself_and_is_documented(name: str) -> None:
+    text = Path(topologies.__file__).with_name(f"{name}.py").read_text()
+    assert "::\n" in text.split('"""')[1] and f"--topo {name}," in text
+    assert f"`{name}`" in (ROOT / "docs/topologies.md").read_text()
+
+
+@pytest.mark.parametrize("name", topologies.names())
+@settings(max_examples=20)
+@given(jobs=st.integers(1, 9), workers=st.integers(2, 9))
+def test_all_pairs_have_exact_routes(name: str, jobs: int, workers: int) -> None:
+    """However large it is made: the routing tables allow the shortest paths, all of them, and nothing else."""
+    topo = topologies.find(name).sized(jobs, workers)  # type: ignore[attr-defined]
+    some = hosts(topo)[:: max(1, len(hosts(topo)) // 6)]
+    assert len(hosts(topo)) >= jobs * workers
+    for source, target in itertools.permutations(some, 2):
+        ways = walk(topo, source, target)
+        assert {len(way) for way in ways} == {len(path(topo, source, target))}
+        crossed = [set(hop) for hop in zip(*(itertools.pairwise(way) for way in ways), strict=True)]
+        assert [set(stage) for stage in stages(topo, source, target)] == crossed
+    addresses = [info[end]["ip"] for _, _, info in topo.links(withInfo=True) for end in ("params1", "params2")]
+    assert len(set(addresses)) == len(addresses)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "counts", "bottlenecks", "choice"),
+    [
+        ("dumbbell", (4,), (8, 2), 1, False),
+        ("star", (5,), (5, 1), 5, False),
+        ("ring", (3, 2), (12, 9), 3, False),
+        ("parking_lot", (3, 2), (8, 4), 3, False),
+        ("leafspine", (4, 3, 5), (20, 7), 12, True),
+        ("leafspine", (4, 1, 5), (20, 5), 4, False),
+        ("fattree", (4,), (16, 20), 32, True),
+        ("fattree", (4, 8), (64, 20), 32, True),
+        ("fattree", (6,), (54, 45), 108, True),
+    ],
+)
+def test_hosts_routers_bottlenecks(
+    name: str, args: tuple[int, ...], counts: tuple[int, int], bottlenecks: int, choice: bool
+) -> None:
+    topo = topologies.find(name)(*args)
+    assert (len(hosts(topo)), len(topo.nodes()) - len(hosts(topo))) == counts  # type: ignore[arg-type]
+    assert len(shaped(topo)) == bottlenecks
+    assert has_choice(topo) == choice
 
 
 def test_dumbbell_has_its_hosts_one_bottleneck_and_exact_routes() -> None:
     topo = Dumbbell(n=4)
     assert topo.hosts() == [*(f"l{i}" for i in range(1, 5)), *(f"r{i}" for i in range(1, 5)), "s1", "s2"]
-    shaped = [(a, b) for a, b, info in topo.links(withInfo=True) if info["bottleneck"]]
-    assert shaped == [("s1", "s2")]
+    assert shaped(topo) == {("s1", "s2")}
     assert path(topo, "l1", "r3") == ["l1", "s1", "s2", "r3"]
     assert path(topo, "l1", "l2") == ["l1", "s1", "l2"]
-    addresses = [info[end]["ip"] for _, _, info in topo.links(withInfo=True) for end in ("params1", "params2")]
-    assert len(set(addresses)) == len(addresses) == 2 * 9
     # s1 reaches the four right hosts by s2; its own are links of its own
     assert len(topo.nodeInfo("s1")["routes"]) == 4
+
+
+def test_on_a_star_every_link_is_a_bottleneck() -> None:
+    topo = Star(n=3)
+    assert shaped(topo) == {("h1", "s1"), ("h2", "s1"), ("h3", "s1")}
+    assert path(topo, "h1", "h3") == ["h1", "s1", "h3"]
+
+
+def test_on_a_parking_lot_the_long_way_crosses_every_bottleneck() -> None:
+    topo = ParkingLot(n=3)
+    assert shaped(topo) == {("s0", "s1"), ("s1", "s2"), ("s2", "s3")}
+    assert path(topo, "h0_1", "h3_2") == ["h0_1", "s0", "s1", "s2", "s3", "h3_2"]
+    assert [topo.edges(job) for job in range(5)] == [
+        ["s0", "s3"], ["s0", "s1"], ["s1", "s2"], ["s2", "s3"], ["s0", "s1"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 8])
+def test_a_ring_has_one_way_over_two_bottlenecks(n: int) -> None:
+    topo = Ring(n=n)
+    for i in range(1, n + 1):
+        after = i % n + 1
+        assert path(topo, f"x{i}", f"y{after}") == [
+            f"x{i}", f"a{i}", f"b{i}", f"c{i}", f"a{after}", f"b{after}", f"y{after}",
+        ]  # fmt: skip
+        assert all(len(stage) == 1 for stage in stages(topo, f"x{i}", f"y{after}"))
+
+
+def test_leaves_are_joined_by_every_spine() -> None:
+    topo = LeafSpine(leaves=3, spines=2, hosts=2)
+    assert stages(topo, "h1", "h3") == (
+        (("h1", "l1"),), (("l1", "s1"), ("l1", "s2")), (("s1", "l2"), ("s2", "l2")), (("l2", "h3"),),
+    )  # fmt: skip
+    assert path(topo, "h1", "h2") == ["h1", "l1", "h2"]
+    rates = {info["rate"] for *_, info in LeafSpine(2, 2, 6, 4).links(withInfo=True) if info["bottleneck"]}
+    assert rates == {"75%"}  # 6 hosts at 4:1 over 2 spines
+
+
+def test_a_fat_tree_has_a_way_over_every_core() -> None:
+    topo = FatTree(k=6)
+    assert [len(stage) for stage in stages(topo, "h1", "h54")] == [1, 3, 9, 9, 3, 1]  # another pod
+    assert [len(stage) for stage in stages(topo, "h1", "h4")] == [1, 3, 3, 1]  # another edge of the pod
+    assert len(stages(topo, "h1", "h3")) == 2  # the same edge
+    degree = {node: sum(node in ends for ends in topo.links()) for node in topo.nodes() if topo.isRouter(node)}
+    assert set(degree.values()) == {6}  # made of 6-port switches
+
+
+class Twice(RoutedTopo):
+    def wire(self) -> None:
+        for _ in range(2):
+            self.link(self.router("s1"), self.router("s2"))
+
+
+class Homeless(RoutedTopo):
+    def wire(self) -> None:
+        for router in ("s1", "s2"):
+            self.link(self.addHost("h1"), self.router(router))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Ring(n=2), "three bottlenecks or more"),
+        (lambda: FatTree(k=5), "even number of ports"),
+        (Twice, "two links between s1 and s2"),
+        (Homeless, "host h1 has 2 links"),
+    ],
+)
+def test_a_topology_that_cannot_be(make: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        make()
+
+
+def test_the_example_of_ones_own() -> None:
+    topo = topologies.find(str(ROOT / "examples/two_sites.py")).sized(2, 2)  # type: ignore[attr-defined]
+    assert path(topo, "a1", "b2") == ["a1", "west", "edge", "east", "b2"]
+    asked = {"topo": str(ROOT / "examples/two_sites.py"), "rate": "1gbit"}
+    made = plan.plans(spec.read(None, asked))[0]
+    assert {name: link.rate_bps for name, link in made.bottlenecks.items()} == dict.fromkeys(
+        ("west-edge", "edge-west"), 500_000_000
+    )
+    assert {wire.delay_ns for wire in made.wires.values()} == {5_000_000}
 
 
 def test_a_file_from_outside(tmp_path: Path) -> None:

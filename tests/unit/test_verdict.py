@@ -56,6 +56,19 @@ def test_a_ring_is_judged_by_excess_alone() -> None:
     assert verdict._work_conservation(links(0.7), ring)["status"] == "not evaluated"
 
 
+def test_behind_another_bottleneck_the_median_alone_is_judged() -> None:
+    row = made(topo="star", jobs=1)
+    through = links(1.0, stall_at=100).assign(link="h1-s1")
+    assert [one["status"] for one in verdict._shaper_exactness(through, row)] == ["ok", "not evaluated"]
+    assert verdict._shaper_exactness(links(0.95).assign(link="h1-s1"), row)[0]["status"] == "invalid"
+    assert verdict._work_conservation(through, row)["status"] == "not evaluated"
+
+
+@pytest.mark.parametrize(("seeded", "status"), [(True, "ok"), (False, "suspect")])
+def test_paths_that_do_not_follow_from_the_seed_are_said(seeded: bool, status: str) -> None:
+    assert verdict._paths({"paths_seeded": seeded})["status"] == status
+
+
 def table(late_s: float = 0.0, size: int = 28_000_000, length_s: float = 0.9684) -> pd.DataFrame:
     rows = []
     for job in (0, 1):

@@ -1,0 +1,35 @@
+"""Two sites, joined by a slower and longer link than those within each: a topology of one's own.
+
+::
+
+    a1 ──┐                                           ┌── b1
+    a2 ──┤                                           ├── b2
+     ⋮   ├── west ═════ edge ─────────────── east ──┤    ⋮
+    an ──┘        half the rate    5 ms, 0.01 %      └── bn
+
+``python testbed/run.py --on uml --topo examples/two_sites.py --jobs 2``
+"""
+
+from topologies.routed import RoutedTopo
+
+
+class TwoSites(RoutedTopo):
+    """``n`` hosts at either site."""
+
+    @classmethod
+    def sized(cls, jobs, workers):
+        """As many as the experiment needs, if it names no number."""
+        return cls(n=jobs * ((workers + 1) // 2))
+
+    def wire(self, n=2):
+        for router in ("west", "edge", "east"):
+            self.router(router)
+        # A link is shaped, or it delays: so the long way has one of each.
+        self.link("west", "edge", bottleneck=True, rate="50%", buffer="5ms")
+        self.link("edge", "east", delay="5ms", loss="0.01%")
+        for i in range(1, n + 1):
+            self.link(self.addHost(f"a{i}"), "west")
+            self.link(self.addHost(f"b{i}"), "east")
+
+
+topos = {"two_sites": TwoSites}

@@ -1,0 +1,57 @@
+"""Leaf and spine: every leaf linked to every spine; flows between leaves are hashed over the spines (ECMP).
+
+::
+
+        s1          s2      …
+        ║ ╲       ╱ ║
+        ║   ╲   ╱   ║
+        ║     ╳     ║         every link between a leaf and a spine is a bottleneck
+        ║   ╱   ╲   ║
+        ║ ╱       ╲ ║
+        l1          l2      …
+       ╱  ╲        ╱  ╲
+     h1    h2    h3    h4   …
+
+Leaves are ``l1, l2, …``, spines ``s1, s2, …``, hosts ``h1, h2, …`` from the first leaf on.
+Counting a host's link as one of the experiment's rate (it is not shaped), a leaf's
+``hosts`` ask for ``hosts ÷ spines`` times what its uplinks carry at that rate: that is the
+oversubscription. Another one, if given, makes the uplinks slower or faster:
+each has ``hosts ÷ (spines × oversubscription)`` of the experiment's rate.
+Also for stock Mininet: ``mn --custom topologies/leafspine.py --topo leafspine,2,2,2``.
+"""
+
+from __future__ import annotations
+
+try:
+    from topologies.routed import RoutedTopo
+except ImportError:  # stock Mininet executes this file and knows nothing of the checkout
+    import inspect
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(inspect.getfile(lambda: None)).resolve().parent.parent))
+    from topologies.routed import RoutedTopo
+
+
+class LeafSpine(RoutedTopo):
+    """``leaves`` × ``hosts`` hosts under ``spines`` spines; leaf-spine links are shaped."""
+
+    @classmethod
+    def sized(cls, jobs: int, workers: int) -> LeafSpine:
+        """Two spines, up to four leaves, and on each leaf room for its share of every job."""
+        leaves = min(workers, 4)
+        return cls(leaves=leaves, spines=2, hosts=jobs * -(-workers // leaves))
+
+    def wire(self, leaves: int = 2, spines: int = 2, hosts: int = 2, oversubscription: int | None = None) -> None:
+        own = {} if oversubscription is None else {"rate": f"{100 * hosts / (spines * oversubscription):.9g}%"}
+        for spine in range(1, spines + 1):
+            self.router(f"s{spine}")
+        for leaf in range(1, leaves + 1):
+            self.router(f"l{leaf}")
+            for spine in range(1, spines + 1):
+                self.link(f"l{leaf}", f"s{spine}", bottleneck=True, **own)
+            for number in range(1, hosts + 1):
+                self.link(self.addHost(f"h{(leaf - 1) * hosts + number}"), f"l{leaf}")
+
+
+topos = {"leafspine": LeafSpine}

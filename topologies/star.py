@@ -1,0 +1,45 @@
+"""Star: ``n`` hosts around one router, every link a bottleneck (incast).
+
+::
+
+        h1   h2
+          ╲ ╱
+    hn ═══ s1 ═══ h3
+          ╱ ╲
+         ⋮   h4
+
+Hosts are ``h1 … hn``, the router is ``s1``. As in a rack, every host's link has the same
+rate in both directions: the hosts that answer one of them at the same time (a parameter
+server's workers) meet in the queue at ``s1`` towards it. A host's own sending is shaped as
+by a network card. Workers of different jobs sit on different hosts and share no link.
+Also for stock Mininet: ``mn --custom topologies/star.py --topo star,4``.
+"""
+
+from __future__ import annotations
+
+try:
+    from topologies.routed import RoutedTopo
+except ImportError:  # stock Mininet executes this file and knows nothing of the checkout
+    import inspect
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(inspect.getfile(lambda: None)).resolve().parent.parent))
+    from topologies.routed import RoutedTopo
+
+
+class Star(RoutedTopo):
+    """``n`` hosts, each with a shaped link to the one router."""
+
+    @classmethod
+    def sized(cls, jobs: int, workers: int) -> Star:
+        """A host for each worker."""
+        return cls(n=jobs * workers)
+
+    def wire(self, n: int = 4) -> None:
+        middle = self.router("s1")
+        for i in range(1, n + 1):
+            self.link(self.addHost(f"h{i}"), middle, bottleneck=True)
+
+
+topos = {"star": Star}
