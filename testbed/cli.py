@@ -60,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_doctor(commands)
     _add_kernel(commands)
     _add_cc(commands)
+    _add_sweep(commands)
+    commands.add_parser("schema", help="a JSON schema of experiment files, for editors").set_defaults(command=_schema)
     return parser
 
 
@@ -111,6 +113,12 @@ def _add_run(commands: Any) -> None:
     cc = run.add_argument_group("congestion control")
     cc.add_argument("--cc", nargs="+", action="extend", help="one or more; the first is the baseline (reno mltcp_reno)")
     how = run.add_argument_group("how")
+    how.add_argument(
+        "--set",
+        action="append",
+        metavar="PATH=VALUE",
+        help="any field by its path: job.0.trace=s2, link.s1-s2.buffer=2ms",
+    )
     how.add_argument("--seed", type=int, help="the first (1)")
     how.add_argument("--seeds", type=int, help="how many (1; intervals from 3)")
     how.add_argument("--sample", help="interval of link and flow samples (10ms)")
@@ -238,6 +246,41 @@ def _doubts(folder: Path, todo: list[Any]) -> list[str]:
                 text = f"{one.cc.spec}{' alone' if one.alone is not None else ''} {row['value']:.4g}"
                 found.setdefault((row["status"], f"{row['id']} {row['name']}"), []).append(text)
     return [f"{status}: {name}: {', '.join(where)}" for (status, name), where in found.items()]
+
+
+def _schema(parsed: argparse.Namespace) -> int:
+    from testbed import spec  # noqa: PLC0415
+
+    print(json.dumps(spec.schema(), indent=1))
+    return EXIT_OK
+
+
+def _add_sweep(commands: Any) -> None:
+    sweep = commands.add_parser(
+        "sweep", help="run the experiments of several files, in parallel",
+        description="Runs what is not there yet, in a shuffled order; a run that fails does not stop the others.",
+    )  # fmt: skip
+    sweep.add_argument("files", nargs="+", help="experiments as TOML, each with or without a [sweep]")
+    sweep.add_argument("-j", "--parallel", type=int, default=1, help="runs at a time (1; more on uml alone)")
+    sweep.add_argument("--on", choices=["auto", "host", "uml"], help="where to run, whatever the files say")
+    sweep.add_argument("--out", default="results", help="where results go (%(default)s)")
+    sweep.add_argument("--set", action="append", metavar="PATH=VALUE", help="any field by its path, in all of them")
+    sweep.add_argument("--seeds", type=int, help="how many, in all of them")
+    sweep.add_argument("--iterations", type=int, help="of every job, in all of them")
+    sweep.add_argument("--quiet", action="store_true", help="no progress")
+    sweep.add_argument("--dry-run", action="store_true", help="print what would be run")
+    sweep.set_defaults(command=_sweep)
+
+
+def _sweep(parsed: argparse.Namespace) -> int:
+    from testbed import points, sweep  # noqa: PLC0415
+
+    flags = {key: value for key in ("on", "set", "seeds", "iterations") if (value := getattr(parsed, key)) is not None}
+    specs = [one for file in parsed.files for one in points.read(file, flags)]
+    if parsed.dry_run:
+        print("\n".join(sweep.describe(specs)))
+        return EXIT_OK
+    return sweep.run(specs, Path(parsed.out), parsed.parallel, quiet=parsed.quiet)
 
 
 def _add_doctor(commands: Any) -> None:

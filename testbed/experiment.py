@@ -47,17 +47,27 @@ def run(spec: Spec, substrate: Substrate, out: Path, observe: Observer, command:
     capacity: float | None = None
     for plan in todo:
         observe(plan, {"event": "started"})
-        begun = time.time()
-        archive = substrate.run(plan, partial(observe, plan), wall_limit_s(spec.wall_limit, plan, substrate))
         # The unshaped path is measured once per experiment and kept with every run of it.
-        more = {"capacity_bps": capacity, **provenance(substrate, command, begun)}
-        files, verdict, capacity = _complete(plan, rundir.unpack(archive), more)
-        rundir.store(files, folder / plan.folder)
+        where = folder / plan.folder
+        verdict, capacity = execute(plan, spec, substrate, where, command, partial(observe, plan), capacity)
         observe(plan, {"event": "stored", "verdict": verdict})
     wanted = [(plan.cc.label, plan.seed) for plan in todo if plan.alone is None]
     summary = summarise(load_experiment(folder, wanted))
     rundir.write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
+
+
+def execute(
+    plan: Plan, spec: Spec, substrate: Substrate, folder: Path, command: list[str],
+    on_event: Callable[[dict[str, Any]], None], capacity_bps: float | None = None,
+) -> tuple[str, float | None]:  # fmt: skip
+    """Run ``plan`` and store it as ``folder``; its verdict, and the capacity of the unshaped path."""
+    begun = time.time()
+    archive = substrate.run(plan, on_event, wall_limit_s(spec.wall_limit, plan, substrate))
+    more = {"capacity_bps": capacity_bps, **provenance(substrate, command, begun)}
+    files, verdict, capacity_bps = _complete(plan, rundir.unpack(archive), more)
+    rundir.store(files, folder)
+    return verdict, capacity_bps
 
 
 def _complete(plan: Plan, files: dict[str, bytes], more: dict[str, Any]) -> tuple[dict[str, bytes], str, float | None]:

@@ -29,7 +29,7 @@ import tarfile
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,9 +41,9 @@ from testbed import congestion, netns, paths
 from testbed.congestion import CongestionControl, Registered
 from testbed.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from testbed.netem import Netem
-from testbed.network import Network, build, link_name
+from testbed.network import Network, build, link_name, switch
 from testbed.phantom import PhantomQueue
-from testbed.plan import JobPlan, Link, Plan
+from testbed.plan import JobPlan, Link, LinkEvent, Plan
 from testbed.qdiscs import supported
 from testbed.settings import FrameByFrame, Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
 from testbed.shaper import Shaper, bucket_bytes
@@ -334,19 +334,23 @@ def _measure(
     sampler.tell(config)
     workers.start(start_ns)
     machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits
+    events = list(plan.events)
     records: list[Record] = []
     wanted = {job.job: job.iterations for job in plan.jobs}
     missing = {(w.job, w.rank) for w in workers.workers if w.job not in leaving}
     while missing or leaving:
         if not machine.virtual_time:
             _check_caller()
+        while events and time.monotonic_ns() >= start_ns + events[0].at_ns:
+            _happen(events.pop(0), network, queues)
         for job in [job for job, at in leaving.items() if time.monotonic_ns() >= at]:
             del leaving[job]
             workers.leave(job)
         if select.select([sampler], [], [], 0)[0]:
             for line in sampler.lines():
                 emit(event="shares", bps=line["shares_bps"])
-        until = min([time.monotonic() + 0.5, *(at / 1e9 for at in leaving.values())])
+        coming = [*leaving.values(), *(start_ns + event.at_ns for event in events[:1])]
+        until = min([time.monotonic() + 0.5, *(at / 1e9 for at in coming)])
         for worker, line in workers.read(until):
             record = Record(worker.job, worker.rank, *line)
             if record.iteration + 1 >= wanted[worker.job]:
@@ -366,6 +370,26 @@ def _paths(network: Network, workers: Workers) -> list[dict[str, Any]]:
          "links": paths.taken(network, flow), "back": paths.taken(network, paths.back(flow))}
         for worker in workers.workers for flow in worker.flows
     ]  # fmt: skip
+
+
+def _happen(event: LinkEvent, network: Network, queues: list[Setting]) -> None:
+    """Change a link as the plan has it; what was set is read back, as ever."""
+    end = next(end for end in network.ends(bottleneck=True) if link_name(end) == event.link)
+    if event.up is not None:
+        switch(end, up=event.up)
+        return
+    assert event.rate_bps is not None
+    shaper = next(
+        one for one in queues if isinstance(one, Shaper) and (one.node, one.device) == (end.node.name, end.name)
+    )
+    changed = replace(shaper, rate_bps=event.rate_bps)
+    changed.change(network)
+    found = changed.read(network)
+    if found != changed.asked:
+        raise TestbedError(
+            f"{event.link}: asked for {changed.asked} at {event.at_ns / 1e9:g} s, the kernel holds {found}"
+        )
+    queues[queues.index(shaper)] = changed
 
 
 def _flow_name(flow: dict[str, Any]) -> str:

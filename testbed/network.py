@@ -94,6 +94,7 @@ class VethIntf(Intf):  # type: ignore[misc]
     """One end of a `VethLink`; `index` is its interface index in the node."""
 
     index: int
+    lost: list[tuple[str | None, int, str]]  # routes that a failure of the link took with it
 
     def config(self, ip: str | None = None, **params: Any) -> dict[str, Any]:
         self.index = self.node.ip.link_lookup(ifname=self.name)[0]
@@ -174,6 +175,22 @@ def _await_carrier(network: Network) -> None:
             if time.monotonic() > deadline:
                 raise TestbedError(f"{end.name} did not come up within {CARRIER_S:g} s")
             time.sleep(0.001)
+
+
+def switch(end: VethIntf, *, up: bool) -> None:
+    """Take one end of a link down, or up again with the routes and neighbours that led over it."""
+    ip = end.node.ip
+    if not up:
+        lost = [route for route in ip.get_routes(oif=end.index, table=254) if route.get("gateway")]
+        end.lost = [(route.get("dst"), route["dst_len"], route.get("gateway")) for route in lost]
+        ip.link("set", index=end.index, state="down")
+        return
+    ip.link("set", index=end.index, state="up")
+    there = end.link.intf2 if end is end.link.intf1 else end.link.intf1
+    ip.neigh("replace", ifindex=end.index, dst=there.ip, lladdr=there.mac, state="permanent")
+    for destination, length, gateway in end.lost:
+        ip.route("replace", dst=f"{destination}/{length}" if destination else "default", gateway=gateway)
+    end.lost = []
 
 
 def link_name(end: VethIntf) -> str:

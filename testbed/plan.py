@@ -56,6 +56,15 @@ class Wire(msgspec.Struct, frozen=True):
     loss: float
 
 
+class LinkEvent(msgspec.Struct, frozen=True):
+    """A bottleneck becomes ``rate_bps`` fast, or fails or works again (``up``), in one direction."""
+
+    at_ns: int
+    link: str
+    rate_bps: int | None
+    up: bool | None
+
+
 class JobPlan(msgspec.Struct, frozen=True):
     """One job: where its workers run and what they replay; times in ns, sizes in bytes."""
 
@@ -95,6 +104,7 @@ class Plan(msgspec.Struct, frozen=True):
     alone: int | None = None  # the one job that runs, for `alone_s`
     measure_capacity: bool = False
     assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
+    events: tuple[LinkEvent, ...] = ()
     needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
     in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
     multipath: bool = False  # routers choose among equal paths (testbed.paths)
@@ -182,6 +192,7 @@ def plans(spec: Spec) -> list[Plan]:
                     ways,
                 ),
                 sample_ns=int(spec.sample),
+                events=_events(spec, bottlenecks),
                 rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
                 measure_capacity=not result,
                 assumptions=tuple(dict.fromkeys(text for one in asked if one.trace for text in one.trace.assumptions)),
@@ -271,9 +282,16 @@ def _links(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
     bottlenecks: dict[str, Link] = {}
     wires: dict[str, Wire] = {}
     routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
+    there = {name for a, b in topo.links() for name in (f"{a}-{b}", f"{b}-{a}")}
+    if strangers := sorted(set(spec.link) - there):
+        raise RequestError(
+            f"link: there is no link {strangers[0]!r} in {spec.topo}; there are {', '.join(sorted(there))}"
+        )
     for a, b, info in topo.links(sort=True, withInfo=True):
         shaped = bool(info.get("bottleneck"))
         own = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
+        for name in (f"{a}-{b}", f"{b}-{a}"):
+            own |= spec.link[name].given if name in spec.link else {}
         if stray := [key for key in own if key in (_PLAIN if shaped else _SHAPED)]:
             raise RequestError(
                 f"topo: link {a}-{b} sets {', '.join(stray)}, which only "
@@ -307,6 +325,26 @@ def _unusual(spec: Spec) -> set[str]:
     return {
         name for name, value in zip(_PLAIN, (spec.delay, spec.jitter, parse_fraction(spec.loss)), strict=True) if value
     }
+
+
+def _events(spec: Spec, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
+    events: list[LinkEvent] = []
+    for number, one in enumerate(spec.event):
+        where = f"event.{number}"
+        if one.link not in bottlenecks:
+            raise RequestError(
+                f"{where}: link: there is no bottleneck {one.link!r}; there are {', '.join(sorted(bottlenecks))}"
+            )
+        if (one.rate is None) == (one.state is None):
+            raise RequestError(f"{where}: give either a rate or a state (up, down)")
+        if one.rate is not None and one.rate < 1_000_000:
+            raise RequestError(f"{where}: rate: {one.rate} is too slow to emulate; the slowest is 1mbit")
+        a, _, b = one.link.partition("-")
+        events += [
+            LinkEvent(int(one.at), name, None if one.rate is None else int(one.rate), None if one.state is None else one.state == "up")
+            for name in (f"{a}-{b}", f"{b}-{a}")
+        ]  # fmt: skip
+    return tuple(sorted(events, key=lambda event: event.at_ns))
 
 
 def _link(spec: Spec, own: dict[str, str]) -> Link:
@@ -460,5 +498,8 @@ def describe(plan: Plan) -> Iterator[str]:
             )
             + (f", leaves at {job.leave_ns / 1e9:g} s" if job.leave_ns is not None else "")
         )
+    for event in plan.events:
+        what = f"{event.rate_bps} bit/s" if event.rate_bps is not None else "up" if event.up else "down"
+        yield f"  at {event.at_ns / 1e9:g} s {event.link} becomes {what}"
     counts = sorted({job.iterations for job in plan.jobs})
     yield f"  {' or '.join(map(str, counts))} iterations of every job, sampled every {plan.sample_ns / 1e6:g} ms"

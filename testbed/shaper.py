@@ -87,12 +87,7 @@ class Shaper:
     def apply(self, network: Network) -> None:
         end = interface(network, self.node, self.device)
         tc = end.node.ip.tc
-        rate = self.rate_bps // 8
-        parms = {"rate___reserved": LINKLAYER_ETHERNET, "rate": min(rate, U32), "limit": self.buffer_bytes}
-        attrs: list[Any] = [("TCA_TBF_PARMS", parms), ("TCA_TBF_BURST", self.burst_bytes)]
-        if rate > U32:
-            attrs.append(("TCA_TBF_RATE64", rate))
-        tc("add", "tbf", end.index, "1:", options={"attrs": attrs})
+        tc("add", "tbf", end.index, "1:", options=self._options())
         if self.acks_first:
             self._bands(end)
             tc("add", "bfifo", end.index, "21:", parent="10:1", options={"limit": self.buffer_bytes})
@@ -103,6 +98,19 @@ class Shaper:
             self._red(end, self.marking)
         elif self.acks_first:
             tc("add", "bfifo", end.index, "22:", parent=self._data, options={"limit": self.buffer_bytes})
+
+    def change(self, network: Network) -> None:
+        """Make the rate of the running shaper this one's; what waits in it stays."""
+        end = interface(network, self.node, self.device)
+        end.node.ip.tc("change", "tbf", end.index, "1:", options=self._options())
+
+    def _options(self) -> dict[str, Any]:
+        rate = self.rate_bps // 8
+        parms = {"rate___reserved": LINKLAYER_ETHERNET, "rate": min(rate, U32), "limit": self.buffer_bytes}
+        attrs: list[Any] = [("TCA_TBF_PARMS", parms), ("TCA_TBF_BURST", self.burst_bytes)]
+        if rate > U32:
+            attrs.append(("TCA_TBF_RATE64", rate))
+        return {"attrs": attrs}
 
     @property
     def _data(self) -> str:

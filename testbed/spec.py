@@ -1,7 +1,8 @@
 """What the user asks for: one experiment, from a TOML file, from flags, or both.
 
 Every field here is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
-flags win. Quantities are text with a unit in both.
+flags win. Quantities are text with a unit in both. A file may stand on another one
+(``base = "other.toml"``), and stand for several experiments (`testbed.points`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,33 @@ from testbed.errors import RequestError
 from testbed.job import Job, JobError, complete, parse
 from testbed.shaper import Marking
 from workloads import trace as traces
-from workloads.units import Duration, Rate, Size, UnitError, parse_fraction
+from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
+
+
+class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one link of the topology has of its own; both directions."""
+
+    rate: Rate | None = None  # of a bottleneck
+    buffer: str | None = None
+    ecn: str | None = None
+    delay: Duration | None = None  # of one that is no bottleneck
+    jitter: Duration | None = None
+    loss: str | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """As a topology file would have it: text with units."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: getattr(value, "exact", value) for name, value in values.items() if value is not None}
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happens to a bottleneck at a time after the start; both directions."""
+
+    at: Duration
+    link: str  # "s1-s2"
+    rate: Rate | None = None  # it is this fast from then on
+    state: Literal["up", "down"] | None = None  # it fails, or works again
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,18 +67,20 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     iterations: int = 30
     seed: int = 1
     seeds: int = 1
-    rate: Rate = Rate(500_000_000)
+    rate: Rate = msgspec.field(default_factory=lambda: Rate(500_000_000))
     buffer: str = "1ms"
     mtu: int = 1500
+    link: dict[str, LinkSpec] = {}  # what single links have of their own: "s1-s2"
+    event: tuple[Event, ...] = ()
     acks: Literal["mixed", "first"] = "mixed"
     ecn: str | None = None
-    delay: Duration = Duration(0)
-    jitter: Duration = Duration(0)
+    delay: Duration = msgspec.field(default_factory=lambda: Duration(0))
+    jitter: Duration = msgspec.field(default_factory=lambda: Duration(0))
     loss: str = "0%"
     offsets: str = "overlapped"
     noise: str | None = None  # None: what its trace was measured with
     rto_min: Duration | None = None
-    sample: Duration = Duration(10_000_000)
+    sample: Duration = msgspec.field(default_factory=lambda: Duration(10_000_000))
     on: Literal["auto", "host", "uml"] = "auto"
     wall_limit: Duration | None = None
 
@@ -111,17 +140,25 @@ def payload_share(mtu: int) -> float:
 
 def read(file: str | None, flags: dict[str, Any]) -> Spec:
     """The spec of TOML ``file`` (if any) overridden by ``flags``; raises `RequestError`."""
-    fields: dict[str, Any] = {}
-    where = "the command line"
-    if file is not None:
-        where = file
-        fields = _read_toml(Path(file))
-        fields.setdefault("name", Path(file).stem)
-    fields.update(flags)
+    return make(read_file(Path(file)) if file is not None else {}, flags, file or "the command line")
+
+
+def make(fields: dict[str, Any], flags: dict[str, Any], where: str) -> Spec:
+    """The spec of a file's ``fields`` overridden by ``flags``; ``where`` names their source in messages."""
+    if "sweep" in fields:
+        raise RequestError(
+            f"{where}: stands for several experiments ([sweep]); run them by `python -m testbed sweep {where}`"
+        )
+    fields = {**fields, **{key: value for key, value in flags.items() if key != "set"}}
     for key in ("trace", "compute", "bytes"):
         if key in flags:  # a job on the command line replaces the file's
             for other in {"trace", "compute", "bytes"} - flags.keys():
                 fields.pop(other, None)
+    for text in flags.get("set", ()):
+        path, equals, value = text.partition("=")
+        if not equals:
+            raise RequestError(f"--set {text}: write PATH=VALUE, as in job.0.trace=s2")
+        put(fields, path, _toml_value(value), "--set")
     jobs = fields.get("job")
     if isinstance(jobs, list) and jobs:
         try:
@@ -137,6 +174,76 @@ def read(file: str | None, flags: dict[str, Any]) -> Spec:
         raise RequestError(f"{where}: {_readable(error)}") from error
     _check(spec, where)
     return spec
+
+
+def read_file(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The fields of a file on top of those of its ``base``; tables are merged, everything else is replaced."""
+    fields = _read_toml(path)
+    fields.setdefault("name", path.stem)
+    base = fields.pop("base", None)
+    if base is None:
+        return fields
+    if not isinstance(base, str):
+        raise RequestError(f'{path}: base: name a file, as in base = "other.toml"')
+    below = path.parent / base
+    if below.resolve() in {one.resolve() for one in (path, *above)}:
+        raise RequestError(f"{path}: base: {base} stands on this file itself")
+    return _merged(read_file(below, (*above, path)), fields)
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    result = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = _merged(result[key], value) if both else value
+    return result
+
+
+def put(fields: dict[str, Any], path: str, value: Any, where: str) -> None:
+    """Set what lies at ``path`` (``rate``, ``job.0.trace``, ``link.s1-s2.rate``) without changing what others hold."""
+    key, *rest = path.split(".")
+    holder: Any = fields
+    while rest:
+        inner = holder[_index(holder, key, path, where)] if key in holder or isinstance(holder, list) else {}
+        if not isinstance(inner, dict | list):
+            raise RequestError(f"{where}: {path}: {key} holds {inner!r}, and nothing lies below that")
+        copy = dict(inner) if isinstance(inner, dict) else list(inner)
+        holder[_index(holder, key, path, where)] = copy
+        holder, key, *rest = copy, *rest
+    holder[_index(holder, key, path, where)] = value
+
+
+def _index(holder: Any, key: str, path: str, where: str) -> Any:
+    if not isinstance(holder, list):
+        return key
+    if not key.isdecimal() or int(key) >= len(holder):
+        raise RequestError(f"{where}: {path}: {key!r} is none of the {len(holder)} there are (0 to {len(holder) - 1})")
+    return int(key)
+
+
+def _toml_value(text: str) -> Any:
+    """A value as TOML has it; text needs no quotes."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def schema() -> dict[str, Any]:
+    """A JSON schema of the files, for editors."""
+
+    def quantity(kind: type[Quantity]) -> dict[str, Any]:
+        return {"type": "string", "description": f"a {kind.noun}, with its unit: {kind.examples}"}
+
+    found = msgspec.json.schema(Spec, schema_hook=quantity)
+    properties = found["$defs"]["Spec"]["properties"]
+    properties["base"] = {"type": "string", "description": "a file that this one stands on"}
+    properties["sweep"] = {
+        "type": "object",
+        "description": "a list of values for each path: every combination is an experiment; below `zip` lists are taken together",
+        "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "object"}]},
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "MLTCP testbed experiment", **found}
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

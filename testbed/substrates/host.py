@@ -108,7 +108,12 @@ class Host:
 def end_with_sudo() -> None:
     """Should `sudo` itself be killed (it cannot pass that on), end as if it had been us."""
     if "SUDO_UID" in os.environ:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        end_with(signal.SIGTERM)
+
+
+def end_with(number: signal.Signals) -> None:
+    """Have this process sent a signal when its parent ends, however that comes about."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 @contextlib.contextmanager
