@@ -5,14 +5,13 @@ from __future__ import annotations
 import pandas as pd
 
 from tests.runs import Result
-from workloads import trace as traces
 from workloads.trace import Trace
 
 
 def starts(result: Result, trace: Trace) -> pd.DataFrame:
     """``measured_s`` and ``expected_s`` after its iteration's start of every collective, and of the iteration's end.
 
-    What is expected follows from the trace and from how long the collectives before took.
+    What is expected follows from the trace and from when the collectives before ended.
     Raises if an iteration carried other bytes than the trace's.
     """
     (job,) = result.manifest["plan"]["jobs"]
@@ -24,8 +23,15 @@ def starts(result: Result, trace: Trace) -> pd.DataFrame:
         if any(op.ranks is not None and mine.worker not in op.ranks for op in trace.operations):
             continue  # it waits for the others' computing
         own = operations[(operations["worker"] == mine.worker) & (operations["iteration"] == mine.iteration)]
-        took = (own["end_s"] - own["start_s"]).set_axis(own["operation"])
-        times = traces.schedule(trace, lambda op, took=took: float(took[op.id]))  # type: ignore[misc]
-        rows += [(at - mine.start_s, times[name][0]) for name, at in zip(own["operation"], own["start_s"], strict=True)]
-        rows.append((mine.end_s - mine.start_s, max(end for _, end in times.values())))
+        actual = own.set_index("operation")[["start_s", "end_s"]] - mine.start_s
+        ended: dict[str, float] = {}
+        computing = communicating = 0.0
+        for op in trace.operations:
+            ready = max([0.0, *(ended[name] for name in op.after)])
+            if op.kind == "compute":
+                ended[op.id] = computing = max(computing, ready) + (op.duration or 0) / 1e9
+                continue
+            rows.append((actual.at[op.id, "start_s"], max(communicating, ready)))
+            ended[op.id] = communicating = actual.at[op.id, "end_s"]
+        rows.append((mine.end_s - mine.start_s, max(ended.values())))
     return pd.DataFrame(rows, columns=["measured_s", "expected_s"])

@@ -35,10 +35,10 @@ class Result:
 
 
 def one_plan(alone: bool = False, **fields: Any) -> plan.Plan:
-    """The (only) plan of a spec, or that of its job alone."""
-    made = plan.plans(spec.read(None, fields))
-    assert len(made) == 2
-    return made[1] if alone else made[0]
+    """The (only) plan of a spec, or that of its first job alone."""
+    together, lone, *others = plan.plans(spec.read(None, fields))
+    assert together.alone is None and lone.alone == 0 and all(one.alone for one in others)
+    return lone if alone else together
 
 
 def run_plan(substrate: Substrate, alone: bool = False, **fields: Any) -> Result:

@@ -27,7 +27,8 @@ def test_a_lone_job_takes_its_ideal_time() -> None:
     result = run_plan(alone=True, iterations=6, cc=["reno"], **SYNTHETIC)
     ideal = result.manifest["plan"]["jobs"][0]["ideal_s"]
     assert ideal == pytest.approx(0.9684, abs=1e-4)
-    assert job_times(result).mean() == pytest.approx(ideal, rel=0.01)
+    # The median: a real machine may stand still once.
+    assert np.median(job_times(result)) == pytest.approx(ideal, rel=0.01)
 
 
 def test_two_equal_flows_share_equally_and_fill_the_link() -> None:
