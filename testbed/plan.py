@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 from mininet.topo import Topo
 
+import schedulers
 import topologies
-from testbed import congestion
+from testbed import congestion, scheduling
 from testbed.congestion import CongestionControl
 from testbed.errors import RequestError
 from testbed.job import Job
@@ -27,6 +28,7 @@ from testbed.spec import Spec, marking, payload_share, queue_bytes
 from topologies.routed import path
 from workloads import trace as traces
 from workloads.collectives import Flow
+from workloads.grid import Grid
 from workloads.trace import Operation, Trace
 from workloads.units import Duration, Rate, Size, UnitError, parse_fraction
 
@@ -34,6 +36,8 @@ ALONE_ITERATIONS = 10
 NONE_YET = CongestionControl("", "", {})
 NEED_MARKS = ("dctcp", "dcqcn")
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
+# What schedulers take a lone job's iteration for, ÷ ideal, unless it sends one way: ACKs queue behind reverse data.
+BOTH_WAYS = 1.05
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -44,6 +48,7 @@ class Link(msgspec.Struct, frozen=True):
     mtu: int
     acks_first: bool
     marking: Marking | None = None
+    bands: int = 1  # of data, in strict priority
 
 
 class Wire(msgspec.Struct, frozen=True):
@@ -72,6 +77,8 @@ class JobPlan(msgspec.Struct, frozen=True):
     leave_ns: int | None = None  # departs so long after the start
     program: tuple[str, ...] | None = None  # a real program in place of a replay
     like: int = 0  # the first job that is the same in everything but its start and noise
+    grid: Grid | None = None  # where its iterations may begin; None: anywhere
+    bands: tuple[int, ...] = ()  # remaining bytes of an iteration at which a worker's packets move up a band
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -94,6 +101,7 @@ class Plan(msgspec.Struct, frozen=True):
     measure_capacity: bool = False
     assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
     needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
+    schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on
 
     @property
     def ccs(self) -> list[CongestionControl]:
@@ -140,47 +148,61 @@ def plans(spec: Spec) -> list[Plan]:
     """Every run of the experiment, in order: for each seed each congestion control, then one job alone."""
     topo, args = topology_of(spec)
     link = _link(spec, {})
-    ccs = [tuple(congestion.on_link(one, link.rate_bps) for one in congestion.parse_all(spec_)) for spec_ in spec.cc]
     bottlenecks, wires = _links(spec, topo)
-    if not any(one.marking for one in bottlenecks.values()):
-        for cc in (one for takes_turns in ccs for one in takes_turns):
-            if cc.name.removeprefix("mltcp_") in NEED_MARKS:
-                raise RequestError(
-                    f"ecn: {cc.name} lives on marks, and no bottleneck marks: add --ecn on (for DCTCP), or "
-                    "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
-                )
     asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
     places = place(topo, [one.workers for one in asked])
+    decided = _decide(spec, asked, topo, bottlenecks, places)
     result: list[Plan] = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
         jobs = _jobs(spec, asked, topo, bottlenecks, places, seed)
-        for takes_turns in ccs:
-            own_cc = [
-                congestion.on_link(congestion.parse(one.job.cc), link.rate_bps) if one.job.cc else None for one in asked
+        for contender, schedule in decided:
+            own = [
+                congestion.on_link(congestion.parse(one.job.cc or decision.cc), link.rate_bps)
+                for one, decision in zip(asked, schedule.decisions, strict=True)
             ]
+            turns = tuple(congestion.on_link(cc, link.rate_bps) for cc in contender.turns)
             plan = Plan(
                 version=1,
                 experiment=spec.name or default_name(spec),
-                cc=congestion.together(takes_turns),
+                cc=contender.cc if contender.policy else congestion.together(turns),
                 seed=seed,
                 topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
                 topology_args=args,
                 link=link,
-                bottlenecks=bottlenecks,
+                bottlenecks=_banded(bottlenecks, schedule),
                 wires=wires,
                 base_rtt_s=_base_rtt_s(topo, places[0][0], places[0][-1], bottlenecks, wires),
                 jobs=_alike(
-                    msgspec.structs.replace(job, cc=own_cc[job.job] or takes_turns[job.job % len(takes_turns)])
-                    for job in jobs
+                    msgspec.structs.replace(job, cc=cc, grid=decision.grid, bands=decision.bands)
+                    for job, cc, decision in zip(jobs, own, schedule.decisions, strict=True)
                 ),
                 sample_ns=int(spec.sample),
                 rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
                 measure_capacity=not result,
                 assumptions=tuple(dict.fromkeys(text for one in asked if one.trace for text in one.trace.assumptions)),
                 needed_bps=sum(bottlenecks[f"{a}-{b}"].rate_bps for a, b in _directions(asked, topo, places)),
+                schedule=schedule.report or None,
             )
+            _check_marks(plan)
             result += [plan, *(_alone(plan, job) for job in plan.jobs if job.like == job.job)]
     return result
+
+
+def _check_marks(plan: Plan) -> None:
+    marks = any(link.marking for link in plan.bottlenecks.values())
+    for cc in plan.ccs:
+        if not marks and cc.name.removeprefix("mltcp_") in NEED_MARKS:
+            raise RequestError(
+                f"ecn: {cc.name} lives on marks, and no bottleneck marks: add --ecn on (for DCTCP), or "
+                "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
+            )
+    if marks and any(link.bands > 1 for link in plan.bottlenecks.values()):
+        raise RequestError(f"ecn: {plan.cc.spec} serves bands of priority, which do not mark here: leave out --ecn.")
+
+
+def _banded(links: dict[str, Link], schedule: schedulers.Schedule) -> dict[str, Link]:
+    bands = 1 + max(len(decision.bands) for decision in schedule.decisions)
+    return {name: msgspec.structs.replace(link, bands=bands) for name, link in links.items()}
 
 
 @dataclass(frozen=True)
@@ -221,8 +243,10 @@ def _alike(jobs: Iterable[JobPlan]) -> tuple[JobPlan, ...]:
 
 
 def _alone(plan: Plan, job: JobPlan) -> Plan:
-    lone = msgspec.structs.replace(job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS))
-    return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False)
+    lone = msgspec.structs.replace(
+        job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS), grid=None
+    )
+    return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None)
 
 
 _SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss")
@@ -351,6 +375,37 @@ def _jobs(
     )
 
 
+def _decide(
+    spec: Spec, asked: list[_Asked], topo: Topo, links: dict[str, Link], places: list[tuple[str, ...]]
+) -> list[tuple[scheduling.Contender, schedulers.Schedule]]:
+    """What each contender of ``--cc`` tells every job; raises `RequestError`."""
+    capacity = {name: float(link.rate_bps) for name, link in links.items()}
+    told = []
+    for one, hosts in zip(asked, places, strict=True):
+        if one.trace is None:
+            told.append(schedulers.Job(None, {}, 0))
+            continue
+
+        def bits(payload: dict[Flow, int], hosts: tuple[str, ...] = hosts) -> dict[str, float]:
+            return {
+                f"{a}-{b}": size * 8 / payload_share(links[f"{a}-{b}"].mtu)
+                for (a, b), size in _crossings(payload, hosts, topo).items()
+            }
+
+        one_way = all(traces.algorithm(op, one.job.collective) == "send_recv" for op in one.exchanges)
+        alone_s = traces.critical_path_s(
+            one.trace, lambda op, one=one, hosts=hosts: _exchange_s(one.rounds(op), hosts, topo, links)  # type: ignore[misc]
+        )  # fmt: skip
+        told.append(
+            schedulers.Job(
+                alone_s * (1.0 if one_way else BOTH_WAYS),
+                scheduling.demand(one.trace, one.rounds, bits, capacity),
+                max(_sent(one)),
+            )
+        )
+    return [(one, one.decide(told, capacity)) for one in map(scheduling.parse, spec.cc)]
+
+
 def _sent(asked: _Asked) -> tuple[int, ...]:
     """Payload bytes each rank sends in one iteration."""
     sent = [0] * asked.workers
@@ -431,6 +486,7 @@ def describe(plan: Plan) -> Iterator[str]:
         yield (
             f"  shape {name}: {link.rate_bps} bit/s, buffer {link.buffer_bytes} B"
             + (", pure ACKs first" if link.acks_first else "")
+            + (f", {link.bands} bands of priority" if link.bands > 1 else "")
             + (f", mark from {link.marking.min_bytes} B" if link.marking else "")
         )
     for name, wire in plan.wires.items():
@@ -444,6 +500,13 @@ def describe(plan: Plan) -> Iterator[str]:
                 else "runs " + shlex.join(job.program or ())
             )
             + (f", leaves at {job.leave_ns / 1e9:g} s" if job.leave_ns is not None else "")
+            + (
+                f", iterations begin every {job.grid.period_ns / 1e9:.4f} s from {job.grid.phase_ns / 1e6:.3f} ms"
+                if job.grid
+                else ""
+            )
         )
+    for key, value in (plan.schedule or {}).items():
+        yield f"  {plan.cc.name}: {key.replace('_', ' ')} {value}"
     counts = sorted({job.iterations for job in plan.jobs})
     yield f"  {' or '.join(map(str, counts))} iterations of every job, sampled every {plan.sample_ns / 1e6:g} ms"

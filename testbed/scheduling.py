@@ -1,0 +1,90 @@
+"""What may be named under ``--cc``: congestion controls, in turn, or a scheduler that decides for all jobs.
+
+::
+
+    --cc reno mltcp_reno reno+cubic cassini cassini:over=cubic unfair:weights=3/1 priority
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import schedulers
+from schedulers import Phase, Policy, ScheduleError
+from testbed import congestion
+from testbed.congestion import CongestionControl
+from testbed.errors import RequestError
+from workloads import trace as traces
+from workloads.collectives import Flow
+from workloads.trace import Operation, Trace
+
+Crossings = Callable[[dict[Flow, int]], Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One word of ``--cc``; ``cc`` is what its runs are called."""
+
+    cc: CongestionControl
+    turns: tuple[CongestionControl, ...]  # the jobs take turns; empty: `policy` says
+    policy: Policy | None = None
+
+    def decide(self, jobs: Sequence[schedulers.Job], links: Mapping[str, float]) -> schedulers.Schedule:
+        """What each job is told; raises `RequestError`."""
+        if self.policy is None:
+            ccs = [self.turns[number % len(self.turns)].spec for number in range(len(jobs))]
+            return schedulers.Schedule(tuple(schedulers.Decision(cc) for cc in ccs))
+        try:
+            decided = self.policy.schedule(jobs, links)
+            for cc in {decision.cc for decision in decided.decisions}:
+                congestion.parse(cc)
+            return decided
+        except (ScheduleError, RequestError) as error:
+            raise RequestError(f"cc: {self.cc.spec}: {error}") from error
+
+
+def parse(spec: str) -> Contender:
+    """Read one word of ``--cc``; raises `RequestError`."""
+    parts = [part.partition(":")[0] for part in spec.split("+")]
+    named = [part for part in parts if part in schedulers.names()]
+    if not named:
+        turns = congestion.parse_all(spec)
+        return Contender(congestion.together(turns), turns)
+    if len(parts) > 1:
+        raise RequestError(
+            f"{spec!r}: {named[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
+        )
+    try:
+        policy = schedulers.parse(spec)
+    except ScheduleError as error:
+        raise RequestError(str(error)) from error
+    return Contender(CongestionControl(spec, policy.name, {}), (), policy)
+
+
+def demand(
+    trace: Trace,
+    rounds: Callable[[Operation], list[dict[Flow, int]]],
+    bits: Callable[[dict[Flow, int]], Mapping[str, float]],
+    links: Mapping[str, float],
+) -> dict[str, tuple[Phase, ...]]:
+    """When a job alone wants how much of each link: each round of a collective as fast as its busiest link allows.
+
+    ``bits``: what a round puts on each link, headers included; ``links``: their capacity in bit/s.
+    """
+    loads = {op.id: [bits(one) for one in rounds(op)] for op in trace.operations if op.kind != "compute"}
+
+    def lasts(load: Mapping[str, float]) -> float:
+        return max((size / links[link] for link, size in load.items()), default=0.0)
+
+    times = traces.schedule(trace, lambda op: sum(map(lasts, loads[op.id])))
+    phases: dict[str, list[Phase]] = {}
+    for name, in_rounds in loads.items():
+        start = times[name][0]
+        for load in in_rounds:
+            end = start + lasts(load)
+            for link, size in load.items():
+                if size:
+                    phases.setdefault(link, []).append(Phase(start, end, size / (end - start)))
+            start = end
+    return {link: tuple(found) for link, found in phases.items()}
