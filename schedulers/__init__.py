@@ -50,6 +50,7 @@ class Job:
     iteration_s: float | None  # alone; None: a real program, of which nobody knows
     demand: Mapping[str, tuple[Phase, ...]]  # on each link it crosses, alone
     bytes: int  # payload that the worker that sends most sends in one iteration
+    spread_s: float = 0.0  # standard deviation of its iterations alone
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Clusters. NSDI 2024, arXiv 2308.00852. Circles and their score are in `scheduler
 affinity graph in `schedulers.affinity`, what a worker does with its shift in `workloads.grid`.
 
 Simplified: where jobs run is given, so that CASSINI's choice between placements becomes a
-yes or no; every job is known beforehand; its profile is its trace on an empty link, not a measurement.
+yes or no; every job is known beforehand; its profile is its trace, stretched to the iteration measured alone.
 Links that the very same jobs share (both directions of a cable, say) are one link with several
 capacities here: they cannot contradict each other.
 
@@ -29,8 +29,9 @@ from workloads.units import parse_fraction
 OPTIONS: dict[str, Option] = {
     "over": (str, "the congestion control that carries the bytes; reno"),
     "step": (circle.angles, "of the rotations in degrees; 5, the paper's"),
-    "slack": (parse_fraction, "how much longer than computed an iteration is taken to be; 0.5%"),
+    "slack": (parse_fraction, "how much longer than alone an iteration is taken to be; 0.5%, and twice its spread"),
 }
+SLACK = 0.005
 
 
 def schedule(
@@ -39,12 +40,12 @@ def schedule(
     *,
     over: str = "reno",
     step: int = circle.ANGLES,
-    slack: float = 0.005,
+    slack: float | None = None,
 ) -> Schedule:
     """A grid for every job that shares a link; raises `ScheduleError` if the affinity graph has a loop.
 
-    ``slack``: a job that is a little slower than computed would run behind its slots and, once 5 %
-    late, wait for almost a whole iteration; one that is a little faster waits for just that little.
+    ``step``: how many steps a circle has. ``slack``: a job that is a little slower than its slots would fall
+    behind and, once 5 % late, wait for almost a whole iteration; one that is a little faster waits for just that little.
     """
     periods_s = []
     for index, job in enumerate(jobs):
@@ -52,7 +53,8 @@ def schedule(
             raise ScheduleError(
                 f"CASSINI needs to know a job's iteration beforehand, and job {index} is a real program."
             )
-        periods_s.append(job.iteration_s * (1 + slack))
+        allowance_s = SLACK * job.iteration_s + 2 * job.spread_s if slack is None else slack * job.iteration_s
+        periods_s.append(job.iteration_s + allowance_s)
     shared = _shared(jobs, links)
     graph = affinity.walk({name: members for name, (members, _) in shared.items()})
     times = [1] * len(jobs)

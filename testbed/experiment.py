@@ -19,10 +19,12 @@ import msgspec
 import pandas as pd
 
 from analysis.load import load_experiment
+from analysis.metrics import alone, iteration_times
 from analysis.summary import summarise
 from testbed import __version__, rundir
 from testbed.environment import ROOT
 from testbed.plan import Plan, plans
+from testbed.scheduling import Profile
 from testbed.spec import Spec
 from testbed.substrates import Substrate
 from testbed.verdict import judge
@@ -45,7 +47,11 @@ def run(spec: Spec, substrate: Substrate, out: Path, observe: Observer, command:
     folder = out / todo[0].experiment
     rundir.sweep(folder)
     capacity: float | None = None
-    for plan in todo:
+    measured: dict[tuple[str, int], Profile] = {}
+    for index, plan in enumerate(todo):
+        if any(job.grid for job in plan.jobs):  # by the profiles, which have been measured by now
+            profiles = {(plan.cc.spec, job.job): measured[plan.cc.spec, job.like] for job in plan.jobs}
+            plan = todo[index] = plans(spec, profiles)[index]
         observe(plan, {"event": "started"})
         begun = time.time()
         archive = substrate.run(plan, partial(observe, plan), wall_limit_s(spec.wall_limit, plan, substrate))
@@ -53,6 +59,11 @@ def run(spec: Spec, substrate: Substrate, out: Path, observe: Observer, command:
         more = {"capacity_bps": capacity, **provenance(substrate, command, begun)}
         files, verdict, capacity = _complete(plan, rundir.unpack(archive), more)
         rundir.store(files, folder / plan.folder)
+        if plan.alone is not None:
+            times = iteration_times(pd.read_csv(io.BytesIO(files["iterations.csv"])))
+            measured[plan.cc.spec, plan.alone] = Profile(
+                alone(times), float(times.iloc[1:].std(ddof=0).fillna(0).iloc[0])
+            )
         observe(plan, {"event": "stored", "verdict": verdict})
     wanted = [(plan.cc.label, plan.seed) for plan in todo if plan.alone is None]
     summary = summarise(load_experiment(folder, wanted))

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import random
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from testbed import congestion, scheduling
 from testbed.congestion import CongestionControl
 from testbed.errors import RequestError
 from testbed.job import Job
+from testbed.scheduling import Profile
 from testbed.shaper import Marking
 from testbed.spec import Spec, marking, payload_share, queue_bytes
 from topologies.routed import path
@@ -36,8 +37,6 @@ ALONE_ITERATIONS = 10
 NONE_YET = CongestionControl("", "", {})
 NEED_MARKS = ("dctcp", "dcqcn")
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
-# What schedulers take a lone job's iteration for, ÷ ideal, unless it sends one way: ACKs queue behind reverse data.
-BOTH_WAYS = 1.05
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -144,14 +143,18 @@ def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
         raise RequestError(f"topo: {spec.topo!r} cannot be made: {type(error).__name__}: {error}") from error
 
 
-def plans(spec: Spec) -> list[Plan]:
-    """Every run of the experiment, in order: for each seed each congestion control, then one job alone."""
+def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None) -> list[Plan]:
+    """Every run of the experiment, in order: for each seed each congestion control, then one job alone.
+
+    A scheduler's runs come after those of its jobs alone, which are the profiles it needs: ``profiles`` holds those
+    that have been measured, by congestion control and job. Without them it goes by the ideal iteration.
+    """
     topo, args = topology_of(spec)
     link = _link(spec, {})
     bottlenecks, wires = _links(spec, topo)
     asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
     places = place(topo, [one.workers for one in asked])
-    decided = _decide(spec, asked, topo, bottlenecks, places)
+    decided = _decide(spec, asked, topo, bottlenecks, places, profiles or {})
     result: list[Plan] = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
         jobs = _jobs(spec, asked, topo, bottlenecks, places, seed)
@@ -184,7 +187,8 @@ def plans(spec: Spec) -> list[Plan]:
                 schedule=schedule.report or None,
             )
             _check_marks(plan)
-            result += [plan, *(_alone(plan, job) for job in plan.jobs if job.like == job.job)]
+            alone = [_alone(plan, job) for job in plan.jobs if job.like == job.job]
+            result += [*alone, plan] if contender.policy else [plan, *alone]
     return result
 
 
@@ -376,34 +380,35 @@ def _jobs(
 
 
 def _decide(
-    spec: Spec, asked: list[_Asked], topo: Topo, links: dict[str, Link], places: list[tuple[str, ...]]
+    spec: Spec,
+    asked: list[_Asked],
+    topo: Topo,
+    links: dict[str, Link],
+    places: list[tuple[str, ...]],
+    profiles: Mapping[tuple[str, int], Profile],
 ) -> list[tuple[scheduling.Contender, schedulers.Schedule]]:
     """What each contender of ``--cc`` tells every job; raises `RequestError`."""
     capacity = {name: float(link.rate_bps) for name, link in links.items()}
-    told = []
-    for one, hosts in zip(asked, places, strict=True):
-        if one.trace is None:
-            told.append(schedulers.Job(None, {}, 0))
-            continue
 
-        def bits(payload: dict[Flow, int], hosts: tuple[str, ...] = hosts) -> dict[str, float]:
+    def profile(one: _Asked, hosts: tuple[str, ...], measured: Profile | None) -> schedulers.Job:
+        if one.trace is None:
+            return schedulers.Job(None, {}, 0)
+
+        def bits(payload: dict[Flow, int]) -> dict[str, float]:
             return {
                 f"{a}-{b}": size * 8 / payload_share(links[f"{a}-{b}"].mtu)
                 for (a, b), size in _crossings(payload, hosts, topo).items()
             }
 
-        one_way = all(traces.algorithm(op, one.job.collective) == "send_recv" for op in one.exchanges)
-        alone_s = traces.critical_path_s(
-            one.trace, lambda op, one=one, hosts=hosts: _exchange_s(one.rounds(op), hosts, topo, links)  # type: ignore[misc]
-        )  # fmt: skip
-        told.append(
-            schedulers.Job(
-                alone_s * (1.0 if one_way else BOTH_WAYS),
-                scheduling.demand(one.trace, one.rounds, bits, capacity),
-                max(_sent(one)),
-            )
-        )
-    return [(one, one.decide(told, capacity)) for one in map(scheduling.parse, spec.cc)]
+        return scheduling.profile(one.trace, one.rounds, bits, capacity, max(_sent(one)), measured)
+
+    return [
+        (one, one.decide([
+            profile(job, hosts, profiles.get((one.cc.spec, number)))
+            for number, (job, hosts) in enumerate(zip(asked, places, strict=True))
+        ], capacity))
+        for one in map(scheduling.parse, spec.cc)
+    ]  # fmt: skip
 
 
 def _sent(asked: _Asked) -> tuple[int, ...]:

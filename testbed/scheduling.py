@@ -19,7 +19,13 @@ from workloads import trace as traces
 from workloads.collectives import Flow
 from workloads.trace import Operation, Trace
 
-Crossings = Callable[[dict[Flow, int]], Mapping[str, int]]
+
+@dataclass(frozen=True)
+class Profile:
+    """What iterations took that a job ran alone: mean and standard deviation in s."""
+
+    iteration_s: float
+    spread_s: float
 
 
 @dataclass(frozen=True)
@@ -62,15 +68,18 @@ def parse(spec: str) -> Contender:
     return Contender(CongestionControl(spec, policy.name, {}), (), policy)
 
 
-def demand(
+def profile(
     trace: Trace,
     rounds: Callable[[Operation], list[dict[Flow, int]]],
     bits: Callable[[dict[Flow, int]], Mapping[str, float]],
     links: Mapping[str, float],
-) -> dict[str, tuple[Phase, ...]]:
-    """When a job alone wants how much of each link: each round of a collective as fast as its busiest link allows.
+    most_bytes: int,
+    measured: Profile | None,
+) -> schedulers.Job:
+    """A job alone: when it wants how much of each link, each round of a collective as fast as its busiest link allows.
 
     ``bits``: what a round puts on each link, headers included; ``links``: their capacity in bit/s.
+    ``measured``: what its iteration really took; everything is then as much slower.
     """
     loads = {op.id: [bits(one) for one in rounds(op)] for op in trace.operations if op.kind != "compute"}
 
@@ -78,6 +87,8 @@ def demand(
         return max((size / links[link] for link, size in load.items()), default=0.0)
 
     times = traces.schedule(trace, lambda op: sum(map(lasts, loads[op.id])))
+    ideal_s = max(end for _, end in times.values())
+    slower = 1.0 if measured is None else measured.iteration_s / ideal_s
     phases: dict[str, list[Phase]] = {}
     for name, in_rounds in loads.items():
         start = times[name][0]
@@ -85,6 +96,10 @@ def demand(
             end = start + lasts(load)
             for link, size in load.items():
                 if size:
-                    phases.setdefault(link, []).append(Phase(start, end, size / (end - start)))
+                    phase = Phase(start * slower, end * slower, size / (end - start) / slower)
+                    phases.setdefault(link, []).append(phase)
             start = end
-    return {link: tuple(found) for link, found in phases.items()}
+    spread_s = 0.0 if measured is None else measured.spread_s
+    return schedulers.Job(
+        ideal_s * slower, {link: tuple(found) for link, found in phases.items()}, most_bytes, spread_s
+    )
