@@ -23,7 +23,7 @@ Demand = npt.NDArray[np.float64]
 
 ANGLES = 72  # steps of 5 degrees, which the paper found best
 STRETCH = 0.01  # how much longer an iteration may be made so that a circle closes
-LONGEST = 100  # iterations of the slowest job on one circle
+MOST = 100  # iterations of a job on one circle: beyond, a step is longer than any of them
 EXHAUSTED = 400_000  # partial rotations looked at: any five jobs at 5 degrees, and more that fit easily
 EPSILON = 1e-9
 
@@ -44,17 +44,18 @@ def unify(iterations_s: Sequence[float]) -> tuple[float, tuple[int, ...]]:
     most 1 % to perimeter ÷ count: 40 and 60 ms give 120 ms exactly, 0.999 and 1 s give 1 s.
     """
     longest = max(iterations_s)
-    for times in range(1, LONGEST + 1):
+    for times in range(1, MOST + 1):
         counts = [math.floor(times * longest * (1 + STRETCH) / one + EPSILON) for one in iterations_s]
         perimeter = max(count * one for count, one in zip(counts, iterations_s, strict=True))
-        if all(
-            perimeter <= count * one * (1 + STRETCH) + EPSILON for count, one in zip(counts, iterations_s, strict=True)
-        ):
+        closes = all(
+            perimeter <= n * one * (1 + STRETCH) + EPSILON for n, one in zip(counts, iterations_s, strict=True)
+        )
+        if closes and max(counts) <= MOST:
             common = math.gcd(*counts)
             return perimeter / common, tuple(count // common for count in counts)
     raise ScheduleError(
-        f"iterations of {', '.join(f'{one:g} s' for one in iterations_s)} have no common circle: not even "
-        f"{LONGEST} iterations of the slowest job are a whole number of every other's, give or take {STRETCH:.0%}."
+        f"iterations of {', '.join(f'{one:g} s' for one in iterations_s)} have no common circle on which each is at most "
+        f"{MOST} times, give or take {STRETCH:.0%} of its length."
     )
 
 
