@@ -29,9 +29,9 @@ from workloads.units import parse_fraction
 OPTIONS: dict[str, Option] = {
     "over": (str, "the congestion control that carries the bytes; reno"),
     "step": (circle.angles, "of the rotations in degrees; 5, the paper's"),
-    "slack": (parse_fraction, "how much longer than alone an iteration is taken to be; 0.5%, and twice its spread"),
+    "slack": (parse_fraction, "how much longer than alone an iteration is taken to be; 0.1%, and twice its spread"),
 }
-SLACK = 0.005
+SLACK = 0.001
 
 
 def schedule(
