@@ -59,7 +59,7 @@ def schedule(
     graph = affinity.walk({name: members for name, (members, _) in shared.items()})
     times = [1] * len(jobs)
     for component in graph.components:
-        perimeter_s, counts = circle.unify([periods_s[index] for index in component])
+        perimeter_s, counts = circle.unify([periods_s[index] for index in component], step)
         for index, count in zip(component, counts, strict=True):
             periods_s[index], times[index] = perimeter_s / count, count
     fitted = {
@@ -79,7 +79,13 @@ def schedule(
             grids[index] = Grid(round(periods_s[index] * wider * 1e9), round(shifts_s[index] * wider * 1e9))
     return Schedule(
         tuple(Decision(over, grids.get(index)) for index in range(len(jobs))),
-        {"scores": scores, "rotations_degrees": {name: one.degrees for name, one in fitted.items()}},
+        {
+            "scores": scores,
+            "rotations_degrees": {name: one.degrees for name, one in fitted.items()},
+            "periods_per_iteration": {
+                str(i): round(g.period_ns / 1e9 / (jobs[i].iteration_s or 1), 6) for i, g in grids.items()
+            },
+        },
     )
 
 

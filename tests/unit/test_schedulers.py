@@ -38,21 +38,21 @@ def plans(**fields: Any) -> list[plan.Plan]:
 
 def test_the_unified_circle_is_the_least_common_multiple() -> None:
     """The paper's example (docs/baselines.md): 40 and 60 ms give 120 ms."""
-    assert circle.unify([0.04, 0.06]) == (pytest.approx(0.12), (3, 2))
-    assert circle.unify([0.255]) == (pytest.approx(0.255), (1,))
-    assert circle.unify([1.6, 1.6]) == (pytest.approx(1.6), (1, 1))
-    assert circle.unify([0.02, 0.03, 0.05]) == (pytest.approx(0.3), (15, 10, 6))
+    assert circle.unify([0.04, 0.06], ANY) == (pytest.approx(0.12), (3, 2))
+    assert circle.unify([0.255], ANY) == (pytest.approx(0.255), (1,))
+    assert circle.unify([1.6, 1.6], ANY) == (pytest.approx(1.6), (1, 1))
+    assert circle.unify([0.02, 0.03, 0.05], ANY) == (pytest.approx(0.3), (15, 10, 6))
 
 
 def test_iterations_are_stretched_to_fit_and_never_shortened() -> None:
+    assert circle.unify([1.0, 1.04], ANY) == (pytest.approx(1.04), (1, 1))
+    assert circle.unify([1.0, 0.334], ANY) == (pytest.approx(1.002), (1, 3))
     draw = random.Random(1)
     for _ in range(200):
-        iterations = [draw.uniform(0.5, 1) for _ in range(draw.randint(1, 3))]
-        perimeter, counts = circle.unify(iterations)
+        iterations = [draw.uniform(0.1, 1) for _ in range(draw.randint(1, 3))]
+        perimeter, counts = circle.unify(iterations, ANY)
         for count, one in zip(counts, iterations, strict=True):
-            assert one - 1e-9 <= perimeter / count <= one * (1 + circle.STRETCH) + 1e-9
-    with pytest.raises(ScheduleError, match="have no common circle"):
-        circle.unify([1.0, 0.0093])
+            assert one - 1e-9 <= perimeter / count <= one * 1.2
 
 
 def test_a_circle_of_vgg16() -> None:
