@@ -53,6 +53,18 @@ def exchange_s(
     return total
 
 
+def loads(
+    payload: Mapping[Flow, int], hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]
+) -> dict[str, float]:
+    """Payload bytes on each bottleneck; where several are equally near, each carries its part of the mean."""
+    found: dict[str, float] = {}
+    for (source, target), size in payload.items():
+        for stage in crossed(topo, links, hosts[source], hosts[target]):
+            for name in stage:
+                found[name] = found.get(name, 0.0) + size / len(stage)
+    return found
+
+
 def _fullest_s(links: Sequence[Shaped], sizes: list[int], channels: int) -> float:
     """The least time for flows of these ``sizes``, each in ``channels`` connections, over these links side by side."""
     rates = [link.rate_bps for link in links]

@@ -111,7 +111,12 @@ def _add_run(commands: Any) -> None:
         "ddp:resnet18 (real PyTorch, on `host`); cmd:\"python train.py\"",
     )  # fmt: skip
     cc = run.add_argument_group("congestion control")
-    cc.add_argument("--cc", nargs="+", action="extend", help="one or more; the first is the baseline (reno mltcp_reno)")
+    cc.add_argument(
+        "--cc",
+        nargs="+",
+        action="extend",
+        help="one or more; the first is the baseline (reno mltcp_reno); or schedulers: cassini, priority, unfair (docs/baselines.md)",
+    )
     how = run.add_argument_group("how")
     how.add_argument(
         "--set",

@@ -164,7 +164,7 @@ def parse(spec: str) -> CongestionControl:
         raise RequestError(
             f"there is no congestion control {name!r}. The testbed brings {', '.join(names())}; of the "
             f"kernel's own this machine has {', '.join(bpf.available())}; one of your own is named by its file: "
-            "./mine.bpf.c (host) or ./tcp_mine.c (uml)."
+            "./mine.bpf.c (host) or ./tcp_mine.c (uml). Schedulers, such as cassini, are in docs/baselines.md."
         )
     known = {key: p for key, p in PARAMETERS.items() if p.of in name and name in names()}
     constants: dict[str, int] = {}

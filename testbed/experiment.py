@@ -18,11 +18,13 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from analysis.load import load_experiment
+from analysis.load import Run, load_experiment, load_run
+from analysis.metrics import alone, iteration_times
 from analysis.summary import summarise
 from testbed import __version__, rundir
 from testbed.environment import ROOT
-from testbed.plan import Plan, plans
+from testbed.plan import Plan, alone_folder, plans
+from testbed.scheduling import Profile
 from testbed.spec import Spec
 from testbed.substrates import Substrate
 from testbed.verdict import judge
@@ -45,7 +47,8 @@ def run(spec: Spec, substrate: Substrate, out: Path, observe: Observer, command:
     folder = out / todo[0].experiment
     rundir.sweep(folder)
     capacity: float | None = None
-    for plan in todo:
+    for planned in todo:
+        plan = scheduled(planned, spec, folder)
         observe(plan, {"event": "started"})
         # The unshaped path is measured once per experiment and kept with every run of it.
         where = folder / plan.folder
@@ -55,6 +58,28 @@ def run(spec: Spec, substrate: Substrate, out: Path, observe: Observer, command:
     summary = summarise(load_experiment(folder, wanted))
     rundir.write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     return summary
+
+
+def scheduled(plan: Plan, spec: Spec, folder: Path) -> Plan:
+    """``plan``; if a scheduler sets its clock, then by what was measured of its jobs alone, below the experiment's ``folder``.
+
+    Raises `LoadError` if they have not been.
+    """
+    if not waits(plan):
+        return plan
+    profiles = {(plan.cc.spec, job.job): _profile(load_run(folder / alone_folder(plan, job.like))) for job in plan.jobs}
+    again = next(one for one in plans(spec, profiles) if one.folder == plan.folder)
+    return msgspec.structs.replace(again, measure_capacity=plan.measure_capacity)
+
+
+def waits(plan: Plan) -> bool:
+    """Whether it cannot be told before its jobs have been measured alone."""
+    return plan.alone is None and any(job.grid for job in plan.jobs)
+
+
+def _profile(run: Run) -> Profile:
+    times = iteration_times(run.iterations)
+    return Profile(alone(times), float(times.iloc[1:].std(ddof=0).fillna(0).iloc[0]))
 
 
 def execute(

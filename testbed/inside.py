@@ -238,7 +238,16 @@ def _queues(plan: Plan, network: Network, machine: Machine) -> list[Setting]:
                 queues.append(PhantomQueue(end.node.name, end.name, link.rate_bps, bucket, link.buffer_bytes, marking))
                 marking = None
             queues.append(
-                Shaper(end.node.name, end.name, link.rate_bps, bucket, link.buffer_bytes, link.acks_first, marking)
+                Shaper(
+                    end.node.name,
+                    end.name,
+                    link.rate_bps,
+                    bucket,
+                    link.buffer_bytes,
+                    link.acks_first,
+                    marking,
+                    link.bands,
+                )
             )
         if wire := plan.wires.get(link_name(end)):
             seed = int(hashlib.sha256(f"netem {plan.seed} {end.name}".encode()).hexdigest()[:15], 16)
@@ -294,7 +303,9 @@ def _greedy(job: JobPlan) -> JobPlan:
     ring = {"id": "all", "kind": "all_reduce", "algorithm": "ring"}  # what a real program does
     exchange = next((op for op in job.operations if op["kind"] != "compute"), ring)
     endless = {**exchange, "bytes": 1 << 40, "after": []}
-    return msgspec.structs.replace(job, operations=(endless,), offset_ns=0, noise="0%", program=None)
+    return msgspec.structs.replace(
+        job, operations=(endless,), offset_ns=0, noise="0%", program=None, grid=None, bands=()
+    )
 
 
 def _measure(

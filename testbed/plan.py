@@ -10,7 +10,7 @@ import itertools
 import random
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,20 @@ from typing import Any
 import msgspec
 from mininet.topo import Topo
 
+import schedulers
 import topologies
-from testbed import bounds, congestion
+from testbed import bounds, congestion, scheduling
 from testbed.congestion import CongestionControl
 from testbed.errors import RequestError
 from testbed.job import Job
 from testbed.placement import place
+from testbed.scheduling import Profile
 from testbed.shaper import Marking
-from testbed.spec import Spec, marking, queue_bytes
+from testbed.spec import Spec, marking, payload_share, queue_bytes
 from topologies.routed import has_choice, path, stages
 from workloads import trace as traces
 from workloads.collectives import Flow
+from workloads.grid import Grid
 from workloads.trace import Operation, Trace
 from workloads.units import Duration, Rate, Size, UnitError, parse_fraction
 
@@ -46,6 +49,7 @@ class Link(msgspec.Struct, frozen=True):
     mtu: int
     acks_first: bool
     marking: Marking | None = None
+    bands: int = 1  # of data, in strict priority
 
 
 class Wire(msgspec.Struct, frozen=True):
@@ -83,6 +87,8 @@ class JobPlan(msgspec.Struct, frozen=True):
     leave_ns: int | None = None  # departs so long after the start
     program: tuple[str, ...] | None = None  # a real program in place of a replay
     like: int = 0  # the first job that is the same in everything but its start and noise
+    grid: Grid | None = None  # where its iterations may begin; None: anywhere
+    bands: tuple[int, ...] = ()  # remaining bytes of an iteration at which a worker's packets move up a band
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -108,6 +114,7 @@ class Plan(msgspec.Struct, frozen=True):
     needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
     in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
     multipath: bool = False  # routers choose among equal paths (testbed.paths)
+    schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on
 
     @property
     def ccs(self) -> list[CongestionControl]:
@@ -129,8 +136,12 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def folder(self) -> Path:
         """Where its results lie below the experiment's folder."""
-        run = Path(self.cc.label, str(self.seed))
-        return run if self.alone is None else Path("alone") / f"job{self.alone}" / run
+        return Path(self.cc.label, str(self.seed)) if self.alone is None else alone_folder(self, self.alone)
+
+
+def alone_folder(plan: Plan, job: int) -> Path:
+    """Where the results of ``job`` alone lie below the experiment's folder."""
+    return Path("alone", f"job{job}", plan.cc.label, str(plan.seed))
 
 
 def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
@@ -150,44 +161,44 @@ def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
         raise RequestError(f"topo: {spec.topo!r} cannot be made: {type(error).__name__}: {error}") from error
 
 
-def plans(spec: Spec) -> list[Plan]:
-    """Every run of the experiment, in order: for each seed each congestion control, then one job alone."""
+def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None) -> list[Plan]:
+    """Every run of the experiment, in order: for each seed each congestion control, then one job alone.
+
+    A scheduler's runs come after those of its jobs alone, which are the profiles it needs: ``profiles`` holds those
+    that have been measured, by congestion control and job. Without them it goes by the ideal iteration.
+    """
     topo, args = topology_of(spec)
     link = _link(spec, {})
-    ccs = [tuple(congestion.on_link(one, link.rate_bps) for one in congestion.parse_all(spec_)) for spec_ in spec.cc]
     bottlenecks, wires = _links(spec, topo)
-    if not any(one.marking for one in bottlenecks.values()):
-        for cc in (one for takes_turns in ccs for one in takes_turns):
-            if cc.name.removeprefix("mltcp_") in NEED_MARKS:
-                raise RequestError(
-                    f"ecn: {cc.name} lives on marks, and no bottleneck marks: add --ecn on (for DCTCP), or "
-                    "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
-                )
     asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
+    contenders = [scheduling.parse(one) for one in spec.cc]
     result: list[Plan] = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
         places = place(topo, [one.workers for one in asked], spec.place, seed)
         jobs = _jobs(spec, asked, topo, bottlenecks, places, seed)
         ways = [_way(one, hosts, topo, bottlenecks, wires) for one, hosts in zip(asked, places, strict=True)]
-        for takes_turns in ccs:
-            own_cc = [
-                congestion.on_link(congestion.parse(one.job.cc), link.rate_bps) if one.job.cc else None for one in asked
+        for contender in contenders:
+            schedule = _schedule(contender, asked, topo, bottlenecks, places, profiles or {})
+            own = [
+                congestion.on_link(congestion.parse(one.job.cc or decision.cc), link.rate_bps)
+                for one, decision in zip(asked, schedule.decisions, strict=True)
             ]
+            turns = tuple(congestion.on_link(cc, link.rate_bps) for cc in contender.turns)
             plan = Plan(
                 version=1,
                 experiment=spec.name or default_name(spec),
-                cc=congestion.together(takes_turns),
+                cc=contender.cc if contender.policy else congestion.together(turns),
                 seed=seed,
                 topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
                 topology_args=args,
                 link=link,
-                bottlenecks=bottlenecks,
+                bottlenecks=_banded(bottlenecks, schedule),
                 wires=wires,
                 base_rtt_s=_base_rtt_s(topo, places[0][0], places[0][-1], bottlenecks, wires),
                 jobs=_alike(
                     (
-                        msgspec.structs.replace(job, cc=own_cc[job.job] or takes_turns[job.job % len(takes_turns)])
-                        for job in jobs
+                        msgspec.structs.replace(job, cc=cc, grid=decision.grid, bands=decision.bands)
+                        for job, cc, decision in zip(jobs, own, schedule.decisions, strict=True)
                     ),
                     ways,
                 ),
@@ -201,9 +212,29 @@ def plans(spec: Spec) -> list[Plan]:
                     (len(bounds.crossed(topo, bottlenecks, a, b)) for a, b, _ in _connections(asked, places)), default=1
                 ),
                 multipath=has_choice(topo),
+                schedule=schedule.report or None,
             )
-            result += [plan, *(_alone(plan, job) for job in plan.jobs if job.like == job.job)]
+            _check_marks(plan)
+            alone = [_alone(plan, job) for job in plan.jobs if job.like == job.job]
+            result += [*alone, plan] if contender.policy else [plan, *alone]
     return result
+
+
+def _check_marks(plan: Plan) -> None:
+    marks = any(link.marking for link in plan.bottlenecks.values())
+    for cc in plan.ccs:
+        if not marks and cc.name.removeprefix("mltcp_") in NEED_MARKS:
+            raise RequestError(
+                f"ecn: {cc.name} lives on marks, and no bottleneck marks: add --ecn on (for DCTCP), or "
+                "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
+            )
+    if marks and any(link.bands > 1 for link in plan.bottlenecks.values()):
+        raise RequestError(f"ecn: {plan.cc.spec} serves bands of priority, which do not mark here: leave out --ecn.")
+
+
+def _banded(links: dict[str, Link], schedule: schedulers.Schedule) -> dict[str, Link]:
+    bands = 1 + max(len(decision.bands) for decision in schedule.decisions)
+    return {name: msgspec.structs.replace(link, bands=bands) for name, link in links.items()}
 
 
 @dataclass(frozen=True)
@@ -270,8 +301,10 @@ def _way(asked: _Asked, hosts: tuple[str, ...], topo: Topo, links: dict[str, Lin
 
 
 def _alone(plan: Plan, job: JobPlan) -> Plan:
-    lone = msgspec.structs.replace(job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS))
-    return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False)
+    lone = msgspec.structs.replace(
+        job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS), grid=None
+    )
+    return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None)
 
 
 _SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss")
@@ -427,6 +460,35 @@ def _jobs(
     )
 
 
+def _schedule(
+    contender: scheduling.Contender,
+    asked: list[_Asked],
+    topo: Topo,
+    links: dict[str, Link],
+    places: list[tuple[str, ...]],
+    profiles: Mapping[tuple[str, int], Profile],
+) -> schedulers.Schedule:
+    """What ``contender`` tells every job; raises `RequestError`."""
+    if contender.policy is None:
+        return contender.take_turns(len(asked))
+    share = payload_share(next(iter(links.values())).mtu) if links else 1.0
+
+    def profile(number: int) -> schedulers.Job:
+        one, hosts = asked[number], places[number]
+        if one.trace is None:
+            return schedulers.Job(None, {}, 0)
+
+        def bits(payload: dict[Flow, int]) -> dict[str, float]:
+            loads = bounds.loads(payload, hosts, topo, links)
+            return {name: size * 8 / share for name, size in loads.items()}
+
+        measured = profiles.get((contender.cc.spec, number))
+        return scheduling.profile(one.trace, one.rounds, bits, capacity, max(_sent(one)), measured)
+
+    capacity = {name: float(link.rate_bps) for name, link in links.items()}
+    return contender.decide([profile(number) for number in range(len(asked))], capacity)
+
+
 def _sent(asked: _Asked) -> tuple[int, ...]:
     """Payload bytes each rank sends in one iteration."""
     sent = [0] * asked.workers
@@ -484,6 +546,7 @@ def describe(plan: Plan) -> Iterator[str]:
         yield (
             f"  shape {name}: {link.rate_bps} bit/s, buffer {link.buffer_bytes} B"
             + (", pure ACKs first" if link.acks_first else "")
+            + (f", {link.bands} bands of priority" if link.bands > 1 else "")
             + (f", mark from {link.marking.min_bytes} B" if link.marking else "")
         )
     for name, wire in plan.wires.items():
@@ -497,9 +560,16 @@ def describe(plan: Plan) -> Iterator[str]:
                 else "runs " + shlex.join(job.program or ())
             )
             + (f", leaves at {job.leave_ns / 1e9:g} s" if job.leave_ns is not None else "")
+            + (
+                f", iterations begin every {job.grid.period_ns / 1e9:.4f} s from {job.grid.phase_ns / 1e6:.3f} ms"
+                if job.grid
+                else ""
+            )
         )
     for event in plan.events:
         what = f"{event.rate_bps} bit/s" if event.rate_bps is not None else "up" if event.up else "down"
         yield f"  at {event.at_ns / 1e9:g} s {event.link} becomes {what}"
+    for key, value in (plan.schedule or {}).items():
+        yield f"  {plan.cc.name}: {key.replace('_', ' ')} {value}"
     counts = sorted({job.iterations for job in plan.jobs})
     yield f"  {' or '.join(map(str, counts))} iterations of every job, sampled every {plan.sample_ns / 1e6:g} ms"

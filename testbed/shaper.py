@@ -2,13 +2,18 @@
 
 TBF at the bottleneck only (`docs/fidelity.md`). Behind its bucket lies the queue: a FIFO
 with a limit in bytes, or RED that marks. With ``acks_first``, packets without payload
-have a band of their own in front of the data.
+have a band of their own in front of the data. With ``bands``, data is served in strict priority by the
+class selector in its IP header (`workloads.bands`), each band from a FIFO of its own.
 
 ::
 
     TBF 1: ── queue                      plain, or RED 22:
     TBF 1: ── bands 10: ─┬─ FIFO 21:     pure ACKs          (PRIO, or HTB where there is none)
                          └─ queue 22:    data
+
+    TBF 1: ── bands 10: ─┬─ FIFO 21:     highest band
+                         ⋮
+                         └─ FIFO 28:     lowest band: CS0, and whatever is not marked
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from testbed import qdiscs  # noqa: F401 (teaches pyroute2 the 64-bit rate, RED,
 from testbed.errors import MachineError
 from testbed.network import Network, VethIntf
 from testbed.settings import interface
+from workloads.bands import MOST, tos
 
 TICK_NS = 64  # the kernel keeps the bucket as a time in units of 64 ns
 ETHERNET_HEADER = 14
@@ -62,6 +68,7 @@ class Shaper:
     buffer_bytes: int
     acks_first: bool = False
     marking: Marking | None = None
+    bands: int = 1
 
     @property
     def where(self) -> str:
@@ -78,8 +85,8 @@ class Shaper:
             "burst_ticks": self.burst_bytes * 8 * 10**9 // self.rate_bps // TICK_NS,
             "buffer_bytes": self.buffer_bytes,
         }
-        if self.acks_first:
-            asked["bands"] = [self.buffer_bytes, self.buffer_bytes]
+        if self._fifos:
+            asked["bands"] = [self.buffer_bytes] * self._fifos
         if self.marking:
             asked["marks_from_bytes"] = [self.marking.min_bytes, self.marking.max_bytes]
         return asked
@@ -88,16 +95,27 @@ class Shaper:
         end = interface(network, self.node, self.device)
         tc = end.node.ip.tc
         tc("add", "tbf", end.index, "1:", options=self._options())
+        if self._fifos:
+            self._bands(end, self._fifos)
+        red = self.marking is not None
+        for band in range(1, self._fifos + 1 - red):
+            tc("add", "bfifo", end.index, f"{20 + band}:", parent=f"10:{band}", options={"limit": self.buffer_bytes})
         if self.acks_first:
-            self._bands(end)
-            tc("add", "bfifo", end.index, "21:", parent="10:1", options={"limit": self.buffer_bytes})
             short = f"0x0000/0x{0xFFFF & ~(ACK_MAX_BYTES - 1):04x}+2"
             tc("add-filter", "u32", end.index, parent="10:", prio=1, protocol=0x0800,
                target="10:1", keys=[short])  # fmt: skip
+        for band in range(1, self.bands):
+            marked = f"0x{tos(band):04x}/0x{tos(MOST - 1):04x}+0"
+            tc("add-filter", "u32", end.index, parent="10:", prio=2, protocol=0x0800,
+               target=f"10:{self._fifos - band}", keys=[marked])  # fmt: skip
         if self.marking:
             self._red(end, self.marking)
-        elif self.acks_first:
-            tc("add", "bfifo", end.index, "22:", parent=self._data, options={"limit": self.buffer_bytes})
+
+    @property
+    def _fifos(self) -> int:
+        """Queues in strict priority; 0: there is but one."""
+        queues = self.bands + self.acks_first
+        return queues if queues > 1 else 0
 
     def change(self, network: Network) -> None:
         """Make the rate of the running shaper this one's; what waits in it stays."""
@@ -114,14 +132,21 @@ class Shaper:
 
     @property
     def _data(self) -> str:
-        """Where the data's queue hangs."""
+        """Where the queue hangs that marks."""
         return "10:2" if self.acks_first else "1:1"
 
-    def _bands(self, end: VethIntf) -> None:
-        """Two bands in strict priority, everything in the second unless a filter says otherwise."""
+    def _bands(self, end: VethIntf, bands: int) -> None:
+        """``bands`` in strict priority, everything in the last unless a filter says otherwise."""
         tc = end.node.ip.tc
         try:
-            tc("add", "prio", end.index, "10:", parent="1:1", options={"bands": 2, "priomap": bytes([1] * 16)})
+            tc(
+                "add",
+                "prio",
+                end.index,
+                "10:",
+                parent="1:1",
+                options={"bands": bands, "priomap": bytes([bands - 1] * 16)},
+            )
             return
         except NetlinkError as error:
             if error.code != errno.ENOENT:
@@ -129,13 +154,13 @@ class Shaper:
         # Without PRIO: HTB classes that never run out of tokens.
         plenty = min(2 * self.rate_bps, 30 * 10**9) // 8
         try:
-            tc("add", "htb", end.index, "10:", parent="1:1", default=2)
+            tc("add", "htb", end.index, "10:", parent="1:1", default=bands)
         except NetlinkError as error:
             raise MachineError(
-                "--acks first needs the queueing discipline PRIO or HTB, and this kernel has neither "
+                "--acks first and bands of priority need the queueing discipline PRIO or HTB, and this kernel has neither "
                 f"(CONFIG_NET_SCH_PRIO): {error}. Leave it out, or use --on uml."
             ) from error
-        for band in (1, 2):
+        for band in range(1, bands + 1):
             tc(
                 "add-class", "htb", end.index, f"10:{band}", parent="10:", prio=band - 1,
                 rate=plenty, ceil=plenty, burst=1 << 20, cburst=1 << 20, quantum=60000,
@@ -176,6 +201,6 @@ class Shaper:
                     return {"marks": False}
                 found |= {"buffer_bytes": parms["limit"], "marks_from_bytes": [parms["qth_min"], parms["qth_max"]]}
                 bands.append(parms["limit"])
-            elif kind == "bfifo" and self.acks_first:
+            elif kind == "bfifo" and self._fifos:
                 bands.append(options["limit"])
-        return {**found, "bands": bands} if self.acks_first else found
+        return {**found, "bands": bands} if self._fifos else found

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 import topologies
-from testbed import congestion, placement
+from testbed import congestion, placement, scheduling
 from testbed.errors import RequestError
 from testbed.job import Job, JobError, complete, parse
 from testbed.shaper import Marking
@@ -295,12 +295,12 @@ def _check(spec: Spec, where: str) -> None:
             raise wrong("place", str(error)) from error
     for one in spec.cc:
         try:
-            congestion.parse_all(one)
+            scheduling.parse(one)
         except RequestError as error:
             raise wrong("cc", str(error)) from error
         if "+" in one and len(one.split("+")) > spec.jobs:
             raise wrong("cc", f"{one!r} names more congestion controls than there are jobs ({spec.jobs})")
-    labels = [congestion.together(congestion.parse_all(one)).label for one in spec.cc]
+    labels = [scheduling.parse(one).cc.label for one in spec.cc]
     if len(set(labels)) < len(labels):
         raise wrong("cc", f"{' '.join(spec.cc)} names one twice")
     if spec.trace is not None and (spec.compute is not None or spec.bytes is not None):

@@ -1,9 +1,10 @@
 """Many experiments at once: ``python -m testbed sweep experiments/*.toml -j 2``.
 
 What is not there yet is run, in a shuffled order (that only depends on what there is),
-so that a drift of the machine is not taken for an effect. A run is there if its manifest
-holds the very same plan, run by the same testbed on the same kernel. A run that fails
-does not stop the others and is listed at the end.
+so that a drift of the machine is not taken for an effect; runs that a scheduler times
+come after those of their jobs alone. A run is there if its manifest holds the very same
+plan, run by the same testbed on the same kernel. A run that fails does not stop the
+others and is listed at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from analysis.load import load_experiment
+from analysis.load import LoadError, load_experiment
 from analysis.summary import summarise
 from analysis.table import closing_table
 from testbed import experiment, plan, rundir, substrates
@@ -83,13 +84,18 @@ def run(specs: list[Spec], out: Path, parallel: int, *, quiet: bool) -> int:
     if parallel > 1 and any(substrate.name != "uml" for substrate in where.values()):
         raise RequestError(f"-j {parallel}: against a real clock runs would disturb each other; use --on uml, or -j 1.")
     rundir.sweep(out)
-    missing = [one for one in todo if not is_there(one, where[one.spec.on])]
-    random.Random(SHUFFLE).shuffle(missing)
+    at_once = [one for one in todo if not experiment.waits(one.plan) and not is_there(one, where[one.spec.on])]
+    waiting = [one for one in todo if experiment.waits(one.plan)]
     console = Console(stderr=True)
     console.print(
-        f"{len(todo)} runs of {len(specs)} experiments, {len(todo) - len(missing)} of them there", highlight=False
+        f"{len(todo)} runs of {len(specs)} experiments, {len(todo) - len(waiting) - len(at_once)} of them there"
+        + (f"; {len(waiting)} wait for those of their jobs alone" if waiting else ""),
+        highlight=False,
     )
-    failures = _run_all(missing, parallel, console, quiet=quiet)
+    failures = _run_all(at_once, parallel, console, quiet=quiet)
+    scheduled, unmeasured = _scheduled(waiting, out)
+    late = [one for one in scheduled if not is_there(one, where[one.spec.on])]
+    failures += unmeasured + _run_all(late, parallel, console, quiet=quiet)
     invalid = _sum_up(specs, todo, failures, out)
     for task, error in failures:
         print(f"failed: {task.title}: {error}", file=sys.stderr)
@@ -115,9 +121,23 @@ def is_there(task: Task, substrate: Substrate) -> bool:
     )
 
 
+def _scheduled(waiting: list[Task], out: Path) -> tuple[list[Task], list[tuple[Task, str]]]:
+    """The tasks as their jobs' runs alone have it; those for which these are missing."""
+    able, failures = [], []
+    for task in waiting:
+        try:
+            planned = experiment.scheduled(task.plan, task.spec, out / task.plan.experiment)
+        except (LoadError, RequestError) as error:
+            failures.append((task, str(error)))
+        else:
+            able.append(Task(task.spec, planned, task.folder))
+    return able, failures
+
+
 def _run_all(missing: list[Task], parallel: int, console: Console, *, quiet: bool) -> list[tuple[Task, str]]:
     if not missing:
         return []
+    random.Random(SHUFFLE).shuffle(missing)
     failures: list[tuple[Task, str]] = []
     command = experiment.command_line()
     begun, weight = time.monotonic(), sum(one.plan.expected_s + 3 for one in missing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -99,12 +100,12 @@ class Child:
 class Worker(Child):
     """One running worker; ``flows`` are those it sends, once connected."""
 
-    def __init__(self, job: JobPlan, rank: int, network: Network) -> None:
+    def __init__(self, job: JobPlan, rank: int, network: Network, pass_fds: list[int]) -> None:
         self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
         self.flows: list[dict[str, Any]] = []
         super().__init__(
             f"worker {rank} of job {job.job} on host {self.host}", python("workloads.worker"),
-            namespace=network[self.host].namespace,
+            namespace=network[self.host].namespace, pass_fds=pass_fds,
         )  # fmt: skip
 
 
@@ -141,8 +142,7 @@ class Workers:
     def __enter__(self) -> Workers:
         try:
             for job in self.jobs:
-                for rank in range(len(job.hosts)):
-                    self._start(job, rank)
+                self._start(job)
             self._await("listening")
             self.before_connect()
             for worker in self.workers:
@@ -158,13 +158,26 @@ class Workers:
         for worker in self.workers:
             worker.close()
 
-    def _start(self, job: JobPlan, rank: int) -> None:
+    def _start(self, job: JobPlan) -> None:
+        ranks = range(len(job.hosts))
         if job.program is not None:
             from testbed.programs import Program  # noqa: PLC0415 (knows this module)
 
-            self.workers.append(Program(job, rank, self.network, self.congestion_control(job)))
+            for rank in ranks:
+                self.workers.append(Program(job, rank, self.network, self.congestion_control(job)))
             return
-        worker = Worker(job, rank, self.network)
+        # Where a grid decides when an iteration begins, rank 0 applies it and tells the others.
+        pipes = [os.pipe() for _ in ranks[1:]] if job.grid else []
+        try:
+            for rank in ranks:
+                lines = [write for _, write in pipes] if rank == 0 else [pipes[rank - 1][0]] if pipes else []
+                self._start_worker(job, rank, lines)
+        finally:
+            for end in itertools.chain(*pipes):
+                os.close(end)
+
+    def _start_worker(self, job: JobPlan, rank: int, lines: list[int]) -> None:
+        worker = Worker(job, rank, self.network, lines)
         self.workers.append(worker)
         worker.tell({
             "job": job.job, "rank": rank, "port": self.port, "congestion_control": self.congestion_control(job),
@@ -172,6 +185,8 @@ class Workers:
             "operations": list(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed,
             "virtual_time": self.virtual_time,
+            "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,
+            "bands": list(job.bands), "bytes": job.bytes_per_worker[rank] if job.bands else 0,
         })  # fmt: skip
 
     def _await(self, key: str) -> list[tuple[Worker, dict[str, Any]]]:

@@ -16,6 +16,10 @@ the job (`Job`)       ``{"listening": true}``
 Two streams run side by side, as on a GPU: computes in their order, collectives in theirs;
 each operation also waits for the ones it names. Computing is sleeping until an absolute
 deadline of the monotonic clock, since burnt CPU would be taken from the emulated network.
+
+Where a job's iterations begin on a grid, rank 0 decides and tells the others over pipes, a management
+network of their own: workers end an iteration at slightly different instants, and each by itself could
+decide differently.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import json
+import os
 import random
 import socket
 import struct
@@ -34,8 +39,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from workloads import collectives, noise
+from workloads.bands import Bands, mark
 from workloads.clock import punctual, sleep_until
 from workloads.collectives import Flow, Links
+from workloads.grid import Grid
 
 TCP_CONGESTION = 13
 ANSWER_S = 30.0
@@ -59,12 +66,17 @@ class Job:
     noise: str
     seed: str
     virtual_time: bool
+    grid: list[int] | None  # period and phase of the slots in which its iterations begin
+    lines: list[int]  # file descriptors that lead to the others (rank 0), or from rank 0
+    bands: list[int]  # remaining bytes at which its packets move up a band; empty: there are no bands
+    bytes: int  # that this worker sends in an iteration, if there are bands
 
 
 def main() -> None:
     punctual()
     job = Job(**json.loads(sys.stdin.readline()))
     collectives.copying = not job.virtual_time
+    collectives.bands = Bands(job.bands, job.bytes) if job.bands else None
     listeners = _listen(job)
     _say({"listening": True})
     _expect("connect")
@@ -142,6 +154,8 @@ def _connect(job: Job, listeners: dict[tuple[Flow, int], socket.socket]) -> list
     for (flow, channel), listener in listeners.items():
         sock, _ = listener.accept()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if job.bands:  # what ends here answers with ACKs, which nothing may hold up
+            mark(sock, len(job.bands))
         channels[channel][flow] = sock
     for links in channels:
         for sock in links.values():
@@ -194,11 +208,14 @@ def _iterate(job: Job, channels: list[Links], start_ns: int) -> None:
     outgoing = [sock for links in channels for flow, sock in links.items() if flow[0] == job.rank]
     written = sum(_written(sock) for sock in outgoing)
     varies, draw = noise.parse(job.noise), random.Random(job.seed)
+    pace = _Pace(job, start_ns)
     end = start_ns + job.offset_ns
-    sleep_until(end)
     index = 0
     while True:
-        begun = end
+        begun = pace.begin(end)
+        sleep_until(begun)
+        if collectives.bands:
+            collectives.bands.begin()
         factor = noise.factor(varies, draw, job.rank, len(job.addresses))
         state = _Iteration()
         timeline: list[tuple[str, int, int]] = []
@@ -219,6 +236,30 @@ def _iterate(job: Job, channels: list[Links], start_ns: int) -> None:
             [[name, at - start_ns, until - start_ns] for name, at, until in timeline],
         ])  # fmt: skip
         index += 1
+
+
+class _Pace:
+    """When the next iteration begins: at once, or where the job's grid has a slot."""
+
+    def __init__(self, job: Job, start_ns: int) -> None:
+        self.grid = Grid(job.grid[0], start_ns + job.grid[1]) if job.grid else None
+        self.leads, self.lines = job.rank == 0, job.lines
+        self.placed = False  # the first iteration begins on a slot, however near it already is
+
+    def begin(self, now_ns: int) -> int:
+        """The instant at which the iteration begins that could begin at ``now_ns``."""
+        if self.grid is None:
+            return now_ns
+        if self.leads:
+            at = self.grid.begin_ns(now_ns) if self.placed else self.grid.next_ns(now_ns)
+            self.placed = True
+            for line in self.lines:
+                os.write(line, at.to_bytes(8, "little"))
+            return at
+        told = os.read(self.lines[0], 8)
+        if not told:
+            raise SystemExit("rank 0 is gone")
+        return max(now_ns, int.from_bytes(told, "little"))
 
 
 def _written(sock: socket.socket) -> int:

@@ -29,6 +29,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from workloads.bands import Bands
+
 Flow = tuple[int, int]
 Links = dict[Flow, socket.socket]
 
@@ -70,6 +72,8 @@ def parts(n: int, size: int) -> list[int]:
 # what keeps a sender from filling its buffer at once: without it bursts cost timeouts.
 copying = True
 COPIED = 1 << 20
+# Where packets have priorities (`workloads.worker` says so): what marks them.
+bands: Bands | None = None
 _ZEROS = memoryview(bytes(COPIED))
 
 
@@ -90,10 +94,13 @@ def _sink() -> mmap.mmap:
 def send(link: socket.socket, size: int) -> None:
     """Send ``size`` bytes nobody looks at; ``link`` blocks."""
     while size > 0:
-        if copying:
-            size -= link.send(_ZEROS[: min(size, COPIED)])
-        else:
-            size -= os.sendfile(link.fileno(), _hole(), 0, min(size, PIECE))
+        piece = min(size, COPIED if copying else PIECE)
+        if bands:
+            piece = bands.claim(link, piece)
+        sent = link.send(_ZEROS[:piece]) if copying else os.sendfile(link.fileno(), _hole(), 0, piece)
+        if bands:
+            bands.give_back(piece - sent)
+        size -= sent
 
 
 def receive(link: socket.socket, size: int) -> None:

@@ -1,0 +1,34 @@
+"""Where in time a job's iterations may begin: on a grid of slots, as CASSINI's time-shifts want it.
+
+A job that keeps its pace is never touched. One whose iteration would begin more than 5 % of the
+period away from a slot waits for the next one (CASSINI's rule; the 5 % are recalled, not confirmed).
+The communication phase begins a constant span of computing after its iteration, so that
+a slot for the one is a slot for the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TOLERATED = 0.05  # drift ÷ period
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Slots at ``phase_ns + k * period_ns`` after the common start."""
+
+    period_ns: int
+    phase_ns: int
+
+    def drift_ns(self, now_ns: int) -> int:
+        """How far ``now_ns`` is from the nearest slot; negative: early."""
+        past = (now_ns - self.phase_ns) % self.period_ns
+        return past if 2 * past <= self.period_ns else past - self.period_ns
+
+    def next_ns(self, now_ns: int) -> int:
+        """The next slot, which may be now."""
+        return now_ns + (self.phase_ns - now_ns) % self.period_ns
+
+    def begin_ns(self, now_ns: int) -> int:
+        """When an iteration begins that could begin now: now, or at the next slot if it has drifted."""
+        return self.next_ns(now_ns) if abs(self.drift_ns(now_ns)) > TOLERATED * self.period_ns else now_ns
