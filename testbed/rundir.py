@@ -1,8 +1,9 @@
 """Run directories: complete or absent.
 
 A run's files arrive as an archive, are written beside their destination and renamed into
-place. Should the process die in between, the next run removes what it left: a partial
-folder is locked by its writer, so that an unlocked one has no owner any more.
+place. Should the process be killed in between, a small process that watches it removes what
+was written. Should both be (a power failure), the next run does: a partial folder is locked
+by its writer, so that an unlocked one has no owner any more.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +26,15 @@ from testbed.errors import TestbedError
 
 PARTIAL = ".partial-"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
+# End of file on stdin: the writer is done, or gone.
+REMOVER = """
+import os, shutil, sys
+sys.stdin.read()
+for path in sys.argv[1:]:
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):
+        os.unlink(path)
+"""
 
 
 def unpack(archive: bytes) -> dict[str, bytes]:
@@ -60,13 +72,12 @@ def write_text(path: Path, text: str) -> None:
     """Write a file so that it is complete or absent."""
     aside = path.with_name(f".{path.name}{PARTIAL}{os.getpid()}")
     try:
-        aside.write_text(text)
-        give_to_caller(aside)
-        aside.rename(path)
+        with _removed_in_any_case(aside):
+            aside.write_text(text)
+            give_to_caller(aside)
+            aside.rename(path)
     except OSError as error:
         raise TestbedError(f"{path} could not be written: {error.strerror or error}") from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def sweep(folder: Path) -> None:
@@ -80,12 +91,19 @@ def sweep(folder: Path) -> None:
 @contextlib.contextmanager
 def _partial(destination: Path) -> Iterator[Path]:
     folder = destination.with_name(f".{destination.name}{PARTIAL}{os.getpid()}")
-    folder.mkdir()
-    try:
+    with _removed_in_any_case(folder):
+        folder.mkdir()
         with _locked(folder):
             yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _removed_in_any_case(path: Path) -> Iterator[None]:
+    """At the end there is nothing at ``path``, even if this process is killed before."""
+    command = [sys.executable, "-I", "-S", "-c", REMOVER, str(path.absolute())]
+    # A session of its own: what ends us, from a terminal, does not end it.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
+        yield
 
 
 @contextlib.contextmanager

@@ -1,6 +1,10 @@
 import io
 import os
+import signal
+import subprocess
+import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +68,32 @@ def test_what_a_dead_writer_left_is_swept_and_what_a_living_one_writes_is_not(tm
         assert living.is_dir()
     assert not dead.exists()
     rundir.sweep(tmp_path / "nowhere")
+
+
+KILLED_WHILE_WRITING = """
+import os, pathlib, signal, sys
+from testbed import rundir
+target = pathlib.Path(sys.argv[1])
+def die(*_):
+    assert any(rundir.PARTIAL in path.name for path in target.parent.iterdir())
+    os.kill(os.getpid(), signal.SIGKILL)
+if target.suffix:
+    rundir.give_to_caller = die
+    rundir.write_text(target, "{}")
+else:
+    rundir._put = die
+    rundir.store({"a": b"1"}, target)
+"""
+
+
+@pytest.mark.parametrize("name", ["1", "summary.json"])
+def test_killed_while_writing_it_leaves_nothing(tmp_path: Path, name: str) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path / name)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while entries(tmp_path) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not entries(tmp_path)
 
 
 def test_a_file_is_complete_or_absent(tmp_path: Path) -> None:
