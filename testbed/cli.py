@@ -91,6 +91,7 @@ def _add_run(commands: Any) -> None:
     network.add_argument("--delay", help="one-way, added on the last hop of every path (0ms)")
     network.add_argument("--jitter", help="delay varies by as much, evenly; packets may overtake (0ms)")
     network.add_argument("--loss", help="share of packets lost at random on the last hop (0%%)")
+    network.add_argument("--corrupt", help="share of packets with a bit flipped at random on the last hop (0%%)")
     network.add_argument("--rto-min", help="minimum retransmission timeout, 1ms to 200ms (the kernel's 200ms)")
     jobs = run.add_argument_group("jobs")
     jobs.add_argument("--jobs", type=int, help="how many (2)")

@@ -54,7 +54,7 @@ def examine() -> list[Finding]:
         _try("clang for eBPF", _clang, "`make setup`, or install clang and libbpf-dev", needed="host"),
         _try("ours as eBPF struct_ops", _struct_ops, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT", needed="host"),
         _try("minimum RTO per namespace (--rto-min)", _rto_min, "Linux 6.11 or newer", needed=""),
-        _try("delay, jitter, loss (netem)", _qdisc("netem"), "--on uml, or a kernel with sch_netem", needed=""),
+        _try("delay, jitter, loss, corruption (netem)", _qdisc("netem"), "--on uml, or a kernel with sch_netem", needed=""),
         _try("marking (RED, or a phantom queue)", _marking, "--on uml, or a kernel with sch_red or cls_bpf", needed=""),
         _try("stock Mininet (mn, mnexec)", _stock_mininet, "`make setup`, or install mininet", needed=""),
         *(_try(f"congestion control {name}", _cc(name), f"`modprobe tcp_{name}`, if the kernel takes modules", needed="")

@@ -251,7 +251,18 @@ def _queues(plan: Plan, network: Network, machine: Machine) -> list[Setting]:
             )
         if wire := plan.wires.get(link_name(end)):
             seed = int(hashlib.sha256(f"netem {plan.seed} {end.name}".encode()).hexdigest()[:15], 16)
-            queues.append(Netem(end.node.name, end.name, wire.delay_ns, wire.jitter_ns, wire.loss, fastest, seed))
+            queues.append(
+                Netem(
+                    end.node.name,
+                    end.name,
+                    wire.delay_ns,
+                    wire.jitter_ns,
+                    wire.loss,
+                    wire.corrupt,
+                    fastest,
+                    seed,
+                )
+            )
     return queues
 
 

@@ -1,4 +1,4 @@
-"""Delay, jitter and random loss: netem, on a hop of its own.
+"""Delay, jitter, random loss and corruption: netem, on a hop of its own.
 
 Never where a rate is shaped and never where a host sends (docs/fidelity.md): at the
 router's end of a link that is no bottleneck.
@@ -19,13 +19,14 @@ WHOLE = 2**32 - 1  # netem's probability 1
 
 @dataclass(frozen=True)
 class Netem:
-    """Every packet that leaves by ``device``: ``delay_ns`` ± up to ``jitter_ns`` (uniform), lost with ``loss``."""
+    """Every packet that leaves by ``device``: ``delay_ns`` ± up to ``jitter_ns`` (uniform), lost or with a bit flipped at random."""
 
     node: str
     device: str
     delay_ns: int
     jitter_ns: int
-    loss: float
+    loss: float  # probabilities
+    corrupt: float
     fastest_bps: int  # what may come in, so that netem's own limit never becomes a queue
     seed: int  # of its random numbers (Linux 6.6; before that it uses the kernel's)
 
@@ -44,6 +45,7 @@ class Netem:
             "delay_ns": self.delay_ns,
             "jitter_ns": self.jitter_ns,
             "loss": round(self.loss * WHOLE),
+            "corrupt": round(self.corrupt * WHOLE),
             "limit_packets": 1000 + 2 * waiting // SMALLEST_PACKET_BYTES,
         }
 
@@ -57,6 +59,7 @@ class Netem:
                 ("TCA_NETEM_LATENCY64", self.delay_ns),
                 ("TCA_NETEM_JITTER64", self.jitter_ns),
                 ("TCA_NETEM_PRNG_SEED", self.seed),
+                ("TCA_NETEM_CORRUPT", {"prob_corrupt": asked["corrupt"], "corr_corrupt": 0}),
             ],
         }
         end.node.ip.tc("add", "netem", end.index, "1:", options=options)
@@ -70,6 +73,7 @@ class Netem:
                     "delay_ns": options.get("TCA_NETEM_LATENCY64"),
                     "jitter_ns": options.get("TCA_NETEM_JITTER64"),
                     "loss": options["loss"],
+                    "corrupt": options.get("TCA_NETEM_CORRUPT")["prob_corrupt"],
                     "limit_packets": options["limit"],
                 }
         return {}

@@ -57,7 +57,8 @@ class Wire(msgspec.Struct, frozen=True):
 
     delay_ns: int
     jitter_ns: int
-    loss: float
+    loss: float  # probabilities of a packet
+    corrupt: float
 
 
 class LinkEvent(msgspec.Struct, frozen=True):
@@ -102,7 +103,7 @@ class Plan(msgspec.Struct, frozen=True):
     topology_args: tuple[int, ...]
     link: Link  # what the spec says of every bottleneck
     bottlenecks: dict[str, Link]  # what holds for each direction: "s1-s2"
-    wires: dict[str, Wire]  # directions with delay or loss
+    wires: dict[str, Wire]  # directions with delay, loss or corruption
     base_rtt_s: float  # of two small packets, idle, between the first job's first and last host
     jobs: tuple[JobPlan, ...]
     sample_ns: int
@@ -307,7 +308,7 @@ def _alone(plan: Plan, job: JobPlan) -> Plan:
     return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None)
 
 
-_SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss")
+_SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss", "corrupt")
 
 
 def _links(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
@@ -346,7 +347,7 @@ def _links(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
                 # What the experiment asks of every path happens once, on its last hop.
                 if here in routers and (own or there not in routers):
                     wire = _wire(spec, own)
-                    if wire != Wire(0, 0, 0.0):
+                    if wire != Wire(0, 0, 0.0, 0.0):
                         wires[f"{here}-{there}"] = wire
         except UnitError as error:
             raise RequestError(f"topo: link {a}-{b}: {error}") from error
@@ -354,10 +355,9 @@ def _links(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
 
 
 def _unusual(spec: Spec) -> set[str]:
-    """Which of delay, jitter and loss the experiment asks of every path."""
-    return {
-        name for name, value in zip(_PLAIN, (spec.delay, spec.jitter, parse_fraction(spec.loss)), strict=True) if value
-    }
+    """Which of delay, jitter, loss and corruption the experiment asks of every path."""
+    asked = (spec.delay, spec.jitter, parse_fraction(spec.loss), parse_fraction(spec.corrupt))
+    return {name for name, value in zip(_PLAIN, asked, strict=True) if value}
 
 
 def _events(spec: Spec, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
@@ -403,7 +403,11 @@ def _wire(spec: Spec, own: dict[str, str]) -> Wire:
     jitter = Duration.parse(own["jitter"]) if "jitter" in own else spec.jitter
     if jitter > delay:
         raise UnitError(f"the jitter {jitter} is more than the delay, {delay}")
-    return Wire(int(delay), int(jitter), parse_fraction(own.get("loss", spec.loss)))
+    loss, corrupt = (parse_fraction(own.get(key, getattr(spec, key))) for key in ("loss", "corrupt"))
+    for name, value in (("loss", loss), ("corrupt", corrupt)):
+        if not 0 <= value < 1:
+            raise UnitError(f"{name}: {own.get(name)!r} is not between 0% and 100%")
+    return Wire(int(delay), int(jitter), loss, corrupt)
 
 
 def _base_rtt_s(topo: Topo, first: str, last: str, bottlenecks: dict[str, Link], wires: dict[str, Wire]) -> float:
@@ -550,7 +554,7 @@ def describe(plan: Plan) -> Iterator[str]:
             + (f", mark from {link.marking.min_bytes} B" if link.marking else "")
         )
     for name, wire in plan.wires.items():
-        yield f"  {name}: delay {wire.delay_ns / 1e6:g} ms ± {wire.jitter_ns / 1e6:g} ms, loss {wire.loss:.4%}"
+        yield f"  {name}: delay {wire.delay_ns / 1e6:g} ms ± {wire.jitter_ns / 1e6:g} ms, loss {wire.loss:.4%}, corrupt {wire.corrupt:.4%}"
     for job in plan.jobs:
         yield (
             f"  job {job.job}: {job.trace} over {job.cc.spec} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "

@@ -32,6 +32,7 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     delay: Duration | None = None  # of one that is no bottleneck
     jitter: Duration | None = None
     loss: str | None = None
+    corrupt: str | None = None
 
     @property
     def given(self) -> dict[str, str]:
@@ -77,6 +78,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     delay: Duration = msgspec.field(default_factory=lambda: Duration(0))
     jitter: Duration = msgspec.field(default_factory=lambda: Duration(0))
     loss: str = "0%"
+    corrupt: str = "0%"
     offsets: str = "overlapped"
     noise: str | None = None  # None: what its trace was measured with
     rto_min: Duration | None = None
@@ -317,11 +319,12 @@ def _check(spec: Spec, where: str) -> None:
         raise wrong("jitter", f"{spec.jitter} is more than the delay, {spec.delay}")
     if spec.delay > 10**9:
         raise wrong("delay", f"{spec.delay} is longer than a second")
-    try:
-        if not 0 <= parse_fraction(spec.loss) < 1:
-            raise wrong("loss", f"{spec.loss} is not between 0% and 100%")
-    except UnitError as error:
-        raise wrong("loss", str(error)) from error
+    for name, share in (("loss", spec.loss), ("corrupt", spec.corrupt)):
+        try:
+            if not 0 <= parse_fraction(share) < 1:
+                raise wrong(name, f"{share} is not between 0% and 100%")
+        except UnitError as error:
+            raise wrong(name, str(error)) from error
     if spec.ecn is not None:
         try:
             marking(spec.ecn, int(spec.rate), buffer)

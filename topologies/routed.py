@@ -54,7 +54,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
 
         What the experiment says for all links, ``settings`` say for this one, with units:
         ``rate`` (or a share of the experiment's: ``"50%"``), ``buffer`` and ``ecn`` of a
-        bottleneck; ``delay``, ``jitter`` and ``loss`` of any other link (at its routers'
+        bottleneck; ``delay``, ``jitter``, ``loss`` and ``corrupt`` of any other link (at its routers'
         ends: a host that sends delays nothing).
         """
         if (a, b) in self._addresses:

@@ -60,7 +60,7 @@ class Host:
         programs.check(plan)
         if plan.wires and not qdiscs.supported("netem"):
             raise MachineError(
-                "--delay, --jitter and --loss need --on uml: this machine's kernel has no queueing discipline netem "
+                "--delay, --jitter, --loss and --corrupt need --on uml: this machine's kernel has no queueing discipline netem "
                 "(CONFIG_NET_SCH_NETEM)."
             )
         if any(link.marking for link in plan.bottlenecks.values()) and not qdiscs.supported("red"):

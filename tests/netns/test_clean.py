@@ -199,5 +199,5 @@ def test_what_this_kernel_lacks_is_told(tmp_path: Path) -> None:
         pytest.skip("this kernel has netem")
     done = cli(*QUICK, "--delay", "1ms", "--on", "host", cwd=tmp_path)
     assert done.returncode == EXIT_MACHINE
-    assert "--delay, --jitter and --loss need --on uml" in done.stderr
+    assert "--delay, --jitter, --loss and --corrupt need --on uml" in done.stderr
     assert not list(tmp_path.iterdir())

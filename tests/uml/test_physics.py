@@ -88,6 +88,16 @@ def test_delay_is_exact_and_loss_is_as_asked() -> None:
     assert {row["what"] for row in result.manifest["settings"]} >= {"netem", "shaper"}
 
 
+def test_corrupt_packets_are_dropped_by_who_receives_them() -> None:
+    result = run_plan(
+        cc=["reno"], corrupt="1%", rate="100mbit", jobs=1, iterations=1, compute="1ms", bytes="20MB", buffer="20MB"
+    )
+    retransmitted = result.table("flows.csv")["retrans"].iloc[-1]
+    assert retransmitted / (20e6 / 1448) == pytest.approx(0.01, rel=0.35)
+    assert set(result.table("iterations.csv").query("worker == 0")["bytes"]) == {20_000_000}
+    assert result.table("links.csv")["drops"].max() == 0
+
+
 def test_much_loss_and_much_delay_come_about() -> None:
     """Probes and handshakes are lost, too: 10 % here and there; and half a second one way."""
     lossy = run_plan(

@@ -78,6 +78,7 @@ BAD = [
     (["--jitter", "1ms"], "more than the delay"),
     (["--loss", "100%"], "not between 0% and 100%"),
     (["--loss", "lots"], "not a fraction"),
+    (["--corrupt", "100%"], "not between 0% and 100%"),
     (["--ecn", "1GB"], "no marking threshold"),
     (["--ecn", "20kB,10kB"], "no marking threshold"),
     (["--ecn", "1kB,2kB,3%,4"], "no marking threshold"),
@@ -147,7 +148,7 @@ def test_dry_run_shows_delay_and_marking(capsys: pytest.CaptureFixture[str]) -> 
     shown = capsys.readouterr().out
     assert "mark from 20000 B" in shown
     # On the last hop of every path, there and back, and nowhere else.
-    assert shown.count("delay 1 ms ± 0.1 ms, loss 0.1000%") == 4 * 4
+    assert shown.count("delay 1 ms ± 0.1 ms, loss 0.1000%, corrupt 0.0000%") == 4 * 4
     assert "s2-r1: delay" in shown and "r1-s2: delay" not in shown
 
 
