@@ -260,9 +260,13 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _readable(error: msgspec.ValidationError) -> str:
-    """msgspec's words with the field in front: ``$.jobs`` → ``jobs``."""
+    """msgspec's words with the field in front, ``$.jobs`` → ``jobs``, and what there is instead of an unknown one."""
     match = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", str(error), re.DOTALL)
-    return f"{match[2]}: {match[1]}" if match and match[2] else str(error)
+    where, words = (match[2], match[1]) if match else ("", str(error))
+    if stray := re.fullmatch(r"Object contains unknown field `(.*)`", words):
+        kind = {"job": Job, "link": LinkSpec, "event": Event}.get(where.partition("[")[0], Spec)
+        words = f"unknown field `{stray[1]}`; there are {', '.join(kind.__struct_fields__)}"
+    return f"{where}: {words}" if where else words
 
 
 def _check(spec: Spec, where: str) -> None:

@@ -1,0 +1,172 @@
+"""Files that stand on others, sweeps, fields by their path, events: what they stand for, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import plan, points, spec, sweep
+from testbed.cli import main
+from testbed.errors import EXIT_OK, EXIT_REQUEST, RequestError
+
+ROOT = Path(__file__).parents[2]
+BASE = 'jobs = 2\nrate = "200mbit"\ntopo = "leafspine"\n[link.s1-l1]\nrate = "50mbit"\n'
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_file_stands_on_another(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    write(tmp_path / "below" / "base.toml", BASE + 'buffer = "2ms"\n')
+    write(tmp_path / "mid.toml", 'base = "below/base.toml"\njobs = 3\n')
+    top = write(tmp_path / "top.toml", 'base = "mid.toml"\nseeds = 4\n[link.s1-l1]\nbuffer = "9kB"\n')
+    (made,) = points.read(top, {})
+    assert (made.name, made.jobs, made.seeds, made.rate) == ("top", 3, 4, 200_000_000)
+    assert (made.link["s1-l1"].rate, made.link["s1-l1"].buffer) == (50_000_000, "9kB")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('base = "wrong.toml"', "base: wrong.toml stands on this file itself"),
+        ('base = "none.toml"', "there is no file"),
+        ("base = 3", 'name a file, as in base = "other.toml"'),
+        ("sweep = 3", "sweep: is a table of lists"),
+        ("[sweep]", "sweep: is a table of lists"),
+        ("[sweep]\nrate = '1gbit'", "sweep: rate: is a list of values to take, not '1gbit'"),
+        ("[sweep]\nrate = []", "sweep: rate: is a list"),
+        ("[sweep]\nname = ['a']", "sweep: name is the same for all"),
+        ("[sweep]\non = ['uml']", "sweep: on is the same for all"),
+        ("[sweep]\nzip = 3", "sweep.zip: is a table of lists of equal length"),
+        ("[sweep.zip]\njobs = [1, 2]\nseeds = [1]", "of equal length: jobs 2, seeds 1"),
+        ("[sweep]\njobs = [1]\n[sweep.zip]\njobs = [1]", "jobs is both crossed and zipped"),
+        ("[sweep]\njobs = [2, 'x']", "(jobs-x): jobs: Expected `int`"),
+        ("[sweep]\n'job.0.trace' = ['s2']", "job"),
+        ("[link.s1-s9]\nrate = '1mbit'", "link: there is no link 's1-s9' in dumbbell; there are"),
+        ("[link.s1-s2]\nrat = '1mbit'", "link[...]: unknown field `rat`; there are rate, buffer, ecn, delay"),
+        ("[[event]]\nwhen = '1s'", "event[0]: unknown field `when`; there are at, link, rate, state"),
+        ("[[job]]\ntrac = 's2'", "job[0]: unknown field `trac`; there are trace, "),
+        ("jbos = 3", "unknown field `jbos`; there are name, topo, place, jobs"),
+        ("[link.s1-s2]\ndelay = '1ms'", "one interface cannot shape and delay"),
+        ("[[event]]\nat = '1s'\nlink = 's1-s9'\nrate = '1mbit'", "event.0: link: there is no bottleneck 's1-s9'; there are s1-s2, s2-s1"),
+        ("[[event]]\nat = '1s'\nlink = 's1-s2'", "event.0: give either a rate or a state"),
+        ("[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '1mbit'\nstate = 'up'", "event.0: give either a rate or a state"),
+        ("[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '1kbit'", "event.0: rate: "),
+        ("[[event]]\nat = '1s'\nlink = 's1-s2'\nstate = 'gone'", "event[0].state"),
+        ("[[event]]\nat = '1'\nlink = 's1-s2'\nstate = 'up'", "has no unit"),
+        ("[[event]]\nlink = 's1-s2'\nstate = 'up'", "missing required field `at`"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file(tmp_path: Path, text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "wrong.toml", text)
+    assert main(["sweep", path, "--dry-run"]) == EXIT_REQUEST
+    shown = capsys.readouterr().err
+    assert says in shown.replace("\n", " ")
+    assert "Traceback" not in shown
+
+
+def test_every_combination_and_lists_taken_together(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "s.toml",
+        '[[job]]\ntrace = "s1"\n[[job]]\ntrace = "s2"\n[sweep]\nrate = ["100mbit", "1gbit"]\n"job.1.trace" = ["s2", "s3"]\n'
+        '[sweep.zip]\nmtu = [1500, 9000]\nbuffer = ["1ms", "2ms"]\n',
+    )
+    made = points.read(path, {"seeds": 2})
+    assert len(made) == 8 == len({one.name for one in made})
+    assert {(one.mtu, one.buffer) for one in made} == {(1500, "1ms"), (9000, "2ms")}
+    assert {one.job[1].trace for one in made} == {"s2", "s3"} and {one.job[0].trace for one in made} == {"s1"}
+    assert all(one.seeds == 2 for one in made)
+    assert "s.rate-100mbit.trace-s2.mtu-1500.buffer-1ms" in {one.name for one in made}
+    assert len(sweep.tasks(made, tmp_path)) == sum(len(plan.plans(one)) for one in made)
+
+
+def test_what_is_swept_cannot_be_given(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.toml", "[sweep]\nseeds = [1, 2]\nrate = ['1gbit']\n")
+    for flags in ({"seeds": 3}, {"set": ["rate=2gbit"]}):
+        with pytest.raises(RequestError, match="is swept, and the command line gives it one value"):
+            points.read(path, flags)
+
+
+def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    files = [write(tmp_path / "a.toml", "jobs = 2"), write(tmp_path / "x" / "a.toml", "jobs = 3")]
+    with pytest.raises(RequestError, match="two experiments would be stored there"):
+        sweep.tasks([one for file in files for one in points.read(file, {})], tmp_path)
+
+
+def test_a_single_run_of_a_sweep_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "s.toml", "[sweep]\njobs = [1, 2]\n")
+    assert main(["run", path, "--dry-run"]) == EXIT_REQUEST
+    assert f"python -m testbed sweep {path}" in capsys.readouterr().err
+
+
+def test_any_field_by_its_path(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.toml", '[[job]]\ntrace = "s1"\n[[job]]\ntrace = "s1"\n')
+    flags = {"set": ["job.1.trace=s2", "link.s1-s2.buffer=9kB", 'cc=["cubic"]', "mtu=9000", "name=b"]}
+    (made,) = points.read(path, flags)
+    assert [job.trace for job in made.job] == ["s1", "s2"]
+    assert (made.cc, made.mtu, made.name, made.link["s1-s2"].buffer) == (("cubic",), 9000, "b", "9kB")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("mtu", "write PATH=VALUE"),
+        ("mut=3", "unknown field `mut`"),
+        ("job.3.trace=s1", "'3' is none of the 1 there are"),
+        ("mtu.x=3", "mtu holds 1500, and nothing lies below that"),
+        ("mtu=fast", "mtu: Expected `int`"),
+    ],
+)
+def test_a_wrong_path(tmp_path: Path, text: str, says: str) -> None:
+    path = write(tmp_path / "a.toml", 'mtu = 1500\n[[job]]\ntrace = "s1"\n')
+    with pytest.raises(RequestError, match="^.*" + says.replace("`", ".").replace("(", ".")):
+        points.read(path, {"set": [text]})
+
+
+def test_links_and_events_reach_the_plan(tmp_path: Path) -> None:
+    event = "[[event]]\nat = '{}'\nlink = 's1-l1'\n{}\n"
+    path = write(
+        tmp_path / "a.toml", BASE + event.format("2s", "state = 'down'") + event.format("1s", "rate = '10mbit'")
+    )
+    made = plan.plans(points.read(path, {})[0])[0]
+    assert made.bottlenecks["s1-l1"].rate_bps == made.bottlenecks["l1-s1"].rate_bps == 50_000_000
+    assert [(one.at_ns, one.link, one.rate_bps, one.up) for one in made.events] == [
+        (10**9, "s1-l1", 10**7, None), (10**9, "l1-s1", 10**7, None),
+        (2 * 10**9, "s1-l1", None, False), (2 * 10**9, "l1-s1", None, False),
+    ]  # fmt: skip
+    assert "at 1 s s1-l1 becomes 10000000 bit/s" in "\n".join(plan.describe(made))
+    assert "at 2 s s1-l1 becomes down" in "\n".join(plan.describe(made))
+
+
+def test_the_schema_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == EXIT_OK
+    schema: dict[str, Any] = json.loads(capsys.readouterr().out)
+    known = set(schema["$defs"]["Spec"]["properties"])
+    assert known == {*spec.Spec.__struct_fields__, "base", "sweep"}
+    for file in ROOT.glob("experiments/*.toml"):
+        assert set(tomllib.loads(file.read_text())) <= known, file
+
+
+def test_the_dry_run_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "s.toml", "on = 'uml'\n[sweep]\njobs = [1, 2]\n")
+    assert main(["sweep", path, "--dry-run"]) == EXIT_OK
+    assert capsys.readouterr().out.splitlines() == [
+        "s.jobs-1: 4 runs of 1 jobs, reno mltcp_reno, on uml", "s.jobs-2: 4 runs of 2 jobs, reno mltcp_reno, on uml",
+    ]  # fmt: skip
+
+
+def test_in_real_time_runs_do_not_run_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "s.toml", "cc = ['reno']\non = 'host'\n")
+    code = main(["sweep", path, "-j", "2", "--out", str(tmp_path)])
+    shown = capsys.readouterr().err
+    assert code in (EXIT_REQUEST, 3)  # 3: this machine cannot run on its own kernel at all
+    assert "would disturb each other" in shown or code == 3
+    assert main(["sweep", path, "-j", "0"]) == EXIT_REQUEST
