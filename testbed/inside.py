@@ -398,7 +398,7 @@ def _happen(event: LinkEvent, network: Network, queues: list[Setting]) -> None:
     """Change a link as the plan has it; what was set is read back, as ever."""
     end = next(end for end in network.ends(bottleneck=True) if link_name(end) == event.link)
     if event.up is not None:
-        switch(end, up=event.up)
+        switch(network, end, up=event.up)
         return
     assert event.rate_bps is not None
     shaper = next(

@@ -8,6 +8,7 @@ limits of the whole machine) is skipped.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -22,10 +23,11 @@ from mininet.node import Node
 from mininet.topo import Topo
 from pyroute2 import IPRoute
 from pyroute2.ethtool.ioctl import IoctlEthtool
+from pyroute2.netlink.exceptions import NetlinkError
 
 from testbed import netns
 from testbed.errors import TestbedError
-from topologies.routed import Router
+from topologies.routed import Router, Routes
 
 CARRIER_S = 10.0
 
@@ -76,10 +78,7 @@ class Host(Node):  # type: ignore[misc]
         if defaultRoute:
             self.ip.route("add", dst="default", gateway=defaultRoute.removeprefix("via ").split()[0])
         for prefix, next_hops in routes:
-            if len(next_hops) == 1:
-                self.ip.route("add", dst=prefix, gateway=next_hops[0])
-            else:
-                self.ip.route("add", dst=prefix, multipath=[{"gateway": via} for via in next_hops])
+            self.ip.route("add", dst=prefix, **_via(next_hops))
         return {}
 
     def offloads(self, device: str) -> IoctlEthtool:
@@ -94,7 +93,6 @@ class VethIntf(Intf):  # type: ignore[misc]
     """One end of a `VethLink`; `index` is its interface index in the node."""
 
     index: int
-    lost: list[tuple[str | None, int, str]]  # routes that a failure of the link took with it
 
     def config(self, ip: str | None = None, **params: Any) -> dict[str, Any]:
         self.index = self.node.ip.link_lookup(ifname=self.name)[0]
@@ -135,6 +133,9 @@ class VethLink(Link):  # type: ignore[misc]
 
 class Network(Mininet):  # type: ignore[misc]
     """A Mininet of `Host` and `VethLink`."""
+
+    failed: frozenset[str] = frozenset()  # names of ends that are down
+    routes: dict[str, Routes] | None = None  # since something failed
 
     @classmethod
     def init(cls) -> None:
@@ -177,20 +178,34 @@ def _await_carrier(network: Network) -> None:
             time.sleep(0.001)
 
 
-def switch(end: VethIntf, *, up: bool) -> None:
-    """Take one end of a link down, or up again with the routes and neighbours that led over it."""
-    ip = end.node.ip
-    if not up:
-        lost = [route for route in ip.get_routes(oif=end.index, table=254) if route.get("gateway")]
-        end.lost = [(route.get("dst"), route["dst_len"], route.get("gateway")) for route in lost]
-        ip.link("set", index=end.index, state="down")
-        return
-    ip.link("set", index=end.index, state="up")
-    there = end.link.intf2 if end is end.link.intf1 else end.link.intf1
-    ip.neigh("replace", ifindex=end.index, dst=there.ip, lladdr=there.mac, state="permanent")
-    for destination, length, gateway in end.lost:
-        ip.route("replace", dst=f"{destination}/{length}" if destination else "default", gateway=gateway)
-    end.lost = []
+def switch(network: Network, end: VethIntf, *, up: bool) -> None:
+    """Take one end of a link down or up; routing converges at once: the shortest of the ways that are left.
+
+    A link of which an end is down counts as failed.
+    """
+    end.node.ip.link("set", index=end.index, state="up" if up else "down")
+    if up:  # what the kernel forgets about an interface that is down
+        there = end.link.intf2 if end is end.link.intf1 else end.link.intf1
+        end.node.ip.neigh("replace", ifindex=end.index, dst=there.ip, lladdr=there.mac, state="permanent")
+    before = network.routes or network.topo.routes()
+    network.failed = network.failed - {end.name} if up else network.failed | {end.name}
+    failed = [
+        (link.intf1.node.name, link.intf2.node.name)
+        for link in network.links
+        if {link.intf1.name, link.intf2.name} & network.failed
+    ]
+    network.routes = network.topo.routes(failed)
+    for router, routes in network.routes.items():
+        ip = network[router].ip
+        for gone in dict(before[router]).keys() - dict(routes).keys():
+            with contextlib.suppress(NetlinkError):  # the kernel took it with the interface
+                ip.route("del", dst=gone)
+        for prefix, next_hops in routes:
+            ip.route("replace", dst=prefix, **_via(next_hops))
+
+
+def _via(next_hops: tuple[str, ...]) -> dict[str, Any]:
+    return {"gateway": next_hops[0]} if len(next_hops) == 1 else {"multipath": [{"gateway": via} for via in next_hops]}
 
 
 def link_name(end: VethIntf) -> str:

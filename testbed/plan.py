@@ -28,7 +28,7 @@ from testbed.placement import place
 from testbed.scheduling import Profile
 from testbed.shaper import Marking
 from testbed.spec import Spec, marking, payload_share, queue_bytes
-from topologies.routed import has_choice, path, stages
+from topologies.routed import RoutedTopo, has_choice, path, stages
 from workloads import trace as traces
 from workloads.collectives import Flow
 from workloads.grid import Grid
@@ -204,7 +204,7 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
                     ways,
                 ),
                 sample_ns=int(spec.sample),
-                events=_events(spec, bottlenecks),
+                events=_events(spec, topo, bottlenecks),
                 rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
                 measure_capacity=not result,
                 assumptions=tuple(dict.fromkeys(text for one in asked if one.trace for text in one.trace.assumptions)),
@@ -360,7 +360,7 @@ def _unusual(spec: Spec) -> set[str]:
     return {name for name, value in zip(_PLAIN, asked, strict=True) if value}
 
 
-def _events(spec: Spec, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
+def _events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
     events: list[LinkEvent] = []
     for number, one in enumerate(spec.event):
         where = f"event.{number}"
@@ -370,6 +370,10 @@ def _events(spec: Spec, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
             )
         if (one.rate is None) == (one.state is None):
             raise RequestError(f"{where}: give either a rate or a state (up, down)")
+        if one.state is not None and not isinstance(topo, RoutedTopo):
+            raise RequestError(
+                f"{where}: state: {spec.topo} sets its own routes (it is no RoutedTopo), and they would not follow"
+            )
         if one.rate is not None and one.rate < 1_000_000:
             raise RequestError(f"{where}: rate: {one.rate} is too slow to emulate; the slowest is 1mbit")
         a, _, b = one.link.partition("-")

@@ -20,6 +20,7 @@ from mininet.topo import Topo
 _FIRST_SUBNET = int(IPv4Address("10.0.0.0"))
 Hop = tuple[str, str]  # a link in one direction
 Neighbours = dict[str, list[str]]
+Routes = list[tuple[str, tuple[str, ...]]]  # a subnet, and the addresses of the next hops
 
 
 class Router(Node):  # type: ignore[misc]
@@ -65,19 +66,14 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         self.addLink(a, b, params1={"ip": f"{first}/30"}, params2={"ip": f"{second}/30"},
                      bottleneck=bottleneck, **settings)  # fmt: skip
 
-    def _route(self) -> None:
-        neighbours: Neighbours = {}
-        for a, b in self._addresses:
-            neighbours.setdefault(a, []).append(b)
-        for node, near in neighbours.items():
-            # Else Mininet gives a node's first interface an address of its own choice.
-            self.nodeInfo(node)["ip"] = f"{self._addresses[node, near[0]]}/30"
-            if not self.isRouter(node):
-                if len(near) != 1:
-                    raise ValueError(f"host {node} has {len(near)} links, not one")
-                self.nodeInfo(node)["defaultRoute"] = f"via {self._addresses[near[0], node]}"
-        routers = {node for node in neighbours if self.isRouter(node)}
+    def routes(self, failed: Collection[tuple[str, str]] = ()) -> dict[str, Routes]:
+        """For each router the shortest ways to every subnet it is not in itself, as if the ``failed`` links were not there."""
+        neighbours = self._neighbours(failed)
+        routers = {node for node in self.nodes() if self.isRouter(node)}
+        result: dict[str, Routes] = {router: [] for router in routers}
         for a, b in self.links():
+            if b not in neighbours.get(a, []):
+                continue
             prefix = str(IPv4Address(int(IPv4Address(self._addresses[a, b])) & ~3)) + "/30"
             ends = [node for node in (a, b) if node in routers]
             hops = _hops_to(ends, neighbours, routers)
@@ -86,7 +82,27 @@ class RoutedTopo(Topo):  # type: ignore[misc]
                 if nearer:  # else it is the subnet's own
                     # Nothing but pings ends between two routers: one way there is enough.
                     next_hops = tuple(self._addresses[near, router] for near in nearer[: 1 if len(ends) > 1 else None])
-                    self.nodeInfo(router).setdefault("routes", []).append((prefix, next_hops))
+                    result[router].append((prefix, next_hops))
+        return result
+
+    def _route(self) -> None:
+        neighbours = self._neighbours()
+        for node, near in neighbours.items():
+            # Else Mininet gives a node's first interface an address of its own choice.
+            self.nodeInfo(node)["ip"] = f"{self._addresses[node, near[0]]}/30"
+            if not self.isRouter(node):
+                if len(near) != 1:
+                    raise ValueError(f"host {node} has {len(near)} links, not one")
+                self.nodeInfo(node)["defaultRoute"] = f"via {self._addresses[near[0], node]}"
+        for router, routes in self.routes().items():
+            self.nodeInfo(router)["routes"] = routes
+
+    def _neighbours(self, failed: Collection[tuple[str, str]] = ()) -> Neighbours:
+        neighbours: Neighbours = {}
+        for a, b in self._addresses:
+            if (a, b) not in failed and (b, a) not in failed:
+                neighbours.setdefault(a, []).append(b)
+        return neighbours
 
     def isRouter(self, node: str) -> bool:
         return self.nodeInfo(node).get("cls") is Router

@@ -10,7 +10,7 @@ import pytest
 from analysis import metrics
 from testbed import plan, rundir, spec
 from testbed.cli import main
-from testbed.errors import EXIT_OK
+from testbed.errors import EXIT_OK, EXIT_REQUEST
 from testbed.substrates import uml
 from tests import runs
 
@@ -120,3 +120,15 @@ def test_two_jobs_like_vgg19_at_their_rate() -> None:
     assert unfair.mean()[0] == pytest.approx(0.255, rel=0.06)
     assert unfair.mean().max() < 0.31
     assert fair.to_numpy().mean() / unfair.to_numpy().mean() > 1.1
+
+
+def test_a_loop_of_links_is_refused_by_cassini_and_no_obstacle_to_mltcp(capsys: pytest.CaptureFixture[str]) -> None:
+    """Three jobs, each pair of which shares a link: the circular dependency of MLTCP's figure 2."""
+    assert main(["run", "--topo", "ring", "--jobs", "3", "--cc", "cassini", "--on", "uml"]) == EXIT_REQUEST
+    words = capsys.readouterr().err
+    assert "affinity graph has a loop (job 1 – link a2-b2 – job 0 – link a1-b1 – job 2 – link a3-b3 – job 1)" in words
+    assert "a1-b1 1.000" in words
+    found = times(run("mltcp_reno", topo="ring", jobs=3, iterations=30))
+    lone = runs.one_plan(alone=True, topo="ring", jobs=3, cc=["mltcp_reno"])
+    alone_s = metrics.alone(times(runs.Result(rundir.unpack(uml.find().run(lone, lambda event: None, 240)))))
+    assert found.iloc[-8:].to_numpy().max() <= 1.05 * alone_s

@@ -228,3 +228,18 @@ def test_a_bad_file_from_outside(tmp_path: Path, content: str, says: str) -> Non
     mine.write_text(content)
     with pytest.raises(topologies.TopologyError, match=says):
         topologies.find(str(mine))
+
+
+def test_routes_lead_around_a_link_that_failed() -> None:
+    topo = topologies.find("leafspine")(2, 2, 2)
+    far = topo.routes()["l1"]
+    several = {prefix for prefix, vias in far if len(vias) == 2}
+    assert several  # the hosts at the other leaf, over both spines
+    around = topo.routes([("l1", "s1")])
+    assert all(len(vias) == 1 for prefix, vias in around["l1"] if prefix in several)
+    assert all(
+        len(vias) == 1 for prefix, vias in around["l2"] if prefix in {p for p, v in topo.routes()["l2"] if len(v) == 2}
+    )
+    assert {prefix for prefix, _ in around["s1"]} >= several  # by way of the other leaf
+    cut = topo.routes([("l1", "s1"), ("s2", "l1")])
+    assert not several & {prefix for prefix, _ in cut["l1"]}

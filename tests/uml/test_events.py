@@ -1,0 +1,72 @@
+"""What happens to links during a run is seen in ``links.csv``, when it happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from testbed import plan, rundir, spec
+from testbed.substrates import uml
+from tests import runs
+
+ONE: dict[str, Any] = {
+    "cc": ["reno"], "jobs": 1, "compute": "1ms", "bytes": "30MB", "iterations": 1, "rate": "100mbit",
+    "offsets": "0ms", "sample": "1ms",
+}  # fmt: skip
+
+
+def run(**fields: Any) -> runs.Result:
+    one = runs.one_plan(**{**ONE, **fields})
+    return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, 240)))
+
+
+def rates(result: runs.Result, link: str) -> pd.Series:
+    """Bit/s of a link, by the end of each sample's interval in s."""
+    rows = result.table("links.csv").query("link == @link").set_index("t_s")["bytes"]
+    return (rows.diff() * 8 / np.diff(rows.index, prepend=np.nan)).dropna()
+
+
+def test_half_the_rate_at_its_time() -> None:
+    event = [{"at": "1s", "link": "s1-s2", "rate": "50mbit"}, {"at": "1500ms", "link": "s1-s2", "rate": "100mbit"}]
+    result = run(event=event)
+    found = rates(result, "s1-s2")
+    slow = found[found < 75e6].loc[0.2:]  # without slow start
+    slow = slow[slow.index < 2.3]  # and the end
+    assert slow.index[0] == pytest.approx(1.0, abs=0.002)  # the first interval that is slow ends 1 ms after
+    assert slow.index[-1] == pytest.approx(1.5, abs=0.001)
+    assert len(slow) == pytest.approx(500, abs=3)
+    assert slow.mean() == pytest.approx(50e6, rel=0.01)
+    assert result.manifest["plan"]["events"][0]["rate_bps"] == 50_000_000
+
+
+def test_a_failed_link_carries_nothing_and_works_again() -> None:
+    event = [{"at": "1s", "link": "s1-s2", "state": "down"}, {"at": "1200ms", "link": "s1-s2", "state": "up"}]
+    result = run(event=event)
+    found = rates(result, "s1-s2")
+    assert found.loc[1.002:1.2].max() == 0
+    assert found.loc[1.2:].max() > 90e6
+    assert set(result.table("iterations.csv").query("worker == 0")["bytes"]) == {30_000_000}
+
+
+def test_another_path_takes_over() -> None:
+    """Two spines, one flow: while the link it crosses has failed, its bytes go over the other one."""
+    fields = {"topo": "leafspine,2,2,2", "bytes": "20MB", "sample": "10ms"}
+    links = run(**fields).manifest["measured"]["paths"][0]["links"]
+    taken = next(name for name in links if name.startswith("l1-"))
+    other = {"l1-s1": "l1-s2", "l1-s2": "l1-s1"}[taken]
+    event = [{"at": "500ms", "link": taken, "state": "down"}, {"at": "1s", "link": taken, "state": "up"}]
+    result = run(**fields, event=event)
+    before, after = rates(result, taken), rates(result, other)
+    assert (
+        before.loc[0.1:0.5].median() > 90e6 and before.loc[0.52:1.0].max() == 0 and before.loc[1.05:1.5].median() > 90e6
+    )
+    assert after.loc[0.1:0.5].max() < 1e6 and after.loc[0.8:1.0].median() > 90e6 and after.loc[1.05:].max() < 1e6
+
+
+def test_events_are_part_of_the_plan_of_every_run() -> None:
+    event = [{"at": "1s", "link": "s1-s2", "rate": "50mbit"}]
+    made = plan.plans(spec.read(None, {**ONE, "event": event}))
+    assert [len(one.events) for one in made] == [2, 2]
