@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
 import signal
 import sys
@@ -182,8 +183,11 @@ def _end(number: int, frame: Any) -> None:
 
 def _run_one(task: Task, command: list[str]) -> str:
     """Run and store one; its verdict."""
-    substrate = substrates.find(task.spec.on, [task.plan])
-    verdict, _ = experiment.execute(task.plan, task.spec, substrate, task.folder, command, partial(_ignore))
+    try:
+        substrate = substrates.find(task.spec.on, [task.plan])
+        verdict, _ = experiment.execute(task.plan, task.spec, substrate, task.folder, command, partial(_ignore))
+    except KeyboardInterrupt:
+        os._exit(1)  # all is cleaned up by now; the pool would take this for a result and go on
     return verdict
 
 

@@ -15,6 +15,7 @@ from testbed.plan import Plan
 
 ORDER = ("valid", "suspect", "invalid")
 BUSY_WINDOW_S = 0.1
+QUEUED_S = 0.2  # of less, two samples with a queue may belong to different phases
 IN_A_ROW = "behind another bottleneck a queue comes and goes between two samples"
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
 
@@ -115,15 +116,16 @@ def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> list[dict[str, Any]]:
     """
     ratios: list[float] = []
     for name, rows in links.groupby("link"):
-        rate_bps = plan.bottlenecks[str(name)].rate_bps
         t, sent, backlog = (rows[column].to_numpy() for column in ("t_s", "bytes", "backlog_bytes"))
+        rate_bps, past = _rate(plan, str(name), t)
         idle = np.cumsum(backlog == 0)
         until = np.searchsorted(t, t + BUSY_WINDOW_S)
         start = np.flatnonzero(until < len(t))
+        start = start[(past[until[start]] == past[start]) & (rate_bps[start] > 0)]
         if _queue_stays(plan):
             start = start[(idle[until[start]] == idle[start]) & (backlog[start] > 0)]
         span = t[until[start]] - t[start]
-        ratios += list((sent[until[start]] - sent[start]) * 8 / (span * rate_bps))
+        ratios += list((sent[until[start]] - sent[start]) * 8 / (span * rate_bps[start]))
     name = "shaped rate in busy 100 ms, off by (median)"
     if not ratios:
         return [_unknown("I3", name, "no queue lasted for 100 ms")]
@@ -147,14 +149,30 @@ def _work_conservation(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
         return _unknown("I4", name, IN_A_ROW)
     served = queued = 0.0
     for link, rows in links.groupby("link"):
-        rate_bps = plan.bottlenecks[str(link)].rate_bps
         t, sent, backlog = (rows[column].to_numpy() for column in ("t_s", "bytes", "backlog_bytes"))
-        busy = (backlog[:-1] > 0) & (backlog[1:] > 0)
+        rate_bps, past = _rate(plan, str(link), t)
+        busy = (backlog[:-1] > 0) & (backlog[1:] > 0) & (past[:-1] == past[1:]) & (rate_bps[:-1] > 0)
         span = np.diff(t)[busy]
         rate = np.diff(sent)[busy] * 8 / span
         queued += span.sum()
-        served += span[rate >= AT_RATE * rate_bps].sum()
-    return _below("I4", name, served / queued, 0.98, 0.95) if queued else _unknown("I4", name, "there was no queue")
+        served += span[rate >= AT_RATE * rate_bps[:-1][busy]].sum()
+    if queued < QUEUED_S:
+        return _unknown("I4", name, f"there was a queue for {queued:.2g} s only")
+    return _below("I4", name, served / queued, 0.98, 0.95)
+
+
+def _rate(plan: Plan, link: str, t_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rate of ``link`` in bit/s at these times (0 while it has failed), and how many events are past."""
+    rate_bps, past = np.full(len(t_s), float(plan.bottlenecks[link].rate_bps)), np.zeros(len(t_s), dtype=int)
+    working = np.ones(len(t_s), dtype=bool)
+    for event in (event for event in plan.events if event.link == link):
+        after = t_s >= event.at_ns / 1e9
+        past += after
+        if event.rate_bps is not None:
+            rate_bps[after] = event.rate_bps
+        if event.up is not None:
+            working[after] = event.up
+    return rate_bps * working, past
 
 
 def _lateness(iterations: pd.DataFrame, plan: Plan) -> dict[str, Any]:

@@ -49,6 +49,22 @@ def test_an_idle_link_is_not_judged() -> None:
     assert verdict._work_conservation(idle, made())["status"] == "not evaluated"
 
 
+def test_a_link_is_judged_by_the_rate_of_the_moment() -> None:
+    event = [
+        {"at": "500ms", "link": "s1-s2", "rate": "250mbit"}, {"at": "1s", "link": "s1-s2", "state": "down"},
+        {"at": "1500ms", "link": "s1-s2", "state": "up"},
+    ]  # fmt: skip
+    t = np.arange(0, 2, 0.01)
+    rate = np.where(t <= 0.5, RATE, np.where((t <= 1.0) | (t > 1.5), RATE / 2, 0))
+    rate[0] = 0
+    table = pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": np.cumsum(rate / 8 * 0.01), "backlog_bytes": 30_000})
+    changed = made(event=event)
+    assert [row["status"] for row in verdict._shaper_exactness(table, changed)] == ["ok", "ok"]
+    assert verdict._work_conservation(table, changed)["value"] == pytest.approx(1.0)
+    assert verdict._shaper_exactness(table, made())[0]["status"] == "invalid"
+    assert verdict._work_conservation(table, made())["status"] == "invalid"
+
+
 def test_a_ring_is_judged_by_excess_alone() -> None:
     ring = made(trace="resnet50", compute=None, bytes=None)
     assert verdict._shaper_exactness(links(0.7), ring)[0]["status"] == "ok"
