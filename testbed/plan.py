@@ -305,7 +305,8 @@ def _alone(plan: Plan, job: JobPlan) -> Plan:
     lone = msgspec.structs.replace(
         job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS), grid=None
     )
-    return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None)
+    # Nothing happens to links: `alone_s` is what a job takes on the network as it is at first.
+    return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=())
 
 
 _SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss", "corrupt")
@@ -374,11 +375,13 @@ def _events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkE
             raise RequestError(
                 f"{where}: state: {spec.topo} sets its own routes (it is no RoutedTopo), and they would not follow"
             )
-        if one.rate is not None and one.rate < 1_000_000:
-            raise RequestError(f"{where}: rate: {one.rate} is too slow to emulate; the slowest is 1mbit")
+        try:
+            rate_bps = None if one.rate is None else _rate(one.rate, bottlenecks[one.link].rate_bps)
+        except UnitError as error:
+            raise RequestError(f"{where}: rate: {error}") from error
         a, _, b = one.link.partition("-")
         events += [
-            LinkEvent(int(one.at), name, None if one.rate is None else int(one.rate), None if one.state is None else one.state == "up")
+            LinkEvent(int(one.at), name, rate_bps, None if one.state is None else one.state == "up")
             for name in (f"{a}-{b}", f"{b}-{a}")
         ]  # fmt: skip
     return tuple(sorted(events, key=lambda event: event.at_ns))
@@ -393,8 +396,8 @@ def _link(spec: Spec, own: dict[str, str]) -> Link:
     return Link(rate, buffer, spec.mtu, spec.acks == "first", marking(ecn, rate, buffer) if ecn else None)
 
 
-def _rate(text: str, whole: Rate) -> int:
-    """A link's rate in bit/s, given as such or as a share of the experiment's, ``"50%"``; raises `UnitError`."""
+def _rate(text: str, whole: int) -> int:
+    """A link's rate in bit/s, given as such or as a share of ``whole``, ``"50%"``; raises `UnitError`."""
     share = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
     rate = round(whole * float(share[1]) / 100) if share else int(Rate.parse(text))
     if not 1_000_000 <= rate <= 10**15:

@@ -26,7 +26,7 @@ from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fra
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one link of the topology has of its own; both directions."""
 
-    rate: Rate | None = None  # of a bottleneck
+    rate: str | None = None  # of a bottleneck; or a share of the experiment's: "50%"
     buffer: str | None = None
     ecn: str | None = None
     delay: Duration | None = None  # of one that is no bottleneck
@@ -46,7 +46,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     at: Duration
     link: str  # "s1-s2"
-    rate: Rate | None = None  # it is this fast from then on
+    rate: str | None = None  # it is this fast from then on; or a share of what it is at first
     state: Literal["up", "down"] | None = None  # it fails, or works again
 
 
@@ -180,7 +180,7 @@ def make(fields: dict[str, Any], flags: dict[str, Any], where: str) -> Spec:
 
 def read_file(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The fields of a file on top of those of its ``base``; tables are merged, everything else is replaced."""
-    fields = _read_toml(path)
+    fields = _from_here(_read_toml(path), path.parent)
     fields.setdefault("name", path.stem)
     base = fields.pop("base", None)
     if base is None:
@@ -191,6 +191,28 @@ def read_file(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     if below.resolve() in {one.resolve() for one in (path, *above)}:
         raise RequestError(f"{path}: base: {base} stands on this file itself")
     return _merged(read_file(below, (*above, path)), fields)
+
+
+# In what a file says of these, files are named relative to it: ./mine.py,3  mine.json,workers=4  reno+tcp_mine.c:step=4
+_NAMES_FILES = ("topo", "place", "trace", "cc", "job")
+_FILE = re.compile(r"(?:^|(?<=\+))(?![/~])[^,:+]+\.(?:py|json|toml|c)(?=[,:+]|$)")
+
+
+def _from_here(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
+    def moved(value: Any) -> Any:
+        if isinstance(value, str):
+            return _FILE.sub(lambda match: str(folder / match[0]), value)
+        if isinstance(value, list):
+            return [moved(one) for one in value]
+        return _from_here(value, folder) if isinstance(value, dict) else value
+
+    inside = {"sweep", "zip"}
+    return {
+        key: moved(value)
+        if key.split(".")[-1] in _NAMES_FILES
+        else _from_here(value, folder) if key in inside and isinstance(value, dict) else value
+        for key, value in fields.items()
+    }  # fmt: skip
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

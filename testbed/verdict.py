@@ -34,9 +34,7 @@ def judge(iterations: pd.DataFrame, links: pd.DataFrame, plan: Plan, manifest: d
         else _unknown("I2", "unshaped capacity ÷ needed rate", "capacity was not measured"),
         *_shaper_exactness(links, plan),
         _work_conservation(links, plan),
-        _above("I5", "packets lost where none should be, share",
-               (counters["interface_dropped"] + counters["interface_errors"] + counters["softnet_dropped"])
-               / max(1, counters["packets"]), 0, 1e-3),
+        _losses(counters, plan),
         _lateness(iterations, plan),
         *([_by_construction("I7", "CPU room")] if virtual else _cpu_room(sampler, plan)),
         _base_rtt(plan, measured),
@@ -70,6 +68,15 @@ def _cpu_room(sampler: dict[str, Any], plan: Plan) -> list[dict[str, Any]]:
         _above("I7", "busiest core (95th percentile of seconds)", busiest, 0.80, 1.01 if training else 0.95),
         _above("I7", "CPU time stolen by the hypervisor", _percentile(sampler["steal"], 95), 0.01, 0.05),
     ]
+
+
+def _losses(counters: dict[str, int], plan: Plan) -> dict[str, Any]:
+    """I5: packets lost anywhere but in a bottleneck's queue."""
+    name = "packets lost where none should be, share"
+    if any(event.up is False for event in plan.events):
+        return _unknown("I5", name, "a link fails, with what is on it")
+    lost = counters["interface_dropped"] + counters["interface_errors"] + counters["softnet_dropped"]
+    return _above("I5", name, lost / max(1, counters["packets"]), 0, 1e-3)
 
 
 def _unknown(identity: str, name: str, reason: str) -> dict[str, Any]:
@@ -239,6 +246,8 @@ def _lone_job(iterations: pd.DataFrame, plan: Plan) -> dict[str, Any]:
         return _row("I11", name, None, None, "not applicable", "its computing varies")
     if plan.jobs[0].trace != "synthetic":
         return _row("I11", name, None, None, "not applicable", "a ring's ACKs queue behind its own reverse data")
+    if plan.multipath and len({link.rate_bps for link in plan.bottlenecks.values()}) > 1:
+        return _row("I11", name, None, None, "not applicable", "a hash chooses its path, and not all are equally fast")
     if plan.wires:
         return _row(
             "I11", name, None, None, "not applicable", "with delay or loss TCP itself needs longer than the ideal"

@@ -66,7 +66,7 @@ def test_another_path_takes_over() -> None:
     assert after.loc[0.1:0.5].max() < 1e6 and after.loc[0.8:1.0].median() > 90e6 and after.loc[1.05:].max() < 1e6
 
 
-def test_events_are_part_of_the_plan_of_every_run() -> None:
+def test_events_happen_to_all_jobs_and_not_to_one_alone() -> None:
     event = [{"at": "1s", "link": "s1-s2", "rate": "50mbit"}]
     made = plan.plans(spec.read(None, {**ONE, "event": event}))
-    assert [len(one.events) for one in made] == [2, 2]
+    assert [len(one.events) for one in made] == [2, 0]

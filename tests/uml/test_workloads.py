@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,18 @@ def begins(result: runs.Result) -> pd.DataFrame:
     """How long after its iteration's start each worker began to communicate."""
     table = result.table("iterations.csv")
     return table.assign(comm=(table["comm_start_s"] - table["start_s"]).round(6))
+
+
+def test_a_trace_and_a_topology_from_outside_the_checkout(tmp_path: Path) -> None:
+    """The examples, copied elsewhere, as a user would begin: named relative to the file that names them."""
+    for name in ("two_bursts.json", "two_sites.py"):
+        (tmp_path / name).write_text((runs.ROOT / "examples" / name).read_text())
+    (tmp_path / "mine.toml").write_text(
+        'topo = "./two_sites.py"\ntrace = "./two_bursts.json"\njobs = 1\nrate = "200mbit"\niterations = 2\ncc = ["reno"]\non = "uml"\n'
+    )
+    done = runs.cli("mine.toml", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["results"][0]["mean_s"] >= summary["results"][0]["ideal_s"]
+    manifest = json.loads((tmp_path / "results/mine/reno/1/manifest.json").read_text())
+    assert manifest["plan"]["jobs"][0]["trace"] == "two-bursts" and manifest["topology_sha256"]

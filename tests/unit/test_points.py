@@ -29,7 +29,7 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
     top = write(tmp_path / "top.toml", 'base = "mid.toml"\nseeds = 4\n[link.s1-l1]\nbuffer = "9kB"\n')
     (made,) = points.read(top, {})
     assert (made.name, made.jobs, made.seeds, made.rate) == ("top", 3, 4, 200_000_000)
-    assert (made.link["s1-l1"].rate, made.link["s1-l1"].buffer) == (50_000_000, "9kB")
+    assert (made.link["s1-l1"].rate, made.link["s1-l1"].buffer) == ("50mbit", "9kB")
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
         ("[[event]]\nat = '1s'\nlink = 's1-s9'\nrate = '1mbit'", "event.0: link: there is no bottleneck 's1-s9'; there are s1-s2, s2-s1"),
         ("[[event]]\nat = '1s'\nlink = 's1-s2'", "event.0: give either a rate or a state"),
         ("[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '1mbit'\nstate = 'up'", "event.0: give either a rate or a state"),
-        ("[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '1kbit'", "event.0: rate: "),
+        ("[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '1kbit'", "event.0: rate: '1kbit' makes 1000 bit/s"),
         ("[[event]]\nat = '1s'\nlink = 's1-s2'\nstate = 'gone'", "event[0].state"),
         ("[[event]]\nat = '1'\nlink = 's1-s2'\nstate = 'up'", "has no unit"),
         ("[[event]]\nlink = 's1-s2'\nstate = 'up'", "missing required field `at`"),
@@ -144,6 +144,26 @@ def test_links_and_events_reach_the_plan(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "at 1 s s1-l1 becomes 10000000 bit/s" in "\n".join(plan.describe(made))
     assert "at 2 s s1-l1 becomes down" in "\n".join(plan.describe(made))
+
+
+def test_files_are_named_from_where_the_file_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text((ROOT / "examples/two_bursts.json").read_text())
+    text = 'topo = "./mine.py,3"\ncc = ["reno", "reno+./tcp_mine.c:step=4"]\ntrace = "mine.json"\njob = ["mine.json,workers=3", "s2"]\n'
+    fields = spec.read_file(Path(write(tmp_path / "a.toml", text + '[sweep]\n"job.0.trace" = ["s1", "mine.json"]\n')))
+    assert fields["topo"] == f"{tmp_path}/mine.py,3" and fields["trace"] == f"{tmp_path}/mine.json"
+    assert fields["cc"] == ["reno", f"reno+{tmp_path}/tcp_mine.c:step=4"]
+    assert fields["job"] == [f"{tmp_path}/mine.json,workers=3", "s2"]
+    assert fields["sweep"]["job.0.trace"] == ["s1", f"{tmp_path}/mine.json"]
+    (made,) = points.read(write(tmp_path / "b.toml", "[[job]]\ntrace = 'mine.json'\n"), {})
+    assert plan.plans(made)[0].jobs[0].trace == "two-bursts"
+
+
+def test_rates_as_shares(tmp_path: Path) -> None:
+    """A link's of the experiment's, an event's of what the link has at first."""
+    text = "rate = '1gbit'\n[link.s1-s2]\nrate = '50%'\n[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '50%'\n"
+    made = plan.plans(points.read(write(tmp_path / "a.toml", text), {})[0])[0]
+    assert made.bottlenecks["s2-s1"].rate_bps == 500_000_000
+    assert {event.rate_bps for event in made.events} == {250_000_000}
 
 
 def test_the_schema_names_every_field(capsys: pytest.CaptureFixture[str]) -> None:
