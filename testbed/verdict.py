@@ -105,13 +105,19 @@ def _queue_stays(plan: Plan) -> bool:
     """Whether a queue, once seen, is there until the next sample, too.
 
     Full-duplex rings pause by themselves; after a random loss, or where the window must
-    fill a long path as well, the queue runs dry for a while.
+    fill a long path as well, the queue runs dry for a while. Some congestion controls mean to keep it short.
     """
     return (
-        not plan.wires
+        not _shy(plan)
+        and not plan.wires
         and all(op["kind"] == "compute" or op["algorithm"] == "send_recv" for job in plan.jobs for op in job.operations)
         and all(job.program is None and job.leave_ns is None for job in plan.jobs)
     )
+
+
+def _shy(plan: Plan) -> list[str]:
+    """The congestion controls of its jobs that leave a link idle at times: they go by delay, or by a rate they measure."""
+    return [cc.name for cc in plan.ccs if cc.name in ("bbr", "vegas", "nv", "lp", "cdg")]
 
 
 def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> list[dict[str, Any]]:
@@ -151,7 +157,7 @@ def _work_conservation(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
     """I4: share of the time with a queue in which the bottleneck sends at its rate."""
     name = "share of queued time in which the bottleneck sends at its rate"
     if not _queue_stays(plan):
-        return _unknown("I4", name, "with rings, delay or loss a queue comes and goes between two samples")
+        return _unknown("I4", name, "with rings, delay, loss or BBR a queue comes and goes between two samples")
     if plan.in_a_row > 1:
         return _unknown("I4", name, IN_A_ROW)
     served = queued = 0.0
@@ -248,6 +254,8 @@ def _lone_job(iterations: pd.DataFrame, plan: Plan) -> dict[str, Any]:
         return _row("I11", name, None, None, "not applicable", "a ring's ACKs queue behind its own reverse data")
     if plan.multipath and len({link.rate_bps for link in plan.bottlenecks.values()}) > 1:
         return _row("I11", name, None, None, "not applicable", "a hash chooses its path, and not all are equally fast")
+    if shy := _shy(plan):
+        return _row("I11", name, None, None, "not applicable", f"{shy[0]} itself leaves the link idle at times")
     if plan.wires:
         return _row(
             "I11", name, None, None, "not applicable", "with delay or loss TCP itself needs longer than the ideal"

@@ -52,6 +52,8 @@ def _row(run: Run) -> dict[str, Any] | None:
     if len(factors) != 2 or any(one.get("slope") != 0 for one in factors):
         return None
     carried = metrics.carried(run.flows)
+    if len(carried) < 2 or not carried.all():  # too few samples to tell
+        return None
     return {
         "cc": run.jobs[1]["cc"]["name"], "seed": run.seed, "weight": factors[1]["intercept"] / factors[0]["intercept"],
         "ratio": carried[1] / carried[0],

@@ -65,6 +65,12 @@ def test_a_link_is_judged_by_the_rate_of_the_moment() -> None:
     assert verdict._work_conservation(table, made())["status"] == "invalid"
 
 
+def test_who_keeps_the_queue_short_is_judged_by_excess_alone() -> None:
+    shy = made(cc=["bbr"])
+    assert verdict._shaper_exactness(links(0.7), shy)[0]["status"] == "ok"
+    assert verdict._work_conservation(links(0.7), shy)["status"] == "not evaluated"
+
+
 def test_where_a_link_fails_losses_are_expected() -> None:
     counters = {"interface_dropped": 5, "interface_errors": 0, "softnet_dropped": 0, "packets": 1000}
     fails = made(event=[{"at": "1s", "link": "s1-s2", "state": "down"}])
