@@ -36,9 +36,9 @@ class Result:
 
 def one_plan(alone: bool = False, **fields: Any) -> plan.Plan:
     """The (only) plan of a spec, or that of its first job alone."""
-    together, lone, *others = plan.plans(spec.read(None, fields))
-    assert together.alone is None and lone.alone == 0 and all(one.alone for one in others)
-    return lone if alone else together
+    wanted = 0 if alone else None
+    (one,) = [one for one in plan.plans(spec.read(None, fields)) if one.alone == wanted]
+    return one
 
 
 def run_plan(substrate: Substrate, alone: bool = False, **fields: Any) -> Result:

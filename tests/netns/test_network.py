@@ -65,18 +65,19 @@ def test_a_setting_the_kernel_does_not_take_stops_the_run(build: Build) -> None:
 
 
 @pytest.mark.parametrize("rate_bps", [1_000_000, 500_000_000, 8_000_000_000, 50_000_000_000, 400_000_000_000])
-@pytest.mark.parametrize("acks_first", [False, True])
-def test_the_shaper_holds_what_was_asked(build: Build, rate_bps: int, acks_first: bool) -> None:
-    if acks_first and rate_bps > 15e9:
+@pytest.mark.parametrize(("acks_first", "bands"), [(False, 1), (True, 1), (False, 8), (True, 8)])
+def test_the_shaper_holds_what_was_asked(build: Build, rate_bps: int, acks_first: bool, bands: int) -> None:
+    if (acks_first or bands > 1) and rate_bps > 15e9:
         pytest.skip("HTB bands are for real time: up to 15 Gbit/s")
     net = build(Dumbbell(n=1))
     end = next(net.ends(bottleneck=True))
     bucket = shaper.bucket_bytes(rate_bps, 1500, real_time=True)
-    record = apply_all([shaper.Shaper(end.node.name, end.name, rate_bps, bucket, 62_500, acks_first)], net)
+    asked = shaper.Shaper(end.node.name, end.name, rate_bps, bucket, 62_500, acks_first, bands=bands)
+    record = apply_all([asked], net)
     assert record[0]["value"]["rate_bps"] == rate_bps
     assert record[0]["value"]["buffer_bytes"] == 62_500
     shown = end.node.cmd("tc", "-s", "qdisc", "show", "dev", end.name)
-    assert "tbf" in shown and (not acks_first or "htb" in shown)
+    assert "tbf" in shown and shown.count("bfifo") == (bands + acks_first if bands + acks_first > 1 else 0)
 
 
 def test_commands_run_in_their_host(build: Build) -> None:

@@ -55,6 +55,23 @@ def test_mltcp_interleaves_two_jobs() -> None:
     assert metrics.steady(times) <= 1.05 * 0.9684
 
 
+def test_priority_lets_the_job_with_less_left_finish_first() -> None:
+    """Bands by HTB where there is no PRIO: 3 MB that begin last are hardly held up by 10 MB."""
+    jobs = ["synthetic,compute=300ms,bytes=10MB", "synthetic,compute=350ms,bytes=3MB,iterations=1"]
+    fields: dict[str, Any] = {"job": jobs, "rate": "200mbit", "offsets": "0ms,0ms", "iterations": 1}
+    small_s = {
+        cc: np.median([job_times(run_plan(cc=[cc], **fields))[0, 1] for _ in range(3)]) for cc in ("priority", "reno")
+    }
+    assert small_s["priority"] < 0.35 + 1.15 * 3e6 * 8 / 200e6 * 1514 / 1448
+    assert small_s["reno"] > 0.35 + 1.5 * 3e6 * 8 / 200e6 * 1514 / 1448
+
+
+def test_cassini_interleaves_at_once() -> None:
+    result = run_plan(iterations=6, cc=["cassini"], **SYNTHETIC)
+    assert np.median(job_times(result)[1:]) <= 1.03 * 0.9684
+    assert len({job["grid"]["phase_ns"] for job in result.manifest["plan"]["jobs"]}) == 2
+
+
 def test_a_decreasing_f_does_not_interleave() -> None:
     result = run_plan(iterations=16, cc=["mltcp_reno:slope=-1.75,intercept=2"], **SYNTHETIC)
     times = metrics.iteration_times(result.table("iterations.csv"))
