@@ -84,7 +84,7 @@ class Ssh:
         files = upload.files(plan)
         session = self._connected()
         request = {
-            "do": do, "limit_s": limit_s, "plan": msgspec.to_builtins(upload.elsewhere(plan, session.identity["folder"])),
+            "do": do, "limit_s": limit_s, "plan": msgspec.to_builtins(upload.elsewhere(plan, session.folder)),
             "files": {name: base64.b64encode(content).decode() for name, content in files.items()},
         }  # fmt: skip
         try:
@@ -116,9 +116,11 @@ class _Session:
         except BaseException:
             self.close()
             raise
+        identity = json.loads(told)
+        self.folder: str = identity.pop("folder")
         key = self.transport.get_remote_server_key()
         self.identity: dict[str, Any] = {
-            "on": place, **json.loads(told), "host_key": f"{key.get_name()} {connection.fingerprint(key)}",
+            "on": place, **identity, "host_key": f"{key.get_name()} {connection.fingerprint(key)}",
         }  # fmt: skip
         threading.Thread(target=self._live, daemon=True).start()
 

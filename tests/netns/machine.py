@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,13 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed import bpf
-from tests.runs import INTERRUPTIBLE, ROOT
+from tests.runs import INTERRUPTIBLE
 
 SSHD = "/usr/sbin/sshd"
-PORT = 2222
 OWN = ("/tmp", "/var/tmp", "/root", "/home", "/dev/shm", "/run", "/media", "/mnt", "/srv")
-CONFIG = f"""\
-Port {PORT}
+CONFIG = """\
 ListenAddress 127.0.0.1
 HostKey /etc/ssh/host_key
 AuthorizedKeysFile /etc/ssh/authorized_keys
@@ -34,12 +33,11 @@ StrictModes no
 PidFile none
 LogLevel ERROR
 """
-# "$1": the folder, "$2": the size of what is its own; further words: own files to be put in the place of others.
+# Its folder, its port, the size of what is its own; then pairs: what takes the place of what.
 INIT = f"""\
 set -e
-folder=$1 size=$2
-shift 2
-for place in {" ".join(OWN)}; do mkdir -p "$folder/empty"; done
+folder=$1 port=$2 size=$3
+shift 3
 ip link set lo up
 mount --bind "$folder/ssh" /etc/ssh
 for file in passwd shadow sudoers; do mount --bind "$folder/$file" /etc/$file; done
@@ -48,16 +46,17 @@ for place in {" ".join(OWN)}; do
     [ -d "$place" ] && mount -t tmpfs -o size=$size "own" "$place"
 done
 mkdir /run/sshd
-exec {SSHD} -D -e
+exec {SSHD} -D -e -p $port
 """
 
 
 @dataclass(frozen=True)
 class Machine:
-    """``home`` is the user's here: with a key that opens the machine, and its host key known."""
+    """``home`` is the user's, here: with a key that opens the machine, and its host key known."""
 
     process: subprocess.Popen[bytes]
     folder: Path
+    port: int
     before: dict[str, Any]
 
     @property
@@ -66,7 +65,10 @@ class Machine:
 
     @property
     def on(self) -> str:
-        return f"ssh:root@127.0.0.1:{PORT}"
+        return self.on_as("root")
+
+    def on_as(self, user: str) -> str:
+        return f"ssh:{user}@127.0.0.1:{self.port}"
 
     @property
     def init(self) -> int:
@@ -79,11 +81,17 @@ class Machine:
 
     def environment(self) -> dict[str, str]:
         cache = os.environ.get("XDG_CACHE_HOME", str(Path("~/.cache").expanduser()))
-        return {**os.environ, "HOME": str(self.home), "XDG_CACHE_HOME": cache, "SSH_AUTH_SOCK": ""}
+        agentless = {key: value for key, value in os.environ.items() if key != "SSH_AUTH_SOCK"}
+        return {**agentless, "HOME": str(self.home), "XDG_CACHE_HOME": cache}
 
     def start(self, *words: str, cwd: Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            self.command(*words), cwd=cwd, env=self.environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            self.command(sys.executable, *words),
+            cwd=cwd,
+            env=self.environment(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def run(self, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -108,7 +116,10 @@ class Machine:
             "processes": list(self.processes().values()),
             "mounts": Path(f"/proc/{self.init}/mounts").read_text(),
             "files": sorted(str(path) for place in OWN for path in (root / place[1:]).rglob("*")),
-            "congestion controls": sorted(name for name in bpf.available() if name.startswith("mlt")),
+            # There is one table of them for the whole kernel: those of other runs are not ours.
+            "congestion controls": sorted(name for name in bpf.available() if name.startswith("mlt"))
+            if set(_runs()) <= set(self.processes())
+            else self.before.get("congestion controls"),
         }
 
     def is_clean(self, within_s: float = 5) -> bool:
@@ -122,6 +133,16 @@ class Machine:
         return True
 
 
+def _runs() -> list[int]:
+    """Every run on this kernel."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if b"testbed.inside" in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
 def _children() -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -132,31 +153,42 @@ def _children() -> dict[int, list[int]]:
 
 
 @contextlib.contextmanager
-def machine(folder: Path, size: str = "64m", instead: dict[Path, str] | None = None) -> Iterator[Machine]:
-    """Start one. ``instead``: files, by the path that they take there."""
+def machine(
+    folder: Path,
+    size: str = "64m",
+    instead: dict[Path, str] | None = None,
+    port: int = 2222,
+    beside: Machine | None = None,
+) -> Iterator[Machine]:
+    """Start one. ``instead``: files and folders, with the paths they take there; ``beside``: reached from the same place,
+    by the same user."""
     (folder / "ssh").mkdir(parents=True)
-    home = folder / "home" / ".ssh"
-    home.mkdir(parents=True, mode=0o700)
+    home = (beside.home if beside else folder / "home") / ".ssh"
+    if beside is None:
+        home.mkdir(parents=True, mode=0o700)
+        _key(home / "id_ed25519")
     _key(folder / "ssh/host_key")
-    _key(home / "id_ed25519")
     shutil.copy(home / "id_ed25519.pub", folder / "ssh/authorized_keys")
     (folder / "ssh/sshd_config").write_text(CONFIG)
-    know(home / "known_hosts", folder / "ssh/host_key.pub")
-    users = "".join(line for line in Path("/etc/passwd").open() if line.startswith(("root:", "sshd:", "nobody:")))
+    with (home / "known_hosts").open("a") as known:
+        known.write(f"[127.0.0.1]:{port} {(folder / 'ssh/host_key.pub').read_text()}")
+    lines = Path("/etc/passwd").read_text().splitlines(keepends=True)
+    users = "".join(line for line in lines if line.startswith(("root:", "sshd:", "nobody:")))
     (folder / "passwd").write_text(users + "visitor:x:4242:4242::/home:/bin/sh\nadmin:x:4243:4243::/home:/bin/sh\n")
     (folder / "shadow").write_text("".join(f"{name}:*:::::::\n" for name in ("root", "sshd", "visitor", "admin")))
     (folder / "sudoers").write_text("root ALL=(ALL) ALL\nadmin ALL=(root) NOPASSWD: ALL\n")
     (folder / "sudoers").chmod(0o440)
     words = [word for path, target in (instead or {}).items() for word in (str(path), target)]
-    process = subprocess.Popen(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--",
-         "sh", "-c", INIT, "sh", str(folder), size, *words],
-        stdin=subprocess.DEVNULL, stderr=(folder / "log").open("wb"),
-    )  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*(beside.command() if beside else []), "unshare", *([] if beside else ["--net"]), "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--",
+             "sh", "-c", INIT, "sh", str(folder), str(port), size, *words],
+            stdin=subprocess.DEVNULL, stderr=log,
+        )  # fmt: skip
     try:
-        made = Machine(process, folder, {})
+        made = Machine(process, folder, port, {})
         _await_listening(made)
-        yield Machine(process, folder, made.state())
+        yield Machine(process, folder, port, made.state())
     finally:
         process.kill()
         process.wait()
@@ -166,19 +198,11 @@ def _key(path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(path)], check=True)
 
 
-def know(known_hosts: Path, key: Path) -> None:
-    """Have the user know the machine by ``key``."""
-    known_hosts.write_text(f"[127.0.0.1]:{PORT} {key.read_text()}")
-
-
 def _await_listening(made: Machine) -> None:
     deadline = time.monotonic() + 10
     while made.process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError, KeyError):
-            if f":{PORT:04X} " in Path(f"/proc/{made.init}/net/tcp").read_text():
+            if f":{made.port:04X} " in Path(f"/proc/{made.init}/net/tcp").read_text():
                 return
         time.sleep(0.05)
     raise AssertionError((made.folder / "log").read_text())
-
-
-TESTBED = [str(ROOT / ".venv/bin/python"), str(ROOT / "testbed/run.py")]
