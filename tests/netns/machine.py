@@ -22,6 +22,7 @@ from testbed import bpf
 from tests.runs import INTERRUPTIBLE
 
 SSHD = "/usr/sbin/sshd"
+TIED = ("setpriv", "--pdeathsig", "KILL", "--")  # in front of a command: it ends with the test, however that ends
 OWN = ("/tmp", "/var/tmp", "/root", "/home", "/dev/shm", "/run", "/media", "/mnt", "/srv")
 CONFIG = """\
 ListenAddress 127.0.0.1
@@ -77,7 +78,7 @@ class Machine:
 
     def command(self, *words: str) -> list[str]:
         """One of the user's, here, from where the machine can be reached."""
-        return ["nsenter", f"--net=/proc/{self.init}/ns/net", "--", *INTERRUPTIBLE, *words]
+        return [*TIED, "nsenter", f"--net=/proc/{self.init}/ns/net", "--", *INTERRUPTIBLE, *words]
 
     def environment(self) -> dict[str, str]:
         cache = os.environ.get("XDG_CACHE_HOME", str(Path("~/.cache").expanduser()))
@@ -114,12 +115,17 @@ class Machine:
         root = Path(f"/proc/{self.init}/root")
         return {
             "processes": list(self.processes().values()),
-            "mounts": Path(f"/proc/{self.init}/mounts").read_text(),
-            "files": sorted(str(path) for place in OWN for path in (root / place[1:]).rglob("*")),
+            "mounts": [line.split()[:3] for line in Path(f"/proc/{self.init}/mounts").read_text().splitlines()],
+            "files": sorted(
+                str(path)
+                for place in OWN
+                for path in (root / place[1:]).rglob("*")
+                if not path.is_relative_to(root / "run/sudo")  # its own book of who asked
+            ),
             # There is one table of them for the whole kernel: those of other runs are not ours.
             "congestion controls": sorted(name for name in bpf.available() if name.startswith("mlt"))
             if set(_runs()) <= set(self.processes())
-            else self.before.get("congestion controls"),
+            else self.before.get("congestion controls", []),
         }
 
     def is_clean(self, within_s: float = 5) -> bool:
@@ -127,7 +133,9 @@ class Machine:
         deadline = time.monotonic() + within_s
         while (now := self.state()) != self.before:
             if time.monotonic() > deadline:
-                print({key: value for key, value in now.items() if value != self.before[key]})
+                for key, value in now.items():
+                    print(key, "more:", [one for one in value if one not in self.before[key]])
+                    print(key, "less:", [one for one in self.before[key] if one not in value])
                 return False
             time.sleep(0.1)
         return True
@@ -181,7 +189,7 @@ def machine(
     words = [word for path, target in (instead or {}).items() for word in (str(path), target)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [*(beside.command() if beside else []), "unshare", *([] if beside else ["--net"]), "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--",
+            [*(beside.command() if beside else TIED), "unshare", *([] if beside else ["--net"]), "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--",
              "sh", "-c", INIT, "sh", str(folder), str(port), size, *words],
             stdin=subprocess.DEVNULL, stderr=log,
         )  # fmt: skip
