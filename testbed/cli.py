@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
@@ -175,13 +176,19 @@ def _run(parsed: argparse.Namespace) -> int:
 
     from analysis.load import load_experiment  # noqa: PLC0415
     from analysis.table import closing_table, jobs_table, reference_line  # noqa: PLC0415
-    from testbed import experiment, rundir, substrates  # noqa: PLC0415
+    from testbed import experiment, rundir, substrates, where  # noqa: PLC0415
     from testbed.console import Progress  # noqa: PLC0415
 
-    (asked,), substrate = substrates.settle(lambda flags: [spec.read(parsed.file, flags)], flags, parsed.linux_source)
-    todo = plan.plans(asked)
     notes = Console(stderr=True)
-    with Progress(todo, notes, quiet=parsed.quiet or parsed.json) as progress:
+    quiet = parsed.quiet or parsed.json
+    with (
+        notes.status(f"{asked.on}: connecting") if where.is_remote(asked.on) and not quiet else contextlib.nullcontext()
+    ):
+        (asked,), substrate = substrates.settle(
+            lambda flags: [spec.read(parsed.file, flags)], flags, parsed.linux_source
+        )
+    todo = plan.plans(asked)
+    with Progress(todo, notes, quiet=quiet) as progress:
         summary = experiment.run(asked, substrate, Path(parsed.out), progress, experiment.command_line())
     from analysis.figures import interleaving, shares  # noqa: PLC0415
 
@@ -202,6 +209,9 @@ def _run(parsed: argparse.Namespace) -> int:
             console.print(f"Assumption: {text}.", highlight=False, soft_wrap=True)
         if substrate.name == "uml":
             console.print(_virtual_against_wall(folder, todo), highlight=False, soft_wrap=True)
+        if where.is_remote(asked.on) and (remote := substrate.identity()):
+            shown = "Machine: {on} ({hostname}, {cpus} cores, {kernel})".format_map(remote)
+            console.print(shown, highlight=False, soft_wrap=True)
         for line in _doubts(folder, todo):
             console.print(line, highlight=False, soft_wrap=True)
         console.print(

@@ -27,7 +27,7 @@ from testbed.errors import MachineError, UnreachableError
 from testbed.where import VAGRANT, address
 
 PORT = 22
-PATIENCE_S = 15.0  # with each step of connecting
+PATIENCE_S = 30.0  # with each step of connecting
 GONE_S = 30  # without an answer of its kernel a machine counts as gone
 
 
