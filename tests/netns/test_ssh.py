@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -265,12 +266,30 @@ def test_without_sudo_it_says_what_to_do(there: Machine, tmp_path: Path) -> None
     assert "NOPASSWD" in words and "a password is required" in words
 
 
-def test_a_name_of_the_ssh_configuration_will_do(there: Machine, tmp_path: Path) -> None:
+RELAY = """\
+import os, socket, sys, threading
+there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+def out():
+    while data := os.read(0, 1 << 16):
+        there.sendall(data)
+threading.Thread(target=out, daemon=True).start()
+while data := there.recv(1 << 16):
+    os.write(1, data)
+"""
+
+
+@pytest.mark.parametrize("proxy", [False, True])
+def test_a_name_of_the_ssh_configuration_will_do(there: Machine, tmp_path: Path, proxy: bool) -> None:
     config = f"Host lab\n    HostName 127.0.0.1\n    Port {there.port}\n    User root\n    IdentityFile ~/.ssh/mine\n"
+    (tmp_path / "relay.py").write_text(RELAY)
+    if proxy:
+        config += f"    ProxyCommand {sys.executable} {tmp_path}/relay.py %h %p\n"
     (there.home / ".ssh/config").write_text(config)
     (there.home / ".ssh/id_ed25519").rename(there.home / ".ssh/mine")
     done = there.run(*RUN, "--on", "ssh:lab", *QUICK, "--cc", "reno", cwd=tmp_path)
     assert done.returncode in (EXIT_OK, EXIT_INVALID), done.stderr
+    assert "Machine: ssh:lab" in done.stdout
+    assert there.is_clean()
 
 
 def test_without_python_there_it_says_so(tmp_path: Path) -> None:
