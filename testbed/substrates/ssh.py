@@ -38,11 +38,15 @@ START_S, CHECK_S, GRACE_S, FAREWELL_S = 240.0, 240.0, 30.0, 5.0
 READ = (
     'import os,sys; n=int(sys.argv[1]); b=b""; exec("while len(b)<n: b+=os.read(0,n-len(b)) or sys.exit(1)"); exec(b)'
 )
-HINTS = (
+SUDO = "Log in as root, or let that user run `sudo` without a password (NOPASSWD in /etc/sudoers)."
+HINTS = (  # the first that fits
+    ("password is required", SUDO),
+    ("not allowed to execute", SUDO),
+    ("sudo: command not found", SUDO),
     ("python3", "Install Python 3.11 or newer there."),
-    ("sudo", "Log in as root, or let that user run `sudo` without a password (NOPASSWD in /etc/sudoers)."),
     ("not permitted", "It needs all of root's rights, which a container may lack."),
     ("unshare", "Install the package util-linux there."),
+    ("sudo", SUDO),
 )
 
 
@@ -143,6 +147,7 @@ class _Session:
             command = ["sudo", "-n", "--", *command]
         try:
             channel = self.transport.open_session(timeout=connection.PATIENCE_S)
+            channel.settimeout(START_S)
             channel.exec_command(shlex.join(command))
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise MachineError(f"no command can be run there: {error}.") from error
@@ -185,7 +190,12 @@ class _Session:
                 raise TestbedError(f"nothing came back within {limit_s:.0f} s, and it was ended.") from error
             return data
 
-        answer = listen(more, on_event)
+        try:
+            answer = listen(more, on_event)
+        except TestbedError as error:
+            if not self.transport.is_active():  # in the middle of the results, say
+                raise self._end(starting=starting) from error
+            raise
         if answer is None:
             raise self._end(starting=starting)
         return answer
