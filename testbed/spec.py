@@ -191,10 +191,15 @@ def in_force(fields: dict[str, Any], flags: dict[str, Any], source: str) -> dict
     on = flags.get("on", fields.get("on", "auto"))
     if not isinstance(on, str) or not where.in_real_time(on):
         return fields
-    if "trace" in real_time:
-        fields.pop("compute", None), fields.pop("bytes", None)
-    elif "compute" in real_time or "bytes" in real_time:
-        fields.pop("trace", None)
+    # A job of one kind takes the place of one of the other.
+    other = (
+        {"compute", "bytes"}
+        if "trace" in real_time
+        else {"trace"}
+        if {"compute", "bytes"} & real_time.keys()
+        else set()
+    )
+    fields = {key: value for key, value in fields.items() if key not in other}
     if isinstance(fields.get("sweep"), dict):
         fields["sweep"] = _without(fields["sweep"], real_time)
         if not fields["sweep"]:
