@@ -33,6 +33,7 @@ from testbed.errors import MachineError, RequestError, TestbedError
 BPF_F_LINK = 1 << 13
 BPF_MAP_TYPE_STRUCT_OPS = 26
 HEADERS = Path(ROOT) / "kernel" / "bpf"
+CWND_EVENT_TX_START = "-DHAVE_CWND_EVENT_TX_START"
 MAY_NOT = (
     "An eBPF congestion control may change of a socket its own icsk_ca_priv, snd_cwnd, snd_cwnd_cnt, snd_cwnd_stamp, "
     "snd_ssthresh, the pacing rate and status, ecn_flags, app_limited and icsk_ack.pending, and nothing else; it may call helpers and the "
@@ -86,26 +87,36 @@ def cache_dir() -> Path:
 
 def compile_program(source: Path) -> bytes:
     """The ELF object of an eBPF program; compiled once per content of its folder and headers."""
-    clang = shutil.which("clang")
-    if clang is None:
-        raise MachineError(
-            "clang is not installed, and the congestion controls in eBPF are compiled with it: "
-            "run `make setup`, or install the packages clang and libbpf-dev."
-        )
-    command = [
-        clang, "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", *_what_the_kernel_has(),
-        "-I", str(source.parent), "-I", str(HEADERS), "-c", str(source), "-o",
-    ]  # fmt: skip
-    digest = hashlib.sha256(" ".join(command).encode())
+    return _compiled(source, _what_the_kernel_has())[1]
+
+
+def compile_for_others(source: Path) -> dict[str, bytes]:
+    """The program for every kernel that another machine may have, by its name in `cache_dir`; none without clang here."""
+    if shutil.which("clang") is None:
+        return {}
+    return dict(_compiled(source, flags) for flags in ([], [CWND_EVENT_TX_START]))
+
+
+def _compiled(source: Path, flags: list[str]) -> tuple[str, bytes]:
+    """Its name in `cache_dir`, the same on every machine, and the object."""
+    options = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", *flags]
+    digest = hashlib.sha256(" ".join(options).encode())
     for folder in dict.fromkeys((source.parent, HEADERS, HEADERS.parent)):
         for header in sorted(folder.glob("*.h")):
             digest.update(header.read_bytes())
     digest.update(source.read_bytes())
     cached = cache_dir() / f"{source.name.removesuffix('.bpf.c')}-{digest.hexdigest()[:16]}.bpf.o"
     with contextlib.suppress(OSError):
-        return cached.read_bytes()
+        return cached.name, cached.read_bytes()
+    clang = shutil.which("clang")
+    if clang is None:
+        raise MachineError(
+            "clang is not installed, and the congestion controls in eBPF are compiled with it: "
+            "run `make setup`, or install the packages clang and libbpf-dev."
+        )
     partial = f"/dev/shm/mltcp-{os.getpid()}-{source.name}.o"
-    done = subprocess.run([*command, partial], capture_output=True, text=True, check=False)
+    command = [clang, *options, "-I", str(source.parent), "-I", str(HEADERS), "-c", str(source), "-o", partial]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         if done.returncode:
             own = source.parent != HEADERS
@@ -119,7 +130,7 @@ def compile_program(source: Path) -> bytes:
         aside = cached.with_suffix(f".{os.getpid()}")
         aside.write_bytes(program)
         aside.rename(cached)
-    return program
+    return cached.name, program
 
 
 @cache
@@ -130,7 +141,7 @@ def _what_the_kernel_has() -> list[str]:
     except OSError:
         return []
     # Linux 7 tells of CA_EVENT_TX_START through an operation of its own, and only through that.
-    return ["-DHAVE_CWND_EVENT_TX_START"] if b"\0cwnd_event_tx_start\0" in types else []
+    return [CWND_EVENT_TX_START] if b"\0cwnd_event_tx_start\0" in types else []
 
 
 def specialise(program: bytes, name: str, constants: Mapping[str, int]) -> bytes:

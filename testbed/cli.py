@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, TestbedError
+
+if TYPE_CHECKING:
+    from testbed.spec import Spec
 
 EPILOG = """\
 Quantities need a unit: 500mbit, 64kB, 1.5ms. Algorithms take parameters:
@@ -129,8 +134,9 @@ def _add_run(commands: Any) -> None:
     how.add_argument("--seeds", type=int, help="how many (1; intervals from 3)")
     how.add_argument("--sample", help="interval of link and flow samples (10ms)")
     how.add_argument(
-        "--on", choices=["auto", "host", "uml"],
-        help="where to run: this machine's kernel, or user-mode Linux under virtual time (auto: host if it can, else uml)",
+        "--on", metavar="PLACE",
+        help="where to run: host (this machine's kernel), uml (user-mode Linux, under virtual time), vagrant, "
+        "ssh:[USER@]HOST[:PORT] (auto: host if it can, else uml)",
     )  # fmt: skip
     how.add_argument(
         "--linux-source",
@@ -163,22 +169,32 @@ def _run(parsed: argparse.Namespace) -> int:
         return _verify(parsed)
     flags = {key: value for key, value in vars(parsed).items() if key not in _NOT_FIELDS and value is not None}
     asked = spec.read(parsed.file, flags)
-    todo = plan.plans(asked)
-    if parsed.linux_source is not None and asked.on == "host":
-        raise RequestError("--linux-source is for --on uml; on `host` the kernel is the machine's own.")
+    if "," in asked.on:
+        raise RequestError(f"--on {asked.on}: several machines share the runs of a sweep (`python -m testbed sweep`).")
+    if parsed.linux_source is not None and asked.on not in ("auto", "uml"):
+        raise RequestError(f"--linux-source is for --on uml; on `{asked.on}` the kernel is the machine's own.")
     if parsed.dry_run:
-        for one in todo:
+        for line in _real_time(asked, lambda on: spec.read(parsed.file, {**flags, "on": on})):
+            print(line)
+        for one in plan.plans(asked):
             print("\n".join(plan.describe(one)))
         return EXIT_OK
 
     from analysis.load import load_experiment  # noqa: PLC0415
     from analysis.table import closing_table, jobs_table, reference_line  # noqa: PLC0415
-    from testbed import experiment, rundir, substrates  # noqa: PLC0415
+    from testbed import experiment, rundir, substrates, where  # noqa: PLC0415
     from testbed.console import Progress  # noqa: PLC0415
 
-    substrate = substrates.find(asked.on, todo, parsed.linux_source)
     notes = Console(stderr=True)
-    with Progress(todo, notes, quiet=parsed.quiet or parsed.json) as progress:
+    quiet = parsed.quiet or parsed.json
+    with (
+        notes.status(f"{asked.on}: connecting") if where.is_remote(asked.on) and not quiet else contextlib.nullcontext()
+    ):
+        (asked,), substrate = substrates.settle(
+            lambda flags: [spec.read(parsed.file, flags)], flags, parsed.linux_source
+        )
+    todo = plan.plans(asked)
+    with Progress(todo, notes, quiet=quiet) as progress:
         summary = experiment.run(asked, substrate, Path(parsed.out), progress, experiment.command_line())
     from analysis.figures import interleaving, shares  # noqa: PLC0415
 
@@ -199,6 +215,9 @@ def _run(parsed: argparse.Namespace) -> int:
             console.print(f"Assumption: {text}.", highlight=False, soft_wrap=True)
         if substrate.name == "uml":
             console.print(_virtual_against_wall(folder, todo), highlight=False, soft_wrap=True)
+        if where.is_remote(asked.on) and (remote := substrate.identity()):
+            shown = "Machine: {on} ({hostname}, {cpus} cores, {kernel})".format_map(remote)
+            console.print(shown, highlight=False, soft_wrap=True)
         for line in _doubts(folder, todo):
             console.print(line, highlight=False, soft_wrap=True)
         console.print(
@@ -212,6 +231,18 @@ def _run(parsed: argparse.Namespace) -> int:
     if summary["verdict"] == "invalid" or (parsed.strict and summary["verdict"] != "valid"):
         return EXIT_INVALID
     return EXIT_OK
+
+
+def _real_time(asked: Spec, read: Callable[[str], Spec]) -> Iterator[str]:
+    """What the file's ``[realtime]`` changes, for ``--dry-run``; ``read`` gives the spec of a place."""
+    from testbed import spec, where  # noqa: PLC0415
+
+    if asked.on == "uml":
+        return
+    if changed := spec.differences(read("uml"), read("host")):
+        yield ("[realtime] is in force:" if where.in_real_time(asked.on) else
+               "below: as on `uml`; should this machine's own kernel be able to run it (`--on host`), [realtime] changes:")  # fmt: skip
+        yield from (f"  {line}" for line in changed)
 
 
 def _verify(parsed: argparse.Namespace) -> int:
@@ -268,7 +299,10 @@ def _add_sweep(commands: Any) -> None:
     )  # fmt: skip
     sweep.add_argument("files", nargs="+", help="experiments as TOML, each with or without a [sweep]")
     sweep.add_argument("-j", "--parallel", type=int, default=1, help="runs at a time (1; more on uml alone)")
-    sweep.add_argument("--on", choices=["auto", "host", "uml"], help="where to run, whatever the files say")
+    sweep.add_argument(
+        "--on", action="append", metavar="PLACE",
+        help="where to run, whatever the files say; several other machines (ssh:a,ssh:b, or --on repeated) share the runs",
+    )  # fmt: skip
     sweep.add_argument("--out", default="results", help="where results go (%(default)s)")
     sweep.add_argument("--set", action="append", metavar="PATH=VALUE", help="any field by its path, in all of them")
     sweep.add_argument("--seeds", type=int, help="how many, in all of them")
@@ -281,12 +315,20 @@ def _add_sweep(commands: Any) -> None:
 def _sweep(parsed: argparse.Namespace) -> int:
     from testbed import points, sweep  # noqa: PLC0415
 
-    flags = {key: value for key in ("on", "set", "seeds", "iterations") if (value := getattr(parsed, key)) is not None}
-    specs = [one for file in parsed.files for one in points.read(file, flags)]
+    flags = {key: value for key in ("set", "seeds", "iterations") if (value := getattr(parsed, key)) is not None}
+    if parsed.on is not None:
+        flags["on"] = ",".join(parsed.on)
     if parsed.dry_run:
+        specs = [one for file in parsed.files for one in points.read(file, flags)]
         print("\n".join(sweep.describe(specs)))
         return EXIT_OK
-    return sweep.run(specs, Path(parsed.out), parsed.parallel, quiet=parsed.quiet)
+    return sweep.run(
+        [partial(points.read, file) for file in parsed.files],
+        flags,
+        Path(parsed.out),
+        parsed.parallel,
+        quiet=parsed.quiet,
+    )
 
 
 def _add_doctor(commands: Any) -> None:

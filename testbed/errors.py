@@ -3,8 +3,10 @@
 ::
 
     TestbedError            1  the run failed
+    ├── LostError           1  the connection to another machine ended too early
     ├── RequestError        2  the request was wrong
     └── MachineError        3  this machine cannot do it
+        └── UnreachableError   no connection to another machine came about
 
 Code 4 (it ran, but the result is invalid) is no error: it is a verdict.
 A message is one readable paragraph: what, where, what to do.
@@ -22,6 +24,10 @@ class TestbedError(Exception):
     exit_code = EXIT_FAILED
 
 
+class LostError(TestbedError):
+    """The connection to another machine was lost; elsewhere, or later, the same may work."""
+
+
 class RequestError(TestbedError):
     """What was asked for is wrong; asking again in the same words will not help."""
 
@@ -32,6 +38,10 @@ class MachineError(TestbedError):
     """What was asked for is fine, but this machine cannot do it; the message says what would."""
 
     exit_code = EXIT_MACHINE
+
+
+class UnreachableError(MachineError):
+    """Another machine cannot be reached, is not the one it should be, or does not let us in."""
 
 
 def error_for_exit(code: int, message: str) -> TestbedError:

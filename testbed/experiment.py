@@ -135,7 +135,7 @@ def wall_limit_s(asked: Duration | None, plan: Plan, substrate: Substrate) -> fl
     if asked is not None:
         return asked / 1e9
     longest = plan.expected_s * len(plan.jobs) + max(job.leave_ns or 0 for job in plan.jobs) / 1e9
-    if substrate.name == "host":
+    if substrate.name != "uml":
         return 60 + 10 * longest
     payload = plan.iterations * sum(sum(job.bytes_per_worker) for job in plan.jobs)
     return 300 + longest + payload / plan.link.mtu / SLOWEST_PACKETS_PER_S
@@ -146,7 +146,8 @@ def provenance(substrate: Substrate, command: list[str], begun: float) -> dict[s
     return {
         "testbed": __version__,
         "substrate": substrate.name,
-        "uml": substrate.identity(),
+        "uml": substrate.identity() if substrate.name == "uml" else None,
+        "remote": substrate.identity() if substrate.name not in ("host", "uml") else None,
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "git_commit": _commit(),
         "command": command,

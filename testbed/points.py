@@ -29,7 +29,7 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
     """Every experiment of ``file`` (none: of the flags alone), each with a name of its own; raises `RequestError`."""
     if file is None:
         return [spec.read(None, flags)]
-    fields = spec.read_file(Path(file))
+    fields = spec.in_force(spec.read_file(Path(file)), flags, file)
     swept = fields.pop("sweep", None)
     if swept is None:
         return [spec.make(fields, flags, file)]

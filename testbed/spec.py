@@ -2,7 +2,8 @@
 
 Every field here is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
 flags win. Quantities are text with a unit in both. A file may stand on another one
-(``base = "other.toml"``), and stand for several experiments (`testbed.points`).
+(``base = "other.toml"``), and stand for several experiments (`testbed.points`). What its table
+``[realtime]`` holds takes the place of its other fields wherever the clock is a real one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 import topologies
-from testbed import congestion, placement, scheduling
+from testbed import congestion, placement, scheduling, where
 from testbed.errors import RequestError
 from testbed.job import Job, JobError, complete, parse
 from testbed.shaper import Marking
@@ -83,7 +84,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     noise: str | None = None  # None: what its trace was measured with
     rto_min: Duration | None = None
     sample: Duration = msgspec.field(default_factory=lambda: Duration(10_000_000))
-    on: Literal["auto", "host", "uml"] = "auto"
+    on: str = "auto"  # see `testbed.where`
     wall_limit: Duration | None = None
 
     @property
@@ -145,11 +146,12 @@ def read(file: str | None, flags: dict[str, Any]) -> Spec:
     return make(read_file(Path(file)) if file is not None else {}, flags, file or "the command line")
 
 
-def make(fields: dict[str, Any], flags: dict[str, Any], where: str) -> Spec:
-    """The spec of a file's ``fields`` overridden by ``flags``; ``where`` names their source in messages."""
+def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
+    """The spec of a file's ``fields`` overridden by ``flags``; ``source`` names the file in messages."""
+    fields = in_force(fields, flags, source)
     if "sweep" in fields:
         raise RequestError(
-            f"{where}: stands for several experiments ([sweep]); run them by `python -m testbed sweep {where}`"
+            f"{source}: stands for several experiments ([sweep]); run them by `python -m testbed sweep {source}`"
         )
     fields = {**fields, **{key: value for key, value in flags.items() if key != "set"}}
     for key in ("trace", "compute", "bytes"):
@@ -160,22 +162,69 @@ def make(fields: dict[str, Any], flags: dict[str, Any], where: str) -> Spec:
         path, equals, value = text.partition("=")
         if not equals:
             raise RequestError(f"--set {text}: write PATH=VALUE, as in job.0.trace=s2")
+        if path == "on":
+            raise RequestError(f"--set {text}: where it runs is said by --on {value}")
         put(fields, path, _toml_value(value), "--set")
     jobs = fields.get("job")
     if isinstance(jobs, list) and jobs:
         try:
             fields["job"] = jobs = [parse(one) if isinstance(one, str) else one for one in jobs]
         except JobError as error:
-            raise RequestError(f"{where}: {error.field}: {error}") from error
+            raise RequestError(f"{source}: {error.field}: {error}") from error
         if fields.get("jobs", len(jobs)) != len(jobs):
-            raise RequestError(f"{where}: jobs: {fields['jobs']} asked for, but {len(jobs)} given; leave out `jobs`")
+            raise RequestError(f"{source}: jobs: {fields['jobs']} asked for, but {len(jobs)} given; leave out `jobs`")
         fields["jobs"] = len(jobs)
     try:
         spec = msgspec.convert(fields, Spec, dec_hook=traces.decode_quantity)
     except msgspec.ValidationError as error:
-        raise RequestError(f"{where}: {_readable(error)}") from error
-    _check(spec, where)
+        raise RequestError(f"{source}: {_readable(error)}") from error
+    _check(spec, source)
     return spec
+
+
+def in_force(fields: dict[str, Any], flags: dict[str, Any], source: str) -> dict[str, Any]:
+    """A file's ``fields`` without its ``[realtime]``, which is merged into them if the clock is a real one."""
+    fields = dict(fields)
+    real_time = fields.pop("realtime", {})
+    if not isinstance(real_time, dict):
+        raise RequestError(f'{source}: realtime: is a table of fields, as in rate = "300mbit"')
+    if stray := sorted(set(real_time) & {"name", "base", "on", "realtime"}):
+        raise RequestError(f"{source}: realtime: {stray[0]} is the same wherever it runs; put it above the table")
+    on = flags.get("on", fields.get("on", "auto"))
+    if not isinstance(on, str) or not where.in_real_time(on):
+        return fields
+    # A job of one kind takes the place of one of the other.
+    other = (
+        {"compute", "bytes"}
+        if "trace" in real_time
+        else {"trace"}
+        if {"compute", "bytes"} & real_time.keys()
+        else set()
+    )
+    fields = {key: value for key, value in fields.items() if key not in other}
+    if isinstance(fields.get("sweep"), dict):
+        fields["sweep"] = _without(fields["sweep"], real_time)
+        if not fields["sweep"]:
+            del fields["sweep"]
+    return _merged(fields, real_time)
+
+
+def _without(swept: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What is still swept if the fields ``given`` have one value each."""
+    left = {path: values for path, values in swept.items() if path not in given}
+    if isinstance(left.get("zip"), dict):
+        left["zip"] = _without(left["zip"], given)
+    return {path: values for path, values in left.items() if path != "zip" or values}
+
+
+def differences(spec: Spec, other: Spec) -> list[str]:
+    """What ``other`` has that ``spec`` has not, a line for each field."""
+    before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (spec, other))
+    return [
+        f"{name} = {after[name]!r}, not {before[name]!r}"
+        for name in before
+        if before[name] != after[name] and name != "on"
+    ]
 
 
 def read_file(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -267,6 +316,12 @@ def schema() -> dict[str, Any]:
         "description": "a list of values for each path: every combination is an experiment; below `zip` lists are taken together",
         "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "object"}]},
     }
+    properties["realtime"] = {
+        "type": "object",
+        "description": "fields that take the place of those above wherever the clock is a real one (host, vagrant, ssh)",
+        "properties": {key: value for key, value in properties.items() if key not in ("name", "on", "base")},
+        "additionalProperties": False,
+    }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "MLTCP testbed experiment", **found}
 
 
@@ -291,9 +346,14 @@ def _readable(error: msgspec.ValidationError) -> str:
     return f"{where}: {words}" if where else words
 
 
-def _check(spec: Spec, where: str) -> None:
+def _check(spec: Spec, source: str) -> None:
     def wrong(field: str, message: str) -> RequestError:
-        return RequestError(f"{where}: {field}: {message}")
+        return RequestError(f"{source}: {field}: {message}")
+
+    try:
+        where.places(spec.on)
+    except RequestError as error:
+        raise wrong("on", str(error)) from error
 
     limits = {
         "jobs": (1, 64), "workers": (2, 64), "iterations": (1, 100_000), "seeds": (1, 1000),

@@ -5,6 +5,9 @@ so that a drift of the machine is not taken for an effect; runs that a scheduler
 come after those of their jobs alone. A run is there if its manifest holds the very same
 plan, run by the same testbed on the same kernel. A run that fails does not stop the
 others and is listed at the end.
+
+Several other machines (``--on ssh:a --on ssh:b``) share the runs, one at a time each; the
+runs of one that is lost go to the others.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,8 +33,16 @@ from rich.progress import BarColumn, Progress, TextColumn
 from analysis.load import LoadError, load_experiment
 from analysis.summary import summarise
 from analysis.table import closing_table
-from testbed import experiment, plan, rundir, substrates
-from testbed.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, TestbedError
+from testbed import experiment, plan, rundir, substrates, where
+from testbed.errors import (
+    EXIT_FAILED,
+    EXIT_INVALID,
+    EXIT_OK,
+    LostError,
+    RequestError,
+    TestbedError,
+    UnreachableError,
+)
 from testbed.plan import Plan
 from testbed.spec import Spec
 from testbed.substrates import Substrate
@@ -76,16 +87,22 @@ def describe(specs: list[Spec]) -> Iterator[str]:
         yield f"{runs[0].experiment}: {len(runs)} runs of {len(runs[0].jobs)} jobs, {' '.join(spec.cc)}, on {spec.on}"
 
 
-def run(specs: list[Spec], out: Path, parallel: int, *, quiet: bool) -> int:
+Reader = Callable[[dict[str, Any]], list[Spec]]  # from flags
+
+
+def run(files: list[Reader], flags: dict[str, Any], out: Path, parallel: int, *, quiet: bool) -> int:
     """Run what is missing, then sum up every experiment; an exit code."""
     if parallel < 1:
         raise RequestError(f"-j {parallel}: at least one run at a time")
+    specs, machines = _settled(files, flags)
     todo = tasks(specs, out)
-    where = {spec.on: substrates.find(spec.on, [one.plan for one in todo if one.spec.on == spec.on]) for spec in specs}
-    if parallel > 1 and any(substrate.name != "uml" for substrate in where.values()):
-        raise RequestError(f"-j {parallel}: against a real clock runs would disturb each other; use --on uml, or -j 1.")
+    if parallel > 1 and any(place != "uml" for place in machines):
+        raise RequestError(
+            f"-j {parallel}: against a real clock runs on one machine would disturb each other; use --on uml, or -j 1, or "
+            "several other machines (--on ssh:a --on ssh:b)."
+        )
     rundir.sweep(out)
-    at_once = [one for one in todo if not experiment.waits(one.plan) and not is_there(one, where[one.spec.on])]
+    at_once = [one for one in todo if not experiment.waits(one.plan) and not _is_done(one, machines)]
     waiting = [one for one in todo if experiment.waits(one.plan)]
     console = Console(stderr=True)
     console.print(
@@ -93,10 +110,10 @@ def run(specs: list[Spec], out: Path, parallel: int, *, quiet: bool) -> int:
         + (f"; {len(waiting)} wait for those of their jobs alone" if waiting else ""),
         highlight=False,
     )
-    failures = _run_all(at_once, parallel, console, quiet=quiet)
+    failures = _run_all(at_once, _lanes(machines, parallel), console, quiet=quiet)
     scheduled, unmeasured = _scheduled(waiting, out)
-    late = [one for one in scheduled if not is_there(one, where[one.spec.on])]
-    failures += unmeasured + _run_all(late, parallel, console, quiet=quiet)
+    late = [one for one in scheduled if not _is_done(one, machines)]
+    failures += unmeasured + _run_all(late, _lanes(machines, parallel), console, quiet=quiet)
     invalid = _sum_up(specs, todo, failures, out)
     for task, error in failures:
         print(f"failed: {task.title}: {error}", file=sys.stderr)
@@ -104,6 +121,22 @@ def run(specs: list[Spec], out: Path, parallel: int, *, quiet: bool) -> int:
         print(f"{len(failures)} of {len(todo)} runs failed; the same command tries them again.", file=sys.stderr)
         return EXIT_FAILED
     return EXIT_INVALID if invalid else EXIT_OK
+
+
+def _settled(files: list[Reader], flags: dict[str, Any]) -> tuple[list[Spec], dict[str, Substrate]]:
+    """Every experiment, and every place where some of them run."""
+    specs: list[Spec] = []
+    machines: dict[str, Substrate] = {}
+    for read in files:
+        asked = read(flags)
+        if where.is_remote(asked[0].on):
+            for place in where.places(asked[0].on):
+                machines[place] = substrates.find(place, [one for spec in asked for one in plan.plans(spec)])
+        else:
+            asked, substrate = substrates.settle(read, flags)
+            machines[asked[0].on] = substrate
+        specs += asked
+    return specs, machines
 
 
 def is_there(task: Task, substrate: Substrate) -> bool:
@@ -117,9 +150,14 @@ def is_there(task: Task, substrate: Substrate) -> bool:
     return (
         manifest.get("plan") == json.loads(msgspec.json.encode(task.plan))
         and all(manifest.get(key) == now[key] for key in same)
+        and (now["remote"] is None or manifest["remote"]["kernel"] == now["remote"]["kernel"])
         and manifest.get("topology_sha256") == experiment.topology_sha256(task.plan)
         and manifest.get("congestion_control_sha256") == experiment.congestion_control_sha256(task.plan)
     )
+
+
+def _is_done(task: Task, machines: dict[str, Substrate]) -> bool:
+    return any(is_there(task, machines[place]) for place in where.places(task.spec.on))
 
 
 def _scheduled(waiting: list[Task], out: Path) -> tuple[list[Task], list[tuple[Task, str]]]:
@@ -135,39 +173,74 @@ def _scheduled(waiting: list[Task], out: Path) -> tuple[list[Task], list[tuple[T
     return able, failures
 
 
-def _run_all(missing: list[Task], parallel: int, console: Console, *, quiet: bool) -> list[tuple[Task, str]]:
-    if not missing:
-        return []
+@dataclass(frozen=True)
+class _Lane:
+    """Does one run after the other: on this machine, or on the other one named by ``place``."""
+
+    place: str | None
+    # A process of its own, which ends with this one whatever happens to it.
+    pool: ProcessPoolExecutor
+
+    def takes(self, task: Task) -> bool:
+        places = where.places(task.spec.on)
+        return self.place in places if self.place is not None else not where.is_remote(places[0])
+
+
+def _lanes(machines: dict[str, Substrate], parallel: int) -> list[_Lane]:
+    others = [place for place in machines if where.is_remote(place)]
+    here = [None] * (parallel if len(others) < len(machines) else 0)
+    spawn = multiprocessing.get_context("spawn")
+    return [_Lane(place, ProcessPoolExecutor(1, spawn, initializer=_begin)) for place in [*here, *others]]
+
+
+def _run_all(missing: list[Task], lanes: list[_Lane], console: Console, *, quiet: bool) -> list[tuple[Task, str]]:
     random.Random(SHUFFLE).shuffle(missing)
     failures: list[tuple[Task, str]] = []
     command = experiment.command_line()
-    begun, weight = time.monotonic(), sum(one.plan.expected_s + 3 for one in missing)
+    begun, weight, done = time.monotonic(), sum(one.plan.expected_s + 3 for one in missing), 0.0
     columns = (TextColumn("{task.completed}/{task.total} runs"), BarColumn(), TextColumn("{task.description}"))
-    # Processes of their own, which end with this one whatever happens to it.
-    pool = ProcessPoolExecutor(parallel, multiprocessing.get_context("spawn"), initializer=_begin)
+    idle, running = list(lanes), dict[Future[str], tuple[_Lane, Task]]()
+    lost = "no machine is left"
     try:
         with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
             bar = progress.add_task("", total=len(missing))
-            running: dict[Future[str], Task] = {pool.submit(_run_one, one, command): one for one in missing}
-            done = 0.0
-            for future in as_completed(running):
-                task = running[future]
-                try:
-                    verdict = future.result()
-                except TestbedError as error:
-                    failures.append((task, str(error)))
-                    verdict = "failed"
-                done += task.plan.expected_s + 3
-                left_s = (time.monotonic() - begun) * (weight - done) / done
-                progress.update(bar, advance=1, description=f"about {left_s:.0f} s left")
-                if not quiet:
-                    progress.console.print(f"{task.title}: {verdict}", highlight=False, soft_wrap=True)
+            waiting = list(missing)
+            while waiting or running:
+                for lane in list(idle):
+                    if (task := next((one for one in waiting if lane.takes(one)), None)) is not None:
+                        waiting.remove(task)
+                        idle.remove(lane)
+                        running[lane.pool.submit(_run_one, task, lane.place or task.spec.on, command)] = lane, task
+                if not running:
+                    failures += [(task, lost) for task in waiting]
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    lane, task = running.pop(future)
+                    try:
+                        verdict = future.result()
+                    except (LostError, UnreachableError) as error:
+                        lost = str(error)
+                        console.print(f"given up: {lost}", highlight=False, soft_wrap=True)
+                        waiting.insert(0, task)
+                        continue
+                    except TestbedError as error:
+                        failures.append((task, str(error)))
+                        verdict = "failed"
+                    idle.append(lane)
+                    done += task.plan.expected_s + 3
+                    left_s = (time.monotonic() - begun) * (weight - done) / done
+                    progress.update(bar, advance=1, description=f"about {left_s:.0f} s left")
+                    if not quiet:
+                        at = f" (on {lane.place})" if lane.place and len(lanes) > 1 else ""
+                        progress.console.print(f"{task.title}: {verdict}{at}", highlight=False, soft_wrap=True)
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
+        for lane in lanes:
+            lane.pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.terminate()
         raise
-    pool.shutdown()
+    for lane in lanes:
+        lane.pool.shutdown()
     return failures
 
 
@@ -181,10 +254,10 @@ def _end(number: int, frame: Any) -> None:
     raise KeyboardInterrupt("the sweep was ended")
 
 
-def _run_one(task: Task, command: list[str]) -> str:
+def _run_one(task: Task, place: str, command: list[str]) -> str:
     """Run and store one; its verdict."""
     try:
-        substrate = substrates.find(task.spec.on, [task.plan])
+        substrate = substrates.find(place, [task.plan])
         verdict, _ = experiment.execute(task.plan, task.spec, substrate, task.folder, command, partial(_ignore))
     except KeyboardInterrupt:
         os._exit(1)  # all is cleaned up by now; the pool would take this for a result and go on

@@ -32,6 +32,8 @@ git:git
 python3:python3
 python:python-is-python3
 '
+# Tests of other machines (`--on ssh:…`) need an sshd. Where systemd runs, installing it starts it, too: left to you.
+[ -d /run/systemd/system ] || needs="$needs sshd:openssh-server"
 missing=
 for need in $needs; do
 	what=${need%%:*}

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed import where
 from testbed.errors import MachineError
-from testbed.plan import Plan
+from testbed.plan import Plan, plans
+from testbed.spec import Spec
 
 
 class Substrate(Protocol):
@@ -23,7 +25,7 @@ class Substrate(Protocol):
         ...
 
     def identity(self) -> dict[str, Any] | None:
-        """What the manifest says of a kernel that is ours."""
+        """What the manifest says of a kernel that is ours, or of another machine."""
         ...
 
     def run(self, plan: Plan, on_event: Callable[[dict[str, Any]], None], limit_s: float) -> bytes:
@@ -34,27 +36,45 @@ class Substrate(Protocol):
         ...
 
 
-def find(on: str, plans: list[Plan], linux_source: Path | None = None) -> Substrate:
-    """The substrate ``on``, able to run ``plans``; ``auto``: `host` if it is, else `uml`."""
+def settle(
+    read: Callable[[dict[str, Any]], list[Spec]], flags: dict[str, Any], linux_source: Path | None = None
+) -> tuple[list[Spec], Substrate]:
+    """What is run, and where: ``auto`` is `host` if that is able to run it, else `uml`.
+
+    The two may be asked for different things (``[realtime]``): ``read`` gives the specs for
+    ``flags``, which name the place.
+    """
+    specs = read(flags)
+    on = specs[0].on
+    if on == "auto" and linux_source is None:
+        here = read({**flags, "on": "host"})
+        try:
+            return here, find("host", _plans(here))
+        except MachineError as not_here:
+            try:
+                return (specs := read({**flags, "on": "uml"})), find("uml", _plans(specs))
+            except MachineError as nor_there:
+                raise MachineError(
+                    f"On this machine's own kernel: {not_here} In user-mode Linux: {nor_there}"
+                ) from nor_there
+    return specs, find("uml" if on == "auto" else on, _plans(specs), linux_source)
+
+
+def _plans(specs: list[Spec]) -> list[Plan]:
+    return [plan for spec in specs for plan in plans(spec)]
+
+
+def find(place: str, plans: list[Plan], linux_source: Path | None = None) -> Substrate:
+    """The substrate at one place, able to run ``plans``; raises `MachineError`."""
     from testbed.substrates import host, uml  # noqa: PLC0415 (each knows this module)
 
-    distinct = list({plan.cc.spec: plan for plan in plans}.values())
+    substrate: Substrate
+    if where.is_remote(place):
+        from testbed.substrates import ssh  # noqa: PLC0415 (paramiko takes a while)
 
-    def able(substrate: Substrate) -> Substrate:
-        for plan in distinct:
-            substrate.check(plan)
-        return substrate
-
-    if on == "host":
-        return able(host.Host())
-    if on == "uml" or linux_source is not None:
-        return able(uml.find(linux_source))
-    try:
-        return able(host.Host())
-    except MachineError as not_here:
-        try:
-            return able(uml.find())
-        except MachineError as nor_there:
-            raise MachineError(
-                f"On this machine's own kernel: {not_here} In user-mode Linux: {nor_there}"
-            ) from nor_there
+        substrate = ssh.find(place)
+    else:
+        substrate = host.Host() if place == "host" else uml.find(linux_source)
+    for plan in {plan.cc.spec: plan for plan in plans}.values():
+        substrate.check(plan)
+    return substrate

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -48,15 +49,10 @@ class Host:
                 "put `sudo` in front of the same command."
             )
         release = platform.release()
-        version = tuple(int(part) for part in release.split("-")[0].split(".")[:2])
         for cc in plan.ccs:
             congestion.check_available(cc)
-            if cc.name in congestion.names() and version < _LINUX_STRUCT_OPS_LINKS and not congestion.loaded_module(cc):
-                raise MachineError(
-                    f"{cc.name} needs Linux 6.4 or newer on `host` (eBPF struct_ops links), or its module "
-                    f"(docs/congestion-controls.md), loaded by `modprobe tcp_{cc.name}`; this is {release}. "
-                    "The kernel's own congestion controls (--cc reno cubic) work here."
-                )
+            if cc.source is not None or (cc.name in congestion.names() and not congestion.loaded_module(cc)):
+                _check_struct_ops(cc, release)
         programs.check(plan)
         if plan.wires and not qdiscs.supported("netem"):
             raise MachineError(
@@ -103,6 +99,23 @@ class Host:
                     if stream is not None:
                         with contextlib.suppress(BrokenPipeError):
                             stream.close()
+
+
+def _check_struct_ops(cc: congestion.CongestionControl, release: str) -> None:
+    version = tuple(int(part) for part in release.split("-", maxsplit=1)[0].split(".")[:2])
+    if version >= _LINUX_STRUCT_OPS_LINKS and Path("/sys/kernel/btf/vmlinux").exists():
+        return
+    lacks = (
+        f"this is {release}"
+        if version < _LINUX_STRUCT_OPS_LINKS
+        else f"{release} tells no types of its own (CONFIG_DEBUG_INFO_BTF)"
+    )
+    module = f", or its module (docs/congestion-controls.md), loaded by `modprobe tcp_{cc.name}`"
+    raise MachineError(
+        f"{cc.name} needs Linux 6.4 or newer with BTF on `host` (eBPF struct_ops links)"
+        + (module if cc.source is None else "")
+        + f"; {lacks}. The kernel's own congestion controls (--cc reno cubic) work here."
+    )
 
 
 def end_with_sudo() -> None:

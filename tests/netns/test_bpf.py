@@ -102,8 +102,9 @@ def test_a_program_that_does_not_compile_says_why(tmp_path: Path) -> None:
         bpf.compile_program(source)
 
 
-def test_missing_clang_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_clang_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where nothing is compiled yet
     with pytest.raises(MachineError, match="clang is not installed"):
         bpf.compile_program(PROGRAM)
 

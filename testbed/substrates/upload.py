@@ -1,0 +1,96 @@
+"""What another machine needs of this one: the testbed's source, the packages it imports, and a plan's own files.
+
+The other machine needs no testbed, no compiler and, if it has the same Python, no package.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import io
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from testbed import bpf, phantom
+from testbed.environment import ROOT
+from testbed.plan import Plan
+
+CODE = {"testbed": "*.py", "topologies": "*.py", "workloads": "*.py", "kernel": "*.[ch]"}
+PACKAGES = ("mininet", "msgspec", "pyroute2", "elftools")  # what `testbed.inside` imports
+
+
+def soabi() -> str:
+    """Which Pythons can use this one's packages, as ``cpython-311-x86_64-linux-gnu``."""
+    return str(sysconfig.get_config_var("SOABI"))
+
+
+@functools.cache
+def archive() -> bytes:
+    """The source (``code/…``) and the packages (``packages/…``) as a compressed tar archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as tar:
+        for name, path in [*_code(), *_packages()]:
+            content = path.read_bytes()
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _code() -> Iterator[tuple[str, Path]]:
+    for folder, pattern in CODE.items():
+        for path in sorted(Path(ROOT, folder).rglob(pattern)):
+            yield f"code/{path.relative_to(ROOT)}", path
+
+
+def _packages() -> Iterator[tuple[str, Path]]:
+    for name in PACKAGES:
+        yield from _package(name, name)
+    if sys.version_info >= (3, 12):  # Mininet still imports distutils, which setuptools keeps
+        yield from _package("setuptools._distutils", "distutils")
+
+
+def _package(module: str, name: str) -> Iterator[tuple[str, Path]]:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.submodule_search_locations
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".py", ".so"):
+            yield f"packages/{name}/{path.relative_to(folder)}", path
+
+
+def files(plan: Plan) -> dict[str, bytes]:
+    """Of this plan: its topology and congestion controls from outside the checkout, and compiled programs."""
+    found: dict[str, bytes] = {}
+    if plan.topology.endswith(".py"):
+        found["own/topology.py"] = Path(plan.topology).read_bytes()
+    programs = [cc.program for cc in plan.ccs if cc.program]
+    if any(link.marking for link in plan.bottlenecks.values()):
+        programs.append(phantom.PROGRAM)
+    for source in programs:
+        found |= {f"cache/mltcp/{name}": content for name, content in bpf.compile_for_others(source).items()}
+    for cc in plan.ccs:
+        if cc.source is not None:
+            source = Path(cc.source)
+            for path in (source, *source.parent.glob("*.h")):
+                found[f"own/{cc.label}/{path.name}"] = path.read_bytes()
+    return found
+
+
+def elsewhere(plan: Plan, folder: str) -> Plan:
+    """The plan with the names that its own files have there, below ``folder``."""
+    jobs = tuple(
+        msgspec.structs.replace(
+            job, cc=msgspec.structs.replace(job.cc, source=f"{folder}/own/{job.cc.label}/{Path(job.cc.source).name}")
+        )
+        if job.cc.source is not None
+        else job
+        for job in plan.jobs
+    )
+    topology = f"{folder}/own/topology.py" if plan.topology.endswith(".py") else plan.topology
+    return msgspec.structs.replace(plan, jobs=jobs, topology=topology)

@@ -1,0 +1,272 @@
+"""Where to run, and what an experiment is asked for there."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import bootstrap, plan, points, spec, substrates, where
+from testbed.cli import main
+from testbed.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError
+from testbed.plan import Plan
+from testbed.substrates import connection, host, uml, upload
+from testbed.where import Address
+
+FILE = """\
+rate = "50gbit"
+mtu = 9000
+compute = "100ms"
+bytes = "100MB"
+delay = "1ms"
+seeds = 5
+cc = ["reno"]
+
+[link.s1-s2]
+buffer = "2ms"
+
+[realtime]
+rate = "300mbit"
+bytes = "2MB"
+delay = "0ms"
+seeds = 2
+
+[realtime.link.s1-s2]
+ecn = "on"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "both.toml"
+    path.write_text(FILE)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("ssh:lab", Address("lab")),
+        ("ssh:me@lab-1.example.org:2222", Address("lab-1.example.org", "me", 2222)),
+        ("ssh:me@[fe80::1%eth0]:2222", Address("fe80::1%eth0", "me", 2222)),
+        ("ssh:10.0.0.1", Address("10.0.0.1")),
+    ],
+)
+def test_an_address(text: str, address: Address) -> None:
+    assert where.address(text) == address
+
+
+@pytest.mark.parametrize(
+    ("on", "says"),
+    [
+        ("mars", "'mars' is no place to run; there are auto, host, uml, vagrant, ssh:"),
+        ("ssh:", "is no place to run"),
+        ("ssh:-oProxyCommand=x", "is no place to run"),
+        ("ssh:lab:99999", "is no place to run"),
+        ("ssh:lab:ssh", "is no place to run"),
+        ("ssh:a,ssh:a", "names a machine twice"),
+        ("host,ssh:a", "several other machines"),
+    ],
+)
+def test_no_place(on: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--on", on, "--dry-run"]) == EXIT_REQUEST
+    shown = capsys.readouterr().err
+    assert says in shown and "on: " in shown
+
+
+def test_several_machines_are_for_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--on", "ssh:a,ssh:b", "--dry-run"]) == EXIT_REQUEST
+    assert "python -m testbed sweep" in capsys.readouterr().err
+    assert where.places("ssh:a, vagrant") == ("ssh:a", "vagrant")
+
+
+@pytest.mark.parametrize(
+    ("on", "rate", "seeds", "delay"),
+    [
+        ("uml", 50 * 10**9, 5, 10**6),
+        ("auto", 50 * 10**9, 5, 10**6),
+        ("host", 300 * 10**6, 2, 0),
+        ("ssh:lab", 300 * 10**6, 2, 0),
+    ],
+)
+def test_what_is_asked_for_in_real_time(file: str, on: str, rate: int, seeds: int, delay: int) -> None:
+    asked = spec.read(file, {"on": on})
+    assert (asked.rate, asked.seeds, asked.delay) == (rate, seeds, delay)
+    assert asked.mtu == 9000 and asked.compute == 100_000_000
+    assert asked.link["s1-s2"].buffer == "2ms"  # tables are merged
+    assert asked.link["s1-s2"].ecn == (None if rate > 10**9 else "on")
+
+
+def test_flags_win_over_it_too(file: str) -> None:
+    assert spec.read(file, {"on": "host", "rate": "400mbit"}).rate == 4 * 10**8
+    assert spec.read(file, {"on": "host", "set": ["seeds=1"]}).seeds == 1
+
+
+def test_it_replaces_the_job(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('trace = "resnet50"\n[realtime]\ncompute = "1s"\nbytes = "1MB"\n')
+    assert spec.read(str(path), {"on": "host"}).trace is None
+    path.write_text('compute = "1s"\nbytes = "1MB"\n[realtime]\ntrace = "resnet50"\n')
+    assert spec.read(str(path), {"on": "host"}).compute is None
+
+
+def test_it_stands_on_a_base_like_everything_else(tmp_path: Path, file: str) -> None:
+    above = tmp_path / "above.toml"
+    above.write_text(f'base = "{Path(file).name}"\n[realtime]\nseeds = 1\n')
+    asked = spec.read(str(above), {"on": "vagrant"})
+    assert (asked.seeds, asked.rate) == (1, 300 * 10**6)
+
+
+def test_it_may_be_swept_over_and_what_it_fixes_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "swept.toml"
+    path.write_text(
+        'compute = "10ms"\nbytes = "1MB"\n[sweep]\nrate = ["10gbit", "50gbit"]\njobs = [2, 4]\n[sweep.zip]\nmtu = [1500, 9000]\n'
+        'buffer = ["1ms", "2ms"]\n[realtime]\nrate = "300mbit"\nmtu = 1500\nbuffer = "1ms"\n[realtime.sweep]\njobs = [2, 3]\n'
+    )
+    assert len(points.read(str(path), {"on": "uml"})) == 8
+    found = points.read(str(path), {"on": "host"})
+    assert [(one.name, one.rate, one.jobs) for one in found] == [
+        ("swept.jobs-2", 3 * 10**8, 2),
+        ("swept.jobs-3", 3 * 10**8, 3),
+    ]
+    path.write_text("[sweep]\njobs = [2, 4]\n[realtime]\njobs = 2\n")
+    (only,) = points.read(str(path), {"on": "host"})
+    assert only.name == "swept"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("realtime = 3", "realtime: is a table"),
+        ('[realtime]\non = "host"', "realtime: on is the same wherever it runs"),
+        ('[realtime]\nname = "x"', "realtime: name is the same"),
+        ("[realtime]\nrate = 5", "needs a unit"),
+    ],
+)
+def test_a_wrong_table(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    with pytest.raises(RequestError, match=r"wrong\.toml") as error:
+        spec.read(str(path), {"on": "host"})
+    assert says in str(error.value)
+
+
+def test_where_it_runs_is_no_field_like_others(file: str) -> None:
+    with pytest.raises(RequestError, match="said by --on uml"):
+        spec.read(file, {"set": ["on=uml"]})
+
+
+def test_dry_run_shows_it(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", file, "--on", "ssh:lab", "--dry-run"]) == EXIT_OK
+    shown = capsys.readouterr().out
+    assert shown.startswith("[realtime] is in force:\n")
+    assert "rate = '300 Mbit/s', not '50 Gbit/s'" in shown and "shape s1-s2: 300000000 bit/s" in shown
+    assert main(["run", file, "--dry-run"]) == EXIT_OK
+    shown = capsys.readouterr().out
+    assert "as on `uml`" in shown and "seeds = 2, not 5" in shown and "shape s1-s2: 50000000000 bit/s" in shown
+    assert main(["run", file, "--on", "uml", "--dry-run"]) == EXIT_OK
+    assert "realtime" not in capsys.readouterr().out
+
+
+class Fake:
+    """A substrate that can, or cannot."""
+
+    def __init__(self, name: str, able: bool) -> None:
+        self.name, self.able = name, able
+
+    def check(self, plan: Plan) -> None:
+        if not self.able:
+            raise MachineError(f"{self.name} cannot.")
+
+
+@pytest.mark.parametrize(("able", "rate"), [(("host", "uml"), 300 * 10**6), (("uml",), 50 * 10**9), ((), None)])
+def test_auto_decides_by_trying_what_would_be_run(
+    file: str, able: tuple[str, ...], rate: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "Host", lambda: Fake("host", "host" in able))
+    monkeypatch.setattr(uml, "find", lambda *_: Fake("uml", "uml" in able))
+
+    def read(flags: dict[str, Any]) -> list[spec.Spec]:
+        return [spec.read(file, flags)]
+
+    if rate is None:
+        with pytest.raises(MachineError, match=r"host cannot\. In user-mode Linux: uml cannot\."):
+            substrates.settle(read, {})
+        return
+    (asked,), substrate = substrates.settle(read, {})
+    assert (asked.rate, substrate.name, asked.on) == (rate, able[0], able[0])
+
+
+def test_the_schema_knows_it() -> None:
+    properties = spec.schema()["$defs"]["Spec"]["properties"]
+    assert "rate" in properties["realtime"]["properties"] and "sweep" in properties["realtime"]["properties"]
+    assert "on" not in properties["realtime"]["properties"]
+    json.dumps(spec.schema())
+
+
+def test_what_goes_first_is_understood_by_old_pythons_without_packages() -> None:
+    text = Path(bootstrap.__file__).read_text()
+    tree = ast.parse(text, feature_version=(3, 7))
+    modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert modules <= set(sys.stdlib_module_names)
+
+
+def test_what_goes_along() -> None:
+    with tarfile.open(fileobj=io.BytesIO(upload.archive())) as tar:
+        names = set(tar.getnames())
+    assert {"code/testbed/remote.py", "code/kernel/mltcp.h", "code/workloads/worker.py"} <= names
+    assert {f"packages/{name}/__init__.py" for name in upload.PACKAGES} <= names
+    assert not [name for name in names if "__pycache__" in name or name.startswith("/") or ".." in name]
+    assert len(upload.archive()) < 3_000_000
+
+
+def test_files_of_ones_own_go_along_under_names_of_theirs(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.bpf.c"
+    mine.write_text((Path(spec.__file__).parents[1] / "examples/mine.bpf.c").read_text())
+    (tmp_path / "mine.h").write_text("\n")
+    topology = tmp_path / "mine.py"
+    topology.write_text("from topologies.dumbbell import Dumbbell as Mine\ntopos = {'mine': Mine}\n")
+    one = plan.plans(spec.read(None, {"topo": f"{topology},2", "cc": ["reno", str(mine)]}))[2]
+    files = upload.files(one)
+    label = one.jobs[0].cc.label
+    assert {"own/topology.py", f"own/{label}/mine.bpf.c", f"own/{label}/mine.h"} <= files.keys()
+    there = upload.elsewhere(one, "/media")
+    assert there.topology == "/media/own/topology.py"
+    assert {job.cc.source for job in there.jobs} == {f"/media/own/{label}/mine.bpf.c"}
+
+
+CONFIG = """\
+Host lab
+    HostName 10.1.2.3
+    User me
+    Port 2200
+    UserKnownHostsFile ~/.ssh/lab_hosts
+    HostKeyAlias lab-key
+    StrictHostKeyChecking no
+Host inner
+    ProxyJump lab
+"""
+
+
+def test_the_users_ssh_configuration_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text(CONFIG)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    way = connection.route("ssh:lab")
+    assert (way.host, way.user, way.port, way.known_as) == ("10.1.2.3", "me", 2200, "lab-key")
+    assert way.known_hosts[-1] == str(tmp_path / ".ssh/lab_hosts")
+    assert way.checked  # no file waives this
+    assert connection.route("ssh:you@lab:22").user == "you" and connection.route("ssh:you@lab:22").port == 22
+    assert connection.route("ssh:root@inner").proxy == ("ssh", "-W", "inner:22", "lab")
+
+
+def test_without_vagrant_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(MachineError, match="Vagrant is not installed"):
+        connection.route("vagrant")
