@@ -48,7 +48,7 @@ class Job:
     """What a scheduler is told of a job."""
 
     iteration_s: float | None  # alone; None: a real program, of which nobody knows
-    demand: Mapping[str, tuple[Phase, ...]]  # on each link it crosses, alone
+    demand: Mapping[str, tuple[Phase, ...]] | None  # on each link it crosses, alone; None: a hash chooses which
     bytes: int  # payload that the worker that sends most sends in one iteration
     spread_s: float = 0.0  # standard deviation of its iterations alone
 
@@ -107,7 +107,7 @@ def parse(text: str) -> Policy:
             raise ScheduleError(f"{item!r} in {text!r} is no option of {name} (once each): {meanings}")
         try:
             options[key] = known[key][0](value)
-        except ValueError as error:
+        except (ValueError, ZeroDivisionError) as error:
             raise ScheduleError(f"{key} in {text!r}: {error}") from error
     return Policy(name, options)
 

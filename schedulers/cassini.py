@@ -49,6 +49,11 @@ def schedule(
     """
     periods_s = []
     for index, job in enumerate(jobs):
+        if job.demand is None:
+            raise ScheduleError(
+                f"CASSINI needs to know what crosses which link, and on this topology a hash chooses the paths of job {index} "
+                "(equal-cost multipath). Take one with a single path, or leave CASSINI out."
+            )
         if job.iteration_s is None:
             raise ScheduleError(
                 f"CASSINI needs to know a job's iteration beforehand, and job {index} is a real program."
@@ -93,7 +98,7 @@ def _shared(jobs: Sequence[Job], links: Mapping[str, float]) -> dict[str, tuple[
     """What more than one job crosses, by name: the jobs, and the links (with their capacity) these very jobs share."""
     alike: dict[tuple[int, ...], dict[str, float]] = {}
     for link, capacity_bps in links.items():
-        members = tuple(index for index, job in enumerate(jobs) if link in job.demand)
+        members = tuple(index for index, job in enumerate(jobs) if link in (job.demand or {}))
         if len(members) > 1:
             alike.setdefault(members, {})[link] = capacity_bps
     return {" ".join(shared): (members, shared) for members, shared in alike.items()}
@@ -112,7 +117,9 @@ def _fit(on_circle: Mapping[int, tuple[Job, float, int]], links: Mapping[str, fl
     """``on_circle``: of each job its period in s and how often it is on the circle of all of its component."""
     common = math.gcd(*(times for _, _, times in on_circle.values()))
     demands = [
-        np.stack([circle.demand(job.demand[link], links[link], period_s, times // common, angles) for link in links])
+        np.stack(
+            [circle.demand((job.demand or {})[link], links[link], period_s, times // common, angles) for link in links]
+        )
         for job, period_s, times in on_circle.values()
     ]
     best = circle.fit(demands, [-(-angles * common // times) for _, _, times in on_circle.values()])

@@ -56,12 +56,11 @@ def exchange_s(
 def loads(
     payload: Mapping[Flow, int], hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]
 ) -> dict[str, float]:
-    """Payload bytes on each bottleneck; where several are equally near, each carries its part of the mean."""
+    """Payload bytes on each bottleneck, where there is one way only."""
     found: dict[str, float] = {}
     for (source, target), size in payload.items():
-        for stage in crossed(topo, links, hosts[source], hosts[target]):
-            for name in stage:
-                found[name] = found.get(name, 0.0) + size / len(stage)
+        for (name,) in crossed(topo, links, hosts[source], hosts[target]):
+            found[name] = found.get(name, 0.0) + size
     return found
 
 

@@ -8,12 +8,11 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from testbed.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, TestbedError
+from testbed.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, TestbedError, said_of
 
 if TYPE_CHECKING:
     from testbed.spec import Spec
@@ -176,8 +175,9 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.dry_run:
         for line in _real_time(asked, lambda on: spec.read(parsed.file, {**flags, "on": on})):
             print(line)
-        for one in plan.plans(asked):
-            print("\n".join(plan.describe(one)))
+        with said_of(parsed.file):
+            for one in plan.plans(asked):
+                print("\n".join(plan.describe(one)))
         return EXIT_OK
 
     from analysis.load import load_experiment  # noqa: PLC0415
@@ -188,7 +188,10 @@ def _run(parsed: argparse.Namespace) -> int:
     notes = Console(stderr=True)
     quiet = parsed.quiet or parsed.json
     with (
-        notes.status(f"{asked.on}: connecting") if where.is_remote(asked.on) and not quiet else contextlib.nullcontext()
+        said_of(parsed.file),
+        notes.status(f"{asked.on}: connecting")
+        if where.is_remote(asked.on) and not quiet
+        else contextlib.nullcontext(),
     ):
         (asked,), substrate = substrates.settle(
             lambda flags: [spec.read(parsed.file, flags)], flags, parsed.linux_source
@@ -288,7 +291,10 @@ def _doubts(folder: Path, todo: list[Any]) -> list[str]:
 def _schema(parsed: argparse.Namespace) -> int:
     from testbed import spec  # noqa: PLC0415
 
-    print(json.dumps(spec.schema(), indent=1))
+    commands = argparse.ArgumentParser().add_subparsers()
+    _add_run(commands)
+    helps = {action.dest: action.help for action in commands.choices["run"]._actions if action.help}
+    print(json.dumps(spec.schema({name: text.replace("%%", "%") for name, text in helps.items()}), indent=1))
     return EXIT_OK
 
 
@@ -319,11 +325,12 @@ def _sweep(parsed: argparse.Namespace) -> int:
     if parsed.on is not None:
         flags["on"] = ",".join(parsed.on)
     if parsed.dry_run:
-        specs = [one for file in parsed.files for one in points.read(file, flags)]
-        print("\n".join(sweep.describe(specs)))
+        for file in parsed.files:
+            with said_of(file):
+                print("\n".join(sweep.describe(points.read(file, flags))))
         return EXIT_OK
     return sweep.run(
-        [partial(points.read, file) for file in parsed.files],
+        parsed.files,
         flags,
         Path(parsed.out),
         parsed.parallel,

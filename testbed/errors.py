@@ -14,6 +14,9 @@ A message is one readable paragraph: what, where, what to do.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 EXIT_OK, EXIT_FAILED, EXIT_REQUEST, EXIT_MACHINE, EXIT_INVALID = range(5)
 
 
@@ -32,6 +35,17 @@ class RequestError(TestbedError):
     """What was asked for is wrong; asking again in the same words will not help."""
 
     exit_code = EXIT_REQUEST
+
+
+@contextlib.contextmanager
+def said_of(source: str | None) -> Iterator[None]:
+    """Put ``source`` (a file, an experiment) in front of a wrong request's message, if it is not named there."""
+    try:
+        yield
+    except RequestError as error:
+        if source is None or source in str(error):
+            raise
+        raise RequestError(f"{source}: {error}") from error
 
 
 class MachineError(TestbedError):

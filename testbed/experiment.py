@@ -150,10 +150,22 @@ def provenance(substrate: Substrate, command: list[str], begun: float) -> dict[s
         "remote": substrate.identity() if substrate.name not in ("host", "uml") else None,
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "git_commit": _commit(),
+        "source_sha256": source_sha256(),
         "command": command,
         "started": datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"),
         "wall_s": time.time() - begun,
     }
+
+
+@cache
+def source_sha256() -> str:
+    """Of everything that runs: the same commit may have changes, and another one may have changed documentation only."""
+    whole = hashlib.sha256()
+    for room in ("kernel", "schedulers", "testbed", "topologies", "workloads"):
+        for path in sorted(Path(ROOT, room).rglob("*")):
+            if path.suffix in (".py", ".c", ".h", ".json", ".config") or path.name in ("config", "Kbuild"):
+                whole.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return whole.hexdigest()
 
 
 @cache

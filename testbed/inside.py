@@ -28,7 +28,7 @@ import sys
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -146,7 +146,8 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
         virtual_time=machine.virtual_time,
     ) as workers:  # fmt: skip
         taken = _paths(network, workers) if plan.multipath else []
-        records, sampled, clock_s = _measure(plan, network, workers, registered, queues, folder, machine, emit)
+        with _explained(plan):
+            records, sampled, clock_s = _measure(plan, network, workers, registered, queues, folder, machine, emit)
         counted = [one.program.repairs() for one in registered.values() if one.program is not None]
         counts = [count for count in counted if count is not None]
     counters_after = _counters(network)
@@ -382,6 +383,7 @@ def _measure(
                 emit(event="iteration", job=record.job, rank=record.rank, iteration=record.iteration,
                      duration_s=(record.end - record.start) / 1e9)  # fmt: skip
     account = _stop(sampler)
+    account["events_missed"] = [f"{event.link} at {event.at_ns / 1e9:g} s" for event in events]
     return records, account, (time.time() - time.monotonic()) - clocks
 
 
@@ -392,6 +394,21 @@ def _paths(network: Network, workers: Workers) -> list[dict[str, Any]]:
          "links": paths.taken(network, flow), "back": paths.taken(network, paths.back(flow))}
         for worker in workers.workers for flow in worker.flows
     ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def _explained(plan: Plan) -> Iterator[None]:
+    """If a run fails in which links do, say so."""
+    try:
+        yield
+    except TestbedError as error:
+        down = [f"{event.link} goes down at {event.at_ns / 1e9:g} s" for event in plan.events if event.up is False]
+        if not down:
+            raise
+        raise type(error)(
+            f"{error}\nIn this experiment {', '.join(down)}: without another way, and if it does not come up again soon, "
+            "connections break."
+        ) from error
 
 
 def _happen(event: LinkEvent, network: Network, queues: list[Setting]) -> None:

@@ -187,6 +187,8 @@ def switch(network: Network, end: VethIntf, *, up: bool) -> None:
     if up:  # what the kernel forgets about an interface that is down
         there = end.link.intf2 if end is end.link.intf1 else end.link.intf1
         end.node.ip.neigh("replace", ifindex=end.index, dst=there.ip, lladdr=there.mac, state="permanent")
+        if not end.node.forwards:
+            end.node.ip.route("replace", dst="default", gateway=there.ip)
     before = network.routes or network.topo.routes()
     network.failed = network.failed - {end.name} if up else network.failed | {end.name}
     failed = [

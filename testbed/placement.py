@@ -65,16 +65,21 @@ def _spread(topo: Topo, edges: dict[str, list[str]], workers: list[int], everywh
             first, end = rank * len(over) // wanted, (rank + 1) * len(over) // wanted
             here = next((router for router in over[first : max(end, first + 1)] if free.get(router)), None)
             if here is None:
-                raise _full(workers, everywhere)
+                raise _full(workers, everywhere, over[first : max(end, first + 1)])
             hosts.append(free[here].pop(0))
         placed.append(tuple(hosts))
     return placed
 
 
-def _full(workers: list[int], everywhere: list[str]) -> RequestError:
+def _full(workers: list[int], everywhere: list[str], part: list[str] | None = None) -> RequestError:
+    if part and sum(workers) <= len(everywhere):
+        return RequestError(
+            f"place: spread puts each rank of a job at an edge of its own, and there is no room left at {', '.join(part)}. Give the "
+            "topology more hosts, take `packed` or `random`, or a file that says where each worker goes."
+        )
     return RequestError(
         f"topo: {len(workers)} jobs of {'/'.join(map(str, sorted(set(workers))))} workers do not fit: "
-        f"{len(everywhere)} hosts, one worker each. Give the topology more (as in dumbbell,8), or none of its "
+        f"{len(everywhere)} hosts, one worker each. Give the topology more (`dumbbell,8`, docs/topologies.md), or none of its "
         "arguments: then it is made large enough."
     )
 

@@ -156,10 +156,17 @@ def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
     try:
         if not args and hasattr(cls, "sized"):
             topo = cls.sized(spec.jobs, max(job.workers or 0 for job in spec.all_jobs))
-            return topo, tuple(topo.arguments)
-        return cls(*args), args
+            args = tuple(topo.arguments)
+        else:
+            topo = cls(*args)
     except Exception as error:
         raise RequestError(f"topo: {spec.topo!r} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(topo, RoutedTopo):
+        raise RequestError(
+            f"topo: {spec.topo} is no RoutedTopo, and its nodes would have no routes; derive it from "
+            "topologies.routed.RoutedTopo, as examples/two_sites.py does (docs/topologies.md)"
+        )
+    return topo, args
 
 
 def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None) -> list[Plan]:
@@ -322,6 +329,11 @@ def _links(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
         raise RequestError(
             f"link: there is no link {strangers[0]!r} in {spec.topo}; there are {', '.join(sorted(there))}"
         )
+    for a, b in topo.links():
+        if {f"{a}-{b}", f"{b}-{a}"} <= set(spec.link):
+            raise RequestError(
+                f"link.{a}-{b}, link.{b}-{a}: are the two directions of one link and have the same settings; give one"
+            )
     for a, b, info in topo.links(sort=True, withInfo=True):
         shaped = bool(info.get("bottleneck"))
         own = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
@@ -352,6 +364,8 @@ def _links(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
                         wires[f"{here}-{there}"] = wire
         except UnitError as error:
             raise RequestError(f"topo: link {a}-{b}: {error}") from error
+    if not bottlenecks:
+        raise RequestError(f"topo: {spec.topo} has no bottleneck, and nothing to share; say link(…, bottleneck=True)")
     return bottlenecks, wires
 
 
@@ -369,20 +383,18 @@ def _events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkE
             raise RequestError(
                 f"{where}: link: there is no bottleneck {one.link!r}; there are {', '.join(sorted(bottlenecks))}"
             )
+        back = next(f"{b}-{a}" for x, y in topo.links() for a, b in ((x, y), (y, x)) if f"{a}-{b}" == one.link)
+        if twin := next((event for event in events if event.link == one.link and event.at_ns == one.at), None):
+            raise RequestError(f"{where}: something happens to {twin.link} at {one.at} already; give it another time")
         if (one.rate is None) == (one.state is None):
             raise RequestError(f"{where}: give either a rate or a state (up, down)")
-        if one.state is not None and not isinstance(topo, RoutedTopo):
-            raise RequestError(
-                f"{where}: state: {spec.topo} sets its own routes (it is no RoutedTopo), and they would not follow"
-            )
         try:
             rate_bps = None if one.rate is None else _rate(one.rate, bottlenecks[one.link].rate_bps)
         except UnitError as error:
             raise RequestError(f"{where}: rate: {error}") from error
-        a, _, b = one.link.partition("-")
         events += [
             LinkEvent(int(one.at), name, rate_bps, None if one.state is None else one.state == "up")
-            for name in (f"{a}-{b}", f"{b}-{a}")
+            for name in (one.link, back)
         ]  # fmt: skip
     return tuple(sorted(events, key=lambda event: event.at_ns))
 
@@ -488,6 +500,9 @@ def _schedule(
         one, hosts = asked[number], places[number]
         if one.trace is None:
             return schedulers.Job(None, {}, 0)
+        ways = [crossing for a, b in one.flows for crossing in bounds.crossed(topo, links, hosts[a], hosts[b])]
+        if any(len(stage) > 1 for stage in ways):
+            return schedulers.Job(None, None, max(_sent(one)))
 
         def bits(payload: dict[Flow, int]) -> dict[str, float]:
             loads = bounds.loads(payload, hosts, topo, links)
@@ -558,11 +573,19 @@ def describe(plan: Plan) -> Iterator[str]:
             f"  shape {name}: {link.rate_bps} bit/s, buffer {link.buffer_bytes} B"
             + (", pure ACKs first" if link.acks_first else "")
             + (f", {link.bands} bands of priority" if link.bands > 1 else "")
-            + (f", mark from {link.marking.min_bytes} B" if link.marking else "")
+            + (
+                f", mark from {link.marking.min_bytes} B, from {link.marking.max_bytes} B with {link.marking.probability:.4%}"
+                if link.marking
+                else ""
+            )
         )
     for name, wire in plan.wires.items():
         yield f"  {name}: delay {wire.delay_ns / 1e6:g} ms ± {wire.jitter_ns / 1e6:g} ms, loss {wire.loss:.4%}, corrupt {wire.corrupt:.4%}"
+    least = "" if plan.rto_min_us is None else f"; least retransmission timeout {plan.rto_min_us} us"
+    yield f"  sysctls of every host, for deep windows and nothing remembered between connections; each read back{least}"
+    yield f"  register {', '.join(cc.spec for cc in plan.ccs)}; measure the idle round trip"
     for job in plan.jobs:
+        collectives = {op["algorithm"]: None for op in job.operations if op["kind"] != "compute"}
         yield (
             f"  job {job.job}: {job.trace} over {job.cc.spec} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
             + (
@@ -570,6 +593,9 @@ def describe(plan: Plan) -> Iterator[str]:
                 if job.ideal_s is not None
                 else "runs " + shlex.join(job.program or ())
             )
+            + (f", {'/'.join(collectives)}" if collectives else "")
+            + (f", {job.channels} connections a flow" if job.channels > 1 else "")
+            + (f", noise {job.noise}" if job.noise != "0%" else "")
             + (f", leaves at {job.leave_ns / 1e9:g} s" if job.leave_ns is not None else "")
             + (
                 f", iterations begin every {job.grid.period_ns / 1e9:.4f} s from {job.grid.phase_ns / 1e6:.3f} ms"
@@ -582,5 +608,7 @@ def describe(plan: Plan) -> Iterator[str]:
         yield f"  at {event.at_ns / 1e9:g} s {event.link} becomes {what}"
     for key, value in (plan.schedule or {}).items():
         yield f"  {plan.cc.name}: {key.replace('_', ' ')} {value}"
-    counts = sorted({job.iterations for job in plan.jobs})
-    yield f"  {' or '.join(map(str, counts))} iterations of every job, sampled every {plan.sample_ns / 1e6:g} ms"
+    counts = " or ".join(map(str, sorted({job.iterations for job in plan.jobs})))
+    every = "of every job" if len(plan.jobs) > 1 else "of the job"
+    yield f"  {counts} iterations {every}, sampled every {plan.sample_ns / 1e6:g} ms"
+    yield f"  measure the idle round trip again, read every setting back, judge, store as {plan.folder}"

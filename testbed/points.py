@@ -4,7 +4,7 @@
 
     [sweep]                        # every combination
     rate = ["100mbit", "1gbit"]
-    "job.0.trace" = ["s1", "s3"]
+    trace = ["s1", "s3"]
 
     [sweep.zip]                    # taken together: as many values each
     jobs = [2, 4]
@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 from pathlib import Path
@@ -40,14 +41,18 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
         raise RequestError(
             f"{file}: sweep: {given[0]} is swept, and the command line gives it one value; leave out one of them"
         )
-    return [_at(fields, point, flags, file) for point in points]
+    names = ["-".join(f"{path.split('.')[-1]}-{_word(value)}" for path, value in point.items()) for point in points]
+    return [
+        _at(fields, point, flags, file, whole=names.count(name) > 1) for point, name in zip(points, names, strict=True)
+    ]
 
 
-def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str) -> Spec:
-    fields = dict(fields)
+def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, *, whole: bool) -> Spec:
+    """The experiment at one point; its name has the ``whole`` of each value (as a hash) if others are written alike."""
+    fields = spec.with_room(fields, point)
     for path, value in point.items():
         spec.put(fields, path, value, file)
-    words = [f"{path.split('.')[-1]}-{_word(value)}" for path, value in point.items()]
+    words = [f"{path.split('.')[-1]}-{_word(value)}{_hash(value) if whole else ''}" for path, value in point.items()]
     fields["name"] = ".".join([flags.get("name", fields["name"]), *words])
     return spec.make(
         fields, {key: value for key, value in flags.items() if key != "name"}, f"{file} ({', '.join(words)})"
@@ -55,9 +60,14 @@ def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str) 
 
 
 def _word(value: Any) -> str:
-    """A value as part of a folder's name."""
+    """A value as part of a folder's name; a file by its name alone."""
     text = "+".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = Path(text).stem if "/" in text and not isinstance(value, list) else text
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:24]
+
+
+def _hash(value: Any) -> str:
+    return "-" + hashlib.sha256(str(value).encode()).hexdigest()[:4]
 
 
 def _points(swept: Any, file: str) -> list[Point]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ from testbed.job import Job, JobError, complete, parse
 from testbed.shaper import Marking
 from workloads import trace as traces
 from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
+
+OVERLAYS = ("realtime",)  # tables of fields that hold in some places only
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,7 +105,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             trace=self.trace, compute=compute, bytes=size, workers=self.workers, collective=self.collective,
             channels=self.channels, noise=self.noise, iterations=self.iterations,
         )  # fmt: skip
-        return tuple(complete(one, defaults) for one in self.job or (Job(),) * self.jobs)
+        result = []
+        for number, one in enumerate(self.job or (Job(),) * self.jobs):
+            try:
+                result.append(complete(one, defaults))
+            except JobError as error:
+                raise (JobError(f"job.{number}.{error.field}", str(error)) if self.job else error) from error
+        return tuple(result)
 
 
 def queue_bytes(text: str, rate_bps: int) -> int:
@@ -153,18 +162,23 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         raise RequestError(
             f"{source}: stands for several experiments ([sweep]); run them by `python -m testbed sweep {source}`"
         )
-    fields = {**fields, **{key: value for key, value in flags.items() if key != "set"}}
-    for key in ("trace", "compute", "bytes"):
-        if key in flags:  # a job on the command line replaces the file's
-            for other in {"trace", "compute", "bytes"} - flags.keys():
-                fields.pop(other, None)
+    given = {key: value for key, value in flags.items() if key != "set"}
+    _check_heard(fields, given, source)
+    fields = {**(with_room(fields, given) if "job" not in fields else fields), **given}
     for text in flags.get("set", ()):
         path, equals, value = text.partition("=")
+        if path in given:
+            raise RequestError(f"--set {text}: {path} is given by a flag, too; leave out one of them")
         if not equals:
             raise RequestError(f"--set {text}: write PATH=VALUE, as in job.0.trace=s2")
         if path == "on":
             raise RequestError(f"--set {text}: where it runs is said by --on {value}")
         put(fields, path, _toml_value(value), "--set")
+    for name, own in fields["link"].items() if isinstance(fields.get("link"), dict) else ():
+        try:
+            msgspec.convert(own, LinkSpec, dec_hook=traces.decode_quantity)
+        except msgspec.ValidationError as error:
+            raise RequestError(f"{source}: link.{name}: {_readable(error, LinkSpec)}") from error
     jobs = fields.get("job")
     if isinstance(jobs, list) and jobs:
         try:
@@ -182,6 +196,22 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
     return spec
 
 
+_OF_JOBS = ("workers", "channels", "collective", "noise", "iterations")
+
+
+def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> None:
+    """Raises `RequestError` if a flag has no effect, since every ``[[job]]`` of the file says that itself."""
+    jobs = fields.get("job") if "job" not in given else None
+    own = [one for one in jobs if isinstance(one, dict)] if isinstance(jobs, list) else []
+    what = {"trace", "compute", "bytes", "ddp", "cmd"}
+    for key in given:
+        deaf = [one for one in own if (key in _OF_JOBS and key in one) or (key in what and what & one.keys())]
+        if own and len(deaf) == len(own):
+            raise RequestError(
+                f"--{key}: every [[job]] of {source} says that itself; change one by --set job.0.{key}=…, or leave out the flag"
+            )
+
+
 def in_force(fields: dict[str, Any], flags: dict[str, Any], source: str) -> dict[str, Any]:
     """A file's ``fields`` without its ``[realtime]``, which is merged into them if the clock is a real one."""
     fields = dict(fields)
@@ -193,15 +223,7 @@ def in_force(fields: dict[str, Any], flags: dict[str, Any], source: str) -> dict
     on = flags.get("on", fields.get("on", "auto"))
     if not isinstance(on, str) or not where.in_real_time(on):
         return fields
-    # A job of one kind takes the place of one of the other.
-    other = (
-        {"compute", "bytes"}
-        if "trace" in real_time
-        else {"trace"}
-        if {"compute", "bytes"} & real_time.keys()
-        else set()
-    )
-    fields = {key: value for key, value in fields.items() if key not in other}
+    fields = with_room(fields, real_time)
     if isinstance(fields.get("sweep"), dict):
         fields["sweep"] = _without(fields["sweep"], real_time)
         if not fields["sweep"]:
@@ -230,20 +252,40 @@ def differences(spec: Spec, other: Spec) -> list[str]:
 def read_file(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The fields of a file on top of those of its ``base``; tables are merged, everything else is replaced."""
     fields = _from_here(_read_toml(path), path.parent)
-    fields.setdefault("name", path.stem)
+    known = (*Spec.__struct_fields__, "base", "sweep", *OVERLAYS)
+    if stray := [key for key in fields if key not in known]:
+        raise RequestError(f"{path}: unknown field `{stray[0]}`; there are {', '.join(known)}")
+    fields.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).lstrip("._-")[:64] or "experiment")
     base = fields.pop("base", None)
     if base is None:
         return fields
     if not isinstance(base, str):
         raise RequestError(f'{path}: base: name a file, as in base = "other.toml"')
     below = path.parent / base
+    if not below.exists():
+        raise RequestError(f"{path}: base: there is no file {below}")
     if below.resolve() in {one.resolve() for one in (path, *above)}:
         raise RequestError(f"{path}: base: {base} stands on this file itself")
-    return _merged(read_file(below, (*above, path)), fields)
+    return _merged(with_room(read_file(below, (*above, path)), fields), fields)
+
+
+def with_room(fields: dict[str, Any], coming: Collection[str]) -> dict[str, Any]:
+    """``fields`` without what those that are coming take the place of: a job of one kind, that of the other."""
+    gone: set[str] = set()
+    for one, others in (
+        ("trace", {"compute", "bytes"}),
+        ("compute", {"trace"}),
+        ("bytes", {"trace"}),
+        ("job", {"jobs"}),
+        ("jobs", {"job"}),
+    ):
+        if one in coming:
+            gone |= others - set(coming)
+    return {key: value for key, value in fields.items() if key not in gone}
 
 
 # In what a file says of these, files are named relative to it: ./mine.py,3  mine.json,workers=4  reno+tcp_mine.c:step=4
-_NAMES_FILES = ("topo", "place", "trace", "cc", "job")
+_NAMES_FILES = ("topo", "trace", "cc", "job")
 _FILE = re.compile(r"(?:^|(?<=\+))(?![/~])[^,:+]+\.(?:py|json|toml|c)(?=[,:+]|$)")
 
 
@@ -256,6 +298,9 @@ def _from_here(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
         return _from_here(value, folder) if isinstance(value, dict) else value
 
     inside = {"sweep", "zip"}
+    place = fields.get("place")
+    if isinstance(place, str) and place not in placement.NAMES:
+        fields = {**fields, "place": str(folder / place)}
     return {
         key: moved(value)
         if key.split(".")[-1] in _NAMES_FILES
@@ -274,9 +319,13 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def put(fields: dict[str, Any], path: str, value: Any, where: str) -> None:
     """Set what lies at ``path`` (``rate``, ``job.0.trace``, ``link.s1-s2.rate``) without changing what others hold."""
+    if "" in path.split("."):
+        raise RequestError(f"{where}: {path!r} is no path of a field, as in rate or job.0.trace")
     key, *rest = path.split(".")
     holder: Any = fields
     while rest:
+        if rest[0].isdecimal() and isinstance(holder, dict) and key not in holder:
+            raise RequestError(f"{where}: {path}: there is no [[{key}]] in the file")
         inner = holder[_index(holder, key, path, where)] if key in holder or isinstance(holder, list) else {}
         if not isinstance(inner, dict | list):
             raise RequestError(f"{where}: {path}: {key} holds {inner!r}, and nothing lies below that")
@@ -302,14 +351,22 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def schema() -> dict[str, Any]:
-    """A JSON schema of the files, for editors."""
+def schema(flags: Mapping[str, str]) -> dict[str, Any]:
+    """A JSON schema of the files, for editors; ``flags`` are descriptions of the fields."""
 
     def quantity(kind: type[Quantity]) -> dict[str, Any]:
         return {"type": "string", "description": f"a {kind.noun}, with its unit: {kind.examples}"}
 
     found = msgspec.json.schema(Spec, schema_hook=quantity)
     properties = found["$defs"]["Spec"]["properties"]
+    for name in properties.keys() & flags.keys():
+        properties[name] = {**properties[name], "description": flags[name]}
+    properties["job"] = {
+        "type": "array",
+        "items": {
+            "anyOf": [{"$ref": "#/$defs/Job"}, {"type": "string", "description": "as --job has it: s2,workers=4"}]
+        },
+    }
     properties["base"] = {"type": "string", "description": "a file that this one stands on"}
     properties["sweep"] = {
         "type": "object",
@@ -336,13 +393,22 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise RequestError(f"{path} is not TOML: {error}") from error
 
 
-def _readable(error: msgspec.ValidationError) -> str:
+_FORMS = {
+    "job": "write [[job]], once for each job",
+    "event": "write [[event]], once for each event",
+    "cc": 'write cc = ["reno", "mltcp_reno"]',
+}
+
+
+def _readable(error: msgspec.ValidationError, kind: Any = None) -> str:
     """msgspec's words with the field in front, ``$.jobs`` → ``jobs``, and what there is instead of an unknown one."""
     match = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", str(error), re.DOTALL)
     where, words = (match[2], match[1]) if match else ("", str(error))
     if stray := re.fullmatch(r"Object contains unknown field `(.*)`", words):
-        kind = {"job": Job, "link": LinkSpec, "event": Event}.get(where.partition("[")[0], Spec)
+        kind = kind or {"job": Job, "event": Event}.get(where.partition("[")[0], Spec)
         words = f"unknown field `{stray[1]}`; there are {', '.join(kind.__struct_fields__)}"
+    if words.startswith("Expected `array`") and where in _FORMS:
+        words += f"; {_FORMS[where]}"
     return f"{where}: {words}" if where else words
 
 
@@ -370,8 +436,8 @@ def _check(spec: Spec, source: str) -> None:
         raise wrong("rto_min", f"{spec.rto_min} is not between 1ms and 200ms")
     if not spec.cc:
         raise wrong("cc", "name at least one congestion control")
-    if spec.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", spec.name):
-        raise wrong("name", f"{spec.name!r} cannot name a folder: letters, digits, '.', '_' and '-' only")
+    if spec.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", spec.name):
+        raise wrong("name", f"{spec.name!r} cannot name a folder: letters, digits, '.', '_' and '-' only, 200 at most")
     try:
         topologies.find(spec.topo.partition(",")[0])
     except topologies.TopologyError as error:
@@ -420,9 +486,9 @@ def _check(spec: Spec, source: str) -> None:
         jobs = spec.all_jobs
     except JobError as error:
         raise wrong(error.field, str(error)) from error
-    for job in jobs:
+    for number, job in enumerate(jobs):
         if job.cc is not None:
             try:
                 congestion.parse(job.cc)
             except RequestError as error:
-                raise wrong("job.cc", str(error)) from error
+                raise wrong(f"job.{number}.cc", str(error)) from error

@@ -15,12 +15,15 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import platform
 import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +36,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from analysis.load import LoadError, load_experiment
 from analysis.summary import summarise
 from analysis.table import closing_table
-from testbed import experiment, plan, rundir, substrates, where
+from testbed import experiment, plan, points, rundir, substrates, where
 from testbed.errors import (
     EXIT_FAILED,
     EXIT_INVALID,
@@ -42,6 +45,7 @@ from testbed.errors import (
     RequestError,
     TestbedError,
     UnreachableError,
+    said_of,
 )
 from testbed.plan import Plan
 from testbed.spec import Spec
@@ -68,7 +72,9 @@ def tasks(specs: list[Spec], out: Path) -> list[Task]:
     """Every run of every experiment; raises `RequestError` if two would share a folder."""
     found: dict[Path, Task] = {}
     for spec in specs:
-        for one in plan.plans(spec):
+        with said_of(spec.name):
+            planned = plan.plans(spec)
+        for one in planned:
             # Every run measures the capacity it needs: which comes first is left to the shuffle.
             one = msgspec.structs.replace(one, measure_capacity=True)
             task = Task(spec, one, out / one.experiment / one.folder)
@@ -83,18 +89,16 @@ def tasks(specs: list[Spec], out: Path) -> list[Task]:
 def describe(specs: list[Spec]) -> Iterator[str]:
     """What would be run, an experiment a line."""
     for spec in specs:
-        runs = plan.plans(spec)
+        with said_of(spec.name if len(specs) > 1 else None):
+            runs = plan.plans(spec)
         yield f"{runs[0].experiment}: {len(runs)} runs of {len(runs[0].jobs)} jobs, {' '.join(spec.cc)}, on {spec.on}"
 
 
-Reader = Callable[[dict[str, Any]], list[Spec]]  # from flags
-
-
-def run(files: list[Reader], flags: dict[str, Any], out: Path, parallel: int, *, quiet: bool) -> int:
+def run(files: list[str], flags: dict[str, Any], out: Path, parallel: int, *, quiet: bool) -> int:
     """Run what is missing, then sum up every experiment; an exit code."""
     if parallel < 1:
         raise RequestError(f"-j {parallel}: at least one run at a time")
-    specs, machines = _settled(files, flags)
+    specs, machines = _settled(files, flags, parallel)
     todo = tasks(specs, out)
     if parallel > 1 and any(place != "uml" for place in machines):
         raise RequestError(
@@ -111,7 +115,7 @@ def run(files: list[Reader], flags: dict[str, Any], out: Path, parallel: int, *,
         highlight=False,
     )
     failures = _run_all(at_once, _lanes(machines, parallel), console, quiet=quiet)
-    scheduled, unmeasured = _scheduled(waiting, out)
+    scheduled, unmeasured = _scheduled(waiting, {task.folder for task, _ in failures}, out)
     late = [one for one in scheduled if not _is_done(one, machines)]
     failures += unmeasured + _run_all(late, _lanes(machines, parallel), console, quiet=quiet)
     invalid = _sum_up(specs, todo, failures, out)
@@ -123,18 +127,22 @@ def run(files: list[Reader], flags: dict[str, Any], out: Path, parallel: int, *,
     return EXIT_INVALID if invalid else EXIT_OK
 
 
-def _settled(files: list[Reader], flags: dict[str, Any]) -> tuple[list[Spec], dict[str, Substrate]]:
+def _settled(files: list[str], flags: dict[str, Any], parallel: int) -> tuple[list[Spec], dict[str, Substrate]]:
     """Every experiment, and every place where some of them run."""
     specs: list[Spec] = []
     machines: dict[str, Substrate] = {}
-    for read in files:
+    for file in files:
+        read = partial(points.read, file)
         asked = read(flags)
-        if where.is_remote(asked[0].on):
-            for place in where.places(asked[0].on):
-                machines[place] = substrates.find(place, [one for spec in asked for one in plan.plans(spec)])
-        else:
-            asked, substrate = substrates.settle(read, flags)
-            machines[asked[0].on] = substrate
+        with said_of(file):
+            if where.is_remote(asked[0].on):
+                for place in where.places(asked[0].on):
+                    machines[place] = substrates.find(place, [one for spec in asked for one in plan.plans(spec)])
+            else:
+                # Several runs at once are for virtual time.
+                here = {**flags, "on": "uml"} if parallel > 1 and asked[0].on == "auto" else flags
+                asked, substrate = substrates.settle(read, here)
+                machines[asked[0].on] = substrate
         specs += asked
     return specs, machines
 
@@ -146,11 +154,12 @@ def is_there(task: Task, substrate: Substrate) -> bool:
     except (OSError, ValueError):
         return False
     now = experiment.provenance(substrate, [], 0.0)
-    same = ("testbed", "substrate", "uml", "git_commit")
+    same = ("testbed", "substrate", "uml", "source_sha256")
     return (
         manifest.get("plan") == json.loads(msgspec.json.encode(task.plan))
         and all(manifest.get(key) == now[key] for key in same)
         and (now["remote"] is None or manifest["remote"]["kernel"] == now["remote"]["kernel"])
+        and (now["substrate"] != "host" or platform.version() in manifest["kernel"])
         and manifest.get("topology_sha256") == experiment.topology_sha256(task.plan)
         and manifest.get("congestion_control_sha256") == experiment.congestion_control_sha256(task.plan)
     )
@@ -160,12 +169,16 @@ def _is_done(task: Task, machines: dict[str, Substrate]) -> bool:
     return any(is_there(task, machines[place]) for place in where.places(task.spec.on))
 
 
-def _scheduled(waiting: list[Task], out: Path) -> tuple[list[Task], list[tuple[Task, str]]]:
+def _scheduled(waiting: list[Task], failed: set[Path], out: Path) -> tuple[list[Task], list[tuple[Task, str]]]:
     """The tasks as their jobs' runs alone have it; those for which these are missing."""
     able, failures = [], []
     for task in waiting:
+        folder = out / task.plan.experiment
+        if failed & {folder / plan.alone_folder(task.plan, job.like) for job in task.plan.jobs}:
+            failures.append((task, "needs runs of its jobs alone, and they failed"))
+            continue
         try:
-            planned = experiment.scheduled(task.plan, task.spec, out / task.plan.experiment)
+            planned = experiment.scheduled(task.plan, task.spec, folder)
         except (LoadError, RequestError) as error:
             failures.append((task, str(error)))
         else:
@@ -189,8 +202,11 @@ class _Lane:
 def _lanes(machines: dict[str, Substrate], parallel: int) -> list[_Lane]:
     others = [place for place in machines if where.is_remote(place)]
     here = [None] * (parallel if len(others) < len(machines) else 0)
-    spawn = multiprocessing.get_context("spawn")
-    return [_Lane(place, ProcessPoolExecutor(1, spawn, initializer=_begin)) for place in [*here, *others]]
+    return [_lane(place) for place in [*here, *others]]
+
+
+def _lane(place: str | None) -> _Lane:
+    return _Lane(place, ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin))
 
 
 def _run_all(missing: list[Task], lanes: list[_Lane], console: Console, *, quiet: bool) -> list[tuple[Task, str]]:
@@ -199,7 +215,7 @@ def _run_all(missing: list[Task], lanes: list[_Lane], console: Console, *, quiet
     command = experiment.command_line()
     begun, weight, done = time.monotonic(), sum(one.plan.expected_s + 3 for one in missing), 0.0
     columns = (TextColumn("{task.completed}/{task.total} runs"), BarColumn(), TextColumn("{task.description}"))
-    idle, running = list(lanes), dict[Future[str], tuple[_Lane, Task]]()
+    used, idle, running = list(lanes), list(lanes), dict[Future[str], tuple[_Lane, Task]]()
     lost = "no machine is left"
     try:
         with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
@@ -223,10 +239,18 @@ def _run_all(missing: list[Task], lanes: list[_Lane], console: Console, *, quiet
                         console.print(f"given up: {lost}", highlight=False, soft_wrap=True)
                         waiting.insert(0, task)
                         continue
+                    except BrokenProcessPool:
+                        failures.append((task, "its process was killed (out of memory?)"))
+                        verdict, lane = "failed", _lane(lane.place)
                     except TestbedError as error:
                         failures.append((task, str(error)))
                         verdict = "failed"
+                    except Exception as error:  # ours, and no reason to stop the others
+                        failures.append((task, "".join(traceback.format_exception(error))))
+                        verdict = "failed"
                     idle.append(lane)
+                    if lane not in used:
+                        used.append(lane)
                     done += task.plan.expected_s + 3
                     left_s = (time.monotonic() - begun) * (weight - done) / done
                     progress.update(bar, advance=1, description=f"about {left_s:.0f} s left")
@@ -234,12 +258,12 @@ def _run_all(missing: list[Task], lanes: list[_Lane], console: Console, *, quiet
                         at = f" (on {lane.place})" if lane.place and len(lanes) > 1 else ""
                         progress.console.print(f"{task.title}: {verdict}{at}", highlight=False, soft_wrap=True)
     except BaseException:
-        for lane in lanes:
+        for lane in used:
             lane.pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.terminate()
         raise
-    for lane in lanes:
+    for lane in used:
         lane.pool.shutdown()
     return failures
 

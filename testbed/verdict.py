@@ -15,6 +15,7 @@ from testbed.plan import Plan
 
 ORDER = ("valid", "suspect", "invalid")
 BUSY_WINDOW_S = 0.1
+EVENT_S = 0.02  # within which, against a real clock, an event happens
 QUEUED_S = 0.2  # of less, two samples with a queue may belong to different phases
 IN_A_ROW = "behind another bottleneck a queue comes and goes between two samples"
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
@@ -67,6 +68,19 @@ def _cpu_room(sampler: dict[str, Any], plan: Plan) -> list[dict[str, Any]]:
         # Real training fills the cores, at the lowest priority: then a busy core tells less, and I3 and I5 must do.
         _above("I7", "busiest core (95th percentile of seconds)", busiest, 0.80, 1.01 if training else 0.95),
         _above("I7", "CPU time stolen by the hypervisor", _percentile(sampler["steal"], 95), 0.01, 0.05),
+    ]
+
+
+def _events(plan: Plan, sampler: dict[str, Any]) -> list[dict[str, Any]]:
+    """I15: what the plan wants to happen to links did happen."""
+    if not plan.events:
+        return []
+    missed = sampler["events_missed"]
+    note = "the run had ended before: " + ", ".join(missed) if missed else ""
+    return [
+        _row(
+            "I15", "events that did not happen", len(missed), {"suspect above": 0}, "suspect" if missed else "ok", note
+        )
     ]
 
 
@@ -175,16 +189,18 @@ def _work_conservation(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
 
 
 def _rate(plan: Plan, link: str, t_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rate of ``link`` in bit/s at these times (0 while it has failed), and how many events are past."""
+    """The rate of ``link`` in bit/s at these times (0 while it has failed, or just changes), and how many events are past."""
     rate_bps, past = np.full(len(t_s), float(plan.bottlenecks[link].rate_bps)), np.zeros(len(t_s), dtype=int)
     working = np.ones(len(t_s), dtype=bool)
     for event in (event for event in plan.events if event.link == link):
-        after = t_s >= event.at_ns / 1e9
+        at_s = event.at_ns / 1e9
+        after = t_s >= at_s
         past += after
+        working[after & (t_s < at_s + EVENT_S)] = False
         if event.rate_bps is not None:
             rate_bps[after] = event.rate_bps
         if event.up is not None:
-            working[after] = event.up
+            working[t_s >= at_s + EVENT_S] = event.up
     return rate_bps * working, past
 
 

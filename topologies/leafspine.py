@@ -43,6 +43,8 @@ class LeafSpine(RoutedTopo):
         return cls(leaves=leaves, spines=2, hosts=jobs * -(-workers // leaves))
 
     def wire(self, leaves: int = 2, spines: int = 2, hosts: int = 2, oversubscription: int | None = None) -> None:
+        if min(leaves, spines, hosts) < 1:
+            raise ValueError("it has at least one leaf, one spine and one host on each leaf")
         own = {} if oversubscription is None else {"rate": f"{100 * hosts / (spines * oversubscription):.9g}%"}
         for spine in range(1, spines + 1):
             self.router(f"s{spine}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed import where
-from testbed.errors import MachineError
+from testbed.errors import MachineError, said_of
 from testbed.plan import Plan, plans
 from testbed.spec import Spec
 
@@ -61,7 +61,11 @@ def settle(
 
 
 def _plans(specs: list[Spec]) -> list[Plan]:
-    return [plan for spec in specs for plan in plans(spec)]
+    found = []
+    for spec in specs:
+        with said_of(spec.name if len(specs) > 1 else None):
+            found += plans(spec)
+    return found
 
 
 def find(place: str, plans: list[Plan], linux_source: Path | None = None) -> Substrate:
@@ -75,6 +79,13 @@ def find(place: str, plans: list[Plan], linux_source: Path | None = None) -> Sub
         substrate = ssh.find(place)
     else:
         substrate = host.Host() if place == "host" else uml.find(linux_source)
-    for plan in {plan.cc.spec: plan for plan in plans}.values():
+    # One plan of each kind, as far as places may be able to run one and not another.
+    kinds = {
+        (plan.cc.spec, bool(plan.wires), bool(plan.events), any(link.marking for link in plan.bottlenecks.values()),
+         any(link.bands > 1 or link.acks_first for link in plan.bottlenecks.values()), plan.topology,
+         tuple(job.program for job in plan.jobs)): plan
+        for plan in plans
+    }  # fmt: skip
+    for plan in kinds.values():
         substrate.check(plan)
     return substrate

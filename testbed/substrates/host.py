@@ -61,6 +61,11 @@ class Host:
             )
         if any(link.marking for link in plan.bottlenecks.values()) and not qdiscs.supported("red"):
             phantom.check()
+            if any(event.rate_bps is not None for event in plan.events):
+                raise MachineError(
+                    "an event that changes the rate of a link that marks (--ecn) needs --on uml: this machine's kernel has no "
+                    "RED (CONFIG_NET_SCH_RED), and the phantom queue that marks instead keeps its rate."
+                )
 
     def identity(self) -> None:
         """The kernel is the machine's own."""

@@ -30,12 +30,13 @@ def rates(result: runs.Result, link: str) -> pd.Series:
 
 
 def test_half_the_rate_at_its_time() -> None:
-    event = [{"at": "1s", "link": "s1-s2", "rate": "50mbit"}, {"at": "1500ms", "link": "s1-s2", "rate": "100mbit"}]
-    result = run(event=event)
-    found = rates(result, "s1-s2")
+    link = "l1-s1"  # of a leaf-spine network: with a single spine, the only way
+    event = [{"at": "1s", "link": link, "rate": "50%"}, {"at": "1500ms", "link": link, "rate": "100%"}]
+    result = run(topo="leafspine,2,1,2", event=event)
+    found = rates(result, link)
     slow = found[found < 75e6].loc[0.2:]  # without slow start
     slow = slow[slow.index < 2.3]  # and the end
-    assert slow.index[0] == pytest.approx(1.0, abs=0.002)  # the first interval that is slow ends 1 ms after
+    assert slow.index[0] - 0.001 == pytest.approx(1.0, abs=0.001)  # when the first interval begins that is slow
     assert slow.index[-1] == pytest.approx(1.5, abs=0.001)
     assert len(slow) == pytest.approx(500, abs=3)
     assert slow.mean() == pytest.approx(50e6, rel=0.01)
@@ -64,6 +65,14 @@ def test_another_path_takes_over() -> None:
         before.loc[0.1:0.5].median() > 90e6 and before.loc[0.52:1.0].max() == 0 and before.loc[1.05:1.5].median() > 90e6
     )
     assert after.loc[0.1:0.5].max() < 1e6 and after.loc[0.8:1.0].median() > 90e6 and after.loc[1.05:].max() < 1e6
+
+
+def test_a_host_is_back_with_its_link() -> None:
+    """A star's bottlenecks are its hosts' links: with the link goes a host's way to everybody else."""
+    event = [{"at": "1s", "link": "h1-s1", "state": "down"}, {"at": "1200ms", "link": "h1-s1", "state": "up"}]
+    result = run(topo="star", event=event)
+    assert rates(result, "h1-s1").loc[1.002:1.2].max() == 0
+    assert set(result.table("iterations.csv").query("worker == 0")["bytes"]) == {30_000_000}
 
 
 def test_events_happen_to_all_jobs_and_not_to_one_alone() -> None:

@@ -34,6 +34,23 @@ def test_every_command_shown_is_understood(command: str, monkeypatch: pytest.Mon
     assert main(["run", *words[words.index("testbed/run.py") + 1 :], "--dry-run"]) == EXIT_OK
 
 
+@pytest.mark.parametrize(
+    "command",
+    sorted(
+        {
+            line.split("#")[0].strip()
+            for text in TEXTS
+            for line in text.read_text().splitlines()
+            if line.startswith("python -m testbed sweep ")
+        }
+    ),
+)
+def test_every_sweep_shown_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    words = [name for word in shlex.split(command)[3:] for name in sorted(map(str, Path().glob(word))) or [word]]
+    assert main([*words, "--dry-run"]) == EXIT_OK
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.name)
 def test_every_experiment_is_understood(path: Path) -> None:
     assert main(["run", str(path), "--dry-run"]) == EXIT_OK

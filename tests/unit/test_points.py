@@ -50,7 +50,7 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
         ("[sweep]\njobs = [2, 'x']", "(jobs-x): jobs: Expected `int`"),
         ("[sweep]\n'job.0.trace' = ['s2']", "job"),
         ("[link.s1-s9]\nrate = '1mbit'", "link: there is no link 's1-s9' in dumbbell; there are"),
-        ("[link.s1-s2]\nrat = '1mbit'", "link[...]: unknown field `rat`; there are rate, buffer, ecn, delay"),
+        ("[link.s1-s2]\nrat = '1mbit'", "link.s1-s2: unknown field `rat`; there are rate, buffer, ecn, delay"),
         ("[[event]]\nwhen = '1s'", "event[0]: unknown field `when`; there are at, link, rate, state"),
         ("[[job]]\ntrac = 's2'", "job[0]: unknown field `trac`; there are trace, "),
         ("jbos = 3", "unknown field `jbos`; there are name, topo, place, jobs"),
@@ -62,6 +62,18 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
         ("[[event]]\nat = '1s'\nlink = 's1-s2'\nstate = 'gone'", "event[0].state"),
         ("[[event]]\nat = '1'\nlink = 's1-s2'\nstate = 'up'", "has no unit"),
         ("[[event]]\nlink = 's1-s2'\nstate = 'up'", "missing required field `at`"),
+        (2 * "[[event]]\nat = '1s'\nlink = 's1-s2'\nstate = 'up'\n", "event.1: something happens to s1-s2 at 1 s already"),
+        ("[link.s1-s2]\nrate = '50%'\n[link.s2-s1]\nrate = '20%'", "are the two directions of one link"),
+        ("[job]\ntrace = 's2'", "write [[job]]"),
+        ("cc = 'reno'", 'write cc = ["reno", "mltcp_reno"]'),
+        ("[[job]]\ntrace = 's2'\nworkers = 1", "job.0.workers: 1 is not between"),
+        ("[[job]]\ntrace = 's2'\n[[job]]\ntrace = 's2'\ncc = 'renoo'", "job.1.cc: there is no congestion control"),
+        ("topo = 'ring,2'", "cannot be made"),
+        ("topo = 'dumbbell,3'\njobs = 2\nworkers = 3\ntrace = 's2'", "place: spread puts each rank of a job at an edge"),
+        ("topo = 'leafspine,2,0,2'", "at least one leaf, one spine"),
+        ("cc = ['cassini']\ntopo = 'leafspine'", "a hash chooses the paths of job 0"),
+        ("cc = ['cassini:step=1/0']", "step in 'cassini:step=1/0'"),
+        ("offsets = '5ms'", "offsets: 1 given for 2 jobs"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file(tmp_path: Path, text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +81,7 @@ def test_what_is_wrong_with_a_file(tmp_path: Path, text: str, says: str, capsys:
     assert main(["sweep", path, "--dry-run"]) == EXIT_REQUEST
     shown = capsys.readouterr().err
     assert says in shown.replace("\n", " ")
-    assert "Traceback" not in shown
+    assert "wrong.toml" in shown and "Traceback" not in shown
 
 
 def test_every_combination_and_lists_taken_together(tmp_path: Path) -> None:
@@ -85,6 +97,42 @@ def test_every_combination_and_lists_taken_together(tmp_path: Path) -> None:
     assert all(one.seeds == 2 for one in made)
     assert "s.rate-100mbit.trace-s2.mtu-1500.buffer-1ms" in {one.name for one in made}
     assert len(sweep.tasks(made, tmp_path)) == sum(len(plan.plans(one)) for one in made)
+
+
+def test_values_that_are_written_alike_have_folders_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    for name in ("x/one.json", "one.json"):
+        (tmp_path / name).write_text((ROOT / "examples/two_bursts.json").read_text())
+    names = 'cc = [["mltcp_reno:slope=1,intercept=0.25"], ["mltcp_reno:slope=1,intercept=0.26"]]\ntrace = ["x/one.json", "one.json"]'
+    made = points.read(write(tmp_path / "s.toml", f"[sweep]\n{names}\n"), {})
+    assert len({one.name for one in made}) == 4
+    assert all(str(tmp_path).replace("/", "_")[1:9] not in one.name for one in made)
+
+
+def test_a_job_of_one_kind_takes_the_place_of_one_of_the_other(tmp_path: Path) -> None:
+    write(tmp_path / "base.toml", 'trace = "s2"\njobs = 4\n')
+    child = write(tmp_path / "a.toml", 'base = "base.toml"\ncompute = "1s"\nbytes = "1MB"\n')
+    (made,) = points.read(child, {})
+    assert (made.trace, made.jobs) == (None, 4)
+    (made,) = points.read(write(tmp_path / "b.toml", 'base = "base.toml"\n[[job]]\n[[job]]\ntrace = "s1"\n'), {})
+    assert [job.trace for job in made.all_jobs] == ["s2", "s1"]
+    (made,) = points.read(write(tmp_path / "c.toml", 'base = "a.toml"\n[sweep]\ntrace = ["s1"]\n'), {})
+    assert (made.trace, made.compute) == ("s1", None)
+
+
+def test_a_flag_that_every_job_overrules_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.toml", '[[job]]\ntrace = "s1"\nworkers = 3\n[[job]]\ntrace = "s2"\n')
+    assert points.read(path, {"workers": 4})[0].all_jobs[1].workers == 4
+    with pytest.raises(
+        RequestError, match=r"--trace: every .*a.toml says that itself; change one by --set job.0.trace="
+    ):
+        points.read(path, {"trace": "s3"})
+    with pytest.raises(RequestError, match="--set mtu=3: mtu is given by a flag, too"):
+        points.read(path, {"mtu": 9000, "set": ["mtu=3"]})
+
+
+def test_any_file_name_will_do(tmp_path: Path) -> None:
+    assert points.read(write(tmp_path / "my übung.toml", ""), {})[0].name == "my_bung"
 
 
 def test_what_is_swept_cannot_be_given(tmp_path: Path) -> None:
@@ -120,6 +168,8 @@ def test_any_field_by_its_path(tmp_path: Path) -> None:
     [
         ("mtu", "write PATH=VALUE"),
         ("mut=3", "unknown field `mut`"),
+        ("event.0.at=3s", "there is no ..event.. in the file"),
+        ("=5", "is no path of a field"),
         ("job.3.trace=s1", "'3' is none of the 1 there are"),
         ("mtu.x=3", "mtu holds 1500, and nothing lies below that"),
         ("mtu=fast", "mtu: Expected `int`"),
@@ -170,7 +220,7 @@ def test_the_schema_names_every_field(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["schema"]) == EXIT_OK
     schema: dict[str, Any] = json.loads(capsys.readouterr().out)
     known = set(schema["$defs"]["Spec"]["properties"])
-    assert known == {*spec.Spec.__struct_fields__, "base", "sweep"}
+    assert known == {*spec.Spec.__struct_fields__, "base", "sweep", *spec.OVERLAYS}
     for file in ROOT.glob("experiments/*.toml"):
         assert set(tomllib.loads(file.read_text())) <= known, file
 
