@@ -16,16 +16,13 @@ next build removes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import platform
 import re
 import shutil
-import subprocess
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +30,17 @@ from typing import Any
 from testbed import bpf, rundir
 from testbed.environment import ROOT
 from testbed.errors import MachineError, RequestError, TestbedError
-from testbed.kernel_source import EDITS, PATH, Origin, digest_of, edit, run
+from testbed.kernel_build import (
+    Counter,
+    Say,
+    check_config,
+    check_space,
+    check_tools,
+    compiler_name,
+    disk_errors,
+    locked,
+)
+from testbed.kernel_source import EDITS, Origin, digest_of, edit, run
 
 SOURCES = Path(ROOT) / "kernel"
 SPACE_BYTES = 4 << 30  # source and objects while it is built; a tenth of it stays
@@ -45,8 +52,6 @@ TOOLS = {
 RENAMED = {"CONFIG_PROC_SYSCTL=y": "CONFIG_SYSCTL=y"}  # Linux 7.3
 # What building a module needs of a source tree.
 KEPT = ("arch", "include", "scripts", "Makefile", "Kbuild", "Kconfig")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -68,15 +73,15 @@ class Kernel:
         """The folder of the congestion controls' modules, and ``preload.so``; built if a source has changed."""
         folder = self.folder / "modules" / digest_of(_module_sources())[:12]
         if not _modules_are_whole(folder):
-            _check_tools()
-            with _lock(self.folder / "modules.lock"):
+            check_tools(TOOLS, "the user-mode Linux kernel")
+            with locked(self.folder / "modules.lock"):
                 if not _modules_are_whole(folder):
                     self._build_modules(folder)
         return folder
 
     def _build_modules(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        with _disk_errors(folder):
+        with disk_errors(folder):
             folder.mkdir(parents=True)
             for source in _module_sources():
                 shutil.copy(source, folder / source.name)
@@ -96,10 +101,10 @@ class Kernel:
         module = folder / f"{source.stem}.ko"
         if (folder / "complete").exists():
             return module
-        _check_tools()
-        with _lock(self.folder / "modules.lock"):
+        check_tools(TOOLS, "the user-mode Linux kernel")
+        with locked(self.folder / "modules.lock"):
             shutil.rmtree(folder, ignore_errors=True)
-            with _disk_errors(folder):
+            with disk_errors(folder):
                 folder.mkdir(parents=True)
                 for file in (source, *headers.values()):
                     shutil.copy(file, folder / file.name)
@@ -152,31 +157,27 @@ def ensure(source: Path | None, say: Say) -> Kernel:
     """The kernel of ``source`` (a tarball or tree; None: the distribution's newest), built if need be."""
     if platform.machine() != "x86_64":
         raise MachineError(f"user-mode Linux runs on x86_64 only; this machine is {platform.machine()}.")
-    _check_tools()
+    check_tools(TOOLS, "the user-mode Linux kernel")
     cache = _cache()
     if re.search(r"[\s:]", str(cache)):
         raise MachineError(
             f"Linux cannot be built below {cache}: its makefiles know no blanks and colons in paths. "
             "Set XDG_CACHE_HOME to a folder without any."
         )
-    with _disk_errors(cache):
+    with disk_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
     origin = Origin.of(source)
-    compiler = _compiler()
+    compiler = compiler_name()
     key = hashlib.sha256(json.dumps([origin.identity, _config_digest(), compiler]).encode()).hexdigest()[:12]
     entry = cache / f"{origin.version}-{key}"
-    with _lock(cache / "lock", lambda: say("another build is in progress; waiting for it")):
+    with locked(cache / "lock", lambda: say("another build is in progress; waiting for it")):
         with contextlib.suppress(_UnusableError):
             return _usable(entry)
-        with _disk_errors(cache):
+        with disk_errors(cache):
             for partial in cache.iterdir():  # under the lock, so nobody works on them
                 if partial.is_dir() and (partial == entry or not (partial / "kernel.json").exists()):
                     shutil.rmtree(partial)
-        if (free := shutil.disk_usage(cache).free) < SPACE_BYTES:
-            raise MachineError(
-                f"building the kernel takes {SPACE_BYTES >> 30} GiB below {cache} for a while; {free / 2**30:.1f} GiB are free. "
-                "Make room, or set XDG_CACHE_HOME to a larger disk."
-            )
+        check_space(cache, SPACE_BYTES)
         try:
             _build(entry, origin, compiler, say)
         except BaseException:
@@ -185,18 +186,9 @@ def ensure(source: Path | None, say: Say) -> Kernel:
     return _usable(entry)
 
 
-def _check_tools() -> None:
-    found = {package for tool, package in TOOLS.items() if shutil.which(tool, path=PATH) or os.path.exists(tool)}
-    if missing := sorted(set(TOOLS.values()) - found):
-        raise MachineError(
-            f"building the user-mode Linux kernel needs {', '.join(missing)}: run `make setup` as root once, or install "
-            f"{'these packages' if len(missing) > 1 else 'this package'}."
-        )
-
-
 def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
     begun = time.monotonic()
-    with _disk_errors(entry):
+    with disk_errors(entry):
         entry.mkdir()
         say(f"user-mode Linux from {origin.identity}: fetching and unpacking the source")
         origin.unpack(entry)
@@ -205,9 +197,9 @@ def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
         edit(entry / "source")
         (entry / "build").mkdir()
     _make(entry, ["-s", f"KCONFIG_ALLCONFIG={SOURCES / 'uml/config'}", "allnoconfig"], None)
-    _check_config(entry, origin)
+    check_config(SOURCES / "uml/config", entry / "build/.config", origin, RENAMED)
     _make(entry, ["linux", "modules"], say)
-    with _disk_errors(entry):
+    with disk_errors(entry):
         shutil.copy(entry / "build/linux", entry / "linux")
         _prune(entry)
         identity = {
@@ -221,14 +213,6 @@ def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
         rundir.give_to_caller(entry)
         rundir.write_text(entry / "kernel.json", json.dumps(identity, indent=1) + "\n")
     say(f"user-mode Linux {origin.version} built in {time.monotonic() - begun:.0f} s: {entry}")
-
-
-def _check_config(entry: Path, origin: Origin) -> None:
-    """Every line of kernel/uml/config must hold: Kconfig drops what it cannot do without a word."""
-    wanted = {line for line in (SOURCES / "uml/config").read_text().splitlines() if line.startswith("CONFIG_")}
-    held = set((entry / "build/.config").read_text().splitlines())
-    if missing := sorted(line for line in wanted - held if RENAMED.get(line) not in held):
-        raise MachineError(f"{origin.identity} cannot be configured as needed; it does not take {', '.join(missing)}.")
 
 
 def _prune(entry: Path) -> None:
@@ -315,59 +299,10 @@ def _config_digest() -> str:
     return hashlib.sha256(f"{digest_of([SOURCES / 'uml/config'])} {EDITS}".encode()).hexdigest()
 
 
-def _compiler() -> str:
-    done = subprocess.run(["gcc", "--version"], capture_output=True, text=True, check=True, env={"PATH": PATH})
-    return done.stdout.splitlines()[0]
-
-
-@contextlib.contextmanager
-def _lock(path: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold a lock that ends with this process."""
-    with _disk_errors(path):
-        file = path.open("a")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting:
-                waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def _disk_errors(where: Path) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise MachineError(
-            f"the kernel's cache cannot be written: {error.strerror or error} ({error.filename or where}). "
-            "Make room, or set XDG_CACHE_HOME to a folder that is yours."
-        ) from error
-
-
 def _make(entry: Path, goals: list[str], say: Say | None) -> None:
     build = entry / "build"
     command = [
         "make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(entry / "source"), f"O={build}", "ARCH=um", *goals,
     ]  # fmt: skip
     what = f"{' '.join(goals[-1:])} of {entry.name} could not be built"
-    run(command, what, _Counter(say) if say else None)
-
-
-class _Counter:
-    """Says now and then how many objects are compiled."""
-
-    EVERY_S = 20.0
-
-    def __init__(self, say: Say) -> None:
-        self.say, self.objects, self.begun = say, 0, time.monotonic()
-        self.due = self.begun
-
-    def __call__(self, line: str) -> None:
-        self.objects += line.startswith(("  CC ", "  AS ", "  AR "))
-        if self.objects and time.monotonic() >= self.due:
-            self.say(f"  {self.objects} objects compiled, {time.monotonic() - self.begun:.0f} s")
-            self.due = time.monotonic() + self.EVERY_S
+    run(command, what, Counter(say) if say else None)

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,8 +142,8 @@ class Origin:
         upstream = re.match(r"[\d.]+", match[1])
         return cls(upstream[0] if upstream else match[1], f"{package} {match[1]}", package=package)
 
-    def unpack(self, entry: Path) -> None:
-        """Put the source at ``entry/source``."""
+    def unpack(self, entry: Path, unused: Sequence[str] = UNUSED) -> None:
+        """Put the source at ``entry/source``, without what matches ``unused``."""
         into = entry / "source"
         into.mkdir()
         if self.path is not None and self.path.is_dir():
@@ -161,7 +161,7 @@ class Origin:
             run(["dpkg-deb", "-x", str(next(fetched.glob("*.deb"))), str(fetched)], "the package could not be unpacked")
             tarball = next(iter(sorted(fetched.rglob("linux-source-*.tar.*"))))
         command = ["tar", "-xf", str(tarball), "-C", str(into), "--strip-components=1", "--wildcards"]
-        run([*command, *(f"--exclude={pattern}" for pattern in UNUSED)], f"{tarball.name} could not be unpacked")
+        run([*command, *(f"--exclude={pattern}" for pattern in unused)], f"{tarball.name} could not be unpacked")
         if self.package is not None:
             shutil.rmtree(entry / "package")
 
@@ -179,10 +179,13 @@ def _makefile_in(tarball: Path) -> str:
     return found.stdout
 
 
-def run(command: list[str], what: str, see: Callable[[str], None] | None = None, cwd: Path | None = None) -> None:
-    """Run a tool in a small environment; what it said last becomes the error."""
+def run(
+    command: list[str], what: str, see: Callable[[str], None] | None = None, cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> None:  # fmt: skip
+    """Run a tool in a small environment and ``variables``; what it said last becomes the error."""
     proxies = {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
-    environment = {"PATH": PATH, "LC_ALL": "C", "HOME": "/", **proxies}
+    environment = {"PATH": PATH, "LC_ALL": "C", "HOME": "/", **proxies, **(variables or {})}
     last: list[str] = []
     # Its own session, so that all of it can be ended; if we are killed, its output breaks.
     with subprocess.Popen(

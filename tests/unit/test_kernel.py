@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import kernel, kernel_source
+from testbed import kernel, kernel_build, kernel_source
 from testbed.cli import main
 from testbed.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
 from testbed.kernel_source import EDITS, Origin, edit
@@ -201,7 +201,7 @@ def test_a_file_that_is_no_tarball(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_missing_tools_are_named(
     tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel, "PATH", str(tmp_path))
+    monkeypatch.setattr(kernel_build, "PATH", str(tmp_path))
     assert main(["kernel"]) == EXIT_MACHINE
     words = capsys.readouterr().err
     assert "bison" in words and "gcc" in words and "make setup" in words
