@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import pkgutil
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from analysis import agreement, figures
+from analysis import agreement, figures, study, views
 from analysis.load import LoadError, load_experiment
 
 
@@ -42,31 +42,43 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 
 def _figures(parsed: argparse.Namespace) -> int:
-    drawers = [
-        importlib.import_module(f"analysis.figures.{module.name}") for module in pkgutil.iter_modules(figures.__path__)
-    ]
-    failed = False
-    folders = [folder for given in parsed.results for folder in _experiments(given)]
-    if not folders:
-        print("error: no experiment found; `python testbed/run.py` makes one", file=sys.stderr)
-        return 1
-    for folder in folders:
-        for drawer in drawers:
+    failed = drawn = False
+    for given in parsed.results:
+        for draw, what in _drawings(given, parsed.out):
+            drawn = True
             try:
-                written = drawer.draw(load_experiment(folder), parsed.out / folder.name)
+                written = draw()
             except LoadError as error:
-                print(f"error: {error}", file=sys.stderr)
+                print(f"error: {what}: {error}", file=sys.stderr)
                 failed = True
             else:
                 print(*written[:1], sep="\n", end="\n" if written else "")
+    if not drawn:
+        print("error: no experiment found; `python testbed/run.py` makes one", file=sys.stderr)
+        return 1
     return int(failed)
 
 
-def _experiments(given: Path) -> list[Path]:
-    """The experiment folders at or directly below ``given``."""
-    here = [given] if any(given.glob("*/*/manifest.json")) else []
-    below = sorted(path for path in given.iterdir() if path.is_dir()) if given.is_dir() and not here else []
-    return here + [path for path in below if any(path.glob("*/*/manifest.json"))]
+def _drawings(given: Path, out: Path) -> Iterator[tuple[Callable[[], list[Path]], str]]:
+    """What there is to draw of a results folder, or of one experiment's; with what to call it."""
+    if any(given.glob("*/*/manifest.json")):
+        yield lambda: views.draw(load_experiment(given), out / given.name), str(given)
+        return
+    known = {figure.ID: figure for figure in figures.every()}
+    for id in sorted(study.ids(given), key=lambda id: list(known).index(id) if id in known else len(known)):
+        if id in known:
+            yield partial(_one_figure, known[id], given, out), id
+            continue
+        for folder in sorted(given.glob(f"{id}*")):
+            if folder.name.partition(".")[0] == id and any(folder.glob("*/*/manifest.json")):
+                yield lambda folder=folder: views.draw(load_experiment(folder), out / folder.name), str(folder)  # type: ignore[misc]
+
+
+def _one_figure(figure: figures.Figure, results: Path, out: Path) -> list[Path]:
+    loaded = study.load_study(results, figure.ID)
+    for problem in loaded.problems:
+        print(f"{figure.ID}: {problem}", file=sys.stderr)
+    return figure.draw(loaded, out) if loaded.experiments else []
 
 
 if __name__ == "__main__":

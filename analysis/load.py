@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 VERSION = 1
+TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
 
 
 class LoadError(Exception):
@@ -85,20 +88,21 @@ class Experiment:
 
 
 def load_run(path: Path) -> Run:
-    """One run directory; raises `LoadError`."""
+    """One run directory, its tables unread; raises `LoadError`."""
     return Run(path, _json(path / "manifest.json"), _json(path / "verdict.json"))
 
 
 def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -> Experiment:
-    """An experiment's runs: the ``wanted`` (folder name, seed) in that order, or all there are."""
+    """An experiment's runs: the ``wanted`` (folder name, seed) in that order, or all there are, `in_order`."""
     if wanted is None:
-        found = sorted(folder.glob("*/*/manifest.json"), key=lambda path: path.stat().st_mtime_ns)
-        paths = [path.parent for path in found if path.parent.parent.parent == folder]
+        found = [path.parent for path in folder.glob("*/*/manifest.json")]
+        paths = sorted(found, key=by_number)
     else:
         paths = [folder / label / str(seed) for label, seed in wanted]
     runs = [load_run(path) for path in paths]
     if not runs:
         raise LoadError(f"{folder} holds no run; `python testbed/run.py --out {folder.parent}` makes some")
+    runs = runs if wanted is not None else in_order(folder, runs)
     alone = {}
     for run in runs:
         for job in {job["like"] for job in run.jobs}:
@@ -106,6 +110,44 @@ def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -
             if path.is_dir():
                 alone[run.cc, run.seed, job] = load_run(path)
     return Experiment(folder, runs, alone)
+
+
+def by_number(path: Path) -> tuple[str, int, str]:
+    """Run directories by congestion control, seeds in the order of numbers."""
+    return str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name
+
+
+def in_order(folder: Path, runs: list[Run]) -> list[Run]:
+    """Runs by congestion control: as these were named (the experiment's summary knows), else bases first, by name."""
+    ccs = sorted({run.cc for run in runs}, key=lambda cc: ("mltcp" in cc, cc))
+    try:
+        named = [str(row["cc"]) for row in json.loads((folder / "summary.json").read_text())["results"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        named = []
+    order = list(dict.fromkeys([*named, *ccs]))
+    return sorted(runs, key=lambda run: order.index(run.cc))
+
+
+def check(run: Run) -> None:
+    """Raises `LoadError` if a table is missing, or the tables are not those that the manifest was written with."""
+    files = {}
+    for name in TABLES:
+        try:
+            files[name] = (run.path / name).read_bytes()
+        except OSError as error:
+            raise LoadError(
+                f"{run.path / name} cannot be read ({error.strerror}): the run directory is not complete; run it again"
+            ) from error
+    if digest(files) != run.manifest.get("digest"):
+        raise LoadError(f"{run.path}: its tables are not what its manifest tells (SHA-256); run it again")
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over the tables of a run, by name and content."""
+    whole = hashlib.sha256()
+    for name in TABLES:
+        whole.update(f"{name} {len(files[name])}\n".encode() + files[name])
+    return whole.hexdigest()
 
 
 def _json(path: Path) -> dict[str, Any]:

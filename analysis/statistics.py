@@ -23,3 +23,9 @@ def ci95(values: list[float], statistic: Callable[..., float] = np.mean) -> list
     ).confidence_interval
     low, high = float(interval.low), float(interval.high)
     return [low, high] if np.isfinite([low, high]).all() else None
+
+
+def interval(values: list[float]) -> tuple[float, float] | None:
+    """95 % confidence interval of the mean over seeds; None below 3 seeds."""
+    found = ci95(values)
+    return None if found is None else (found[0], found[1])

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from analysis import metrics
-from analysis.load import Experiment, Run
+from analysis.load import Experiment
+from analysis.measured import alone_s
 from analysis.statistics import ci95
 
 ORDER = ("valid", "suspect", "invalid")
@@ -36,7 +37,7 @@ def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
     runs = experiment.of(cc)
     tables = [metrics.iteration_times(run.iterations) for run in runs]
     pooled = np.concatenate([metrics.pooled(table) for table in tables])
-    alone = [_alone(experiment, run) for run in runs]
+    alone = [alone_s(experiment, run) for run in runs]
     means = [float(metrics.pooled(table).mean()) for table in tables]
     p99s = [float(np.percentile(metrics.pooled(table), 99)) for table in tables]
     steady = [metrics.steady(table) for table in tables]
@@ -67,14 +68,6 @@ def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
         "_means": means,
         "_p99s": p99s,
     }
-
-
-def _alone(experiment: Experiment, run: Run) -> pd.Series[float] | None:
-    """Each job's time alone; None if that was not run for all of them."""
-    lone = {
-        job: metrics.alone(metrics.iteration_times(one.iterations)) for job, one in experiment.alone_of(run).items()
-    }
-    return pd.Series(lone) if len(lone) == len(run.jobs) else None
 
 
 def _job(job: dict[str, Any], tables: list[pd.DataFrame], alone: list[pd.Series[float] | None]) -> dict[str, Any]:

@@ -143,13 +143,14 @@ def _add_run(commands: Any) -> None:
     )
     how.add_argument("--name", help="of the results folder")
     how.add_argument("--out", default="results", help="where results go (%(default)s)")
+    how.add_argument("--quick", action="store_true", help="as the file's [quick] table has it: less of everything")
     how.add_argument("--json", action="store_true", help="print the summary as JSON")
     how.add_argument("--quiet", action="store_true", help="no progress")
     how.add_argument("--dry-run", action="store_true", help="print what would be done, in order")
     how.add_argument("--strict", action="store_true", help="a suspect result ends with code 4")
 
 
-_NOT_FIELDS = {"command", "file", "out", "json", "quiet", "dry_run", "strict", "linux_source", "verify"}
+_NOT_FIELDS = {"command", "file", "out", "json", "quiet", "dry_run", "strict", "quick", "linux_source", "verify"}
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -161,7 +162,7 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.verify is not None:
         return _verify(parsed)
     flags = {key: value for key, value in vars(parsed).items() if key not in _NOT_FIELDS and value is not None}
-    asked = spec.read(parsed.file, flags)
+    asked = spec.read(parsed.file, flags, _variants(parsed))
     todo = plan.plans(asked)
     if parsed.linux_source is not None and asked.on == "host":
         raise RequestError("--linux-source is for --on uml; on `host` the kernel is the machine's own.")
@@ -179,12 +180,12 @@ def _run(parsed: argparse.Namespace) -> int:
     notes = Console(stderr=True)
     with Progress(todo, notes, quiet=parsed.quiet or parsed.json) as progress:
         summary = experiment.run(asked, substrate, Path(parsed.out), progress, experiment.command_line())
-    from analysis.figures import interleaving, shares  # noqa: PLC0415
+    from analysis import views  # noqa: PLC0415
 
     folder = Path(parsed.out) / summary["experiment"]
     wanted = [(one.cc.label, one.seed) for one in todo if one.alone is None]
     results = load_experiment(folder, wanted)
-    figures = [path for figure in (interleaving, shares) for path in figure.draw(results, folder / "figures")]
+    figures = views.draw(results, folder / "figures")
     rundir.give_to_caller(folder / "figures")
     if parsed.json:
         print(json.dumps(summary, indent=1))
@@ -211,6 +212,11 @@ def _run(parsed: argparse.Namespace) -> int:
     if summary["verdict"] == "invalid" or (parsed.strict and summary["verdict"] != "valid"):
         return EXIT_INVALID
     return EXIT_OK
+
+
+def _variants(parsed: argparse.Namespace) -> list[str]:
+    """The tables of overrides that count."""
+    return ["quick"] if parsed.quick else []
 
 
 def _verify(parsed: argparse.Namespace) -> int:
@@ -272,6 +278,7 @@ def _add_sweep(commands: Any) -> None:
     sweep.add_argument("--set", action="append", metavar="PATH=VALUE", help="any field by its path, in all of them")
     sweep.add_argument("--seeds", type=int, help="how many, in all of them")
     sweep.add_argument("--iterations", type=int, help="of every job, in all of them")
+    sweep.add_argument("--quick", action="store_true", help="as the files' [quick] tables have it: less of everything")
     sweep.add_argument("--quiet", action="store_true", help="no progress")
     sweep.add_argument("--dry-run", action="store_true", help="print what would be run")
     sweep.set_defaults(command=_sweep)
@@ -281,7 +288,7 @@ def _sweep(parsed: argparse.Namespace) -> int:
     from testbed import points, sweep  # noqa: PLC0415
 
     flags = {key: value for key in ("on", "set", "seeds", "iterations") if (value := getattr(parsed, key)) is not None}
-    specs = [one for file in parsed.files for one in points.read(file, flags)]
+    specs = [one for file in parsed.files for one in points.read(file, flags, _variants(parsed))]
     if parsed.dry_run:
         print("\n".join(sweep.describe(specs)))
         return EXIT_OK

@@ -9,12 +9,16 @@
     [sweep.zip]                    # taken together: as many values each
     jobs = [2, 4]
     buffer = ["1ms", "2ms"]
+
+    [quick.sweep]                  # with --quick: fewer values of what is swept
+    rate = ["100mbit"]
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +29,14 @@ from testbed.spec import Spec
 Point = dict[str, Any]  # values by path
 
 
-def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
-    """Every experiment of ``file`` (none: of the flags alone), each with a name of its own; raises `RequestError`."""
+def read(file: str | None, flags: dict[str, Any], variants: Sequence[str] = ()) -> list[Spec]:
+    """Every experiment of ``file`` (none: of the flags alone), each with a name of its own; raises `RequestError`.
+
+    ``variants``: which of the file's tables of overrides count (`testbed.spec.VARIANTS`).
+    """
     if file is None:
         return [spec.read(None, flags)]
-    fields = spec.read_file(Path(file))
+    fields = spec.read_file(Path(file), variants)
     swept = fields.pop("sweep", None)
     if swept is None:
         return [spec.make(fields, flags, file)]

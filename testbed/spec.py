@@ -2,13 +2,15 @@
 
 Every field here is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
 flags win. Quantities are text with a unit in both. A file may stand on another one
-(``base = "other.toml"``), and stand for several experiments (`testbed.points`).
+(``base = "other.toml"``), and stand for several experiments (`testbed.points`). Its table
+``[quick]`` holds what is different where time is short, and counts if asked for (``--quick``).
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +23,8 @@ from testbed.job import Job, JobError, complete, parse
 from testbed.shaper import Marking
 from workloads import trace as traces
 from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
+
+VARIANTS = ("quick",)  # tables of a file that override its fields where they are asked for
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,9 +142,10 @@ def payload_share(mtu: int) -> float:
     return (mtu - 52) / (mtu + 14)
 
 
-def read(file: str | None, flags: dict[str, Any]) -> Spec:
-    """The spec of TOML ``file`` (if any) overridden by ``flags``; raises `RequestError`."""
-    return make(read_file(Path(file)) if file is not None else {}, flags, file or "the command line")
+def read(file: str | None, flags: dict[str, Any], variants: Sequence[str] = ()) -> Spec:
+    """The spec of TOML ``file`` (if any) overridden by its ``variants``, then by ``flags``; raises `RequestError`."""
+    fields = read_file(Path(file), variants) if file is not None else {}
+    return make(fields, flags, file or "the command line")
 
 
 def make(fields: dict[str, Any], flags: dict[str, Any], where: str) -> Spec:
@@ -176,8 +181,25 @@ def make(fields: dict[str, Any], flags: dict[str, Any], where: str) -> Spec:
     return spec
 
 
-def read_file(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The fields of a file on top of those of its ``base``; tables are merged, everything else is replaced."""
+def read_file(path: Path, variants: Sequence[str] = ()) -> dict[str, Any]:
+    """The fields of a file, those of its ``variants`` on top in that order; the tables of the others are left out.
+
+    Tables are merged, everything else is replaced.
+    """
+    fields = _with_base(path)
+    tables = {name: fields.pop(name) for name in VARIANTS if name in fields}
+    for name, table in tables.items():
+        if not isinstance(table, dict) or {"name", "base"} & set(table):
+            raise RequestError(
+                f"{path}: {name}: is a table of fields, without name and base, that --{name} puts in force"
+            )
+    for name in variants:
+        fields = _merged(fields, tables.get(name, {}))
+    return fields
+
+
+def _with_base(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The fields of a file on top of those of its ``base``."""
     fields = _read_toml(path)
     fields.setdefault("name", path.stem)
     base = fields.pop("base", None)
@@ -188,7 +210,7 @@ def read_file(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     below = path.parent / base
     if below.resolve() in {one.resolve() for one in (path, *above)}:
         raise RequestError(f"{path}: base: {base} stands on this file itself")
-    return _merged(read_file(below, (*above, path)), fields)
+    return _merged(_with_base(below, (*above, path)), fields)
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -243,6 +265,8 @@ def schema() -> dict[str, Any]:
         "description": "a list of values for each path: every combination is an experiment; below `zip` lists are taken together",
         "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "object"}]},
     }
+    for name in VARIANTS:
+        properties[name] = {"type": "object", "description": f"fields (and a sweep) that are in force with --{name}"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "MLTCP testbed experiment", **found}
 
 
