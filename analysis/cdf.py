@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis import drawing, measured, style
 from analysis import observations as observed
-from analysis.finding import Finding, Verdict, not_measured
+from analysis.finding import Finding, graded, not_measured
 from analysis.load import Experiment, LoadError, Run
 from analysis.statistics import interval
 from analysis.study import Study
@@ -63,7 +63,9 @@ def find(study: Study) -> list[Finding]:
     """The abstract's two speed-ups, each judged at the number of jobs where it is largest."""
     table = observed.table(study) if study.experiments else pd.DataFrame()
     if table.empty or observed.pair(table["cc"]) is None:
-        return [not_measured(claim, SOURCE, "there are no results of both a base and MLTCP") for claim, _ in CLAIMS.values()]
+        return [
+            not_measured(claim, SOURCE, "there are no results of both a base and MLTCP") for claim, _ in CLAIMS.values()
+        ]
     gains = _gains(table)
     return [_judged(study, gains, metric) for metric in CLAIMS]
 
@@ -78,14 +80,13 @@ def _judged(study: Study, gains: pd.DataFrame, metric: str) -> Finding:
     where, values = best["settled"]
     found = interval(values)
     low = found[0] if found else min(values)
-    verdict: Verdict
-    if np.mean(values) >= REACHED * number:
-        verdict = "reproduced"
-    else:
-        verdict = "partly" if low > 1.02 else "not reproduced"
+    verdict = graded(float(np.mean(values)) >= REACHED * number, low > 1.02)
     measured_text = "; ".join(
         f"{text} {observed.with_interval(best[what][1])}× at {best[what][0]}"
-        for what, text in (("settled", "largest once settled"), ("all", "over all iterations, the learning ones included,"))
+        for what, text in (
+            ("settled", "largest once settled"),
+            ("all", "over all iterations, the learning ones included,"),
+        )
     )
     return Finding(
         claim, SOURCE, f"{NAMES[metric]}: {measured_text}", float(np.mean(values)), found, len(values), verdict,
@@ -177,7 +178,7 @@ def _marks(run: Run) -> float:
     for _, rows in run.links.groupby("link"):
         counted = np.interp([begin, float(rows["t_s"].max())], rows["t_s"], rows["ecn_marks"])
         per_link.append(counted[1] - counted[0])
-    return max(per_link) / (len(observed.settled(times)) * len(run.jobs))
+    return float(max(per_link)) / (len(observed.settled(times)) * len(run.jobs))
 
 
 def _marks_panel(axis: Any, table: pd.DataFrame, points: list[Experiment]) -> None:

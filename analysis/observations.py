@@ -37,7 +37,9 @@ def relative_times(experiment: Experiment, run: Run) -> pd.DataFrame:
     times = measured.times(run)
     alone = measured.alone_s(experiment, run)
     yardsticks = {
-        job["job"]: job["ideal_s"] if job["ideal_s"] is not None else (nan if alone is None else float(alone[job["job"]]))
+        job["job"]: job["ideal_s"]
+        if job["ideal_s"] is not None
+        else (nan if alone is None else float(alone[job["job"]]))
         for job in run.jobs
     }
     return times / pd.Series(yardsticks)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis import drawing, measured, style
 from analysis import observations as observed
-from analysis.finding import Finding, Verdict, not_measured
+from analysis.finding import Finding, graded, not_measured
 from analysis.load import Experiment, LoadError, Run
 from analysis.statistics import interval
 from analysis.study import Study
@@ -61,13 +61,13 @@ def find(study: Study) -> list[Finding]:
     found = interval(gains)
     good = (found or (min(gains),))[0] > 1
     all_reached = reached[pair[1]] == len(at[pair[1]])
-    verdict: Verdict = "reproduced" if all_reached and good else "partly" if reached[pair[1]] or good else "not reproduced"
+    verdict = graded(all_reached and good, bool(reached[pair[1]]) or good)
     return [
         Finding(
             LOOP, LOOP_SOURCE,
             f"the affinity graph of this placement has {len(edges)} edges and {'a' if loop else 'no'} loop; with a loop "
             "`--cc cassini` ends with code 2 (tests/unit/test_experiments.py)",
-            None, None, len(at[pair[0]]), "reproduced" if loop else "not reproduced",
+            None, None, len(at[pair[0]]), graded(loop, False),
             "reproduced if the bipartite graph of jobs and shared bottlenecks has a loop",
             study.paths,
         ),
@@ -89,7 +89,9 @@ def crossed(run: Run) -> list[tuple[int, int]]:
     links = run.manifest["plan"]["topology_args"][0]
     edges = []
     for job in run.jobs:
-        first, last = (int(re.sub(r"\D", "", host.partition("_")[0])) - 1 for host in (job["hosts"][0], job["hosts"][-1]))
+        first, last = (
+            int(re.sub(r"\D", "", host.partition("_")[0])) - 1 for host in (job["hosts"][0], job["hosts"][-1])
+        )
         edges += [(job["job"], (first + step) % links) for step in range((last - first) % links + 1)]
     return edges
 
@@ -150,11 +152,14 @@ def _phases(axis: Any, experiment: Experiment, pair: tuple[str, str]) -> None:
         ends = sender.groupby("job")["end_s"].max()
         end = float(ends.min())
         span = SHOWN * float(measured.times(run).tail(SHOWN).mean().mean())
-        for job, rows in sender.groupby("job"):
+        for job in ends.index:
+            rows = sender[sender["job"] == job]
             y = row * (len(ends) + 1) + int(job)
-            for one in rows[(rows["end_s"] > end - span) & (rows["comm_start_s"] < end)].itertuples():
-                axis.barh(y, one.end_s - one.comm_start_s, left=one.comm_start_s - (end - span), height=0.8,
-                          color=style.JOBS[int(job) % len(style.JOBS)])  # fmt: skip
+            shown = rows[(rows["end_s"] > end - span) & (rows["comm_start_s"] < end)]
+            axis.barh(
+                [y] * len(shown), shown["end_s"] - shown["comm_start_s"], left=shown["comm_start_s"] - (end - span), height=0.8,
+                color=style.JOBS[int(job) % len(style.JOBS)],
+            )  # fmt: skip
             ticks.append((y, f"job {job}"))
         axis.text(0.0, row * (len(ends) + 1) - 0.55, cc, fontsize=9, fontweight="bold", va="bottom")
     axis.set_yticks([y for y, _ in ticks], [text for _, text in ticks])

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import drawing, style
 from analysis import observations as observed
-from analysis.finding import Finding, Verdict, not_measured
+from analysis.finding import Finding, graded, not_measured
 from analysis.load import Experiment, LoadError, Run
 from analysis.statistics import interval
 from analysis.study import Study
@@ -58,13 +58,15 @@ def find(study: Study) -> list[Finding]:
 def _jobs(study: Study, table: pd.DataFrame) -> Finding:
     ordinary = table[~table["job_cc"].str.contains("mltcp")]
     alike, mix = ordinary[~ordinary["cc"].str.contains("mltcp")], ordinary[ordinary["cc"].str.contains("mltcp")]
-    paired = alike.set_index("seed")["time"].to_frame("alike").join(mix.set_index("seed")["time"].rename("mix"), how="inner")
+    paired = (
+        alike.set_index("seed")["time"].to_frame("alike").join(mix.set_index("seed")["time"].rename("mix"), how="inner")
+    )
     if paired.empty:
         return not_measured(JOBS, SOURCE, "the same jobs were not run both with and without an MLTCP neighbour")
     values = [float(value) for value in paired["mix"] / paired["alike"]]
     return _judged(
         study, JOBS, "iteration time of the job on ordinary TCP, with an MLTCP neighbour ÷ with one of its own kind", values,
-        harm=np.mean(values) - 1, worst=(interval(values) or (0.0, max(values)))[1] - 1,
+        harm=float(np.mean(values)) - 1, worst=(interval(values) or (0.0, max(values)))[1] - 1,
     )  # fmt: skip
 
 
@@ -76,12 +78,12 @@ def _flow(study: Study, table: pd.DataFrame) -> Finding:
     values = [float(value) for value in (wide[pair[1]] / wide[pair[0]]).dropna().groupby("seed").mean()]
     return _judged(
         study, FLOW, f"goodput of the long-lived flow beside {pair[1]} jobs ÷ beside {pair[0]} jobs", values,
-        harm=1 - np.mean(values), worst=1 - (interval(values) or (min(values), 0.0))[0],
+        harm=1 - float(np.mean(values)), worst=1 - (interval(values) or (min(values), 0.0))[0],
     )  # fmt: skip
 
 
 def _judged(study: Study, claim: str, what: str, values: list[float], *, harm: float, worst: float) -> Finding:
-    verdict: Verdict = "reproduced" if worst <= HARM else "partly" if harm <= MUCH else "not reproduced"
+    verdict = graded(worst <= HARM, harm <= MUCH)
     return Finding(
         claim, SOURCE, f"{what}: {observed.with_interval(values)}", float(np.mean(values)), interval(values), len(values), verdict,
         f"reproduced if at most {HARM:.0%} is lost (the interval's worse end; without one, the worst seed), partly if at most {MUCH:.0%} in the mean",
@@ -124,7 +126,7 @@ def _share(run: Run, long_lived: list[int], training: list[int]) -> float:
     link = run.manifest["plan"]["link"]
     payload = (link["mtu"] + 14 - observed.HEADERS) / (link["mtu"] + 14)
     left = 1 - sum(observed.duty(run, job) for job in training)
-    return carried * 8 / span / (link["rate_bps"] * payload * left)
+    return float(carried * 8 / span / (link["rate_bps"] * payload * left))
 
 
 def _mixes(axis: Any, table: pd.DataFrame) -> None:
@@ -137,7 +139,9 @@ def _mixes(axis: Any, table: pd.DataFrame) -> None:
         for i, kind in enumerate(kinds):
             at = x + (i - (len(kinds) - 1) / 2) * 0.4
             label = None if kind in seen else f"jobs on {kind}"
-            drawing.seeds(axis, at, list(rows[rows["job_cc"] == kind]["time"]), drawing.colour(kind), width=0.32, label=label)
+            drawing.seeds(
+                axis, at, list(rows[rows["job_cc"] == kind]["time"]), drawing.colour(kind), width=0.32, label=label
+            )
             seen.add(kind)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set_xticks(range(len(ccs)), [cc.replace("+", "\n+ ") for cc in ccs], fontsize=9)
@@ -157,7 +161,9 @@ def _beside(axis: Any, table: pd.DataFrame, column: str, label: str, title: str)
             values = list(table[(table["training"] == number) & (table["cc"] == cc)][column])
             at = x + (i - (len(ccs) - 1) / 2) * 0.36
             if values:
-                drawing.seeds(axis, at, values, drawing.colour(cc), width=0.3, label=f"jobs on {cc}" if x == 0 else None)
+                drawing.seeds(
+                    axis, at, values, drawing.colour(cc), width=0.3, label=f"jobs on {cc}" if x == 0 else None
+                )
     axis.set_xticks(range(len(numbers)), [f"{number} job{'s' * (number > 1)}" for number in numbers])
     axis.set_xlim(-0.6, len(numbers) - 0.4)
     axis.grid(visible=False, axis="x")

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import drawing, style
 from analysis import observations as observed
-from analysis.finding import Finding, Verdict, not_measured
+from analysis.finding import Finding, graded, not_measured
 from analysis.load import LoadError
 from analysis.statistics import interval
 from analysis.study import Study
@@ -36,7 +36,12 @@ def draw(study: Study, out: Path) -> list[Path]:
     loads = np.linspace(table["load"].min(), table["load"].max(), 200)
     jobs = int(table["jobs"].iloc[0])
     left.plot(
-        loads, 1 + loads * (1 - 1 / jobs), color=style.REFERENCE, linewidth=1.2, linestyle=":", label="fair, full overlap"
+        loads,
+        1 + loads * (1 - 1 / jobs),
+        color=style.REFERENCE,
+        linewidth=1.2,
+        linestyle=":",
+        label="fair, full overlap",
     )
     left.plot(loads, np.maximum(1, loads), color=style.REFERENCE, linewidth=1.2, linestyle="--", label="least possible")
     for cc, marker in zip(pair, "so", strict=True):
@@ -75,14 +80,10 @@ def find(study: Study) -> list[Finding]:
     above = gains[gains["load"] > FULL]
     if above.empty:
         return [not_measured(CLAIM, SOURCE, f"no load above {FULL:.0%} was run")]
-    by_load = {float(load): list(rows["speed_up"]) for load, rows in above.groupby("load")}
+    by_load = {load: list(above[above["load"] == load]["speed_up"]) for load in sorted(above["load"].unique())}
     lows = {load: (interval(values) or (min(values),))[0] for load, values in by_load.items()}
     means = {load: float(np.mean(values)) for load, values in by_load.items()}
-    verdict: Verdict
-    if min(means.values()) < HARM:
-        verdict = "not reproduced"
-    else:
-        verdict = "reproduced" if min(lows.values()) > 1 else "partly"
+    verdict = graded(min(lows.values()) > 1, min(means.values()) >= HARM)
     per_seed = list(above.groupby("seed")["speed_up"].mean())
     return [
         Finding(

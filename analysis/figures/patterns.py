@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import drawing, style
 from analysis import observations as observed
-from analysis.finding import Finding, Verdict, not_measured
+from analysis.finding import Finding, graded, not_measured
 from analysis.load import Experiment, LoadError
 from analysis.statistics import interval
 from analysis.study import Study
@@ -38,7 +38,13 @@ def draw(study: Study, out: Path) -> list[Path]:
         for shift, cc in zip((-0.17, 0.17), pair, strict=True):
             _row(left, y + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(cc), cc if y == 0 else None)
         alone = rows["alone"].mean()
-        left.plot([alone, alone], [y - 0.38, y + 0.38], color=style.REFERENCE, linewidth=1.6, label="alone" if y == 0 else None)
+        left.plot(
+            [alone, alone],
+            [y - 0.38, y + 0.38],
+            color=style.REFERENCE,
+            linewidth=1.6,
+            label="alone" if y == 0 else None,
+        )
         _row(right, y, observed.ratios(rows, *pair, "settled"), drawing.MLTCP, None)
     left.axvline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     right.axvline(1, color=style.REFERENCE, linewidth=0.8)
@@ -53,7 +59,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     right.set_title("Speed-up")
     left.legend(fontsize=9, ncols=3, loc="lower left", bbox_to_anchor=(0.28, 1.0))
     assumptions = sorted({text for run in study.runs for text in run.manifest["plan"].get("assumptions", [])})
-    shown = [f"Assumption: {text}." for text in assumptions[:3]] + ["More assumptions in the manifests."] * (len(assumptions) > 3)
+    shown = [f"Assumption: {text}." for text in assumptions[:3]] + ["More assumptions in the manifests."] * (
+        len(assumptions) > 3
+    )
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; {table['seed'].nunique()} seeds (dots), means, 95 % bootstrap intervals. Bytes are "
@@ -76,9 +84,7 @@ def find(study: Study) -> list[Finding]:
     lows = {name: (interval(values) or (min(values),))[0] for name, values in gains.items()}
     faster = [name for name, low in lows.items() if low > 1]
     hurt = [name for name, values in gains.items() if np.mean(values) < HARM]
-    verdict: Verdict = "not reproduced"
-    if faster:
-        verdict = "reproduced" if len(faster) == len(gains) else "partly"
+    verdict = graded(len(faster) == len(gains), bool(faster))
     per_seed = list(pd.DataFrame({name: pd.Series(values) for name, values in gains.items()}).mean(axis="columns"))
     return [
         Finding(

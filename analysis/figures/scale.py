@@ -11,7 +11,7 @@ from scipy import stats
 
 from analysis import drawing, style
 from analysis import observations as observed
-from analysis.finding import Finding, Verdict, not_measured
+from analysis.finding import Finding, graded, not_measured
 from analysis.load import LoadError, Run
 from analysis.statistics import interval
 from analysis.study import Study
@@ -47,10 +47,19 @@ def draw(study: Study, out: Path) -> list[Path]:
             axis.plot(means["cycles"], means["settled"], linewidth=1.6, color=drawing.colour(cc), label=cc)
             _intervals(axis, of_cc, drawing.colour(cc))
         for rate in rates:
-            axis.plot([], [], MARKERS[rates.index(rate) % len(MARKERS)], color=style.REFERENCE, label=drawing.rate(rate))
+            axis.plot(
+                [], [], MARKERS[rates.index(rate) % len(MARKERS)], color=style.REFERENCE, label=drawing.rate(rate)
+            )
         duty = float(table["load"].iloc[0]) / 2
         axis.axhline(1 + duty, color=style.REFERENCE, linewidth=1, linestyle=":")
-        axis.annotate("fair, full overlap", (0.01, 1 + duty), xycoords=("axes fraction", "data"), va="bottom", fontsize=8, color=style.REFERENCE)
+        axis.annotate(
+            "fair, full overlap",
+            (0.01, 1 + duty),
+            xycoords=("axes fraction", "data"),
+            va="bottom",
+            fontsize=8,
+            color=style.REFERENCE,
+        )
         axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
         axis.set_xscale("log")
         axis.set_ylim(top=max(1.06 + duty, axis.get_ylim()[1]))
@@ -63,8 +72,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         figure,
         f"Two jobs, together {table['load'].iloc[0]:.0%} of the link, overlapped starts; {table['seed'].nunique()} seeds; "
         f"{study.runs[0].manifest['substrate']}, {study.runs[0].manifest['kernel'].split(' #')[0]}.",
-        "Loss cycles: retransmissions of the base's first flow-iterations ÷ 1 (its first three, both flows' mean), as counted by the sockets; bars: 95 % "
-        "bootstrap intervals.",
+        "Loss cycles: retransmissions per flow and iteration under the base, its first three iterations (the sockets' own count). Bars: 95 % bootstrap intervals.",
     )  # fmt: skip
     return drawing.save(figure, table, out, ID)
 
@@ -113,10 +121,13 @@ def _drift(study: Study, base: pd.DataFrame) -> Finding:
         return not_measured(CLAIM, SOURCE, "fewer than three links were run")
     rho = float(stats.spearmanr(points["cycles"], points["settled"]).statistic)
     by_seed = [
-        float(stats.spearmanr(rows["cycles"], rows["settled"]).statistic) for _, rows in base.groupby("seed") if len(rows) > 2
+        float(stats.spearmanr(rows["cycles"], rows["settled"]).statistic)
+        for _, rows in base.groupby("seed")
+        if len(rows) > 2
     ]
-    verdict: Verdict = "reproduced" if rho >= 0.7 else "partly" if rho >= 0.3 else "not reproduced"
-    few, many = points.loc[points["cycles"].idxmin()], points.loc[points["cycles"].idxmax()]
+    verdict = graded(rho >= 0.7, rho >= 0.3)
+    ordered = points.sort_values("cycles")
+    few, many = ordered.iloc[0], ordered.iloc[-1]
     return Finding(
         CLAIM, SOURCE,
         f"rank correlation of loss cycles and the base's settled iteration time over {len(points)} links: {rho:.2f}; from {few['settled']:.2f} × ideal at "
@@ -134,7 +145,7 @@ def _steady(study: Study, rows: pd.DataFrame, cc: str) -> Finding:
     means = quiet.groupby("experiment")["settled"].mean()
     fine = means <= 1 + WITHIN
     worst = list(quiet[quiet["experiment"] == means.idxmax()]["settled"])
-    verdict: Verdict = "reproduced" if fine.all() else "partly" if fine.mean() >= 0.5 else "not reproduced"
+    verdict = graded(bool(fine.all()), fine.mean() >= 0.5)
     return Finding(
         MLTCP_CLAIM, SOURCE,
         f"{cc}, settled half ÷ ideal, least noise: {means.min():.3f} to {means.max():.3f}; within {WITHIN:.0%} of the ideal on {fine.sum()} of "

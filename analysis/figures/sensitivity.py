@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import drawing, style
 from analysis import observations as observed
-from analysis.finding import Finding, Verdict, not_measured
+from analysis.finding import Finding, graded, not_measured
 from analysis.load import LoadError
 from analysis.statistics import interval
 from analysis.study import Study
@@ -41,7 +41,9 @@ def draw(study: Study, out: Path) -> list[Path]:
         title += f" ({base['cc'].iloc[0]}: {base['settled'].mean():.2f})"
     cells = variants.pivot_table(index="intercept", columns="slope", values="settled")
     _heat(axes[0, 0], cells, cells.map(lambda value: "" if np.isnan(value) else f"{value:.2f}"), title)
-    at = variants.pivot_table(index="intercept", columns="slope", values="interleaved_at", aggfunc="median", dropna=False)
+    at = variants.pivot_table(
+        index="intercept", columns="slope", values="interleaved_at", aggfunc="median", dropna=False
+    )
     words = at.map(lambda value: "" if np.isnan(value) else "never" if np.isinf(value) else f"{value:g}")
     last = float(study.runs[0].jobs[0]["iterations"])
     _heat(axes[0, 1], at.replace(np.inf, last), words, "Interleaved from iteration (median)")
@@ -67,11 +69,7 @@ def find(study: Study) -> list[Finding]:
     wide = means[[slope / intercept >= DEFAULT[0] / DEFAULT[1] for slope, intercept in means.index]]
     fine = int((means <= 1 + FINE).sum())
     fine_wide = int((wide <= 1 + FINE).sum())
-    verdict: Verdict
-    if np.mean(ours) > best + FINE:
-        verdict = "not reproduced"
-    else:
-        verdict = "reproduced" if np.mean(ours) <= best + NEAR and fine_wide == len(wide) else "partly"
+    verdict = graded(np.mean(ours) <= best + NEAR and fine_wide == len(wide), np.mean(ours) <= best + FINE)
     return [
         Finding(
             CLAIM, SOURCE,
@@ -106,8 +104,7 @@ def _heat(axis: Any, cells: pd.DataFrame, words: pd.DataFrame, title: str) -> No
         dark = (values[y, x] - low) / (high - low) < 0.5
         axis.text(x, y, word, ha="center", va="center", fontsize=10, color="white" if dark else "black")
     if DEFAULT[0] in cells.columns and DEFAULT[1] in cells.index:
-        at = list(cells.columns).index(DEFAULT[0]), list(cells.index).index(DEFAULT[1])
-        axis.add_patch(_frame(*at))
+        axis.add_patch(_frame([*cells.columns].index(DEFAULT[0]), [*cells.index].index(DEFAULT[1])))
     axis.set_xticks(range(len(cells.columns)), [f"{value:g}" for value in cells.columns])
     axis.set_yticks(range(len(cells.index)), [f"{value:g}" for value in cells.index])
     axis.grid(visible=False)

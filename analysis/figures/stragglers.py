@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import drawing, style
 from analysis import observations as observed
-from analysis.finding import Finding, Verdict, not_measured
+from analysis.finding import Finding, graded, not_measured
 from analysis.load import LoadError, Run
 from analysis.statistics import interval
 from analysis.study import Study
@@ -51,7 +51,10 @@ def find(study: Study) -> list[Finding]:
     try:
         table, pair = _table(study)
     except LoadError as error:
-        return [not_measured(claim, source, str(error)) for claim, source in ((BOUND, BOUND_SOURCE), (ROBUST, ROBUST_SOURCE))]
+        return [
+            not_measured(claim, source, str(error))
+            for claim, source in ((BOUND, BOUND_SOURCE), (ROBUST, ROBUST_SOURCE))
+        ]
     return [_bound(study, table, pair), _robust(study, table, pair)]
 
 
@@ -80,10 +83,14 @@ def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
     for experiment in study.experiments:
         for run in experiment.runs:
             offsets = offsets_s(run)
-            period = float(observed.settled(observed.relative_times(experiment, run)).mean().mean()) * run.jobs[0]["ideal_s"]
+            period = (
+                float(observed.settled(observed.relative_times(experiment, run)).mean().mean()) * run.jobs[0]["ideal_s"]
+            )
             sigma = _sigma_s(run)
             lone = experiment.alone_of(run)
-            relative = [observed.settled(observed.relative_times(experiment, one)).mean().mean() for one in lone.values()]
+            relative = [
+                observed.settled(observed.relative_times(experiment, one)).mean().mean() for one in lone.values()
+            ]
             more.append({
                 "sigma_ms": 1e3 * sigma, "error_ms": 1e3 * spread_s(offsets, period), "bound_ms": 1e3 * 2 * sigma * (1 + _i_over_s(run)),
                 "alone": float(np.mean(relative)) if relative else np.nan,
@@ -116,7 +123,9 @@ def _errors(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
     axis.plot(x, per_sigma * x, color=style.REFERENCE, linewidth=1.4, linestyle="--", label="bound: 2σ (1 + I/S)")
     axis.plot(x, x * np.sqrt(2 / (1 - q**2)), color=style.REFERENCE, linewidth=1.2, linestyle=":", label="linear model")
     for cc, marker in zip(pair, "so", strict=True):
-        drawing.trend(axis, table[table["cc"] == cc], "sigma_ms", "error_ms", drawing.colour(cc), label=cc, marker=marker)
+        drawing.trend(
+            axis, table[table["cc"] == cc], "sigma_ms", "error_ms", drawing.colour(cc), label=cc, marker=marker
+        )
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel("standard deviation of a job's compute time σ (ms)")
@@ -152,7 +161,7 @@ def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
     shares = (rows["error_ms"] / rows["bound_ms"]).groupby(rows["noise"]).apply(list)
     highs = {str(noise): (interval(values) or (0.0, max(values)))[1] for noise, values in shares.items()}
     below = [noise for noise, high in highs.items() if high <= 1]
-    verdict: Verdict = "reproduced" if len(below) == len(highs) else "partly" if below else "not reproduced"
+    verdict = graded(len(below) == len(highs), bool(below))
     worst = max(shares.index, key=lambda noise: float(np.mean(shares[noise])))
     return Finding(
         BOUND, BOUND_SOURCE,
@@ -176,7 +185,7 @@ def _robust(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding
         return not_measured(ROBUST, ROBUST_SOURCE, "no run with noise")
     lows = {noise: (interval(values) or (min(values),))[0] for noise, values in gains.items()}
     good = [noise for noise, low in lows.items() if low > 1]
-    verdict: Verdict = "reproduced" if len(good) == len(gains) else "partly" if good else "not reproduced"
+    verdict = graded(len(good) == len(gains), bool(good))
     worst = min(gains, key=lambda noise: float(np.mean(gains[noise])))
     return Finding(
         ROBUST, ROBUST_SOURCE,
