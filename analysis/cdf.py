@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +31,16 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
         raise LoadError(f"{study.id}: no experiment has both a base and MLTCP; run experiments/{study.id}.toml again")
     points.sort(key=lambda one: (one.runs[0].rate_bps, len(one.runs[0].jobs)))
     table = observed.table(Study(study.id, tuple(points), ()))
-    columns = max(len(points), 2 + marks)
-    figure, axes = style.new_figure(2, columns, figsize=(2.9 * columns + 0.4, 6.4), height_ratios=[1, 1.15])
+    figure, axes = style.new_figure(1, 1, figsize=(max(11.0, 2.9 * len(points) + 0.4), 6.6))
+    axes[0, 0].remove()
+    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.12])
+    upper = above.subplots(1, len(points), squeeze=False, sharey=True)[0]
+    lower = below.subplots(1, 2 + marks)
     top = 1.05 * max(1.2, float(table["p99"].max()))
-    for axis, point in zip(axes[0], points, strict=False):
+    for axis, point in zip(upper, points, strict=True):
         _distribution(axis, point, top)
-    for axis in axes[0][len(points) :]:
-        axis.set_visible(False)
-    axes[0, 0].set_ylabel("share of iterations")
-    axes[0, 0].legend(loc="lower right", fontsize=8)
-    lower = _wide(figure, axes[1], 2 + marks)
+    upper[0].set_ylabel("share of iterations")
+    upper[0].legend(loc="lower right", fontsize=8)
     gains = _gains(table)
     for axis, metric in zip(lower, ("mean", "p99"), strict=False):
         _speed_ups(axis, gains, metric)
@@ -54,7 +53,7 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
         f"{drawing.setting(first)}. Upper row: thick lines, the second half of the iterations (settled); dotted, all of them; "
         "thin, single seeds.",
         f"Lower row: {table['seed'].nunique()} seeds (dots), means and 95 % bootstrap intervals, paired by seed. "
-        "Fluid ceiling: fair sharing at full overlap takes 2 − 1/n times the ideal.",
+        "Fluid ceiling: fair sharing at full overlap takes 1 + (1 − 1/n) load times the ideal, at most 2 − 1/n.",
     )
     return drawing.save(figure, gains, out, study.id)
 
@@ -102,7 +101,7 @@ def _point(rows: pd.DataFrame) -> str:
 
 
 def _gains(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per point, metric, part of the iterations and seed: ``point, jobs, rate_bps, metric, iterations, seed, speed_up``."""
+    """One row per point, metric, part of the iterations and seed: ``point, jobs, rate_bps, metric, iterations, seed, speed_up, ceiling``."""
     rows = []
     for _, of_point in table.groupby("experiment", sort=False):
         pair = observed.pair(of_point["cc"])
@@ -116,6 +115,7 @@ def _gains(table: pd.DataFrame) -> pd.DataFrame:
                     rows.append({
                         "point": _point(of_point), "jobs": first["jobs"], "rate_bps": first["rate_bps"], "metric": metric,
                         "iterations": part, "seed": seed, "speed_up": value,
+                        "ceiling": 1 + first["load"] * (1 - 1 / first["jobs"]),
                     })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -140,15 +140,6 @@ def _pool(tables: list[pd.DataFrame]) -> np.ndarray:
     return np.asarray(values[~np.isnan(values)])
 
 
-def _wide(figure: Any, row: Sequence[Any], number: int) -> list[Any]:
-    """Replace a row of small axes by ``number`` wide ones."""
-    grid = row[0].get_gridspec()
-    for axis in row:
-        axis.remove()
-    inner = grid[1, :].subgridspec(1, number)
-    return [figure.add_subplot(inner[0, i]) for i in range(number)]
-
-
 def _speed_ups(axis: Any, gains: pd.DataFrame, metric: str) -> None:
     rows = gains[gains["metric"] == metric]
     points = list(rows["point"].unique())
@@ -157,10 +148,10 @@ def _speed_ups(axis: Any, gains: pd.DataFrame, metric: str) -> None:
             values = rows[(rows["point"] == point) & (rows["iterations"] == part)]["speed_up"]
             what = "all iterations" if part == "all" else "settled half"
             drawing.seeds(axis, x + shift, list(values), colour, width=0.26, label=what if x == 0 else None)
-    jobs = [int(rows[rows["point"] == point]["jobs"].iloc[0]) for point in points]
-    for x, n in enumerate(jobs):
-        axis.hlines(2 - 1 / n, x - 0.4, x + 0.4, color=style.REFERENCE, linewidth=1, linestyle="--",
-                    label="fluid ceiling 2 − 1/n" if x == 0 else None)  # fmt: skip
+    for x, point in enumerate(points):
+        ceiling = float(rows[rows["point"] == point]["ceiling"].iloc[0])
+        axis.hlines(ceiling, x - 0.4, x + 0.4, color=style.REFERENCE, linewidth=1, linestyle="--",
+                    label="fluid ceiling" if x == 0 else None)  # fmt: skip
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8)
     axis.set_ylim(min(0.9, 0.97 * float(rows["speed_up"].min())), max(2.0, 1.05 * float(rows["speed_up"].max())))
     axis.set_xticks(range(len(points)), [point.replace(", ", "\n") for point in points], fontsize=8)

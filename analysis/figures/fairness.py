@@ -164,7 +164,7 @@ def _beside(axis: Any, table: pd.DataFrame, column: str, label: str, title: str)
                 drawing.seeds(
                     axis, at, values, drawing.colour(cc), width=0.3, label=f"jobs on {cc}" if x == 0 else None
                 )
-    axis.set_xticks(range(len(numbers)), [f"{number} job{'s' * (number > 1)}" for number in numbers])
+    axis.set_xticks(range(len(numbers)), [f"{number} job" + ("s" if number > 1 else "") for number in numbers])
     axis.set_xlim(-0.6, len(numbers) - 0.4)
     axis.grid(visible=False, axis="x")
     axis.set_ylabel(label)

@@ -119,12 +119,8 @@ def _drift(study: Study, base: pd.DataFrame) -> Finding:
     points = base.groupby("experiment")[["cycles", "settled"]].mean()
     if len(points) < 3:
         return not_measured(CLAIM, SOURCE, "fewer than three links were run")
-    rho = float(stats.spearmanr(points["cycles"], points["settled"]).statistic)
-    by_seed = [
-        float(stats.spearmanr(rows["cycles"], rows["settled"]).statistic)
-        for _, rows in base.groupby("seed")
-        if len(rows) > 2
-    ]
+    rho = _rank_correlation(points)
+    by_seed = [_rank_correlation(rows) for _, rows in base.groupby("seed") if len(rows) > 2]
     verdict = graded(rho >= 0.7, rho >= 0.3)
     ordered = points.sort_values("cycles")
     few, many = ordered.iloc[0], ordered.iloc[-1]
@@ -154,3 +150,10 @@ def _steady(study: Study, rows: pd.DataFrame, cc: str) -> Finding:
         f"reproduced if the mean over seeds is within {WITHIN:.0%} of the ideal on every link, partly if on half of them; judged: the worst",
         study.paths,
     )  # fmt: skip
+
+
+def _rank_correlation(rows: pd.DataFrame) -> float:
+    """Spearman's, of loss cycles and settled time; 0 if either is the same everywhere."""
+    if rows["cycles"].nunique() < 2 or rows["settled"].nunique() < 2:
+        return 0.0
+    return float(stats.spearmanr(rows["cycles"], rows["settled"]).statistic)
