@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis import metrics, style
 from analysis.load import Experiment, LoadError, load_experiment
-from analysis.statistics import ci95
+from analysis.statistics import interval as interval_of
 
 STATES = {"alone": "alone", "steady": "together, last ten iterations"}
 
@@ -99,7 +99,7 @@ def _draw(table: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
                 axis.plot(at + spread, values, "o", markersize=4, color=colour, alpha=0.6)
                 axis.hlines(values.mean(), at - 0.4 * width, at + 0.4 * width, color=colour, linewidth=2,
                             label=substrate if x == 0 else None)  # fmt: skip
-                if interval := ci95(list(values)):
+                if interval := interval_of(values):
                     axis.vlines(at, *interval, color=colour, linewidth=1)
         axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
         axis.set_xticks(range(len(ccs)), ccs)
@@ -110,7 +110,7 @@ def _draw(table: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
     figure.text(
         0.01, -0.02,
         f"{len(plan['jobs'])} jobs ({plan['jobs'][0]['trace']}), {plan['topology']}, {plan['link']['rate_bps'] / 1e6:g} Mbit/s, "
-        f"buffer {plan['link']['buffer_bytes']:,} B; dots: seeds, bars: mean, lines: 95 % bootstrap interval",
+        f"buffer {plan['link']['buffer_bytes']:,} B; dots: seeds, bars: mean, lines: 95 % intervals",
         va="top", fontsize=8, color=style.REFERENCE,
     )  # fmt: skip
     return style.save(figure, out / "agreement")

@@ -13,7 +13,6 @@ import pytest
 from analysis import agreement, metrics
 from analysis.__main__ import main
 from analysis.load import LoadError, load_experiment
-from analysis.statistics import ci95
 from analysis.summary import summarise
 
 
@@ -70,20 +69,6 @@ def test_learned_in_the_first_iteration_with_a_known_ratio() -> None:
     flows = pd.DataFrame({"t_s": [0.5, 1.5, 2.5], "job": 0, "bytes_ratio": [np.nan, np.nan, 0.3]})
     assert metrics.learned_at(rows, flows) == 2
     assert metrics.learned_at(rows, flows.assign(bytes_ratio=np.nan)) is None
-
-
-def test_no_interval_below_three_seeds() -> None:
-    assert ci95([1.0, 2.0]) is None
-    assert ci95([2.0, 2.0, 2.0]) == [2.0, 2.0]
-
-
-def test_the_bootstrap_covers_the_mean() -> None:
-    draw = np.random.default_rng(1)
-    inside = 0
-    for _ in range(60):
-        low, high = ci95(list(draw.normal(10, 1, 12))) or (0, 0)
-        inside += low <= 10 <= high
-    assert inside >= 50  # 95 % of 60 is 57; BCa of 12 values covers a little less
 
 
 def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: str = "host") -> None:
@@ -168,3 +153,41 @@ def test_different_experiments_are_not_compared(
     make_run(tmp_path / "other" / "fast" / "1", "fast", 1, [1.0] * 7, "uml")
     assert main(["compare", str(golden), str(tmp_path / "other")]) == 1
     assert "are different experiments: " in capsys.readouterr().err
+
+
+def two_jobs(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> pd.DataFrame:
+    """Communication phases, (begin, end), of two jobs of one worker."""
+    rows = [
+        (job, 0, number, begin, begin, end, 1.0, 0.0)
+        for job, spans in enumerate((first, second))
+        for number, (begin, end) in enumerate(spans)
+    ]
+    return pd.DataFrame(
+        rows, columns=["job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+    )
+
+
+def test_overlap_by_hand() -> None:
+    found = metrics.overlap(two_jobs([(0, 2), (4, 6), (8, 9)], [(1, 3), (6, 7), (7.5, 10)]))
+    assert found[0].tolist() == pytest.approx([0.5, 0, 1])
+    assert found[1].tolist() == pytest.approx([0.5, 0, 0.4])
+
+
+def test_what_two_jobs_cover_is_not_counted_twice() -> None:
+    three = pd.concat([two_jobs([(0, 10)], [(1, 5)]), two_jobs([], [(3, 6)]).assign(job=2)])
+    assert metrics.overlap(three)[0].tolist() == pytest.approx([0.5])
+
+
+def test_start_difference_around_the_circle() -> None:
+    rows = two_jobs([(0, 0.1), (1, 1.1), (2, 2.1)], [(0.2, 0.3), (1.9, 2.0), (4.25, 4.5)])
+    assert metrics.start_difference(rows, 1.0).tolist() == pytest.approx([0.2, 0.1, 0.25])
+
+
+def test_utilisation_by_hand() -> None:
+    links = pd.DataFrame({"t_s": [0, 1, 2, 3], "link": "a-b", "bytes": [0, 100, 300, 300]})
+    assert metrics.utilisation(links, "a-b", 1600, 0.5, 2) == pytest.approx(250 * 8 / (1600 * 1.5))
+
+
+def test_speed_ups_by_hand() -> None:
+    base, fast = pd.DataFrame({0: [2.0] * 20}), pd.DataFrame({0: [2.0, 2.0] + [1.0] * 18})
+    assert metrics.speed_up(base, fast) == pytest.approx({"mean": 2 / 1.1, "p99": 1.0, "steady": 2.0})
