@@ -110,9 +110,14 @@ def speed_up(base: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
 
 
 def phases(iterations: pd.DataFrame) -> pd.DataFrame:
-    """Communication phases: ``begin_s`` and ``end_s`` of every job and iteration (first worker's start, last one's end)."""
-    by = iterations.groupby(["job", "iteration"])
-    return pd.DataFrame({"begin_s": by["comm_start_s"].min(), "end_s": by["end_s"].max()}).reset_index()
+    """Communication phases: ``begin_s`` and ``end_s`` of every job and iteration.
+
+    A phase begins when the first worker that sends does (one that only receives waits from the start), and ends with the
+    slowest.
+    """
+    by = ["job", "iteration"]
+    begin = iterations[iterations["bytes"] > 0].groupby(by)["comm_start_s"].min()
+    return pd.DataFrame({"begin_s": begin, "end_s": iterations.groupby(by)["end_s"].max()}).dropna().reset_index()
 
 
 def overlap(iterations: pd.DataFrame) -> pd.DataFrame:
