@@ -173,7 +173,13 @@ def _finish(axes: Any, experiment: Experiment, colours: dict[str, str]) -> None:
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     left.legend(loc="upper right", bbox_to_anchor=(1.0, 0.88), fontsize=8)
     middle.axhline(0, color=style.REFERENCE, linewidth=0.8)
-    middle.set(xlabel="D ÷ A", ylabel="shift in one iteration ÷ A", xlim=(-0.02, 1.08), title="How far they move")
+    middle.set(
+        xlabel="D ÷ A",
+        ylabel="shift in one iteration ÷ A",
+        xlim=(-0.02, 1.08),
+        ylim=(-0.15, 0.66),
+        title="How far they move",
+    )
     for exponent, line in zip(EXPONENTS.values(), ("-", "--"), strict=True):
         middle.plot([], [], line, color=style.REFERENCE, label=f"shift equation, shares {exponent}")
     middle.plot([], [], ":", color=style.REFERENCE, linewidth=1.6, label="fluid twin, shares ∝ √F")

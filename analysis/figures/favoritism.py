@@ -41,6 +41,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     for axis, cc in zip(axes[0], shown, strict=False):
         _waterfall(axis, experiment.of(cc)[0], period)
         axis.set_title(f"{_direction(experiment.of(cc)[0])} F: {cc}")
+    axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.0, 0.985), ncols=2, columnspacing=1, handlelength=1.2)
     for axis in axes[1, 1:]:
         axis.remove()
     axes[1, 0].remove()
@@ -128,7 +129,6 @@ def _waterfall(axis: Any, run: Run, period: float) -> None:
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("time since job 0 began to communicate (s)")
     axis.set_ylabel("iteration")
-    axis.legend(loc="lower right", bbox_to_anchor=(1.0, 0.985), ncols=2, columnspacing=1, handlelength=1.2)
 
 
 def _overlaps(axis: Any, experiment: Experiment) -> None:
