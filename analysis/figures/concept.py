@@ -21,7 +21,7 @@ TEXT = (
     "Left, one iteration in which two jobs overlap (first seed): the share of its bytes that each flow has sent, F computed from "
     "that by the kernel, the congestion window, and what each job gets of the link (stacked). Job by job the window grows faster "
     "the more has been sent, so the job that began first finishes first. Right, every sample of every seed: F as the kernel reports it "
-    "against S·r + I; and how the link is shared while both send, against the ratio of their F at that moment (bins of 250, one "
+    "against S·r + I; and how the link is shared while both send, against the ratio of their F at that moment (bins of equal size, one "
     "dot each, both axes logarithmic), with the lines of shares ∝ F and ∝ √F. A window takes time to follow F, so the measured slope is the lower."
 )
 RULE = "The additive increase of a flow is multiplied by F(r) = S·r + I, where r is the share of the iteration's bytes that it has sent."
