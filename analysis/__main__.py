@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from analysis import agreement, figures, study, views
+from analysis import agreement, figures, report, sections, study, views
+from analysis.figures import Figure
+from analysis.finding import VERDICTS
 from analysis.load import LoadError, load_experiment
 
 
@@ -21,6 +23,13 @@ def main(arguments: list[str]) -> int:
     drawing.add_argument("results", nargs="+", type=Path, help="results folder, or one experiment's")
     drawing.add_argument("--out", type=Path, default=Path("figures"))
     drawing.set_defaults(command=_figures)
+    reporting = commands.add_parser(
+        "report", help="every figure, every claim and its verdict, as report.html and report.md"
+    )
+    reporting.add_argument("results", type=Path, help="results folder")
+    reporting.add_argument("--out", type=Path, default=Path("report.html"))
+    reporting.add_argument("--figures", type=Path, default=Path("figures"), help="where the figures go (%(default)s)")
+    reporting.set_defaults(command=_report)
     comparing = commands.add_parser("compare", help="the same experiment on several substrates, side by side")
     comparing.add_argument("results", nargs="+", type=Path, help="the experiment's folder on each")
     comparing.add_argument("--out", type=Path, default=Path("figures"))
@@ -74,11 +83,24 @@ def _drawings(given: Path, out: Path) -> Iterator[tuple[Callable[[], list[Path]]
                 yield lambda folder=folder: views.draw(load_experiment(folder), out / folder.name), str(folder)  # type: ignore[misc]
 
 
-def _one_figure(figure: figures.Figure, results: Path, out: Path) -> list[Path]:
-    loaded = study.load_study(results, figure.ID)
-    for problem in loaded.problems:
+def _one_figure(figure: Figure, results: Path, out: Path) -> list[Path]:
+    section = sections.one(figure, results, out)
+    for problem in section.problems:
         print(f"{figure.ID}: {problem}", file=sys.stderr)
-    return figure.draw(loaded, out) if loaded.experiments else []
+    return list(section.files)
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    if not study.ids(parsed.results):
+        print(f"error: {parsed.results} holds no results; `make reproduce` makes some", file=sys.stderr)
+        return 1
+    found = report.write(parsed.results, parsed.figures, parsed.out)
+    problems = [f"{section.figure.ID}: {problem}" for section in found for problem in section.problems]
+    print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
+    for verdict in VERDICTS:
+        print(f"{sum(one.verdict == verdict for section in found for one in section.findings):4} {verdict}")
+    print(parsed.out, parsed.out.with_suffix(".md"), sep="\n")
+    return int(bool(problems))
 
 
 if __name__ == "__main__":
