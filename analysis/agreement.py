@@ -1,4 +1,4 @@
-"""The same experiment on several substrates, side by side: ``python -m analysis compare A B``.
+"""The same experiment on several substrates, against the ideal: what ``python -m analysis compare A B`` adds for these.
 
 For every congestion control: a job alone, and all jobs once settled (the mean of each
 job's last ten iterations), one dot a seed, against the computed ideal.
@@ -27,8 +27,8 @@ def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
     experiments = [load_experiment(folder) for folder in folders]
     first, *others = experiments
     for other in others:
-        if difference := _difference(first, other):
-            raise LoadError(f"{first.path} and {other.path} are different experiments: {difference}")
+        if what := difference(first, other):
+            raise LoadError(f"{first.path} and {other.path} are different experiments: {what}")
     substrates = [experiment.runs[0].manifest["substrate"] for experiment in experiments]
     if len(set(substrates)) < len(substrates):
         raise LoadError(
@@ -49,7 +49,8 @@ def means(table: pd.DataFrame) -> pd.DataFrame:
     return wide
 
 
-def _difference(one: Experiment, other: Experiment) -> str:
+def difference(one: Experiment, other: Experiment) -> str:
+    """In what the plans of two experiments differ first; empty if they are the same."""
     plans = [experiment.runs[0].manifest["plan"] for experiment in (one, other)]
     for key in ("topology", "link", "rto_min_us", "wires", "bottlenecks", "sample_ns"):
         one_value, other_value = (plan.get(key) for plan in plans)

@@ -12,7 +12,7 @@ import pytest
 
 from analysis import agreement, metrics
 from analysis.__main__ import main
-from analysis.load import LoadError, load_experiment
+from analysis.load import TABLES, LoadError, digest, load_experiment
 from analysis.summary import summarise
 
 
@@ -77,12 +77,17 @@ def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: st
     ends = list(np.cumsum(times))
     iterations({0: ends}, {0: 0.0}).assign(cc=cc, seed=seed).to_csv(folder / "iterations.csv", index=False)
     pd.DataFrame({"t_s": [0.0], "job": 0, "bytes_ratio": [np.nan]}).to_csv(folder / "flows.csv", index=False)
+    for name in ("operations.csv", "links.csv"):
+        (folder / name).write_text("t_s\n")
+    tables = digest({name: (folder / name).read_bytes() for name in TABLES})
     plan: dict[str, Any] = {
         "cc": {"spec": cc, "name": cc, "constants": {}}, "seed": seed,
         "link": {"rate_bps": 1, "buffer_bytes": 1}, "topology": "dumbbell",
         "jobs": [{"job": 0, "like": 0, "ideal_s": 1.0, "trace": "synthetic", "iterations": len(times), "hosts": ["l1", "r1"], "cc": {"spec": cc}}],
     }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps({"version": 1, "substrate": substrate, "plan": plan}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"version": 1, "substrate": substrate, "plan": plan, "digest": tables})
+    )
     (folder / "verdict.json").write_text(json.dumps({"version": 1, "verdict": "valid", "invariants": []}))
 
 
@@ -147,12 +152,16 @@ def test_two_substrates_side_by_side(golden: Path, tmp_path: Path) -> None:
     assert main(["compare", str(golden), str(there), "--out", str(tmp_path / "out")]) == 0
 
 
-def test_different_experiments_are_not_compared(
+def test_different_plans_are_compared_and_named(
     golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_run(tmp_path / "other" / "fast" / "1", "fast", 1, [1.0] * 7, "uml")
-    assert main(["compare", str(golden), str(tmp_path / "other")]) == 1
-    assert "are different experiments: " in capsys.readouterr().err
+    for seed in (1, 2, 3):
+        make_run(tmp_path / "other" / "fast" / str(seed), "fast", seed, [1.1] * 7)
+    assert main(["compare", str(golden), str(tmp_path / "other"), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "the plans are not the same: other jobs" in said
+    assert "only one of the two has base" in said
+    assert "1.000" in said  # 1.1 s ÷ the mean of 1.1 s
 
 
 def two_jobs(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> pd.DataFrame:
