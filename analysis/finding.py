@@ -32,3 +32,8 @@ class Finding:
 def not_measured(claim: str, source: str, reason: str) -> Finding:
     """A claim for which there are no results, and why."""
     return Finding(claim, source, "–", None, None, 0, "not measured", reason, ())
+
+
+def graded(reproduced: bool, partly: bool) -> Verdict:
+    """The verdict of a criterion with two steps."""
+    return "reproduced" if reproduced else "partly" if partly else "not reproduced"
