@@ -57,7 +57,10 @@ def _context(found: list[Section], results: Path, here: Path) -> dict[str, Any]:
     return {
         "verdicts": [(verdict, counts[verdict]) for verdict in VERDICTS],
         "marks": MARKS,
-        "claims": [(section, _claim(finding, here)) for section in found for finding in section.findings],
+        "claims": sorted(
+            ((section, _claim(finding, here)) for section in found for finding in section.findings),
+            key=lambda row: row[1]["finding"].verdict == "not measured",
+        ),
         "sections": [_section(section, results, here) for section in shown],
         "missing": [section.figure for section in found if section not in shown],
         "problems": sum(len(section.problems) for section in found),

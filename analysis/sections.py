@@ -48,7 +48,7 @@ def one(figure: Figure, results: Path, out: Path) -> Section:
     findings: tuple[Finding, ...] = ()
     try:
         findings = tuple(figure.find(study))
-        files = tuple(figure.draw(study, out))
+        files = tuple(figure.draw(study, out)) if study.experiments else ()
     except LoadError as error:
         problems.append(f"{error}. The figure is not drawn.")
     except Exception as error:

@@ -16,12 +16,12 @@ from analysis.load import Run
 from analysis.study import Study
 
 ID = "convergence"
-TITLE = "From any start and with any number of jobs, MLTCP interleaves"
+TITLE = "How many iterations it takes, by number of jobs and start"
 TEXT = (
     "Jobs that just fit on the link (96 % of it), begun anywhere in an iteration or, the hard case, all within 5 % of one. Left, the first "
     "iteration from which every job stays within 5 % of its time alone: one dot a start, the bar is the median, its line the 95 % interval; "
     "dots at the top never got there in this run. Diamonds: the median of the fluid twin for the same starts (shares ∝ √F). "
-    "Right, the share of random starts that are interleaved from an iteration on; dashed, the base, which gets there only by luck."
+    "Right, the share of random starts that are interleaved from an iteration on; dashed, the base, which knows of no iterations: what it reaches is luck."
 )
 SOON = "Jobs interleave within a few iterations."
 SOON_SOURCE = "paper, abstract [published; “a few” is not a number]"

@@ -16,7 +16,7 @@ from analysis.load import Experiment, Run
 from analysis.study import Study
 
 ID = "curves"
-TITLE = "Every increasing F interleaves, no decreasing one does"
+TITLE = "Which functions F interleave jobs, how soon, and where they end"
 TEXT = (
     "Six functions F between 0.25 and 2, and Reno (F = 1), on jobs that just fit. Above, the functions, and the iteration time of two "
     "jobs in multiples of the ideal: the mean over the seeds and its 95 % interval. Below, the first iteration from which every job stays within 5 % of "

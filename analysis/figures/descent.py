@@ -16,11 +16,11 @@ from analysis.load import Experiment, Run
 from analysis.study import Study
 
 ID = "descent"
-TITLE = "Every iteration is a step down a loss function"
+TITLE = "The distance of two jobs, iteration by iteration, against the shift equation"
 TEXT = (
     "How far apart two jobs begin to communicate (D), in units of the time that one of them communicates alone (A). Left: D "
-    "over the iterations, one thin line a seed, mean and 95 % interval; the base drifts, MLTCP goes to D = A, "
-    "where the phases no longer overlap. Middle: by how much D changes in one iteration, one dot each, against the shift "
+    "over the iterations, one thin line a seed, mean and 95 % interval; at D = A the phases no "
+    "longer overlap. Middle: by how much D changes in one iteration, one dot each, against the shift "
     "equation with shares ∝ F (losses together, as the paper has it) and ∝ √F (losses apart), both with shares frozen at the moment the second job begins, and against the fluid twin, in which they follow F. Right: the loss "
     "function, minus the integral of the shift; the dots are the mean D of the iterations from the third on, at which F is in force."
 )

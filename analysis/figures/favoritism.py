@@ -16,7 +16,7 @@ from analysis.statistics import Estimate
 from analysis.study import Study
 
 ID = "favoritism"
-TITLE = "Favour the job that is ahead, and jobs separate; favour the one behind, and they collide"
+TITLE = "Favouring the job that is ahead, or the one behind"
 TEXT = (
     "Above, every iteration of the first seed as a line, from top to bottom: the bars are the two jobs' communication phases, "
     "seen from where the first job begins to communicate. Both runs begin half overlapped. Below, which share of its phase a "
