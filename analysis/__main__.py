@@ -1,5 +1,6 @@
 """``python -m analysis figures RESULTS…``: draw every figure again, from run directories alone.
-``python -m analysis compare A B``: the same experiment on two substrates, side by side."""
+``python -m analysis report RESULTS``: the figures, every claim and its verdict, as HTML and Markdown.
+``python -m analysis compare A B``: two result sets side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +10,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from analysis import agreement, figures, study, views
+from rich.console import Console
+
+from analysis import agreement, comparison, figures, report, sections, study, views
+from analysis.figures import Figure
+from analysis.finding import VERDICTS
 from analysis.load import LoadError, load_experiment
 
 
@@ -21,8 +26,18 @@ def main(arguments: list[str]) -> int:
     drawing.add_argument("results", nargs="+", type=Path, help="results folder, or one experiment's")
     drawing.add_argument("--out", type=Path, default=Path("figures"))
     drawing.set_defaults(command=_figures)
-    comparing = commands.add_parser("compare", help="the same experiment on several substrates, side by side")
-    comparing.add_argument("results", nargs="+", type=Path, help="the experiment's folder on each")
+    reporting = commands.add_parser(
+        "report", help="every figure, every claim and its verdict, as report.html and report.md"
+    )
+    reporting.add_argument("results", type=Path, help="results folder")
+    reporting.add_argument("--out", type=Path, default=Path("report.html"))
+    reporting.add_argument("--figures", type=Path, default=Path("figures"), help="where the figures go (%(default)s)")
+    reporting.set_defaults(command=_report)
+    comparing = commands.add_parser(
+        "compare", help="two result sets side by side, with the confidence of each difference"
+    )
+    comparing.add_argument("a", type=Path, help="a results folder, or one experiment's")
+    comparing.add_argument("b", type=Path, help="what to compare with it")
     comparing.add_argument("--out", type=Path, default=Path("figures"))
     comparing.set_defaults(command=_compare)
     parsed = parser.parse_args(arguments)
@@ -31,12 +46,24 @@ def main(arguments: list[str]) -> int:
 
 
 def _compare(parsed: argparse.Namespace) -> int:
+    a, b = parsed.a, parsed.b
     try:
-        table, written = agreement.compare(parsed.results, parsed.out)
+        found = comparison.compare(a, b)
+        files = comparison.draw(found, parsed.out, str(a), str(b))
     except LoadError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(agreement.means(table).to_string(float_format="{:.4f}".format))
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(comparison.table(found, str(a), str(b)))
+    console.print(comparison.reading(found), highlight=False, soft_wrap=True)
+    for note in found.notes:
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+    print(files[0])
+    try:
+        table, written = agreement.compare([a, b], parsed.out)
+    except LoadError:
+        return 0  # not the same experiment on two substrates: there is no more to say
+    console.print(agreement.means(table).to_string(float_format="{:.4f}".format), highlight=False)
     print(written[0])
     return 0
 
@@ -74,11 +101,24 @@ def _drawings(given: Path, out: Path) -> Iterator[tuple[Callable[[], list[Path]]
                 yield lambda folder=folder: views.draw(load_experiment(folder), out / folder.name), str(folder)  # type: ignore[misc]
 
 
-def _one_figure(figure: figures.Figure, results: Path, out: Path) -> list[Path]:
-    loaded = study.load_study(results, figure.ID)
-    for problem in loaded.problems:
+def _one_figure(figure: Figure, results: Path, out: Path) -> list[Path]:
+    section = sections.one(figure, results, out)
+    for problem in section.problems:
         print(f"{figure.ID}: {problem}", file=sys.stderr)
-    return figure.draw(loaded, out) if loaded.experiments else []
+    return list(section.files)
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    if not study.ids(parsed.results):
+        print(f"error: {parsed.results} holds no results; `make reproduce` makes some", file=sys.stderr)
+        return 1
+    found = report.write(parsed.results, parsed.figures, parsed.out)
+    problems = [f"{section.figure.ID}: {problem}" for section in found for problem in section.problems]
+    print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
+    for verdict in VERDICTS:
+        print(f"{sum(one.verdict == verdict for section in found for one in section.findings):4} {verdict}")
+    print(parsed.out, parsed.out.with_suffix(".md"), sep="\n")
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis import style
 from analysis.load import Run
-from analysis.statistics import interval
+from analysis.statistics import interval, median
 
 BASE, MLTCP = style.JOBS[1], style.JOBS[0]
 
@@ -69,3 +69,30 @@ def save(figure: Any, table: pd.DataFrame, out: Path, id: str) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     table.to_csv(out / f"{id}.csv", index=False, float_format="%.6g")
     return [*style.save(figure, out / id), out / f"{id}.csv"]
+
+
+def bundle(axis: Any, table: pd.DataFrame, colour: str, label: str, *, linestyle: str = "-") -> None:
+    """A line a column (seed) over the index, thin; their mean, and its 95 % interval as a band."""
+    axis.plot(table.index, table, color=colour, linewidth=0.5, alpha=0.35, linestyle=linestyle, zorder=2)
+    axis.plot(
+        table.index, table.mean(axis="columns"), color=colour, linewidth=2, label=label, linestyle=linestyle, zorder=4
+    )
+    bands = [interval(row.dropna()) or (np.nan, np.nan) for _, row in table.iterrows()]
+    low, high = np.transpose(bands)
+    axis.fill_between(table.index, low, high, color=colour, alpha=0.15, linewidth=0, zorder=1)
+
+
+def medians(
+    axis: Any, x: float, values: Sequence[float], never: float, colour: str, *, width: float = 0.2, marker: str = "o",
+    label: str | None = None,
+) -> None:  # fmt: skip
+    """One dot a seed, those that are infinite at ``never``; the median as a bar, its 95 % interval as a line."""
+    shown = np.minimum(values, never)
+    spread = np.linspace(-0.45, 0.45, len(shown)) * width if len(shown) > 1 else np.zeros(len(shown))
+    axis.plot(x + spread, np.sort(shown), marker, markersize=3.5, markeredgewidth=0, color=colour, alpha=0.5, zorder=3)
+    found = median(values)
+    axis.hlines(
+        min(found.value, never), x - width / 2, x + width / 2, color=colour, linewidth=2.2, label=label, zorder=4
+    )
+    if found.interval:
+        axis.vlines(x, *np.minimum(found.interval, never), color=colour, linewidth=1.3, zorder=4)

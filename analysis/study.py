@@ -42,7 +42,7 @@ def load_study(results: Path, id: str) -> Study:
     experiments, problems = [], []
     for folder in _experiment_folders(results):
         if folder.name.partition(".")[0] == id:
-            experiment, wrong = _experiment(folder)
+            experiment, wrong = load_folder(folder)
             problems += wrong
             if experiment is not None:
                 experiments.append(experiment)
@@ -56,7 +56,8 @@ def _experiment_folders(results: Path) -> list[Path]:
     return [path for path in sorted(results.iterdir()) if path.is_dir() and any(path.glob("*/*/"))]
 
 
-def _experiment(folder: Path) -> tuple[Experiment | None, list[str]]:
+def load_folder(folder: Path) -> tuple[Experiment | None, list[str]]:
+    """One experiment's folder, and what of it cannot be used; None: nothing of it can."""
     problems: list[str] = []
     runs = [run for path in sorted(folder.glob("*/[0-9]*/"), key=by_number) if (run := _usable(path, problems))]
     if not runs:

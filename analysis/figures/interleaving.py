@@ -13,12 +13,12 @@ from analysis.study import Study
 from analysis.views import interleaving as view
 
 ID = "interleaving"
-TITLE = "Two jobs on one link: they overlap under Reno, and slide apart under MLTCP-Reno"
+TITLE = "Two jobs on one link over time, under the base and under MLTCP"
 TEXT = (
-    "Goodput of each job over time, stacked (the link's rate is the dashed line), in the first and in the last iterations of "
-    "the first seed; below, every iteration's time. Under the base the communication phases overlap and stay so. Under MLTCP "
-    "they separate once F is in force, and every job runs as if it were alone (the ideal, dashed). Until a flow has "
-    "seen two iterations it is exactly its base; the dotted line marks where that ends."
+    "Goodput of each job over time, stacked (the dashed line is the link's rate), in the first and in the last iterations of "
+    "the first seed; below, every iteration's time. Where two phases overlap, both colours share the link; where they are interleaved, each job "
+    "has it to itself, and its iteration takes the ideal time (dashed). Until a flow has seen two iterations MLTCP is exactly its base: the "
+    "dotted line marks where that ends."
 )
 CLAIM = (
     "Under the base the communication phases of two jobs collide; under MLTCP they interleave within a few iterations."
