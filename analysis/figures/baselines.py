@@ -28,8 +28,9 @@ CLAIM = (
 SOURCE = "paper, abstract and HotNets 2024, abstract [published]; no number"
 NEAR = 0.05
 KNOWS = {  # beforehand
-    "unfair": "who is to win", "priority": "each iteration's bytes,\nbands in the switch", "cassini": "every job,\nand where",
+    "unfair": "who is to win", "priority": "bytes to send;\nswitch bands", "cassini": "all jobs,\ntheir places",
 }  # fmt: skip
+ORDER = ("unfair", "priority", "cassini")
 METRICS = (
     ("mean", "mean of all iterations"),
     ("settled", "mean, settled half"),
@@ -106,7 +107,7 @@ def _table(study: Study) -> pd.DataFrame:
 
 def _panel(axis: Any, rows: pd.DataFrame, column: str) -> None:
     ccs = list(dict.fromkeys(rows["cc"]))
-    ccs.sort(key=lambda cc: ("mltcp" in cc, list(rows["cc"]).index(cc)))
+    ccs.sort(key=lambda cc: ("mltcp" in cc, ORDER.index(cc.partition(":")[0]) if cc.partition(":")[0] in ORDER else -1))
     for x, cc in enumerate(ccs):
         scheduler = cc.partition(":")[0] in KNOWS
         colour = style.JOBS[2] if scheduler else drawing.colour(cc)

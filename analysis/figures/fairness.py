@@ -19,8 +19,7 @@ ID = "fairness"
 TITLE = "MLTCP beside ordinary TCP"
 TEXT = (
     "Left: two training jobs of which none, one or both use MLTCP; the iteration time of each kind of job ÷ its ideal, settled half. "
-    "Right: training jobs beside one long-lived Reno flow: their iteration time, and what the long-lived flow gets of what they "
-    "leave it if each of them ran as if alone (1: all of it). One dot a seed."
+    "Middle and right: training jobs beside one long-lived Reno flow: their iteration time, and its share of the link. One dot a seed."
 )
 JOBS = "A training job on ordinary TCP is not harmed by a neighbour that uses MLTCP."
 FLOW = "A long-lived ordinary flow keeps its share beside jobs that use MLTCP."
@@ -36,8 +35,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     figure, axes = style.new_figure(1, 3, figsize=(13, 4.2), width_ratios=[1.15, 1, 1])
     _mixes(axes[0, 0], mixed)
     _beside(axes[0, 1], crowded, "time", "training jobs' iteration time ÷ ideal", "Jobs beside a long-lived Reno flow")
-    _beside(axes[0, 2], crowded, "background_share", "goodput ÷ what is left", "What the long-lived flow gets")
-    axes[0, 2].axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    _beside(axes[0, 2], crowded, "background_share", "share of the link", "What the long-lived flow gets")
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; training jobs with a duty of {observed.duty(study.runs[0], 0):.0%}; "
@@ -103,7 +101,7 @@ def _rows(experiment: Experiment, run: Run) -> list[dict[str, Any]]:
     long_lived = [job["job"] for job in run.jobs if job["iterations"] == 1]
     training = [job for job in run.jobs if job["job"] not in long_lived]
     times = observed.relative_times(experiment, run)
-    share = _share(run, long_lived, [job["job"] for job in training]) if long_lived else np.nan
+    share = _share(run, long_lived) if long_lived else np.nan
     late = observed.settled(times[[job["job"] for job in training]].dropna())
     return [
         {
@@ -115,8 +113,8 @@ def _rows(experiment: Experiment, run: Run) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _share(run: Run, long_lived: list[int], training: list[int]) -> float:
-    """Goodput of the long-lived flows ÷ what training jobs leave them that run as if alone, second half of the run."""
+def _share(run: Run, long_lived: list[int]) -> float:
+    """Goodput of the long-lived flows ÷ the link's, second half of the run."""
     flows = run.flows
     end = float(flows["t_s"].max())
     late = flows[flows["t_s"] > end / 2]
@@ -125,8 +123,7 @@ def _share(run: Run, long_lived: list[int], training: list[int]) -> float:
     span = float(late["t_s"].max() - late["t_s"].min())
     link = run.manifest["plan"]["link"]
     payload = (link["mtu"] + 14 - observed.HEADERS) / (link["mtu"] + 14)
-    left = 1 - sum(observed.duty(run, job) for job in training)
-    return float(carried * 8 / span / (link["rate_bps"] * payload * left))
+    return float(carried * 8 / span / (link["rate_bps"] * payload))
 
 
 def _mixes(axis: Any, table: pd.DataFrame) -> None:

@@ -40,13 +40,15 @@ def draw(study: Study, out: Path) -> list[Path]:
     if len(base):
         title += f" ({base['cc'].iloc[0]}: {base['settled'].mean():.2f})"
     cells = variants.pivot_table(index="intercept", columns="slope", values="settled")
-    _heat(axes[0, 0], cells, cells.map(lambda value: "" if np.isnan(value) else f"{value:.2f}"), title)
+    worst = max(1.1, float(table["settled"].max()))
+    numbers = cells.map(lambda value: "" if np.isnan(value) else f"{value:.2f}")
+    _heat(axes[0, 0], cells, numbers, title, 1.0, worst)
     at = variants.pivot_table(
         index="intercept", columns="slope", values="interleaved_at", aggfunc="median", dropna=False
     )
     words = at.map(lambda value: "" if np.isnan(value) else "never" if np.isinf(value) else f"{value:g}")
     last = float(study.runs[0].jobs[0]["iterations"])
-    _heat(axes[0, 1], at.replace(np.inf, last), words, "Interleaved from iteration (median)")
+    _heat(axes[0, 1], at.replace(np.inf, last), words, "Interleaved from iteration (median)", 0.0, last)
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; {table['jobs'].iloc[0]} jobs, together {table['load'].iloc[0]:.0%} of the link; "
@@ -96,9 +98,8 @@ def _table(study: Study) -> pd.DataFrame:
     return table
 
 
-def _heat(axis: Any, cells: pd.DataFrame, words: pd.DataFrame, title: str) -> None:
+def _heat(axis: Any, cells: pd.DataFrame, words: pd.DataFrame, title: str, low: float, high: float) -> None:
     values = cells.to_numpy(dtype=float)
-    low, high = np.nanmin(values), max(np.nanmax(values), np.nanmin(values) + 1e-3)
     axis.imshow(values, origin="lower", aspect="auto", cmap="cividis", vmin=low, vmax=high)
     for (y, x), word in np.ndenumerate(words.to_numpy()):
         dark = (values[y, x] - low) / (high - low) < 0.5
