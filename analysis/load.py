@@ -79,12 +79,32 @@ class Experiment:
         return list(dict.fromkeys(run.cc for run in self.runs))
 
     def alone_of(self, run: Run) -> dict[int, Run]:
-        """For each job of ``run`` the run of that job, or one just like it, alone; those that there are."""
-        lone = {job["job"]: self.alone.get((run.cc, run.seed, job["like"])) for job in run.jobs}
+        """For each job of ``run`` the run of that job, or one just like it, alone; those that there are.
+
+        Of the same seed; or of the lowest there is, where jobs alone were run for one seed only.
+        """
+        lone = {job["job"]: self._alone(run, job["like"]) for job in run.jobs}
         return {job: one for job, one in lone.items() if one is not None}
+
+    def _alone(self, run: Run, like: int) -> Run | None:
+        there = {
+            seed: one
+            for (cc, seed, job), one in self.alone.items()
+            if (cc, job) == (run.cc, like) and _same_job(one, run, like)
+        }
+        return there.get(run.seed, there[min(there)] if there else None)
 
     def of(self, cc: str) -> list[Run]:
         return [run for run in self.runs if run.cc == cc]
+
+
+def _same_job(lone: Run, run: Run, like: int) -> bool:
+    """Whether a job alone is one of ``run`` on the same link (and not left from an earlier experiment of that name)."""
+    job = next(one for one in run.jobs if one["job"] == like)
+    same = ("operations", "ideal_s", "noise", "channels")
+    return lone.manifest["plan"]["link"] == run.manifest["plan"]["link"] and all(
+        lone.jobs[0].get(key) == job.get(key) for key in same
+    )
 
 
 def load_run(path: Path) -> Run:
@@ -104,11 +124,12 @@ def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -
         raise LoadError(f"{folder} holds no run; `python testbed/run.py --out {folder.parent}` makes some")
     runs = runs if wanted is not None else in_order(folder, runs)
     alone = {}
+    seeds = {run.path.name for run in runs}
     for run in runs:
         for job in {job["like"] for job in run.jobs}:
-            path = folder / "alone" / f"job{job}" / run.path.parent.name / run.path.name
-            if path.is_dir():
-                alone[run.cc, run.seed, job] = load_run(path)
+            for path in (folder / "alone" / f"job{job}" / run.path.parent.name).glob("[0-9]*"):
+                if path.name in seeds:
+                    alone[run.cc, int(path.name), job] = load_run(path)
     return Experiment(folder, runs, alone)
 
 

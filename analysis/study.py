@@ -53,7 +53,7 @@ def load_study(results: Path, id: str) -> Study:
 def _experiment_folders(results: Path) -> list[Path]:
     if not results.is_dir():
         return []
-    return [path for path in sorted(results.iterdir()) if path.is_dir() and any(path.glob("*/*/"))]
+    return [path for path in sorted(results.iterdir()) if path.is_dir() and any(path.glob("*/[0-9]*/"))]
 
 
 def load_folder(folder: Path) -> tuple[Experiment | None, list[str]]:

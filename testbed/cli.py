@@ -126,6 +126,7 @@ def _add_run(commands: Any) -> None:
     )
     how.add_argument("--seed", type=int, help="the first (1)")
     how.add_argument("--seeds", type=int, help="how many (1; intervals from 3)")
+    how.add_argument("--alone", choices=["each", "first"], help="seeds for which each job also runs alone (each)")
     how.add_argument("--sample", help="interval of link and flow samples (10ms)")
     how.add_argument(
         "--on", choices=["auto", "host", "uml"],
