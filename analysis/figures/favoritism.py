@@ -42,6 +42,8 @@ def draw(study: Study, out: Path) -> list[Path]:
         _waterfall(axis, experiment.of(cc)[0], period)
         axis.set_title(f"{_direction(experiment.of(cc)[0])} F: {cc}")
     axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.0, 0.985), ncols=2, columnspacing=1, handlelength=1.2)
+    for axis in axes[0, len(shown) :]:
+        axis.remove()
     for axis in axes[1, 1:]:
         axis.remove()
     axes[1, 0].remove()

@@ -168,3 +168,15 @@ def test_what_cannot_be_used_is_named_and_the_rest_is_drawn(
 def test_no_results_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 1
     assert "make reproduce" in capsys.readouterr().err
+
+
+def test_two_seeds_reproduce_nothing(results: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "results"
+    shutil.copytree(results / "favoritism", copy / "favoritism")
+    figure = next(one for one in figures.every() if one.ID == "favoritism")
+    assert sections.one(figure, copy, tmp_path / "out").findings[0].verdict == "reproduced"
+    for path in copy.glob("favoritism/*/3"):
+        shutil.rmtree(path)
+    few = sections.one(figure, copy, tmp_path / "out").findings[0]
+    assert (few.verdict, few.seeds) == ("partly", 2)
+    assert "below 3 seeds" in few.reason
