@@ -1,11 +1,11 @@
 """Confidence intervals over seeds, by SciPy: a number over seeds is never without its spread.
 
-Which interval, was decided by simulated coverage (tests/unit/test_statistics.py). Seeds are few. With three of them the
-bootstrap (percentile or BCa) covers the mean of a normal distribution in 73–76 % of cases, with five in 85 %, with ten in
-91 %, since its resamples cannot vary more than the sample did; the studentised bootstrap covers more, at three seeds
-with intervals without bounds. Student's t covers 94–95 %. For a skewed one (exponential) t covers 87–92 %, BCa
-66–89 %. So it is Student's t below `BOOTSTRAP_FROM` seeds, and BCa from there on. Neither can know what no seed has
-shown: an event that befalls one run in five is missing from five seeds in every third experiment.
+Which interval, was decided by simulated coverage (benchmarks/coverage.py; tests/unit/test_statistics.py). Seeds are few. With
+three of them the bootstrap (percentile or BCa) covers the mean of a normal distribution in 71–74 % of cases, with five in
+85 %, with ten in 91 %, since its resamples cannot vary more than the sample did; Student's t covers 95 %. For a skewed one
+(exponential) t covers 87–93 %, BCa 70–91 %. So it is Student's t below `BOOTSTRAP_FROM` seeds; from there on both cover
+alike, and BCa follows the skew. Neither can know what no seed has shown: an event that befalls one run in five is missing from
+five seeds in every third experiment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy import stats
 
 FEWEST_SEEDS = 3
-BOOTSTRAP_FROM = 20
+BOOTSTRAP_FROM = 50
 RESAMPLES = 9999
 LEVEL = 0.95
 

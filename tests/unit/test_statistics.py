@@ -28,7 +28,7 @@ def coverage(sample: Draw, n: int, times: int) -> float:
     return sum(low <= 1 <= high for low, high in filter(None, found)) / times
 
 
-@pytest.mark.parametrize("n", [3, 5, 7, 10, 19])
+@pytest.mark.parametrize("n", [3, 5, 10, 20, 40])
 def test_of_few_normal_seeds_the_interval_covers_what_it_says(n: int) -> None:
     times = 2000
     assert abs(coverage(normal, n, times) - 0.95) < 4 * sqrt(0.95 * 0.05 / times)  # Student's t is exact there
@@ -36,13 +36,13 @@ def test_of_few_normal_seeds_the_interval_covers_what_it_says(n: int) -> None:
 
 @pytest.mark.parametrize(("n", "low", "high"), [(3, 0.84, 0.93), (5, 0.84, 0.93), (10, 0.88, 0.95)])
 def test_of_skewed_seeds_it_covers_less(n: int, low: float, high: float) -> None:
-    """Known undercoverage: 0.87–0.92 by a simulation of its own, ± 4 standard errors of 2000 samples."""
+    """Known undercoverage: 0.87–0.92 (benchmarks/coverage.py), ± 4 standard errors of 2000 samples."""
     assert low < coverage(skewed, n, 2000) < high
 
 
-@pytest.mark.parametrize(("sample", "low"), [(normal, 0.89), (skewed, 0.87)])
+@pytest.mark.parametrize(("sample", "low"), [(normal, 0.90), (skewed, 0.89)])
 def test_the_bootstrap_takes_over_where_it_covers(sample: Draw, low: float) -> None:
-    """BCa of 20 values covers 0.93 (normal) and 0.92 (exponential); 400 samples, 4 standard errors below that."""
+    """BCa of 50 values covers 0.94 (normal) and 0.93 (exponential); 400 samples, 4 standard errors below that, or less."""
     assert low < coverage(sample, statistics.BOOTSTRAP_FROM, 400) < 0.985
 
 
