@@ -174,7 +174,9 @@ def _by_number(axis: Any, table: pd.DataFrame) -> None:
     axis.set_xticks(range(len(numbers)), [str(n) for n in numbers])
     axis.grid(visible=False, axis="x")
     axis.set(xlabel="jobs", ylabel="iterations until interleaved", ylim=(0, 1.12 * never), title="How soon")
-    axis.legend(fontsize=8, loc="upper left", bbox_to_anchor=(0.0, 0.9))
+    axis.legend(
+        fontsize=8, loc="upper left", bbox_to_anchor=(0.0, 0.87), frameon=True, edgecolor="none", framealpha=0.9
+    )
 
 
 def _by_iteration(axis: Any, table: pd.DataFrame) -> None:

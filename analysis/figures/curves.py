@@ -19,7 +19,7 @@ ID = "curves"
 TITLE = "Which functions F interleave jobs, how soon, and where they end"
 TEXT = (
     "Six functions F between 0.25 and 2, and Reno (F = 1), on jobs that just fit. Above, the functions, and the iteration time of two "
-    "jobs in multiples of the ideal: the mean over the seeds and its 95 % interval. Below, the first iteration from which every job stays within 5 % of "
+    "jobs in multiples of the ideal: one thin line a seed, and their mean. Below, the first iteration from which every job stays within 5 % of "
     "its time alone (one dot a seed, the bar is the median; dots at the top: never in this run), with the fluid twin's answer "
     "for the same starts as a diamond (shares ∝ F filled, ∝ √F hollow); and the last ten iterations in multiples of the ideal (mean and 95 % interval)."
 )
@@ -28,8 +28,8 @@ SOURCE = "paper, Fig. 5: that functions were compared [published]; their forms a
 TWIN_CLAIM = "A fluid model (shares ∝ F^p) tells how many iterations each function takes."
 TWIN_SOURCE = "derived here; the fact that shares go as √F for independent losses is textbook AIMD"
 COLOURS = {
-    "linear": style.JOBS[0], "quadratic": style.JOBS[4], "reciprocal": style.JOBS[2], "concave": style.JOBS[3],
-    "falling": style.JOBS[1], "falling_reciprocal": style.JOBS[5], "constant": style.REFERENCE,
+    "constant": style.REFERENCE, "linear": style.JOBS[0], "quadratic": style.JOBS[4], "reciprocal": style.JOBS[2], "concave": style.JOBS[3],
+    "falling": style.JOBS[1], "falling_reciprocal": style.JOBS[5],
 }  # fmt: skip
 MARKERS = ("o", "s", "^", "v")  # of numbers of jobs
 
@@ -39,7 +39,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     if not study.experiments:
         return []
     table = _table(study)
-    numbers, names = sorted({len(run.jobs) for run in study.runs}), list(dict.fromkeys(map(str, table["curve"])))
+    numbers, names = (
+        sorted({len(run.jobs) for run in study.runs}),
+        [name for name in COLOURS if name in set(table["curve"])],
+    )
     figure, axes = style.new_figure(2, 2, figsize=(12.0, 8.6))
     _shapes(axes[0, 0], study.runs)
     smallest = min(study.experiments, key=lambda one: len(one.runs[0].jobs))
@@ -153,7 +156,7 @@ def _trajectories(axis: Any, experiment: Experiment) -> None:
         table = pd.DataFrame(
             {run.seed: (measured.times(run) / measured.ideal_s(run)).mean(axis="columns") for run in runs}
         )
-        drawing.bundle(axis, table, COLOURS[name], name.replace("_", " "))
+        drawing.bundle(axis, table, COLOURS[name], name.replace("_", " "), band=False)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(
@@ -207,6 +210,7 @@ def _soon(axis: Any, table: pd.DataFrame, numbers: list[int], names: list[str]) 
     axis.plot([], [], "D", color=style.REFERENCE, markersize=6, label="fluid twin, ∝ F")
     axis.plot([], [], "D", color=style.REFERENCE, markersize=6, fillstyle="none", label="fluid twin, ∝ √F")
     axis.set(ylabel="iterations until interleaved", title="How soon", ylim=(0, 1.12 * never))
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(fontsize=8, ncols=2, loc="lower right")
 
 
