@@ -128,7 +128,7 @@ def _drift(study: Study, base: pd.DataFrame) -> Finding:
         CLAIM, SOURCE,
         f"rank correlation of loss cycles and the base's settled iteration time over {len(points)} links: {rho:.2f}; from {few['settled']:.2f} × ideal at "
         f"{few['cycles']:.1f} cycles to {many['settled']:.2f} at {many['cycles']:.0f}",
-        rho, interval(by_seed), len(by_seed), verdict,
+        rho, interval(by_seed), base["seed"].nunique(), verdict,
         "reproduced if Spearman's rank correlation over the links is at least 0.7, partly from 0.3; the interval is of the "
         "correlations within single seeds",
         study.paths,
