@@ -26,9 +26,11 @@ NAMES = {"mean": "mean", "p99": "99th percentile"}
 
 def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
     """Above, a CDF for each number of jobs; below, the speed-ups (and ECN ``marks``); the data of the lower panels as CSV."""
-    points = [experiment for experiment in study.experiments if observed.pair(experiment.ccs)]
+    points = [experiment for experiment in study.experiments if _paired(experiment)]
     if not points:
-        raise LoadError(f"{study.id}: no experiment has both a base and MLTCP; run experiments/{study.id}.toml again")
+        raise LoadError(
+            f"{study.id}: no seed was run under both a base and MLTCP; run experiments/{study.id}.toml again"
+        )
     points.sort(key=lambda one: (one.runs[0].rate_bps, len(one.runs[0].jobs)))
     table = observed.table(Study(study.id, tuple(points), ()))
     figure, axes = style.new_figure(1, 1, figsize=(max(11.0, 2.9 * len(points) + 0.4), 6.6))
@@ -60,12 +62,11 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
 
 def find(study: Study) -> list[Finding]:
     """The abstract's two speed-ups, each judged at the number of jobs where it is largest."""
-    table = observed.table(study) if study.experiments else pd.DataFrame()
-    if table.empty or observed.pair(table["cc"]) is None:
+    gains = _gains(observed.table(study)) if study.experiments else pd.DataFrame()
+    if gains.empty:
         return [
-            not_measured(claim, SOURCE, "there are no results of both a base and MLTCP") for claim, _ in CLAIMS.values()
+            not_measured(claim, SOURCE, "no seed was run under both a base and MLTCP") for claim, _ in CLAIMS.values()
         ]
-    gains = _gains(table)
     return [_judged(study, gains, metric) for metric in CLAIMS]
 
 
@@ -93,6 +94,12 @@ def _judged(study: Study, gains: pd.DataFrame, metric: str) -> Finding:
         f"1.02× (the interval's lower end; without an interval, the least seed), which it is at {where}: {low:.2f}×",
         study.paths,
     )  # fmt: skip
+
+
+def _paired(experiment: Experiment) -> bool:
+    """Whether a seed was run under both the base and MLTCP."""
+    pair = observed.pair(experiment.ccs)
+    return pair is not None and bool(set.intersection(*({run.seed for run in experiment.of(cc)} for cc in pair)))
 
 
 def _point(rows: pd.DataFrame) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from analysis import style
 from analysis.load import Run
@@ -30,6 +31,8 @@ def seeds(
     axis: Any, x: float, values: Sequence[float], colour: str, *, width: float = 0.2, label: str | None = None
 ) -> None:
     """One dot a seed beside each other within ``width``, their mean as a bar, its 95 % interval as a line."""
+    if not len(values):
+        return
     spread = np.linspace(-0.35, 0.35, len(values)) * width if len(values) > 1 else np.zeros(len(values))
     axis.plot(x + spread, values, "o", markersize=3.5, markeredgewidth=0, color=colour, alpha=0.45, zorder=3)
     axis.hlines(np.mean(values), x - width / 2, x + width / 2, color=colour, linewidth=2.2, label=label, zorder=4)
@@ -47,6 +50,14 @@ def trend(
     for at, rows in table.groupby(x)[y]:
         if found := interval(list(rows)):
             axis.vlines(at, *found, color=colour, linewidth=3, alpha=0.4, zorder=2)
+
+
+def plain_log(axis: Any) -> None:
+    """A logarithmic scale (an x or y axis) with plain numbers at 1 and 3 of each decade."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def caption(figure: Any, *lines: str) -> None:

@@ -151,6 +151,9 @@ def _mixes(axis: Any, table: pd.DataFrame) -> None:
 
 
 def _beside(axis: Any, table: pd.DataFrame, column: str, label: str, title: str) -> None:
+    if table.empty:
+        axis.set_visible(False)
+        return
     numbers = sorted(table["training"].unique())
     ccs = sorted(table["cc"].unique(), key=lambda cc: "mltcp" in cc)
     for x, number in enumerate(numbers):
@@ -164,7 +167,8 @@ def _beside(axis: Any, table: pd.DataFrame, column: str, label: str, title: str)
     axis.set_xticks(range(len(numbers)), [f"{number} job" + ("s" if number > 1 else "") for number in numbers])
     axis.set_xlim(-0.6, len(numbers) - 0.4)
     axis.grid(visible=False, axis="x")
+    axis.set_ylim(0.97 if column == "time" else 0, 1.15 * float(table[column].max()))
     axis.set_ylabel(label)
     axis.set_title(title)
     if numbers:
-        axis.legend(fontsize=9)
+        axis.legend(fontsize=9, loc="upper left")

@@ -126,8 +126,8 @@ def _errors(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
         drawing.trend(
             axis, table[table["cc"] == cc], "sigma_ms", "error_ms", drawing.colour(cc), label=cc, marker=marker
         )
-    axis.set_xscale("log")
-    axis.set_yscale("log")
+    drawing.plain_log(axis.xaxis)
+    drawing.plain_log(axis.yaxis)
     axis.set_xlabel("standard deviation of a job's compute time σ (ms)")
     axis.set_ylabel("standard deviation of the offset (ms)")
     axis.set_title("Error around the interleaved state")
@@ -139,11 +139,12 @@ def _costs(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
     for x, noise in enumerate(noises):
         rows = table[table["noise"] == noise]
         for shift, cc in zip((-0.25, 0.0), pair, strict=True):
-            drawing.seeds(axis, x + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(cc), width=0.22,
-                          label=cc if x == 0 else None)  # fmt: skip
+            drawing.seeds(axis, x + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(cc), width=0.22)
         alone = list(rows[rows["cc"] == pair[1]]["alone"].dropna())
         if alone:
-            drawing.seeds(axis, x + 0.25, alone, style.JOBS[2], width=0.22, label="alone" if x == 0 else None)
+            drawing.seeds(axis, x + 0.25, alone, style.JOBS[2], width=0.22)
+    for name, colour in (*((cc, drawing.colour(cc)) for cc in pair), ("alone", style.JOBS[2])):
+        axis.plot([], [], color=colour, linewidth=2.2, label=name)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set_xticks(range(len(noises)), [noise.replace(":", ":\n") for noise in noises], fontsize=9)
     axis.grid(visible=False, axis="x")
