@@ -4,20 +4,20 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment kernel modules torch demo test test-unit check benchmarks reproduce figures clean
+.PHONY: help setup environment kernel modules torch demo test test-unit check benchmarks reproduce figures report clean
 .PHONY: vm-tools vm-kernel box test-vagrant
 
 help:
 	@echo "make demo        set up, then four jobs on one link: Reno, then MLTCP (2 minutes)"
 	@echo "make test        set up, then all tests (those that need root use sudo)"
-	@echo "make reproduce   every experiment, in a Vagrant VM if one runs, else in user-mode Linux (ON=host: on this"
-	@echo "                 kernel), then the figures"
+	@echo "make reproduce   every experiment, in a Vagrant VM if one runs, else in user-mode Linux (ON=host: on this kernel), then"
+	@echo "                 figures/ and report.html; goes on where it was stopped (QUICK=1: ten minutes' worth)"
 	@echo "make kernel      the user-mode Linux kernel (LINUX_SOURCE=… for a source of your own); make setup does it, too"
 	@echo "make torch       PyTorch, for real training as a job and for recording"
 	@echo "make box         a Vagrant box with its own kernel (BOX=stock: with Debian's); make vm-tools installs what it needs"
 	@echo "make vm-kernel   that kernel alone, as Debian packages (LINUX_SOURCE=…)"
 	@echo "make modules     the congestion controls as modules of the running kernel"
-	@echo "make figures     figures again, from results/ alone"
+	@echo "make figures     figures again, from results/ alone; make report: report.html, too"
 	@echo "make check       ruff, mypy"
 	@echo "make test-vagrant  box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
 	@echo "make benchmarks  cost per ACK in eBPF, time to build a network, speed against ns-3"
@@ -87,13 +87,26 @@ benchmarks: setup
 vm_is_up = $(and $(wildcard .vagrant/machines/*/*/id),$(findstring state$(comma)running,$(shell vagrant status --machine-readable)))
 comma := ,
 ON ?= $(if $(vm_is_up),vagrant,uml)
+# QUICK=1: fewer seeds and coarser grids, in a folder of their own.
+RESULTS ?= $(if $(QUICK),results/quick,results)
+PARALLEL ?= $(if $(filter uml,$(ON)),$(shell nproc),1)
+
+# What is there already is not run again, so that it goes on wherever it was stopped. Runs that failed or are invalid
+# do not keep the report from being written.
 reproduce: setup
-	for file in experiments/*.toml; do $(if $(filter host,$(ON)),$(SUDO)) python testbed/run.py "$$file" --on $(ON) || exit; done
-	$(MAKE) figures
+	@code=0; \
+	$(if $(filter host,$(ON)),$(SUDO)) $(PYTHON) -m testbed sweep experiments/*.toml $(if $(QUICK),--quick) \
+		--on $(ON) -j $(PARALLEL) --out $(RESULTS) || code=$$?; \
+	case $$code in 2|3) exit $$code;; esac; \
+	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures || code=1; \
+	exit $$code
 
 figures: environment
-	$(PYTHON) -m analysis figures results --out figures
+	$(PYTHON) -m analysis figures $(RESULTS) --out figures
+
+report: environment
+	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures
 
 clean:
-	rm -rf .venv results figures build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv results figures report.html report.md build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

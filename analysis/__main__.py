@@ -1,15 +1,20 @@
 """``python -m analysis figures RESULTS…``: draw every figure again, from run directories alone.
-``python -m analysis compare A B``: the same experiment on two substrates, side by side."""
+``python -m analysis report RESULTS``: the figures, every claim and its verdict, as HTML and Markdown.
+``python -m analysis compare A B``: two result sets side by side."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import pkgutil
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from analysis import agreement, figures
+from rich.console import Console
+
+from analysis import agreement, comparison, figures, report, sections, study, views
+from analysis.figures import Figure
+from analysis.finding import VERDICTS
 from analysis.load import LoadError, load_experiment
 
 
@@ -21,8 +26,18 @@ def main(arguments: list[str]) -> int:
     drawing.add_argument("results", nargs="+", type=Path, help="results folder, or one experiment's")
     drawing.add_argument("--out", type=Path, default=Path("figures"))
     drawing.set_defaults(command=_figures)
-    comparing = commands.add_parser("compare", help="the same experiment on several substrates, side by side")
-    comparing.add_argument("results", nargs="+", type=Path, help="the experiment's folder on each")
+    reporting = commands.add_parser(
+        "report", help="every figure, every claim and its verdict, as report.html and report.md"
+    )
+    reporting.add_argument("results", type=Path, help="results folder")
+    reporting.add_argument("--out", type=Path, default=Path("report.html"))
+    reporting.add_argument("--figures", type=Path, default=Path("figures"), help="where the figures go (%(default)s)")
+    reporting.set_defaults(command=_report)
+    comparing = commands.add_parser(
+        "compare", help="two result sets side by side, with the confidence of each difference"
+    )
+    comparing.add_argument("a", type=Path, help="a results folder, or one experiment's")
+    comparing.add_argument("b", type=Path, help="what to compare with it")
     comparing.add_argument("--out", type=Path, default=Path("figures"))
     comparing.set_defaults(command=_compare)
     parsed = parser.parse_args(arguments)
@@ -31,42 +46,79 @@ def main(arguments: list[str]) -> int:
 
 
 def _compare(parsed: argparse.Namespace) -> int:
+    a, b = parsed.a, parsed.b
     try:
-        table, written = agreement.compare(parsed.results, parsed.out)
+        found = comparison.compare(a, b)
+        files = comparison.draw(found, parsed.out, str(a), str(b))
     except LoadError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(agreement.means(table).to_string(float_format="{:.4f}".format))
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(comparison.table(found, str(a), str(b)))
+    console.print(comparison.reading(found), highlight=False, soft_wrap=True)
+    for note in found.notes:
+        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+    print(files[0])
+    try:
+        table, written = agreement.compare([a, b], parsed.out)
+    except LoadError:
+        return 0  # not the same experiment on two substrates: there is no more to say
+    console.print(agreement.means(table).to_string(float_format="{:.4f}".format), highlight=False)
     print(written[0])
     return 0
 
 
 def _figures(parsed: argparse.Namespace) -> int:
-    drawers = [
-        importlib.import_module(f"analysis.figures.{module.name}") for module in pkgutil.iter_modules(figures.__path__)
-    ]
-    failed = False
-    folders = [folder for given in parsed.results for folder in _experiments(given)]
-    if not folders:
-        print("error: no experiment found; `python testbed/run.py` makes one", file=sys.stderr)
-        return 1
-    for folder in folders:
-        for drawer in drawers:
+    failed = drawn = False
+    for given in parsed.results:
+        for draw, what in _drawings(given, parsed.out):
+            drawn = True
             try:
-                written = drawer.draw(load_experiment(folder), parsed.out / folder.name)
+                written = draw()
             except LoadError as error:
-                print(f"error: {error}", file=sys.stderr)
+                print(f"error: {what}: {error}", file=sys.stderr)
                 failed = True
             else:
                 print(*written[:1], sep="\n", end="\n" if written else "")
+    if not drawn:
+        print("error: no experiment found; `python testbed/run.py` makes one", file=sys.stderr)
+        return 1
     return int(failed)
 
 
-def _experiments(given: Path) -> list[Path]:
-    """The experiment folders at or directly below ``given``."""
-    here = [given] if any(given.glob("*/*/manifest.json")) else []
-    below = sorted(path for path in given.iterdir() if path.is_dir()) if given.is_dir() and not here else []
-    return here + [path for path in below if any(path.glob("*/*/manifest.json"))]
+def _drawings(given: Path, out: Path) -> Iterator[tuple[Callable[[], list[Path]], str]]:
+    """What there is to draw of a results folder, or of one experiment's; with what to call it."""
+    if any(given.glob("*/*/manifest.json")):
+        yield lambda: views.draw(load_experiment(given), out / given.name), str(given)
+        return
+    known = {figure.ID: figure for figure in figures.every()}
+    for id in sorted(study.ids(given), key=lambda id: list(known).index(id) if id in known else len(known)):
+        if id in known:
+            yield partial(_one_figure, known[id], given, out), id
+            continue
+        for folder in sorted(given.glob(f"{id}*")):
+            if folder.name.partition(".")[0] == id and any(folder.glob("*/*/manifest.json")):
+                yield lambda folder=folder: views.draw(load_experiment(folder), out / folder.name), str(folder)  # type: ignore[misc]
+
+
+def _one_figure(figure: Figure, results: Path, out: Path) -> list[Path]:
+    section = sections.one(figure, results, out)
+    for problem in section.problems:
+        print(f"{figure.ID}: {problem}", file=sys.stderr)
+    return list(section.files)
+
+
+def _report(parsed: argparse.Namespace) -> int:
+    if not study.ids(parsed.results):
+        print(f"error: {parsed.results} holds no results; `make reproduce` makes some", file=sys.stderr)
+        return 1
+    found = report.write(parsed.results, parsed.figures, parsed.out)
+    problems = [f"{section.figure.ID}: {problem}" for section in found for problem in section.problems]
+    print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
+    for verdict in VERDICTS:
+        print(f"{sum(one.verdict == verdict for section in found for one in section.findings):4} {verdict}")
+    print(parsed.out, parsed.out.with_suffix(".md"), sep="\n")
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

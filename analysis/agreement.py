@@ -1,4 +1,4 @@
-"""The same experiment on several substrates, side by side: ``python -m analysis compare A B``.
+"""The same experiment on several substrates, against the ideal: what ``python -m analysis compare A B`` adds for these.
 
 For every congestion control: a job alone, and all jobs once settled (the mean of each
 job's last ten iterations), one dot a seed, against the computed ideal.
@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis import metrics, style
 from analysis.load import Experiment, LoadError, load_experiment
-from analysis.statistics import ci95
+from analysis.statistics import interval as interval_of
 
 STATES = {"alone": "alone", "steady": "together, last ten iterations"}
 
@@ -27,8 +27,8 @@ def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
     experiments = [load_experiment(folder) for folder in folders]
     first, *others = experiments
     for other in others:
-        if difference := _difference(first, other):
-            raise LoadError(f"{first.path} and {other.path} are different experiments: {difference}")
+        if what := difference(first, other):
+            raise LoadError(f"{first.path} and {other.path} are different experiments: {what}")
     substrates = [experiment.runs[0].manifest["substrate"] for experiment in experiments]
     if len(set(substrates)) < len(substrates):
         raise LoadError(
@@ -49,7 +49,8 @@ def means(table: pd.DataFrame) -> pd.DataFrame:
     return wide
 
 
-def _difference(one: Experiment, other: Experiment) -> str:
+def difference(one: Experiment, other: Experiment) -> str:
+    """In what the plans of two experiments differ first; empty if they are the same."""
     plans = [experiment.runs[0].manifest["plan"] for experiment in (one, other)]
     for key in ("topology", "link", "rto_min_us", "wires", "bottlenecks", "sample_ns"):
         one_value, other_value = (plan.get(key) for plan in plans)
@@ -99,7 +100,7 @@ def _draw(table: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
                 axis.plot(at + spread, values, "o", markersize=4, color=colour, alpha=0.6)
                 axis.hlines(values.mean(), at - 0.4 * width, at + 0.4 * width, color=colour, linewidth=2,
                             label=substrate if x == 0 else None)  # fmt: skip
-                if interval := ci95(list(values)):
+                if interval := interval_of(values):
                     axis.vlines(at, *interval, color=colour, linewidth=1)
         axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
         axis.set_xticks(range(len(ccs)), ccs)
@@ -110,7 +111,7 @@ def _draw(table: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
     figure.text(
         0.01, -0.02,
         f"{len(plan['jobs'])} jobs ({plan['jobs'][0]['trace']}), {plan['topology']}, {plan['link']['rate_bps'] / 1e6:g} Mbit/s, "
-        f"buffer {plan['link']['buffer_bytes']:,} B; dots: seeds, bars: mean, lines: 95 % bootstrap interval",
+        f"buffer {plan['link']['buffer_bytes']:,} B; dots: seeds, bars: mean, lines: 95 % intervals",
         va="top", fontsize=8, color=style.REFERENCE,
     )  # fmt: skip
     return style.save(figure, out / "agreement")

@@ -90,3 +90,64 @@ def throughput(flows: pd.DataFrame, window_s: float) -> pd.DataFrame:
             total += np.interp(edges, flow["t_s"], flow["bytes_acked"])
         columns[job] = np.diff(total) * 8 / window_s
     return pd.DataFrame(columns, index=(edges[:-1] + edges[1:]) / 2)
+
+
+def utilisation(links: pd.DataFrame, link: str, rate_bps: float, begin_s: float, end_s: float) -> float:
+    """Share of a link's rate that crossed it between two times, headers included; counters are interpolated linearly."""
+    rows = links[links["link"] == link]
+    carried_bytes = np.diff(np.interp([begin_s, end_s], rows["t_s"], rows["bytes"]))[0]
+    return float(carried_bytes * 8 / (rate_bps * (end_s - begin_s)))
+
+
+def speed_up(base: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
+    """How many times as fast ``other`` is, by iteration times: ``mean``, ``p99`` and ``steady`` (last ten iterations)."""
+    a, b = pooled(base), pooled(other)
+    return {
+        "mean": float(a.mean() / b.mean()),
+        "p99": float(np.percentile(a, 99) / np.percentile(b, 99)),
+        "steady": steady(base) / steady(other),
+    }
+
+
+def phases(iterations: pd.DataFrame) -> pd.DataFrame:
+    """Communication phases: ``begin_s`` and ``end_s`` of every job and iteration.
+
+    A phase begins when the first worker that sends does (one that only receives waits from the start), and ends with the
+    slowest.
+    """
+    by = ["job", "iteration"]
+    begin = iterations[iterations["bytes"] > 0].groupby(by)["comm_start_s"].min()
+    return pd.DataFrame({"begin_s": begin, "end_s": iterations.groupby(by)["end_s"].max()}).dropna().reset_index()
+
+
+def overlap(iterations: pd.DataFrame) -> pd.DataFrame:
+    """Which share of its communication phase a job spends while another one communicates: a row per iteration, a column
+    per job. 0: interleaved; 1: never alone on the link."""
+    every = phases(iterations)
+    shares = np.empty(len(every))
+    spans = every[["begin_s", "end_s"]].to_numpy()
+    jobs = every["job"].to_numpy()
+    for row, (begin, end) in enumerate(spans):
+        others = spans[jobs != jobs[row]]
+        clipped = np.clip(others, begin, end)
+        shares[row] = _covered(clipped[clipped[:, 1] > clipped[:, 0]]) / (end - begin)
+    return every.assign(share=shares).pivot(index="iteration", columns="job", values="share")
+
+
+def _covered(spans: np.ndarray) -> float:
+    """Length of the union of intervals."""
+    total, reached = 0.0, -np.inf
+    for begin, end in spans[np.argsort(spans[:, 0])]:
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def start_difference(iterations: pd.DataFrame, period_s: float) -> pd.Series[float]:
+    """Of two jobs, by how much one starts to communicate before the other, in each iteration: 0…half a period, in seconds.
+
+    Jobs may be whole iterations apart: the difference is taken around the circle of ``period_s``.
+    """
+    begins = phases(iterations).pivot(index="iteration", columns="job", values="begin_s").dropna()
+    apart = begins.iloc[:, 1] - begins.iloc[:, 0]
+    return (apart - period_s * (apart / period_s).round()).abs()

@@ -1,25 +1,130 @@
-"""Confidence intervals over seeds, by SciPy's bootstrap."""
+"""Confidence intervals over seeds, by SciPy: a number over seeds is never without its spread.
+
+Which interval, was decided by simulated coverage (benchmarks/coverage.py; tests/unit/test_statistics.py). Seeds are few. With
+three of them the bootstrap (percentile or BCa) covers the mean of a normal distribution in 71–74 % of cases, with five in
+85 %, with ten in 91 %, since its resamples cannot vary more than the sample did; Student's t covers 95 %. For a skewed one
+(exponential) t covers 87–93 %, BCa 70–91 %. So it is Student's t below `BOOTSTRAP_FROM` seeds; from there on both cover
+alike, and BCa follows the skew. Neither can know what no seed has shown: an event that befalls one run in five is missing from
+five seeds in every third experiment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 FEWEST_SEEDS = 3
+BOOTSTRAP_FROM = 50
 RESAMPLES = 9999
+LEVEL = 0.95
+
+Interval = tuple[float, float]
+Seed = TypeVar("Seed")
 
 
-def ci95(values: list[float], statistic: Callable[..., float] = np.mean) -> list[float] | None:
-    """95 % bootstrap interval (BCa where defined) of a statistic over seeds; None below 3 seeds."""
-    if len(values) < FEWEST_SEEDS:
+@dataclass(frozen=True)
+class Estimate:
+    """A number over ``n`` seeds and its 95 % interval (None below three seeds)."""
+
+    value: float
+    interval: Interval | None
+    n: int
+
+    def __str__(self) -> str:
+        if self.interval is None:
+            return f"{self.value:.3g} (n = {self.n}, no interval)"
+        return f"{self.value:.3g} ({self.interval[0]:.3g}–{self.interval[1]:.3g})"
+
+
+def interval(values: Iterable[float]) -> Interval | None:
+    """95 % interval of the mean; None below three values. Equal values give an interval without width."""
+    data = np.asarray(list(values), dtype=float)
+    if len(data) < FEWEST_SEEDS or not np.isfinite(data).all():
         return None
-    data = np.asarray(values)
     if np.ptp(data) == 0:
-        return [float(data[0])] * 2
-    interval = stats.bootstrap(
-        (data,), statistic, n_resamples=RESAMPLES, method="BCa", vectorized=False, rng=np.random.default_rng(0)
-    ).confidence_interval
-    low, high = float(interval.low), float(interval.high)
-    return [low, high] if np.isfinite([low, high]).all() else None
+        return float(data[0]), float(data[0])
+    if len(data) < BOOTSTRAP_FROM:
+        found = stats.t.interval(LEVEL, len(data) - 1, data.mean(), stats.sem(data))
+    else:
+        found = stats.bootstrap(
+            (data,), np.mean, n_resamples=RESAMPLES, confidence_level=LEVEL, method="BCa", rng=np.random.default_rng(0)
+        ).confidence_interval
+    low, high = float(found[0]), float(found[1])
+    return (low, high) if np.isfinite([low, high]).all() else None
+
+
+def log_interval(values: Iterable[float]) -> Interval | None:
+    """95 % interval of the geometric mean of positive values, by their logarithms: for ratios."""
+    found = interval(np.log(list(values)))
+    return None if found is None else (float(np.exp(found[0])), float(np.exp(found[1])))
+
+
+def mean(values: Iterable[float]) -> Estimate:
+    """The mean over seeds."""
+    data = list(values)
+    return Estimate(float(np.mean(data)), interval(data), len(data))
+
+
+def ratio(first: Mapping[Seed, float], second: Mapping[Seed, float]) -> Estimate:
+    """``first`` ÷ ``second``, paired by seed: geometric mean over the seeds that both have; raises `ValueError` if none."""
+    ratios = [a / b for a, b in pairs(first, second)]
+    if not ratios:
+        raise ValueError("no seed is in both")
+    return Estimate(float(np.exp(np.mean(np.log(ratios)))), log_interval(ratios), len(ratios))
+
+
+def pairs(first: Mapping[Seed, float], second: Mapping[Seed, float]) -> list[tuple[float, float]]:
+    """The values of the seeds that both have."""
+    return [(value, second[seed]) for seed, value in first.items() if seed in second]
+
+
+def ratio_of_independent(first: Sequence[float], second: Sequence[float]) -> Estimate:
+    """``first`` ÷ ``second`` of seeds that do not match: geometric means, their interval by Welch's t of the logarithms."""
+    a, b = np.log(first), np.log(second)
+    value = float(np.exp(a.mean() - b.mean()))
+    n = min(len(a), len(b))
+    if n < FEWEST_SEEDS:
+        return Estimate(value, None, n)
+    if np.ptp(a) == 0 and np.ptp(b) == 0:
+        return Estimate(value, (value, value), n)
+    found = stats.ttest_ind(a, b, equal_var=False).confidence_interval(LEVEL)
+    return Estimate(value, (float(np.exp(found.low)), float(np.exp(found.high))), n)
+
+
+def proportion(count: int, n: int) -> Estimate:
+    """``count`` of ``n``, with Wilson's interval (it holds at 0 and at n, too)."""
+    if n == 0:
+        raise ValueError("a proportion of nothing")
+    if n < FEWEST_SEEDS:
+        return Estimate(count / n, None, n)
+    found = stats.binomtest(count, n).proportion_ci(LEVEL, method="wilson")
+    return Estimate(count / n, (float(found.low), float(found.high)), n)
+
+
+def median(values: Iterable[float]) -> Estimate:
+    """The median, infinities (never) included, with the interval between two order statistics that holds for any
+    distribution; None below six values, of which not even the extremes cover 95 %."""
+    data = np.sort(np.asarray(list(values), dtype=float))
+    n = len(data)
+    with np.errstate(invalid="ignore"):
+        middle = data[(n - 1) // 2] if data[(n - 1) // 2] == data[n // 2] else (data[(n - 1) // 2] + data[n // 2]) / 2
+    below = int(stats.binom.ppf((1 - LEVEL) / 2, n, 0.5))  # as many may be cut off at each end
+    covered = below > 0
+    return Estimate(float(middle), (float(data[below - 1]), float(data[n - below])) if covered else None, n)
+
+
+def cliffs_delta(first: Sequence[float], second: Sequence[float]) -> float:
+    """Effect size: how much more often a value of ``first`` is above one of ``second`` than below; −1…1, 0: alike."""
+    a, b = np.asarray(first)[:, None], np.asarray(second)[None, :]
+    return float(np.sign(a - b).mean())
+
+
+def ecdf(values: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted values, and the share of values at or below each."""
+    data = np.sort(np.asarray(values, dtype=float))
+    return data, np.arange(1, len(data) + 1) / len(data)

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from analysis import metrics
-from analysis.load import Experiment, Run
-from analysis.statistics import ci95
+from analysis.load import Experiment
+from analysis.measured import alone_s
+from analysis.statistics import Interval, interval, log_interval
 
 ORDER = ("valid", "suspect", "invalid")
 
@@ -36,7 +37,7 @@ def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
     runs = experiment.of(cc)
     tables = [metrics.iteration_times(run.iterations) for run in runs]
     pooled = np.concatenate([metrics.pooled(table) for table in tables])
-    alone = [_alone(experiment, run) for run in runs]
+    alone = [alone_s(experiment, run) for run in runs]
     means = [float(metrics.pooled(table).mean()) for table in tables]
     p99s = [float(np.percentile(metrics.pooled(table), 99)) for table in tables]
     steady = [metrics.steady(table) for table in tables]
@@ -51,12 +52,12 @@ def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
         "jobs": len(runs[0].jobs),
         "iterations": len(tables[0]),
         "mean_s": float(pooled.mean()),
-        "mean_s_ci95": ci95(means),
+        "mean_s_ci95": _listed(interval(means)),
         "p50_s": float(np.percentile(pooled, 50)),
         "p95_s": float(np.percentile(pooled, 95)),
         "p99_s": float(np.percentile(pooled, 99)),
         "steady_s": float(np.mean(steady)),
-        "steady_s_ci95": ci95(steady),
+        "steady_s_ci95": _listed(interval(steady)),
         "ideal_s": float(np.mean(ideals)) if None not in ideals else None,
         "alone_s": float(np.mean(known)) if known else None,
         "learned_at": _middle([metrics.learned_at(run.iterations, run.flows) for run in runs]),
@@ -67,14 +68,6 @@ def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
         "_means": means,
         "_p99s": p99s,
     }
-
-
-def _alone(experiment: Experiment, run: Run) -> pd.Series[float] | None:
-    """Each job's time alone; None if that was not run for all of them."""
-    lone = {
-        job: metrics.alone(metrics.iteration_times(one.iterations)) for job, one in experiment.alone_of(run).items()
-    }
-    return pd.Series(lone) if len(lone) == len(run.jobs) else None
 
 
 def _job(job: dict[str, Any], tables: list[pd.DataFrame], alone: list[pd.Series[float] | None]) -> dict[str, Any]:
@@ -95,6 +88,10 @@ def _job(job: dict[str, Any], tables: list[pd.DataFrame], alone: list[pd.Series[
     }
 
 
+def _listed(found: Interval | None) -> list[float] | None:
+    return None if found is None else list(found)
+
+
 def _middle(values: list[int | None]) -> float | int | None:
     """The median over seeds, where None is later than anything."""
     middle = float(np.median([np.inf if value is None else value for value in values]))
@@ -110,4 +107,4 @@ def _speed_up(row: dict[str, Any], base: dict[str, Any]) -> None:
     paired = row["seeds"] == base["seeds"]
     for name, values in (("speedup_mean", "_means"), ("speedup_p99", "_p99s")):
         ratios = [b / r for b, r in zip(base[values], row[values], strict=False)]
-        row[f"{name}_ci95"] = ci95(ratios) if paired else None
+        row[f"{name}_ci95"] = _listed(log_interval(ratios)) if paired else None

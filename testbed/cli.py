@@ -131,6 +131,7 @@ def _add_run(commands: Any) -> None:
     )
     how.add_argument("--seed", type=int, help="the first (1)")
     how.add_argument("--seeds", type=int, help="how many (1; intervals from 3)")
+    how.add_argument("--alone", choices=["each", "first"], help="seeds for which each job also runs alone (each)")
     how.add_argument("--sample", help="interval of link and flow samples (10ms)")
     how.add_argument(
         "--on", metavar="PLACE",
@@ -149,13 +150,14 @@ def _add_run(commands: Any) -> None:
     )
     how.add_argument("--name", help="of the results folder")
     how.add_argument("--out", default="results", help="where results go (%(default)s)")
+    how.add_argument("--quick", action="store_true", help="as the file's [quick] table has it: less of everything")
     how.add_argument("--json", action="store_true", help="print the summary as JSON")
     how.add_argument("--quiet", action="store_true", help="no progress")
     how.add_argument("--dry-run", action="store_true", help="print what would be done, in order")
     how.add_argument("--strict", action="store_true", help="a suspect result ends with code 4")
 
 
-_NOT_FIELDS = {"command", "file", "out", "json", "quiet", "dry_run", "strict", "linux_source", "verify"}
+_NOT_FIELDS = {"command", "file", "out", "json", "quiet", "dry_run", "strict", "quick", "linux_source", "verify"}
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -167,6 +169,8 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.verify is not None:
         return _verify(parsed)
     flags = {key: value for key, value in vars(parsed).items() if key not in _NOT_FIELDS and value is not None}
+    if parsed.quick:
+        flags["quick"] = True
     asked = spec.read(parsed.file, flags)
     if "," in asked.on:
         raise RequestError(f"--on {asked.on}: several machines share the runs of a sweep (`python -m testbed sweep`).")
@@ -199,12 +203,12 @@ def _run(parsed: argparse.Namespace) -> int:
     todo = plan.plans(asked)
     with Progress(todo, notes, quiet=quiet) as progress:
         summary = experiment.run(asked, substrate, Path(parsed.out), progress, experiment.command_line())
-    from analysis.figures import interleaving, shares  # noqa: PLC0415
+    from analysis import views  # noqa: PLC0415
 
     folder = Path(parsed.out) / summary["experiment"]
     wanted = [(one.cc.label, one.seed) for one in todo if one.alone is None]
     results = load_experiment(folder, wanted)
-    figures = [path for figure in (interleaving, shares) for path in figure.draw(results, folder / "figures")]
+    figures = views.draw(results, folder / "figures")
     rundir.give_to_caller(folder / "figures")
     if parsed.json:
         print(json.dumps(summary, indent=1))
@@ -313,6 +317,7 @@ def _add_sweep(commands: Any) -> None:
     sweep.add_argument("--set", action="append", metavar="PATH=VALUE", help="any field by its path, in all of them")
     sweep.add_argument("--seeds", type=int, help="how many, in all of them")
     sweep.add_argument("--iterations", type=int, help="of every job, in all of them")
+    sweep.add_argument("--quick", action="store_true", help="as the files' [quick] tables have it: less of everything")
     sweep.add_argument("--quiet", action="store_true", help="no progress")
     sweep.add_argument("--dry-run", action="store_true", help="print what would be run")
     sweep.set_defaults(command=_sweep)
@@ -324,6 +329,8 @@ def _sweep(parsed: argparse.Namespace) -> int:
     flags = {key: value for key in ("set", "seeds", "iterations") if (value := getattr(parsed, key)) is not None}
     if parsed.on is not None:
         flags["on"] = ",".join(parsed.on)
+    if parsed.quick:
+        flags["quick"] = True
     if parsed.dry_run:
         for file in parsed.files:
             with said_of(file):

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from analysis.load import Run, load_experiment, load_run
+from analysis.load import Run, digest, load_experiment, load_run
 from analysis.metrics import alone, iteration_times
 from analysis.summary import summarise
 from testbed import __version__, rundir
@@ -32,7 +32,6 @@ from workloads.units import Duration
 
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
 
-TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
 SLOWEST_PACKETS_PER_S = 20_000  # under virtual time
 
 Observer = Callable[[Plan, dict[str, Any]], None]
@@ -120,14 +119,6 @@ def topology_sha256(plan: Plan) -> str | None:
 def congestion_control_sha256(plan: Plan) -> dict[str, str]:
     """Of congestion controls from outside the checkout, by their specs."""
     return {cc.spec: hashlib.sha256(Path(cc.source).read_bytes()).hexdigest() for cc in plan.ccs if cc.source}
-
-
-def digest(files: dict[str, bytes]) -> str:
-    """SHA-256 over the tables of a run, by name and content."""
-    whole = hashlib.sha256()
-    for name in TABLES:
-        whole.update(f"{name} {len(files[name])}\n".encode() + files[name])
-    return whole.hexdigest()
 
 
 def wall_limit_s(asked: Duration | None, plan: Plan, substrate: Substrate) -> float:

@@ -223,7 +223,9 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
                 schedule=schedule.report or None,
             )
             _check_marks(plan)
-            alone = [_alone(plan, job) for job in plan.jobs if job.like == job.job]
+            # A scheduler's plan goes by the jobs alone of its own seed.
+            wanted = spec.alone == "each" or seed == spec.seed or contender.policy is not None
+            alone = [_alone(plan, job) for job in plan.jobs if wanted and job.like == job.job]
             result += [*alone, plan] if contender.policy else [plan, *alone]
     return result
 

@@ -9,6 +9,9 @@
     [sweep.zip]                    # taken together: as many values each
     jobs = [2, 4]
     buffer = ["1ms", "2ms"]
+
+    [quick.sweep]                  # with --quick: fewer values of what is swept
+    rate = ["100mbit"]
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from testbed import spec
+from testbed import files, spec
 from testbed.errors import RequestError
 from testbed.spec import Spec
 
@@ -30,7 +33,7 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
     """Every experiment of ``file`` (none: of the flags alone), each with a name of its own; raises `RequestError`."""
     if file is None:
         return [spec.read(None, flags)]
-    fields = spec.in_force(spec.read_file(Path(file)), flags, file)
+    fields = files.in_force(spec.read_file(file), flags, file)
     swept = fields.pop("sweep", None)
     if swept is None:
         return [spec.make(fields, flags, file)]
@@ -49,9 +52,9 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
 
 def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, *, whole: bool) -> Spec:
     """The experiment at one point; its name has the ``whole`` of each value (as a hash) if others are written alike."""
-    fields = spec.with_room(fields, point)
+    fields = files.with_room(fields, point)
     for path, value in point.items():
-        spec.put(fields, path, value, file)
+        files.put(fields, path, value, file)
     words = [f"{path.split('.')[-1]}-{_word(value)}{_hash(value) if whole else ''}" for path, value in point.items()]
     fields["name"] = ".".join([flags.get("name", fields["name"]), *words])
     return spec.make(

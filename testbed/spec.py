@@ -3,28 +3,26 @@
 Every field here is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
 flags win. Quantities are text with a unit in both. A file may stand on another one
 (``base = "other.toml"``), and stand for several experiments (`testbed.points`). What its table
-``[realtime]`` holds takes the place of its other fields wherever the clock is a real one.
+``[realtime]`` holds takes the place of its other fields wherever the clock is a real one, what
+``[quick]`` holds where time is short (``--quick``).
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 import topologies
-from testbed import congestion, placement, scheduling, where
+from testbed import congestion, files, placement, scheduling, where
 from testbed.errors import RequestError
 from testbed.job import Job, JobError, complete, parse
 from testbed.shaper import Marking
 from workloads import trace as traces
 from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
-
-OVERLAYS = ("realtime",)  # tables of fields that hold in some places only
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +70,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     iterations: int = 30
     seed: int = 1
     seeds: int = 1
+    alone: Literal["each", "first"] = "each"  # of the seeds: jobs alone run for each of them, or for the first one
     rate: Rate = msgspec.field(default_factory=lambda: Rate(500_000_000))
     buffer: str = "1ms"
     mtu: int = 1500
@@ -152,19 +151,24 @@ def payload_share(mtu: int) -> float:
 
 def read(file: str | None, flags: dict[str, Any]) -> Spec:
     """The spec of TOML ``file`` (if any) overridden by ``flags``; raises `RequestError`."""
-    return make(read_file(Path(file)) if file is not None else {}, flags, file or "the command line")
+    return make(read_file(file) if file is not None else {}, flags, file or "the command line")
+
+
+def read_file(file: str) -> dict[str, Any]:
+    """What an experiment's file says; raises `RequestError`."""
+    return files.read(Path(file), Spec.__struct_fields__)
 
 
 def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
     """The spec of a file's ``fields`` overridden by ``flags``; ``source`` names the file in messages."""
-    fields = in_force(fields, flags, source)
+    fields = files.in_force(fields, flags, source)
     if "sweep" in fields:
         raise RequestError(
             f"{source}: stands for several experiments ([sweep]); run them by `python -m testbed sweep {source}`"
         )
-    given = {key: value for key, value in flags.items() if key != "set"}
+    given = {key: value for key, value in flags.items() if key not in ("set", "quick")}
     _check_heard(fields, given, source)
-    fields = {**(with_room(fields, given) if "job" not in fields else fields), **given}
+    fields = {**(files.with_room(fields, given) if "job" not in fields else fields), **given}
     for text in flags.get("set", ()):
         path, equals, value = text.partition("=")
         if path in given:
@@ -173,7 +177,7 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
             raise RequestError(f"--set {text}: write PATH=VALUE, as in job.0.trace=s2")
         if path == "on":
             raise RequestError(f"--set {text}: where it runs is said by --on {value}")
-        put(fields, path, _toml_value(value), "--set")
+        files.put(fields, path, files.toml_value(value), "--set")
     for name, own in fields["link"].items() if isinstance(fields.get("link"), dict) else ():
         try:
             msgspec.convert(own, LinkSpec, dec_hook=traces.decode_quantity)
@@ -212,33 +216,6 @@ def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> 
             )
 
 
-def in_force(fields: dict[str, Any], flags: dict[str, Any], source: str) -> dict[str, Any]:
-    """A file's ``fields`` without its ``[realtime]``, which is merged into them if the clock is a real one."""
-    fields = dict(fields)
-    real_time = fields.pop("realtime", {})
-    if not isinstance(real_time, dict):
-        raise RequestError(f'{source}: realtime: is a table of fields, as in rate = "300mbit"')
-    if stray := sorted(set(real_time) & {"name", "base", "on", "realtime"}):
-        raise RequestError(f"{source}: realtime: {stray[0]} is the same wherever it runs; put it above the table")
-    on = flags.get("on", fields.get("on", "auto"))
-    if not isinstance(on, str) or not where.in_real_time(on):
-        return fields
-    fields = with_room(fields, real_time)
-    if isinstance(fields.get("sweep"), dict):
-        fields["sweep"] = _without(fields["sweep"], real_time)
-        if not fields["sweep"]:
-            del fields["sweep"]
-    return _merged(fields, real_time)
-
-
-def _without(swept: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """What is still swept if the fields ``given`` have one value each."""
-    left = {path: values for path, values in swept.items() if path not in given}
-    if isinstance(left.get("zip"), dict):
-        left["zip"] = _without(left["zip"], given)
-    return {path: values for path, values in left.items() if path != "zip" or values}
-
-
 def differences(spec: Spec, other: Spec) -> list[str]:
     """What ``other`` has that ``spec`` has not, a line for each field."""
     before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (spec, other))
@@ -247,108 +224,6 @@ def differences(spec: Spec, other: Spec) -> list[str]:
         for name in before
         if before[name] != after[name] and name != "on"
     ]
-
-
-def read_file(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The fields of a file on top of those of its ``base``; tables are merged, everything else is replaced."""
-    fields = _from_here(_read_toml(path), path.parent)
-    known = (*Spec.__struct_fields__, "base", "sweep", *OVERLAYS)
-    if stray := [key for key in fields if key not in known]:
-        raise RequestError(f"{path}: unknown field `{stray[0]}`; there are {', '.join(known)}")
-    fields.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).lstrip("._-")[:64] or "experiment")
-    base = fields.pop("base", None)
-    if base is None:
-        return fields
-    if not isinstance(base, str):
-        raise RequestError(f'{path}: base: name a file, as in base = "other.toml"')
-    below = path.parent / base
-    if not below.exists():
-        raise RequestError(f"{path}: base: there is no file {below}")
-    if below.resolve() in {one.resolve() for one in (path, *above)}:
-        raise RequestError(f"{path}: base: {base} stands on this file itself")
-    return _merged(with_room(read_file(below, (*above, path)), fields), fields)
-
-
-def with_room(fields: dict[str, Any], coming: Collection[str]) -> dict[str, Any]:
-    """``fields`` without what those that are coming take the place of: a job of one kind, that of the other."""
-    gone: set[str] = set()
-    for one, others in (
-        ("trace", {"compute", "bytes"}),
-        ("compute", {"trace"}),
-        ("bytes", {"trace"}),
-        ("job", {"jobs"}),
-        ("jobs", {"job"}),
-    ):
-        if one in coming:
-            gone |= others - set(coming)
-    return {key: value for key, value in fields.items() if key not in gone}
-
-
-# In what a file says of these, files are named relative to it: ./mine.py,3  mine.json,workers=4  reno+tcp_mine.c:step=4
-_NAMES_FILES = ("topo", "trace", "cc", "job")
-_FILE = re.compile(r"(?:^|(?<=\+))(?![/~])[^,:+]+\.(?:py|json|toml|c)(?=[,:+]|$)")
-
-
-def _from_here(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
-    def moved(value: Any) -> Any:
-        if isinstance(value, str):
-            return _FILE.sub(lambda match: str(folder / match[0]), value)
-        if isinstance(value, list):
-            return [moved(one) for one in value]
-        return _from_here(value, folder) if isinstance(value, dict) else value
-
-    inside = {"sweep", "zip"}
-    place = fields.get("place")
-    if isinstance(place, str) and place not in placement.NAMES:
-        fields = {**fields, "place": str(folder / place)}
-    return {
-        key: moved(value)
-        if key.split(".")[-1] in _NAMES_FILES
-        else _from_here(value, folder) if key in inside and isinstance(value, dict) else value
-        for key, value in fields.items()
-    }  # fmt: skip
-
-
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    result = dict(below)
-    for key, value in above.items():
-        both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = _merged(result[key], value) if both else value
-    return result
-
-
-def put(fields: dict[str, Any], path: str, value: Any, where: str) -> None:
-    """Set what lies at ``path`` (``rate``, ``job.0.trace``, ``link.s1-s2.rate``) without changing what others hold."""
-    if "" in path.split("."):
-        raise RequestError(f"{where}: {path!r} is no path of a field, as in rate or job.0.trace")
-    key, *rest = path.split(".")
-    holder: Any = fields
-    while rest:
-        if rest[0].isdecimal() and isinstance(holder, dict) and key not in holder:
-            raise RequestError(f"{where}: {path}: there is no [[{key}]] in the file")
-        inner = holder[_index(holder, key, path, where)] if key in holder or isinstance(holder, list) else {}
-        if not isinstance(inner, dict | list):
-            raise RequestError(f"{where}: {path}: {key} holds {inner!r}, and nothing lies below that")
-        copy = dict(inner) if isinstance(inner, dict) else list(inner)
-        holder[_index(holder, key, path, where)] = copy
-        holder, key, *rest = copy, *rest
-    holder[_index(holder, key, path, where)] = value
-
-
-def _index(holder: Any, key: str, path: str, where: str) -> Any:
-    if not isinstance(holder, list):
-        return key
-    if not key.isdecimal() or int(key) >= len(holder):
-        raise RequestError(f"{where}: {path}: {key!r} is none of the {len(holder)} there are (0 to {len(holder) - 1})")
-    return int(key)
-
-
-def _toml_value(text: str) -> Any:
-    """A value as TOML has it; text needs no quotes."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def schema(flags: Mapping[str, str]) -> dict[str, Any]:
@@ -373,24 +248,19 @@ def schema(flags: Mapping[str, str]) -> dict[str, Any]:
         "description": "a list of values for each path: every combination is an experiment; below `zip` lists are taken together",
         "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "object"}]},
     }
-    properties["realtime"] = {
-        "type": "object",
-        "description": "fields that take the place of those above wherever the clock is a real one (host, vagrant, ssh)",
-        "properties": {key: value for key, value in properties.items() if key not in ("name", "on", "base")},
-        "additionalProperties": False,
+    properties |= {
+        name: {
+            "type": "object",
+            "description": f"fields that take the place of those above {when}",
+            "properties": {key: value for key, value in properties.items() if key not in ("name", "on", "base")},
+            "additionalProperties": False,
+        }
+        for name, when in (
+            ("quick", "with --quick"),
+            ("realtime", "wherever the clock is a real one (host, vagrant, ssh)"),
+        )
     }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "MLTCP testbed experiment", **found}
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise RequestError(f"there is no file {path}") from error
-    except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} is not TOML: {error}") from error
 
 
 _FORMS = {

@@ -10,16 +10,10 @@ from typing import Any
 
 import msgspec
 
+from analysis.load import TABLES, digest
 from testbed import rundir
 from testbed.errors import RequestError
-from testbed.experiment import (
-    TABLES,
-    congestion_control_sha256,
-    digest,
-    provenance,
-    topology_sha256,
-    wall_limit_s,
-)
+from testbed.experiment import congestion_control_sha256, provenance, topology_sha256, wall_limit_s
 from testbed.plan import Plan
 from testbed.substrates import Substrate, uml
 from workloads.units import Duration

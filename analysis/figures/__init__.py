@@ -1,2 +1,42 @@
-"""Figures, one file each: ``draw(experiment, out) -> list[Path]`` writes PNG, PDF and the data as CSV,
-or nothing for an experiment that it does not concern."""
+"""The figures of the report, one file each, named as their id is (``cdf-reno``: ``cdf_reno.py``).
+
+Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it), ``draw(study, out) -> list[Path]``, which
+writes ``<id>.png``, ``.pdf`` and ``.csv`` (the data behind it) to ``out`` or raises `LoadError`, and ``find(study) ->
+list[Finding]``, one for each claim. All are pure functions of run directories. A study without experiments draws nothing
+and finds its claims not measured.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+from typing import Protocol, cast
+
+from analysis.finding import Finding
+from analysis.study import Study
+
+# The order of the report.
+ORDER = (
+    "interleaving", "concept", "favoritism", "curves", "descent", "cdf-reno", "cdf-cubic", "cdf-dcqcn", "map", "scale",
+    "convergence", "stragglers", "partial", "circular", "sensitivity", "baselines", "fairness", "patterns",
+)  # fmt: skip
+
+
+class Figure(Protocol):
+    """What a module of this package has."""
+
+    ID: str
+    TITLE: str
+    TEXT: str
+
+    def draw(self, study: Study, out: Path) -> list[Path]: ...
+
+    def find(self, study: Study) -> list[Finding]: ...
+
+
+def every() -> list[Figure]:
+    """All figures, in the order of the report."""
+    modules = [importlib.import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__)]
+    found = [cast(Figure, module) for module in modules]
+    return sorted(found, key=lambda figure: (ORDER.index(figure.ID) if figure.ID in ORDER else len(ORDER), figure.ID))

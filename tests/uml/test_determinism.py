@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis.load import TABLES
 from testbed import kernel, qdiscs
 from testbed.cli import main
 from testbed.errors import EXIT_OK, EXIT_REQUEST
-from testbed.experiment import TABLES
 from testbed.substrates import uml
 from tests.runs import ROOT, cli, one_plan, run_plan
 

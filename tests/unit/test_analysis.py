@@ -12,8 +12,7 @@ import pytest
 
 from analysis import agreement, metrics
 from analysis.__main__ import main
-from analysis.load import LoadError, load_experiment
-from analysis.statistics import ci95
+from analysis.load import TABLES, LoadError, digest, load_experiment
 from analysis.summary import summarise
 
 
@@ -72,32 +71,23 @@ def test_learned_in_the_first_iteration_with_a_known_ratio() -> None:
     assert metrics.learned_at(rows, flows.assign(bytes_ratio=np.nan)) is None
 
 
-def test_no_interval_below_three_seeds() -> None:
-    assert ci95([1.0, 2.0]) is None
-    assert ci95([2.0, 2.0, 2.0]) == [2.0, 2.0]
-
-
-def test_the_bootstrap_covers_the_mean() -> None:
-    draw = np.random.default_rng(1)
-    inside = 0
-    for _ in range(60):
-        low, high = ci95(list(draw.normal(10, 1, 12))) or (0, 0)
-        inside += low <= 10 <= high
-    assert inside >= 50  # 95 % of 60 is 57; BCa of 12 values covers a little less
-
-
 def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: str = "host") -> None:
     """A golden run directory of one job."""
     folder.mkdir(parents=True)
     ends = list(np.cumsum(times))
     iterations({0: ends}, {0: 0.0}).assign(cc=cc, seed=seed).to_csv(folder / "iterations.csv", index=False)
     pd.DataFrame({"t_s": [0.0], "job": 0, "bytes_ratio": [np.nan]}).to_csv(folder / "flows.csv", index=False)
+    for name in ("operations.csv", "links.csv"):
+        (folder / name).write_text("t_s\n")
+    tables = digest({name: (folder / name).read_bytes() for name in TABLES})
     plan: dict[str, Any] = {
         "cc": {"spec": cc, "name": cc, "constants": {}}, "seed": seed,
         "link": {"rate_bps": 1, "buffer_bytes": 1}, "topology": "dumbbell",
         "jobs": [{"job": 0, "like": 0, "ideal_s": 1.0, "trace": "synthetic", "iterations": len(times), "hosts": ["l1", "r1"], "cc": {"spec": cc}}],
     }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps({"version": 1, "substrate": substrate, "plan": plan}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"version": 1, "substrate": substrate, "plan": plan, "digest": tables})
+    )
     (folder / "verdict.json").write_text(json.dumps({"version": 1, "verdict": "valid", "invariants": []}))
 
 
@@ -162,9 +152,51 @@ def test_two_substrates_side_by_side(golden: Path, tmp_path: Path) -> None:
     assert main(["compare", str(golden), str(there), "--out", str(tmp_path / "out")]) == 0
 
 
-def test_different_experiments_are_not_compared(
+def test_different_plans_are_compared_and_named(
     golden: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_run(tmp_path / "other" / "fast" / "1", "fast", 1, [1.0] * 7, "uml")
-    assert main(["compare", str(golden), str(tmp_path / "other")]) == 1
-    assert "are different experiments: " in capsys.readouterr().err
+    for seed in (1, 2, 3):
+        make_run(tmp_path / "other" / "fast" / str(seed), "fast", seed, [1.1] * 7)
+    assert main(["compare", str(golden), str(tmp_path / "other"), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "the plans are not the same: other jobs" in said
+    assert "only one of the two has base" in said
+    assert "1.000" in said  # 1.1 s ÷ the mean of 1.1 s
+
+
+def two_jobs(first: list[tuple[float, float]], second: list[tuple[float, float]]) -> pd.DataFrame:
+    """Communication phases, (begin, end), of two jobs of one worker."""
+    rows = [
+        (job, 0, number, begin, begin, end, 1.0, 0.0)
+        for job, spans in enumerate((first, second))
+        for number, (begin, end) in enumerate(spans)
+    ]
+    return pd.DataFrame(
+        rows, columns=["job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+    )
+
+
+def test_overlap_by_hand() -> None:
+    found = metrics.overlap(two_jobs([(0, 2), (4, 6), (8, 9)], [(1, 3), (6, 7), (7.5, 10)]))
+    assert found[0].tolist() == pytest.approx([0.5, 0, 1])
+    assert found[1].tolist() == pytest.approx([0.5, 0, 0.4])
+
+
+def test_what_two_jobs_cover_is_not_counted_twice() -> None:
+    three = pd.concat([two_jobs([(0, 10)], [(1, 5)]), two_jobs([], [(3, 6)]).assign(job=2)])
+    assert metrics.overlap(three)[0].tolist() == pytest.approx([0.5])
+
+
+def test_start_difference_around_the_circle() -> None:
+    rows = two_jobs([(0, 0.1), (1, 1.1), (2, 2.1)], [(0.2, 0.3), (1.9, 2.0), (4.25, 4.5)])
+    assert metrics.start_difference(rows, 1.0).tolist() == pytest.approx([0.2, 0.1, 0.25])
+
+
+def test_utilisation_by_hand() -> None:
+    links = pd.DataFrame({"t_s": [0, 1, 2, 3], "link": "a-b", "bytes": [0, 100, 300, 300]})
+    assert metrics.utilisation(links, "a-b", 1600, 0.5, 2) == pytest.approx(250 * 8 / (1600 * 1.5))
+
+
+def test_speed_ups_by_hand() -> None:
+    base, fast = pd.DataFrame({0: [2.0] * 20}), pd.DataFrame({0: [2.0, 2.0] + [1.0] * 18})
+    assert metrics.speed_up(base, fast) == pytest.approx({"mean": 2 / 1.1, "p99": 1.0, "steady": 2.0})

@@ -51,9 +51,10 @@ def test_every_sweep_shown_is_understood(command: str, monkeypatch: pytest.Monke
     assert main([*words, "--dry-run"]) == EXIT_OK
 
 
+@pytest.mark.parametrize("quick", [[], ["--quick"]], ids=["full", "quick"])
 @pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.name)
-def test_every_experiment_is_understood(path: Path) -> None:
-    assert main(["run", str(path), "--dry-run"]) == EXIT_OK
+def test_every_experiment_is_understood(path: Path, quick: list[str]) -> None:
+    assert main(["sweep", str(path), "--dry-run", *quick]) == EXIT_OK
 
 
 def test_the_trace_shown_is_valid(tmp_path: Path) -> None:

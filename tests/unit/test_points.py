@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testbed import plan, points, spec, sweep
+from testbed import files, plan, points, spec, sweep
 from testbed.cli import main
 from testbed.errors import EXIT_OK, EXIT_REQUEST, RequestError
 
@@ -199,7 +199,7 @@ def test_links_and_events_reach_the_plan(tmp_path: Path) -> None:
 def test_files_are_named_from_where_the_file_is(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text((ROOT / "examples/two_bursts.json").read_text())
     text = 'topo = "./mine.py,3"\ncc = ["reno", "reno+./tcp_mine.c:step=4"]\ntrace = "mine.json"\njob = ["mine.json,workers=3", "s2"]\n'
-    fields = spec.read_file(Path(write(tmp_path / "a.toml", text + '[sweep]\n"job.0.trace" = ["s1", "mine.json"]\n')))
+    fields = spec.read_file(write(tmp_path / "a.toml", text + '[sweep]\n"job.0.trace" = ["s1", "mine.json"]\n'))
     assert fields["topo"] == f"{tmp_path}/mine.py,3" and fields["trace"] == f"{tmp_path}/mine.json"
     assert fields["cc"] == ["reno", f"reno+{tmp_path}/tcp_mine.c:step=4"]
     assert fields["job"] == [f"{tmp_path}/mine.json,workers=3", "s2"]
@@ -220,7 +220,7 @@ def test_the_schema_names_every_field(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["schema"]) == EXIT_OK
     schema: dict[str, Any] = json.loads(capsys.readouterr().out)
     known = set(schema["$defs"]["Spec"]["properties"])
-    assert known == {*spec.Spec.__struct_fields__, "base", "sweep", *spec.OVERLAYS}
+    assert known == {*spec.Spec.__struct_fields__, "base", "sweep", *files.OVERLAYS}
     for file in ROOT.glob("experiments/*.toml"):
         assert set(tomllib.loads(file.read_text())) <= known, file
 

@@ -17,7 +17,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from analysis import metrics, style
 from analysis.load import Experiment, Run
-from analysis.statistics import ci95
+from analysis.statistics import log_interval
 
 ONE = 1024  # F in manifests
 
@@ -66,8 +66,8 @@ def _series(axis: Any, rows: pd.DataFrame, name: str, colour: str) -> None:
     means = by_weight.apply(lambda ratios: float(np.exp(np.log(ratios).mean())))
     axis.plot(means.index, means, color=colour, marker="o", markersize=5, linewidth=1.2, label=name)
     for weight, ratios in by_weight:
-        if interval := ci95(list(np.log(ratios))):
-            axis.plot([weight, weight], np.exp(interval), color=colour, linewidth=3, alpha=0.35, solid_capstyle="butt")
+        if interval := log_interval(ratios):
+            axis.plot([weight, weight], interval, color=colour, linewidth=3, alpha=0.35, solid_capstyle="butt")
 
 
 def _log_scales(axis: Any, ticks: list[float]) -> None:

@@ -1,0 +1,193 @@
+"""Distributions of iteration times and what MLTCP gains: what the figures cdf-reno, cdf-cubic and cdf-dcqcn share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import drawing, measured, style
+from analysis import observations as observed
+from analysis.finding import Finding, graded, not_measured
+from analysis.load import Experiment, LoadError, Run
+from analysis.statistics import interval
+from analysis.study import Study
+
+SOURCE = "paper, abstract [published]"
+CLAIMS = {  # of a speed-up: the claim, and the number in it
+    "mean": ("Up to 2× shorter mean iteration times.", 2.0),
+    "p99": ("Up to 4× shorter 99th percentile of iteration times.", 4.0),
+}
+REACHED = 0.9  # of the claimed number counts as that number
+NAMES = {"mean": "mean", "p99": "99th percentile"}
+
+
+def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
+    """Above, a CDF for each number of jobs; below, the speed-ups (and ECN ``marks``); the data of the lower panels as CSV."""
+    points = [experiment for experiment in study.experiments if _paired(experiment)]
+    if not points:
+        raise LoadError(
+            f"{study.id}: no seed was run under both a base and MLTCP; run experiments/{study.id}.toml again"
+        )
+    points.sort(key=lambda one: (one.runs[0].rate_bps, len(one.runs[0].jobs)))
+    table = observed.table(Study(study.id, tuple(points), ()))
+    figure, axes = style.new_figure(1, 1, figsize=(max(11.0, 2.9 * len(points) + 0.4), 6.6))
+    axes[0, 0].remove()
+    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.12])
+    upper = above.subplots(1, len(points), squeeze=False, sharey=True)[0]
+    lower = below.subplots(1, 2 + marks)
+    top = 1.05 * max(1.2, float(table["p99"].max()))
+    for axis, point in zip(upper, points, strict=True):
+        _distribution(axis, point, top)
+    upper[0].set_ylabel("share of iterations")
+    upper[0].legend(loc="lower right", fontsize=8)
+    gains = _gains(table)
+    for axis, metric in zip(lower, ("mean", "p99"), strict=False):
+        _speed_ups(axis, gains, metric)
+    if marks:
+        table["marks"] = [_marks(run) for point in points for run in point.runs]
+        _marks_panel(lower[2], table, points)
+    first = points[0].runs[0]
+    drawing.caption(
+        figure,
+        f"{drawing.setting(first)}. Upper row: thick lines, the second half of the iterations (settled); dotted, all of them; "
+        "thin, single seeds.",
+        f"Lower row: {table['seed'].nunique()} seeds (dots), means and 95 % bootstrap intervals, paired by seed. "
+        "Fluid ceiling: fair sharing at full overlap takes 1 + (1 − 1/n) load times the ideal, at most 2 − 1/n.",
+    )
+    return drawing.save(figure, gains, out, study.id)
+
+
+def find(study: Study) -> list[Finding]:
+    """The abstract's two speed-ups, each judged at the number of jobs where it is largest."""
+    gains = _gains(observed.table(study)) if study.experiments else pd.DataFrame()
+    if gains.empty:
+        return [
+            not_measured(claim, SOURCE, "no seed was run under both a base and MLTCP") for claim, _ in CLAIMS.values()
+        ]
+    return [_judged(study, gains, metric) for metric in CLAIMS]
+
+
+def _judged(study: Study, gains: pd.DataFrame, metric: str) -> Finding:
+    claim, number = CLAIMS[metric]
+    rows = gains[gains["metric"] == metric]
+    best: dict[str, tuple[str, list[float]]] = {}
+    for what, of_one in rows.groupby("iterations"):
+        name = max(of_one["point"].unique(), key=lambda point: of_one[of_one["point"] == point]["speed_up"].mean())
+        best[str(what)] = (str(name), list(of_one[of_one["point"] == name]["speed_up"]))
+    where, values = best["settled"]
+    found = interval(values)
+    low = found[0] if found else min(values)
+    verdict = graded(float(np.mean(values)) >= REACHED * number, low > 1.02)
+    measured_text = "; ".join(
+        f"{text} {observed.with_interval(best[what][1])}× at {best[what][0]}"
+        for what, text in (
+            ("settled", "largest once settled"),
+            ("all", "over all iterations, the learning ones included,"),
+        )
+    )
+    return Finding(
+        claim, SOURCE, f"{NAMES[metric]}: {measured_text}", float(np.mean(values)), found, len(values), verdict,
+        f"reproduced if the largest speed-up of the settled half is at least {REACHED * number:g}×, partly if it is above "
+        f"1.02× (the interval's lower end; without an interval, the least seed), which it is at {where}: {low:.2f}×",
+        study.paths,
+    )  # fmt: skip
+
+
+def _paired(experiment: Experiment) -> bool:
+    """Whether a seed was run under both the base and MLTCP."""
+    pair = observed.pair(experiment.ccs)
+    return pair is not None and bool(set.intersection(*({run.seed for run in experiment.of(cc)} for cc in pair)))
+
+
+def _point(rows: pd.DataFrame) -> str:
+    first = rows.iloc[0]
+    return f"{first['jobs']} jobs, {drawing.rate(first['rate_bps'])}"
+
+
+def _gains(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per point, metric, part of the iterations and seed: ``point, jobs, rate_bps, metric, iterations, seed, speed_up, ceiling``."""
+    rows = []
+    for _, of_point in table.groupby("experiment", sort=False):
+        pair = observed.pair(of_point["cc"])
+        if pair is None:
+            continue
+        first = of_point.iloc[0]
+        for metric in ("mean", "p99"):
+            for part, column in (("all", metric), ("settled", "settled" if metric == "mean" else "settled_p99")):
+                wide = of_point.pivot_table(index="seed", columns="cc", values=column)
+                for seed, value in (wide[pair[0]] / wide[pair[1]]).dropna().items():
+                    rows.append({
+                        "point": _point(of_point), "jobs": first["jobs"], "rate_bps": first["rate_bps"], "metric": metric,
+                        "iterations": part, "seed": seed, "speed_up": value,
+                        "ceiling": 1 + first["load"] * (1 - 1 / first["jobs"]),
+                    })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _distribution(axis: Any, point: Experiment, top: float) -> None:
+    run = point.runs[0]
+    for cc in observed.pair(point.ccs) or ():
+        tables = [observed.relative_times(point, run) for run in point.of(cc)]
+        late = [_pool([observed.settled(times)]) for times in tables]
+        for values in late:
+            axis.ecdf(values, color=drawing.colour(cc), linewidth=0.5, alpha=0.35)
+        axis.ecdf(np.concatenate(late), color=drawing.colour(cc), linewidth=2.2, label=cc)
+        axis.ecdf(_pool(tables), color=drawing.colour(cc), linewidth=1.1, linestyle=":")
+    axis.axvline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    axis.set_xlim(0.97, top)
+    axis.set_title(f"{len(run.jobs)} jobs, {drawing.rate(run.rate_bps)}", fontsize=10)
+    axis.set_xlabel("iteration time ÷ ideal")
+
+
+def _pool(tables: list[pd.DataFrame]) -> np.ndarray:
+    values = np.concatenate([times.to_numpy().ravel() for times in tables])
+    return np.asarray(values[~np.isnan(values)])
+
+
+def _speed_ups(axis: Any, gains: pd.DataFrame, metric: str) -> None:
+    rows = gains[gains["metric"] == metric]
+    points = list(rows["point"].unique())
+    for part, shift, colour in (("all", -0.17, style.JOBS[4]), ("settled", 0.17, drawing.MLTCP)):
+        for x, point in enumerate(points):
+            values = rows[(rows["point"] == point) & (rows["iterations"] == part)]["speed_up"]
+            what = "all iterations" if part == "all" else "settled half"
+            drawing.seeds(axis, x + shift, list(values), colour, width=0.26, label=what if x == 0 else None)
+    for x, point in enumerate(points):
+        ceiling = float(rows[rows["point"] == point]["ceiling"].iloc[0])
+        axis.hlines(ceiling, x - 0.4, x + 0.4, color=style.REFERENCE, linewidth=1, linestyle="--",
+                    label="fluid ceiling" if x == 0 else None)  # fmt: skip
+    axis.axhline(1, color=style.REFERENCE, linewidth=0.8)
+    axis.set_ylim(min(0.9, 0.97 * float(rows["speed_up"].min())), max(2.0, 1.05 * float(rows["speed_up"].max())))
+    axis.set_xticks(range(len(points)), [point.replace(", ", "\n") for point in points], fontsize=8)
+    axis.grid(visible=False, axis="x")
+    axis.set_ylabel("base ÷ MLTCP")
+    axis.set_title(f"Speed-up of the {NAMES[metric]}", fontsize=10)
+    axis.legend(loc="upper left", fontsize=8, ncols=3, columnspacing=1, handlelength=1.2)
+
+
+def _marks(run: Run) -> float:
+    """ECN marks per job and iteration in the settled half."""
+    times = measured.times(run)
+    begin = float(times.iloc[: len(times) // 2].sum().mean())
+    per_link = []
+    for _, rows in run.links.groupby("link"):
+        counted = np.interp([begin, float(rows["t_s"].max())], rows["t_s"], rows["ecn_marks"])
+        per_link.append(counted[1] - counted[0])
+    return float(max(per_link)) / (len(observed.settled(times)) * len(run.jobs))
+
+
+def _marks_panel(axis: Any, table: pd.DataFrame, points: list[Experiment]) -> None:
+    names = [point.path.name for point in points]
+    for x, name in enumerate(names):
+        for shift, cc in zip((-0.17, 0.17), observed.pair(points[x].ccs) or (), strict=True):
+            values = table[(table["experiment"] == name) & (table["cc"] == cc)]["marks"]
+            drawing.seeds(axis, x + shift, list(values), drawing.colour(cc), width=0.26, label=cc if x == 0 else None)
+    axis.set_ylim(bottom=0)
+    axis.set_xticks(range(len(names)), [f"{len(point.runs[0].jobs)} jobs" for point in points], fontsize=8)
+    axis.grid(visible=False, axis="x")
+    axis.set_ylabel("marked packets per job and iteration")
+    axis.set_title("ECN marks, settled half", fontsize=10)
+    axis.legend(fontsize=8)

@@ -1,0 +1,187 @@
+"""Two result sets side by side, for who has changed something: ``python -m analysis compare A B``.
+
+Both are results folders (experiments are matched by name) or one experiment's folder each. For every experiment and
+congestion control that both have: B ÷ A of the iteration times with 95 % intervals, paired by seed where three seeds
+match (what chance a seed brings to both cancels out), else as independent samples (Welch). Different plans are compared
+all the same, and the first difference is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from rich.table import Table
+from rich.text import Text
+
+from analysis import drawing, measured, metrics, statistics, style
+from analysis.agreement import difference
+from analysis.load import Experiment, LoadError, Run
+from analysis.statistics import FEWEST_SEEDS, Estimate
+from analysis.study import load_folder
+
+METRICS: dict[str, Callable[[Run], float]] = {
+    "mean": lambda run: float(metrics.pooled(measured.times(run)).mean()),
+    "p99": lambda run: float(np.percentile(metrics.pooled(measured.times(run)), 99)),
+    "last ten": measured.steady_s,
+}
+MOST_ROWS = 60  # of the figure
+
+
+@dataclass(frozen=True)
+class Row:
+    """One experiment and congestion control in both: B ÷ A by metric, and in how many seeds each interleaves."""
+
+    experiment: str
+    cc: str
+    ratios: dict[str, Estimate]
+    paired: bool
+    interleaved: tuple[tuple[int, int], tuple[int, int]]  # (how many, of how many) in A and in B
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that two result sets have in common, and what is to be known about it."""
+
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+def compare(a: Path, b: Path) -> Comparison:
+    """Raises `LoadError` if the two have nothing in common."""
+    notes: list[str] = []
+    first, second = _experiments(a, notes), _experiments(b, notes)
+    if len(first) == 1 and len(second) == 1 and first.keys() != second.keys():
+        second = {next(iter(first)): next(iter(second.values()))}
+    rows = []
+    for name, one in first.items():
+        if name not in second:
+            notes.append(f"{name} is in {a} alone.")
+            continue
+        other = second[name]
+        if what := difference(one, other):
+            notes.append(f"{name}: the plans are not the same: {what}.")
+        rows += [_row(name, cc, one, other) for cc in one.ccs if cc in other.ccs]
+        if alone := [cc for cc in (*one.ccs, *other.ccs) if (cc in one.ccs) != (cc in other.ccs)]:
+            notes.append(f"{name}: only one of the two has {', '.join(alone)}.")
+    notes += [f"{name} is in {b} alone." for name in second if name not in first]
+    if not rows:
+        raise LoadError(f"{a} and {b} have no experiment and congestion control in common. " + " ".join(notes))
+    return Comparison(tuple(rows), tuple(notes))
+
+
+def _experiments(folder: Path, notes: list[str]) -> dict[str, Experiment]:
+    """By name: the experiment that ``folder`` is, or those below it."""
+    if not folder.is_dir():
+        raise LoadError(f"there is no folder {folder}")
+    here = any(folder.glob("*/*/manifest.json"))
+    found = {}
+    for path in [folder] if here else sorted(path for path in folder.iterdir() if any(path.glob("*/*/manifest.json"))):
+        experiment, problems = load_folder(path)
+        notes += problems
+        if experiment is not None:
+            found[path.name] = experiment
+    if not found:
+        raise LoadError(
+            f"{folder} holds no experiment that can be read; `python testbed/run.py` makes one. " + " ".join(notes)
+        )
+    return found
+
+
+def _row(name: str, cc: str, one: Experiment, other: Experiment) -> Row:
+    a, b = ({run.seed: run for run in each.of(cc)} for each in (one, other))
+    paired = len(a.keys() & b.keys()) >= FEWEST_SEEDS
+    ratios = {}
+    for what, metric in METRICS.items():
+        before, after = ({seed: metric(run) for seed, run in runs.items()} for runs in (a, b))
+        ratios[what] = (
+            statistics.ratio(after, before) if paired
+            else statistics.ratio_of_independent(list(after.values()), list(before.values()))
+        )  # fmt: skip
+    counts = tuple(
+        (sum(measured.interleaved_at(each, run) < np.inf for run in each.of(cc)), len(each.of(cc)))
+        for each in (one, other)
+    )
+    return Row(name, cc, ratios, paired, (counts[0], counts[1]))
+
+
+def differs(found: Estimate) -> bool:
+    """Whether the interval of a ratio leaves out 1."""
+    return found.interval is not None and not found.interval[0] <= 1 <= found.interval[1]
+
+
+def table(found: Comparison, a: str, b: str) -> Table:
+    """For the terminal: a row per experiment and congestion control; what differs is bold."""
+    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", title=f"B ÷ A of iteration times; A: {a}, B: {b}",
+                   title_justify="left", title_style="bold")  # fmt: skip
+    for heading in ("experiment", "cc"):
+        result.add_column(heading, overflow="fold")
+    for heading in METRICS:
+        result.add_column(heading, justify="right", no_wrap=True)
+    result.add_column("seeds", no_wrap=True)
+    result.add_column("interleaved\nA, B", no_wrap=True)
+    for row in found.rows:
+        result.add_row(
+            row.experiment, row.cc, *(_cell(one) for one in row.ratios.values()),
+            f"{row.ratios['mean'].n}{' paired' if row.paired else ''}",
+            ", ".join(f"{count}/{of}" for count, of in row.interleaved),
+        )  # fmt: skip
+    return result
+
+
+def reading(found: Comparison) -> str:
+    """What to make of it, in one line."""
+    judged = [one for row in found.rows for one in row.ratios.values() if one.interval is not None]
+    if not judged:
+        return "Too few seeds for intervals (three at the least): a difference cannot be told from chance."
+    different = sum(differs(one) for one in judged)
+    return (
+        f"{different} of {len(judged)} ratios differ from 1 at 95 % (bold); if nothing had changed, about "
+        f"{0.05 * len(judged):.0f} would, by chance."
+    )
+
+
+def _cell(found: Estimate) -> Text:
+    text = f"{found.value:.3f}"
+    if found.interval is not None:
+        text += f"\n{found.interval[0]:.3f}–{found.interval[1]:.3f}"
+    return Text(text, style="bold" if differs(found) else "")
+
+
+def draw(found: Comparison, out: Path, a: str, b: str) -> list[Path]:
+    """Write ``comparison.{png,pdf,csv}``: every ratio with its interval; of many rows those that differ most."""
+    data = pd.DataFrame(
+        [
+            {
+                "experiment": row.experiment, "cc": row.cc, "metric": what, "ratio": one.value,
+                "low": one.interval[0] if one.interval else np.nan, "high": one.interval[1] if one.interval else np.nan,
+                "seeds": one.n, "paired": row.paired,
+            }
+            for row in found.rows
+            for what, one in row.ratios.items()
+        ]
+    )  # fmt: skip
+    shown = sorted(found.rows, key=lambda row: -abs(np.log(row.ratios["mean"].value)))[:MOST_ROWS]
+    shown = [row for row in found.rows if row in shown]
+    figure, axes = style.new_figure(
+        1, len(METRICS), figsize=(3.6 * len(METRICS) + 2.4, 1.4 + 0.34 * len(shown)), sharey=True
+    )
+    for axis, what in zip(axes[0], METRICS, strict=True):
+        for y, row in enumerate(shown):
+            one = row.ratios[what]
+            colour = style.JOBS[1] if differs(one) else style.JOBS[0]
+            axis.plot(one.value, y, "o", color=colour, markersize=5)
+            if one.interval:
+                axis.hlines(y, *one.interval, color=colour, linewidth=1.6)
+        axis.axvline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+        axis.set(title=what, xlabel="B ÷ A")
+    axes[0, 0].set_yticks(range(len(shown)), [f"{row.experiment}\n{row.cc}" for row in shown], fontsize=7)
+    axes[0, 0].set_ylim(len(shown) - 0.4, -0.6)
+    rest = f"; the {len(shown)} of {len(found.rows)} rows that differ most" if len(shown) < len(found.rows) else ""
+    drawing.caption(
+        figure, f"A: {a}, B: {b}; iteration times, 95 % intervals over seeds; orange: the interval leaves out 1{rest}"
+    )
+    return drawing.save(figure, data, out, "comparison")

@@ -1,0 +1,111 @@
+"""What several figures draw alike: seeds and their mean, colours of congestion controls, captions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from analysis import style
+from analysis.load import Run
+from analysis.statistics import interval, median
+
+BASE, MLTCP = style.JOBS[1], style.JOBS[0]
+
+
+def colour(cc: str) -> str:
+    """One colour for MLTCP on any base, another for the bases."""
+    return MLTCP if "mltcp" in cc else BASE
+
+
+def rate(bps: float) -> str:
+    """A link's rate as people write it: ``500 Mbit/s``, ``50 Gbit/s``."""
+    return f"{bps / 1e9:g} Gbit/s" if bps >= 1e9 else f"{bps / 1e6:g} Mbit/s"
+
+
+def seeds(
+    axis: Any, x: float, values: Sequence[float], colour: str, *, width: float = 0.2, label: str | None = None
+) -> None:
+    """One dot a seed beside each other within ``width``, their mean as a bar, its 95 % interval as a line."""
+    if not len(values):
+        return
+    spread = np.linspace(-0.35, 0.35, len(values)) * width if len(values) > 1 else np.zeros(len(values))
+    axis.plot(x + spread, values, "o", markersize=3.5, markeredgewidth=0, color=colour, alpha=0.45, zorder=3)
+    axis.hlines(np.mean(values), x - width / 2, x + width / 2, color=colour, linewidth=2.2, label=label, zorder=4)
+    if found := interval(list(values)):
+        axis.vlines(x, *found, color=colour, linewidth=1.3, zorder=4)
+
+
+def trend(
+    axis: Any, table: pd.DataFrame, x: str, y: str, colour: str, *, label: str | None = None, marker: str = "o"
+) -> None:
+    """``y`` over ``x``: one small dot a seed (a row each), the means joined by a line, their 95 % intervals as bars."""
+    axis.plot(table[x], table[y], marker, markersize=3.5, markeredgewidth=0, color=colour, alpha=0.35, zorder=3)
+    means = table.groupby(x)[y].mean()
+    axis.plot(means.index, means, marker=marker, markersize=6, linewidth=1.4, color=colour, label=label, zorder=4)
+    for at, rows in table.groupby(x)[y]:
+        if found := interval(list(rows)):
+            axis.vlines(at, *found, color=colour, linewidth=3, alpha=0.4, zorder=2)
+
+
+def plain_log(axis: Any) -> None:
+    """A logarithmic scale (an x or y axis) with plain numbers at 1 and 3 of each decade."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def caption(figure: Any, *lines: str) -> None:
+    """Small print below a figure."""
+    figure.text(0.01, -0.01, "\n".join(lines), va="top", fontsize=8, color=style.REFERENCE)
+
+
+def setting(run: Run) -> str:
+    """Network and substrate of a run in one line."""
+    plan = run.manifest["plan"]
+    link = plan["link"]
+    return (
+        f"{plan['topology']}, {rate(link['rate_bps'])}, buffer {link['buffer_bytes']:,} B, MTU {link['mtu']:,}; "
+        f"{run.manifest['substrate']}, {run.manifest['kernel'].split(' #')[0]}"
+    )
+
+
+def save(figure: Any, table: pd.DataFrame, out: Path, id: str) -> list[Path]:
+    """Write ``<id>.png``, ``.pdf`` and the data behind them, ``.csv``."""
+    out.mkdir(parents=True, exist_ok=True)
+    table.to_csv(out / f"{id}.csv", index=False, float_format="%.6g")
+    return [*style.save(figure, out / id), out / f"{id}.csv"]
+
+
+def bundle(axis: Any, table: pd.DataFrame, colour: str, label: str, *, linestyle: str = "-", band: bool = True) -> None:
+    """A line a column (seed) over the index, thin; their mean, and its 95 % interval as a band (if there is room for it)."""
+    axis.plot(table.index, table, color=colour, linewidth=0.5, alpha=0.35, linestyle=linestyle, zorder=2)
+    axis.plot(
+        table.index, table.mean(axis="columns"), color=colour, linewidth=2, label=label, linestyle=linestyle, zorder=4
+    )
+    if not band:
+        return
+    bands = [interval(row.dropna()) or (np.nan, np.nan) for _, row in table.iterrows()]
+    low, high = np.transpose(bands)
+    axis.fill_between(table.index, low, high, color=colour, alpha=0.15, linewidth=0, zorder=1)
+
+
+def medians(
+    axis: Any, x: float, values: Sequence[float], never: float, colour: str, *, width: float = 0.2, marker: str = "o",
+    label: str | None = None,
+) -> None:  # fmt: skip
+    """One dot a seed, those that are infinite at ``never``; the median as a bar, its 95 % interval as a line."""
+    shown = np.minimum(values, never)
+    spread = np.linspace(-0.45, 0.45, len(shown)) * width if len(shown) > 1 else np.zeros(len(shown))
+    axis.plot(x + spread, np.sort(shown), marker, markersize=3.5, markeredgewidth=0, color=colour, alpha=0.5, zorder=3)
+    found = median(values)
+    axis.hlines(
+        min(found.value, never), x - width / 2, x + width / 2, color=colour, linewidth=2.2, label=label, zorder=4
+    )
+    if found.interval:
+        axis.vlines(x, *np.minimum(found.interval, never), color=colour, linewidth=1.3, zorder=4)

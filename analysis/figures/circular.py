@@ -1,0 +1,212 @@
+"""Fig. 2 of the paper: three jobs on a loop of three links, which no loop-free affinity graph can express."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import drawing, measured, style
+from analysis import observations as observed
+from analysis.finding import Finding, graded, not_measured
+from analysis.load import Experiment, LoadError, Run
+from analysis.statistics import interval
+from analysis.study import Study
+
+ID = "circular"
+TITLE = "A circular dependency: three jobs, each of which shares one link with each other job"
+TEXT = (
+    "Left: which job crosses which bottleneck. The graph has a loop, so that shifts which are right link by link need not agree "
+    "with each other; CASSINI, whose affinity graph must not have one, refuses the placement. Middle: the communication phases "
+    "of the last iterations, first seed; two jobs never meet where bars of one row do not overlap in time. Right: every iteration's time, "
+    "mean over the jobs, one line a seed. Above with the kernel's least retransmission timeout (200 ms), below with 5 ms: a job that begins "
+    "while the queue is full with its neighbour's packets may lose most of its first window and wait for a timeout."
+)
+LOOP = "A circular dependency between jobs and links is what a loop-free affinity graph (CASSINI) cannot handle."
+LOOP_SOURCE = "paper, caption of Fig. 2 [published]; the reason [recalled]"
+CLAIM = "MLTCP interleaves jobs with a circular dependency."
+SOURCE = "paper, Fig. 2 [published]"
+SHOWN = 3  # iterations
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``circular.{png,pdf,csv}``; the data: a row per run."""
+    rings = _rings(study)
+    figure, axes = style.new_figure(
+        len(rings), 3, figsize=(13, 0.6 + 3.7 * len(rings)), width_ratios=[0.8, 1.25, 1.1], sharex="col", sharey="col"
+    )
+    for row, (experiment, pair) in zip(axes, rings, strict=True):
+        if row[0] is axes[0, 0]:
+            _graph(row[0], crossed(experiment.runs[0]))
+        else:
+            row[0].set_visible(False)
+        _phases(row[1], experiment, pair)
+        _iterations(row[2], experiment, pair)
+        row[1].set_title(f"Phases of the last {SHOWN} iterations, least RTO {_rto_ms(experiment.runs[0]):g} ms")
+    axes[0, 2].set_title("Every iteration, mean over the jobs")
+    axes[0, 2].legend()
+    for axis, label in zip(axes[-1, 1:], ("time (s)", "iteration"), strict=True):
+        axis.set_xlabel(label)
+    table = observed.table(study)
+    first = rings[0][0].runs[0]
+    drawing.caption(
+        figure,
+        f"{drawing.setting(first)}; {len(first.jobs)} jobs, duty {observed.duty(first, 0):.0%} each; {table['seed'].nunique()} seeds; "
+        "TCP timeouts per run (mean): "
+        + "; ".join(
+            f"{cc} {table[(table['experiment'] == experiment.path.name) & (table['cc'] == cc)]['timeouts'].mean():.0f} "
+            f"at {_rto_ms(experiment.runs[0]):g} ms"
+            for experiment, pair in rings for cc in pair
+        ),
+    )  # fmt: skip
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """The loop, and how MLTCP does on it for each least retransmission timeout."""
+    try:
+        rings = _rings(study)
+    except LoadError as error:
+        return [not_measured(claim, source, str(error)) for claim, source in ((LOOP, LOOP_SOURCE), (CLAIM, SOURCE))]
+    first = rings[0][0].runs[0]
+    edges = crossed(first)
+    loop = has_loop(edges)
+    refusal = Finding(
+        LOOP, LOOP_SOURCE,
+        f"the affinity graph of this placement has {len(edges)} edges and {'a' if loop else 'no'} loop; where it has one, "
+        "`--cc cassini` ends with code 2 (tests/unit/test_experiments.py)",
+        None, None, len({run.seed for run in study.runs}), graded(loop, False),
+        "reproduced if the bipartite graph of jobs and shared bottlenecks has a loop",
+        study.paths,
+    )  # fmt: skip
+    return [refusal, *(_interleaves(experiment, pair) for experiment, pair in rings)]
+
+
+def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
+    table = observed.table(Study(ID, (experiment,), ()))
+    gains = observed.ratios(table, *pair, "settled")
+    at = {cc: [measured.interleaved_at(experiment, run) for run in experiment.of(cc)] for cc in pair}
+    reached = {cc: [one for one in values if np.isfinite(one)] for cc, values in at.items()}
+    settled = {cc: observed.with_interval(list(table[table["cc"] == cc]["settled"])) for cc in pair}
+    timeouts = {cc: table[table["cc"] == cc]["timeouts"].mean() for cc in pair}
+    base, mltcp = pair
+    values = list(table[table["cc"] == mltcp]["settled"])
+    return Finding(
+        f"{CLAIM} Least retransmission timeout {_rto_ms(experiment.runs[0]):g} ms.", SOURCE,
+        f"every job within 5 % of its time alone from some iteration on: {mltcp} in {len(reached[mltcp])} of {len(at[mltcp])} seeds"
+        + (f" (median: iteration {np.median(reached[mltcp]):g})" if reached[mltcp] else "")
+        + f", {base} in {len(reached[base])} of {len(at[base])}; settled half {settled[mltcp]} and {settled[base]} × ideal, "
+        f"{observed.with_interval(gains)}× as fast; {timeouts[mltcp]:.0f} and {timeouts[base]:.0f} timeouts a run",
+        float(np.mean(values)), interval(values), len(values),
+        graded(len(reached[mltcp]) == len(at[mltcp]), bool(reached[mltcp])),
+        "reproduced if MLTCP interleaves in every seed, partly if in some; judged: its settled half ÷ ideal",
+        tuple(run.path for run in experiment.runs),
+    )  # fmt: skip
+
+
+def _rto_ms(run: Run) -> float:
+    """The least retransmission timeout; the kernel's own is 200 ms."""
+    asked = run.manifest["plan"].get("rto_min_us")
+    return 200.0 if asked is None else float(asked) / 1e3
+
+
+def crossed(run: Run) -> list[tuple[int, int]]:
+    """Edges of the affinity graph of a ring: (job, bottleneck). A job from ``xi`` to ``yj`` crosses bottlenecks i to j, around."""
+    links = run.manifest["plan"]["topology_args"][0]
+    edges = []
+    for job in run.jobs:
+        first, last = (
+            int(re.sub(r"\D", "", host.partition("_")[0])) - 1 for host in (job["hosts"][0], job["hosts"][-1])
+        )
+        edges += [(job["job"], (first + step) % links) for step in range((last - first) % links + 1)]
+    return edges
+
+
+def has_loop(edges: list[tuple[int, int]]) -> bool:
+    """Whether the bipartite graph of jobs and links has a loop: an edge between what was connected already."""
+    parent: dict[tuple[str, int], tuple[str, int]] = {}
+
+    def root(node: tuple[str, int]) -> tuple[str, int]:
+        while parent.setdefault(node, node) != node:
+            node = parent[node]
+        return node
+
+    for job, link in edges:
+        one, other = root(("job", job)), root(("link", link))
+        if one == other:
+            return True
+        parent[one] = other
+    return False
+
+
+def _rings(study: Study) -> list[tuple[Experiment, tuple[str, str]]]:
+    """Experiments on a ring, with their base and MLTCP; the longest timeout first."""
+    found = [
+        (experiment, pair)
+        for experiment in study.experiments
+        if (pair := observed.pair(experiment.ccs)) and experiment.runs[0].manifest["plan"]["topology"] == "ring"
+    ]
+    if not found:
+        raise LoadError("circular: there is no ring with both a base and MLTCP; run experiments/circular.toml")
+    return sorted(found, key=lambda one: -_rto_ms(one[0].runs[0]))
+
+
+def _graph(axis: Any, edges: list[tuple[int, int]]) -> None:
+    """Jobs and bottlenecks on one circle, each job between the two it crosses."""
+    jobs, links = sorted({job for job, _ in edges}), sorted({link for _, link in edges})
+    angle = {("link", link): 90 - 360 * i / len(links) for i, link in enumerate(links)}
+    for job in jobs:
+        around = np.exp(1j * np.radians([angle["link", link] for one, link in edges if one == job])).sum()
+        angle["job", job] = float(np.degrees(np.angle(around)))
+    at = {node: (np.cos(np.radians(one)), np.sin(np.radians(one))) for node, one in angle.items()}
+    for job, link in edges:
+        (x0, y0), (x1, y1) = at["job", job], at["link", link]
+        axis.plot([x0, x1], [y0, y1], color=style.JOBS[job % len(style.JOBS)], linewidth=3, zorder=1)
+    for (kind, number), (x, y) in at.items():
+        box = {"boxstyle": "circle,pad=0.5" if kind == "job" else "square,pad=0.5", "linewidth": 1.5, "edgecolor": style.REFERENCE,
+               "facecolor": style.JOBS[number % len(style.JOBS)] if kind == "job" else "white"}  # fmt: skip
+        axis.text(x, y, f"{kind} {number}", ha="center", va="center", fontsize=9, bbox=box,
+                  color="white" if kind == "job" else "black", zorder=2)  # fmt: skip
+    axis.set_xlim(-1.5, 1.5)
+    axis.set_ylim(-1.4, 1.4)
+    axis.set_aspect("equal")
+    axis.axis("off")
+    axis.set_title("Affinity graph" + (": a loop" if has_loop(edges) else ""))
+
+
+def _phases(axis: Any, experiment: Experiment, pair: tuple[str, str]) -> None:
+    ticks = []
+    for row, cc in enumerate(pair):
+        run = experiment.of(cc)[0]
+        sender = run.iterations[run.iterations["worker"] == 0]
+        ends = sender.groupby("job")["end_s"].max()
+        end = float(ends.min())
+        span = SHOWN * float(measured.times(run).tail(SHOWN).mean().mean())
+        for job in ends.index:
+            rows = sender[sender["job"] == job]
+            y = row * (len(ends) + 1) + int(job)
+            shown = rows[(rows["end_s"] > end - span) & (rows["comm_start_s"] < end)]
+            axis.barh(
+                [y] * len(shown), shown["end_s"] - shown["comm_start_s"], left=shown["comm_start_s"] - (end - span), height=0.8,
+                color=style.JOBS[int(job) % len(style.JOBS)],
+            )  # fmt: skip
+            ticks.append((y, f"job {job}"))
+        axis.text(0.0, row * (len(ends) + 1) - 0.55, cc, fontsize=9, fontweight="bold", va="bottom")
+    axis.set_yticks([y for y, _ in ticks], [text for _, text in ticks])
+    axis.set_xlim(left=0)
+    axis.set_ylim(ticks[-1][0] + 0.6, -1.3)
+    axis.grid(visible=False, axis="y")
+
+
+def _iterations(axis: Any, experiment: Experiment, pair: tuple[str, str]) -> None:
+    for cc in pair:
+        lines = [observed.relative_times(experiment, run).mean(axis="columns") for run in experiment.of(cc)]
+        for line in lines:
+            axis.plot(line.index, line, color=drawing.colour(cc), linewidth=0.7, alpha=0.45)
+        mean = pd.concat(lines, axis="columns").mean(axis="columns")
+        axis.plot(mean.index, mean, color=drawing.colour(cc), linewidth=2.2, label=cc)
+    axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    axis.set_ylabel("iteration time ÷ ideal")

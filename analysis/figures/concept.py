@@ -1,0 +1,255 @@
+"""Fig. 3 of the paper: what happens inside one iteration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from analysis import drawing, metrics, statistics, style, twin
+from analysis.finding import Finding, Verdict, not_measured
+from analysis.fluid import LEARNED_AT
+from analysis.load import Experiment, LoadError, Run
+from analysis.study import Study
+
+ID = "concept"
+TITLE = "Inside an iteration: bytes sent, F, congestion window and share of the link"
+TEXT = (
+    "Left, one iteration in which two jobs overlap (first seed): the share of its bytes that each flow has sent, F computed from "
+    "that by the kernel, the congestion window, and what each job gets of the link (stacked). Job by job the window grows faster "
+    "the more has been sent, so the job that began first finishes first. Right, every sample of every seed: F as the kernel reports it "
+    "against S·r + I; and how the link is shared while both send, against the ratio of their F at that moment (bins of equal size, one "
+    "dot each, both axes logarithmic), with the lines of shares ∝ F and ∝ √F. A window takes time to follow F, so the measured slope is the lower."
+)
+RULE = "The additive increase of a flow is multiplied by F(r) = S·r + I, where r is the share of the iteration's bytes that it has sent."
+RULE_SOURCE = "paper, abstract and Fig. 3 [published]; the values of S and I [recalled, unconfirmed]"
+AHEAD = "Of two jobs that overlap, the one that is ahead gets more of the link."
+AHEAD_SOURCE = "paper, Fig. 3 and 4 [published]"
+SHOWN = LEARNED_AT + 1
+WINDOW_S = 0.01
+BIN = 250
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``concept.{png,pdf,csv}``."""
+    runs = _runs(study)
+    if not runs:
+        return []
+    figure, axes = style.new_figure(1, 2, figsize=(12.0, 8.0), width_ratios=(1.5, 1))
+    grid = axes[0, 0].get_gridspec()
+    for axis in axes[0]:
+        axis.remove()
+    left = grid[0].subgridspec(4, 1, height_ratios=(1, 1, 1, 1.25)).subplots(sharex=True)
+    table = _iteration(left, runs[0])
+    upper, lower = grid[1].subgridspec(2, 1).subplots()
+    _rule(upper, runs)
+    _shares(lower, runs)
+    drawing.caption(
+        figure,
+        f"{drawing.setting(runs[0])}; {runs[0].cc}; {len(runs)} seeds, left: seed {runs[0].seed}, iteration {SHOWN}",
+    )
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Two findings: F is what it should be, and who is ahead gets more."""
+    runs = _runs(study)
+    if not runs:
+        return [
+            not_measured(claim, source, "there is no run of MLTCP with two jobs")
+            for claim, source in ((RULE, RULE_SOURCE), (AHEAD, AHEAD_SOURCE))
+        ]
+    return [_rule_finding(runs), _ahead_finding(runs)]
+
+
+def _rule_finding(runs: list[Run]) -> Finding:
+    off = {}
+    for run in runs:
+        known = run.flows.dropna(subset="bytes_ratio")
+        known = known[known["f"] != 1]  # F = 1 while r is known: until it is learned
+        off[run.seed] = float((known["f"] - twin.curve(run)(known["bytes_ratio"])).abs().max())
+    worst = max(off.values())
+    verdict: Verdict = "reproduced" if worst <= 0.01 else "not reproduced"
+    samples = sum(int(run.flows["bytes_ratio"].notna().sum()) for run in runs)
+    return Finding(
+        RULE, RULE_SOURCE,
+        f"the kernel's F differs from {twin.curve(runs[0]).slope:g} r + {twin.curve(runs[0]).intercept:g} by at most {worst:.4f} in "
+        f"{samples:,} samples; that its base's increase is multiplied by exactly this is tested packet by packet (tests/unit/test_mltcp_core.py)",
+        worst, statistics.interval(off.values()), len(runs), verdict, "reproduced if it differs by no more than 0.01 anywhere",
+        tuple(run.path for run in runs),
+    )  # fmt: skip
+
+
+def _ahead_finding(runs: list[Run]) -> Finding:
+    shares, exponents = [], []
+    for run in runs:
+        rows = _together(run)
+        rows = rows[rows["force"].abs() > 0]
+        if len(rows) < BIN // 10:
+            continue
+        ahead = np.where(rows["force"] > 0, rows["share"], 1 - rows["share"])
+        shares.append(float(ahead.mean()))
+        exponents.append(_slope(rows))
+    if not shares:
+        return not_measured(AHEAD, AHEAD_SOURCE, "the jobs never overlapped with F in force")
+    found = statistics.mean(shares)
+    low = found.interval[0] if found.interval else found.value
+    verdict: Verdict = "reproduced" if low > 0.5 else "partly" if found.value > 0.5 else "not reproduced"
+    return Finding(
+        AHEAD, AHEAD_SOURCE,
+        f"the flow with the larger F gets {found.value:.1%} of the link while both send; a share goes as F to the power of {statistics.mean(exponents)} "
+        "at that moment",
+        found.value, found.interval, found.n, verdict, "reproduced if the 95 % interval lies above one half, partly if the mean does",
+        tuple(run.path for run in runs),
+    )  # fmt: skip
+
+
+def _runs(study: Study) -> list[Run]:
+    found: list[Experiment] = [one for one in study.experiments if any("mltcp" in cc for cc in one.ccs)]
+    if not found:
+        return []
+    cc = next(cc for cc in found[0].ccs if "mltcp" in cc)
+    return [run for run in found[0].of(cc) if len(run.jobs) == 2 and "f" in run.flows]
+
+
+def _busiest(run: Run) -> dict[int, pd.DataFrame]:
+    """Each job's flow that carries most."""
+    found = {}
+    for job, rows in run.flows.groupby("job"):
+        flows = [flow for _, flow in rows.groupby(["worker", "flow"])]
+        found[int(str(job))] = max(flows, key=lambda flow: float(flow["bytes_acked"].max()))
+    return found
+
+
+def _iteration(axes: Any, run: Run) -> pd.DataFrame:
+    phases = metrics.phases(run.iterations)
+    mine = phases[phases["iteration"] == SHOWN]
+    if mine.empty:
+        raise LoadError(f"{run.path}: has no iteration {SHOWN} to show; it takes at least {SHOWN + 1}")
+    begin, end = float(mine["begin_s"].min()), float(mine["end_s"].max())
+    margin = 0.06 * (end - begin)
+    columns = {"bytes_ratio": "bytes_ratio r", "f": "F(r)", "cwnd_segments": "congestion\nwindow (segments)"}
+    parts = []
+    for job, flow in _busiest(run).items():
+        rows = flow[flow["t_s"].between(begin - margin, end + margin)]
+        parts.append(rows[["t_s", "job", *columns]])
+        phase = mine[mine["job"] == job].iloc[0]
+        busy = rows["t_s"].between(phase["begin_s"], phase["end_s"])
+        for axis, column in zip(axes, columns, strict=False):
+            axis.plot(rows["t_s"] - begin, rows[column], color=style.JOBS[job], linewidth=1, alpha=0.25)
+            axis.plot(
+                rows["t_s"][busy] - begin, rows[column][busy], color=style.JOBS[job], linewidth=1.8, label=f"job {job}"
+            )
+    for axis, label in zip(axes, columns.values(), strict=False):
+        axis.set_ylabel(label)
+    unit, divisor = ("Gbit/s", 1e9) if run.rate_bps >= 5e9 else ("Mbit/s", 1e6)
+    rates = metrics.throughput(run.flows, WINDOW_S)
+    rates = rates[(rates.index > begin - margin) & (rates.index < end + margin)]
+    axes[3].stackplot(
+        rates.index - begin,
+        *(rates[job] / divisor for job in rates),
+        colors=style.JOBS[: len(rates.columns)],
+        step="mid",
+        linewidth=0,
+    )
+    axes[3].axhline(run.rate_bps / divisor, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    axes[3].set_ylabel(f"goodput\n(stacked, {unit})")
+    axes[3].set_xlabel("time since the first job of the two began to communicate (s)")
+    for axis in axes:
+        axis.set_xlim(-margin, end - begin + margin)
+    axes[0].set_title(f"One iteration of two jobs: {run.cc}")
+    axes[0].legend(loc="lower right", ncols=2)
+    return pd.concat(parts)
+
+
+def _rule(axis: Any, runs: list[Run]) -> None:
+    for run in runs:
+        known = run.flows.dropna(subset="bytes_ratio")
+        known = known[known["f"] != 1].sort_values("bytes_ratio")
+        axis.plot(
+            known["bytes_ratio"][::20],
+            known["f"][::20],
+            "o",
+            markersize=3,
+            markeredgewidth=0,
+            alpha=0.25,
+            color=style.JOBS[0],
+        )
+    r = np.linspace(0, 1, 50)
+    curve = twin.curve(runs[0])
+    axis.plot(
+        r,
+        curve(r),
+        color=style.REFERENCE,
+        linewidth=1.2,
+        linestyle="--",
+        label=f"{curve.slope:g} r + {curve.intercept:g}",
+    )
+    axis.plot([], [], "o", color=style.JOBS[0], markersize=4, label="the kernel's (every 20th sample)")
+    axis.set(xlabel="bytes_ratio r", ylabel="F", title="F, as the kernel computes it")
+    axis.legend(loc="upper left")
+
+
+def _together(run: Run) -> pd.DataFrame:
+    """Windows in which both jobs send with F in force: ``force`` (log of the ratio of F), ``share`` of job 1."""
+    rates = metrics.throughput(run.flows, WINDOW_S)
+    flows = _busiest(run)
+    known = {job: flow.dropna(subset="bytes_ratio") for job, flow in flows.items()}
+    if any(rows.empty for rows in known.values()):
+        return pd.DataFrame(columns=["force", "share"])
+    force = [np.interp(rates.index, known[job]["t_s"], known[job]["f"]) for job in (0, 1)]
+    phases = metrics.phases(run.iterations)
+    sending = np.ones(len(rates), dtype=bool)
+    middle = rates.index.to_numpy()[:, None]
+    for job in (0, 1):
+        rows = phases[(phases["job"] == job) & (phases["iteration"] >= LEARNED_AT)]
+        begin, end = rows["begin_s"].to_numpy() + 2 * WINDOW_S, rows["end_s"].to_numpy() - 2 * WINDOW_S
+        sending &= ((middle > begin) & (middle < end)).any(axis=1)
+    total = rates[0] + rates[1]
+    table = pd.DataFrame({"force": np.log(force[1] / force[0]), "share": rates[1] / total})
+    return table[sending & (table["share"].to_numpy() > 0.005) & (table["share"].to_numpy() < 0.995)]
+
+
+def _slope(rows: pd.DataFrame) -> float:
+    """Exponent p of shares ∝ F^p by least squares through the origin, on logarithms."""
+    x, y = rows["force"], np.log(rows["share"] / (1 - rows["share"]))
+    return float((x * y).sum() / (x**2).sum())
+
+
+def _shares(axis: Any, runs: list[Run]) -> None:
+    rows = pd.concat([_together(run) for run in runs]).sort_values("force")
+    x = np.exp(np.linspace(-2.1, 2.1, 3))
+    axis.plot(x, x, color=style.REFERENCE, linewidth=1, linestyle="--", label="shares ∝ F")
+    axis.plot(x, np.sqrt(x), color=style.REFERENCE, linewidth=1, linestyle=":", label="shares ∝ √F")
+    size = min(BIN, max(5, len(rows) // 12))
+    for at in range(0, len(rows) - size + 1, size):
+        part = rows.iloc[at : at + size]
+        share = part["share"].mean()
+        axis.plot(
+            np.exp(part["force"].mean()),
+            share / (1 - share),
+            "o",
+            color=style.JOBS[0],
+            markersize=5,
+            markeredgewidth=0,
+            alpha=0.8,
+        )
+    axis.plot(
+        [], [], "o", color=style.JOBS[0], markersize=5, label=f"measured, {size} windows of {WINDOW_S * 1e3:g} ms each"
+    )
+    axis.set(
+        xscale="log",
+        yscale="log",
+        xlabel="F of job 1 ÷ F of job 0",
+        ylabel="goodput of job 1 ÷ of job 0",
+        title="Who gets how much",
+    )
+    ticks = [0.125, 0.25, 0.5, 1, 2, 4, 8]
+    for which in (axis.xaxis, axis.yaxis):
+        which.set_major_locator(FixedLocator(ticks))
+        which.set_minor_locator(NullLocator())
+        which.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.legend(loc="upper left")

@@ -1,0 +1,206 @@
+"""From any start, with any number of jobs: how many iterations until all are interleaved."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from analysis import drawing, measured, statistics, style, twin
+from analysis.finding import Finding, Verdict, not_measured
+from analysis.load import Run
+from analysis.study import Study
+
+ID = "convergence"
+TITLE = "How many iterations it takes, by number of jobs and start"
+TEXT = (
+    "Jobs that just fit on the link (96 % of it), begun anywhere in an iteration or, the hard case, all within 5 % of one. Left, the first "
+    "iteration from which every job stays within 5 % of its time alone: one dot a start, the bar is the median, its line the 95 % interval; "
+    "dots at the top never got there in this run. Diamonds: the median of the fluid twin for the same starts (shares ∝ √F). "
+    "Right, the share of random starts that are interleaved from an iteration on; dashed, the base, which knows of no iterations: what it reaches is luck."
+)
+SOON = "Jobs interleave within a few iterations."
+SOON_SOURCE = "paper, abstract [published; “a few” is not a number]"
+ANY = "That happens independently of the number of competing flows and of their start times."
+ANY_SOURCE = "paper, abstract [published]"
+TWIN_CLAIM = "A fluid model (shares ∝ √F) tells how many iterations it takes."
+TWIN_SOURCE = "derived here"
+FEW = 20
+OVERLAPPED = 0.051  # of an iteration: starts no further apart than this
+STARTS = {"uniform": "begun anywhere", "overlapped": "begun together"}
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``convergence.{png,pdf,csv}``."""
+    if not study.experiments:
+        return []
+    table = _table(study)
+    figure, axes = style.new_figure(1, 2, figsize=(13.0, 4.8), width_ratios=(1.25, 1))
+    _by_number(axes[0, 0], table)
+    _by_iteration(axes[0, 1], table)
+    counts = ", ".join(
+        f"{rows['seed'].nunique()} {STARTS[str(start)]}" for start, rows in table.groupby("start", sort=False)
+    )
+    drawing.caption(figure, f"{drawing.setting(study.runs[0])}; starts (seeds) per number of jobs, at most: {counts}")
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Three findings: how soon, whether it depends on number and start, and how well the fluid twin tells."""
+    claims = ((SOON, SOON_SOURCE), (ANY, ANY_SOURCE), (TWIN_CLAIM, TWIN_SOURCE))
+    table = _table(study)
+    rows = table[table["mltcp"]]
+    if rows.empty:
+        return [not_measured(claim, source, "there are no results of MLTCP") for claim, source in claims]
+    rows = rows[rows["at"].notna()]
+    paths = tuple(run.path for run in study.runs)
+    return [_soon(rows, paths), _any(rows, table, paths), _agreement(rows, paths)]
+
+
+def _soon(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
+    found = statistics.median(rows["at"])
+    within = int((rows["at"] <= FEW).sum())
+    verdict: Verdict = (
+        "reproduced" if within >= 0.95 * len(rows) else "partly" if found.value <= FEW else "not reproduced"
+    )
+    return Finding(
+        SOON, SOON_SOURCE,
+        f"{within} of {len(rows)} runs are interleaved from iteration {FEW} on or sooner; the median is iteration {found.value:g}, of "
+        "which the first two are spent learning",
+        found.value, found.interval, int(rows["seed"].nunique()), verdict,
+        f"reproduced if at least 95 % of the runs are by iteration {FEW}, partly if the median is (the number judged)", paths,
+    )  # fmt: skip
+
+
+def _any(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
+    reached = {key: float((group["at"] < inf).mean()) for key, group in rows.groupby(["jobs", "start"])}
+    share = statistics.proportion(int((rows["at"] < inf).sum()), len(rows))
+    base = table[~table["mltcp"] & table["at"].notna()]
+    lowest = min(reached, key=lambda key: reached[key])
+    verdict: Verdict = (
+        "reproduced" if all(one >= 0.95 for one in reached.values())
+        else "partly" if all(one >= 0.5 for one in reached.values()) else "not reproduced"
+    )  # fmt: skip
+    medians = ", ".join(f"{n} jobs {statistics.median(group['at']).value:g}" for n, group in rows.groupby("jobs"))
+    luck = f"; the base in {(base['at'] < inf).mean():.0%} of its {len(base)}" if len(base) else ""
+    return Finding(
+        ANY, ANY_SOURCE,
+        f"{share.value:.1%} of {len(rows)} runs interleave{luck}; least often {reached[lowest]:.0%} ({lowest[0]} jobs, {STARTS[str(lowest[1])]}); "
+        f"median iteration: {medians}",
+        share.value, share.interval, int(rows["seed"].nunique()), verdict,
+        "reproduced if at least 95 % of the runs interleave for every number of jobs and every kind of start, partly if half do; the "
+        "number judged: the share of all runs",
+        paths,
+    )  # fmt: skip
+
+
+def _agreement(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
+    both = rows[(rows["at"] < inf) & (rows["twin"] < inf)]
+    if both.empty:
+        return not_measured(TWIN_CLAIM, TWIN_SOURCE, "nothing interleaved in both")
+    found = statistics.mean((both["at"] - both["twin"]).groupby(both["seed"]).mean())
+    close = float(((both["at"] - both["twin"]).abs() <= 3).mean())
+    verdict: Verdict = (
+        "reproduced" if abs(found.value) <= 2 else "partly" if abs(found.value) <= 5 else "not reproduced"
+    )
+    return Finding(
+        TWIN_CLAIM, TWIN_SOURCE,
+        f"measured minus the twin, from the same starts: {found} iterations; {close:.0%} of the runs are within three",
+        found.value, found.interval, found.n, verdict, "reproduced if the mean difference is at most two iterations, partly at most five", paths,
+    )  # fmt: skip
+
+
+def _table(study: Study) -> pd.DataFrame:
+    """One row per run: ``jobs, start, cc, mltcp, seed, at, twin``; iterations, infinity is never."""
+    rows = []
+    for experiment in study.experiments:
+        for cc in experiment.ccs:
+            runs = experiment.of(cc)
+            ideals = [float(job["ideal_s"]) for job in runs[0].jobs]
+            model = twin.flows(runs, 0.5).interleaved_at(ideals)
+            rows += [
+                {
+                    "jobs": len(run.jobs), "start": _start(run), "cc": run.cc, "mltcp": "mltcp" in run.cc, "seed": run.seed,
+                    "at": measured.interleaved_at(experiment, run), "twin": model[number], "iterations": run.jobs[0]["iterations"],
+                }
+                for number, run in enumerate(runs)
+            ]  # fmt: skip
+    columns = ["jobs", "start", "cc", "mltcp", "seed", "at", "twin", "iterations"]
+    return pd.DataFrame(rows, columns=columns).sort_values(["jobs", "start"], ascending=[True, False], kind="stable")
+
+
+def _start(run: Run) -> str:
+    offsets = [job["offset_ns"] / 1e9 for job in run.jobs]
+    return "overlapped" if max(offsets) - min(offsets) <= OVERLAPPED * measured.ideal_s(run) else "uniform"
+
+
+def _by_number(axis: Any, table: pd.DataFrame) -> None:
+    numbers = [int(n) for n in sorted(set(table["jobs"]))]
+    kinds = [(mltcp, start) for mltcp in (True, False) for start in STARTS]
+    kinds = [(m, s) for m, s in kinds if ((table["mltcp"] == m) & (table["start"] == s)).any()]
+    never = 1.08 * float(table["iterations"].max())
+    for i, (mltcp, start) in enumerate(kinds):
+        colour = (
+            (style.JOBS[0] if start == "uniform" else style.JOBS[4])
+            if mltcp
+            else (style.REFERENCE if start == "uniform" else style.JOBS[7])
+        )
+        for x, number in enumerate(numbers):
+            rows = table[(table["jobs"] == number) & (table["mltcp"] == mltcp) & (table["start"] == start)].dropna(
+                subset="at"
+            )
+            if rows.empty:
+                continue
+            at = x + (i - (len(kinds) - 1) / 2) * 0.85 / len(kinds)
+            label = f"{rows['cc'].iloc[0]}, {STARTS[start]}" if x == 0 else None
+            drawing.medians(axis, at, list(rows["at"]), never, colour, width=0.7 / len(kinds), label=label)
+            if mltcp and (model := statistics.median(rows["twin"]).value) < inf:
+                axis.plot(at, model, "D", color=style.REFERENCE, fillstyle="none", markersize=6, zorder=5)
+    axis.plot([], [], "D", color=style.REFERENCE, fillstyle="none", markersize=6, label="fluid twin, shares ∝ √F")
+    axis.axhline(never, color=style.REFERENCE, linewidth=0.6, linestyle=":")
+    axis.annotate(
+        "never",
+        (0, never),
+        xycoords=("axes fraction", "data"),
+        xytext=(3, 5),
+        textcoords="offset points",
+        fontsize=8,
+        color=style.REFERENCE,
+    )
+    axis.set_xticks(range(len(numbers)), [str(n) for n in numbers])
+    axis.grid(visible=False, axis="x")
+    axis.set(xlabel="jobs", ylabel="iterations until interleaved", ylim=(0, 1.12 * never), title="How soon")
+    axis.legend(
+        fontsize=8, loc="upper left", bbox_to_anchor=(0.0, 0.87), frameon=True, edgecolor="none", framealpha=0.9
+    )
+
+
+def _by_iteration(axis: Any, table: pd.DataFrame) -> None:
+    rows = table[(table["start"] == "uniform") & table["at"].notna()]
+    last = float(rows["iterations"].max()) if len(rows) else 1.0
+    for colour, (number, group) in zip(style.JOBS, rows.groupby("jobs"), strict=False):
+        for mltcp, line in ((True, "-"), (False, "--")):
+            at = np.sort(group[group["mltcp"] == mltcp]["at"])
+            if len(at):
+                shares = np.arange(1, len(at) + 1) / len(at)
+                inside = at < inf
+                x = [0, *at[inside], last]
+                y = [0, *shares[inside], shares[inside][-1] if inside.any() else 0]
+                axis.step(
+                    x,
+                    y,
+                    where="post",
+                    color=colour,
+                    linestyle=line,
+                    linewidth=1.8 if mltcp else 1.2,
+                    label=f"{number} jobs" if mltcp else None,
+                )
+    axis.plot([], [], "--", color=style.REFERENCE, linewidth=1.2, label="the base")
+    axis.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set(xlabel="iteration", ylabel="random starts interleaved by then", ylim=(-0.02, 1.03), title="How many")
+    axis.legend(fontsize=8, loc="lower right")

@@ -1,0 +1,174 @@
+"""MLTCP beside ordinary TCP: another training job, and a flow that always has something to send."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import drawing, style
+from analysis import observations as observed
+from analysis.finding import Finding, graded, not_measured
+from analysis.load import Experiment, LoadError, Run
+from analysis.statistics import interval
+from analysis.study import Study
+
+ID = "fairness"
+TITLE = "MLTCP beside ordinary TCP"
+TEXT = (
+    "Left: two training jobs of which none, one or both use MLTCP; the iteration time of each kind of job ÷ its ideal, settled half. "
+    "Middle and right: training jobs beside one long-lived Reno flow: their iteration time, and its share of the link. One dot a seed."
+)
+JOBS = "A training job on ordinary TCP is not harmed by a neighbour that uses MLTCP."
+FLOW = "A long-lived ordinary flow keeps its share beside jobs that use MLTCP."
+SOURCE = "open question; between 0.25 : 1 and 2 : 1 by weight [derived here]"
+HARM = 0.02  # of its time or share beside the base
+MUCH = 0.10
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``fairness.{png,pdf,csv}``; the data: a row per run and kind of job."""
+    table = _table(study)
+    mixed, crowded = table[~table["background"]], table[table["background"]]
+    figure, axes = style.new_figure(1, 3, figsize=(13, 4.2), width_ratios=[1.15, 1, 1])
+    _mixes(axes[0, 0], mixed)
+    _beside(axes[0, 1], crowded, "time", "training jobs' iteration time ÷ ideal", "Jobs beside a long-lived Reno flow")
+    _beside(axes[0, 2], crowded, "background_share", "share of the link", "What the long-lived flow gets")
+    drawing.caption(
+        figure,
+        f"{drawing.setting(study.runs[0])}; training jobs with a duty of {observed.duty(study.runs[0], 0):.0%}; "
+        f"{table['seed'].nunique()} seeds (dots), means, 95 % bootstrap intervals.",
+    )
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Two findings: a neighbouring job, and a long-lived flow."""
+    try:
+        table = _table(study)
+    except LoadError as error:
+        return [not_measured(claim, SOURCE, str(error)) for claim in (JOBS, FLOW)]
+    return [_jobs(study, table[~table["background"]]), _flow(study, table[table["background"]])]
+
+
+def _jobs(study: Study, table: pd.DataFrame) -> Finding:
+    ordinary = table[~table["job_cc"].str.contains("mltcp")]
+    alike, mix = ordinary[~ordinary["cc"].str.contains("mltcp")], ordinary[ordinary["cc"].str.contains("mltcp")]
+    paired = (
+        alike.set_index("seed")["time"].to_frame("alike").join(mix.set_index("seed")["time"].rename("mix"), how="inner")
+    )
+    if paired.empty:
+        return not_measured(JOBS, SOURCE, "the same jobs were not run both with and without an MLTCP neighbour")
+    values = [float(value) for value in paired["mix"] / paired["alike"]]
+    return _judged(
+        study, JOBS, "iteration time of the job on ordinary TCP, with an MLTCP neighbour ÷ with one of its own kind", values,
+        harm=float(np.mean(values)) - 1, worst=(interval(values) or (0.0, max(values)))[1] - 1,
+    )  # fmt: skip
+
+
+def _flow(study: Study, table: pd.DataFrame) -> Finding:
+    wide = table.pivot_table(index=["training", "seed"], columns="cc", values="background_share")
+    pair = observed.pair(wide.columns)
+    if pair is None:
+        return not_measured(FLOW, SOURCE, "no long-lived flow was run beside both a base and MLTCP")
+    values = [float(value) for value in (wide[pair[1]] / wide[pair[0]]).dropna().groupby("seed").mean()]
+    return _judged(
+        study, FLOW, f"goodput of the long-lived flow beside {pair[1]} jobs ÷ beside {pair[0]} jobs", values,
+        harm=1 - float(np.mean(values)), worst=1 - (interval(values) or (min(values), 0.0))[0],
+    )  # fmt: skip
+
+
+def _judged(study: Study, claim: str, what: str, values: list[float], *, harm: float, worst: float) -> Finding:
+    verdict = graded(worst <= HARM, harm <= MUCH)
+    return Finding(
+        claim, SOURCE, f"{what}: {observed.with_interval(values)}", float(np.mean(values)), interval(values), len(values), verdict,
+        f"reproduced if at most {HARM:.0%} is lost (the interval's worse end; without one, the worst seed), partly if at most {MUCH:.0%} in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _table(study: Study) -> pd.DataFrame:
+    rows = [row for experiment in study.experiments for run in experiment.runs for row in _rows(experiment, run)]
+    if not rows:
+        raise LoadError("fairness: there are no runs; run experiments/fairness.toml")
+    return pd.DataFrame(rows)
+
+
+def _rows(experiment: Experiment, run: Run) -> list[dict[str, Any]]:
+    """One row per kind of training job: ``cc, job_cc, seed, training, background, time, background_share``."""
+    long_lived = [job["job"] for job in run.jobs if job["iterations"] == 1]
+    training = [job for job in run.jobs if job["job"] not in long_lived]
+    times = observed.relative_times(experiment, run)
+    share = _share(run, long_lived) if long_lived else np.nan
+    late = observed.settled(times[[job["job"] for job in training]].dropna())
+    return [
+        {
+            "experiment": experiment.path.name, "cc": run.cc, "job_cc": cc, "seed": run.seed, "training": len(training),
+            "background": bool(long_lived), "time": float(late[[job["job"] for job in training if job["cc"]["spec"] == cc]].mean().mean()),
+            "background_share": share,
+        }
+        for cc in dict.fromkeys(job["cc"]["spec"] for job in training)
+    ]  # fmt: skip
+
+
+def _share(run: Run, long_lived: list[int]) -> float:
+    """Goodput of the long-lived flows ÷ the link's, second half of the run."""
+    flows = run.flows
+    end = float(flows["t_s"].max())
+    late = flows[flows["t_s"] > end / 2]
+    by_flow = late[late["job"].isin(long_lived)].groupby(["job", "worker", "flow"])
+    carried = float((by_flow["bytes_acked"].last() - by_flow["bytes_acked"].first()).sum())
+    span = float(late["t_s"].max() - late["t_s"].min())
+    link = run.manifest["plan"]["link"]
+    payload = (link["mtu"] + 14 - observed.HEADERS) / (link["mtu"] + 14)
+    return float(carried * 8 / span / (link["rate_bps"] * payload))
+
+
+def _mixes(axis: Any, table: pd.DataFrame) -> None:
+    ccs = list(dict.fromkeys(table["cc"]))
+    ccs.sort(key=lambda cc: ("mltcp" in cc, "+" not in cc))
+    seen: set[str] = set()
+    for x, cc in enumerate(ccs):
+        rows = table[table["cc"] == cc]
+        kinds = list(dict.fromkeys(rows["job_cc"]))
+        for i, kind in enumerate(kinds):
+            at = x + (i - (len(kinds) - 1) / 2) * 0.4
+            label = None if kind in seen else f"jobs on {kind}"
+            drawing.seeds(
+                axis, at, list(rows[rows["job_cc"] == kind]["time"]), drawing.colour(kind), width=0.32, label=label
+            )
+            seen.add(kind)
+    axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    axis.set_xticks(range(len(ccs)), [cc.replace("+", "\n+ ") for cc in ccs], fontsize=9)
+    axis.set_xlim(-0.6, len(ccs) - 0.4)
+    axis.grid(visible=False, axis="x")
+    axis.set_ylabel("iteration time ÷ ideal, settled half")
+    axis.set_title("Two training jobs")
+    if seen:
+        axis.legend(fontsize=9)
+
+
+def _beside(axis: Any, table: pd.DataFrame, column: str, label: str, title: str) -> None:
+    if table.empty:
+        axis.set_visible(False)
+        return
+    numbers = sorted(table["training"].unique())
+    ccs = sorted(table["cc"].unique(), key=lambda cc: "mltcp" in cc)
+    for x, number in enumerate(numbers):
+        for i, cc in enumerate(ccs):
+            values = list(table[(table["training"] == number) & (table["cc"] == cc)][column])
+            at = x + (i - (len(ccs) - 1) / 2) * 0.36
+            if values:
+                drawing.seeds(
+                    axis, at, values, drawing.colour(cc), width=0.3, label=f"jobs on {cc}" if x == 0 else None
+                )
+    axis.set_xticks(range(len(numbers)), [f"{number} job" + ("s" if number > 1 else "") for number in numbers])
+    axis.set_xlim(-0.6, len(numbers) - 0.4)
+    axis.grid(visible=False, axis="x")
+    axis.set_ylim(0.97 if column == "time" else 0, 1.15 * float(table[column].max()))
+    axis.set_ylabel(label)
+    axis.set_title(title)
+    if numbers:
+        axis.legend(fontsize=9, loc="upper left")

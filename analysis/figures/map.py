@@ -1,0 +1,109 @@
+"""The map: where MLTCP helps, by how much, and where it does not, over the number of jobs and what they need together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import drawing, style
+from analysis import observations as observed
+from analysis.finding import Finding, graded, not_measured
+from analysis.load import LoadError
+from analysis.statistics import interval
+from analysis.study import Study
+
+ID = "map"
+TITLE = "Where MLTCP helps, and by how much"
+TEXT = (
+    "Each cell is a number of jobs and what they need of the link together (100 %: they just fit). Large: how many times faster the settled half "
+    "is than under the base, mean over seeds; small: its 95 % interval. Left the mean, middle the 99th percentile, right the most that "
+    "is possible for the mean: fair sharing at full overlap against the least that the link allows. The base's own drift takes its part of that."
+)
+CLAIM = "MLTCP does not make iterations longer, whatever the number of jobs and their load."
+SOURCE = "paper, summary: robust to partial compatibility, independent of the number of flows [published]; judged on our grid"
+HARM = 0.98
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``map.{png,pdf,csv}``; the data: a row per run."""
+    table, pair = _table(study)
+    gains = _gains(table, pair)
+    figure, axes = style.new_figure(1, 3, figsize=(13.4, 1.6 + 0.85 * table["jobs"].nunique()), sharey=True)
+    top = max(1.2, float(gains["most"].max()))
+    for axis, column, title in zip(
+        axes[0], ("mean", "p99", "most"),
+        ("Speed-up of the mean", "Speed-up of the 99th percentile", "Most that is possible (mean)"), strict=True,
+    ):  # fmt: skip
+        _heat(axis, gains, column, top)
+        axis.set_title(title)
+        axis.set_xlabel("load: what the jobs need together")
+    axes[0, 0].set_ylabel("jobs")
+    drawing.caption(
+        figure,
+        f"{drawing.setting(study.runs[0])}; {pair[0]} ÷ {pair[1]}; one second alone, overlapped starts; {table['seed'].nunique()} seeds, paired; "
+        "settled half of the iterations.",
+    )
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """One finding: the least and the largest speed-up of the grid."""
+    try:
+        table, pair = _table(study)
+    except LoadError as error:
+        return [not_measured(CLAIM, SOURCE, str(error))]
+    gains = _gains(table, pair).groupby(["jobs", "load"])["mean"].apply(list)
+    means = gains.apply(np.mean)
+    least, most = means.idxmin(), means.idxmax()
+    found = interval(gains[least])
+    verdict = graded(means[least] >= HARM, (means >= HARM).mean() >= 0.5)
+    return [
+        Finding(
+            CLAIM, SOURCE,
+            f"settled half: least {observed.with_interval(gains[least])}× ({least[0]} jobs, load {least[1]:.2f}), largest "
+            f"{observed.with_interval(gains[most])}× ({most[0]} jobs, load {most[1]:.2f}); above 1.02× in {(means > 1.02).sum()} of {len(means)} cells",
+            float(means[least]), found, len(gains[least]), verdict,
+            f"reproduced if the mean speed-up is at least {HARM} in every cell, partly if in half of them; judged: the least",
+            study.paths,
+        )
+    ]  # fmt: skip
+
+
+def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
+    table = observed.table(study)
+    pair = observed.pair(table["cc"]) if len(table) else None
+    if pair is None:
+        raise LoadError("map: there are no results of both a base and MLTCP; run experiments/map.toml")
+    return table.assign(load=table["load"].round(2)), pair
+
+
+def _gains(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
+    """One row per cell and seed: ``jobs, load, seed, mean, p99`` (speed-ups of the settled half), ``most``."""
+    keys = ["jobs", "load", "seed"]
+    columns = {}
+    for name, column in (("mean", "settled"), ("p99", "settled_p99")):
+        wide = table.pivot_table(index=keys, columns="cc", values=column)
+        columns[name] = wide[pair[0]] / wide[pair[1]]
+    gains = pd.DataFrame(columns).dropna().reset_index()
+    overlapped = 1 + gains["load"] * (1 - 1 / gains["jobs"])
+    return gains.assign(most=overlapped / gains["load"].clip(lower=1))
+
+
+def _heat(axis: Any, gains: pd.DataFrame, column: str, top: float) -> None:
+    jobs, loads = sorted(gains["jobs"].unique()), sorted(gains["load"].unique())
+    cells = gains.pivot_table(index="jobs", columns="load", values=column).reindex(index=jobs, columns=loads)
+    axis.imshow(cells, origin="lower", aspect="auto", cmap="PuOr", vmin=2 - top, vmax=top)
+    for (y, x), value in np.ndenumerate(cells.to_numpy()):
+        if np.isnan(value):
+            continue
+        white = "white" if abs(value - 1) > 0.6 * (top - 1) else "black"
+        axis.text(x, y, f"{value:.2f}×", ha="center", va="center", fontsize=12, fontweight="bold", color=white)
+        values = list(gains[(gains["jobs"] == jobs[y]) & (gains["load"] == loads[x])][column])
+        if column != "most" and (found := interval(values)):
+            axis.text(x, y - 0.3, f"{found[0]:.2f}–{found[1]:.2f}", ha="center", va="center", fontsize=8, color=white)
+    axis.set_xticks(range(len(loads)), [f"{load:.0%}" for load in loads])
+    axis.set_yticks(range(len(jobs)), [str(one) for one in jobs])
+    axis.grid(visible=False)

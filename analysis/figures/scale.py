@@ -1,0 +1,157 @@
+"""How much of the base's steady state is luck: loss cycles per communication phase, 100 Mbit/s to 50 Gbit/s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from analysis import drawing, style
+from analysis import observations as observed
+from analysis.finding import Finding, graded, not_measured
+from analysis.load import LoadError, Run
+from analysis.statistics import interval
+from analysis.study import Study
+
+ID = "scale"
+TITLE = "Small emulations flatter the base: steady state against loss cycles per communication phase"
+TEXT = (
+    "Two jobs, one panel for each level of compute noise; each column of dots is one link (rate by shape, buffer by position), one "
+    "dot a seed, the line through the means. Exactly fair sharing keeps any offset, so that chance decides: the fewer loss cycles a phase holds, "
+    "the larger its steps, and the sooner the base drifts apart by itself (towards 1). MLTCP's state should not depend on it."
+)
+CLAIM = "The fewer loss cycles a communication phase holds, the more the base drifts into interleaving by chance."
+MLTCP_CLAIM = "MLTCP's steady state does not depend on the link's rate and buffer."
+SOURCE = "ours; fair sharing keeps any offset [derived here]"
+WITHIN = 0.05
+MARKERS = "osD^vP*X"
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``scale.{png,pdf,csv}``; the data: a row per run."""
+    table, pair = _table(study)
+    noises = sorted(table["noise"].unique(), key=lambda text: float(text.rstrip("%")))
+    rates = sorted(table["rate_bps"].unique())
+    figure, axes = style.new_figure(1, len(noises), figsize=(1.2 + 5.4 * len(noises), 4.6), sharey=True)
+    for axis, noise in zip(axes[0], noises, strict=True):
+        rows = table[table["noise"] == noise]
+        for cc in pair:
+            of_cc = rows[rows["cc"] == cc]
+            for rate, of_rate in of_cc.groupby("rate_bps"):
+                axis.plot(of_rate["cycles"], of_rate["settled"], MARKERS[rates.index(rate) % len(MARKERS)], markersize=4, markeredgewidth=0,
+                          color=drawing.colour(cc), alpha=0.45)  # fmt: skip
+            means = of_cc.groupby("experiment")[["cycles", "settled"]].mean().sort_values("cycles")
+            axis.plot(means["cycles"], means["settled"], linewidth=1.6, color=drawing.colour(cc), label=cc)
+            _intervals(axis, of_cc, drawing.colour(cc))
+        for rate in rates:
+            axis.plot(
+                [], [], MARKERS[rates.index(rate) % len(MARKERS)], color=style.REFERENCE, label=drawing.rate(rate)
+            )
+        duty = float(table["load"].iloc[0]) / 2
+        axis.axhline(1 + duty, color=style.REFERENCE, linewidth=1, linestyle=":")
+        axis.annotate(
+            "fair, full overlap",
+            (0.01, 1 + duty),
+            xycoords=("axes fraction", "data"),
+            va="bottom",
+            fontsize=8,
+            color=style.REFERENCE,
+        )
+        axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+        drawing.plain_log(axis.xaxis)
+        axis.set_ylim(top=max(1.06 + duty, axis.get_ylim()[1]))
+        axis.set_xlabel("loss cycles per overlapped communication phase")
+        axis.set_title(f"compute noise {noise}")
+    axes[0, 0].set_ylabel("iteration time ÷ ideal, settled half")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
+    drawing.caption(
+        figure,
+        f"Two jobs, together {table['load'].iloc[0]:.0%} of the link, overlapped starts; {table['seed'].nunique()} seeds; "
+        f"{study.runs[0].manifest['substrate']}, {study.runs[0].manifest['kernel'].split(' #')[0]}.",
+        "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % bootstrap intervals.",
+    )  # fmt: skip
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Two findings: the base's dependence on loss cycles, and MLTCP's independence of them."""
+    try:
+        table, pair = _table(study)
+    except LoadError as error:
+        return [not_measured(claim, SOURCE, str(error)) for claim in (CLAIM, MLTCP_CLAIM)]
+    return [_drift(study, table[table["cc"] == pair[0]]), _steady(study, table[table["cc"] == pair[1]], pair[1])]
+
+
+def loss_cycles(run: Run) -> float:
+    """Reno's loss cycles in a communication phase that two jobs share from beginning to end; computed, not measured.
+
+    Without delay the queue is all there is: each of two flows has half of it in flight when it overflows, halves that, and
+    grows by a segment a round trip, which takes three quarters of a full queue in the mean.
+    """
+    link = run.manifest["plan"]["link"]
+    queue_s = link["buffer_bytes"] * 8 / link["rate_bps"]
+    round_trips = link["buffer_bytes"] / (link["mtu"] + 14) / 4
+    phase_s = 2 * observed.duty(run, 0) * run.jobs[0]["ideal_s"]
+    return float(phase_s / (round_trips * 0.75 * queue_s))
+
+
+def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
+    table = observed.table(study)
+    pair = observed.pair(table["cc"]) if len(table) else None
+    if pair is None:
+        raise LoadError("scale: there are no results of both a base and MLTCP; run experiments/scale.toml")
+    return table.assign(cycles=[loss_cycles(run) for run in study.runs]), pair
+
+
+def _intervals(axis: Any, rows: pd.DataFrame, colour: str) -> None:
+    for _, of_point in rows.groupby("experiment"):
+        if found := interval(list(of_point["settled"])):
+            axis.vlines(of_point["cycles"].iloc[0], *found, color=colour, linewidth=3, alpha=0.4)
+
+
+def _drift(study: Study, base: pd.DataFrame) -> Finding:
+    points = base.groupby("experiment")[["cycles", "settled"]].mean()
+    if len(points) < 3:
+        return not_measured(CLAIM, SOURCE, "fewer than three links were run")
+    rho = _rank_correlation(points)
+    by_seed = [_rank_correlation(rows) for _, rows in base.groupby("seed") if len(rows) > 2]
+    verdict = graded(rho >= 0.7, rho >= 0.3)
+    ordered = points.sort_values("cycles")
+    few, many = ordered.iloc[0], ordered.iloc[-1]
+    return Finding(
+        CLAIM, SOURCE,
+        f"rank correlation of loss cycles and the base's settled iteration time over {len(points)} links: {rho:.2f}; from {few['settled']:.2f} × ideal at "
+        f"{few['cycles']:.1f} cycles to {many['settled']:.2f} at {many['cycles']:.0f}",
+        rho, interval(by_seed), base["seed"].nunique(), verdict,
+        "reproduced if Spearman's rank correlation over the links is at least 0.7, partly from 0.3; the interval is of the "
+        "correlations within single seeds",
+        study.paths,
+    )  # fmt: skip
+
+
+def _steady(study: Study, rows: pd.DataFrame, cc: str) -> Finding:
+    quiet = rows[rows["noise"] == "0%"]
+    quiet = quiet if len(quiet) else rows
+    means = quiet.groupby("experiment")["settled"].mean()
+    fine = means <= 1 + WITHIN
+    worst = list(quiet[quiet["experiment"] == means.idxmax()]["settled"])
+    verdict = graded(bool(fine.all()), fine.mean() >= 0.5)
+    return Finding(
+        MLTCP_CLAIM, SOURCE,
+        f"{cc}, settled half ÷ ideal, least noise: {means.min():.3f} to {means.max():.3f}; within {WITHIN:.0%} of the ideal on {fine.sum()} of "
+        f"{len(means)} links",
+        float(np.mean(worst)), interval(worst), len(worst), verdict,
+        f"reproduced if the mean over seeds is within {WITHIN:.0%} of the ideal on every link, partly if on half of them; judged: the worst",
+        study.paths,
+    )  # fmt: skip
+
+
+def _rank_correlation(rows: pd.DataFrame) -> float:
+    """Spearman's, of loss cycles and settled time; 0 if either is the same everywhere."""
+    if rows["cycles"].nunique() < 2 or rows["settled"].nunique() < 2:
+        return 0.0
+    return float(stats.spearmanr(rows["cycles"], rows["settled"]).statistic)

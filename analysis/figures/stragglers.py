@@ -1,0 +1,199 @@
+"""Compute times that vary: how far from the best offset two jobs are, against the bound; and what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import drawing, style
+from analysis import observations as observed
+from analysis.finding import Finding, graded, not_measured
+from analysis.load import LoadError, Run
+from analysis.statistics import interval
+from analysis.study import Study
+
+ID = "stragglers"
+TITLE = "Stragglers: compute times that vary from iteration to iteration"
+TEXT = (
+    "Two jobs with a duty of one half have a single best offset. Left: the standard deviation of the offset around its mean, "
+    "against that of a job's own noise, one dot a seed; dashed the paper's bound, dotted what two independent noises give "
+    "if each iteration leaves I/(S+I) of an error (linear model). Right: what the noise costs, as the mean iteration "
+    "time of the settled half ÷ the ideal without noise; a job alone for comparison."
+)
+BOUND = "Around the interleaved state the error has a standard deviation of at most 2 σ (1 + I/S)."
+BOUND_SOURCE = "paper [recalled with high confidence, unconfirmed]"
+ROBUST = "MLTCP is robust to stragglers: it keeps its gain when compute times vary."
+ROBUST_SOURCE = "paper, summary, without numbers [published]"
+ONE = 1024  # F in manifests
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``stragglers.{png,pdf,csv}``; the data: a row per run."""
+    table, pair = _table(study)
+    figure, axes = style.new_figure(1, 2, figsize=(10.8, 4.4))
+    _errors(axes[0, 0], table[table["sigma_ms"] > 0], pair)
+    _costs(axes[0, 1], table, pair)
+    drawing.caption(
+        figure,
+        f"{drawing.setting(study.runs[0])}; {len(study.runs[0].jobs)} jobs, together {table['load'].iloc[0]:.0%} of the link. "
+        f"{table['seed'].nunique()} seeds (dots), means, 95 % bootstrap intervals; the settled half of "
+        f"{study.runs[0].jobs[0]['iterations']} iterations.",
+        "Noise: normal, as a share of the compute time; stragglers:5% is one worker slower by a Pareto factor in 5 % of iterations.",
+    )
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Two findings: the bound, and the gain under noise."""
+    try:
+        table, pair = _table(study)
+    except LoadError as error:
+        return [
+            not_measured(claim, source, str(error))
+            for claim, source in ((BOUND, BOUND_SOURCE), (ROBUST, ROBUST_SOURCE))
+        ]
+    return [_bound(study, table, pair), _robust(study, table, pair)]
+
+
+def offsets_s(run: Run) -> np.ndarray:
+    """Start of each communication phase of job 1 after the last one of job 0, settled half; in [0, job 0's period)."""
+    first = run.iterations[run.iterations["worker"] == 0]
+    starts = {job: np.sort(rows["comm_start_s"].to_numpy()) for job, rows in first.groupby("job")}
+    half = float(starts[0][len(starts[0]) // 2])
+    later = starts[1][(starts[1] >= half) & (starts[1] < starts[0][-1])]
+    return np.asarray(later - starts[0][np.searchsorted(starts[0], later, side="right") - 1])
+
+
+def spread_s(offsets: np.ndarray, period_s: float) -> float:
+    """Standard deviation of offsets on the circle of one period: about their circular mean, the shorter way round."""
+    centre = np.angle(np.exp(2j * np.pi * offsets / period_s).mean()) * period_s / (2 * np.pi)
+    away = (offsets - centre + period_s / 2) % period_s - period_s / 2
+    return float(np.std(away))
+
+
+def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
+    table = observed.table(study)
+    pair = observed.pair(table["cc"]) if len(table) else None
+    if pair is None:
+        raise LoadError("stragglers: there are no results of both a base and MLTCP; run experiments/stragglers.toml")
+    more = []
+    for experiment in study.experiments:
+        for run in experiment.runs:
+            offsets = offsets_s(run)
+            period = (
+                float(observed.settled(observed.relative_times(experiment, run)).mean().mean()) * run.jobs[0]["ideal_s"]
+            )
+            sigma = _sigma_s(run)
+            lone = experiment.alone_of(run)
+            relative = [
+                observed.settled(observed.relative_times(experiment, one)).mean().mean() for one in lone.values()
+            ]
+            more.append({
+                "sigma_ms": 1e3 * sigma, "error_ms": 1e3 * spread_s(offsets, period), "bound_ms": 1e3 * 2 * sigma * (1 + _i_over_s(run)),
+                "alone": float(np.mean(relative)) if relative else np.nan,
+            })  # fmt: skip
+    table = pd.concat([table, pd.DataFrame(more)], axis="columns")
+    return table, pair
+
+
+def _sigma_s(run: Run) -> float:
+    """Standard deviation of a job's compute time; 0 if its noise is not normal."""
+    noise = str(run.jobs[0]["noise"])
+    compute = sum(one["duration_ns"] for one in run.jobs[0]["operations"] if one["kind"] == "compute") / 1e9
+    return compute * float(noise.rstrip("%")) / 100 if ":" not in noise else 0.0
+
+
+def _i_over_s(run: Run) -> float:
+    constants = run.manifest["plan"]["cc"].get("constants") or {}
+    slope, intercept = constants.get("slope", 1.75 * ONE), constants.get("intercept", 0.25 * ONE)
+    return float(intercept / slope)
+
+
+def _errors(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
+    if table.empty:
+        axis.set_title("no run with normal noise", fontsize=10)
+        return
+    x = np.geomspace(table["sigma_ms"].min() / 1.3, table["sigma_ms"].max() * 1.3, 50)
+    per_sigma = float((table["bound_ms"] / table["sigma_ms"]).max())
+    share = per_sigma / 2 - 1  # I/S
+    q = share / (1 + share)
+    axis.plot(x, per_sigma * x, color=style.REFERENCE, linewidth=1.4, linestyle="--", label="bound: 2σ (1 + I/S)")
+    axis.plot(x, x * np.sqrt(2 / (1 - q**2)), color=style.REFERENCE, linewidth=1.2, linestyle=":", label="linear model")
+    for cc, marker in zip(pair, "so", strict=True):
+        drawing.trend(
+            axis, table[table["cc"] == cc], "sigma_ms", "error_ms", drawing.colour(cc), label=cc, marker=marker
+        )
+    drawing.plain_log(axis.xaxis)
+    drawing.plain_log(axis.yaxis)
+    axis.set_xlabel("standard deviation of a job's compute time σ (ms)")
+    axis.set_ylabel("standard deviation of the offset (ms)")
+    axis.set_title("Error around the interleaved state")
+    axis.legend(fontsize=9)
+
+
+def _costs(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
+    noises = sorted(table["noise"].unique(), key=lambda text: (":" in text, float(text.split(":")[-1].rstrip("%"))))
+    for x, noise in enumerate(noises):
+        rows = table[table["noise"] == noise]
+        for shift, cc in zip((-0.25, 0.0), pair, strict=True):
+            drawing.seeds(axis, x + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(cc), width=0.22)
+        alone = list(rows[rows["cc"] == pair[1]]["alone"].dropna())
+        if alone:
+            drawing.seeds(axis, x + 0.25, alone, style.JOBS[2], width=0.22)
+    for name, colour in (*((cc, drawing.colour(cc)) for cc in pair), ("alone", style.JOBS[2])):
+        axis.plot([], [], color=colour, linewidth=2.2, label=name)
+    axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    axis.set_xticks(range(len(noises)), [noise.replace(":", ":\n") for noise in noises], fontsize=9)
+    axis.grid(visible=False, axis="x")
+    axis.set_xlabel("noise of the compute time")
+    axis.set_ylabel("mean iteration time ÷ ideal")
+    axis.set_title("What the noise costs, settled half")
+    axis.legend(fontsize=9, ncols=3, loc="upper left")
+    axis.set_ylim(top=axis.get_ylim()[1] * 1.06)
+
+
+def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
+    rows = table[(table["cc"] == pair[1]) & (table["sigma_ms"] > 0)]
+    if rows.empty:
+        return not_measured(BOUND, BOUND_SOURCE, "no run with normal noise")
+    shares = (rows["error_ms"] / rows["bound_ms"]).groupby(rows["noise"]).apply(list)
+    highs = {str(noise): (interval(values) or (0.0, max(values)))[1] for noise, values in shares.items()}
+    below = [noise for noise, high in highs.items() if high <= 1]
+    verdict = graded(len(below) == len(highs), bool(below))
+    worst = max(shares.index, key=lambda noise: float(np.mean(shares[noise])))
+    return Finding(
+        BOUND, BOUND_SOURCE,
+        "standard deviation of the offset ÷ bound: "
+        + "; ".join(f"{observed.with_interval(values)} at {noise} noise" for noise, values in shares.items()),
+        float(np.mean(shares[worst])), interval(shares[worst]), len(shares[worst]), verdict,
+        "reproduced if the whole interval (without one, every seed) is below the bound at every level of noise, partly if at some; "
+        f"judged: the worst, {worst}",
+        study.paths,
+    )  # fmt: skip
+
+
+def _robust(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
+    gains = {
+        str(noise): observed.ratios(rows, *pair, "settled")
+        for noise, rows in table.groupby("noise", sort=False)
+        if str(noise) != "0%"
+    }
+    gains = {noise: values for noise, values in gains.items() if values}
+    if not gains:
+        return not_measured(ROBUST, ROBUST_SOURCE, "no run with noise")
+    lows = {noise: (interval(values) or (min(values),))[0] for noise, values in gains.items()}
+    good = [noise for noise, low in lows.items() if low > 1]
+    verdict = graded(len(good) == len(gains), bool(good))
+    worst = min(gains, key=lambda noise: float(np.mean(gains[noise])))
+    return Finding(
+        ROBUST, ROBUST_SOURCE,
+        "speed-up of the mean, settled half: "
+        + "; ".join(f"{observed.with_interval(values)}× at {noise}" for noise, values in gains.items()),
+        float(np.mean(gains[worst])), interval(gains[worst]), len(gains[worst]), verdict,
+        f"reproduced if the speed-up is above 1 (the interval's lower end; without one, the least seed) at every noise; judged: "
+        f"the least, {worst}",
+        study.paths,
+    )  # fmt: skip

@@ -1,0 +1,39 @@
+"""What a figure says of one claim: a row of the report's first table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Verdict = Literal["reproduced", "partly", "not reproduced", "not measured"]
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "partly", "not reproduced", "not measured")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One claim, and what was measured of it.
+
+    A verdict follows from the data by a criterion that ``reason`` states with its numbers, never from
+    anything written down beforehand.
+    """
+
+    claim: str  # as the source has it, one sentence
+    source: str  # where it stands and how sure that is: "paper, abstract [published]", "[recalled, unconfirmed]", "derived here"
+    measured: str  # one sentence, with units
+    value: float | None  # the number that was judged
+    interval: tuple[float, float] | None  # of it, 95 % over seeds; None below three seeds
+    seeds: int
+    verdict: Verdict
+    reason: str  # the criterion, and how the data stand to it
+    runs: tuple[Path, ...]  # the run directories behind it
+
+
+def not_measured(claim: str, source: str, reason: str) -> Finding:
+    """A claim for which there are no results, and why."""
+    return Finding(claim, source, "–", None, None, 0, "not measured", reason, ())
+
+
+def graded(reproduced: bool, partly: bool) -> Verdict:
+    """The verdict of a criterion with two steps."""
+    return "reproduced" if reproduced else "partly" if partly else "not reproduced"

@@ -1,0 +1,107 @@
+"""A study as one tidy table: a row per run, with what its point of the sweep is and how its iterations came out.
+
+Iteration times are divided by the ideal of their job, so that jobs of different kinds can be taken together: 1 is a job
+with the link to itself. *Settled* is the second half of a run's iterations: what a long training sees of it, while all
+of them include those in which MLTCP still learns what an iteration is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf, nan
+
+import numpy as np
+import pandas as pd
+
+from analysis import measured
+from analysis.load import Experiment, Run
+from analysis.statistics import interval
+from analysis.study import Study
+
+HEADERS = 66  # bytes of a full frame that are not payload: Ethernet 14, IPv4 20, TCP with timestamps 32
+METRICS = ("mean", "p99", "settled", "settled_p99")
+
+
+def table(study: Study) -> pd.DataFrame:
+    """One row per run, jobs' own runs alone left out.
+
+    Columns: ``experiment, cc, seed``; of the point ``jobs, load, rate_bps, buffer_bytes, noise``; times ÷ ideal over all
+    iterations and jobs ``mean, p99``, over the second half ``settled, settled_p99``; ``interleaved_at`` (an iteration;
+    infinity: never; NaN: unknown), ``timeouts`` (TCP's, NaN if not recorded).
+    """
+    return pd.DataFrame([_row(experiment, run) for experiment in study.experiments for run in experiment.runs])
+
+
+def relative_times(experiment: Experiment, run: Run) -> pd.DataFrame:
+    """Iteration times ÷ ideal of the job (a real program's: ÷ its time alone): a row per iteration, a column per job."""
+    times = measured.times(run)
+    alone = measured.alone_s(experiment, run)
+    yardsticks = {
+        job["job"]: job["ideal_s"]
+        if job["ideal_s"] is not None
+        else (nan if alone is None else float(alone[job["job"]]))
+        for job in run.jobs
+    }
+    return times / pd.Series(yardsticks)
+
+
+def settled(times: pd.DataFrame) -> pd.DataFrame:
+    """The second half of the iterations."""
+    return times.iloc[len(times) // 2 :]
+
+
+def duty(run: Run, job: int) -> float:
+    """Share of a job's ideal iteration in which it needs the whole link, headers included."""
+    plan, link = run.jobs[job], run.manifest["plan"]["link"]
+    wire = max(plan["bytes_per_worker"]) * (link["mtu"] + 14) / (link["mtu"] + 14 - HEADERS)
+    return float(wire * 8 / link["rate_bps"] / plan["ideal_s"])
+
+
+def load(run: Run) -> float:
+    """What all jobs need of one link that they share, if each took its ideal iteration time."""
+    return sum(duty(run, job["job"]) if job["ideal_s"] else nan for job in run.jobs)
+
+
+def ratios(rows: pd.DataFrame, base: str, other: str, column: str) -> list[float]:
+    """``column`` of the one congestion control ÷ that of the other, paired by seed: above 1, the other is faster."""
+    wide = rows.pivot_table(index="seed", columns="cc", values=column)
+    if not {base, other} <= set(wide.columns):
+        return []
+    return [float(value) for value in (wide[base] / wide[other]).dropna()]
+
+
+def pair(ccs: Iterable[str]) -> tuple[str, str] | None:
+    """The first base and the first MLTCP among congestion controls; None if one of them is missing."""
+    ccs = list(ccs)
+    base = next((cc for cc in ccs if "mltcp" not in cc), None)
+    other = next((cc for cc in ccs if "mltcp" in cc), None)
+    return (base, other) if base and other else None
+
+
+def with_interval(values: list[float], digits: int = 2) -> str:
+    """Mean and 95 % interval as text: ``1.31 (1.25–1.36)``."""
+    found = interval(values)
+    text = f"{np.mean(values):.{digits}f}"
+    return text if found is None else f"{text} ({found[0]:.{digits}f}–{found[1]:.{digits}f})"
+
+
+def _row(experiment: Experiment, run: Run) -> dict[str, object]:
+    plan = run.manifest["plan"]
+    times = relative_times(experiment, run)
+    every, late = (_pooled(part) for part in (times, settled(times)))
+    noise = dict.fromkeys(job["noise"] for job in run.jobs)
+    return {
+        "experiment": experiment.path.name, "cc": run.cc, "seed": run.seed, "jobs": len(run.jobs),
+        "load": round(load(run), 3), "rate_bps": run.rate_bps, "buffer_bytes": plan["link"]["buffer_bytes"],
+        "noise": next(iter(noise)) if len(noise) == 1 else "various",
+        "mean": every.mean(), "p99": np.percentile(every, 99),
+        "settled": late.mean(), "settled_p99": np.percentile(late, 99),
+        "interleaved_at": measured.interleaved_at(experiment, run),
+        "timeouts": run.manifest.get("measured", {}).get("counters", {}).get("tcp_timeouts", nan),
+    }  # fmt: skip
+
+
+def _pooled(times: pd.DataFrame) -> np.ndarray:
+    every = times.to_numpy().ravel()
+    every = every[~np.isnan(every)]
+    return np.asarray(every) if every.size else np.array([inf])

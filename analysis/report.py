@@ -1,0 +1,181 @@
+"""The report: every claim with its verdict, every figure with its text, and what made them; one HTML file, and Markdown.
+
+``python -m analysis report RESULTS --out report.html`` draws the figures and writes ``report.html`` and ``report.md``.
+The HTML holds its images and needs no network; links lead to the run directories, relative to it. A pure function of
+files: the same results give the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import isinf
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+
+from analysis import sections
+from analysis.finding import VERDICTS, Finding
+from analysis.load import Run
+from analysis.sections import Section
+
+SHOWN_LINKS = 3  # run directories named beside a claim; all of them stand with the figure
+MARKS = {"reproduced": "✓", "partly": "◐", "not reproduced": "✗", "not measured": "–"}
+
+
+@dataclass(frozen=True)
+class Link:
+    """A run directory: what to call it, and where it is from the report's place."""
+
+    text: str
+    href: str
+
+
+def write(results: Path, figures: Path, out: Path) -> list[Section]:
+    """Draw every figure to ``figures`` and write ``out`` (HTML) and the same as ``.md``; what they hold."""
+    found = list(sections.every(results, figures))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    context = _context(found, results, out.parent)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=jinja2.select_autoescape(["html.j2"], default=False),
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    for path, template in ((out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2")):
+        path.write_text(environment.get_template(template).render(context))
+    return found
+
+
+def _context(found: list[Section], results: Path, here: Path) -> dict[str, Any]:
+    shown = [section for section in found if section.study.experiments or section.study.problems]
+    runs = [run for section in shown for run in section.every_run]
+    counts = Counter(finding.verdict for section in found for finding in section.findings)
+    return {
+        "verdicts": [(verdict, counts[verdict]) for verdict in VERDICTS],
+        "marks": MARKS,
+        "claims": sorted(
+            ((section, _claim(finding, here)) for section in found for finding in section.findings),
+            key=lambda row: row[1]["finding"].verdict == "not measured",
+        ),
+        "sections": [_section(section, results, here) for section in shown],
+        "missing": [section.figure for section in found if section not in shown],
+        "problems": sum(len(section.problems) for section in found),
+        "provenance": _provenance(runs),
+        "runs": len(runs),
+        "wall": _duration(sum(float(run.manifest.get("wall_s", 0)) for run in runs)),
+        "quick": any(_quick(section) for section in shown),
+    }
+
+
+def _claim(finding: Finding, here: Path) -> dict[str, Any]:
+    return {
+        "finding": finding,
+        "number": number(finding.value),
+        "interval": None
+        if finding.interval is None
+        else f"{number(finding.interval[0])} to {number(finding.interval[1])}",
+        "links": [_link(path, here) for path in finding.runs[:SHOWN_LINKS]],
+        "more": max(0, len(finding.runs) - SHOWN_LINKS),
+    }
+
+
+def _section(section: Section, results: Path, here: Path) -> dict[str, Any]:
+    runs = section.study.runs
+    png = next((path for path in section.files if path.suffix == ".png"), None)
+    return {
+        "figure": section.figure,
+        "image": None if png is None else base64.b64encode(png.read_bytes()).decode(),
+        "files": [_link(path, here, path.name) for path in section.files],
+        "claims": [_claim(finding, here) for finding in section.findings],
+        "problems": section.problems,
+        "facts": _facts(section),
+        "experiments": [
+            {
+                "name": experiment.path.name,
+                "rows": [(cc, [_link(run.path, here, str(run.seed)) for run in experiment.of(cc)]) for cc in experiment.ccs],
+            }
+            for experiment in section.study.experiments
+        ],
+        "command": f"python -m testbed sweep experiments/{section.figure.ID}.toml"
+        + (" --quick" if _quick(section) else "") + f" --out {_relative(results, here)}",
+        "verify": f"python testbed/run.py --verify {_relative(runs[0].path, here)}" if runs and runs[0].manifest.get("uml") else None,
+    }  # fmt: skip
+
+
+def _facts(section: Section) -> list[tuple[str, str]]:
+    runs = section.study.runs
+    if not runs:
+        return []
+    verdicts = Counter(str(run.verdict["verdict"]) for run in section.every_run)
+    return [
+        ("rate", ", ".join(_rate(bps) for bps in sorted({run.rate_bps for run in runs}))),
+        ("jobs", _several(len(run.jobs) for run in runs)),
+        ("seeds", _range(len({run.seed for run in one.runs}) for one in section.study.experiments)),
+        ("iterations", _several(int(job["iterations"]) for run in runs for job in run.jobs)),
+        ("where", ", ".join(sorted({str(run.manifest.get("substrate")) for run in runs}))),
+        ("runs", f"{len(section.every_run)} ({', '.join(f'{count} {verdict}' for verdict, count in sorted(verdicts.items(), reverse=True))})"),
+        ("wall time", f"{_duration(section.wall_s)} (one run at a time)"),
+    ]  # fmt: skip
+
+
+def _provenance(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """What made the runs: each distinct answer, and of how many runs it is true if there are several."""
+    questions: dict[str, Callable[[dict[str, Any]], str]] = {
+        "testbed": lambda m: f"{m.get('testbed', '?')}, commit {m.get('git_commit') or 'unknown'}",
+        "where": lambda m: f"{m.get('substrate', '?')}, {m.get('kernel', '?')}",
+        "user-mode Linux": lambda m: ", ".join(str(m["uml"].get(key, "?")) for key in ("version", "source", "compiler")) if m.get("uml") else "–",
+        "Python": lambda m: str(m.get("python", "?")),
+        "packages": lambda m: ", ".join(f"{name} {version}" for name, version in m.get("packages", {}).items()),
+    }  # fmt: skip
+    found = []
+    for name, answer in questions.items():
+        counts = Counter(answer(run.manifest) for run in runs)
+        lines = [text if len(counts) == 1 else f"{text} ({count} runs)" for text, count in sorted(counts.items())]
+        found.append((name, lines))
+    started = sorted(str(run.manifest["started"]) for run in runs if "started" in run.manifest)
+    if started:
+        found.append(("run between", [f"{started[0]} and {started[-1]}"]))
+    return found
+
+
+def _quick(section: Section) -> bool:
+    return any("--quick" in run.manifest.get("command", ()) for run in section.study.runs)
+
+
+def number(value: float | None) -> str:
+    """A measured number with three digits; infinity is an iteration that never came."""
+    if value is None:
+        return "–"
+    return "never" if isinf(value) else f"{value:.3g}"
+
+
+def _rate(bps: int) -> str:
+    return f"{bps / 1e9:g} Gbit/s" if bps >= 10**9 else f"{bps / 1e6:g} Mbit/s"
+
+
+def _several(values: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(set(values))))
+
+
+def _range(values: Iterable[int]) -> str:
+    different = sorted(set(values))
+    return str(different[0]) if len(different) == 1 else f"{different[0]} to {different[-1]}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def _link(path: Path, here: Path, text: str | None = None) -> Link:
+    relative = _relative(path, here)
+    return Link(text or "/".join(path.parts[-3:]), quote(relative) + ("/" if path.is_dir() else ""))
+
+
+def _relative(path: Path, here: Path) -> str:
+    return os.path.relpath(path, here)

@@ -1,0 +1,69 @@
+"""A figure with all that belongs to it: the files drawn, the findings, what could not be used, what made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from analysis import figures
+from analysis.figures import Figure
+from analysis.finding import Finding
+from analysis.load import LoadError, Run
+from analysis.statistics import FEWEST_SEEDS
+from analysis.study import Study, load_study
+
+
+@dataclass(frozen=True)
+class Section:
+    """One figure of the report; ``files`` is empty if there is nothing to draw."""
+
+    figure: Figure
+    study: Study
+    files: tuple[Path, ...]
+    findings: tuple[Finding, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def every_run(self) -> list[Run]:
+        """The runs behind it, those of jobs alone included."""
+        return [run for one in self.study.experiments for run in (*one.runs, *one.alone.values())]
+
+    @property
+    def wall_s(self) -> float:
+        """What they took on the wall's clock, one after the other."""
+        return sum(float(run.manifest.get("wall_s", 0)) for run in self.every_run)
+
+
+def every(results: Path, out: Path) -> Iterator[Section]:
+    """Every figure in the order of the report, drawn to ``out``; none stops the others."""
+    for figure in figures.every():
+        yield one(figure, results, out)
+
+
+def one(figure: Figure, results: Path, out: Path) -> Section:
+    """A figure, drawn to ``out`` from what ``results`` holds for it."""
+    study = load_study(results, figure.ID)
+    problems = list(study.problems)
+    files: tuple[Path, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    try:
+        findings = tuple(_judged(finding) for finding in figure.find(study))
+        files = tuple(figure.draw(study, out)) if study.experiments else ()
+    except LoadError as error:
+        problems.append(f"{error}. The figure is not drawn.")
+    except Exception as error:
+        # Whatever a run directory holds, the other figures are drawn; and this one says that it is not.
+        problems.append(
+            f"{figure.ID} could not be made from these results ({type(error).__name__}: {error}): a fault of this program."
+        )
+    return Section(figure, study, files, findings, tuple(problems))
+
+
+def _judged(finding: Finding) -> Finding:
+    """Nothing that was measured is reproduced by one or two seeds, whatever the figure's own criterion says."""
+    if finding.verdict != "reproduced" or finding.value is None or finding.seeds >= FEWEST_SEEDS:
+        return finding
+    return replace(
+        finding, verdict="partly", reason=f"{finding.reason}; met, but partly at most below {FEWEST_SEEDS} seeds"
+    )

@@ -1,0 +1,104 @@
+"""All that a results folder holds for one figure: its experiments, and what of them could not be used.
+
+A sweep's points are experiments of their own, in ``results/<id>.<point>/``. What a point is stands in the plans of
+its runs (``run.manifest["plan"]``); the names of folders mean nothing beyond the id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.load import Experiment, LoadError, Run, by_number, check, in_order, load_run
+
+
+@dataclass(frozen=True)
+class Study:
+    """The experiments of one figure, sorted by name; ``problems``: one paragraph each, for the reader."""
+
+    id: str
+    experiments: tuple[Experiment, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run of every experiment, those of jobs alone left out."""
+        return [run for experiment in self.experiments for run in experiment.runs]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The run directories of all of them."""
+        return tuple(run.path for run in self.runs)
+
+
+def ids(results: Path) -> list[str]:
+    """The figure ids that a results folder holds something for (if they are figure ids), sorted."""
+    return sorted({path.name.partition(".")[0] for path in _experiment_folders(results)})
+
+
+def load_study(results: Path, id: str) -> Study:
+    """What ``results`` holds for figure ``id``. Never raises: what cannot be used is a problem, and the rest is there."""
+    experiments, problems = [], []
+    for folder in _experiment_folders(results):
+        if folder.name.partition(".")[0] == id:
+            experiment, wrong = load_folder(folder)
+            problems += wrong
+            if experiment is not None:
+                experiments.append(experiment)
+    problems += _mixed(run for experiment in experiments for run in experiment.runs)
+    return Study(id, tuple(experiments), tuple(problems))
+
+
+def _experiment_folders(results: Path) -> list[Path]:
+    if not results.is_dir():
+        return []
+    return [path for path in sorted(results.iterdir()) if path.is_dir() and any(path.glob("*/[0-9]*/"))]
+
+
+def load_folder(folder: Path) -> tuple[Experiment | None, list[str]]:
+    """One experiment's folder, and what of it cannot be used; None: nothing of it can."""
+    problems: list[str] = []
+    runs = [run for path in sorted(folder.glob("*/[0-9]*/"), key=by_number) if (run := _usable(path, problems))]
+    if not runs:
+        return None, problems or [f"{folder} holds no run directory; run the experiment again."]
+    alone = {}
+    for path in sorted(folder.glob("alone/job*/*/[0-9]*/"), key=by_number):
+        if run := _usable(path, problems):
+            alone[run.cc, run.seed, run.jobs[0]["like"]] = run
+    return Experiment(folder, in_order(folder, runs), alone), problems
+
+
+def _usable(path: Path, problems: list[str]) -> Run | None:
+    try:
+        run = load_run(path)
+        check(run)
+        verdict = run.verdict["verdict"]
+        _ = run.cc, run.seed, run.jobs, run.rate_bps
+    except LoadError as error:
+        problems.append(f"{error}. Left out.")
+        return None
+    except (KeyError, TypeError, ValueError) as error:
+        problems.append(f"{path} is of this format version, but lacks {error}; run it again. Left out.")
+        return None
+    if verdict == "invalid":
+        broken = [row["name"] for row in run.verdict["invariants"] if row["status"] == "invalid"]
+        problems.append(f"{path} is invalid ({', '.join(broken)}). Left out.")
+        return None
+    return run
+
+
+def _mixed(runs: Iterable[Run]) -> list[str]:
+    """One paragraph if the runs were not all made by the same program on the same substrate."""
+    made: dict[str, Path] = {}
+    for run in runs:
+        uml = run.manifest.get("uml") or {}
+        by = (
+            f"testbed {run.manifest.get('testbed', '?')}, commit {str(run.manifest.get('git_commit'))[:12]}, "
+            f"{run.manifest.get('substrate', '?')} {uml.get('version', '')}".strip()
+        )
+        made.setdefault(by, run.path)
+    if len(made) < 2:
+        return []
+    several = "; ".join(f"{by} (for one {path})" for by, path in made.items())
+    return [f"The runs of this figure were not all made by the same program: {several}. Shown all the same."]

@@ -1,0 +1,54 @@
+"""The fluid twin of measured runs: the same jobs, the same starts, the same F, from their plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from analysis import theory
+from analysis.fluid import Flows, simulate
+from analysis.load import LoadError, Run
+from analysis.theory import Curve
+
+ONE = 1024  # of constants in manifests
+CURVES = ("linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal")  # their numbers in manifests
+
+
+def curve(run: Run) -> Curve:
+    """F of a run's first job; constant 1 for what is no MLTCP."""
+    cc = run.jobs[0]["cc"]
+    if not cc["name"].startswith("mltcp"):
+        return theory.FAIR
+    constants = cc["constants"]
+    slope, intercept = (1.067, 0.267) if cc["name"] == "mltcp_dcqcn" else (theory.SLOPE, theory.INTERCEPT)
+    return Curve(
+        CURVES[constants.get("curve", 0)],
+        constants["slope"] / ONE if "slope" in constants else slope,
+        constants["intercept"] / ONE if "intercept" in constants else intercept,
+    )
+
+
+def comm_s(run: Run) -> np.ndarray:
+    """How long each job communicates in an iteration when alone, headers included (A); raises `LoadError`."""
+    computing = compute_s(run)
+    return np.asarray([float(job["ideal_s"]) for job in run.jobs] - computing)
+
+
+def compute_s(run: Run) -> np.ndarray:
+    """How long each job computes in an iteration; raises `LoadError` if it does anything but compute, then communicate."""
+    spans = []
+    for job in run.jobs:
+        operations = job["operations"]
+        if [op["kind"] == "compute" for op in operations] != [True, False] or job["ideal_s"] is None:
+            raise LoadError(f"{run.path}: job {job['job']} does not compute once and then communicate once")
+        spans.append(operations[0]["duration_ns"] / 1e9)
+    return np.array(spans)
+
+
+def flows(runs: Sequence[Run], exponent: float) -> Flows:
+    """The twins of runs that differ in seeds alone: a replica each; raises `LoadError` if nothing was run."""
+    first = runs[0]
+    offsets = [[job["offset_ns"] / 1e9 for job in run.jobs] for run in runs]
+    iterations = min(int(job["iterations"]) for job in first.jobs)
+    return simulate(compute_s(first), comm_s(first), offsets, curve(first), exponent=exponent, iterations=iterations)

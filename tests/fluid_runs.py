@@ -1,0 +1,113 @@
+"""Run directories as the fluid model has them: complete, by real plans, in a second; the truth behind them is known.
+
+What a congestion control with F does here is `analysis.fluid` with shares ∝ F^exponent, and windows that follow shares.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from analysis import fluid, twin
+from analysis.load import Run, digest
+from testbed import plan as plans
+from testbed.plan import Plan
+from testbed.spec import Spec
+
+
+def write(spec: Spec, results: Path, exponent: float = 0.5, **manifest: Any) -> Path:
+    """Every run of an experiment below ``results``; its folder. ``manifest``: what these runs' manifests have besides."""
+    for plan in plans.plans(spec):
+        write_run(plan, results / plan.experiment / plan.folder, exponent, **manifest)
+    return results / plan.experiment
+
+
+def write_run(plan: Plan, folder: Path, exponent: float = 0.5, **manifest: Any) -> None:
+    folder.mkdir(parents=True)
+    built = msgspec.to_builtins(plan)
+    run = Run(folder, {"plan": built}, {})
+    noise_s = float(plan.jobs[0].noise.removesuffix("%")) / 100 * float(twin.compute_s(run)[0])
+    flows = fluid.simulate(
+        twin.compute_s(run), twin.comm_s(run), [[job.offset_ns / 1e9 for job in plan.jobs]], twin.curve(run),
+        exponent=exponent, iterations=plan.iterations, noise_s=noise_s, seed=plan.seed,
+    )  # fmt: skip
+    files = {name: _csv(table) for name, table in _tables(plan, run, flows).items()}
+    verdict = {"version": 1, "verdict": "valid", "invariants": []}
+    whole = {
+        "version": 1, "plan": built, "substrate": "uml", "kernel": "Linux 6.12.0 #1 fluid x86_64", "testbed": "0", "wall_s": 1.0,
+        "python": "3.11", "packages": {"numpy": np.__version__}, "git_commit": "0" * 40, "command": ["__main__.py", "sweep"],
+        "started": "2026-01-01T00:00:00+00:00", "uml": {"version": "6.12.0", "source": "linux", "compiler": "gcc"},
+        "digest": digest(files), **manifest,
+    }  # fmt: skip
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / "manifest.json").write_text(json.dumps(whole))
+    (folder / "verdict.json").write_text(json.dumps(verdict))
+
+
+def _csv(table: pd.DataFrame) -> bytes:
+    buffer = io.StringIO()
+    table.to_csv(buffer, index=False, float_format="%.9f")
+    return buffer.getvalue().encode()
+
+
+def _tables(plan: Plan, run: Run, model: fluid.Flows) -> dict[str, pd.DataFrame]:
+    rows, operations, samples = [], [], []
+    end_s = float(model.end_s.max())
+    times = np.arange(0, end_s, plan.sample_ns / 1e9)
+    curve = twin.curve(run)
+    sent_by_all = np.zeros_like(times)
+    for column, job in enumerate(plan.jobs):
+        size = job.bytes_per_worker[0]
+        start, begin, end = (table[0, :, column] for table in (model.start_s, model.comm_start_s, model.end_s))
+        for number in range(len(start)):
+            for worker in (0, 1):
+                comm = begin[number] if worker == 0 else start[number]
+                rows.append(
+                    (
+                        plan.cc.spec,
+                        plan.seed,
+                        job.job,
+                        worker,
+                        number,
+                        start[number],
+                        comm,
+                        end[number],
+                        size * (1 - worker),
+                        0.0,
+                    )
+                )
+                operations.append((job.job, worker, number, "exchange", comm, end[number]))
+        # Evenly within a phase: the tables of a fluid need no more.
+        knots = np.column_stack([begin, end]).ravel()
+        sent = np.interp(times, knots, np.repeat(np.arange(len(begin) + 1), 2)[1:-1] * float(size))
+        number = np.searchsorted(begin, times, side="right") - 1
+        ratio = np.clip(sent / size - np.maximum(number, 0), 0, 1)
+        known = (number >= fluid.LEARNED_AT) & ("mltcp" in job.cc.name)
+        sent_by_all += sent
+        samples.append(
+            pd.DataFrame({
+                "t_s": times, "job": job.job, "worker": 0, "flow": "0-1", "cwnd_segments": 10, "rtt_us": 100,
+                "bytes_acked": sent.astype(int), "retrans": 0, "bytes_ratio": np.where(known, ratio, np.nan),
+                "iterations": np.maximum(number, 0), "f": np.where(known, curve(ratio), 1.0),
+            })
+        )  # fmt: skip
+    links = pd.DataFrame({
+        "t_s": times, "link": next(iter(plan.bottlenecks)), "bytes": (sent_by_all * 1514 / 1448).astype(int),
+        "packets": (sent_by_all / 1448).astype(int), "drops": 0, "ecn_marks": 0, "backlog_bytes": 0,
+    })  # fmt: skip
+    columns = ["cc", "seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+    return {
+        "iterations.csv": pd.DataFrame(rows, columns=columns),
+        "operations.csv": pd.DataFrame(
+            operations, columns=["job", "worker", "iteration", "operation", "start_s", "end_s"]
+        ),
+        "links.csv": links,
+        "flows.csv": pd.concat(samples),
+    }

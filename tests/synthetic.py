@@ -1,0 +1,65 @@
+"""Run directories of an invented testbed whose iterations take what a test says: for figures, without a network.
+
+The plans are real ones; the tables are what such iterations would leave.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from analysis.load import TABLES, digest
+from testbed import plan
+from testbed.plan import Plan
+from testbed.spec import Spec
+
+Times = Callable[[Plan, int], float]  # iteration time ÷ ideal, of a run's n-th iteration
+STEP_S = 0.05
+
+
+def write(specs: list[Spec], results: Path, times: Times) -> None:
+    """Every run of ``specs``, and of their jobs alone (whose iterations take the ideal)."""
+    for one in itertools.chain.from_iterable(plan.plans(spec) for spec in specs):
+        folder = results / one.experiment / one.folder
+        folder.mkdir(parents=True)
+        tables = _tables(one, times)
+        for name, table in zip(TABLES, tables, strict=True):
+            table.to_csv(folder / name, index=False)
+        manifest = {
+            "version": 1, "plan": json.loads(msgspec.json.encode(one)), "substrate": "uml", "kernel": "Linux 6.12 #1", "testbed": "1",
+            "digest": digest({name: (folder / name).read_bytes() for name in TABLES}),
+            "measured": {"counters": {"tcp_timeouts": 0}},
+        }  # fmt: skip
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        (folder / "verdict.json").write_text(json.dumps({"version": 1, "verdict": "valid", "invariants": []}))
+
+
+def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:
+    """``iterations``, ``operations``, ``links``, ``flows``."""
+    iterations, flows = [], []
+    last = max(1.5 * job.iterations * (job.ideal_s or 1.0) for job in one.jobs)  # jobs go on until every one is through
+    for place, job in enumerate(one.jobs):
+        ideal = job.ideal_s or 1.0
+        lasts = [ideal * (1.0 if one.alone is not None else times(one, i)) for i in range(job.iterations)]
+        ends = ideal * place / len(one.jobs) + np.cumsum(lasts)
+        for i, (end, length) in enumerate(zip(ends, lasts, strict=True)):
+            begin = end - length
+            for worker in range(len(job.hosts)):
+                iterations.append((one.cc.spec, one.seed, job.job, worker, i, begin, begin + 0.4 * length, end, 1, 0.0))
+        t = np.arange(0.0, last, STEP_S)
+        sent = max(job.bytes_per_worker) * t / ideal
+        flows.append(pd.DataFrame({
+            "t_s": t, "job": job.job, "worker": 0, "flow": "0-1", "cwnd_segments": 10, "rtt_us": 100, "bytes_acked": sent.astype(int),
+            "retrans": (10 * t).astype(int), "bytes_ratio": np.nan, "iterations": 0, "f": 1.0,
+        }))  # fmt: skip
+    names = ["cc", "seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+    every = pd.concat(flows, ignore_index=True)
+    links = pd.DataFrame({"t_s": every["t_s"].unique(), "link": "s1-s2", "bytes": 0, "packets": 0, "drops": 0, "ecn_marks": 0, "backlog_bytes": 0})  # fmt: skip
+    links["ecn_marks"] = np.arange(len(links))
+    return [pd.DataFrame(iterations, columns=names), pd.DataFrame(columns=["job", "worker"]), links, every]

@@ -1,0 +1,118 @@
+"""Every experiment of the repository can be planned, belongs to a figure, and its figure says what its data say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis import figures
+from analysis.figures import circular, stragglers
+from analysis.study import Study, load_study
+from testbed import plan, points, spec
+from testbed.errors import RequestError
+from testbed.plan import Plan
+from tests import synthetic
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+FILES = sorted(EXPERIMENTS.glob("*.toml"))
+QUICK_RUNS = 32  # at most, of one file: each takes two seconds and more
+# Drawn by what any experiment is drawn by, not figures of the paper.
+GENERAL = {"constant-factor", "constant-factor-loss", "static-unfairness"}
+# What they have in common: a base and MLTCP, and whether the one gains on the other.
+SIMPLE = ("cdf-reno", "map", "partial", "patterns")
+
+
+def learns(one: Plan, iteration: int) -> float:
+    """MLTCP interleaves after eight iterations; everything else overlaps."""
+    mltcp = any("mltcp" in job.cc.spec for job in one.jobs)
+    return 1.0 if mltcp and iteration >= 8 else 1.4 + 0.01 * one.seed
+
+
+def same(one: Plan, iteration: int) -> float:
+    return 1.4
+
+
+def the(id: str) -> figures.Figure:
+    return next(figure for figure in figures.every() if id == figure.ID)
+
+
+def study(id: str, folder: Path, times: synthetic.Times) -> Study:
+    synthetic.write(points.read(str(EXPERIMENTS / f"{id}.toml"), {"seeds": 3, "quick": True}), folder, times)
+    return load_study(folder, id)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("variant", [{}, {"quick": True}], ids=["full", "quick"])
+def test_every_experiment_can_be_planned(file: Path, variant: dict[str, object]) -> None:
+    specs = points.read(str(file), variant)
+    runs = [one for each in specs for one in plan.plans(each)]
+    assert all(one.experiment.partition(".")[0] == file.stem for one in runs)
+    assert {each.on for each in specs} <= {"uml"} | (
+        {"auto"} if file.stem in ("constant-factor", "interleaving") else set()
+    )
+    if variant:
+        assert len(runs) <= QUICK_RUNS
+
+
+def test_every_experiment_is_a_figures_and_every_figure_has_one() -> None:
+    names = {file.stem for file in FILES}
+    assert {figure.ID for figure in figures.every()} <= set(figures.ORDER)
+    assert {figure.ID for figure in figures.every()} == names - GENERAL
+
+
+def test_cassini_refuses_the_circular_placement() -> None:
+    """What the figure `circular` says of it."""
+    with pytest.raises(RequestError, match="its affinity graph has a loop"):
+        plan.plans(spec.read(str(EXPERIMENTS / "circular.toml"), {"cc": ("cassini",)}))
+
+
+@pytest.mark.parametrize("id", [figure.ID for figure in figures.every()])
+def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
+    figure = the(id)
+    found = study(id, tmp_path / "results", learns)
+    assert found.problems == ()
+    written = figure.draw(found, tmp_path / "out")
+    assert {path.name for path in written} == {f"{id}.{suffix}" for suffix in ("png", "pdf", "csv")}
+    findings = figure.find(found)
+    assert findings and {one.verdict for one in findings} != {"not measured"}
+    for one in findings:
+        assert one.runs and all(path.is_dir() for path in one.runs)
+        assert one.interval is None or one.value is None or one.interval[0] <= one.value <= one.interval[1]
+
+
+@pytest.mark.parametrize("id", [figure.ID for figure in figures.every()])
+def test_without_results_nothing_is_claimed(id: str, tmp_path: Path) -> None:
+    figure = the(id)
+    assert {one.verdict for one in figure.find(load_study(tmp_path, id))} == {"not measured"}
+
+
+def test_a_figure_drawn_again_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    figure = the("cdf-reno")
+    found = study("cdf-reno", tmp_path / "results", learns)
+    first, second = (figure.draw(found, tmp_path / name) for name in ("first", "second"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+@pytest.mark.parametrize("id", SIMPLE)
+def test_verdicts_follow_the_data(id: str, tmp_path: Path) -> None:
+    figure = the(id)
+    gain = figure.find(study(id, tmp_path / "gain", learns))[0]
+    none = figure.find(study(id, tmp_path / "none", same))[0]
+    assert gain.verdict in ("reproduced", "partly") and gain.value == pytest.approx(1.42, abs=0.01)
+    assert none.value == pytest.approx(1.0)
+    if id != "map":  # where no harm is the claim
+        assert none.verdict in ("partly", "not reproduced") and none.verdict != gain.verdict
+
+
+def test_a_graph_of_jobs_and_links_has_a_loop_or_not() -> None:
+    ring = [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 0)]
+    assert circular.has_loop(ring)
+    assert not circular.has_loop(ring[:-1])
+
+
+def test_the_spread_of_offsets_is_that_on_a_circle() -> None:
+    offsets = np.array([0.95, 0.05, 0.0, 0.0])  # around zero, on a circle of one second
+    assert stragglers.spread_s(offsets, 1.0) == pytest.approx(np.std([-0.05, 0.05, 0.0, 0.0]))
+    assert stragglers.spread_s(offsets + 0.5, 1.0) == pytest.approx(np.std([-0.05, 0.05, 0.0, 0.0]))
