@@ -132,14 +132,14 @@ def spoil(results: Path) -> dict[str, Path]:
     other = results / "favoritism" / "reno" / "1"
     (other / "manifest.json").write_text("{")
     invalid = results / "favoritism" / "reno" / "2"
-    broken = {"version": 1, "verdict": "invalid", "invariants": [{"name": "drift", "status": "invalid"}]}
+    broken = {"version": 1, "verdict": "invalid", "invariants": [{"id": "I0", "name": "drift", "status": "invalid"}]}
     (invalid / "verdict.json").write_text(json.dumps(broken))
     return {
         "not complete": runs[1],
         "SHA-256": runs[2],
         "does not know": runs[3],
         "cannot be read": other,
-        "is invalid (drift)": invalid,
+        "is invalid (I0: drift)": invalid,
     }
 
 
