@@ -144,7 +144,7 @@ def test_it_may_be_swept_over_and_what_it_fixes_is_not(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("realtime = 3", "realtime: is a table"),
-        ('[realtime]\non = "host"', "realtime: on is the same wherever it runs"),
+        ('[realtime]\non = "host"', "realtime: on is the same in any case"),
         ('[realtime]\nname = "x"', "realtime: name is the same"),
         ("[realtime]\nrate = 5", "needs a unit"),
     ],
