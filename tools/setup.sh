@@ -1,7 +1,7 @@
 #!/bin/sh
 # Everything the testbed needs: system packages (where apt exists), `python`, and the
 # checkout's own environment in .venv. What is there already is left alone, so that a
-# second run takes seconds.
+# second run takes seconds. `--packages` only names the packages, as Debian calls them.
 set -eu
 cd "$(dirname "$0")/.."
 umask 022
@@ -32,6 +32,11 @@ git:git
 python3:python3
 python:python-is-python3
 '
+if [ "${1-}" = --packages ]; then
+	for need in $needs; do echo "${need##*:}"; done
+	echo python3-venv
+	exit
+fi
 missing=
 for need in $needs; do
 	what=${need%%:*}

@@ -1,0 +1,113 @@
+#!/bin/sh
+# Makes a Debian machine one that the testbed runs on. As root, twice on a public box:
+#   provision.sh kernel    a kernel with headers, where the running one has none (then it must boot)
+#   provision.sh testbed   system packages, Python environment, and the modules, now and at each boot
+# What is there already is left alone. The checkout is /vagrant (MLTCP_CHECKOUT), and belongs to
+# the user vagrant (MLTCP_USER); the modules are for the running kernel (MLTCP_RELEASE).
+set -eu
+umask 022
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
+
+checkout=${MLTCP_CHECKOUT:-/vagrant}
+user=${MLTCP_USER:-vagrant}
+release=${MLTCP_RELEASE:-$(uname -r)}
+wheels=/opt/mltcp/wheels # our own box has them
+state=/var/lib/mltcp
+modules='tcp_mltcp_reno tcp_mltcp_cubic tcp_mltcp_dctcp tcp_dcqcn tcp_mltcp_dcqcn'
+
+as_user() {
+	runuser -u "$user" -- "$@"
+}
+
+install_packages() {
+	apt-get -q update
+	apt-get -qy install --no-install-recommends "$@"
+}
+
+kernel() {
+	[ -e "/lib/modules/$release/build" ] && return
+	install_packages dkms
+	# Debian keeps the headers of its newest kernel only.
+	apt-get -qy install --no-install-recommends "linux-headers-$release" && return
+	echo "no headers for Linux $release: installing the newest kernel with its own"
+	install_packages linux-image-amd64 linux-headers-amd64
+}
+
+environment() {
+	if [ -d $wheels ] && as_user env PIP_NO_INDEX=1 PIP_FIND_LINKS=$wheels "$checkout/tools/setup.sh"; then
+		return
+	fi
+	as_user "$checkout/tools/setup.sh"
+}
+
+# Of the sources; vagrant/box/box.py computes the same for those that its kernel is built with.
+digest() {
+	cat "$checkout"/kernel/*.[ch] "$checkout/kernel/Kbuild" | sha256sum | cut -d ' ' -f 1
+}
+
+build_modules() {
+	if [ "$(cat "$state/modules-$release" 2>/dev/null)" = "$(digest)" ]; then
+		return
+	fi
+	if [ ! -e "/lib/modules/$release/build" ]; then
+		echo "Linux $release has no headers here: /lib/modules/$release/build is missing. Boot a kernel that has" \
+			"them (vagrant reload), or install them." >&2
+		exit 3
+	fi
+	command -v dkms >/dev/null || install_packages dkms
+	name=$(sed -n 's/^PACKAGE_NAME="\(.*\)"/\1/p' "$checkout/kernel/dkms.conf")
+	version=$(sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' "$checkout/kernel/dkms.conf")
+	echo "building the congestion controls for Linux $release"
+	dkms remove "$name/$version" --all >/dev/null 2>&1 || true
+	rm -rf "/usr/src/$name-$version"
+	mkdir "/usr/src/$name-$version"
+	cp "$checkout"/kernel/*.[ch] "$checkout/kernel/Kbuild" "$checkout/kernel/dkms.conf" "/usr/src/$name-$version"
+	log=$(mktemp)
+	if ! dkms install "$name/$version" -k "$release" --force >"$log" 2>&1; then
+		cat "$log" "/var/lib/dkms/$name/$version/build/make.log" >&2 || true
+		exit 1
+	fi
+	rm "$log"
+	mkdir -p $state
+	digest >"$state/modules-$release"
+}
+
+load_modules() {
+	printf '%s\n' "$modules" | tr ' ' '\n' >/etc/modules-load.d/mltcp.conf
+	if [ "$release" != "$(uname -r)" ]; then
+		echo "Linux $release is not the one that runs: its modules are loaded when it boots"
+		return
+	fi
+	# shellcheck disable=SC2086 # a list
+	modprobe -r $modules 2>/dev/null || true
+	for module in $modules; do
+		modprobe "$module"
+		loaded=$(cat "/sys/module/$module/srcversion")
+		if [ "$loaded" != "$(modinfo -F srcversion "$module")" ]; then
+			echo "$module is in use: the one loaded is not yet the one built. vagrant reload loads it." >&2
+			exit 1
+		fi
+	done
+}
+
+testbed() {
+	environment
+	build_modules
+	load_modules
+	# The paths in the documentation are the checkout's.
+	cat >/etc/profile.d/mltcp.sh <<-END
+		if [ "\$USER" = $user ] && [ -d "$checkout" ]; then cd "$checkout" || true; fi
+	END
+	as_user git config --global --replace-all safe.directory "$checkout"
+	echo "ready: Linux $release with $(printf '%s' "$modules" | wc -w) congestion controls; sudo python testbed/run.py --topo dumbbell --jobs 4"
+}
+
+case ${1-} in
+kernel) kernel ;;
+testbed) testbed ;;
+*)
+	echo "usage: provision.sh kernel|testbed" >&2
+	exit 2
+	;;
+esac
