@@ -5,16 +5,21 @@ PYTHON := .venv/bin/python
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: help setup environment kernel modules torch demo test test-unit check benchmarks reproduce figures clean
+.PHONY: vm-tools vm-kernel box test-vagrant
 
 help:
 	@echo "make demo        set up, then four jobs on one link: Reno, then MLTCP (2 minutes)"
 	@echo "make test        set up, then all tests (those that need root use sudo)"
-	@echo "make reproduce   every experiment in user-mode Linux (ON=host: on this kernel), then the figures"
+	@echo "make reproduce   every experiment, in a Vagrant VM if one runs, else in user-mode Linux (ON=host: on this"
+	@echo "                 kernel), then the figures"
 	@echo "make kernel      the user-mode Linux kernel (LINUX_SOURCE=… for a source of your own); make setup does it, too"
 	@echo "make torch       PyTorch, for real training as a job and for recording"
+	@echo "make box         a Vagrant box with its own kernel (BOX=stock: with Debian's); make vm-tools installs what it needs"
+	@echo "make vm-kernel   that kernel alone, as Debian packages (LINUX_SOURCE=…)"
 	@echo "make modules     the congestion controls as modules of the running kernel"
 	@echo "make figures     figures again, from results/ alone"
 	@echo "make check       ruff, mypy"
+	@echo "make test-vagrant  box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
 	@echo "make benchmarks  cost per ACK in eBPF, time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
 
@@ -46,20 +51,42 @@ test: setup
 	$(SUDO) $(PYTHON) -m pytest
 
 test-unit: setup
-	$(PYTHON) -m pytest -m "not netns and not uml"
+	$(PYTHON) -m pytest -m "not netns and not uml and not vagrant"
+
+# docs/vm.md. The VM's own things; nothing else here needs them.
+VM_TOOLS := vagrant vagrant-libvirt libvirt-daemon-system libvirt-clients dnsmasq-base iptables qemu-system-x86 \
+	qemu-utils mmdebstrap e2fsprogs fakeroot rsync openssh-client dbus
+KERNEL_TOOLS := kmod cpio debhelper dpkg-dev dwarves libelf-dev libssl-dev
+vm-tools:
+	$(SUDO) apt-get -q update
+	DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get -qy install --no-install-recommends $(VM_TOOLS) $(KERNEL_TOOLS)
+
+BOX ?= custom
+box: environment
+	$(PYTHON) vagrant/box/box.py --kernel $(BOX) $(if $(LINUX_SOURCE),--linux-source "$(LINUX_SOURCE)")
+
+vm-kernel: environment
+	$(PYTHON) vagrant/box/vm_kernel.py $(if $(LINUX_SOURCE),--linux-source "$(LINUX_SOURCE)")
+
+test-vagrant: environment
+	$(SUDO) $(PYTHON) -m pytest -m vagrant tests/vagrant
 
 check: environment
+	.venv/bin/shellcheck tools/*.sh vagrant/*.sh
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/mypy vagrant/box/*.py
 
 benchmarks: setup
 	$(SUDO) $(PYTHON) benchmarks/ebpf_cost.py
 	$(SUDO) $(PYTHON) benchmarks/build_network.py
 	$(PYTHON) benchmarks/virtual_time.py
 
-# Where the experiments run: uml (virtual time, no privilege) or host (this machine's kernel).
-ON ?= uml
+# Where the experiments run: vagrant (a VM that is up), uml (virtual time, no privilege) or host (this machine's kernel).
+vm_is_up = $(and $(wildcard .vagrant/machines/*/*/id),$(findstring state$(comma)running,$(shell vagrant status --machine-readable)))
+comma := ,
+ON ?= $(if $(vm_is_up),vagrant,uml)
 reproduce: setup
 	for file in experiments/*.toml; do $(if $(filter host,$(ON)),$(SUDO)) python testbed/run.py "$$file" --on $(ON) || exit; done
 	$(MAKE) figures

@@ -8,6 +8,7 @@ loader. In the cache::
     ~/.cache/mltcp/vm/box/bookworm-custom/
         box.json        name, version, digest: what MLTCP_BOX names
         libvirt.box     the box
+        vmlinuz         its kernel; for Debian's own an initrd.img, too
         manifest.txt    every Debian and Python package in it, with its version
 
 No time and no name of the builder enters: with the same packages in Debian's archive and on
@@ -28,12 +29,13 @@ import time
 from pathlib import Path
 
 import vm_kernel
+from vm_kernel import sha256
 
 from testbed import __version__, rundir
 from testbed.environment import ROOT
 from testbed.errors import EXIT_OK, MachineError, TestbedError
 from testbed.kernel_build import Say, check_space, check_tools, disk_errors, locked
-from testbed.kernel_source import digest_of, run
+from testbed.kernel_source import run
 
 HERE = Path(__file__).parent
 DISK_GB = 16
@@ -44,6 +46,7 @@ TOOLS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "qemu-img": "qemu-ut
 # Debian's own kernel, to be with it or without.
 STOCK = ("linux-image-cloud-amd64", "linux-headers-cloud-amd64", "initramfs-tools")
 WHEELS = "opt/mltcp/wheels"
+PARTS = ("libvirt.box", "manifest.txt", "vmlinuz", "initrd.img")
 KERNELS = ("custom", "stock")
 
 
@@ -58,15 +61,18 @@ def build(which: str, source: Path | None, say: Say) -> Path:
     with locked(entry / "lock", lambda: say("another build is in progress; waiting for it")):
         check_space(entry, SPACE_BYTES)
         with tempfile.TemporaryDirectory(prefix="work-", dir=entry) as folder, disk_errors(entry):
-            box = _build(Path(folder), suite, packages, say)
-            for name in ("libvirt.box", "manifest.txt"):
-                os.replace(box / name, entry / name)
+            work = Path(folder)
+            _build(work, suite, packages, say)
+            for name in PARTS:
+                (entry / name).unlink(missing_ok=True)
+                if (work / name).exists():
+                    os.replace(work / name, entry / name)
             _describe(entry, f"mltcp/{suite}-{which}")
             rundir.give_to_caller(entry)
     return entry / "box.json"
 
 
-def _build(work: Path, suite: str, packages: Path | None, say: Say) -> Path:
+def _build(work: Path, suite: str, packages: Path | None, say: Say) -> None:
     begun = time.monotonic()
     say("the testbed's Python packages")
     wheels = _wheels(work)
@@ -75,17 +81,12 @@ def _build(work: Path, suite: str, packages: Path | None, say: Say) -> Path:
     _root(work, suite, packages, overlay)
     say("the disk")
     _disk(work)
-    boot = sorted((work / "boot").iterdir())
-    digest = digest_of(boot)[:12]
-    text = (HERE / "Vagrantfile").read_text().replace("@DIGEST@", digest)
-    (work / "Vagrantfile").write_text(text.replace("@FILES@", json.dumps([path.name for path in boot])))
     metadata = {"provider": "libvirt", "format": "qcow2", "virtual_size": DISK_GB}
     (work / "metadata.json").write_text(json.dumps(metadata) + "\n")
     with tarfile.open(work / "libvirt.box", "w") as tar:
-        for path in (work / "metadata.json", work / "Vagrantfile", work / "manifest.txt", *boot, work / "box.img"):
-            _add(tar, path, path.name)
+        for name in ("metadata.json", "manifest.txt", "box.img"):
+            _add(tar, work / name, name)
     say(f"box built in {time.monotonic() - begun:.0f} s")
-    return work
 
 
 def _suite() -> str:
@@ -131,12 +132,11 @@ def _overlay(work: Path, wheels: Path, packages: Path | None) -> Path:
 
 
 def _root(work: Path, suite: str, packages: Path | None, overlay: Path) -> None:
-    """``root.tar``, ``manifest.txt``, and in ``boot/`` what boots it."""
+    """``root.tar``, ``manifest.txt``, ``vmlinuz`` and, with Debian's kernel, ``initrd.img``."""
     wanted = [line for line in (HERE / "packages").read_text().split("\n") if line and not line.startswith("#")]
     own = [str(Path(ROOT) / "tools/setup.sh"), "--packages"]
     run(own, "tools/setup.sh does not tell the packages it installs", see=lambda line: wanted.append(line.strip()))
-    boot, manifest = work / "boot", work / "manifest.txt"
-    boot.mkdir()
+    manifest = work / "manifest.txt"
     in_root = 'chroot "$1"'
     hooks = [
         f"{in_root} useradd --create-home --shell /bin/bash vagrant",
@@ -157,8 +157,8 @@ def _root(work: Path, suite: str, packages: Path | None, overlay: Path) -> None:
     hooks += [
         f"{in_root} dpkg-query -W -f '${{Package}} ${{Version}} ${{Architecture}}\\n' > {manifest}",
         f'ls "$1/{WHEELS}" >> {manifest}',
-        f'cp -L "$1"/boot/vmlinuz-* {boot}/vmlinuz',
-        f'if ls "$1"/boot/initrd.img-* 2>/dev/null; then cp -L "$1"/boot/initrd.img-* {boot}/initrd.img; fi',
+        f'cp -L "$1"/boot/vmlinuz-* {work}/vmlinuz',
+        f'if ls "$1"/boot/initrd.img-* 2>/dev/null; then cp -L "$1"/boot/initrd.img-* {work}/initrd.img; fi',
     ]
     command = [
         "mmdebstrap", "--variant=minbase", "--architectures=amd64", f"--include={','.join(dict.fromkeys(wanted))}",
@@ -188,7 +188,7 @@ rm -r "$FOLDER/root" "$FOLDER/root.tar"
 def _describe(entry: Path, name: str) -> None:
     """``box.json``. The version follows from what is in the box: Vagrant keeps boxes by it."""
     box = entry / "libvirt.box"
-    digest = digest_of([box])
+    digest = sha256(box)
     provider = {"name": "libvirt", "url": f"file://{box}", "checksum_type": "sha256", "checksum": digest}
     version = {"version": f"{__version__}.{int(digest[:8], 16)}", "providers": [provider]}
     catalogue = {"name": name, "description": "The VM of the MLTCP testbed", "versions": [version]}
