@@ -1,5 +1,5 @@
 """Tiers: ``tests/unit`` needs nothing, ``tests/uml`` the user-mode Linux kernel of `make kernel`,
-``tests/netns`` root and this machine's kernel."""
+``tests/netns`` root and this machine's kernel, ``tests/vagrant`` (only with ``-m vagrant``) what `make vm-tools` installs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ settings.load_profile("steady")
 ROOT = Path(__file__).parent.parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     no_kernel = _no_kernel() if any("uml" in item.path.parts for item in items) else ""
     for item in items:
         if "uml" in item.path.parts:
             item.add_marker(pytest.mark.uml)
             if no_kernel:
                 item.add_marker(pytest.mark.skip(reason=no_kernel))
+        if "vagrant" in item.path.relative_to(ROOT).parts:
+            item.add_marker(pytest.mark.vagrant)
+            if "vagrant" not in config.getoption("markexpr"):
+                item.add_marker(pytest.mark.skip(reason="builds and boots VMs, for half an hour: make test-vagrant"))
         if "netns" in item.path.parts:
             item.add_marker(pytest.mark.netns)
             if os.geteuid() != 0:

@@ -12,7 +12,6 @@ PATH=/usr/sbin:/usr/bin:/sbin:/bin
 checkout=${MLTCP_CHECKOUT:-/vagrant}
 user=${MLTCP_USER:-vagrant}
 release=${MLTCP_RELEASE:-$(uname -r)}
-wheels=/opt/mltcp/wheels # our own box has them
 state=/var/lib/mltcp
 modules='tcp_mltcp_reno tcp_mltcp_cubic tcp_mltcp_dctcp tcp_dcqcn tcp_mltcp_dcqcn'
 
@@ -32,13 +31,6 @@ kernel() {
 	apt-get -qy install --no-install-recommends "linux-headers-$release" && return
 	echo "no headers for Linux $release: installing the newest kernel with its own"
 	install_packages linux-image-amd64 linux-headers-amd64
-}
-
-environment() {
-	if [ -d $wheels ] && as_user env PIP_NO_INDEX=1 PIP_FIND_LINKS=$wheels "$checkout/tools/setup.sh"; then
-		return
-	fi
-	as_user "$checkout/tools/setup.sh"
 }
 
 # Of the sources; vagrant/box/box.py computes the same for those that its kernel is built with.
@@ -92,14 +84,13 @@ load_modules() {
 }
 
 testbed() {
-	environment
+	as_user "$checkout/tools/setup.sh"
 	build_modules
 	load_modules
 	# The paths in the documentation are the checkout's.
 	cat >/etc/profile.d/mltcp.sh <<-END
 		if [ "\$USER" = $user ] && [ -d "$checkout" ]; then cd "$checkout" || true; fi
 	END
-	as_user git config --global --replace-all safe.directory "$checkout"
 	echo "ready: Linux $release with $(printf '%s' "$modules" | wc -w) congestion controls; sudo python testbed/run.py --topo dumbbell --jobs 4"
 }
 

@@ -1,7 +1,7 @@
 """``make box``: a Vagrant box for libvirt, from Debian's packages alone.
 
 `mmdebstrap` makes the root file system, of the release this machine runs; the VM's kernel
-(`vm_kernel.py`) and the Python packages of the testbed are put into it, so that `vagrant up`
+(`vm_kernel.py`) and the testbed's Python environment are put into it, so that `vagrant up`
 needs no network. The kernel boots directly: the disk has neither partitions nor a boot
 loader. In the cache::
 
@@ -45,8 +45,10 @@ SPACE_BYTES = 8 << 30
 TOOLS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "qemu-img": "qemu-utils", "fakeroot": "fakeroot"}
 # Debian's own kernel, to be with it or without.
 STOCK = ("linux-image-cloud-amd64", "linux-headers-cloud-amd64", "initramfs-tools")
-WHEELS = "opt/mltcp/wheels"
+CHECKOUT = "vagrant"  # where in the VM the checkout is
+WHEELS = "tmp/wheels"
 PARTS = ("libvirt.box", "manifest.txt", "vmlinuz", "initrd.img")
+PACKAGES = ("testbed", "topologies", "workloads", "analysis")
 KERNELS = ("custom", "stock")
 
 
@@ -116,15 +118,21 @@ def _wheels(work: Path) -> Path:
 
 
 def _overlay(work: Path, wheels: Path, packages: Path | None) -> Path:
-    """A tar of all files that are no package's: `root/`, the wheels, and the kernel's packages."""
+    """A tar of all files that are no package's: `root/`; and for as long as the box is built the kernel's packages,
+    the wheels, and what of the checkout they are installed with (`vagrant up` brings all of it)."""
     overlay = work / "overlay.tar"
     with tarfile.open(overlay, "w") as tar:
         root = HERE / "root"
         for path in sorted(path for path in root.rglob("*") if path.is_file()):
             name = path.relative_to(root)
             _add(tar, path, str(name), 0o440 if name.match("etc/sudoers.d/*") else 0o644)
-        for path in sorted(wheels.iterdir()):
-            _add(tar, path, f"{WHEELS}/{path.name}")
+        for file in ("pyproject.toml", "README.md", "tools/setup.sh"):
+            _add(tar, Path(ROOT) / file, f"{CHECKOUT}/{file}", 0o755)
+        for package in PACKAGES:
+            for path in sorted((Path(ROOT) / package).rglob("*.py")):
+                _add(tar, path, f"{CHECKOUT}/{path.relative_to(ROOT)}")
+        for wheel in sorted(wheels.iterdir()):
+            _add(tar, wheel, f"{WHEELS}/{wheel.name}")
         if packages is not None:
             for path in sorted(packages.glob("*.deb")):
                 _add(tar, path, f"tmp/{path.name}")
@@ -136,13 +144,18 @@ def _root(work: Path, suite: str, packages: Path | None, overlay: Path) -> None:
     wanted = [line for line in (HERE / "packages").read_text().split("\n") if line and not line.startswith("#")]
     own = [str(Path(ROOT) / "tools/setup.sh"), "--packages"]
     run(own, "tools/setup.sh does not tell the packages it installs", see=lambda line: wanted.append(line.strip()))
-    manifest = work / "manifest.txt"
+    manifest, wheels_list = work / "manifest.txt", work / "wheels.txt"
     in_root = 'chroot "$1"'
     hooks = [
         f"{in_root} useradd --create-home --shell /bin/bash vagrant",
         f"tar-in {overlay} /",
         f"{in_root} chown -R vagrant:vagrant /home/vagrant",
         f"{in_root} chmod -R go-rwx /home/vagrant/.ssh",
+        # As provision.sh does, which then finds nothing left to do.
+        f'ls "$1/{WHEELS}" > {wheels_list}',
+        f"{in_root} chown -R vagrant:vagrant /{CHECKOUT}",
+        f"{in_root} runuser -u vagrant -- env PIP_NO_INDEX=1 PIP_FIND_LINKS=/{WHEELS} /{CHECKOUT}/tools/setup.sh",
+        f'rm -r "$1/{WHEELS}"',
         f"{in_root} systemctl enable systemd-networkd systemd-resolved ssh",
         'rm -f "$1"/etc/ssh/ssh_host_*',
     ]
@@ -156,7 +169,7 @@ def _root(work: Path, suite: str, packages: Path | None, overlay: Path) -> None:
         wanted += STOCK
     hooks += [
         f"{in_root} dpkg-query -W -f '${{Package}} ${{Version}} ${{Architecture}}\\n' > {manifest}",
-        f'ls "$1/{WHEELS}" >> {manifest}',
+        f"cat {wheels_list} >> {manifest}",
         f'cp -L "$1"/boot/vmlinuz-* {work}/vmlinuz',
         f'if ls "$1"/boot/initrd.img-* 2>/dev/null; then cp -L "$1"/boot/initrd.img-* {work}/initrd.img; fi',
     ]
