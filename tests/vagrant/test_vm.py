@@ -133,7 +133,7 @@ def test_a_run_in_the_vm(vm: Machine) -> None:
 def test_the_kernel(vm: Machine) -> None:
     release = vm.ssh("uname -r").strip()
     assert release.endswith(("-mltcp", "-cloud-amd64"))
-    queues = "netem tbf red fq htb prio fq_codel".split()
+    queues = ["netem", "tbf", "red", "fq", "htb", "prio", "fq_codel"]
     made = [
         f"sudo ip link add d-{queue} type dummy && sudo tc qdisc add dev d-{queue} root {queue}" for queue in queues
     ]
