@@ -13,6 +13,7 @@ checkout=${MLTCP_CHECKOUT:-/vagrant}
 user=${MLTCP_USER:-vagrant}
 release=${MLTCP_RELEASE:-$(uname -r)}
 state=/var/lib/mltcp
+rebuilt=
 modules='tcp_mltcp_reno tcp_mltcp_cubic tcp_mltcp_dctcp tcp_dcqcn tcp_mltcp_dcqcn'
 
 as_user() {
@@ -61,6 +62,7 @@ build_modules() {
 		exit 1
 	fi
 	rm "$log"
+	rebuilt=yes
 	mkdir -p $state
 	digest >"$state/modules-$release"
 }
@@ -71,16 +73,14 @@ load_modules() {
 		echo "Linux $release is not the one that runs: its modules are loaded when it boots"
 		return
 	fi
-	# shellcheck disable=SC2086 # a list
-	modprobe -r $modules 2>/dev/null || true
 	for module in $modules; do
-		modprobe "$module"
-		loaded=$(cat "/sys/module/$module/srcversion")
-		if [ "$loaded" != "$(modinfo -F srcversion "$module")" ]; then
-			echo "$module is in use: the one loaded is not yet the one built. vagrant reload loads it." >&2
+		if [ "$rebuilt" ] && [ -e "/sys/module/$module" ] && ! modprobe -r "$module"; then
+			echo "$module is in use: the one loaded is not the one just built. End what uses it, or vagrant reload." >&2
 			exit 1
 		fi
 	done
+	# shellcheck disable=SC2086 # a list
+	modprobe -a $modules
 }
 
 testbed() {
