@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 URI = "qemu:///system"
 MODULES = ["tcp_mltcp_reno", "tcp_mltcp_cubic", "tcp_mltcp_dctcp", "tcp_dcqcn", "tcp_mltcp_dcqcn"]
 RUN = (
-    "sudo python testbed/run.py --topo dumbbell --jobs 4 --rate 20mbit --compute 2s --bytes 1MB --iterations 12 "
+    "sudo python testbed/run.py --topo dumbbell --jobs 4 --rate 50mbit --compute 2s --bytes 3MB --iterations 12 "
     "--cc reno mltcp_reno --out results/in-the-vm"
 )
 pytestmark = pytest.mark.timeout(5400)
