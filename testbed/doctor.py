@@ -52,7 +52,7 @@ def examine() -> list[Finding]:
         _try("TBF bottleneck, also at 50 Gbit/s", _tbf, "a kernel with CONFIG_NET_SCH_TBF", needed="host"),
         _try("--acks first (bands under TBF)", _acks_first, "a kernel with CONFIG_NET_SCH_PRIO or HTB, and CLS_U32", needed=""),
         _try("clang for eBPF", _clang, "`make setup`, or install clang and libbpf-dev", needed="host"),
-        _try("ours as eBPF struct_ops", _struct_ops, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT", needed="host"),
+        _try("ours, as modules or eBPF", _ours, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT, or the modules", needed="host"),
         _try("minimum RTO per namespace (--rto-min)", _rto_min, "Linux 6.11 or newer", needed=""),
         _try("delay, jitter, loss (netem)", _qdisc("netem"), "--on uml, or a kernel with sch_netem", needed=""),
         _try("marking (RED, or a phantom queue)", _marking, "--on uml, or a kernel with sch_red or cls_bpf", needed=""),
@@ -151,14 +151,16 @@ def _clang() -> str:
     return ""
 
 
-def _struct_ops() -> str:
+def _ours() -> str:
+    kinds: dict[str, list[str]] = {}
     for name in congestion.names():
         registered = congestion.register(congestion.parse(name))
-        assert registered.program is not None
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, registered.name.encode())
-        registered.program.close()
-    return ", ".join(congestion.names())
+        if registered.program is not None:
+            registered.program.close()
+        kinds.setdefault(registered.kind, []).append(name)
+    return "; ".join(f"{', '.join(names)} as {kind}" for kind, names in kinds.items())
 
 
 def _rto_min() -> str:
