@@ -150,6 +150,8 @@ def test_modules_load_run_and_unload(vm: Machine) -> None:
     assert "slope:" in vm.ssh("/usr/sbin/modinfo -F parm tcp_mltcp_reno")
     vm.ssh("sudo modprobe -r " + " ".join(MODULES))
     assert "mltcp" not in vm.ssh("cat /proc/sys/net/ipv4/tcp_available_congestion_control")
+    if vm.ssh("uname -r").strip().endswith("-mltcp"):  # new enough for eBPF, too
+        assert "mltcp_reno as eBPF" in vm.ssh("COLUMNS=200 sudo -E python -m testbed doctor")
     vm.ssh("sudo modprobe tcp_mltcp_cubic slope=2048")
     assert vm.ssh("cat /proc/sys/net/mltcp_cubic/slope").strip() == "2048"
     vm.ssh("sudo modprobe -r tcp_mltcp_cubic && sudo systemctl restart systemd-modules-load")
@@ -203,6 +205,6 @@ def test_provisioning_builds_the_modules_for_the_stock_kernel(chroot: Callable[.
     # A changed source is built anew, and only the new one is left.
     digest = ("sh", "-c", f"cat $(modinfo -k {release} -n tcp_mltcp_reno) | sha256sum")
     before = chroot(*digest)
-    chroot("sed", "-i", "s/^MODULE_DESCRIPTION(\"/&changed: /", "/vagrant/kernel/tcp_mltcp_reno.c")
+    chroot("sed", "-i", 's/^MODULE_DESCRIPTION("/&changed: /', "/vagrant/kernel/tcp_mltcp_reno.c")
     assert "building" in chroot("/vagrant/vagrant/provision.sh", "testbed", MLTCP_RELEASE=release)
     assert chroot(*digest) != before
