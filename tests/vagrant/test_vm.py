@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -175,7 +176,11 @@ def chroot(tmp_path: Path, clone: Path) -> Iterator[Callable[..., str]]:
     """Debian's minimum with the headers of its stock kernel, and the checkout in it."""
     root = tmp_path / "root"
     include = "linux-headers-cloud-amd64,sudo,ca-certificates,kmod,git"
-    run("mmdebstrap", "--variant=minbase", f"--include={include}", "--skip=output/dev", "bookworm", root)
+    suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    run("mmdebstrap", "--variant=minbase", f"--include={include}", "--skip=output/dev", suite, root)
+    # Python's packages come from here: this machine may reach PyPI in a way that the chroot does not know.
+    pip = [clone / ".venv/bin/python", "-m", "pip", "wheel", "-q", "-w", root / "wheels", f"{clone}[dev]"]
+    run(*pip, "setuptools>=68", "wheel")
     run("git", "clone", "--quiet", "--no-hardlinks", clone, root / "vagrant")
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
     (root / "etc/sudoers.d/vagrant").write_text("vagrant ALL=(ALL) NOPASSWD: ALL\n")
@@ -185,6 +190,7 @@ def chroot(tmp_path: Path, clone: Path) -> Iterator[Callable[..., str]]:
     run("chroot", root, "chown", "-R", "vagrant:vagrant", "/vagrant")
 
     def enter(*command: str, **variables: str) -> str:
+        variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/wheels"}
         settings = [f"{key}={value}" for key, value in variables.items()]
         return run(*inside, mounts + shlex.join(["chroot", str(root), "env", *settings, *command]))
 
