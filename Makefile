@@ -18,7 +18,7 @@ help:
 	@echo "make vm-kernel   that kernel alone, as Debian packages (LINUX_SOURCE=…)"
 	@echo "make modules     the congestion controls as modules of the running kernel"
 	@echo "make figures     figures again, from results/ alone"
-	@echo "make check       ruff, mypy"
+	@echo "make check       ruff, mypy, shellcheck"
 	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
 	@echo "make benchmarks  cost per ACK in eBPF, time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
