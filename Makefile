@@ -18,8 +18,8 @@ help:
 	@echo "make vm-kernel   that kernel alone, as Debian packages (LINUX_SOURCE=…)"
 	@echo "make modules     the congestion controls as modules of the running kernel"
 	@echo "make figures     figures again, from results/ alone; make report: report.html, too"
-	@echo "make check       ruff, mypy"
-	@echo "make test-vagrant  box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
+	@echo "make check       ruff, mypy, shellcheck"
+	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
 	@echo "make benchmarks  cost per ACK in eBPF, time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
 
@@ -59,7 +59,7 @@ VM_TOOLS := vagrant vagrant-libvirt libvirt-daemon-system libvirt-clients dnsmas
 KERNEL_TOOLS := kmod cpio debhelper dpkg-dev dwarves libelf-dev libssl-dev
 vm-tools:
 	$(SUDO) apt-get -q update
-	DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get -qy install --no-install-recommends $(VM_TOOLS) $(KERNEL_TOOLS)
+	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends $(VM_TOOLS) $(KERNEL_TOOLS)
 
 BOX ?= custom
 box: environment

@@ -68,6 +68,7 @@ build_modules() {
 }
 
 load_modules() {
+	mkdir -p /etc/modules-load.d
 	printf '%s\n' "$modules" | tr ' ' '\n' >/etc/modules-load.d/mltcp.conf
 	if [ "$release" != "$(uname -r)" ]; then
 		echo "Linux $release is not the one that runs: its modules are loaded when it boots"

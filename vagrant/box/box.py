@@ -11,8 +11,7 @@ loader. In the cache::
         vmlinuz         its kernel; for Debian's own an initrd.img, too
         manifest.txt    every Debian and Python package in it, with its version
 
-No time and no name of the builder enters: with the same packages in Debian's archive and on
-PyPI the same file comes out.
+With the same packages in Debian's archive and on PyPI the same manifest comes out.
 """
 
 from __future__ import annotations

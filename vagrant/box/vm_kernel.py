@@ -79,7 +79,6 @@ def ensure(source: Path | None, say: Say) -> Path:
         "compiler": compiler_name(),
         "config_sha256": digest_of([CONFIG]),
         "modules_sha256": digest_of(_module_sources()),
-        "builder_sha256": digest_of([Path(__file__)]),
     }
     entry = kernels / f"{origin.version}-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
     with locked(kernels / "lock", lambda: say("another build is in progress; waiting for it")):
@@ -142,7 +141,7 @@ def _module_sources() -> list[Path]:
 
 
 def _make(work: Path, goals: list[str], epoch: str, say: Say | None) -> None:
-    """The same inputs give the same packages: neither the time nor who builds enters."""
+    """Neither the time nor who builds enters the packages."""
     variables = {
         "SOURCE_DATE_EPOCH": epoch,
         "KBUILD_BUILD_TIMESTAMP": f"@{epoch}",
