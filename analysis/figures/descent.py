@@ -136,7 +136,9 @@ def _step(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
 
 def _name(run: Run) -> str:
     curve = twin.curve(run)
-    return f"{run.jobs[0]['cc']['name']}" + (f", S = {curve.slope:g}, I = {curve.intercept:g}" if curve.slope else "")
+    return f"{run.jobs[0]['cc']['name']}" + (
+        f"\nS = {curve.slope:.3g}, I = {curve.intercept:.3g}" if curve.slope else ""
+    )
 
 
 def _comm_s(run: Run) -> float:
@@ -176,7 +178,7 @@ def _finish(axes: Any, experiment: Experiment, colours: dict[str, str]) -> None:
                   fontsize=8, color=style.REFERENCE)  # fmt: skip
     left.set(xlabel="iteration", ylabel="difference of starts, D ÷ A", ylim=(0, 1.12), title="Where the jobs are")
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    left.legend(loc="center right", bbox_to_anchor=(1.0, 0.62), fontsize=8)
+    left.legend(loc="center right", bbox_to_anchor=(1.0, 0.58), fontsize=8, labelspacing=0.7)
     middle.axhline(0, color=style.REFERENCE, linewidth=0.8)
     middle.set(
         xlabel="D ÷ A",
