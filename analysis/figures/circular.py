@@ -38,11 +38,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     figure, axes = style.new_figure(
         len(rings), 3, figsize=(13, 0.6 + 3.7 * len(rings)), width_ratios=[0.8, 1.25, 1.1], sharex="col", sharey="col"
     )
+    for axis in axes[:, 0]:
+        axis.remove()
+    _graph(figure.add_subplot(axes[0, 0].get_gridspec()[:, 0]), crossed(rings[0][0].runs[0]))
     for row, (experiment, pair) in zip(axes, rings, strict=True):
-        if row[0] is axes[0, 0]:
-            _graph(row[0], crossed(experiment.runs[0]))
-        else:
-            row[0].set_visible(False)
         _phases(row[1], experiment, pair)
         _iterations(row[2], experiment, pair)
         row[1].set_title(f"Phases of the last {SHOWN} iterations, least RTO {_rto_ms(experiment.runs[0]):g} ms")

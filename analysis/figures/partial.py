@@ -65,7 +65,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}. {table['seed'].nunique()} seeds (dots), means (lines between them only guide "
-        "the eye), 95 % bootstrap intervals.",
+        "the eye), 95 % intervals.",
     )
     return drawing.save(figure, table, out, ID)
 

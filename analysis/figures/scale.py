@@ -72,7 +72,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         figure,
         f"Two jobs, together {table['load'].iloc[0]:.0%} of the link, overlapped starts; {table['seed'].nunique()} seeds; "
         f"{study.runs[0].manifest['substrate']}, {study.runs[0].manifest['kernel'].split(' #')[0]}.",
-        "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % bootstrap intervals.",
+        "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % intervals.",
     )  # fmt: skip
     return drawing.save(figure, table, out, ID)
 

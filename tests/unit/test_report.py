@@ -188,3 +188,14 @@ def test_the_quick_sets_folder_is_no_experiment(results: Path, tmp_path: Path) -
     shutil.copytree(results / "descent", tmp_path / "quick" / "descent")
     assert ids(tmp_path) == ["favoritism"]
     assert load_study(tmp_path, "descent").experiments == ()
+
+
+@pytest.mark.parametrize("id", ["interleaving", "curves", "convergence"])
+def test_without_jobs_alone_nobody_can_tell(id: str, results: Path, tmp_path: Path) -> None:
+    """What is interleaved is judged against the time alone; missing is not “never”."""
+    for folder in results.glob(f"{id}*"):
+        shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("alone"))
+    figure = next(one for one in figures.every() if id == one.ID)
+    section = sections.one(figure, tmp_path, tmp_path / "out")
+    assert section.findings[0].verdict == "not measured"
+    assert section.files and not section.problems
