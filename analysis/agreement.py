@@ -7,6 +7,7 @@ job's last ten iterations), one dot a seed, against the computed ideal.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,20 +51,27 @@ def means(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def difference(one: Experiment, other: Experiment) -> str:
-    """In what the plans of two experiments differ first; empty if they are the same."""
-    plans = [experiment.runs[0].manifest["plan"] for experiment in (one, other)]
+    """In what the plans of two experiments differ first; empty if they are the same.
+
+    Told by runs of the same congestion control and seed; without any, when jobs start is left out.
+    """
+    alike = {(run.cc, run.seed) for run in one.runs} & {(run.cc, run.seed) for run in other.runs}
+    runs = [next(run for run in each.runs if not alike or (run.cc, run.seed) == min(alike)) for each in (one, other)]
+    first, second = (run.manifest["plan"] for run in runs)
     for key in ("topology", "link", "rto_min_us", "wires", "bottlenecks", "sample_ns"):
-        one_value, other_value = (plan.get(key) for plan in plans)
-        if one_value != other_value:
-            return f"{key} {one_value} and {other_value}"
-    jobs = [
-        [
-            [job.get(key) for key in ("operations", "ideal_s", "noise", "offset_ns", "channels", "iterations")]
-            for job in plan["jobs"]
-        ]
-        for plan in plans
-    ]
+        if first.get(key) != second.get(key):
+            return _values(key, first.get(key), second.get(key))
+    own = ("operations", "ideal_s", "noise", "channels", "iterations", *(("offset_ns",) if alike else ()))
+    jobs = [[[job.get(key) for key in own] for job in plan["jobs"]] for plan in (first, second)]
     return "" if jobs[0] == jobs[1] else "other jobs"
+
+
+def _values(key: str, one: Any, other: Any) -> str:
+    """Two values of a plan; of tables the first entry that differs."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        inner = next(name for name in {**one, **other} if one.get(name) != other.get(name))
+        return _values(f"{key}.{inner}", one.get(inner), other.get(inner))
+    return f"{key} is {one} and {other}"
 
 
 def _table(experiment: Experiment) -> pd.DataFrame:

@@ -100,6 +100,8 @@ def medians(
     label: str | None = None,
 ) -> None:  # fmt: skip
     """One dot a seed, those that are infinite at ``never``; the median as a bar, its 95 % interval as a line."""
+    if not len(values):
+        return
     shown = np.minimum(values, never)
     spread = np.linspace(-0.45, 0.45, len(shown)) * width if len(shown) > 1 else np.zeros(len(shown))
     axis.plot(x + spread, np.sort(shown), marker, markersize=3.5, markeredgewidth=0, color=colour, alpha=0.5, zorder=3)

@@ -82,7 +82,9 @@ def _usable(path: Path, problems: list[str]) -> Run | None:
         problems.append(f"{path} is of this format version, but lacks {error}; run it again. Left out.")
         return None
     if verdict == "invalid":
-        broken = [row["name"] for row in run.verdict["invariants"] if row["status"] == "invalid"]
+        broken = [
+            f"{row.get('id', '?')}: {row['name']}" for row in run.verdict["invariants"] if row["status"] == "invalid"
+        ]
         problems.append(f"{path} is invalid ({', '.join(broken)}). Left out.")
         return None
     return run

@@ -49,7 +49,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     for cc in experiment.ccs:
         run = experiment.of(cc)[0]
         lines = table[table["cc"] == cc].pivot(index="iteration", columns="seed", values="d")
-        drawing.bundle(axes[0, 0], lines, colours[cc], cc)
+        drawing.bundle(axes[0, 0], lines, colours[cc], _name(run))
         rows = _steps(table, cc)
         axes[0, 1].plot(rows["d"], rows["shift"], "o", markersize=3, markeredgewidth=0, alpha=0.45, color=colours[cc])
         if "mltcp" in cc:
@@ -134,6 +134,13 @@ def _step(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
     )  # fmt: skip
 
 
+def _name(run: Run) -> str:
+    curve = twin.curve(run)
+    return f"{run.jobs[0]['cc']['name']}" + (
+        f"\nS = {curve.slope:.3g}, I = {curve.intercept:.3g}" if curve.slope else ""
+    )
+
+
 def _comm_s(run: Run) -> float:
     return float(twin.comm_s(run)[0])
 
@@ -171,7 +178,7 @@ def _finish(axes: Any, experiment: Experiment, colours: dict[str, str]) -> None:
                   fontsize=8, color=style.REFERENCE)  # fmt: skip
     left.set(xlabel="iteration", ylabel="difference of starts, D ÷ A", ylim=(0, 1.12), title="Where the jobs are")
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
-    left.legend(loc="upper right", bbox_to_anchor=(1.0, 0.88), fontsize=8)
+    left.legend(loc="center right", bbox_to_anchor=(1.0, 0.58), fontsize=8, labelspacing=0.7)
     middle.axhline(0, color=style.REFERENCE, linewidth=0.8)
     middle.set(
         xlabel="D ÷ A",

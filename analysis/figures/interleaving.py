@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isnan
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +43,14 @@ def find(study: Study) -> list[Finding]:
     steady = {cc: {run.seed: measured.steady_s(run) for run in experiment.of(cc)} for cc in (base, others[0])}
     seeds = sorted(steady[base].keys() & steady[others[0]].keys())
     gains = [steady[base][seed] / steady[others[0]][seed] for seed in seeds]
-    at, base_at = ([measured.interleaved_at(experiment, run) for run in experiment.of(cc)] for cc in (others[0], base))
+    at, base_at = (
+        [one for run in experiment.of(cc) if not isnan(one := measured.interleaved_at(experiment, run))]
+        for cc in (others[0], base)
+    )
+    if not at or not base_at:
+        return [
+            not_measured(CLAIM, SOURCE, "the jobs' times alone are missing, and nobody can tell what is interleaved")
+        ]
     reached = [one for one in at if one <= FEW]
     verdict: Verdict
     if not reached or not gains:

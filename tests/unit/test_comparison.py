@@ -46,6 +46,7 @@ def test_a_slower_mltcp_is_told_from_an_unchanged_base(before: Path, tmp_path: P
 def test_other_seeds_are_compared_unpaired(before: Path, tmp_path: Path) -> None:
     found = comparison.compare(before, write(tmp_path, seed=11))
     assert not any(row.paired for row in found.rows)
+    assert found.notes == ()  # other starts are no other plan
     assert all(row.ratios["mean"].interval for row in found.rows)
 
 
@@ -56,6 +57,11 @@ def test_what_only_one_has_is_named_and_the_plans_difference_too(before: Path, t
     assert "pair: the plans are not the same: other jobs" in notes
     assert "pair: only one of the two has reno, mltcp_reno:slope=4" in notes
     assert f"other is in {tmp_path} alone" in notes
+
+
+def test_another_buffer_is_named(before: Path, tmp_path: Path) -> None:
+    (note,) = comparison.compare(before, write(tmp_path, buffer="2ms", seeds=3)).notes
+    assert note == "pair: the plans are not the same: link.buffer_bytes is 62500 and 125000."
 
 
 def test_the_command_shows_and_draws_it(before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

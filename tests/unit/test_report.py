@@ -15,7 +15,7 @@ import pytest
 from analysis import figures, sections
 from analysis.__main__ import main
 from analysis.finding import VERDICTS
-from analysis.study import load_study
+from analysis.study import ids, load_study
 from testbed import points
 from tests import fluid_runs
 
@@ -132,14 +132,14 @@ def spoil(results: Path) -> dict[str, Path]:
     other = results / "favoritism" / "reno" / "1"
     (other / "manifest.json").write_text("{")
     invalid = results / "favoritism" / "reno" / "2"
-    broken = {"version": 1, "verdict": "invalid", "invariants": [{"name": "drift", "status": "invalid"}]}
+    broken = {"version": 1, "verdict": "invalid", "invariants": [{"id": "I0", "name": "drift", "status": "invalid"}]}
     (invalid / "verdict.json").write_text(json.dumps(broken))
     return {
         "not complete": runs[1],
         "SHA-256": runs[2],
         "does not know": runs[3],
         "cannot be read": other,
-        "is invalid (drift)": invalid,
+        "is invalid (I0: drift)": invalid,
     }
 
 
@@ -180,3 +180,22 @@ def test_two_seeds_reproduce_nothing(results: Path, tmp_path: Path) -> None:
     few = sections.one(figure, copy, tmp_path / "out").findings[0]
     assert (few.verdict, few.seeds) == ("partly", 2)
     assert "below 3 seeds" in few.reason
+
+
+def test_the_quick_sets_folder_is_no_experiment(results: Path, tmp_path: Path) -> None:
+    """``make reproduce QUICK=1`` keeps its results in ``results/quick``."""
+    shutil.copytree(results / "favoritism", tmp_path / "favoritism")
+    shutil.copytree(results / "descent", tmp_path / "quick" / "descent")
+    assert ids(tmp_path) == ["favoritism"]
+    assert load_study(tmp_path, "descent").experiments == ()
+
+
+@pytest.mark.parametrize("id", ["interleaving", "curves", "convergence"])
+def test_without_jobs_alone_nobody_can_tell(id: str, results: Path, tmp_path: Path) -> None:
+    """What is interleaved is judged against the time alone; missing is not “never”."""
+    for folder in results.glob(f"{id}*"):
+        shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("alone"))
+    figure = next(one for one in figures.every() if id == one.ID)
+    section = sections.one(figure, tmp_path, tmp_path / "out")
+    assert section.findings[0].verdict == "not measured"
+    assert section.files and not section.problems
