@@ -22,7 +22,7 @@ QUICK_RUNS = 40  # at most, of one file: each takes two seconds and more
 GENERAL = {"constant-factor", "constant-factor-loss", "static-unfairness"}
 # Those that runs of the fluid model cannot stand for (`test_report`).
 INVENTED = (
-    "baselines", "cdf-cubic", "cdf-dcqcn", "cdf-reno", "circular", "fairness", "map", "partial", "patterns", "scale",
+    "baselines", "cdf-cubic", "cdf-dcqcn", "cdf-reno", "circular", "fairness", "map", "partial", "patterns", "scale", "tails",
     "sensitivity", "stragglers",
 )  # fmt: skip
 # What they have in common: a base and MLTCP, and whether the one gains on the other.
