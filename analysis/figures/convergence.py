@@ -53,7 +53,7 @@ def find(study: Study) -> list[Finding]:
     """Three findings: how soon, whether it depends on number and start, and how well the fluid twin tells."""
     claims = ((SOON, SOON_SOURCE), (ANY, ANY_SOURCE), (TWIN_CLAIM, TWIN_SOURCE))
     table = _table(study)
-    rows = table[table["mltcp"]].dropna(subset="at")  # unknown: the jobs' times alone are missing
+    rows = table[table["mltcp"].astype(bool)].dropna(subset="at")  # unknown: the jobs' times alone are missing
     if rows.empty:
         why = "there are no results of MLTCP, or none of its jobs alone"
         return [not_measured(claim, source, why) for claim, source in claims]
@@ -79,7 +79,7 @@ def _soon(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
 def _any(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
     reached = {key: float((group["at"] < inf).mean()) for key, group in rows.groupby(["jobs", "start"])}
     share = statistics.proportion(int((rows["at"] < inf).sum()), len(rows))
-    base = table[~table["mltcp"] & table["at"].notna()]
+    base = table[~table["mltcp"].astype(bool) & table["at"].notna()]
     lowest = min(reached, key=lambda key: reached[key])
     verdict: Verdict = (
         "reproduced" if all(one >= 0.95 for one in reached.values())

@@ -44,8 +44,7 @@ def the(id: str) -> figures.Figure:
 
 
 def study(id: str, folder: Path, times: synthetic.Times) -> Study:
-    specs = points.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})
-    synthetic.write([msgspec.structs.replace(one, seeds=3) for one in specs], folder, times)
+    synthetic.write(points.read(str(EXPERIMENTS / f"{id}.toml"), {"seeds": 3, "quick": True}), folder, times)
     return load_study(folder, id)
 
 
