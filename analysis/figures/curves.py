@@ -110,7 +110,7 @@ def _agreement(up: pd.DataFrame, study: Study) -> Finding:
     )
     return Finding(
         TWIN_CLAIM, TWIN_SOURCE,
-        f"with shares ∝ √F the twin is {found} iterations early in the mean of the increasing functions, with shares ∝ F {off_one:.1f}",
+        f"measured minus the twin, mean of the increasing functions: {found} iterations with shares ∝ √F, {off_one:.1f} with shares ∝ F",
         found.value, found.interval, found.n, verdict, "reproduced if the mean difference (shares ∝ √F) is at most two iterations, partly at most four",
         study.paths,
     )  # fmt: skip
