@@ -54,7 +54,7 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
         figure,
         f"{drawing.setting(first)}. Upper row: thick lines, the second half of the iterations (settled); dotted, all of them; "
         "thin, single seeds.",
-        f"Lower row: {table['seed'].nunique()} seeds (dots), means and 95 % intervals, paired by seed. "
+        f"Lower row: {drawing.count(table['seed'].nunique(), 'seed')} (dots), means and 95 % intervals, paired by seed. "
         "Fluid ceiling: fair sharing at full overlap takes 1 + (1 − 1/n) load times the ideal, at most 2 − 1/n.",
     )
     return drawing.save(figure, gains, out, study.id)

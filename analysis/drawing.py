@@ -60,6 +60,11 @@ def plain_log(axis: Any) -> None:
     axis.set_minor_locator(NullLocator())
 
 
+def count(number: int, what: str) -> str:
+    """``1 seed``, ``3 seeds``."""
+    return f"{number} {what}{'s' if number != 1 else ''}"
+
+
 def caption(figure: Any, *lines: str) -> None:
     """Small print below a figure."""
     figure.text(0.01, -0.01, "\n".join(lines), va="top", fontsize=8, color=style.REFERENCE)

@@ -54,7 +54,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; {table['jobs'].iloc[0]} jobs, duty {observed.duty(study.runs[0], 0):.0%} each; "
-        f"{table['seed'].nunique()} seeds (dots), means, 95 % intervals.",
+        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals.",
     )
     return drawing.save(figure, table, out, ID)
 

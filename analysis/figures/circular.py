@@ -53,7 +53,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     first = rings[0][0].runs[0]
     drawing.caption(
         figure,
-        f"{drawing.setting(first)}; {len(first.jobs)} jobs, duty {observed.duty(first, 0):.0%} each; {table['seed'].nunique()} seeds; "
+        f"{drawing.setting(first)}; {len(first.jobs)} jobs, duty {observed.duty(first, 0):.0%} each; {drawing.count(table['seed'].nunique(), 'seed')}; "
         "TCP timeouts per run (mean): "
         + "; ".join(
             f"{cc} {table[(table['experiment'] == experiment.path.name) & (table['cc'] == cc)]['timeouts'].mean():.0f} "

@@ -53,7 +53,8 @@ def draw(study: Study, out: Path) -> list[Path]:
         axis.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
         axis.grid(visible=False, axis="x")
     drawing.caption(
-        figure, f"{drawing.setting(study.runs[0])}; {table['seed'].nunique()} seeds; “constant” is {_base(study)}"
+        figure,
+        f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}; “constant” is {_base(study)}",
     )
     return drawing.save(figure, table, out, ID)
 

@@ -57,7 +57,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     _finish(axes[0], experiment, colours)
     drawing.caption(
         figure,
-        f"{drawing.setting(experiment.runs[0])}; {table['seed'].nunique()} seeds; A = {_comm_s(experiment.runs[0]):.3f} s",
+        f"{drawing.setting(experiment.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}; A = {_comm_s(experiment.runs[0]):.3f} s",
     )
     return drawing.save(figure, table, out, ID)
 

@@ -39,7 +39,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; training jobs with a duty of {observed.duty(study.runs[0], 0):.0%}; "
-        f"{table['seed'].nunique()} seeds (dots), means, 95 % intervals.",
+        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals.",
     )
     return drawing.save(figure, table, out, ID)
 

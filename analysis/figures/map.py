@@ -43,7 +43,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     axes[0, 0].set_ylabel("jobs")
     drawing.caption(
         figure,
-        f"{drawing.setting(study.runs[0])}; {pair[0]} ÷ {pair[1]}; one second alone, overlapped starts; {table['seed'].nunique()} seeds, paired; "
+        f"{drawing.setting(study.runs[0])}; {pair[0]} ÷ {pair[1]}; one second alone, overlapped starts; {drawing.count(table['seed'].nunique(), 'seed')}, paired; "
         "settled half of the iterations.",
     )
     return drawing.save(figure, table, out, ID)

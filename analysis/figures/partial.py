@@ -64,7 +64,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     right.legend(fontsize=9, loc="upper right")
     drawing.caption(
         figure,
-        f"{drawing.setting(study.runs[0])}. {table['seed'].nunique()} seeds (dots), means (lines between them only guide "
+        f"{drawing.setting(study.runs[0])}. {drawing.count(table['seed'].nunique(), 'seed')} (dots), means (lines between them only guide "
         "the eye), 95 % intervals.",
     )
     return drawing.save(figure, table, out, ID)

@@ -64,7 +64,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     )
     drawing.caption(
         figure,
-        f"{drawing.setting(study.runs[0])}; {table['seed'].nunique()} seeds (dots), means, 95 % intervals. Bytes are "
+        f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals. Bytes are "
         "scaled with the link, times kept.",
         *shown,
     )  # fmt: skip

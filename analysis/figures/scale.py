@@ -70,7 +70,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
     drawing.caption(
         figure,
-        f"Two jobs, together {table['load'].iloc[0]:.0%} of the link, overlapped starts; {table['seed'].nunique()} seeds; "
+        f"Two jobs, together {table['load'].iloc[0]:.0%} of the link, overlapped starts; {drawing.count(table['seed'].nunique(), 'seed')}; "
         f"{study.runs[0].manifest['substrate']}, {study.runs[0].manifest['kernel'].split(' #')[0]}.",
         "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % intervals.",
     )  # fmt: skip

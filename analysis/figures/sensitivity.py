@@ -52,7 +52,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; {table['jobs'].iloc[0]} jobs, together {table['load'].iloc[0]:.0%} of the link; "
-        f"{table['seed'].nunique()} seeds.",
+        f"{drawing.count(table['seed'].nunique(), 'seed')}.",
     )
     return drawing.save(figure, table, out, ID)
 

@@ -39,7 +39,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; {len(study.runs[0].jobs)} jobs, together {table['load'].iloc[0]:.0%} of the link. "
-        f"{table['seed'].nunique()} seeds (dots), means, 95 % intervals; the settled half of "
+        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals; the settled half of "
         f"{study.runs[0].jobs[0]['iterations']} iterations.",
         "Noise: normal, as a share of the compute time; stragglers:5% is one worker slower by a Pareto factor in 5 % of iterations.",
     )

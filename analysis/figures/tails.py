@@ -58,7 +58,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{jobs} jobs, together {table['load'].iloc[0]:.0%} of the link, queue {table['buffer_bytes'].iloc[0]:,} B, "
-        f"{study.runs[0].jobs[0]['iterations']} iterations; {table['seed'].nunique()} seeds (dots), means, 95 % intervals; "
+        f"{study.runs[0].jobs[0]['iterations']} iterations; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals; "
         f"{study.runs[0].manifest['substrate']}, {study.runs[0].manifest['kernel'].split(' #')[0]}. Lines only guide the eye.",
     )
     return drawing.save(figure, table, out, ID)
