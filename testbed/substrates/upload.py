@@ -20,7 +20,7 @@ from testbed import bpf, phantom
 from testbed.environment import ROOT
 from testbed.plan import Plan
 
-CODE = {"testbed": "*.py", "topologies": "*.py", "workloads": "*.py", "kernel": "*.[ch]"}
+CODE = {"testbed": "*.py", "schedulers": "*.py", "topologies": "*.py", "workloads": "*.py", "kernel": "*.[ch]"}
 PACKAGES = ("mininet", "msgspec", "pyroute2", "elftools")  # what `testbed.inside` imports
 
 
