@@ -82,7 +82,7 @@ def test_real_training_is_a_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("job", "says"),
     [
-        ("ddp:nosuch", "worker 0 of job 0 (ddp:nosuch) on host l1 ended with code 2"),
+        ("ddp:nosuch", r"worker [01] of job 0 \(ddp:nosuch\) on host [lr]1 ended with code 2"),
         ("cmd:/does/not/exist", "cannot be started"),
         ("cmd:sleep 0.1", "ended"),
     ],
@@ -92,4 +92,4 @@ def test_a_program_that_cannot_train_is_named(tmp_path: Path, job: str, says: st
         "--on", "host", "--out", str(tmp_path), "--iterations", "1", "--cc", "reno", "--job", job, cwd=tmp_path
     )
     assert done.returncode == 1
-    assert says in done.stderr and "Traceback" not in done.stderr
+    assert re.search(says, done.stderr) and "Traceback" not in done.stderr
