@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import termios
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -68,6 +71,10 @@ def test_parts_make_the_whole(n: int, size: int) -> None:
     assert sum(shares) == size and max(shares) - min(shares) <= 1
 
 
+def unacknowledged(sender: socket.socket) -> int:
+    return int.from_bytes(fcntl.ioctl(sender, termios.TIOCOUTQ, bytes(4)), "little")
+
+
 @dataclass
 class Wires:
     """A connected pair of TCP sockets for each flow."""
@@ -78,7 +85,10 @@ class Wires:
         return {flow: pair[0] if flow[0] == rank else pair[1] for flow, pair in self.ends.items() if rank in flow}
 
     def carried(self) -> dict[Flow, int]:
-        """tcpi_bytes_acked, which counts the SYN."""
+        """tcpi_bytes_acked, which counts the SYN, once everything is acknowledged (ACKs may be late)."""
+        deadline = time.monotonic() + 5
+        while any(unacknowledged(ends[0]) for ends in self.ends.values()) and time.monotonic() < deadline:
+            time.sleep(0.001)
         info = {flow: ends[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192) for flow, ends in self.ends.items()}
         return {flow: int.from_bytes(one[120:128], "little") - 1 for flow, one in info.items()}
 
