@@ -164,7 +164,7 @@ def _run(parsed: argparse.Namespace) -> int:
     # Imported here: a wrong flag should not wait for pandas.
     from rich.console import Console  # noqa: PLC0415
 
-    from testbed import plan, spec  # noqa: PLC0415
+    from testbed import dry_run, plan, spec  # noqa: PLC0415
 
     if parsed.verify is not None:
         return _verify(parsed)
@@ -181,7 +181,7 @@ def _run(parsed: argparse.Namespace) -> int:
             print(line)
         with said_of(parsed.file):
             for one in plan.plans(asked):
-                print("\n".join(plan.describe(one)))
+                print("\n".join(dry_run.describe(one)))
         return EXIT_OK
 
     from analysis.load import load_experiment  # noqa: PLC0415
@@ -253,7 +253,7 @@ def _real_time(asked: Spec, read: Callable[[str], Spec]) -> Iterator[str]:
 
 
 def _verify(parsed: argparse.Namespace) -> int:
-    from testbed import plan, spec, verify  # noqa: PLC0415
+    from testbed import dry_run, spec, verify  # noqa: PLC0415
 
     allowed = {"command", "verify", "linux_source", "wall_limit", "quiet", "on", "dry_run"}
     given = [key for key, value in vars(parsed).items() if value not in (None, False) and key not in {*allowed, "out"}]
@@ -262,7 +262,7 @@ def _verify(parsed: argparse.Namespace) -> int:
             f"--verify repeats a run from its manifest; it takes no --{given[0].replace('_', '-')} beside it."
         )
     if parsed.dry_run:
-        print("\n".join(plan.describe(verify.read(parsed.verify)[1])))
+        print("\n".join(dry_run.describe(verify.read(parsed.verify)[1])))
         return EXIT_OK
     limit = None if parsed.wall_limit is None else spec.read(None, {"wall_limit": parsed.wall_limit}).wall_limit
     lines = verify.repeat(parsed.verify, parsed.linux_source, limit)

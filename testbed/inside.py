@@ -14,20 +14,15 @@ Events: ``{"event": "phase", "text"}``, ``{"event": "iteration", …}``,
 from __future__ import annotations
 
 import contextlib
-import csv
 import fcntl
 import hashlib
-import io
 import json
 import os
 import platform
 import select
-import socket
 import subprocess
 import sys
-import tarfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,23 +32,22 @@ from typing import Any, BinaryIO
 import msgspec
 
 import topologies
-from testbed import congestion, netns, paths
+from testbed import congestion, paths, probes, tables
 from testbed.congestion import CongestionControl, Registered
 from testbed.errors import EXIT_FAILED, EXIT_OK, TestbedError
+from testbed.links import Link, LinkEvent
 from testbed.netem import Netem
 from testbed.network import Network, build, link_name, switch
 from testbed.phantom import PhantomQueue
-from testbed.plan import JobPlan, Link, LinkEvent, Plan
+from testbed.plan import Plan
 from testbed.qdiscs import supported
 from testbed.settings import FrameByFrame, Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
 from testbed.shaper import Shaper, bucket_bytes
-from testbed.workers import PORT_BEFORE, Child, Record, Workers, python
+from testbed.workers import Child, Record, Workers, python
 from workloads.clock import sleep_until
 
 CONNECT_NS, START_NS = 4 * 10**9, 10 * 10**9  # of virtual time: connections, first iteration
 LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
-WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
-RTT_PROBES, PORT_ECHO, PROBES_S = 30, 7, 2.0
 RNDRESEEDCRNG = 0x5207
 RECEIVE_BUFFER, SMALLEST_BUFFER = 16 << 20, 128 << 10
 
@@ -133,14 +127,14 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
     capacity = None
     if plan.measure_capacity and not machine.virtual_time:
         emit(event="phase", text="capacity of the unshaped path")
-        capacity = _capacity(plan, network)
+        capacity = probes.capacity_bps(plan, network)
     queues = _queues(plan, network, machine)
     read_back += apply_all(queues, network)
-    rtt_before = _round_trips(plan, network)
+    rtt_before = probes.round_trip_us(plan, network)
     registered = {cc.spec: congestion.register(cc, machine.modules) for cc in plan.ccs}
     read_back += apply_all([*_parameters(plan, network, registered), *_defaults(plan, registered)], network)
     emit(event="phase", text="jobs")
-    counters_before = _counters(network)
+    counters_before = probes.counters(network)
     with Workers(
         network, plan.jobs, lambda job: registered[job.cc.spec].name, partial(machine.settle, CONNECT_NS),
         virtual_time=machine.virtual_time,
@@ -150,15 +144,15 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
             records, sampled, clock_s = _measure(plan, network, workers, registered, queues, folder, machine, emit)
         counted = [one.program.repairs() for one in registered.values() if one.program is not None]
         counts = [count for count in counted if count is not None]
-    counters_after = _counters(network)
-    rtt_after = _round_trips(plan, network)
+    counters_after = probes.counters(network)
+    rtt_after = probes.round_trip_us(plan, network)
     # What was set must still hold at the end.
     for end in network.ends():
         if any(read_offloads(end.node, end.name).values()):
             raise TestbedError(f"{end.name}: an offload was switched on during the run")
-    complete = _complete(plan, records)
-    _write_iterations(folder / "iterations.csv", plan, complete)
-    _write_operations(folder / "operations.csv", complete)
+    complete = tables.complete(plan, records)
+    tables.write_iterations(folder / "iterations.csv", plan, complete)
+    tables.write_operations(folder / "operations.csv", complete)
     manifest = {
         "version": 1,
         "plan": msgspec.to_builtins(plan),
@@ -182,7 +176,7 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
         },
     }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    return _archive(folder)
+    return tables.archive(folder)
 
 
 def _private_folder() -> Path:
@@ -292,32 +286,6 @@ def _defaults(plan: Plan, registered: Mapping[str, Registered]) -> list[Setting]
         if job.program is not None
         for host in job.hosts
     ]
-
-
-def _capacity(plan: Plan, network: Network) -> float:
-    """What the unshaped path carries when every flow of the run sends all it can, in bit/s."""
-    greedy = tuple(_greedy(job) for job in plan.jobs)
-    ends = list(network.ends(bottleneck=True))
-
-    def sent() -> int:
-        return sum(end.node.ip.get_links(end.index)[0].get("stats64")["tx_bytes"] for end in ends)
-
-    with Workers(network, greedy, lambda job: "reno", port=PORT_BEFORE) as workers:
-        workers.start(time.monotonic_ns())
-        time.sleep(WARM_UP_S)
-        before, at = sent(), time.monotonic()
-        time.sleep(MEASURE_S)
-        return (sent() - before) * 8 / (time.monotonic() - at)
-
-
-def _greedy(job: JobPlan) -> JobPlan:
-    """The same flows, without computing and without an end."""
-    ring = {"id": "all", "kind": "all_reduce", "algorithm": "ring"}  # what a real program does
-    exchange = next((op for op in job.operations if op["kind"] != "compute"), ring)
-    endless = {**exchange, "bytes": 1 << 40, "after": []}
-    return msgspec.structs.replace(
-        job, operations=(endless,), offset_ns=0, noise="0%", program=None, grid=None, bands=()
-    )
 
 
 def _measure(
@@ -472,104 +440,6 @@ def _stop(sampler: Child) -> dict[str, Any]:
 def _check_caller() -> None:
     if select.select([sys.stdin], [], [], 0)[0] and not os.read(0, 1):
         raise CallerGoneError
-
-
-def _round_trips(plan: Plan, network: Network) -> float:
-    """Median round trip of a small datagram between the first job's first and last host, idle; in us."""
-    first, last = network[plan.jobs[0].hosts[0]], network[plan.jobs[0].hosts[-1]]
-    with netns.entered(first.namespace):
-        here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with netns.entered(last.namespace):
-        there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with here, there:
-        there.bind((last.IP(), PORT_ECHO))
-        for sock in (here, there):
-            sock.settimeout(0.1 + 2 * plan.base_rtt_s)
-        times: list[int] = []
-        until = time.monotonic() + PROBES_S
-        for number in range(RTT_PROBES):
-            if time.monotonic() > until:
-                break
-            word = number.to_bytes(4, "big")
-            begun = time.monotonic_ns()
-            here.sendto(word, (last.IP(), PORT_ECHO))
-            with contextlib.suppress(TimeoutError):  # where packets are lost at random, some of these are
-                while (answer := there.recvfrom(16))[0] != word:
-                    pass
-                there.sendto(*answer)
-                while here.recv(16) != word:
-                    pass
-                times.append(time.monotonic_ns() - begun)
-    if not times:
-        raise TestbedError(f"no packet comes back from {last.name} to {first.name}; is everything lost on the way?")
-    return sorted(times)[len(times) // 2] / 1000
-
-
-def _counters(network: Network) -> dict[str, int]:
-    """Losses where none are intended, and the machine's own trouble."""
-    dropped = errors = packets = timeouts = 0
-    for end in network.ends():
-        stats = end.node.ip.get_links(end.index)[0].get("stats64")
-        dropped += stats["rx_dropped"] + stats["tx_dropped"]
-        errors += stats["rx_errors"] + stats["tx_errors"]
-        packets += stats["rx_packets"]
-    for host in network.hosts:
-        with netns.entered(host.namespace):
-            timeouts += _netstat("TcpExt", "TCPTimeouts")
-    rows = [line.split() for line in Path("/proc/net/softnet_stat").read_text().splitlines()]
-    return {
-        "interface_dropped": dropped, "interface_errors": errors, "packets": packets,
-        "tcp_timeouts": timeouts,
-        "softnet_dropped": sum(int(row[1], 16) for row in rows),
-        "softnet_squeezed": sum(int(row[2], 16) for row in rows),
-    }  # fmt: skip
-
-
-def _netstat(group: str, key: str) -> int:
-    lines = [line.split() for line in Path("/proc/thread-self/net/netstat").read_text().splitlines()]
-    names = next(line for line in lines if line[0] == f"{group}:")
-    values = lines[lines.index(names) + 1]
-    return int(values[names.index(key)])
-
-
-def _complete(plan: Plan, records: list[Record]) -> list[Record]:
-    """Iterations that every worker of the job has ended, by job, iteration and rank."""
-    ended = Counter((record.job, record.iteration) for record in records)
-    workers = {job.job: len(job.hosts) for job in plan.jobs}
-    whole = [record for record in records if ended[record.job, record.iteration] == workers[record.job]]
-    if idle := set(workers) - {record.job for record in whole}:
-        raise TestbedError(f"job {min(idle)} left before it had ended a single iteration; let it stay longer (leave).")
-    return sorted(whole, key=lambda record: (record.job, record.iteration, record.rank))
-
-
-def _write_operations(path: Path, records: list[Record]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["job", "worker", "iteration", "operation", "start_s", "end_s"])
-        for r in records:
-            for name, start, end in r.operations:
-                writer.writerow([r.job, r.rank, r.iteration, name, f"{start / 1e9:.9f}", f"{end / 1e9:.9f}"])
-
-
-def _write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(
-            ["cc", "seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
-        )
-        for r in records:
-            times = (f"{ns / 1e9:.9f}" for ns in (r.start, r.comm_start, r.end))
-            writer.writerow(
-                [plan.cc.spec, plan.seed, r.job, r.rank, r.iteration, *times, r.bytes, f"{r.late / 1e9:.9f}"]
-            )
-
-
-def _archive(folder: Path) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path in sorted(folder.iterdir()):
-            tar.add(path, arcname=path.name)
-    return buffer.getvalue()
 
 
 if __name__ == "__main__":

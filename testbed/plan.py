@@ -6,10 +6,7 @@ A plan is what a substrate carries into its Linux (as JSON) and what the manifes
 from __future__ import annotations
 
 import hashlib
-import itertools
 import random
-import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,54 +17,25 @@ from mininet.topo import Topo
 
 import schedulers
 import topologies
-from testbed import bounds, congestion, scheduling
+from testbed import bounds, congestion, links, scheduling
 from testbed.congestion import CongestionControl
 from testbed.errors import RequestError
 from testbed.job import Job
+from testbed.links import Link, LinkEvent, Wire
 from testbed.placement import place
 from testbed.scheduling import Profile
-from testbed.shaper import Marking
-from testbed.spec import Spec, marking, payload_share, queue_bytes
-from topologies.routed import RoutedTopo, has_choice, path, stages
+from testbed.spec import Spec, payload_share
+from topologies.routed import RoutedTopo, has_choice, stages
 from workloads import trace as traces
 from workloads.collectives import Flow
 from workloads.grid import Grid
 from workloads.trace import Operation, Trace
-from workloads.units import Duration, Rate, Size, UnitError, parse_fraction
+from workloads.units import Duration, Size, UnitError
 
 ALONE_ITERATIONS = 10
 NONE_YET = CongestionControl("", "", {})
 NEED_MARKS = ("dctcp", "dcqcn")
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
-
-
-class Link(msgspec.Struct, frozen=True):
-    """How a bottleneck is shaped, and the MTU everywhere."""
-
-    rate_bps: int
-    buffer_bytes: int
-    mtu: int
-    acks_first: bool
-    marking: Marking | None = None
-    bands: int = 1  # of data, in strict priority
-
-
-class Wire(msgspec.Struct, frozen=True):
-    """What a link that is no bottleneck does to packets in one direction."""
-
-    delay_ns: int
-    jitter_ns: int
-    loss: float  # probabilities of a packet
-    corrupt: float
-
-
-class LinkEvent(msgspec.Struct, frozen=True):
-    """A bottleneck becomes ``rate_bps`` fast, or fails or works again (``up``), in one direction."""
-
-    at_ns: int
-    link: str
-    rate_bps: int | None
-    up: bool | None
 
 
 class JobPlan(msgspec.Struct, frozen=True):
@@ -176,8 +144,8 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
     that have been measured, by congestion control and job. Without them it goes by the ideal iteration.
     """
     topo, args = topology_of(spec)
-    link = _link(spec, {})
-    bottlenecks, wires = _links(spec, topo)
+    link = links.link(spec, {})
+    bottlenecks, wires = links.bottlenecks_and_wires(spec, topo)
     asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
     contenders = [scheduling.parse(one) for one in spec.cc]
     result: list[Plan] = []
@@ -202,7 +170,7 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
                 link=link,
                 bottlenecks=_banded(bottlenecks, schedule),
                 wires=wires,
-                base_rtt_s=_base_rtt_s(topo, places[0][0], places[0][-1], bottlenecks, wires),
+                base_rtt_s=links.base_rtt_s(topo, places[0][0], places[0][-1], bottlenecks, wires),
                 jobs=_alike(
                     (
                         msgspec.structs.replace(job, cc=cc, grid=decision.grid, bands=decision.bands)
@@ -211,7 +179,7 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
                     ways,
                 ),
                 sample_ns=int(spec.sample),
-                events=_events(spec, topo, bottlenecks),
+                events=links.events(spec, topo, bottlenecks),
                 rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
                 measure_capacity=not result,
                 assumptions=tuple(dict.fromkeys(text for one in asked if one.trace for text in one.trace.assumptions)),
@@ -242,9 +210,9 @@ def _check_marks(plan: Plan) -> None:
         raise RequestError(f"ecn: {plan.cc.spec} serves bands of priority, which do not mark here: leave out --ecn.")
 
 
-def _banded(links: dict[str, Link], schedule: schedulers.Schedule) -> dict[str, Link]:
+def _banded(bottlenecks: dict[str, Link], schedule: schedulers.Schedule) -> dict[str, Link]:
     bands = 1 + max(len(decision.bands) for decision in schedule.decisions)
-    return {name: msgspec.structs.replace(link, bands=bands) for name, link in links.items()}
+    return {name: msgspec.structs.replace(link, bands=bands) for name, link in bottlenecks.items()}
 
 
 @dataclass(frozen=True)
@@ -298,10 +266,12 @@ def _alike(jobs: Iterable[JobPlan], ways: list[Any]) -> tuple[JobPlan, ...]:
     )
 
 
-def _way(asked: _Asked, hosts: tuple[str, ...], topo: Topo, links: dict[str, Link], wires: dict[str, Wire]) -> Any:
+def _way(
+    asked: _Asked, hosts: tuple[str, ...], topo: Topo, bottlenecks: dict[str, Link], wires: dict[str, Wire]
+) -> Any:
     """What the network is to a job alone: what its flows cross, or its hosts, where these decide whether flows meet."""
     crossed = [
-        [(links.get(f"{a}-{b}"), wires.get(f"{a}-{b}")) for a, b in stage]
+        [(bottlenecks.get(f"{a}-{b}"), wires.get(f"{a}-{b}")) for a, b in stage]
         for source, target in asked.flows
         for way in ((hosts[source], hosts[target]), (hosts[target], hosts[source]))
         for stage in stages(topo, *way)
@@ -318,131 +288,6 @@ def _alone(plan: Plan, job: JobPlan) -> Plan:
     return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=())
 
 
-_SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss", "corrupt")
-
-
-def _links(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
-    """The directions that are shaped and those that delay or lose, by name."""
-    bottlenecks: dict[str, Link] = {}
-    wires: dict[str, Wire] = {}
-    routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
-    there = {name for a, b in topo.links() for name in (f"{a}-{b}", f"{b}-{a}")}
-    if strangers := sorted(set(spec.link) - there):
-        raise RequestError(
-            f"link: there is no link {strangers[0]!r} in {spec.topo}; there are {', '.join(sorted(there))}"
-        )
-    for a, b in topo.links():
-        if {f"{a}-{b}", f"{b}-{a}"} <= set(spec.link):
-            raise RequestError(
-                f"link.{a}-{b}, link.{b}-{a}: are the two directions of one link and have the same settings; give one"
-            )
-    for a, b, info in topo.links(sort=True, withInfo=True):
-        shaped = bool(info.get("bottleneck"))
-        own = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
-        for name in (f"{a}-{b}", f"{b}-{a}"):
-            own |= spec.link[name].given if name in spec.link else {}
-        if stray := [key for key in own if key in (_PLAIN if shaped else _SHAPED)]:
-            raise RequestError(
-                f"topo: link {a}-{b} sets {', '.join(stray)}, which only "
-                + ("a link that is no bottleneck can: one interface cannot shape and delay (put it on the next link)."
-                   if shaped else "a bottleneck has.")
-            )  # fmt: skip
-        try:
-            if shaped:
-                bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = _link(spec, own)
-                if asked := [
-                    name for name in _PLAIN if (a not in routers or b not in routers) and name in _unusual(spec)
-                ]:
-                    raise RequestError(
-                        f"{asked[0]}: link {a}-{b} is the last hop to a host and a bottleneck, and one interface cannot shape "
-                        f"and delay; leave out {', '.join(asked)}, or take a topology whose hosts' links are none."
-                    )
-                continue
-            for here, there in ((a, b), (b, a)):
-                # What the experiment asks of every path happens once, on its last hop.
-                if here in routers and (own or there not in routers):
-                    wire = _wire(spec, own)
-                    if wire != Wire(0, 0, 0.0, 0.0):
-                        wires[f"{here}-{there}"] = wire
-        except UnitError as error:
-            raise RequestError(f"topo: link {a}-{b}: {error}") from error
-    if not bottlenecks:
-        raise RequestError(f"topo: {spec.topo} has no bottleneck, and nothing to share; say link(…, bottleneck=True)")
-    return bottlenecks, wires
-
-
-def _unusual(spec: Spec) -> set[str]:
-    """Which of delay, jitter, loss and corruption the experiment asks of every path."""
-    asked = (spec.delay, spec.jitter, parse_fraction(spec.loss), parse_fraction(spec.corrupt))
-    return {name for name, value in zip(_PLAIN, asked, strict=True) if value}
-
-
-def _events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
-    events: list[LinkEvent] = []
-    for number, one in enumerate(spec.event):
-        where = f"event.{number}"
-        if one.link not in bottlenecks:
-            raise RequestError(
-                f"{where}: link: there is no bottleneck {one.link!r}; there are {', '.join(sorted(bottlenecks))}"
-            )
-        back = next(f"{b}-{a}" for x, y in topo.links() for a, b in ((x, y), (y, x)) if f"{a}-{b}" == one.link)
-        if twin := next((event for event in events if event.link == one.link and event.at_ns == one.at), None):
-            raise RequestError(f"{where}: something happens to {twin.link} at {one.at} already; give it another time")
-        if (one.rate is None) == (one.state is None):
-            raise RequestError(f"{where}: give either a rate or a state (up, down)")
-        try:
-            rate_bps = None if one.rate is None else _rate(one.rate, bottlenecks[one.link].rate_bps)
-        except UnitError as error:
-            raise RequestError(f"{where}: rate: {error}") from error
-        events += [
-            LinkEvent(int(one.at), name, rate_bps, None if one.state is None else one.state == "up")
-            for name in (one.link, back)
-        ]  # fmt: skip
-    return tuple(sorted(events, key=lambda event: event.at_ns))
-
-
-def _link(spec: Spec, own: dict[str, str]) -> Link:
-    rate = _rate(own.get("rate", "100%"), spec.rate)
-    buffer = queue_bytes(own.get("buffer", spec.buffer), rate)
-    if buffer < 2 * (spec.mtu + 14):
-        raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {spec.mtu + 14} bytes")
-    ecn = own.get("ecn", spec.ecn)
-    return Link(rate, buffer, spec.mtu, spec.acks == "first", marking(ecn, rate, buffer) if ecn else None)
-
-
-def _rate(text: str, whole: int) -> int:
-    """A link's rate in bit/s, given as such or as a share of ``whole``, ``"50%"``; raises `UnitError`."""
-    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
-    rate = round(whole * float(share[1]) / 100) if share else int(Rate.parse(text))
-    if not 1_000_000 <= rate <= 10**15:
-        raise UnitError(f"{text!r} makes {rate} bit/s; the slowest that can be emulated is 1mbit")
-    return rate
-
-
-def _wire(spec: Spec, own: dict[str, str]) -> Wire:
-    delay = Duration.parse(own["delay"]) if "delay" in own else spec.delay
-    jitter = Duration.parse(own["jitter"]) if "jitter" in own else spec.jitter
-    if jitter > delay:
-        raise UnitError(f"the jitter {jitter} is more than the delay, {delay}")
-    loss, corrupt = (parse_fraction(own.get(key, getattr(spec, key))) for key in ("loss", "corrupt"))
-    for name, value in (("loss", loss), ("corrupt", corrupt)):
-        if not 0 <= value < 1:
-            raise UnitError(f"{name}: {own.get(name)!r} is not between 0% and 100%")
-    return Wire(int(delay), int(jitter), loss, corrupt)
-
-
-def _base_rtt_s(topo: Topo, first: str, last: str, bottlenecks: dict[str, Link], wires: dict[str, Wire]) -> float:
-    """Serialisation of a small frame at each bottleneck, and every delay, there and back."""
-    nodes = path(topo, first, last)
-    total = 0.0
-    for a, b in [*itertools.pairwise(nodes), *itertools.pairwise(nodes[::-1])]:
-        if link := bottlenecks.get(f"{a}-{b}"):
-            total += 60 * 8 / link.rate_bps
-        if wire := wires.get(f"{a}-{b}"):
-            total += wire.delay_ns / 1e9
-    return total
-
-
 def default_name(spec: Spec) -> str:
     """A folder name that tells experiments apart: topology, jobs, trace, and a hash of the rest."""
     rest = msgspec.structs.replace(spec, cc=(), seed=0, seeds=0, on="auto", wall_limit=None)
@@ -452,13 +297,13 @@ def default_name(spec: Spec) -> str:
 
 
 def _jobs(
-    spec: Spec, asked: list[_Asked], topo: Topo, links: dict[str, Link], places: list[tuple[str, ...]], seed: int
+    spec: Spec, asked: list[_Asked], topo: Topo, bottlenecks: dict[str, Link], places: list[tuple[str, ...]], seed: int
 ) -> tuple[JobPlan, ...]:
     ideals = [
         None if one.trace is None else traces.critical_path_s(
             one.trace,
             lambda op, one=one, hosts=hosts: bounds.exchange_s(  # type: ignore[misc]
-                one.rounds(op), one.job.channels or 1, hosts, topo, links
+                one.rounds(op), one.job.channels or 1, hosts, topo, bottlenecks
             ),
         )
         for one, hosts in zip(asked, places, strict=True)
@@ -489,31 +334,31 @@ def _schedule(
     contender: scheduling.Contender,
     asked: list[_Asked],
     topo: Topo,
-    links: dict[str, Link],
+    bottlenecks: dict[str, Link],
     places: list[tuple[str, ...]],
     profiles: Mapping[tuple[str, int], Profile],
 ) -> schedulers.Schedule:
     """What ``contender`` tells every job; raises `RequestError`."""
     if contender.policy is None:
         return contender.take_turns(len(asked))
-    share = payload_share(next(iter(links.values())).mtu) if links else 1.0
+    share = payload_share(next(iter(bottlenecks.values())).mtu)
 
     def profile(number: int) -> schedulers.Job:
         one, hosts = asked[number], places[number]
         if one.trace is None:
             return schedulers.Job(None, {}, 0)
-        ways = [crossing for a, b in one.flows for crossing in bounds.crossed(topo, links, hosts[a], hosts[b])]
+        ways = [crossing for a, b in one.flows for crossing in bounds.crossed(topo, bottlenecks, hosts[a], hosts[b])]
         if any(len(stage) > 1 for stage in ways):
             return schedulers.Job(None, None, max(_sent(one)))
 
         def bits(payload: dict[Flow, int]) -> dict[str, float]:
-            loads = bounds.loads(payload, hosts, topo, links)
+            loads = bounds.loads(payload, hosts, topo, bottlenecks)
             return {name: size * 8 / share for name, size in loads.items()}
 
         measured = profiles.get((contender.cc.spec, number))
         return scheduling.profile(one.trace, one.rounds, bits, capacity, max(_sent(one)), measured)
 
-    capacity = {name: float(link.rate_bps) for name, link in links.items()}
+    capacity = {name: float(link.rate_bps) for name, link in bottlenecks.items()}
     return contender.decide([profile(number) for number in range(len(asked))], capacity)
 
 
@@ -559,58 +404,3 @@ def _offsets(spec: Spec, asked: list[_Asked], ideals: list[float | None], seed: 
         if len(drawn) != spec.jobs:
             raise RequestError(f"offsets: {len(drawn)} given for {spec.jobs} jobs; one each, as in 0ms,50ms")
     return [at if one.job.offset is None else int(one.job.offset) for one, at in zip(asked, drawn, strict=True)]
-
-
-def describe(plan: Plan) -> Iterator[str]:
-    """What the run will do, in order, for ``--dry-run``."""
-    who = f"job {plan.alone} alone" if plan.alone is not None else f"{len(plan.jobs)} jobs"
-    yield f"run {plan.cc.spec}, seed {plan.seed}: {who} → {plan.folder}"
-    yield f"  network {plan.topology}{plan.topology_args}, in a namespace of its own; MTU {plan.link.mtu}, TSO/GSO/GRO off"
-    if plan.multipath:
-        yield "  routers choose among equal paths by a hash of addresses and ports, seeded (Linux 6.11) router by router"
-    if plan.measure_capacity:
-        yield "  measure the capacity of the unshaped path (in real time only)"
-    for name, link in plan.bottlenecks.items():
-        yield (
-            f"  shape {name}: {link.rate_bps} bit/s, buffer {link.buffer_bytes} B"
-            + (", pure ACKs first" if link.acks_first else "")
-            + (f", {link.bands} bands of priority" if link.bands > 1 else "")
-            + (
-                f", mark from {link.marking.min_bytes} B, from {link.marking.max_bytes} B with {link.marking.probability:.4%}"
-                if link.marking
-                else ""
-            )
-        )
-    for name, wire in plan.wires.items():
-        yield f"  {name}: delay {wire.delay_ns / 1e6:g} ms ± {wire.jitter_ns / 1e6:g} ms, loss {wire.loss:.4%}, corrupt {wire.corrupt:.4%}"
-    least = "" if plan.rto_min_us is None else f"; least retransmission timeout {plan.rto_min_us} us"
-    yield f"  sysctls of every host, for deep windows and nothing remembered between connections; each read back{least}"
-    yield f"  register {', '.join(cc.spec for cc in plan.ccs)}; measure the idle round trip"
-    for job in plan.jobs:
-        collectives = {op["algorithm"]: None for op in job.operations if op["kind"] != "compute"}
-        yield (
-            f"  job {job.job}: {job.trace} over {job.cc.spec} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
-            + (
-                f"ideal iteration {job.ideal_s:.4f} s"
-                if job.ideal_s is not None
-                else "runs " + shlex.join(job.program or ())
-            )
-            + (f", {'/'.join(collectives)}" if collectives else "")
-            + (f", {job.channels} connections a flow" if job.channels > 1 else "")
-            + (f", noise {job.noise}" if job.noise != "0%" else "")
-            + (f", leaves at {job.leave_ns / 1e9:g} s" if job.leave_ns is not None else "")
-            + (
-                f", iterations begin every {job.grid.period_ns / 1e9:.4f} s from {job.grid.phase_ns / 1e6:.3f} ms"
-                if job.grid
-                else ""
-            )
-        )
-    for event in plan.events:
-        what = f"{event.rate_bps} bit/s" if event.rate_bps is not None else "up" if event.up else "down"
-        yield f"  at {event.at_ns / 1e9:g} s {event.link} becomes {what}"
-    for key, value in (plan.schedule or {}).items():
-        yield f"  {plan.cc.name}: {key.replace('_', ' ')} {value}"
-    counts = " or ".join(map(str, sorted({job.iterations for job in plan.jobs})))
-    every = "of every job" if len(plan.jobs) > 1 else "of the job"
-    yield f"  {counts} iterations {every}, sampled every {plan.sample_ns / 1e6:g} ms"
-    yield f"  measure the idle round trip again, read every setting back, judge, store as {plan.folder}"

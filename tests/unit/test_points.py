@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testbed import files, plan, points, spec, sweep
+from testbed import dry_run, files, plan, points, spec, sweep
 from testbed.cli import main
 from testbed.errors import EXIT_OK, EXIT_REQUEST, RequestError
 
@@ -192,8 +192,8 @@ def test_links_and_events_reach_the_plan(tmp_path: Path) -> None:
         (10**9, "s1-l1", 10**7, None), (10**9, "l1-s1", 10**7, None),
         (2 * 10**9, "s1-l1", None, False), (2 * 10**9, "l1-s1", None, False),
     ]  # fmt: skip
-    assert "at 1 s s1-l1 becomes 10000000 bit/s" in "\n".join(plan.describe(made))
-    assert "at 2 s s1-l1 becomes down" in "\n".join(plan.describe(made))
+    assert "at 1 s s1-l1 becomes 10000000 bit/s" in "\n".join(dry_run.describe(made))
+    assert "at 2 s s1-l1 becomes down" in "\n".join(dry_run.describe(made))
 
 
 def test_files_are_named_from_where_the_file_is(tmp_path: Path) -> None:
