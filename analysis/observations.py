@@ -7,14 +7,14 @@ of them include those in which MLTCP still learns what an iteration is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf, nan
 
 import numpy as np
 import pandas as pd
 
 from analysis import measured
-from analysis.load import Experiment, Run
+from analysis.load import Experiment, LoadError, Run
 from analysis.statistics import interval
 from analysis.study import Study
 
@@ -62,12 +62,24 @@ def load(run: Run) -> float:
     return sum(duty(run, job["job"]) if job["ideal_s"] else nan for job in run.jobs)
 
 
+def compared(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
+    """`table`, and the base and the MLTCP in it that are compared; raises `LoadError` if one of them is missing."""
+    rows = table(study)
+    found = pair(rows["cc"]) if len(rows) else None
+    if found is None:
+        raise LoadError(f"{study.id}: there are no results of both a base and MLTCP; run experiments/{study.id}.toml")
+    return rows, found
+
+
+def speed_ups(rows: pd.DataFrame, pair: tuple[str, str], column: str, keys: Sequence[str] = ()) -> pd.DataFrame:
+    """Per point (``keys``) and seed, ``column`` under the base ÷ that under MLTCP as ``speed_up``; where both were run."""
+    wide = rows.pivot_table(index=[*keys, "seed"], columns="cc", values=column).reindex(columns=list(pair))
+    return (wide[pair[0]] / wide[pair[1]]).dropna().rename("speed_up").reset_index()
+
+
 def ratios(rows: pd.DataFrame, base: str, other: str, column: str) -> list[float]:
     """``column`` of the one congestion control ÷ that of the other, paired by seed: above 1, the other is faster."""
-    wide = rows.pivot_table(index="seed", columns="cc", values=column)
-    if not {base, other} <= set(wide.columns):
-        return []
-    return [float(value) for value in (wide[base] / wide[other]).dropna()]
+    return [float(value) for value in speed_ups(rows, (base, other), column)["speed_up"]]
 
 
 def pair(ccs: Iterable[str]) -> tuple[str, str] | None:

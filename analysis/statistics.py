@@ -58,6 +58,11 @@ def interval(values: Iterable[float]) -> Interval | None:
     return (low, high) if np.isfinite([low, high]).all() else None
 
 
+def ends(values: Sequence[float]) -> Interval:
+    """The interval of the mean or, of too few values for one, the least and the largest: what a criterion must beat."""
+    return interval(values) or (min(values), max(values))
+
+
 def log_interval(values: Iterable[float]) -> Interval | None:
     """95 % interval of the geometric mean of positive values, by their logarithms: for ratios."""
     found = interval(np.log(list(values)))

@@ -273,13 +273,13 @@ _FORMS = {
 def _readable(error: msgspec.ValidationError, kind: Any = None) -> str:
     """msgspec's words with the field in front, ``$.jobs`` → ``jobs``, and what there is instead of an unknown one."""
     match = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", str(error), re.DOTALL)
-    where, words = (match[2], match[1]) if match else ("", str(error))
+    field, words = (match[2], match[1]) if match else ("", str(error))
     if stray := re.fullmatch(r"Object contains unknown field `(.*)`", words):
-        kind = kind or {"job": Job, "event": Event}.get(where.partition("[")[0], Spec)
+        kind = kind or {"job": Job, "event": Event}.get(field.partition("[")[0], Spec)
         words = f"unknown field `{stray[1]}`; there are {', '.join(kind.__struct_fields__)}"
-    if words.startswith("Expected `array`") and where in _FORMS:
-        words += f"; {_FORMS[where]}"
-    return f"{where}: {words}" if where else words
+    if words.startswith("Expected `array`") and field in _FORMS:
+        words += f"; {_FORMS[field]}"
+    return f"{field}: {words}" if field else words
 
 
 def _check(spec: Spec, source: str) -> None:

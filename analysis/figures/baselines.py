@@ -12,7 +12,7 @@ from analysis import drawing, measured, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.load import LoadError
-from analysis.statistics import interval
+from analysis.statistics import ends, interval
 from analysis.study import Study
 
 ID = "baselines"
@@ -80,8 +80,7 @@ def _against(study: Study, rows: pd.DataFrame, noise: str) -> Finding:
     base = observed.pair(cc for cc in rows["cc"] if ":" not in cc and cc not in KNOWS)
     gains = observed.ratios(rows, *base, "settled") if base else []
     found = interval(away)
-    high = (found or (0.0, max(away)))[1]
-    verdict = graded(high <= 1 + NEAR, bool(gains) and float(np.mean(gains)) > 1)
+    verdict = graded(ends(away)[1] <= 1 + NEAR, bool(gains) and float(np.mean(gains)) > 1)
     return Finding(
         claim, SOURCE,
         f"settled half ÷ that under {best}, the better of {' and '.join(central)}: {observed.with_interval(away, 3)}; "

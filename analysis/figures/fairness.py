@@ -12,7 +12,7 @@ from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.load import Experiment, LoadError, Run
-from analysis.statistics import interval
+from analysis.statistics import ends, interval
 from analysis.study import Study
 
 ID = "fairness"
@@ -64,7 +64,7 @@ def _jobs(study: Study, table: pd.DataFrame) -> Finding:
     values = [float(value) for value in paired["mix"] / paired["alike"]]
     return _judged(
         study, JOBS, "iteration time of the job on ordinary TCP, with an MLTCP neighbour ÷ with one of its own kind", values,
-        harm=float(np.mean(values)) - 1, worst=(interval(values) or (0.0, max(values)))[1] - 1,
+        harm=float(np.mean(values)) - 1, worst=ends(values)[1] - 1,
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def _flow(study: Study, table: pd.DataFrame) -> Finding:
     values = [float(value) for value in (wide[pair[1]] / wide[pair[0]]).dropna().groupby("seed").mean()]
     return _judged(
         study, FLOW, f"goodput of the long-lived flow beside {pair[1]} jobs ÷ beside {pair[0]} jobs", values,
-        harm=1 - float(np.mean(values)), worst=1 - (interval(values) or (min(values), 0.0))[0],
+        harm=1 - float(np.mean(values)), worst=1 - ends(values)[0],
     )  # fmt: skip
 
 

@@ -73,21 +73,16 @@ def find(study: Study) -> list[Finding]:
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
-    table = observed.table(study)
-    pair = observed.pair(table["cc"]) if len(table) else None
-    if pair is None:
-        raise LoadError("map: there are no results of both a base and MLTCP; run experiments/map.toml")
+    table, pair = observed.compared(study)
     return table.assign(load=table["load"].round(2)), pair
 
 
 def _gains(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
     """One row per cell and seed: ``jobs, load, seed, mean, p99`` (speed-ups of the settled half), ``most``."""
-    keys = ["jobs", "load", "seed"]
-    columns = {}
-    for name, column in (("mean", "settled"), ("p99", "settled_p99")):
-        wide = table.pivot_table(index=keys, columns="cc", values=column)
-        columns[name] = wide[pair[0]] / wide[pair[1]]
-    gains = pd.DataFrame(columns).dropna().reset_index()
+    of_means, of_tails = (
+        observed.speed_ups(table, pair, column, ("jobs", "load")) for column in ("settled", "settled_p99")
+    )
+    gains = of_means.rename(columns={"speed_up": "mean"}).merge(of_tails.rename(columns={"speed_up": "p99"}))
     overlapped = 1 + gains["load"] * (1 - 1 / gains["jobs"])
     return gains.assign(most=overlapped / gains["load"].clip(lower=1))
 

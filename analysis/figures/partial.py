@@ -11,7 +11,7 @@ from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.load import LoadError
-from analysis.statistics import interval
+from analysis.statistics import ends, interval
 from analysis.study import Study
 
 ID = "partial"
@@ -50,7 +50,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     left.set_ylabel("iteration time ÷ ideal, settled half")
     left.set_title(f"{jobs} jobs, one second each alone")
     left.legend(fontsize=9)
-    drawing.trend(right, _gains(table, pair), "load", "speed_up", drawing.MLTCP, label="measured")
+    drawing.trend(
+        right, observed.speed_ups(table, pair, "settled", ["load"]), "load", "speed_up", drawing.MLTCP, label="measured"
+    )
     right.plot(
         loads, (1 + loads * (1 - 1 / jobs)) / np.maximum(1, loads), color=style.REFERENCE, linewidth=1.2, linestyle="--",
         label="most possible",
@@ -76,12 +78,12 @@ def find(study: Study) -> list[Finding]:
         table, pair = _table(study)
     except LoadError as error:
         return [not_measured(CLAIM, SOURCE, str(error))]
-    gains = _gains(table, pair)
+    gains = observed.speed_ups(table, pair, "settled", ["load"])
     above = gains[gains["load"] > FULL]
     if above.empty:
         return [not_measured(CLAIM, SOURCE, f"no load above {FULL:.0%} was run")]
     by_load = {load: list(above[above["load"] == load]["speed_up"]) for load in sorted(above["load"].unique())}
-    lows = {load: (interval(values) or (min(values),))[0] for load, values in by_load.items()}
+    lows = {load: ends(values)[0] for load, values in by_load.items()}
     means = {load: float(np.mean(values)) for load, values in by_load.items()}
     verdict = graded(min(lows.values()) > 1, min(means.values()) >= HARM)
     per_seed = list(above.groupby("seed")["speed_up"].mean())
@@ -99,14 +101,5 @@ def find(study: Study) -> list[Finding]:
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
-    table = observed.table(study)
-    pair = observed.pair(table["cc"]) if len(table) else None
-    if pair is None:
-        raise LoadError("partial: there are no results of both a base and MLTCP; run experiments/partial.toml")
+    table, pair = observed.compared(study)
     return table.sort_values(["load", "cc", "seed"]), pair
-
-
-def _gains(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
-    """One row per load and seed: ``load, seed, speed_up`` of the settled mean."""
-    wide = table.pivot_table(index=["load", "seed"], columns="cc", values="settled")
-    return (wide[pair[0]] / wide[pair[1]]).dropna().rename("speed_up").reset_index()

@@ -12,7 +12,7 @@ from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.load import Experiment, LoadError
-from analysis.statistics import interval
+from analysis.statistics import ends, interval
 from analysis.study import Study
 
 ID = "patterns"
@@ -81,7 +81,7 @@ def find(study: Study) -> list[Finding]:
     gains = {name: values for name, values in gains.items() if values}
     if not gains:
         return [not_measured(CLAIM, SOURCE, "no pattern was run with both the base and MLTCP in one seed")]
-    lows = {name: (interval(values) or (min(values),))[0] for name, values in gains.items()}
+    lows = {name: ends(values)[0] for name, values in gains.items()}
     faster = [name for name, low in lows.items() if low > 1]
     hurt = [name for name, values in gains.items() if np.mean(values) < HARM]
     verdict = graded(len(faster) == len(gains), bool(faster))
@@ -101,10 +101,7 @@ def find(study: Study) -> list[Finding]:
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
-    table = observed.table(study)
-    pair = observed.pair(table["cc"]) if len(table) else None
-    if pair is None:
-        raise LoadError("patterns: there are no results of both a base and MLTCP; run experiments/patterns.toml")
+    table, pair = observed.compared(study)
     of = {experiment.path.name: _pattern(experiment) for experiment in study.experiments}
     alone = [
         np.mean([observed.relative_times(experiment, one).iloc[1:].mean().mean() for one in experiment.alone_of(run).values()] or [np.nan])

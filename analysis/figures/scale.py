@@ -100,10 +100,7 @@ def loss_cycles(run: Run) -> float:
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
-    table = observed.table(study)
-    pair = observed.pair(table["cc"]) if len(table) else None
-    if pair is None:
-        raise LoadError("scale: there are no results of both a base and MLTCP; run experiments/scale.toml")
+    table, pair = observed.compared(study)
     return table.assign(cycles=[loss_cycles(run) for run in study.runs]), pair
 
 

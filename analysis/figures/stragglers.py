@@ -12,7 +12,7 @@ from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.load import LoadError, Run
-from analysis.statistics import interval
+from analysis.statistics import ends, interval
 from analysis.study import Study
 
 ID = "stragglers"
@@ -75,10 +75,7 @@ def spread_s(offsets: np.ndarray, period_s: float) -> float:
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
-    table = observed.table(study)
-    pair = observed.pair(table["cc"]) if len(table) else None
-    if pair is None:
-        raise LoadError("stragglers: there are no results of both a base and MLTCP; run experiments/stragglers.toml")
+    table, pair = observed.compared(study)
     more = []
     for experiment in study.experiments:
         for run in experiment.runs:
@@ -160,7 +157,7 @@ def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
     if rows.empty:
         return not_measured(BOUND, BOUND_SOURCE, "no run with normal noise")
     shares = (rows["error_ms"] / rows["bound_ms"]).groupby(rows["noise"]).apply(list)
-    highs = {str(noise): (interval(values) or (0.0, max(values)))[1] for noise, values in shares.items()}
+    highs = {str(noise): ends(values)[1] for noise, values in shares.items()}
     below = [noise for noise, high in highs.items() if high <= 1]
     verdict = graded(len(below) == len(highs), bool(below))
     worst = max(shares.index, key=lambda noise: float(np.mean(shares[noise])))
@@ -184,7 +181,7 @@ def _robust(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding
     gains = {noise: values for noise, values in gains.items() if values}
     if not gains:
         return not_measured(ROBUST, ROBUST_SOURCE, "no run with noise")
-    lows = {noise: (interval(values) or (min(values),))[0] for noise, values in gains.items()}
+    lows = {noise: ends(values)[0] for noise, values in gains.items()}
     good = [noise for noise, low in lows.items() if low > 1]
     verdict = graded(len(good) == len(gains), bool(good))
     worst = min(gains, key=lambda noise: float(np.mean(gains[noise])))

@@ -12,7 +12,7 @@ from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.load import LoadError
-from analysis.statistics import interval
+from analysis.statistics import ends, interval
 from analysis.study import Study
 
 ID = "tails"
@@ -39,7 +39,15 @@ def draw(study: Study, out: Path) -> list[Path]:
             rows = of_rto[of_rto["cc"] == cc]
             for axis, column in ((axes[0, 0], "p99"), (axes[0, 1], "per_hundred")):
                 _line(axis, rows, column, drawing.colour(cc), marker, line, f"{cc}, {rto_ms:g} ms")
-        _line(axes[0, 2], _gains(of_rto, pair), "speed_up", drawing.MLTCP, "o", line, f"least timeout {rto_ms:g} ms")
+        _line(
+            axes[0, 2],
+            observed.speed_ups(of_rto, pair, "p99", ["ideal_ms"]),
+            "speed_up",
+            drawing.MLTCP,
+            "o",
+            line,
+            f"least timeout {rto_ms:g} ms",
+        )
     jobs = int(table["jobs"].iloc[0])
     axes[0, 0].axhline(
         1 + float(table["load"].iloc[0]) * (1 - 1 / jobs), color=style.REFERENCE, linewidth=1, linestyle=":"
@@ -78,7 +86,7 @@ def find(study: Study) -> list[Finding]:
         return [not_measured(CLAIM, SOURCE, "no seed was run under both a base and MLTCP")]
     best = max(gains, key=lambda where: float(np.mean(gains[where])))
     values = gains[best]
-    low = (interval(values) or (min(values),))[0]
+    low = ends(values)[0]
     return [
         Finding(
             CLAIM, SOURCE,
@@ -92,10 +100,7 @@ def find(study: Study) -> list[Finding]:
 
 
 def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
-    table = observed.table(study)
-    pair = observed.pair(table["cc"]) if len(table) else None
-    if pair is None:
-        raise LoadError("tails: there are no results of both a base and MLTCP; run experiments/tails.toml")
+    table, pair = observed.compared(study)
     rtos = [run.manifest["plan"].get("rto_min_us") for run in study.runs]
     return table.assign(
         rto_ms=[200.0 if rto is None else rto / 1e3 for rto in rtos],
@@ -105,12 +110,6 @@ def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
             for timeouts, run in zip(table["timeouts"], study.runs, strict=True)
         ],
     ), pair
-
-
-def _gains(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
-    """One row per length of an iteration and seed: ``ideal_ms, seed, speed_up`` of the 99th percentile."""
-    wide = table.pivot_table(index=["ideal_ms", "seed"], columns="cc", values="p99").reindex(columns=list(pair))
-    return (wide[pair[0]] / wide[pair[1]]).dropna().rename("speed_up").reset_index()
 
 
 def _line(axis: Any, rows: pd.DataFrame, column: str, colour: str, marker: str, line: str, label: str) -> None:
