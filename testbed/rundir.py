@@ -1,40 +1,28 @@
 """Run directories: complete or absent.
 
 A run's files arrive as an archive, are written beside their destination and renamed into
-place. Should the process be killed in between, a small process that watches it removes what
-was written. Should both be (a power failure), the next run does: a partial folder is locked
-by its writer, so that an unlocked one has no owner any more.
+place (`testbed.leftovers`: killed in between, nothing of them stays).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import io
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from testbed import leftovers
 from testbed.errors import TestbedError
+from testbed.leftovers import locked, removed_in_any_case
 
 PARTIAL = ".partial-"
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
-# End of file on stdin: the writer is done, or gone.
-REMOVER = """
-import os, shutil, sys
-sys.stdin.read()
-for path in sys.argv[1:]:
-    shutil.rmtree(path, ignore_errors=True)
-    if os.path.lexists(path):
-        os.unlink(path)
-"""
 
 
 def unpack(archive: bytes) -> dict[str, bytes]:
@@ -72,7 +60,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a file so that it is complete or absent."""
     aside = path.with_name(f".{path.name}{PARTIAL}{os.getpid()}")
     try:
-        with _removed_in_any_case(aside):
+        with removed_in_any_case(aside):
             aside.write_text(text)
             give_to_caller(aside)
             aside.rename(path)
@@ -82,38 +70,16 @@ def write_text(path: Path, text: str) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove partial folders below ``folder`` whose writer is gone."""
-    for path in folder.rglob(f".*{PARTIAL}*") if folder.is_dir() else ():
-        if path.is_dir():
-            with contextlib.suppress(OSError), _locked(path):
-                shutil.rmtree(path)
+    leftovers.sweep(folder.rglob(f".*{PARTIAL}*") if folder.is_dir() else ())
 
 
 @contextlib.contextmanager
 def _partial(destination: Path) -> Iterator[Path]:
     folder = destination.with_name(f".{destination.name}{PARTIAL}{os.getpid()}")
-    with _removed_in_any_case(folder):
+    with removed_in_any_case(folder):
         folder.mkdir()
-        with _locked(folder):
+        with locked(folder):
             yield folder
-
-
-@contextlib.contextmanager
-def _removed_in_any_case(path: Path) -> Iterator[None]:
-    """At the end there is nothing at ``path``, even if this process is killed before."""
-    command = [sys.executable, "-I", "-S", "-c", REMOVER, str(path.absolute())]
-    # A session of its own: what ends us, from a terminal, does not end it.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
-        yield
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(fd)
 
 
 def _put(folder: Path, destination: Path) -> None:

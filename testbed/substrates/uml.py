@@ -11,7 +11,6 @@ every time, random numbers come from the run's seed, and the clock starts at zer
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import platform
@@ -30,10 +29,11 @@ from typing import Any
 
 import msgspec
 
-from testbed import congestion, kernel, rundir
+from testbed import congestion, kernel, leftovers, rundir
 from testbed.environment import ROOT
 from testbed.errors import MachineError, TestbedError
 from testbed.kernel import Kernel
+from testbed.leftovers import locked, removed_in_any_case
 from testbed.plan import Plan
 from testbed.substrates.host import end_with_sudo
 from testbed.substrates.stream import Event, listen
@@ -186,21 +186,13 @@ def _memory_folder(needed_mb: int) -> str:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder of this run with a path that needs no quoting, gone with the run.
-
-    Should we be killed, the next run removes it: it is locked as long as we live.
-    """
-    base = Path("/tmp")
-    _sweep(base)
+    """A folder of this run with a path that needs no quoting, gone with the run."""
+    base, prefix = Path("/tmp"), f"mltcp-{os.getuid()}-"
+    leftovers.sweep(base.glob(f"{prefix}*"))
     with _written(base):
-        made = tempfile.mkdtemp(prefix=f"mltcp-{os.getuid()}-", dir=base)
-    lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        _flock(lock)
-        yield Path(made)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-        os.close(lock)
+        made = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+    with removed_in_any_case(made), locked(made):
+        yield made
 
 
 @contextlib.contextmanager
@@ -209,23 +201,6 @@ def _written(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise MachineError(f"{where} cannot be written: {error.strerror}. Make room there.") from error
-
-
-def _sweep(base: Path) -> None:
-    """Remove what killed runs of ours left."""
-    for left in base.glob(f"mltcp-{os.getuid()}-*"):
-        with contextlib.suppress(OSError):
-            lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                if os.fstat(lock).st_uid == os.getuid() and time.time() - os.fstat(lock).st_mtime > 1:
-                    _flock(lock)
-                    shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(lock)
-
-
-def _flock(fd: int) -> None:
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextlib.contextmanager

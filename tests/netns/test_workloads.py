@@ -68,7 +68,8 @@ def test_real_training_is_a_job(tmp_path: Path) -> None:
         "--on", "host", "--out", str(tmp_path), "--name", "real", "--iterations", "4", "--cc", "reno", "mltcp_reno",
         "--job", "ddp:smallcnn", "--job", f"cmd:{sys.executable} -m workloads.training.ddp smallcnn", cwd=tmp_path,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    # 4: on a busy machine so short a run may be judged invalid, which is not the question here.
+    assert done.returncode in (0, 4), done.stderr
     run = tmp_path / "real" / "mltcp_reno" / "1"
     assert len((run / "iterations.csv").read_text().splitlines()) == 1 + 2 * 2 * 4
     flows = (run / "flows.csv").read_text().splitlines()[1:]

@@ -63,6 +63,7 @@ def test_what_a_dead_writer_left_is_swept_and_what_a_living_one_writes_is_not(tm
     dead = tmp_path / "reno" / f".1{rundir.PARTIAL}1"
     dead.mkdir(parents=True)
     (dead / "x").write_text("half")
+    os.utime(dead, (0, 0))  # a new one might be about to be locked
     with rundir._partial(tmp_path / "living") as living:
         rundir.sweep(tmp_path)
         assert living.is_dir()

@@ -1,0 +1,63 @@
+"""What a run writes aside for itself, and that it is gone with the run, however that ends.
+
+Should the process be killed, a small one that watches it removes the folder. Should both be (a
+power failure), the next run does: a folder is locked by its owner, so that an unlocked one has
+none any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+NEW_S = 1.0  # so long, a folder that is not locked may still become so
+# End of file on stdin: the owner is done, or gone. What it had started may be about to end, too, and still write.
+REMOVER = """
+import os, shutil, sys, time
+sys.stdin.read()
+path = sys.argv[1]
+for _ in range(50):
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.isfile(path):
+        os.unlink(path)
+    if not os.path.lexists(path):
+        break
+    time.sleep(0.1)
+"""
+
+
+@contextlib.contextmanager
+def removed_in_any_case(path: Path) -> Iterator[None]:
+    """At the end there is nothing at ``path``, even if this process is killed before."""
+    command = [sys.executable, "-I", "-S", "-c", REMOVER, str(path.absolute())]
+    # A session of its own: what ends us, from a terminal, does not end it.
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
+        yield
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Own ``folder``; raises `OSError` if somebody else does, or if it is a link."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
+
+
+def sweep(folders: Iterable[Path]) -> None:
+    """Remove those of ``folders`` that are ours and have no owner any more."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            status = folder.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > NEW_S:
+                with locked(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
