@@ -332,7 +332,7 @@ def _sweep(parsed: argparse.Namespace) -> int:
     if parsed.quick:
         flags["quick"] = True
     if parsed.dry_run:
-        for file in parsed.files:
+        for file in sweep.possible(parsed.files, flags):
             with said_of(file):
                 print("\n".join(sweep.describe(points.read(file, flags))))
         return EXIT_OK

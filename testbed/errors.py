@@ -5,6 +5,7 @@
     TestbedError            1  the run failed
     ├── LostError           1  the connection to another machine ended too early
     ├── RequestError        2  the request was wrong
+    │   └── VirtualTimeOnlyError  this experiment cannot be had against a real clock
     └── MachineError        3  this machine cannot do it
         └── UnreachableError   no connection to another machine came about
 
@@ -35,6 +36,10 @@ class RequestError(TestbedError):
     """What was asked for is wrong; asking again in the same words will not help."""
 
     exit_code = EXIT_REQUEST
+
+
+class VirtualTimeOnlyError(RequestError):
+    """The experiment's file says that there is no form of it for a real clock, and why."""
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed import placement, where
-from testbed.errors import RequestError
+from testbed.errors import RequestError, VirtualTimeOnlyError
 
 Fields = dict[str, Any]
 
@@ -23,7 +23,8 @@ OVERLAYS = ("quick", "realtime")  # tables of fields that hold in some cases onl
 def in_force(fields: Fields, flags: Fields, source: str) -> Fields:
     """A file's ``fields`` with those of the `OVERLAYS` that hold merged into them; raises `RequestError`.
 
-    ``[quick]`` holds with ``--quick``, ``[realtime]`` where the clock is a real one.
+    ``[quick]`` holds with ``--quick``, ``[realtime]`` where the clock is a real one; that has no fields but
+    ``impossible`` if the experiment cannot be had there (`VirtualTimeOnlyError`).
     """
     fields = dict(fields)
     on = flags.get("on", fields.get("on", "auto"))
@@ -34,6 +35,8 @@ def in_force(fields: Fields, flags: Fields, source: str) -> Fields:
             raise RequestError(f'{source}: {name}: is a table of fields, as in rate = "300mbit"')
         if stray := sorted(set(overlay) & {"name", "base", "on", *OVERLAYS}):
             raise RequestError(f"{source}: {name}: {stray[0]} is the same in any case; put it above the table")
+        if holds[name] and "impossible" in overlay:
+            raise VirtualTimeOnlyError(f"{source}: is for virtual time (--on uml): {overlay['impossible']}")
         if holds[name]:
             fields = _overlaid(fields, overlay)
     return fields

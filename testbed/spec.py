@@ -260,6 +260,10 @@ def schema(flags: Mapping[str, str]) -> dict[str, Any]:
             ("realtime", "wherever the clock is a real one (host, vagrant, ssh)"),
         )
     }
+    properties["realtime"]["properties"]["impossible"] = {
+        "type": "string",
+        "description": "why there is no form of the experiment for a real clock; instead of fields",
+    }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "MLTCP testbed experiment", **found}
 
 

@@ -45,6 +45,7 @@ from testbed.errors import (
     RequestError,
     TestbedError,
     UnreachableError,
+    VirtualTimeOnlyError,
     said_of,
 )
 from testbed.plan import Plan
@@ -84,6 +85,20 @@ def tasks(specs: list[Spec], out: Path) -> list[Task]:
                 )
             found[task.folder] = task
     return list(found.values())
+
+
+def possible(files: list[str], flags: dict[str, Any]) -> Iterator[str]:
+    """Of several files those that can be had where they are to run; the others are said to be left out."""
+    for file in files:
+        try:
+            with said_of(file):
+                points.read(file, flags)
+        except VirtualTimeOnlyError as error:
+            if len(files) == 1:
+                raise
+            print(f"left out: {error}", file=sys.stderr)
+        else:
+            yield file
 
 
 def describe(specs: list[Spec]) -> Iterator[str]:
@@ -131,7 +146,7 @@ def _settled(files: list[str], flags: dict[str, Any], parallel: int) -> tuple[li
     """Every experiment, and every place where some of them run."""
     specs: list[Spec] = []
     machines: dict[str, Substrate] = {}
-    for file in files:
+    for file in possible(files, flags):
         read = partial(points.read, file)
         asked = read(flags)
         with said_of(file):

@@ -57,7 +57,7 @@ mount -t tmpfs run /run
 mkdir /run/mltcp
 mount --rbind {folder} /run/mltcp
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8
-export PYTHONPATH=/run/mltcp/checkout PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH=/run/mltcp/checkout PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1 {distutils}
 cd /
 exec /run/mltcp/python/bin/python3 -P -m testbed.guest
 """
@@ -227,7 +227,10 @@ def _prepare(folder: Path, image: Path, modules: Path) -> None:
     (folder / "preload.so").symlink_to(modules / "preload.so")
     # Wherever the checkout, Python and the modules are, inside they have one name.
     places = {"folder": str(folder), "checkout": ROOT, "python": sys.prefix, "modules": str(modules)}
-    (folder / "init").write_text(INIT.format(**{name: shlex.quote(path) for name, path in places.items()}))
+    quoted = {name: shlex.quote(path) for name, path in places.items()}
+    # Mininet imports distutils, in whose place setuptools puts its own, which takes a fifth of the time to start.
+    distutils = "SETUPTOOLS_USE_DISTUTILS=stdlib" if sys.version_info < (3, 12) else ""
+    (folder / "init").write_text(INIT.format(**quoted, distutils=distutils))
     (folder / "init").chmod(0o755)
     for name in ("checkout", "python", "modules", "own"):
         (folder / name).mkdir()

@@ -240,3 +240,17 @@ def test_in_real_time_runs_do_not_run_beside_each_other(tmp_path: Path, capsys: 
     assert code in (EXIT_REQUEST, 3)  # 3: this machine cannot run on its own kernel at all
     assert "would disturb each other" in shown or code == 3
     assert main(["sweep", path, "-j", "0"]) == EXIT_REQUEST
+
+
+def test_an_experiment_for_virtual_time_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Among others it is left out and named; alone it is a wrong request; under virtual time nothing is said."""
+    other = write(tmp_path / "other.toml", "jobs = 1\n")
+    fast = write(tmp_path / "fast.toml", "rate = '50gbit'\n[realtime]\nimpossible = 'it is too fast.'\n")
+    said = f"{fast}: is for virtual time (--on uml): it is too fast."
+    assert main(["sweep", fast, other, "--on", "host", "--dry-run"]) == EXIT_OK
+    printed = capsys.readouterr()
+    assert printed.err == f"left out: {said}\n" and printed.out.startswith("other: ")
+    assert main(["sweep", fast, "--on", "host", "--dry-run"]) == EXIT_REQUEST
+    assert said in capsys.readouterr().err
+    assert main(["sweep", fast, "--on", "uml", "--dry-run"]) == EXIT_OK
+    assert capsys.readouterr().out.startswith("fast: ")
