@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,7 +12,7 @@ from analysis import figures
 from analysis.figures import circular, stragglers
 from analysis.study import Study, load_study
 from testbed import plan, points
-from testbed.errors import RequestError
+from testbed.errors import RequestError, VirtualTimeOnlyError
 from testbed.plan import Plan
 from tests import synthetic
 
@@ -44,7 +45,8 @@ def the(id: str) -> figures.Figure:
 
 
 def study(id: str, folder: Path, times: synthetic.Times) -> Study:
-    synthetic.write(points.read(str(EXPERIMENTS / f"{id}.toml"), {"seeds": 3, "quick": True}), folder, times)
+    specs = points.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})
+    synthetic.write([msgspec.structs.replace(one, seeds=3) for one in specs], folder, times)
     return load_study(folder, id)
 
 
@@ -59,6 +61,23 @@ def test_every_experiment_can_be_planned(file: Path, variant: dict[str, object])
     )
     if variant:
         assert len(runs) <= QUICK_RUNS
+
+
+def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
+    """At 500 Mbit/s or less, without what takes netem; half of the ideal time is added for what is not ideal, or busy."""
+    seconds = 0.0
+    for file in FILES:
+        try:
+            specs = points.read(str(file), {"on": "host"})
+        except VirtualTimeOnlyError:
+            assert file.stem in ("cdf-dcqcn", "static-unfairness", "constant-factor-loss")
+            continue
+        for one in [one for each in specs for one in plan.plans(each)]:
+            assert one.link.rate_bps <= 500_000_000 and not one.wires and one.link.marking is None
+            seconds += 4 + max(job.iterations * (job.ideal_s or 0.0) for job in one.jobs) * (
+                1 if one.alone is not None else 1.3
+            )
+    assert 1800 < seconds < 3600
 
 
 def test_every_experiment_is_a_figures_and_every_figure_has_one() -> None:
