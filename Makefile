@@ -89,13 +89,15 @@ comma := ,
 ON ?= $(if $(vm_is_up),vagrant,uml)
 # QUICK=1: fewer seeds and coarser grids, in a folder of their own.
 RESULTS ?= $(if $(QUICK),results/quick,results)
+# Which of them, and what else to say of all: EXPERIMENTS=experiments/cdf-reno.toml ARGS="--seeds 3 --set rate=50mbit"
+EXPERIMENTS ?= experiments/*.toml
 PARALLEL ?= $(if $(filter uml,$(ON)),$(shell nproc),1)
 
 # What is there already is not run again, so that it goes on wherever it was stopped. Runs that failed or are invalid
 # do not keep the report from being written.
 reproduce: setup
 	@code=0; \
-	$(if $(filter host,$(ON)),$(SUDO)) $(PYTHON) -m testbed sweep experiments/*.toml $(if $(QUICK),--quick) \
+	$(if $(filter host,$(ON)),$(SUDO)) $(PYTHON) -m testbed sweep $(EXPERIMENTS) $(if $(QUICK),--quick) $(ARGS) \
 		--on $(ON) -j $(PARALLEL) --out $(RESULTS) || code=$$?; \
 	case $$code in 2|3) exit $$code;; esac; \
 	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures || code=1; \
