@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment kernel modules torch demo test test-unit check benchmarks reproduce figures report clean
+.PHONY: help setup environment kernel modules torch demo test test-unit check benchmarks reproduce agreement figures report clean
 .PHONY: vm-tools vm-kernel box test-vagrant
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test        set up, then all tests (those that need root use sudo)"
 	@echo "make reproduce   every experiment, in a Vagrant VM if one runs, else in user-mode Linux (ON=host: on this kernel), then"
 	@echo "                 figures/ and report.html; goes on where it was stopped (QUICK=1: ten minutes' worth)"
+	@echo "make agreement   one experiment in virtual time, on this kernel and in the VM, side by side in the report"
 	@echo "make kernel      the user-mode Linux kernel (LINUX_SOURCE=… for a source of your own); make setup does it, too"
 	@echo "make torch       PyTorch, for real training as a job and for recording"
 	@echo "make box         a Vagrant box with its own kernel (BOX=stock: with Debian's); make vm-tools installs what it needs"
@@ -102,6 +103,12 @@ reproduce: setup
 	case $$code in 2|3) exit $$code;; esac; \
 	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures || code=1; \
 	exit $$code
+
+# The same experiment in every place there is; the figure `agreement` puts them side by side.
+PLACES ?= uml host $(if $(vm_is_up),vagrant)
+agreement: setup
+	$(foreach place,$(PLACES),$(if $(filter host,$(place)),$(SUDO)) $(PYTHON) testbed/run.py experiments/agreement.toml --on $(place) \
+		--name agreement.$(place) --out $(RESULTS) &&) true
 
 figures: environment
 	$(PYTHON) -m analysis figures $(RESULTS) --out figures

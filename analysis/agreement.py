@@ -1,4 +1,5 @@
-"""The same experiment on several substrates, against the ideal: what ``python -m analysis compare A B`` adds for these.
+"""The same experiment on several substrates, against the ideal: the figure `agreement`, and what ``python -m analysis
+compare A B`` adds for these.
 
 For every congestion control: a job alone, and all jobs once settled (the mean of each
 job's last ten iterations), one dot a seed, against the computed ideal.
@@ -6,6 +7,7 @@ job's last ten iterations), one dot a seed, against the computed ideal.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,31 +22,41 @@ STATES = {"alone": "alone", "steady": "together, last ten iterations"}
 
 
 def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
-    """Draw ``agreement.{png,pdf,csv}`` to ``out``; the table: one row per substrate, congestion control, state, seed.
+    """Draw ``agreement.{png,pdf,csv}`` to ``out``; the `table` behind it. Raises `LoadError`."""
+    return draw([load_experiment(folder) for folder in folders], out)
 
-    Columns ``substrate, cc, state, seed, ratio`` (÷ ideal). Raises `LoadError` if the
-    folders do not hold the same experiment.
-    """
-    experiments = [load_experiment(folder) for folder in folders]
+
+def draw(experiments: Sequence[Experiment], out: Path) -> tuple[pd.DataFrame, list[Path]]:
+    """The same from experiments. Raises `LoadError` if they are not the same one, each on another substrate."""
+    found = table(experiments)
+    out.mkdir(parents=True, exist_ok=True)
+    found.to_csv(out / "agreement.csv", index=False, float_format="%.6g")
+    return found, [*_draw(found, experiments[0], out), out / "agreement.csv"]
+
+
+def table(experiments: Sequence[Experiment]) -> pd.DataFrame:
+    """One row per substrate, congestion control, state and seed: ``substrate, cc, state, seed, ratio`` (÷ ideal)."""
     first, *others = experiments
     for other in others:
         if what := difference(first, other):
             raise LoadError(f"{first.path} and {other.path} are different experiments: {what}")
-    substrates = [experiment.runs[0].manifest["substrate"] for experiment in experiments]
+    substrates = [_substrate(experiment) for experiment in experiments]
     if len(set(substrates)) < len(substrates):
         raise LoadError(
-            f"{' and '.join(map(str, folders))} ran on the same substrate, {substrates[0]}; there is nothing to compare"
+            f"{' and '.join(str(one.path) for one in experiments)} ran on the same substrate, {substrates[0]}; there is nothing "
+            "to compare"
         )
-    table = pd.concat([_table(experiment) for experiment in experiments], ignore_index=True)
-    out.mkdir(parents=True, exist_ok=True)
-    table.to_csv(out / "agreement.csv", index=False, float_format="%.6g")
-    return table, [*_draw(table, first, out), out / "agreement.csv"]
+    return pd.concat([_table(experiment) for experiment in experiments], ignore_index=True)
 
 
-def means(table: pd.DataFrame) -> pd.DataFrame:
+def _substrate(experiment: Experiment) -> str:
+    return str(experiment.runs[0].manifest["substrate"])
+
+
+def means(found: pd.DataFrame) -> pd.DataFrame:
     """Mean over seeds, one column per substrate, and how far the others are from the first (as a share)."""
-    order = list(dict.fromkeys(table["substrate"]))
-    wide = table.pivot_table(index=["cc", "state"], columns="substrate", values="ratio", sort=False)[order]
+    order = list(dict.fromkeys(found["substrate"]))
+    wide = found.pivot_table(index=["cc", "state"], columns="substrate", values="ratio", sort=False)[order]
     for other in order[1:]:
         wide[f"{other} ÷ {order[0]} - 1"] = wide[other] / wide[order[0]] - 1
     return wide
@@ -91,15 +103,15 @@ def _table(experiment: Experiment) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["substrate", "cc", "state", "seed", "ratio"])
 
 
-def _draw(table: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
-    ccs, substrates = experiment.ccs, list(dict.fromkeys(table["substrate"]))
+def _draw(found: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
+    ccs, substrates = experiment.ccs, list(dict.fromkeys(found["substrate"]))
     figure, axes = style.new_figure(1, len(STATES), figsize=(4.6 * len(STATES), 3.6), sharey=True)
     width = 0.7 / len(substrates)
     for axis, (state, title) in zip(axes[0], STATES.items(), strict=True):
         for i, substrate in enumerate(substrates):
             colour = style.JOBS[i % len(style.JOBS)]
             for x, cc in enumerate(ccs):
-                rows = table[(table["substrate"] == substrate) & (table["cc"] == cc) & (table["state"] == state)]
+                rows = found[(found["substrate"] == substrate) & (found["cc"] == cc) & (found["state"] == state)]
                 values = rows["ratio"].to_numpy()
                 if not len(values):
                     continue

@@ -19,7 +19,7 @@ from analysis.study import Study
 # The order of the report.
 ORDER = (
     "interleaving", "concept", "favoritism", "curves", "descent", "cdf-reno", "cdf-cubic", "cdf-dcqcn", "map", "tails", "scale",
-    "convergence", "stragglers", "partial", "circular", "sensitivity", "baselines", "fairness", "patterns",
+    "convergence", "stragglers", "partial", "circular", "sensitivity", "baselines", "fairness", "patterns", "agreement",
 )  # fmt: skip
 
 

@@ -1,0 +1,58 @@
+"""The same experiment in virtual time, on a machine's own kernel and in a VM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis import agreement
+from analysis.finding import Finding, graded, not_measured
+from analysis.load import Experiment, LoadError
+from analysis.study import Study
+
+ID = "agreement"
+TITLE = "The same experiment wherever it runs"
+TEXT = (
+    "Two jobs of 0.97 s on one 500 Mbit/s link, under virtual time (uml), on the machine's own kernel (host) and in a VM, each "
+    "against the computed ideal; left, one job alone; right, both, the last ten iterations. A job alone and MLTCP once "
+    "settled leave nothing to chance and should agree; what the base does depends on chance (`scale`)."
+)
+CLAIM = "The numbers do not depend on where the experiment runs (a job alone; MLTCP once settled)."
+SOURCE = "derived here"
+CLOSE, NEAR = 0.02, 0.05  # relative difference of means
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``agreement.{png,pdf,csv}``."""
+    return agreement.draw(_one_of_each(study), out)[1]
+
+
+def find(study: Study) -> list[Finding]:
+    """Whether the substrates agree."""
+    try:
+        found = agreement.table(_one_of_each(study))
+    except LoadError as error:
+        return [not_measured(CLAIM, SOURCE, str(error))]
+    chance = (found["state"] == "steady") & ~found["cc"].str.startswith("mltcp")
+    judged = found[~chance]
+    means = judged.pivot_table(index="substrate", columns=["cc", "state"], values="ratio", sort=False)
+    apart = float((means.max() / means.min()).max() - 1)
+    each = "; ".join(
+        f"{place} " + ", ".join(f"{ratio:.3f}" for ratio in means.loc[place].dropna()) for place in means.index
+    )
+    pairs = judged[["cc", "state"]].drop_duplicates()
+    order = ", ".join(f"{row.cc} {agreement.STATES[str(row.state)]}" for row in pairs.itertuples())
+    return [
+        Finding(
+            CLAIM, SOURCE, f"iteration time ÷ ideal ({order}): {each}", apart, None,
+            int(judged.groupby("substrate")["seed"].nunique().min()), graded(apart <= CLOSE, apart <= NEAR),
+            f"reproduced if all means agree within {CLOSE:.0%}, partly if within {NEAR:.0%}", study.paths,
+        )
+    ]  # fmt: skip
+
+
+def _one_of_each(study: Study) -> list[Experiment]:
+    """One experiment per substrate."""
+    found = {str(one.runs[0].manifest["substrate"]): one for one in study.experiments}
+    if len(found) < 2:
+        raise LoadError("it takes results of two places at least; `make agreement` runs it wherever it can")
+    return list(found.values())
