@@ -127,3 +127,24 @@ def test_the_spread_of_offsets_is_that_on_a_circle() -> None:
     offsets = np.array([0.95, 0.05, 0.0, 0.0])  # around zero, on a circle of one second
     assert stragglers.spread_s(offsets, 1.0) == pytest.approx(np.std([-0.05, 0.05, 0.0, 0.0]))
     assert stragglers.spread_s(offsets + 0.5, 1.0) == pytest.approx(np.std([-0.05, 0.05, 0.0, 0.0]))
+
+
+@pytest.mark.parametrize(("apart", "verdict"), [(1.01, "reproduced"), (1.04, "partly"), (1.2, "not reproduced")])
+def test_substrates_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> None:
+    """Jobs alone and MLTCP once settled; two places of the same kind are one."""
+    figure = the("agreement")
+    assert figure.find(load_study(tmp_path, "agreement"))[0].verdict == "not measured"
+    for place in ("uml", "host"):
+        flags = {"name": f"agreement.{place}"}
+        synthetic.write(
+            points.read(str(EXPERIMENTS / "agreement.toml"), flags),
+            tmp_path,
+            lambda one, iteration, factor=1.0 if place == "uml" else apart: factor * learns(one, iteration),  # type: ignore[misc]
+        )
+    assert figure.find(load_study(tmp_path, "agreement"))[0].verdict == "not measured"
+    for manifest in (tmp_path / "agreement.host").rglob("manifest.json"):
+        manifest.write_text(manifest.read_text().replace('"substrate": "uml"', '"substrate": "host"'))
+    (found,) = figure.find(load_study(tmp_path, "agreement"))
+    assert (found.verdict, found.seeds) == (verdict, 3)
+    assert found.value == pytest.approx(apart - 1)
+    assert len(figure.draw(load_study(tmp_path, "agreement"), tmp_path / "out")) == 3
