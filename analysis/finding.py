@@ -21,7 +21,8 @@ class Finding:
     claim: str  # as the source has it, one sentence
     source: str  # where it stands and how sure that is: "paper, abstract [published]", "[recalled, unconfirmed]", "derived here"
     measured: str  # one sentence, with units
-    value: float | None  # the number that was judged
+    value: float | None  # the number that stands for it
+    unit: str  # what that number is, as it is read after it: "× as fast, last ten iterations", "of the link"; "" without one
     interval: tuple[float, float] | None  # of it, 95 % over seeds; None below three seeds
     seeds: int
     verdict: Verdict
@@ -31,7 +32,7 @@ class Finding:
 
 def not_measured(claim: str, source: str, reason: str) -> Finding:
     """A claim for which there are no results, and why."""
-    return Finding(claim, source, "–", None, None, 0, "not measured", reason, ())
+    return Finding(claim, source, "–", None, "", None, 0, "not measured", reason, ())
 
 
 def graded(reproduced: bool, partly: bool) -> Verdict:

@@ -24,7 +24,6 @@ from analysis.finding import VERDICTS, Finding
 from analysis.load import Run
 from analysis.sections import Section
 
-SHOWN_LINKS = 3  # run directories named beside a claim; all of them stand with the figure
 MARKS = {"reproduced": "✓", "partly": "◐", "not reproduced": "✗", "not measured": "–"}
 
 
@@ -78,8 +77,8 @@ def _claim(finding: Finding, here: Path) -> dict[str, Any]:
         "interval": None
         if finding.interval is None
         else f"{number(finding.interval[0])} to {number(finding.interval[1])}",
-        "links": [_link(path, here) for path in finding.runs[:SHOWN_LINKS]],
-        "more": max(0, len(finding.runs) - SHOWN_LINKS),
+        "runs": len(finding.runs),
+        "first": _link(finding.runs[0], here) if finding.runs else None,
     }
 
 
@@ -147,10 +146,12 @@ def _quick(section: Section) -> bool:
 
 
 def number(value: float | None) -> str:
-    """A measured number with three digits; infinity is an iteration that never came."""
+    """A measured number with three digits (a whole one without a point); infinity is an iteration that never came."""
     if value is None:
         return "–"
-    return "never" if isinf(value) else f"{value:.3g}"
+    if isinf(value):
+        return "never"
+    return f"{value:g}" if value == round(value) else f"{value:#.3g}".rstrip(".")
 
 
 def _rate(bps: int) -> str:
@@ -174,7 +175,14 @@ def _duration(seconds: float) -> str:
 
 def _link(path: Path, here: Path, text: str | None = None) -> Link:
     relative = _relative(path, here)
-    return Link(text or "/".join(path.parts[-3:]), quote(relative) + ("/" if path.is_dir() else ""))
+    return Link(text or short_name(path), quote(relative) + ("/" if path.is_dir() else ""))
+
+
+def short_name(run: Path) -> str:
+    """A run directory as its figure's reader knows it: of its experiment the point's first value, of the point, cc and seed."""
+    experiment, cc, seed = run.parts[-3:]
+    _, *point = experiment.split(".")
+    return "/".join([point[0] + (" …" if len(point) > 1 else ""), cc, seed] if point else [cc, seed])
 
 
 def _relative(path: Path, here: Path) -> str:

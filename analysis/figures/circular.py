@@ -77,7 +77,7 @@ def find(study: Study) -> list[Finding]:
         LOOP, LOOP_SOURCE,
         f"the affinity graph of this placement has {len(edges)} edges and {'a' if loop else 'no'} loop; where it has one, "
         "`--cc cassini` ends with code 2 (tests/unit/test_experiments.py)",
-        None, None, len({run.seed for run in study.runs}), graded(loop, False),
+        None, "", None, len({run.seed for run in study.runs}), graded(loop, False),
         "reproduced if the bipartite graph of jobs and shared bottlenecks has a loop",
         study.paths,
     )  # fmt: skip
@@ -99,9 +99,9 @@ def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
         + (f" (median: iteration {np.median(reached[mltcp]):g})" if reached[mltcp] else "")
         + f", {base} in {len(reached[base])} of {len(at[base])}; settled half {settled[mltcp]} and {settled[base]} × ideal, "
         f"{observed.with_interval(gains)}× as fast; {timeouts[mltcp]:.0f} and {timeouts[base]:.0f} timeouts a run",
-        float(np.mean(values)), interval(values), len(values),
+        float(np.mean(values)), f"× ideal iteration time, {mltcp}, settled half", interval(values), len(values),
         graded(len(reached[mltcp]) == len(at[mltcp]), bool(reached[mltcp])),
-        "reproduced if MLTCP interleaves in every seed, partly if in some; judged: its settled half ÷ ideal",
+        "reproduced if MLTCP interleaves in every seed, partly if in some",
         tuple(run.path for run in experiment.runs),
     )  # fmt: skip
 

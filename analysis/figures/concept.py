@@ -78,7 +78,7 @@ def _rule_finding(runs: list[Run]) -> Finding:
         RULE, RULE_SOURCE,
         f"the kernel's F differs from {twin.curve(runs[0]).slope:g} r + {twin.curve(runs[0]).intercept:g} by at most {worst:.4f} in "
         f"{samples:,} samples; that its base's increase is multiplied by exactly this is tested packet by packet (tests/unit/test_mltcp_core.py)",
-        worst, statistics.interval(off.values()), len(runs), verdict, "reproduced if it differs by no more than 0.01 anywhere",
+        worst, "largest deviation of F", statistics.interval(off.values()), len(runs), verdict, "reproduced if it differs by no more than 0.01 anywhere",
         tuple(run.path for run in runs),
     )  # fmt: skip
 
@@ -102,7 +102,8 @@ def _ahead_finding(runs: list[Run]) -> Finding:
         AHEAD, AHEAD_SOURCE,
         f"the flow with the larger F gets {found.value:.1%} of the link while both send; a share goes as F to the power of {statistics.mean(exponents)} "
         "at that moment",
-        found.value, found.interval, found.n, verdict, "reproduced if the 95 % interval lies above one half, partly if the mean does",
+        found.value, "of the link, to the flow with the larger F", found.interval, found.n, verdict,
+        "reproduced if the 95 % interval lies above one half, partly if the mean does",
         tuple(run.path for run in runs),
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ TEXT = (
     "Jobs that just fit on the link (96 % of it), begun anywhere in an iteration or, the hard case, all within 5 % of one. Left, the first "
     "iteration from which every job stays within 5 % of its time alone: one dot a start, the bar is the median, its line the 95 % interval; "
     "dots at the top never got there in this run. Diamonds: the median of the fluid twin for the same starts (shares ∝ √F). "
-    "Right, the share of random starts that are interleaved from an iteration on; dashed, the base, which knows of no iterations: what it reaches is luck."
+    "Right, the share of random starts that are interleaved from an iteration on; the base, which knows of no iterations: what it reaches is luck."
 )
 SOON = "Jobs interleave within a few iterations."
 SOON_SOURCE = "paper, abstract [published; “a few” is not a number]"
@@ -32,6 +32,12 @@ TWIN_SOURCE = "derived here"
 FEW = 20
 OVERLAPPED = 0.051  # of an iteration: starts no further apart than this
 STARTS = {"uniform": "begun anywhere", "overlapped": "begun together"}
+COLOURS = {  # by whether it is MLTCP, and start
+    (True, "uniform"): drawing.MLTCP, (True, "overlapped"): style.JOBS[4], (False, "uniform"): drawing.BASE,
+    (False, "overlapped"): style.JOBS[5],
+}  # fmt: skip
+BELOW: dict[str, Any] = {"fontsize": 8, "ncols": 3, "loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
+LINES = ("-", "--", ":", "-.")  # of numbers of jobs
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -39,7 +45,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     if not study.experiments:
         return []
     table = _table(study)
-    figure, axes = style.new_figure(1, 2, figsize=(13.0, 4.8), width_ratios=(1.25, 1))
+    figure, axes = style.new_figure(1, 2, figsize=(13.0, 5.2), width_ratios=(1.25, 1))
     _by_number(axes[0, 0], table)
     _by_iteration(axes[0, 1], table)
     counts = ", ".join(
@@ -71,8 +77,8 @@ def _soon(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
         SOON, SOON_SOURCE,
         f"{within} of {len(rows)} runs are interleaved from iteration {FEW} on or sooner; the median is iteration {found.value:g}, of "
         "which the first two are spent learning",
-        found.value, found.interval, int(rows["seed"].nunique()), verdict,
-        f"reproduced if at least 95 % of the runs are by iteration {FEW}, partly if the median is (the number judged)", paths,
+        found.value, "iterations until interleaved, median of all runs", found.interval, int(rows["seed"].nunique()), verdict,
+        f"reproduced if at least 95 % of the runs are by iteration {FEW}, partly if the median is", paths,
     )  # fmt: skip
 
 
@@ -91,9 +97,8 @@ def _any(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> Fi
         ANY, ANY_SOURCE,
         f"{share.value:.1%} of {len(rows)} runs interleave{luck}; least often {reached[lowest]:.0%} ({lowest[0]} jobs, {STARTS[str(lowest[1])]}); "
         f"median iteration: {medians}",
-        share.value, share.interval, int(rows["seed"].nunique()), verdict,
-        "reproduced if at least 95 % of the runs interleave for every number of jobs and every kind of start, partly if half do; the "
-        "number judged: the share of all runs",
+        share.value, "of all runs interleave (1: every one)", share.interval, int(rows["seed"].nunique()), verdict,
+        "reproduced if at least 95 % of the runs interleave for every number of jobs and every kind of start, partly if half do",
         paths,
     )  # fmt: skip
 
@@ -110,7 +115,7 @@ def _agreement(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
     return Finding(
         TWIN_CLAIM, TWIN_SOURCE,
         f"measured minus the twin, from the same starts: {found} iterations; {close:.0%} of the runs are within three",
-        found.value, found.interval, found.n, verdict, "reproduced if the mean difference is at most two iterations, partly at most five", paths,
+        found.value, "iterations, measured − twin", found.interval, found.n, verdict, "reproduced if the mean difference is at most two iterations, partly at most five", paths,
     )  # fmt: skip
 
 
@@ -144,11 +149,8 @@ def _by_number(axis: Any, table: pd.DataFrame) -> None:
     kinds = [(m, s) for m, s in kinds if ((table["mltcp"] == m) & (table["start"] == s)).any()]
     never = 1.08 * float(table["iterations"].max())
     for i, (mltcp, start) in enumerate(kinds):
-        colour = (
-            (style.JOBS[0] if start == "uniform" else style.JOBS[4])
-            if mltcp
-            else (style.REFERENCE if start == "uniform" else style.JOBS[7])
-        )
+        colour = COLOURS[mltcp, start]
+        label: str | None = f"{table[table['mltcp'] == mltcp]['cc'].iloc[0]}, {STARTS[start]}"
         for x, number in enumerate(numbers):
             rows = table[(table["jobs"] == number) & (table["mltcp"] == mltcp) & (table["start"] == start)].dropna(
                 subset="at"
@@ -156,8 +158,8 @@ def _by_number(axis: Any, table: pd.DataFrame) -> None:
             if rows.empty:
                 continue
             at = x + (i - (len(kinds) - 1) / 2) * 0.85 / len(kinds)
-            label = f"{rows['cc'].iloc[0]}, {STARTS[start]}" if x == 0 else None
             drawing.medians(axis, at, list(rows["at"]), never, colour, width=0.7 / len(kinds), label=label)
+            label = None
             if mltcp and (model := statistics.median(rows["twin"]).value) < inf:
                 axis.plot(at, model, "D", color=style.REFERENCE, fillstyle="none", markersize=6, zorder=5)
     axis.plot([], [], "D", color=style.REFERENCE, fillstyle="none", markersize=6, label="fluid twin, shares ∝ √F")
@@ -174,17 +176,16 @@ def _by_number(axis: Any, table: pd.DataFrame) -> None:
     axis.set_xticks(range(len(numbers)), [str(n) for n in numbers])
     axis.grid(visible=False, axis="x")
     axis.set(xlabel="jobs", ylabel="iterations until interleaved", ylim=(0, 1.12 * never), title="How soon")
-    axis.legend(
-        fontsize=8, loc="upper left", bbox_to_anchor=(0.0, 0.87), frameon=True, edgecolor="none", framealpha=0.9
-    )
+    axis.legend(**BELOW)
 
 
 def _by_iteration(axis: Any, table: pd.DataFrame) -> None:
     rows = table[(table["start"] == "uniform") & table["at"].notna()]
     last = float(rows["iterations"].max()) if len(rows) else 1.0
-    for colour, (number, group) in zip(style.JOBS, rows.groupby("jobs"), strict=False):
-        for mltcp, line in ((True, "-"), (False, "--")):
-            at = np.sort(group[group["mltcp"] == mltcp]["at"])
+    for line, (number, group) in zip(LINES, rows.groupby("jobs"), strict=False):
+        for mltcp in (True, False):
+            of_one = group[group["mltcp"] == mltcp]
+            at = np.sort(of_one["at"])
             if len(at):
                 shares = np.arange(1, len(at) + 1) / len(at)
                 inside = at < inf
@@ -194,13 +195,13 @@ def _by_iteration(axis: Any, table: pd.DataFrame) -> None:
                     x,
                     y,
                     where="post",
-                    color=colour,
+                    color=COLOURS[mltcp, "uniform"],
                     linestyle=line,
-                    linewidth=1.8 if mltcp else 1.2,
-                    label=f"{number} jobs" if mltcp else None,
+                    linewidth=1.8,
+                    label=f"{of_one['cc'].iloc[0]}, {number} jobs ({len(at)} starts)",
                 )
-    axis.plot([], [], "--", color=style.REFERENCE, linewidth=1.2, label="the base")
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set(xlabel="iteration", ylabel="random starts interleaved by then", ylim=(-0.02, 1.03), title="How many")
-    axis.legend(fontsize=8, loc="lower right")
+    if axis.lines:
+        axis.legend(**BELOW)

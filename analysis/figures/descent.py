@@ -96,7 +96,7 @@ def _shift(rows: pd.DataFrame, runs: list[Run], paths: tuple[Path, ...]) -> Find
         "mean distance of the measured shift from the equation, in units of A: "
         + "; ".join(f"{found} {what}" for what, found in by_seed.items())
         + f"; the exponent p of shares ∝ F^p that fits best: {exponents}",
-        published.value, published.interval, published.n, verdict,
+        published.value, "A from the equation as published, mean", published.interval, published.n, verdict,
         "reproduced if the mean distance from the equation as published (shares ∝ F) is at most 0.05 A; partly if the shift only "
         f"depends on D as with shares ∝ √F (correlation {alike:.2f}, 0.7 asked for); iterations with F in force and D below {SETTLED} A",
         paths,
@@ -129,7 +129,8 @@ def _step(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
     verdict: Verdict = "reproduced" if found.value >= 0.95 else "partly" if found.value > 0.6 else "not reproduced"
     return Finding(
         STEP, STEP_SOURCE,
-        f"{found.value:.0%} of the iterations before the jobs are apart lower the loss", found.value, found.interval, len(down),
+        f"{found.value:.0%} of the iterations before the jobs are apart lower the loss", found.value, "of the iterations lower the loss (1: every one)",
+        found.interval, len(down),
         verdict, "reproduced if at least 95 % of them do (mean over seeds), partly above 60 %; the loss falls if D grows", paths,
     )  # fmt: skip
 

@@ -63,8 +63,9 @@ def _jobs(study: Study, table: pd.DataFrame) -> Finding:
         return not_measured(JOBS, SOURCE, "the same jobs were not run both with and without an MLTCP neighbour")
     values = [float(value) for value in paired["mix"] / paired["alike"]]
     return _judged(
-        study, JOBS, "iteration time of the job on ordinary TCP, with an MLTCP neighbour ÷ with one of its own kind", values,
-        harm=float(np.mean(values)) - 1, worst=ends(values)[1] - 1,
+        study, JOBS,
+        f"iteration time of the job on ordinary TCP, with an MLTCP neighbour ÷ with one of its own kind: {observed.with_interval(values)}",
+        "× the iteration time beside a job of its own kind", values, harm=float(np.mean(values)) - 1, worst=ends(values)[1] - 1,
     )  # fmt: skip
 
 
@@ -73,17 +74,26 @@ def _flow(study: Study, table: pd.DataFrame) -> Finding:
     pair = observed.pair(wide.columns)
     if pair is None:
         return not_measured(FLOW, SOURCE, "no long-lived flow was run beside both a base and MLTCP")
-    values = [float(value) for value in (wide[pair[1]] / wide[pair[0]]).dropna().groupby("seed").mean()]
+    ratios = (wide[pair[1]] / wide[pair[0]]).dropna()
+    if ratios.empty:
+        return not_measured(FLOW, SOURCE, "no seed was run under both a base and MLTCP")
+    kept = {int(str(number)): [float(value) for value in rows] for number, rows in ratios.groupby("training")}
+    least = min(kept, key=lambda number: float(np.mean(kept[number])))
     return _judged(
-        study, FLOW, f"goodput of the long-lived flow beside {pair[1]} jobs ÷ beside {pair[0]} jobs", values,
-        harm=1 - float(np.mean(values)), worst=1 - ends(values)[0],
+        study, FLOW,
+        f"goodput of the long-lived flow beside {pair[1]} jobs ÷ beside {pair[0]} jobs: "
+        + "; ".join(f"{observed.with_interval(values)} with {drawing.count(number, 'job')}" for number, values in kept.items()),
+        f"× the flow's goodput beside {pair[0]}, the least: {drawing.count(least, 'job')}", kept[least],
+        harm=1 - float(np.mean(kept[least])), worst=1 - min(ends(values)[0] for values in kept.values()),
     )  # fmt: skip
 
 
-def _judged(study: Study, claim: str, what: str, values: list[float], *, harm: float, worst: float) -> Finding:
+def _judged(
+    study: Study, claim: str, measured: str, unit: str, values: list[float], *, harm: float, worst: float
+) -> Finding:
     verdict = graded(worst <= HARM, harm <= MUCH)
     return Finding(
-        claim, SOURCE, f"{what}: {observed.with_interval(values)}", float(np.mean(values)), interval(values), len(values), verdict,
+        claim, SOURCE, measured, float(np.mean(values)), unit, interval(values), len(values), verdict,
         f"reproduced if at most {HARM:.0%} is lost (the interval's worse end; without one, the worst seed), partly if at most {MUCH:.0%} in the mean",
         study.paths,
     )  # fmt: skip
@@ -167,7 +177,8 @@ def _beside(axis: Any, table: pd.DataFrame, column: str, label: str, title: str)
     axis.set_xticks(range(len(numbers)), [f"{number} job" + ("s" if number > 1 else "") for number in numbers])
     axis.set_xlim(-0.6, len(numbers) - 0.4)
     axis.grid(visible=False, axis="x")
-    axis.set_ylim(0.97 if column == "time" else 0, 1.15 * float(table[column].max()))
+    low, top = (1.0 if column == "time" else 0.0), float(table[column].max())
+    axis.set_ylim(0.97 * low, top + 0.3 * (top - low))  # room for the legend
     axis.set_ylabel(label)
     axis.set_title(title)
     if numbers:

@@ -21,7 +21,8 @@ TEXT = (
     "Above, every iteration of the first seed as a line, from top to bottom: the bars are the two jobs' communication phases, "
     "seen from where the first job begins to communicate. Both runs begin half overlapped. Below, which share of its phase a "
     "job spends while the other one communicates (0: interleaved, 1: never alone): one thin line a seed, the mean and its 95 % "
-    "interval; dashed, the fluid twin with shares ∝ √F. Flows are fair in the first two iterations, while they learn."
+    "interval; dashed, the fluid twin with shares ∝ √F. Flows are fair in the first two iterations, while they learn "
+    "(above the dotted line)."
 )
 CLAIM = "An F that increases with bytes_ratio interleaves jobs; one that decreases makes them overlap fully."
 SOURCE = "paper, Fig. 4 [published; that “job 1” is the first starter: recalled, high confidence]"
@@ -78,7 +79,7 @@ def find(study: Study) -> list[Finding]:
             f"increasing F {_percent(apart)}, decreasing F {_percent(together)}"
             + (f", {experiment.ccs[0]} {_percent(statistics.mean(last for _, last in by_direction['constant'].values()))}"
                if "constant" in by_direction else ""),
-            together.value - apart.value,
+            together.value - apart.value, "of a phase: overlap with a decreasing F − with an increasing one",
             statistics.interval([down[seed][1] - up[seed][1] for seed in up if seed in down]),
             len(up), verdict,
             f"reproduced if the overlap ends below 5 % with an increasing F ({separate} of {len(up)} seeds) and above 90 % with "
@@ -124,9 +125,6 @@ def _waterfall(axis: Any, run: Run, period: float) -> None:
     axis.set_xlim(-0.45 * period, 0.95 * period)
     axis.set_ylim(float(phases["iteration"].max()) + 0.6, -0.6)
     axis.axhline(1.5, color=style.REFERENCE, linewidth=0.8, linestyle=":")
-    axis.annotate("F in force below", (0.985, 1.5), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8,
-                  xytext=(0, -1), textcoords="offset points", color=style.REFERENCE,
-                  bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})  # fmt: skip
     axis.grid(visible=False, axis="y")
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("time since job 0 began to communicate (s)")

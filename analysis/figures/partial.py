@@ -92,7 +92,7 @@ def find(study: Study) -> list[Finding]:
             CLAIM, SOURCE,
             "speed-up of the mean, settled half: "
             + "; ".join(f"{observed.with_interval(values)}× at load {load:.2f}" for load, values in by_load.items()),
-            float(np.mean(per_seed)), interval(per_seed), len(per_seed), verdict,
+            float(np.mean(per_seed)), "× as fast, mean of the loads above one, settled half", interval(per_seed), len(per_seed), verdict,
             "reproduced if the speed-up is above 1 at every load above one (the interval's lower end; without one, the least "
             f"seed), not reproduced if a mean is below {HARM}, else partly",
             study.paths,

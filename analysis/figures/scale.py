@@ -62,7 +62,9 @@ def draw(study: Study, out: Path) -> list[Path]:
         )
         axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
         drawing.plain_log(axis.xaxis)
-        axis.set_ylim(top=max(1.06 + duty, axis.get_ylim()[1]))
+        axis.set_ylim(
+            min(0.97, 0.98 * float(table["settled"].min())), max(1.06 + duty, 1.02 * float(table["settled"].max()))
+        )
         axis.set_xlabel("loss cycles per overlapped communication phase")
         axis.set_title(f"compute noise {noise}")
     axes[0, 0].set_ylabel("iteration time ÷ ideal, settled half")
@@ -72,7 +74,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         figure,
         f"Two jobs, together {table['load'].iloc[0]:.0%} of the link, overlapped starts; {drawing.count(table['seed'].nunique(), 'seed')}; "
         f"{study.runs[0].manifest['substrate']}, {study.runs[0].manifest['kernel'].split(' #')[0]}.",
-        "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % intervals.",
+        "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % intervals, cut at the edge.",
     )  # fmt: skip
     return drawing.save(figure, table, out, ID)
 
@@ -123,7 +125,7 @@ def _drift(study: Study, base: pd.DataFrame) -> Finding:
         CLAIM, SOURCE,
         f"rank correlation of loss cycles and the base's settled iteration time over {len(points)} links: {rho:.2f}; from {few['settled']:.2f} × ideal at "
         f"{few['cycles']:.1f} cycles to {many['settled']:.2f} at {many['cycles']:.0f}",
-        rho, interval(by_seed), base["seed"].nunique(), verdict,
+        rho, "rank correlation (1: perfect)", interval(by_seed), base["seed"].nunique(), verdict,
         "reproduced if Spearman's rank correlation over the links is at least 0.7, partly from 0.3; the interval is of the "
         "correlations within single seeds",
         study.paths,
@@ -141,7 +143,7 @@ def _steady(study: Study, rows: pd.DataFrame, cc: str) -> Finding:
         MLTCP_CLAIM, SOURCE,
         f"{cc}, settled half ÷ ideal, least noise: {means.min():.3f} to {means.max():.3f}; within {WITHIN:.0%} of the ideal on {fine.sum()} of "
         f"{len(means)} links",
-        float(np.mean(worst)), interval(worst), len(worst), verdict,
+        float(np.mean(worst)), "× ideal iteration time, the worst link, settled half", interval(worst), len(worst), verdict,
         f"reproduced if the mean over seeds is within {WITHIN:.0%} of the ideal on every link, partly if on half of them; judged: the worst",
         study.paths,
     )  # fmt: skip

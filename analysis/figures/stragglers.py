@@ -137,7 +137,7 @@ def _costs(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
         rows = table[table["noise"] == noise]
         for shift, cc in zip((-0.25, 0.0), pair, strict=True):
             drawing.seeds(axis, x + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(cc), width=0.22)
-        alone = list(rows[rows["cc"] == pair[1]]["alone"].dropna())
+        alone = list(dict.fromkeys(rows[rows["cc"] == pair[1]]["alone"].dropna()))  # one run may stand for all seeds
         if alone:
             drawing.seeds(axis, x + 0.25, alone, style.JOBS[2], width=0.22)
     for name, colour in (*((cc, drawing.colour(cc)) for cc in pair), ("alone", style.JOBS[2])):
@@ -165,7 +165,7 @@ def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
         BOUND, BOUND_SOURCE,
         "standard deviation of the offset ÷ bound: "
         + "; ".join(f"{observed.with_interval(values)} at {noise} noise" for noise, values in shares.items()),
-        float(np.mean(shares[worst])), interval(shares[worst]), len(shares[worst]), verdict,
+        float(np.mean(shares[worst])), f"of the bound, {worst} noise", interval(shares[worst]), len(shares[worst]), verdict,
         "reproduced if the whole interval (without one, every seed) is below the bound at every level of noise, partly if at some; "
         f"judged: the worst, {worst}",
         study.paths,
@@ -189,7 +189,7 @@ def _robust(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding
         ROBUST, ROBUST_SOURCE,
         "speed-up of the mean, settled half: "
         + "; ".join(f"{observed.with_interval(values)}× at {noise}" for noise, values in gains.items()),
-        float(np.mean(gains[worst])), interval(gains[worst]), len(gains[worst]), verdict,
+        float(np.mean(gains[worst])), f"× as fast, the least: {worst} noise", interval(gains[worst]), len(gains[worst]), verdict,
         f"reproduced if the speed-up is above 1 (the interval's lower end; without one, the least seed) at every noise; judged: "
         f"the least, {worst}",
         study.paths,

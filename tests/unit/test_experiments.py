@@ -103,6 +103,7 @@ def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
     assert findings and {one.verdict for one in findings} != {"not measured"}
     for one in findings:
         assert one.runs and all(path.is_dir() for path in one.runs)
+        assert bool(one.unit) == (one.value is not None)  # a number nobody knows the meaning of is none
         assert one.interval is None or one.value is None or one.interval[0] <= one.value <= one.interval[1]
 
 

@@ -117,6 +117,7 @@ def test_every_claim_has_seeds_an_interval_and_runs_that_exist(results: Path) ->
     for finding in measured:
         assert finding.verdict in VERDICTS
         assert finding.seeds == 3 and finding.interval is not None, finding.claim
+        assert finding.unit, finding.claim
         assert finding.interval[0] <= (finding.value or 0) <= finding.interval[1]
         assert finding.runs and all((path / "manifest.json").is_file() for path in finding.runs), finding.claim
 
