@@ -56,12 +56,13 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
     if marks:
         table["marks"] = [_marks(run) for point in points for run in point.runs]
         _marks_panel(lower[2], table, points)
-    first = points[0].runs[0]
+    samples = [len(observed.settled(measured.times(run))) * len(run.jobs) for point in points for run in point.runs[:1]]
     drawing.caption(
         figure,
-        f"{drawing.setting(first)}. Upper row: thick lines, the second half of the iterations (settled); dotted, all of them; "
+        f"{drawing.setting(*(point.runs[0] for point in points))}. Upper row: thick lines, the second half of the iterations (settled); dotted, all of them; "
         "thin, single seeds.",
         f"Lower row: {_seeds(gains)} (dots), means and 95 % intervals, paired by seed. "
+        f"A 99th percentile is of one run's iterations (settled: {min(samples)} to {max(samples)}).",
         "Fluid ceiling: fair sharing at full overlap takes 1 + (1 − 1/n) load times the ideal, at most 2 − 1/n.",
     )
     return drawing.save(figure, gains, out, study.id)

@@ -70,14 +70,20 @@ def caption(figure: Any, *lines: str) -> None:
     figure.text(0.01, -0.01, "\n".join(lines), va="top", fontsize=8, color=style.REFERENCE)
 
 
-def setting(run: Run) -> str:
-    """Network and substrate of a run in one line."""
-    plan = run.manifest["plan"]
-    link = plan["link"]
-    return (
-        f"{plan['topology']}, {rate(link['rate_bps'])}, buffer {link['buffer_bytes']:,} B, MTU {link['mtu']:,}; "
-        f"{run.manifest['substrate']}, {run.manifest['kernel'].split(' #')[0]}"
-    )
+def setting(*runs: Run) -> str:
+    """Network and substrate in one line; of several runs every link, and the rest of the first."""
+    links = dict.fromkeys(_link(run) for run in runs)
+    return f"{runs[0].manifest['plan']['topology']}, {' or '.join(links)}; {substrate(runs[0])}"
+
+
+def substrate(run: Run) -> str:
+    """What a run ran on: ``uml, Linux 6.12.117``."""
+    return f"{run.manifest['substrate']}, {run.manifest['kernel'].split(' #')[0]}"
+
+
+def _link(run: Run) -> str:
+    link = run.manifest["plan"]["link"]
+    return f"{rate(link['rate_bps'])} (buffer {link['buffer_bytes']:,} B, MTU {link['mtu']:,})"
 
 
 def save(figure: Any, table: pd.DataFrame, out: Path, id: str) -> list[Path]:

@@ -50,6 +50,8 @@ def draw(study: Study, out: Path) -> list[Path]:
             _panel(axis, table[table["noise"] == noise], column)
             if row == 0:
                 axis.set_title(title)
+        low, high = axes[row, 0].get_ylim()
+        axes[row, 0].set_ylim(low, high + 0.07 * (high - low))  # room for the numbers
         axes[row, 0].set_ylabel(f"noise {noise}\niteration time ÷ ideal")
     drawing.caption(
         figure,

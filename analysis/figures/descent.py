@@ -130,7 +130,7 @@ def _step(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
     return Finding(
         STEP, STEP_SOURCE,
         f"{found.value:.0%} of the iterations before the jobs are apart lower the loss", found.value, "of the iterations lower the loss (1: every one)",
-        found.interval, len(down),
+        None if found.interval is None else (found.interval[0], min(1.0, found.interval[1])), len(down),
         verdict, "reproduced if at least 95 % of them do (mean over seeds), partly above 60 %; the loss falls if D grows", paths,
     )  # fmt: skip
 

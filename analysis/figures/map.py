@@ -21,7 +21,7 @@ ID = "map"
 TITLE = "Where MLTCP helps, and by how much"
 TEXT = (
     "Each cell is a number of jobs and what they need of the link together (100 %: they just fit). Large: how many times faster the settled half "
-    "is than under the base, mean over seeds, bold where the 95 % interval (small) does not hold 1. A hatched cell with a frame is one in which MLTCP "
+    "is than under the base, mean over seeds, bold where the 95 % interval (small) does not hold 1. A framed cell is one in which MLTCP "
     "makes iterations longer (below 0.98×). Left the mean, middle the 99th percentile, right the most that is possible for the mean: "
     "fair sharing at full overlap against the least that the link allows. The base's own drift takes its part of that."
 )
@@ -109,11 +109,8 @@ def _heat(axis: Any, gains: pd.DataFrame, column: str, top: float) -> None:
         if column != "most" and found:
             axis.text(x, y - 0.3, f"{found[0]:.2f}–{found[1]:.2f}", ha="center", va="center", fontsize=8, color=colour)
         if value < HARM:
-            axis.add_patch(
-                Rectangle(
-                    (x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor=drawing.BASE, linewidth=2.5, hatch="//"
-                )
-            )
+            axis.text(x, y + 0.28, "slower", ha="center", va="center", fontsize=9, fontweight="bold", color=colour)
+            axis.add_patch(Rectangle((x - 0.46, y - 0.46), 0.92, 0.92, fill=False, edgecolor=drawing.BASE, linewidth=3))
     axis.set_xticks(range(len(loads)), [f"{load:.0%}" for load in loads])
     axis.set_yticks(range(len(jobs)), [str(one) for one in jobs])
     axis.grid(visible=False)

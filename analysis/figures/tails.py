@@ -32,13 +32,13 @@ REACHED = 0.9  # of it
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``tails.{png,pdf,csv}``; the data: a row per run."""
     table, pair = _table(study)
-    figure, axes = style.new_figure(1, 3, figsize=(13.4, 4.2))
+    figure, axes = style.new_figure(1, 3, figsize=(13.4, 4.6))
     for rto_ms, of_rto in table.groupby("rto_ms"):
         line = "-" if rto_ms == table["rto_ms"].max() else "--"
         for cc, marker in zip(pair, "so", strict=True):
             rows = of_rto[of_rto["cc"] == cc]
             for axis, column in ((axes[0, 0], "p99"), (axes[0, 1], "per_hundred")):
-                _line(axis, rows, column, drawing.colour(cc), marker, line, f"{cc}, {rto_ms:g} ms")
+                _line(axis, rows, column, drawing.colour(cc), marker, line, f"{cc}, least timeout {rto_ms:g} ms")
         _line(
             axes[0, 2],
             observed.speed_ups(of_rto, pair, "p99", ["ideal_ms"]),
@@ -49,25 +49,29 @@ def draw(study: Study, out: Path) -> list[Path]:
             f"least timeout {rto_ms:g} ms",
         )
     jobs = int(table["jobs"].iloc[0])
-    axes[0, 0].axhline(
-        1 + float(table["load"].iloc[0]) * (1 - 1 / jobs), color=style.REFERENCE, linewidth=1, linestyle=":"
-    )
+    ceiling = 1 + float(table["load"].iloc[0]) * (1 - 1 / jobs)
+    axes[0, 0].axhline(ceiling, color=style.REFERENCE, linewidth=1, linestyle=":", label="overlap alone, at most")
     axes[0, 0].set_ylabel("99th percentile ÷ ideal")
+    axes[0, 0].set_ylim(0.9, 1.05 * max(ceiling, float(table["p99"].max())))
     axes[0, 1].set_ylabel("timeouts per 100 iterations")
-    axes[0, 1].set_ylim(bottom=0)
+    axes[0, 1].set_ylim(0, max(1.0, 1.05 * float(table["per_hundred"].max())))
     axes[0, 2].axhline(1, color=style.REFERENCE, linewidth=0.8)
-    axes[0, 2].axhline(CLAIMED, color=style.REFERENCE, linewidth=1, linestyle=":")
+    axes[0, 2].axhline(CLAIMED, color=style.REFERENCE, linewidth=1, linestyle="-.", label="claimed, at most")
     axes[0, 2].set_ylabel(f"{pair[0]} ÷ {pair[1]}")
-    for axis, title in zip(axes[0], ("Every iteration", "Timeouts", "Speed-up of the 99th percentile"), strict=True):
+    for axis, title in zip(
+        axes[0], ("99th percentile, all iterations", "TCP's timeouts", "Speed-up of the 99th percentile"), strict=True
+    ):
         drawing.plain_log(axis.xaxis)
         axis.set_xlabel("iteration alone (ms)")
         axis.set_title(title)
-        axis.legend(fontsize=8)
+    axes[0, 2].legend(fontsize=8)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
     drawing.caption(
         figure,
         f"{jobs} jobs, together {table['load'].iloc[0]:.0%} of the link, queue {table['buffer_bytes'].iloc[0]:,} B, "
-        f"{study.runs[0].jobs[0]['iterations']} iterations; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals; "
-        f"{study.runs[0].manifest['substrate']}, {study.runs[0].manifest['kernel'].split(' #')[0]}. Lines only guide the eye.",
+        f"{study.runs[0].jobs[0]['iterations']} iterations; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge); "
+        f"{drawing.substrate(study.runs[0])}. Lines only guide the eye.",
     )
     return drawing.save(figure, table, out, ID)
 

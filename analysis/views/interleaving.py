@@ -32,11 +32,13 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
         window = max(0.02, 2 * run.manifest["plan"]["sample_ns"] / 1e9)
         rates = metrics.throughput(run.flows, window)
         data.append(_tidy(run, rates))
-        span = SHOWN_ITERATIONS * float(metrics.pooled(times).mean())
+        first, last = (
+            SHOWN_ITERATIONS * float(metrics.pooled(part(SHOWN_ITERATIONS)).mean()) for part in (times.head, times.tail)
+        )
         end = float(run.iterations["end_s"].max())
-        _throughput(axes[0, column], run, rates, (0.0, span))
+        _throughput(axes[0, column], run, rates, (0.0, first))
         axes[0, column].set_title(f"{run.cc}: the first {SHOWN_ITERATIONS} iterations")
-        _throughput(axes[1, column], run, rates, (end - span, end))
+        _throughput(axes[1, column], run, rates, (end - last, end))
         axes[1, column].set_title(f"{run.cc}: the last {SHOWN_ITERATIONS}")
         _iterations(axes[2, column], run, times, top, _references(experiment, run))
     for row in (0, 1):
