@@ -151,7 +151,7 @@ def number(value: float | None) -> str:
         return "–"
     if isinf(value):
         return "never"
-    return f"{value:g}" if value == round(value) else f"{value:#.3g}".rstrip(".")
+    return (f"{value:g}" if value == round(value) else f"{value:#.3g}".rstrip(".")).replace("-", "−")
 
 
 def _rate(bps: int) -> str:

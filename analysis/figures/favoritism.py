@@ -91,7 +91,7 @@ def find(study: Study) -> list[Finding]:
 
 def _percent(found: Estimate) -> str:
     text = f"{found.value:.1%}"
-    return text if found.interval is None else f"{text} ({found.interval[0]:.1%}–{found.interval[1]:.1%})"
+    return text if found.interval is None else f"{text} ({max(0.0, found.interval[0]):.1%}–{found.interval[1]:.1%})"
 
 
 def _first(ends: dict[int, tuple[float, float]]) -> Estimate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -108,6 +109,41 @@ def test_the_report_stands_by_itself(results: Path, tmp_path: Path) -> None:
             assert (out.parent / unquote(value)).exists(), value
     assert not re.search(r"@import|url\(|<script|https?://", out.read_text())
     assert out.with_suffix(".md").read_text().startswith("# MLTCP")
+
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PHONE = 390
+LOOK = """<script>addEventListener("load", () => parent.postMessage([
+  innerWidth, document.documentElement.scrollWidth,
+  performance.getEntriesByType("resource").map(one => one.name).filter(name => !name.startsWith("data:"))], "*"))</script>"""
+FRAME = f"""<iframe src="page.html" style="width: {PHONE}px; height: 844px"></iframe>
+<script>onmessage = heard => document.title = JSON.stringify(heard.data)</script>"""  # no window is as narrow as a phone
+
+
+def looked_at(page: str, folder: Path) -> tuple[list[int], list[str], list[str]]:
+    """A page on a phone: the window's width and the document's, what it loaded, what the console says."""
+    (folder / "page.html").write_text(page + LOOK)
+    (folder / "frame.html").write_text(FRAME)
+    done = subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--hide-scrollbars",
+         "--virtual-time-budget=5000", f"--user-data-dir={folder / 'profile'}", "--dump-dom", (folder / "frame.html").as_uri()],
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    found = re.search(r"<title>(\[.*?\])</title>", done.stdout)
+    assert found, done.stderr
+    *widths, loaded = json.loads(found[1])
+    return widths, loaded, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here: apt install chromium")
+def test_a_browser_has_nothing_to_say_of_the_report(results: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    assert main(["report", str(results), "--out", str(out), "--figures", str(tmp_path / "figures")]) == 0
+    page = out.read_text()
+    assert looked_at(page, tmp_path) == ([PHONE, PHONE], [], [])
+    spoilt = page + '<img src="nothing.png"><hr style="width: 900px"><script>console.log("something")</script>'
+    (window, document), loaded, console = looked_at(spoilt, tmp_path)  # what shall not be is seen
+    assert document > window and loaded and console
 
 
 def test_every_claim_has_seeds_an_interval_and_runs_that_exist(results: Path) -> None:
