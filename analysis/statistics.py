@@ -37,8 +37,13 @@ class Estimate:
 
     def __str__(self) -> str:
         if self.interval is None:
-            return f"{self.value:.3g} (n = {self.n}, no interval)"
-        return f"{self.value:.3g} ({self.interval[0]:.3g}–{self.interval[1]:.3g})"
+            return f"{_digits(self.value)} (n = {self.n}, no interval)"
+        return f"{_digits(self.value)} ({_digits(self.interval[0])}–{_digits(self.interval[1])})"
+
+
+def _digits(value: float) -> str:
+    """Three of them, zeros too; a minus that is no dash."""
+    return f"{value:#.3g}".rstrip(".").replace("-", "−")
 
 
 def interval(values: Iterable[float]) -> Interval | None:

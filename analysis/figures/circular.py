@@ -30,6 +30,7 @@ LOOP_SOURCE = "paper, caption of Fig. 2 [published]; the reason [recalled]"
 CLAIM = "MLTCP interleaves jobs with a circular dependency."
 SOURCE = "paper, Fig. 2 [published]"
 SHOWN = 3  # iterations
+HARM = 0.98  # a speed-up below which MLTCP makes iterations longer
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -100,8 +101,9 @@ def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
         + f", {base} in {len(reached[base])} of {len(at[base])}; settled half {settled[mltcp]} and {settled[base]} × ideal, "
         f"{observed.with_interval(gains)}× as fast; {timeouts[mltcp]:.0f} and {timeouts[base]:.0f} timeouts a run",
         float(np.mean(values)), f"× ideal iteration time, {mltcp}, settled half", interval(values), len(values),
-        graded(len(reached[mltcp]) == len(at[mltcp]), bool(reached[mltcp])),
-        "reproduced if MLTCP interleaves in every seed, partly if in some",
+        graded(len(reached[mltcp]) == len(at[mltcp]), 2 * len(reached[mltcp]) >= len(at[mltcp]) and float(np.mean(gains or [0])) >= HARM),
+        f"reproduced if MLTCP interleaves in every seed, partly if in half of them and its settled half is at least {HARM}× as fast as the "
+        "base's; that the base interleaves by itself does not count against it",
         tuple(run.path for run in experiment.runs),
     )  # fmt: skip
 

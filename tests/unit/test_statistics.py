@@ -100,5 +100,5 @@ def test_cliffs_delta() -> None:
 
 
 def test_an_estimate_never_stands_without_its_spread() -> None:
-    assert str(statistics.mean([1, 2, 3])) == "2 (-0.484–4.48)"
-    assert str(statistics.mean([1, 2])) == "1.5 (n = 2, no interval)"
+    assert str(statistics.mean([1, 2, 3])) == "2.00 (−0.484–4.48)"
+    assert str(statistics.mean([1, 2])) == "1.50 (n = 2, no interval)"
