@@ -28,7 +28,7 @@ CLAIM = (
 SOURCE = "paper, abstract and HotNets 2024, abstract [published]; no number"
 NEAR = 0.05
 KNOWS = {  # beforehand
-    "unfair": "who is to win", "priority": "bytes to send;\nswitch bands", "cassini": "all jobs,\ntheir places",
+    "unfair": "who is\nto win", "priority": "bytes to\nsend; bands\nin switches", "cassini": "all jobs,\ntheir\nplaces",
 }  # fmt: skip
 ORDER = ("unfair", "priority", "cassini")
 METRICS = (
