@@ -95,8 +95,8 @@ def _any(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> Fi
     luck = f"; the base in {(base['at'] < inf).mean():.0%} of its {len(base)}" if len(base) else ""
     return Finding(
         ANY, ANY_SOURCE,
-        f"{share.value:.1%} of {len(rows)} runs interleave{luck}; least often {reached[lowest]:.0%} ({lowest[0]} jobs, {STARTS[str(lowest[1])]}); "
-        f"median iteration: {medians}",
+        f"{share.value:.1%} of {len(rows)} runs interleave within their {table['iterations'].max()} iterations{luck}; least often {reached[lowest]:.0%} "
+        f"({lowest[0]} jobs, {STARTS[str(lowest[1])]}); median iteration: {medians}",
         share.value, "of all runs interleave (1: every one)", share.interval, int(rows["seed"].nunique()), verdict,
         "reproduced if at least 95 % of the runs interleave for every number of jobs and every kind of start, partly if half do",
         paths,
@@ -113,7 +113,7 @@ def _agreement(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
     verdict: Verdict = "reproduced" if found.value <= 2 else "partly" if found.value <= 5 else "not reproduced"
     return Finding(
         TWIN_CLAIM, TWIN_SOURCE,
-        f"measured against the twin, mean distance over runs from the same starts: {found} iterations (mean difference {by_number}); "
+        f"measured against the twin, mean distance over runs from the same starts in which both get there: {found} iterations (mean difference {by_number}); "
         f"{(off.abs() <= 3).mean():.0%} of the runs are within three",
         found.value, "iterations from the twin, mean distance", found.interval, found.n, verdict, "reproduced if the mean distance is at most two iterations, partly at most five", paths,
     )  # fmt: skip
