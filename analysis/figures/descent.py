@@ -175,7 +175,7 @@ def _finish(axes: Any, experiment: Experiment, colours: dict[str, str]) -> None:
     left, middle, right = axes
     left.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle=":")
     left.axvline(LEARNED_AT, color=style.REFERENCE, linewidth=0.8, linestyle=":")
-    left.annotate("F in force", (LEARNED_AT, 0), xycoords=("data", "axes fraction"), xytext=(3, 3), textcoords="offset points",
+    left.annotate("F in force", (LEARNED_AT, 1), xycoords=("data", "axes fraction"), xytext=(3, -10), textcoords="offset points",
                   fontsize=8, color=style.REFERENCE)  # fmt: skip
     left.set(xlabel="iteration", ylabel="difference of starts, D ÷ A", ylim=(0, 1.12), title="Where the jobs are")
     left.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from analysis import drawing, style
 from analysis import observations as observed
@@ -36,16 +37,17 @@ def draw(study: Study, out: Path) -> list[Path]:
     for y, name in enumerate(names):
         rows = table[table["pattern"] == name]
         for shift, cc in zip((-0.17, 0.17), pair, strict=True):
-            _row(left, y + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(cc), cc if y == 0 else None)
+            _row(left, y + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(cc))
         alone = rows["alone"].mean()
         left.plot(
             [alone, alone],
             [y - 0.38, y + 0.38],
             color=style.REFERENCE,
             linewidth=1.6,
-            label="alone" if y == 0 else None,
         )
-        _row(right, y, observed.ratios(rows, *pair, "settled"), drawing.MLTCP, None)
+        _row(right, y, observed.ratios(rows, *pair, "settled"), drawing.MLTCP)
+    for name, colour in (*((cc, drawing.colour(cc)) for cc in pair), ("alone", style.REFERENCE)):
+        left.plot([], [], color=colour, linewidth=2.4, label=name)
     # Of few seeds, intervals may be wider than this.
     left.set_xlim(0.97 * min(1.0, float(table["settled"].min())), 1.03 * float(table["settled"].max()))
     left.axvline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
@@ -60,15 +62,14 @@ def draw(study: Study, out: Path) -> list[Path]:
     left.set_title("Iteration time")
     right.set_title("Speed-up")
     left.legend(fontsize=9, ncols=3, loc="lower left", bbox_to_anchor=(0.28, 1.0))
-    assumptions = sorted({text for run in study.runs for text in run.manifest["plan"].get("assumptions", [])})
-    shown = [f"Assumption: {text}." for text in assumptions[:3]] + ["More assumptions in the manifests."] * (
-        len(assumptions) > 3
-    )
+    low, high = right.get_xlim()
+    right.set_xlim(min(low, 0.95), max(high, 1.05))
+    right.xaxis.set_major_locator(MaxNLocator(6))
+    assumptions = {text for run in study.runs for text in run.manifest["plan"].get("assumptions", [])}
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge). "
-        "Bytes are scaled with the link, times kept.",
-        *shown,
+        f"Bytes are scaled with the link, times kept. {len(assumptions)} assumptions on the traces: in the manifests and in docs/traces.md.",
     )  # fmt: skip
     return drawing.save(figure, table, out, ID)
 
@@ -123,12 +124,12 @@ def _pattern(experiment: Experiment) -> str:
     return " + ".join(texts)
 
 
-def _row(axis: Any, y: float, values: list[float], colour: str, label: str | None) -> None:
+def _row(axis: Any, y: float, values: list[float], colour: str) -> None:
     """As `drawing.seeds`, lying down."""
     if not values:
         return
     spread = np.linspace(-0.1, 0.1, len(values)) if len(values) > 1 else np.zeros(1)
     axis.plot(values, y + spread, "o", markersize=3.5, markeredgewidth=0, color=colour, alpha=0.45, zorder=3)
-    axis.vlines(np.mean(values), y - 0.14, y + 0.14, color=colour, linewidth=2.4, label=label, zorder=4)
+    axis.vlines(np.mean(values), y - 0.14, y + 0.14, color=colour, linewidth=2.4, zorder=4)
     if found := interval(values):
         axis.hlines(y, *found, color=colour, linewidth=1.3, zorder=4)
