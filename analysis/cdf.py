@@ -62,7 +62,7 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
         f"{drawing.setting(*(point.runs[0] for point in points))}. Upper row: thick lines, the second half of the iterations (settled); dotted, all of them; "
         "thin, single seeds.",
         f"Lower row: {_seeds(gains)} (dots), means and 95 % intervals, paired by seed. "
-        f"A 99th percentile is of one run's iterations (settled: {min(samples)} to {max(samples)}).",
+        f"A 99th percentile is of one run's iterations (settled: {', '.join(map(str, sorted(set(samples))))} of them).",
         "Fluid ceiling: fair sharing at full overlap takes 1 + (1 − 1/n) load times the ideal, at most 2 − 1/n.",
     )
     return drawing.save(figure, gains, out, study.id)

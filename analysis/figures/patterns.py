@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +66,11 @@ def draw(study: Study, out: Path) -> list[Path]:
     low, high = right.get_xlim()
     right.set_xlim(min(low, 0.95), max(high, 1.05))
     right.xaxis.set_major_locator(MaxNLocator(6))
-    assumptions = {text for run in study.runs for text in run.manifest["plan"].get("assumptions", [])}
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge). "
-        f"Bytes are scaled with the link, times kept. {len(assumptions)} assumptions on the traces: in the manifests and in docs/traces.md.",
+        "Bytes are scaled with the link, times kept.",
+        *_assumptions(study),
     )  # fmt: skip
     return drawing.save(figure, table, out, ID)
 
@@ -122,6 +123,18 @@ def _pattern(experiment: Experiment) -> str:
         number = sum((job["trace"], job["channels"]) == (trace, channels) for job in jobs)
         texts.append((f"{number} × " if number > 1 else "") + trace + (f", {channels} flows" if channels > 1 else ""))
     return " + ".join(texts)
+
+
+def _assumptions(study: Study) -> list[str]:
+    """All that is assumed of the traces, once each, with the first pattern that takes it."""
+    said: set[str] = set()
+    lines = []
+    for experiment in sorted(study.experiments, key=lambda one: len({job["trace"] for job in one.runs[0].jobs})):
+        new = [text for text in experiment.runs[0].manifest["plan"].get("assumptions", []) if text not in said]
+        said |= set(new)
+        if new:
+            lines += textwrap.wrap(f"Assumed of {_pattern(experiment)}: {'; '.join(new)}.", 170)
+    return lines
 
 
 def _row(axis: Any, y: float, values: list[float], colour: str) -> None:

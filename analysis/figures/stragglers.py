@@ -34,7 +34,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     """Write ``stragglers.{png,pdf,csv}``; the data: a row per run."""
     table, pair = _table(study)
     figure, axes = style.new_figure(1, 2, figsize=(10.8, 4.4))
-    _errors(axes[0, 0], table[table["sigma_ms"] > 0], pair, _floor_ms(table, pair[1]))
+    _errors(axes[0, 0], table[table["sigma_ms"] > 0], pair)
     _costs(axes[0, 1], table, pair)
     drawing.caption(
         figure,
@@ -110,11 +110,11 @@ def _i_over_s(run: Run) -> float:
 
 
 def _floor_ms(table: pd.DataFrame, cc: str) -> float:
-    """Standard deviation of the offset without any noise: TCP's own; NaN if that was not run."""
+    """Standard deviation of the offset without any noise; NaN if that was not run."""
     return float(table[(table["cc"] == cc) & (table["noise"] == "0%")]["error_ms"].mean())
 
 
-def _errors(axis: Any, table: pd.DataFrame, pair: tuple[str, str], floor_ms: float) -> None:
+def _errors(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
     if table.empty:
         axis.set_title("no run with normal noise", fontsize=10)
         return
@@ -128,8 +128,6 @@ def _errors(axis: Any, table: pd.DataFrame, pair: tuple[str, str], floor_ms: flo
         drawing.trend(
             axis, table[table["cc"] == cc], "sigma_ms", "error_ms", drawing.colour(cc), label=cc, marker=marker
         )
-    if floor_ms > 0:
-        axis.axhline(floor_ms, color=drawing.MLTCP, linewidth=1, linestyle="-.", label=f"{pair[1]} without noise")
     drawing.plain_log(axis.xaxis)
     drawing.plain_log(axis.yaxis)
     axis.set_xlabel("standard deviation of a job's compute time σ (ms)")
@@ -172,7 +170,7 @@ def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
         BOUND, BOUND_SOURCE,
         "standard deviation of the offset ÷ bound: "
         + "; ".join(f"{observed.with_interval(values)} at {noise} noise" for noise, values in shares.items())
-        + ("" if np.isnan(floor := _floor_ms(table, pair[1])) else f"; without noise the standard deviation is {floor:.2g} ms, TCP's own"),
+        + ("" if np.isnan(floor := _floor_ms(table, pair[1])) else f"; without noise the standard deviation is {floor:.2g} ms"),
         float(np.mean(shares[worst])), f"of the bound, {worst} noise", interval(shares[worst]), len(shares[worst]), verdict,
         "reproduced if the whole interval (without one, every seed) is below the bound at every level of noise, partly if at some; "
         f"judged: the worst, {worst}",
