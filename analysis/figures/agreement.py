@@ -43,7 +43,7 @@ def find(study: Study) -> list[Finding]:
     order = ", ".join(f"{row.cc} {agreement.STATES[str(row.state)]}" for row in pairs.itertuples())
     return [
         Finding(
-            CLAIM, SOURCE, f"iteration time ÷ ideal ({order}): {each}", apart, None,
+            CLAIM, SOURCE, f"iteration time ÷ ideal ({order}): {each}", apart, "largest relative difference of two means (0: none)", None,
             int(judged.groupby("substrate")["seed"].nunique().min()), graded(apart <= CLOSE, apart <= NEAR),
             f"reproduced if all means agree within {CLOSE:.0%}, partly if within {NEAR:.0%}", study.paths,
         )

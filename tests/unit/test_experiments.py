@@ -147,5 +147,5 @@ def test_substrates_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> 
         manifest.write_text(manifest.read_text().replace('"substrate": "uml"', '"substrate": "host"'))
     (found,) = figure.find(load_study(tmp_path, "agreement"))
     assert (found.verdict, found.seeds) == (verdict, 3)
-    assert found.value == pytest.approx(apart - 1)
+    assert found.value == pytest.approx(apart - 1) and found.unit
     assert len(figure.draw(load_study(tmp_path, "agreement"), tmp_path / "out")) == 3
