@@ -159,7 +159,7 @@ def _costs(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
 
 def _level(noise: str) -> tuple[bool, float]:
     """In what order to name kinds of noise: 0.5% before 10%, and stragglers last."""
-    return ":" in noise, float(noise.split(":")[-1].rstrip("%"))
+    return ":" in noise, float(noise.rsplit(":", maxsplit=1)[-1].rstrip("%"))
 
 
 def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
