@@ -33,8 +33,8 @@ def judge(iterations: pd.DataFrame, links: pd.DataFrame, plan: Plan, manifest: d
         else _below("I2", "unshaped capacity ÷ needed rate", measured["capacity_bps"] / plan.needed_bps, 3, 1.5)
         if measured["capacity_bps"] and plan.needed_bps
         else _unknown("I2", "unshaped capacity ÷ needed rate", "capacity was not measured"),
-        *_shaper_exactness(links, plan),
-        _work_conservation(links, plan),
+        *_shaper_exactness(links, iterations, plan),
+        _work_conservation(links, iterations, plan),
         _losses(counters, plan),
         _lateness(iterations, plan),
         *([_by_construction("I7", "CPU room")] if virtual else _cpu_room(sampler, plan)),
@@ -134,7 +134,7 @@ def _shy(plan: Plan) -> list[str]:
     return [cc.name for cc in plan.ccs if cc.name in ("bbr", "vegas", "nv", "lp", "cdg")]
 
 
-def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> list[dict[str, Any]]:
+def _shaper_exactness(links: pd.DataFrame, iterations: pd.DataFrame, plan: Plan) -> list[dict[str, Any]]:
     """I3: bytes out of the shaper in every busy 100 ms ÷ rate.
 
     Judged twice: the median tells a wrong rate, the worst a link that stood still (how
@@ -145,7 +145,7 @@ def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> list[dict[str, Any]]:
     for name, rows in links.groupby("link"):
         t, sent, backlog = (rows[column].to_numpy() for column in ("t_s", "bytes", "backlog_bytes"))
         rate_bps, past = _rate(plan, str(name), t)
-        idle = np.cumsum(backlog == 0)
+        idle = np.cumsum((backlog == 0) | np.append(True, ~_within_a_phase(iterations, t)))
         until = np.searchsorted(t, t + BUSY_WINDOW_S)
         start = np.flatnonzero(until < len(t))
         start = start[(past[until[start]] == past[start]) & (rate_bps[start] > 0)]
@@ -167,7 +167,7 @@ def _shaper_exactness(links: pd.DataFrame, plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _work_conservation(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
+def _work_conservation(links: pd.DataFrame, iterations: pd.DataFrame, plan: Plan) -> dict[str, Any]:
     """I4: share of the time with a queue in which the bottleneck sends at its rate."""
     name = "share of queued time in which the bottleneck sends at its rate"
     if not _queue_stays(plan):
@@ -178,7 +178,13 @@ def _work_conservation(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
     for link, rows in links.groupby("link"):
         t, sent, backlog = (rows[column].to_numpy() for column in ("t_s", "bytes", "backlog_bytes"))
         rate_bps, past = _rate(plan, str(link), t)
-        busy = (backlog[:-1] > 0) & (backlog[1:] > 0) & (past[:-1] == past[1:]) & (rate_bps[:-1] > 0)
+        busy = (
+            _within_a_phase(iterations, t)
+            & (backlog[:-1] > 0)
+            & (backlog[1:] > 0)
+            & (past[:-1] == past[1:])
+            & (rate_bps[:-1] > 0)
+        )
         span = np.diff(t)[busy]
         rate = np.diff(sent)[busy] * 8 / span
         queued += span.sum()
@@ -186,6 +192,19 @@ def _work_conservation(links: pd.DataFrame, plan: Plan) -> dict[str, Any]:
     if queued < QUEUED_S:
         return _unknown("I4", name, f"there was a queue for {queued:.2g} s only")
     return _below("I4", name, served / queued, 0.98, 0.95)
+
+
+def _within_a_phase(iterations: pd.DataFrame, t_s: np.ndarray) -> np.ndarray:
+    """Whether somebody sends all the way from one of these times to the next.
+
+    Between two phases that follow each other closely the link is idle, though both samples around may show a queue.
+    """
+    sent = iterations[iterations["bytes"] > 0].sort_values("comm_start_s")
+    if sent.empty:
+        return np.zeros(len(t_s) - 1, dtype=bool)
+    latest_end = np.maximum.accumulate(sent["end_s"].to_numpy())
+    begun = np.searchsorted(sent["comm_start_s"].to_numpy(), t_s[:-1], side="right")
+    return np.asarray((begun > 0) & (latest_end[begun - 1] >= t_s[1:]))
 
 
 def _rate(plan: Plan, link: str, t_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -30,23 +30,43 @@ def links(served: float, *, backlog: int = 30_000, stall_at: int | None = None) 
     return pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": np.cumsum(sent), "backlog_bytes": backlog})
 
 
+def sending(*phases: tuple[float, float]) -> pd.DataFrame:
+    """When somebody sends: all the time, if nothing is said."""
+    table = pd.DataFrame(phases or [(0.0, 9.0)], columns=["comm_start_s", "end_s"])
+    return table.assign(bytes=1)
+
+
 @pytest.mark.parametrize(("served", "status"), [(1.0, "ok"), (0.985, "suspect"), (1.02, "suspect"), (0.95, "invalid")])
 def test_a_wrong_rate_is_told(served: float, status: str) -> None:
-    assert verdict._shaper_exactness(links(served), made())[0]["status"] == status
+    assert verdict._shaper_exactness(links(served), sending(), made())[0]["status"] == status
 
 
 def test_a_link_that_stood_still_once_is_told_apart() -> None:
-    exact, worst = verdict._shaper_exactness(links(1.0, stall_at=100), made())
+    exact, worst = verdict._shaper_exactness(links(1.0, stall_at=100), sending(), made())
     assert worst["value"] == pytest.approx(0.1)
     assert worst["status"] != "invalid"
     assert exact["value"] == pytest.approx(0, abs=1e-6)
-    assert verdict._work_conservation(links(1.0, stall_at=100), made())["status"] == "ok"
+    assert verdict._work_conservation(links(1.0, stall_at=100), sending(), made())["status"] == "ok"
+
+
+def test_between_two_phases_a_link_may_rest() -> None:
+    """Jobs of 65 ms that follow each other within 5 ms: the queue goes and comes between two samples."""
+    phases = [(0.07 * i, 0.07 * i + 0.065) for i in range(30)]
+    t = np.arange(0, 2, 0.01)
+    sent = [sum(min(end, at) - begin for begin, end in phases if begin < at) for at in t]
+    table = pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": np.array(sent) * RATE / 8, "backlog_bytes": 30_000})
+    assert verdict._work_conservation(table, sending(), made())["status"] != "ok"
+    assert verdict._work_conservation(table, sending(*phases), made())["status"] == "ok"
+    assert verdict._shaper_exactness(table, sending(), made())[0]["status"] == "invalid"
+    assert verdict._shaper_exactness(table, sending(*phases), made())[0]["status"] == "not evaluated"
+    overlapping = [(begin, end + 0.02) for begin, end in phases]
+    assert verdict._shaper_exactness(table, sending(*overlapping), made())[0]["status"] == "invalid"
 
 
 def test_an_idle_link_is_not_judged() -> None:
     idle = links(0.0, backlog=0)
-    assert verdict._shaper_exactness(idle, made())[0]["status"] == "not evaluated"
-    assert verdict._work_conservation(idle, made())["status"] == "not evaluated"
+    assert verdict._shaper_exactness(idle, sending(), made())[0]["status"] == "not evaluated"
+    assert verdict._work_conservation(idle, sending(), made())["status"] == "not evaluated"
 
 
 def test_a_link_is_judged_by_the_rate_of_the_moment() -> None:
@@ -59,16 +79,16 @@ def test_a_link_is_judged_by_the_rate_of_the_moment() -> None:
     rate[0] = 0
     table = pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": np.cumsum(rate / 8 * 0.01), "backlog_bytes": 30_000})
     changed = made(event=event)
-    assert [row["status"] for row in verdict._shaper_exactness(table, changed)] == ["ok", "ok"]
-    assert verdict._work_conservation(table, changed)["value"] == pytest.approx(1.0)
-    assert verdict._shaper_exactness(table, made())[0]["status"] == "invalid"
-    assert verdict._work_conservation(table, made())["status"] == "invalid"
+    assert [row["status"] for row in verdict._shaper_exactness(table, sending(), changed)] == ["ok", "ok"]
+    assert verdict._work_conservation(table, sending(), changed)["value"] == pytest.approx(1.0)
+    assert verdict._shaper_exactness(table, sending(), made())[0]["status"] == "invalid"
+    assert verdict._work_conservation(table, sending(), made())["status"] == "invalid"
 
 
 def test_who_keeps_the_queue_short_is_judged_by_excess_alone() -> None:
     shy = made(cc=["bbr"])
-    assert verdict._shaper_exactness(links(0.7), shy)[0]["status"] == "ok"
-    assert verdict._work_conservation(links(0.7), shy)["status"] == "not evaluated"
+    assert verdict._shaper_exactness(links(0.7), sending(), shy)[0]["status"] == "ok"
+    assert verdict._work_conservation(links(0.7), sending(), shy)["status"] == "not evaluated"
 
 
 def test_where_a_link_fails_losses_are_expected() -> None:
@@ -80,17 +100,17 @@ def test_where_a_link_fails_losses_are_expected() -> None:
 
 def test_a_ring_is_judged_by_excess_alone() -> None:
     ring = made(trace="resnet50", compute=None, bytes=None)
-    assert verdict._shaper_exactness(links(0.7), ring)[0]["status"] == "ok"
-    assert verdict._shaper_exactness(links(1.15), ring)[0]["status"] == "invalid"
-    assert verdict._work_conservation(links(0.7), ring)["status"] == "not evaluated"
+    assert verdict._shaper_exactness(links(0.7), sending(), ring)[0]["status"] == "ok"
+    assert verdict._shaper_exactness(links(1.15), sending(), ring)[0]["status"] == "invalid"
+    assert verdict._work_conservation(links(0.7), sending(), ring)["status"] == "not evaluated"
 
 
 def test_behind_another_bottleneck_the_median_alone_is_judged() -> None:
     row = made(topo="star", jobs=1)
     through = links(1.0, stall_at=100).assign(link="h1-s1")
-    assert [one["status"] for one in verdict._shaper_exactness(through, row)] == ["ok", "not evaluated"]
-    assert verdict._shaper_exactness(links(0.95).assign(link="h1-s1"), row)[0]["status"] == "invalid"
-    assert verdict._work_conservation(through, row)["status"] == "not evaluated"
+    assert [one["status"] for one in verdict._shaper_exactness(through, sending(), row)] == ["ok", "not evaluated"]
+    assert verdict._shaper_exactness(links(0.95).assign(link="h1-s1"), sending(), row)[0]["status"] == "invalid"
+    assert verdict._work_conservation(through, sending(), row)["status"] == "not evaluated"
 
 
 @pytest.mark.parametrize(("seeded", "status"), [(True, "ok"), (False, "suspect")])
