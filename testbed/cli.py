@@ -65,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_kernel(commands)
     _add_cc(commands)
     _add_sweep(commands)
+    _add_judge(commands)
     commands.add_parser("schema", help="a JSON schema of experiment files, for editors").set_defaults(command=_schema)
     return parser
 
@@ -343,6 +344,29 @@ def _sweep(parsed: argparse.Namespace) -> int:
         parsed.parallel,
         quiet=parsed.quiet,
     )
+
+
+def _add_judge(commands: Any) -> None:
+    judge = commands.add_parser("judge", help="judge stored runs again, by the rules of this testbed")
+    judge.add_argument("results", type=Path, help="a run directory, or a folder with some")
+    judge.set_defaults(command=_judge)
+
+
+def _judge(parsed: argparse.Namespace) -> int:
+    from analysis.load import LoadError  # noqa: PLC0415
+    from testbed.judged_again import judge_again  # noqa: PLC0415
+
+    count, invalid = 0, False
+    try:
+        for path, before, now in judge_again(parsed.results):
+            count += 1
+            invalid |= now == "invalid"
+            if now != before:
+                print(f"{path}: {before}, now {now}")
+    except LoadError as error:
+        raise RequestError(str(error)) from error
+    print(f"{count} runs judged")
+    return EXIT_INVALID if invalid else EXIT_OK
 
 
 def _add_doctor(commands: Any) -> None:

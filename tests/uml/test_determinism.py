@@ -164,3 +164,20 @@ def test_auto_goes_where_it_can(tmp_path: Path) -> None:
 
 def test_a_plan_says_all_there_is_to_repeat() -> None:
     assert one_plan(**RANDOM).wires["s2-r1"].loss == 0.003
+
+
+def test_a_run_is_judged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By what it has stored: the same verdict, whatever stood there; not if its tables are others."""
+    folder = tmp_path / "x/mltcp_reno/1"
+    assert cli(*FLAGS, "--out", str(tmp_path), cwd=tmp_path).returncode == EXIT_OK
+    first = (folder / "verdict.json").read_text()
+    changed = json.loads(first)
+    (folder / "verdict.json").write_text(json.dumps({**changed, "verdict": "invalid"}))
+    assert main(["judge", str(tmp_path)]) == EXIT_OK
+    said = capsys.readouterr().out
+    assert f"{folder}: invalid, now {changed['verdict']}" in said and "2 runs judged" in said
+    assert (folder / "verdict.json").read_text() == first
+    (folder / "links.csv").write_text("t_s\n")
+    assert main(["judge", str(folder)]) == EXIT_REQUEST
+    assert "run it again" in capsys.readouterr().err
+    assert (folder / "verdict.json").read_text() == first
