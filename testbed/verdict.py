@@ -18,6 +18,7 @@ BUSY_WINDOW_S = 0.1
 EVENT_S = 0.02  # within which, against a real clock, an event happens
 QUEUED_S = 0.2  # of less, two samples with a queue may belong to different phases
 IN_A_ROW = "behind another bottleneck a queue comes and goes between two samples"
+PACED = ("dcqcn", "mltcp_dcqcn")
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
 
 
@@ -174,6 +175,10 @@ def _work_conservation(links: pd.DataFrame, iterations: pd.DataFrame, plan: Plan
         return _unknown("I4", name, "with rings, delay, loss or BBR a queue comes and goes between two samples")
     if plan.in_a_row > 1:
         return _unknown("I4", name, IN_A_ROW)
+    if any(cc.name in PACED for cc in plan.ccs):
+        return _unknown(
+            "I4", name, "DCQCN sends at a rate of its own, with which a queue comes and goes between two samples"
+        )
     served = queued = 0.0
     for link, rows in links.groupby("link"):
         t, sent, backlog = (rows[column].to_numpy() for column in ("t_s", "bytes", "backlog_bytes"))

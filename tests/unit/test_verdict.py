@@ -63,6 +63,12 @@ def test_between_two_phases_a_link_may_rest() -> None:
     assert verdict._shaper_exactness(table, sending(*overlapping), made())[0]["status"] == "invalid"
 
 
+def test_a_link_of_paced_senders_may_rest() -> None:
+    dcqcn = made(cc=["mltcp_dcqcn"], ecn="20kB,40kB,10%")
+    assert verdict._work_conservation(links(0.9), sending(), dcqcn)["status"] == "not evaluated"
+    assert verdict._shaper_exactness(links(0.95), sending(), dcqcn)[0]["status"] == "invalid"
+
+
 def test_an_idle_link_is_not_judged() -> None:
     idle = links(0.0, backlog=0)
     assert verdict._shaper_exactness(idle, sending(), made())[0]["status"] == "not evaluated"
