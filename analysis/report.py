@@ -100,8 +100,8 @@ def _section(section: Section, results: Path, here: Path) -> dict[str, Any]:
             for experiment in section.study.experiments
         ],
         "command": f"python -m testbed sweep experiments/{section.figure.ID}.toml"
-        + (" --quick" if _quick(section) else "") + f" --out {_relative(results, here)}",
-        "verify": f"python testbed/run.py --verify {_relative(runs[0].path, here)}" if runs and runs[0].manifest.get("uml") else None,
+        + (" --quick" if _quick(section) else "") + f" --out {_relative(results, Path.cwd())}",
+        "verify": f"python testbed/run.py --verify {_relative(runs[0].path, Path.cwd())}" if runs and runs[0].manifest.get("uml") else None,
     }  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def find(study: Study) -> list[Finding]:
     gains, whole = {}, {}
     for (rto_ms, ideal_ms), rows in table.groupby(["rto_ms", "ideal_ms"]):
         if values := observed.ratios(rows, *pair, "settled_p99"):
-            where = f"iterations of {ideal_ms:g} ms, least timeout {rto_ms:g} ms"
+            where = f"iterations of {ideal_ms:.0f} ms, least timeout {rto_ms:g} ms"
             gains[where], whole[where] = values, observed.ratios(rows, *pair, "p99")
     if not gains:
         return [not_measured(CLAIM, SOURCE, "no seed was run under both a base and MLTCP")]
