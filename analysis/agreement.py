@@ -40,17 +40,13 @@ def table(experiments: Sequence[Experiment]) -> pd.DataFrame:
     for other in others:
         if what := difference(first, other):
             raise LoadError(f"{first.path} and {other.path} are different experiments: {what}")
-    substrates = [_substrate(experiment) for experiment in experiments]
+    substrates = [one.runs[0].manifest["substrate"] for one in experiments]
     if len(set(substrates)) < len(substrates):
         raise LoadError(
             f"{' and '.join(str(one.path) for one in experiments)} ran on the same substrate, {substrates[0]}; there is nothing "
             "to compare"
         )
     return pd.concat([_table(experiment) for experiment in experiments], ignore_index=True)
-
-
-def _substrate(experiment: Experiment) -> str:
-    return str(experiment.runs[0].manifest["substrate"])
 
 
 def means(found: pd.DataFrame) -> pd.DataFrame:

@@ -325,7 +325,7 @@ def _add_sweep(commands: Any) -> None:
 
 
 def _sweep(parsed: argparse.Namespace) -> int:
-    from testbed import points, sweep  # noqa: PLC0415
+    from testbed import sweep  # noqa: PLC0415
 
     flags = {key: value for key in ("set", "seeds", "iterations") if (value := getattr(parsed, key)) is not None}
     if parsed.on is not None:
@@ -333,9 +333,9 @@ def _sweep(parsed: argparse.Namespace) -> int:
     if parsed.quick:
         flags["quick"] = True
     if parsed.dry_run:
-        for file in sweep.possible(parsed.files, flags):
+        for file, specs in sweep.possible(parsed.files, flags):
             with said_of(file):
-                print("\n".join(sweep.describe(points.read(file, flags))))
+                print("\n".join(sweep.describe(specs)))
         return EXIT_OK
     return sweep.run(
         parsed.files,

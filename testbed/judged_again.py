@@ -35,6 +35,6 @@ def judge_again(folder: Path) -> Iterator[tuple[Path, str, str]]:
                 f"{manifest}: its plan is another testbed's ({error}); it can only be judged by that one"
             ) from error
         verdict = judge(run.iterations, run.links, plan, run.manifest)
-        before = run.verdict["verdict"]
-        rundir.write_text(run.path / "verdict.json", json.dumps(verdict, indent=1) + "\n")
-        yield run.path, before, verdict["verdict"]
+        if verdict != run.verdict:
+            rundir.write_text(run.path / "verdict.json", json.dumps(verdict, indent=1) + "\n")
+        yield run.path, run.verdict["verdict"], verdict["verdict"]

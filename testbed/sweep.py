@@ -87,18 +87,16 @@ def tasks(specs: list[Spec], out: Path) -> list[Task]:
     return list(found.values())
 
 
-def possible(files: list[str], flags: dict[str, Any]) -> Iterator[str]:
-    """Of several files those that can be had where they are to run; the others are said to be left out."""
+def possible(files: list[str], flags: dict[str, Any]) -> Iterator[tuple[str, list[Spec]]]:
+    """Of several files those that can be had where they are to run, and their experiments; the others are said to be left out."""
     for file in files:
         try:
             with said_of(file):
-                points.read(file, flags)
+                yield file, points.read(file, flags)
         except VirtualTimeOnlyError as error:
             if len(files) == 1:
                 raise
             print(f"left out: {error}", file=sys.stderr)
-        else:
-            yield file
 
 
 def describe(specs: list[Spec]) -> Iterator[str]:
@@ -146,9 +144,7 @@ def _settled(files: list[str], flags: dict[str, Any], parallel: int) -> tuple[li
     """Every experiment, and every place where some of them run."""
     specs: list[Spec] = []
     machines: dict[str, Substrate] = {}
-    for file in possible(files, flags):
-        read = partial(points.read, file)
-        asked = read(flags)
+    for file, asked in possible(files, flags):
         with said_of(file):
             if where.is_remote(asked[0].on):
                 for place in where.places(asked[0].on):
@@ -156,7 +152,7 @@ def _settled(files: list[str], flags: dict[str, Any], parallel: int) -> tuple[li
             else:
                 # Several runs at once are for virtual time.
                 here = {**flags, "on": "uml"} if parallel > 1 and asked[0].on == "auto" else flags
-                asked, substrate = substrates.settle(read, here)
+                asked, substrate = substrates.settle(partial(points.read, file), here)
                 machines[asked[0].on] = substrate
         specs += asked
     return specs, machines

@@ -1,4 +1,4 @@
-"""The same experiment in virtual time, on a machine's own kernel and in a VM."""
+"""The same experiment in virtual time, on a machine's own kernel or in a VM, side by side."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from analysis.study import Study
 ID = "agreement"
 TITLE = "The same experiment wherever it runs"
 TEXT = (
-    "Two jobs of 0.97 s on one 500 Mbit/s link, under virtual time (uml), on the machine's own kernel (host) and in a VM, each "
-    "against the computed ideal; left, one job alone; right, both, the last ten iterations. A job alone and MLTCP once "
+    "Two jobs of 0.97 s on one 500 Mbit/s link, wherever they were run: under virtual time (uml), on the machine's own kernel "
+    "(host), in the VM (vagrant); against the computed ideal. Left, one job alone; right, both, the last ten iterations. A job alone and MLTCP once "
     "settled leave nothing to chance and should agree; what the base does depends on chance (`scale`)."
 )
 CLAIM = "The numbers do not depend on where the experiment runs (a job alone; MLTCP once settled)."
