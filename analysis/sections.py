@@ -43,7 +43,7 @@ def every(results: Path, out: Path) -> Iterator[Section]:
 
 def one(figure: Figure, results: Path, out: Path) -> Section:
     """A figure, drawn to ``out`` from what ``results`` holds for it."""
-    study = load_study(results, figure.ID)
+    study = load_study(results, figure.ID, several_places=getattr(figure, "SEVERAL_PLACES", False))
     problems = list(study.problems)
     files: tuple[Path, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -37,8 +37,12 @@ def ids(results: Path) -> list[str]:
     return sorted({path.name.partition(".")[0] for path in _experiment_folders(results)})
 
 
-def load_study(results: Path, id: str) -> Study:
-    """What ``results`` holds for figure ``id``. Never raises: what cannot be used is a problem, and the rest is there."""
+def load_study(results: Path, id: str, *, several_places: bool = False) -> Study:
+    """What ``results`` holds for figure ``id``. Never raises: what cannot be used is a problem, and the rest is there.
+
+    Runs of different programs are a problem (told, and shown all the same), those of different substrates too
+    unless ``several_places``.
+    """
     experiments, problems = [], []
     for folder in _experiment_folders(results):
         if folder.name.partition(".")[0] == id:
@@ -46,7 +50,7 @@ def load_study(results: Path, id: str) -> Study:
             problems += wrong
             if experiment is not None:
                 experiments.append(experiment)
-    problems += _mixed(run for experiment in experiments for run in experiment.runs)
+    problems += _mixed([run for experiment in experiments for run in experiment.runs], several_places)
     return Study(id, tuple(experiments), tuple(problems))
 
 
@@ -90,15 +94,16 @@ def _usable(path: Path, problems: list[str]) -> Run | None:
     return run
 
 
-def _mixed(runs: Iterable[Run]) -> list[str]:
+def _mixed(runs: Iterable[Run], several_places: bool) -> list[str]:
     """One paragraph if the runs were not all made by the same program on the same substrate."""
     made: dict[str, Path] = {}
     for run in runs:
-        uml = run.manifest.get("uml") or {}
-        by = (
-            f"testbed {run.manifest.get('testbed', '?')}, commit {str(run.manifest.get('git_commit'))[:12]}, "
-            f"{run.manifest.get('substrate', '?')} {uml.get('version', '')}".strip()
-        )
+        # The source, not the commit: that also changes with what no run is made of.
+        source = run.manifest.get("source_sha256") or run.manifest.get("git_commit")
+        by = f"testbed {run.manifest.get('testbed', '?')}, source {str(source)[:12]}"
+        if not several_places:
+            uml = run.manifest.get("uml") or {}
+            by = f"{by}, {run.manifest.get('substrate', '?')} {uml.get('version', '')}".strip()
         made.setdefault(by, run.path)
     if len(made) < 2:
         return []

@@ -18,18 +18,22 @@ TEXT = (
 )
 CLAIM = "The numbers do not depend on where the experiment runs (a job alone; MLTCP once settled)."
 SOURCE = "derived here"
+SEVERAL_PLACES = True
 CLOSE, NEAR = 0.02, 0.05  # relative difference of means
 
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``agreement.{png,pdf,csv}``."""
-    return agreement.draw(_one_of_each(study), out)[1]
+    return agreement.draw(list(_one_of_each(study).values()), out)[1]
 
 
 def find(study: Study) -> list[Finding]:
     """Whether the substrates agree."""
+    places = _one_of_each(study)
+    if len(places) < 2:
+        return [not_measured(CLAIM, SOURCE, "it takes two places at least; `make agreement` runs it wherever it can")]
     try:
-        found = agreement.table(_one_of_each(study))
+        found = agreement.table(list(places.values()))
     except LoadError as error:
         return [not_measured(CLAIM, SOURCE, str(error))]
     chance = (found["state"] == "steady") & ~found["cc"].str.startswith("mltcp")
@@ -50,9 +54,6 @@ def find(study: Study) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _one_of_each(study: Study) -> list[Experiment]:
-    """One experiment per substrate."""
-    found = {str(one.runs[0].manifest["substrate"]): one for one in study.experiments}
-    if len(found) < 2:
-        raise LoadError("it takes results of two places at least; `make agreement` runs it wherever it can")
-    return list(found.values())
+def _one_of_each(study: Study) -> dict[str, Experiment]:
+    """One experiment per substrate; one substrate alone is drawn as well, against the ideal."""
+    return {str(one.runs[0].manifest["substrate"]): one for one in study.experiments}

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from analysis import figures
+from analysis import figures, sections
 from analysis.figures import circular, stragglers
 from analysis.study import Study, load_study
 from testbed import plan, points
@@ -143,9 +143,12 @@ def test_substrates_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> 
             lambda one, iteration, factor=1.0 if place == "uml" else apart: factor * learns(one, iteration),  # type: ignore[misc]
         )
     assert figure.find(load_study(tmp_path, "agreement"))[0].verdict == "not measured"
+    assert len(figure.draw(load_study(tmp_path, "agreement"), tmp_path / "one")) == 3  # one place is no error, either
     for manifest in (tmp_path / "agreement.host").rglob("manifest.json"):
         manifest.write_text(manifest.read_text().replace('"substrate": "uml"', '"substrate": "host"'))
     (found,) = figure.find(load_study(tmp_path, "agreement"))
     assert (found.verdict, found.seeds) == (verdict, 3)
     assert found.value == pytest.approx(apart - 1) and found.unit
     assert len(figure.draw(load_study(tmp_path, "agreement"), tmp_path / "out")) == 3
+    assert not sections.one(figure, tmp_path, tmp_path / "out").problems  # for any other figure two places are one
+    assert any("same program" in problem for problem in load_study(tmp_path, "agreement").problems)

@@ -187,7 +187,7 @@ def test_what_cannot_be_used_is_named_and_the_rest_is_drawn(
     shutil.copytree(results, copy)
     spoilt = spoil(copy)
     mixed = copy / "descent" / "reno" / "1" / "manifest.json"
-    mixed.write_text(json.dumps(json.loads(mixed.read_text()) | {"git_commit": "f" * 40}))
+    mixed.write_text(json.dumps(json.loads(mixed.read_text()) | {"source_sha256": "f" * 64}))
     assert (
         main(["report", str(copy), "--out", str(tmp_path / "report.html"), "--figures", str(tmp_path / "figures")]) == 1
     )
