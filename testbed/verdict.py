@@ -191,9 +191,9 @@ def _work_conservation(links: pd.DataFrame, iterations: pd.DataFrame, plan: Plan
             & (rate_bps[:-1] > 0)
         )
         span = np.diff(t)[busy]
-        rate = np.diff(sent)[busy] * 8 / span
+        whole = np.diff(sent)[busy] + plan.link.mtu  # a sample may fall into a packet, which counts when it has left
         queued += span.sum()
-        served += span[rate >= AT_RATE * rate_bps[:-1][busy]].sum()
+        served += span[whole * 8 >= AT_RATE * rate_bps[:-1][busy] * span].sum()
     if queued < QUEUED_S:
         return _unknown("I4", name, f"there was a queue for {queued:.2g} s only")
     return _below("I4", name, served / queued, 0.98, 0.95)

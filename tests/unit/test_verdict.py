@@ -63,6 +63,17 @@ def test_between_two_phases_a_link_may_rest() -> None:
     assert verdict._shaper_exactness(table, sending(*overlapping), made())[0]["status"] == "invalid"
 
 
+def test_a_counter_moves_in_whole_packets() -> None:
+    """Seven jumbo frames and a fraction go in 10 ms of 50 Mbit/s: six in a sample are no pause, four are."""
+    t = np.arange(0, 2, 0.01)
+    exact = np.floor(t * 50e6 / 8 / 9014) * 9014
+    slow = made(rate="50mbit", mtu=9000, bytes="2.8MB", buffer="20ms")
+    table = pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": exact, "backlog_bytes": 30_000})
+    assert verdict._work_conservation(table, sending(), slow)["value"] == pytest.approx(1.0)
+    pausing = table.assign(bytes=np.cumsum(np.append(0, np.where(np.arange(len(t) - 1) % 2, 10, 4))) * 9014)
+    assert verdict._work_conservation(pausing, sending(), slow)["value"] == pytest.approx(0.5, abs=0.01)
+
+
 def test_a_link_of_paced_senders_may_rest() -> None:
     dcqcn = made(cc=["mltcp_dcqcn"], ecn="20kB,40kB,10%")
     assert verdict._work_conservation(links(0.9), sending(), dcqcn)["status"] == "not evaluated"
