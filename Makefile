@@ -108,7 +108,7 @@ reproduce: setup
 PLACES ?= uml host $(if $(vm_is_up),vagrant)
 agreement: setup
 	$(foreach place,$(PLACES),$(if $(filter host,$(place)),$(SUDO)) $(PYTHON) testbed/run.py experiments/agreement.toml --on $(place) \
-		--name agreement.$(place) --out $(RESULTS) &&) true
+		$(ARGS) --name agreement.$(place) --out $(RESULTS) &&) true
 
 figures: environment
 	$(PYTHON) -m analysis figures $(RESULTS) --out figures
