@@ -4,13 +4,14 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment kernel modules torch demo test test-unit check benchmarks reproduce agreement figures report clean
-.PHONY: vm-tools vm-kernel box test-vagrant
+.PHONY: help setup environment python kernel modules torch demo test test-unit check benchmarks reproduce agreement figures report clean
+.PHONY: vm-tools browser vm-kernel box test-vagrant
 
 help:
 	@echo "make demo        set up, then four jobs on one link: Reno, then MLTCP (2 minutes)"
 	@echo "make test        set up, then all tests (those that need root use sudo)"
-	@echo "make reproduce   every experiment, in a Vagrant VM if one runs, else in user-mode Linux (ON=host: on this kernel), then"
+	@echo "make reproduce   every experiment, in a Vagrant VM if one runs, else in user-mode Linux (ON=host: on this kernel;"
+	@echo "                 ON=ssh:root@server,ssh:root@other: on these), then"
 	@echo "                 figures/ and report.html; goes on where it was stopped (QUICK=1: ten minutes' worth)"
 	@echo "make agreement   one experiment in virtual time, on this kernel and in the VM, side by side in the report"
 	@echo "make kernel      the user-mode Linux kernel (LINUX_SOURCE=… for a source of your own); make setup does it, too"
@@ -26,6 +27,10 @@ help:
 
 environment:
 	@tools/setup.sh
+
+# Python's packages alone: what figures take, and a machine that only talks to others.
+python:
+	@tools/setup.sh --python
 
 setup: environment
 	@$(PYTHON) -m testbed kernel --if-missing || { [ $$? -eq 3 ] && echo "Going on without it: --on uml will not work." >&2; }
@@ -62,6 +67,10 @@ vm-tools:
 	$(SUDO) apt-get -q update
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends $(VM_TOOLS) $(KERNEL_TOOLS)
 
+# For the test that looks at the report in a browser.
+browser:
+	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends chromium
+
 BOX ?= custom
 box: environment
 	$(PYTHON) vagrant/box/box.py --kernel $(BOX) $(if $(LINUX_SOURCE),--linux-source "$(LINUX_SOURCE)")
@@ -88,15 +97,17 @@ benchmarks: setup
 vm_is_up = $(and $(wildcard .vagrant/machines/*/*/id),$(findstring state$(comma)running,$(shell vagrant status --machine-readable)))
 comma := ,
 ON ?= $(if $(vm_is_up),vagrant,uml)
-# QUICK=1: fewer seeds and coarser grids, in a folder of their own.
-RESULTS ?= $(if $(QUICK),results/quick,results)
+# Each place has its folder, and so has QUICK=1 (fewer seeds, coarser grids): what runs here must not replace what ran there.
+place = $(firstword $(subst :, ,$(ON)))
+RESULTS ?= results$(if $(filter uml,$(ON)),,/$(place))$(if $(QUICK),/quick)
 # Which of them, and what else to say of all: EXPERIMENTS=experiments/cdf-reno.toml ARGS="--seeds 3 --set rate=50mbit"
 EXPERIMENTS ?= experiments/*.toml
 PARALLEL ?= $(if $(filter uml,$(ON)),$(shell nproc),1)
 
 # What is there already is not run again, so that it goes on wherever it was stopped. Runs that failed or are invalid
 # do not keep the report from being written.
-reproduce: setup
+reproduce:
+	@$(MAKE) --no-print-directory $(if $(filter uml host,$(ON)),setup,python)
 	@code=0; \
 	$(if $(filter host,$(ON)),$(SUDO)) $(PYTHON) -m testbed sweep $(EXPERIMENTS) $(if $(QUICK),--quick) $(ARGS) \
 		--on $(ON) -j $(PARALLEL) --out $(RESULTS) || code=$$?; \
@@ -104,16 +115,18 @@ reproduce: setup
 	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures || code=1; \
 	exit $$code
 
-# The same experiment in every place there is; the figure `agreement` puts them side by side.
+# The same experiment in every place there is (PLACES="uml vagrant"), into one folder; the figure `agreement` puts them side by
+# side. One that cannot run it (3) or whose run is invalid (4) does not keep the others from it.
 PLACES ?= uml host $(if $(vm_is_up),vagrant)
+agreement: RESULTS = results$(if $(QUICK),/quick)
 agreement: setup
-	$(foreach place,$(PLACES),$(if $(filter host,$(place)),$(SUDO)) $(PYTHON) testbed/run.py experiments/agreement.toml --on $(place) \
-		$(ARGS) --name agreement.$(place) --out $(RESULTS) &&) true
+	$(foreach one,$(PLACES),$(if $(filter host,$(one)),$(SUDO)) $(PYTHON) testbed/run.py experiments/agreement.toml --on $(one) \
+		$(ARGS) --name agreement.$(one) --out $(RESULTS) || case $$? in 3|4) ;; *) exit 1;; esac; ) true
 
-figures: environment
+figures: python
 	$(PYTHON) -m analysis figures $(RESULTS) --out figures
 
-report: environment
+report: python
 	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures
 
 clean:

@@ -84,6 +84,7 @@ def _values(key: str, one: Any, other: Any) -> str:
 
 def _table(experiment: Experiment) -> pd.DataFrame:
     rows = []
+    told: set[Path] = set()
     for run in experiment.runs:
         ideals = [job["ideal_s"] for job in run.jobs]
         if None in ideals:  # a real program has none
@@ -92,8 +93,10 @@ def _table(experiment: Experiment) -> pd.DataFrame:
         common = {"substrate": run.manifest["substrate"], "cc": run.cc, "seed": run.seed}
         together = metrics.steady(metrics.iteration_times(run.iterations))
         rows.append({**common, "state": "steady", "ratio": together / ideal})
-        if len(experiment.alone_of(run)) == len(run.jobs):
-            lone = experiment.alone_of(run).values()
+        lone = list(experiment.alone_of(run).values())
+        # Several seeds may share the runs of a job alone: these are one measurement.
+        if len(lone) == len(run.jobs) and not told.issuperset(one.path for one in lone):
+            told.update(one.path for one in lone)
             by_itself = float(np.mean([metrics.alone(metrics.iteration_times(one.iterations)) for one in lone]))
             rows.append({**common, "state": "alone", "ratio": by_itself / ideal})
     return pd.DataFrame(rows, columns=["substrate", "cc", "state", "seed", "ratio"])

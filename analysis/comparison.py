@@ -33,11 +33,13 @@ MOST_ROWS = 60  # of the figure
 
 @dataclass(frozen=True)
 class Row:
-    """One experiment and congestion control in both: B ÷ A by metric, and in how many seeds each interleaves."""
+    """One experiment and congestion control in both: B ÷ A by metric, its effect size (Cliff's δ of B over A: −1, every seed of B is
+    below every one of A; 0, alike), and in how many seeds each interleaves."""
 
     experiment: str
     cc: str
     ratios: dict[str, Estimate]
+    effects: dict[str, float]
     paired: bool
     interleaved: tuple[tuple[int, int], tuple[int, int]]  # (how many, of how many) in A and in B
 
@@ -94,18 +96,19 @@ def _experiments(folder: Path, notes: list[str]) -> dict[str, Experiment]:
 def _row(name: str, cc: str, one: Experiment, other: Experiment) -> Row:
     a, b = ({run.seed: run for run in each.of(cc)} for each in (one, other))
     paired = len(a.keys() & b.keys()) >= FEWEST_SEEDS
-    ratios = {}
+    ratios, effects = {}, {}
     for what, metric in METRICS.items():
         before, after = ({seed: metric(run) for seed, run in runs.items()} for runs in (a, b))
         ratios[what] = (
             statistics.ratio(after, before) if paired
             else statistics.ratio_of_independent(list(after.values()), list(before.values()))
         )  # fmt: skip
+        effects[what] = statistics.cliffs_delta(list(after.values()), list(before.values()))
     counts = tuple(
         (sum(measured.interleaved_at(each, run) < np.inf for run in each.of(cc)), len(each.of(cc)))
         for each in (one, other)
     )
-    return Row(name, cc, ratios, paired, (counts[0], counts[1]))
+    return Row(name, cc, ratios, effects, paired, (counts[0], counts[1]))
 
 
 def differs(found: Estimate) -> bool:
@@ -121,11 +124,13 @@ def table(found: Comparison, a: str, b: str) -> Table:
         result.add_column(heading, overflow="fold")
     for heading in METRICS:
         result.add_column(heading, justify="right", no_wrap=True)
+    result.add_column("δ of the\nmean", justify="right", no_wrap=True)
     result.add_column("seeds", no_wrap=True)
     result.add_column("interleaved\nA, B", no_wrap=True)
     for row in found.rows:
         result.add_row(
             row.experiment, row.cc, *(_cell(one) for one in row.ratios.values()),
+            f"{row.effects['mean']:+.2f}",
             f"{row.ratios['mean'].n}{' paired' if row.paired else ''}",
             ", ".join(f"{count}/{of}" for count, of in row.interleaved),
         )  # fmt: skip
@@ -158,7 +163,7 @@ def draw(found: Comparison, out: Path, a: str, b: str) -> list[Path]:
             {
                 "experiment": row.experiment, "cc": row.cc, "metric": what, "ratio": one.value,
                 "low": one.interval[0] if one.interval else np.nan, "high": one.interval[1] if one.interval else np.nan,
-                "seeds": one.n, "paired": row.paired,
+                "cliffs_delta": row.effects[what], "seeds": one.n, "paired": row.paired,
             }
             for row in found.rows
             for what, one in row.ratios.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -99,8 +100,7 @@ def _section(section: Section, results: Path, here: Path) -> dict[str, Any]:
             }
             for experiment in section.study.experiments
         ],
-        "command": f"python -m testbed sweep experiments/{section.figure.ID}.toml"
-        + (" --quick" if _quick(section) else "") + f" --out {_relative(results, Path.cwd())}",
+        "command": "\n".join(_commands(section, _relative(results, Path.cwd()))),
         "verify": f"python testbed/run.py --verify {_relative(runs[0].path, Path.cwd())}" if runs and runs[0].manifest.get("uml") else None,
     }  # fmt: skip
 
@@ -124,7 +124,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
 def _provenance(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """What made the runs: each distinct answer, and of how many runs it is true if there are several."""
     questions: dict[str, Callable[[dict[str, Any]], str]] = {
-        "testbed": lambda m: f"{m.get('testbed', '?')}, commit {m.get('git_commit') or 'unknown'}",
+        "testbed": lambda m: f"{m.get('testbed', '?')}, source {str(m.get('source_sha256') or 'unknown')[:12]}, commit {m.get('git_commit') or 'unknown'}",
         "where": lambda m: f"{m.get('substrate', '?')}, {m.get('kernel', '?')}",
         "user-mode Linux": lambda m: ", ".join(str(m["uml"].get(key, "?")) for key in ("version", "source", "compiler")) if m.get("uml") else "–",
         "Python": lambda m: str(m.get("python", "?")),
@@ -139,6 +139,25 @@ def _provenance(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     if started:
         found.append(("run between", [f"{started[0]} and {started[-1]}"]))
     return found
+
+
+def _commands(section: Section, results: str) -> list[str]:
+    """What makes its runs again: as they were made (where, what was set), for this figure alone, into ``results``."""
+    file = f"experiments/{section.figure.ID}.toml"
+    found: dict[str, None] = {}
+    for run in section.study.runs:
+        said = [str(word) for word in run.manifest.get("command", ())]
+        sweep = said[1:2] == ["sweep"]
+        words = iter(said[2:] if sweep else said[1:])
+        kept = []
+        for word in words:
+            if word in ("--out", "-j"):
+                next(words, None)
+            elif not (sweep and word.endswith(".toml")):
+                kept.append(word)
+        program = ["python", "-m", "testbed", "sweep", file] if sweep or not said else ["python", "testbed/run.py"]
+        found[shlex.join([*program, *kept, "--out", results])] = None
+    return list(found) or [shlex.join(["python", "-m", "testbed", "sweep", file, "--out", results])]
 
 
 def _quick(section: Section) -> bool:

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Everything the testbed needs: system packages (where apt exists), `python`, and the
 # checkout's own environment in .venv. What is there already is left alone, so that a
-# second run takes seconds. `--packages` only names the packages, as Debian calls them.
+# second run takes seconds. `--packages` only names the packages, as Debian calls them;
+# `--python` makes only the environment, and needs neither root nor apt.
 set -eu
 cd "$(dirname "$0")/.."
 umask 022
@@ -44,6 +45,7 @@ for need in $needs; do
 	what=${need%%:*}
 	[ -e "$what" ] || command -v "$what" >/dev/null || missing="$missing ${need##*:}"
 done
+[ "${1-}" != --python ] || missing=
 # `venv` and pip belong to Python, but are packages of their own on Debian.
 /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
 # A convenience for looking at loaded programs; not every release has it as a package.

@@ -12,7 +12,7 @@ from analysis.study import Study
 ID = "agreement"
 TITLE = "The same experiment wherever it runs"
 TEXT = (
-    "Two jobs of 0.97 s on one 500 Mbit/s link, wherever they were run: under virtual time (uml), on the machine's own kernel "
+    "Two jobs on one link slow enough for a real clock, wherever they were run: under virtual time (uml), on the machine's own kernel "
     "(host), in the VM (vagrant); against the computed ideal. Left, one job alone; right, both, the last ten iterations. A job alone and MLTCP once "
     "settled leave nothing to chance and should agree; what the base does depends on chance (`scale`)."
 )

@@ -92,12 +92,17 @@ def _any(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> Fi
         else "partly" if all(one >= 0.5 for one in reached.values()) else "not reproduced"
     )  # fmt: skip
     medians = ", ".join(f"{n} jobs {statistics.median(group['at']).value:g}" for n, group in rows.groupby("jobs"))
+    starts = "; ".join(
+        f"{n} jobs {', '.join(f'{len(group)} {STARTS[str(start)]}' for start, group in of.groupby('start'))}"
+        for n, of in rows.groupby("jobs")
+    )
     luck = f"; the base in {(base['at'] < inf).mean():.0%} of its {len(base)}" if len(base) else ""
     return Finding(
         ANY, ANY_SOURCE,
         f"{share.value:.1%} of {len(rows)} runs interleave within their {table['iterations'].max()} iterations{luck}; least often {reached[lowest]:.0%} "
-        f"({lowest[0]} jobs, {STARTS[str(lowest[1])]}); median iteration: {medians}",
-        share.value, "of all runs interleave (1: every one)", share.interval, int(rows["seed"].nunique()), verdict,
+        f"({lowest[0]} jobs, {STARTS[str(lowest[1])]}); median iteration: {medians}; "
+        f"seeds: {starts}",
+        share.value, "of all runs interleave (1: every one)", share.interval, int(rows.groupby(["jobs", "start"])["seed"].nunique().min()), verdict,
         "reproduced if at least 95 % of the runs interleave for every number of jobs and every kind of start, partly if half do",
         paths,
     )  # fmt: skip

@@ -25,7 +25,7 @@ TEXT = (
     "makes iterations longer (below 0.98×). Left the mean, middle the 99th percentile, right the most that is possible for the mean: "
     "fair sharing at full overlap against the least that the link allows. The base's own drift takes its part of that."
 )
-CLAIM = "MLTCP does not make iterations longer, whatever the number of jobs and their load."
+CLAIM = "MLTCP-Reno does not make iterations longer on one link, whatever the number of jobs and their load."
 SOURCE = "paper, summary: robust to partial compatibility, independent of the number of flows [published]; judged on our grid"
 HARM = 0.98
 

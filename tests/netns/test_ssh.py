@@ -180,7 +180,7 @@ CUTS: dict[str, Callable[[Machine, Client], None]] = {
 }
 
 
-@pytest.mark.parametrize("round_", range(int(os.environ.get("MLTCP_KILLS", "6"))))
+@pytest.mark.parametrize("round_", range(int(os.environ.get("MLTCP_KILLS", "10"))))
 def test_cut_off_at_a_random_moment(tmp_path: Path, there: Machine, round_: int) -> None:
     how = list(CUTS)[round_ % len(CUTS)]
     after_s = random.Random(f"cut {round_}").uniform(0, 8)

@@ -84,3 +84,20 @@ def test_any_python_finds_the_environment() -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert "job 3: synthetic over reno on l4 r4" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("said", "out", "prepares"),
+    [
+        ("ON=uml", "results", "setup"), ("ON=uml QUICK=1", "results/quick", "setup"), ("ON=host", "results/host", "setup"),
+        ("ON=vagrant QUICK=1", "results/vagrant/quick", "python"), ("ON=ssh:root@a,ssh:b", "results/ssh", "python"),
+        ("ON=host RESULTS=mine", "mine", "setup"),
+    ],
+)  # fmt: skip
+def test_make_reproduce_keeps_places_apart(said: str, out: str, prepares: str) -> None:
+    """What runs in a VM must not replace what ran under virtual time; and in front of a VM only Python is needed."""
+    shown = subprocess.run(
+        ["make", "-n", "reproduce", *said.split()], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert f"--out {out} ||" in shown.stdout and f"analysis report {out} --out" in shown.stdout
+    assert ("tools/setup.sh --python" in shown.stdout) == (prepares == "python")

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
-from analysis import figures, sections
+from analysis import figures, report, sections
 from analysis.__main__ import main
 from analysis.finding import VERDICTS
 from analysis.study import ids, load_study
@@ -135,7 +135,7 @@ def looked_at(page: str, folder: Path) -> tuple[list[int], list[str]]:
     return json.loads(found[1]), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no chromium here: apt install chromium")
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here: make browser")
 def test_a_browser_has_nothing_to_say_of_the_report(results: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     assert main(["report", str(results), "--out", str(out), "--figures", str(tmp_path / "figures")]) == 0
@@ -217,6 +217,40 @@ def test_two_seeds_reproduce_nothing(results: Path, tmp_path: Path) -> None:
     few = sections.one(figure, copy, tmp_path / "out").findings[0]
     assert (few.verdict, few.seeds) == ("partly", 2)
     assert "below 3 seeds" in few.reason
+
+
+def test_the_command_is_the_one_that_made_the_runs(results: Path, tmp_path: Path) -> None:
+    """Where they ran and what was set is part of it; other experiments of the same sweep are not."""
+    copy = tmp_path / "results"
+    shutil.copytree(results / "descent", copy / "descent")
+    words = [
+        "__main__.py",
+        "sweep",
+        "experiments/map.toml",
+        "experiments/descent.toml",
+        "--set",
+        "rate=100mbit",
+        "--on",
+        "ssh:a b",
+        "-j",
+        "1",
+        "--out",
+        "x",
+    ]
+    for path in copy.rglob("manifest.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"command": words}))
+    one = copy / "descent" / "reno" / "1" / "manifest.json"
+    one.write_text(
+        json.dumps(
+            json.loads(one.read_text())
+            | {"command": ["run.py", "experiments/descent.toml", "--on", "host", "--out", "y"]}
+        )
+    )
+    section = sections.one(next(one for one in figures.every() if one.ID == "descent"), copy, tmp_path / "out")
+    assert sorted(report._commands(section, "results")) == [
+        "python -m testbed sweep experiments/descent.toml --set rate=100mbit --on 'ssh:a b' --out results",
+        "python testbed/run.py experiments/descent.toml --on host --out results",
+    ]
 
 
 def test_the_quick_sets_folder_is_no_experiment(results: Path, tmp_path: Path) -> None:

@@ -176,6 +176,15 @@ def test_provisioning_twice_changes_nothing(vm: Machine) -> None:
     assert before[0] == after[0] and before[2:] == after[2:]
 
 
+def test_dkms_builds_for_the_running_kernel(vm: Machine) -> None:
+    """Our own box has the modules in its kernel's package: a checkout with others builds them against its headers."""
+    vm.ssh("sudo rm /var/lib/mltcp/modules-$(uname -r)")
+    assert "building the congestion controls" in vm.vagrant("provision", "--provision-with", "testbed")
+    assert "dkms" in vm.ssh("/usr/sbin/modinfo -n tcp_mltcp_reno")
+    assert vm.ssh("/usr/sbin/modinfo -F vermagic tcp_mltcp_reno").split()[0] == vm.ssh("uname -r").strip()
+    assert set(MODULES) <= {line.split()[0] for line in vm.ssh("/usr/sbin/lsmod").splitlines() if line.strip()}
+
+
 # -- provisioning alone, at the machine's own speed ----------------------------------
 
 
