@@ -118,7 +118,7 @@ def _panel(axis: Any, rows: pd.DataFrame, column: str) -> None:
         colour = style.JOBS[2] if scheduler else drawing.colour(cc)
         values = rows[rows["cc"] == cc][column]
         drawing.seeds(axis, x, list(values), colour, width=0.5)
-        top = max(values.max(), *(interval(values) or ()))
+        top = max([values.max(), *(interval(values) or ())])
         axis.annotate(
             f"{values.mean():.3f}",
             (x, top),

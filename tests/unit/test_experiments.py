@@ -107,6 +107,14 @@ def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
         assert one.interval is None or one.value is None or one.interval[0] <= one.value <= one.interval[1]
 
 
+@pytest.mark.parametrize("id", [id for id in INVENTED if id != "cdf-dcqcn"])
+def test_every_figure_draws_what_a_real_clock_leaves_time_for(id: str, tmp_path: Path) -> None:
+    """One or two seeds, and fewer of everything."""
+    synthetic.write(points.read(str(EXPERIMENTS / f"{id}.toml"), {"on": "host"}), tmp_path / "results", learns)
+    section = sections.one(the(id), tmp_path / "results", tmp_path / "out")
+    assert section.problems == () and len(section.files) == 3 and section.findings
+
+
 @pytest.mark.parametrize("id", SIMPLE)
 def test_verdicts_follow_the_data(id: str, tmp_path: Path) -> None:
     figure = the(id)
