@@ -25,6 +25,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 
 import vm_kernel
@@ -47,7 +48,9 @@ STOCK = ("linux-image-cloud-amd64", "linux-headers-cloud-amd64", "initramfs-tool
 CHECKOUT = "vagrant"  # where in the VM the checkout is
 WHEELS = "tmp/wheels"
 PARTS = ("libvirt.box", "manifest.txt", "vmlinuz", "initrd.img")
-PACKAGES = ("testbed", "topologies", "workloads", "analysis")
+# As pyproject.toml has them: what the environment in the box finds in the checkout.
+FOUND = tomllib.loads(Path(ROOT, "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
+PACKAGES = tuple(pattern.removesuffix("*") for pattern in FOUND)
 KERNELS = ("custom", "stock")
 
 
