@@ -96,7 +96,8 @@ benchmarks: setup
 # Where the experiments run: vagrant (a VM that is up), uml (virtual time, no privilege) or host (this machine's kernel).
 vm_is_up = $(and $(wildcard .vagrant/machines/*/*/id),$(findstring state$(comma)running,$(shell vagrant status --machine-readable)))
 comma := ,
-ON ?= $(if $(vm_is_up),vagrant,uml)
+# Asked once, and only by what needs it: Vagrant takes seconds to answer.
+ON ?= $(eval ON := $(if $(vm_is_up),vagrant,uml))$(ON)
 # Each place has its folder, and so has QUICK=1 (fewer seeds, coarser grids): what runs here must not replace what ran there.
 place = $(firstword $(subst :, ,$(ON)))
 RESULTS ?= results$(if $(filter uml,$(ON)),,/$(place))$(if $(QUICK),/quick)

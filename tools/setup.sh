@@ -2,7 +2,7 @@
 # Everything the testbed needs: system packages (where apt exists), `python`, and the
 # checkout's own environment in .venv. What is there already is left alone, so that a
 # second run takes seconds. `--packages` only names the packages, as Debian calls them;
-# `--python` makes only the environment, and needs neither root nor apt.
+# `--python` makes only the environment: no root, no apt, if Python has its `venv`.
 set -eu
 cd "$(dirname "$0")/.."
 umask 022

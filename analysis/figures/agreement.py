@@ -24,7 +24,7 @@ CLOSE, NEAR = 0.02, 0.05  # relative difference of means
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``agreement.{png,pdf,csv}``."""
-    return agreement.draw(list(_one_of_each(study).values()), out)[1]
+    return agreement.draw(_one_of_each(study), out)[1]
 
 
 def find(study: Study) -> list[Finding]:
@@ -33,7 +33,7 @@ def find(study: Study) -> list[Finding]:
     if len(places) < 2:
         return [not_measured(CLAIM, SOURCE, "it takes two places at least; `make agreement` runs it wherever it can")]
     try:
-        found = agreement.table(list(places.values()))
+        found = agreement.table(places)
     except LoadError as error:
         return [not_measured(CLAIM, SOURCE, str(error))]
     chance = (found["state"] == "steady") & ~found["cc"].str.startswith("mltcp")
@@ -54,6 +54,6 @@ def find(study: Study) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _one_of_each(study: Study) -> dict[str, Experiment]:
+def _one_of_each(study: Study) -> list[Experiment]:
     """One experiment per substrate; one substrate alone is drawn as well, against the ideal."""
-    return {str(one.runs[0].manifest["substrate"]): one for one in study.experiments}
+    return list({str(one.runs[0].manifest["substrate"]): one for one in study.experiments}.values())

@@ -178,7 +178,7 @@ def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
     means = {str(noise): float(np.mean(values)) for noise, values in shares.items()}
     undecided = [noise for noise, high in highs.items() if means[noise] <= 1 < high]
     above = [noise for noise, mean in means.items() if mean > 1]
-    worst = max(shares.index, key=lambda noise: float(np.mean(shares[noise])))
+    worst = max(means, key=lambda noise: means[noise])
     return Finding(
         BOUND, BOUND_SOURCE,
         "standard deviation of the offset ÷ bound: "
@@ -186,7 +186,7 @@ def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
         + (f"; undecided (the mean below the bound, the interval not): {', '.join(undecided)}" if undecided else "")
         + (f"; above it: {', '.join(above)}" if above else "")
         + ("" if np.isnan(floor := _floor_ms(table, pair[1])) else f"; without noise the standard deviation is {floor:.2g} ms"),
-        float(np.mean(shares[worst])), f"of the bound, {worst} noise", interval(shares[worst]), len(shares[worst]), verdict,
+        means[worst], f"of the bound, {worst} noise", interval(shares[worst]), len(shares[worst]), verdict,
         "reproduced if the whole interval (without one, every seed) is below the bound at every level of noise, partly if at some; "
         f"judged: the worst, {worst}",
         study.paths,

@@ -102,14 +102,22 @@ def bomb(start: bytes, token: bytes) -> Callable[[], bytes]:
 
 EVENTS, NODES = b'{"schemaVersion": 1, "traceEvents": [', b'{"schema": "1.1.0-chakra.0.0.4", "nodes": ['
 
+
+def damaged(path: Path) -> dict[str, tuple[Callable[[], bytes], str]]:
+    """What befalls any packed file, whatever is in it."""
+    return {
+        "empty": (lambda: b"", "is empty"),
+        "cut at 0.01 %": (cut(path, 1e-4), "ends too early"),
+        "cut at 50 %": (cut(path, 0.5), "ends too early"),
+        "cut at 99.9 %": (cut(path, 0.999), "ends too early"),
+        "text cut at 40 %": (cut_text(path, 0.4), "not complete, valid JSON"),
+        "not gzip": (lambda: b"\x1f\x8b" + path.read_bytes()[9000:], "cannot be unpacked"),
+    }
+
+
 KINETO_SPOILED: dict[str, tuple[Callable[[], bytes], str]] = {
-    "empty": (lambda: b"", "is empty"),
-    "cut at 0.01 %": (cut(KINETO, 1e-4), "ends too early"),
-    "cut at 50 %": (cut(KINETO, 0.5), "ends too early"),
-    "cut at 99.9 %": (cut(KINETO, 0.999), "ends too early"),
-    "text cut at 40 %": (cut_text(KINETO, 0.4), "not complete, valid JSON"),
+    **damaged(KINETO),
     "text cut at 100 bytes": (cut_text(KINETO, 1e-5), "not complete, valid JSON"),
-    "not gzip": (lambda: b"\x1f\x8b" + KINETO.read_bytes()[9000:], "cannot be unpacked"),
     "damaged in the middle": (
         lambda: KINETO.read_bytes()[:300_000] + bytes(50) + KINETO.read_bytes()[300_050:], "not complete, valid JSON",
     ),
@@ -147,12 +155,7 @@ KINETO_SPOILED: dict[str, tuple[Callable[[], bytes], str]] = {
 }  # fmt: skip
 
 HOST_SPOILED: dict[str, tuple[Callable[[], bytes], str]] = {
-    "empty": (lambda: b"", "is empty"),
-    "cut at 0.01 %": (cut(HOST, 1e-4), "ends too early"),
-    "cut at 50 %": (cut(HOST, 0.5), "ends too early"),
-    "cut at 99.9 %": (cut(HOST, 0.999), "ends too early"),
-    "text cut at 40 %": (cut_text(HOST, 0.4), "not complete, valid JSON"),
-    "not gzip": (lambda: b"\x1f\x8b" + HOST.read_bytes()[9000:], "cannot be unpacked"),
+    **damaged(HOST),
     "a list": (lambda: json.dumps(content(HOST)["nodes"]).encode(), "no format"),
     "a schema of the future": (lambda: json.dumps(content(HOST) | {"schema": "2.0"}).encode(), "schema '2.0'"),
     "no schema": (lambda: json.dumps({"nodes": content(HOST)["nodes"]}).encode(), "no format"),
