@@ -1,125 +1,14 @@
-"""``python -m analysis figures RESULTS…``: draw every figure again, from run directories alone.
-``python -m analysis report RESULTS``: the figures, every claim and its verdict, as HTML and Markdown.
-``python -m analysis compare A B``: two result sets side by side."""
+"""``python -m analysis``, in the checkout's environment; see `analysis.cli`."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
-from pathlib import Path
 
-from rich.console import Console
-
-from analysis import agreement, comparison, figures, report, sections, study, views
-from analysis.figures import Figure
-from analysis.finding import VERDICTS
-from analysis.load import LoadError, load_experiment
-
-
-def main(arguments: list[str]) -> int:
-    """Run a command; 0 if all could be drawn, 1 if some could not (each said so)."""
-    parser = argparse.ArgumentParser(prog="python -m analysis", description="Analyse run directories.")
-    commands = parser.add_subparsers(required=True)
-    drawing = commands.add_parser("figures", help="draw every figure of each experiment")
-    drawing.add_argument("results", nargs="+", type=Path, help="results folder, or one experiment's")
-    drawing.add_argument("--out", type=Path, default=Path("figures"))
-    drawing.set_defaults(command=_figures)
-    reporting = commands.add_parser(
-        "report", help="every figure, every claim and its verdict, as report.html and report.md"
-    )
-    reporting.add_argument("results", type=Path, help="results folder")
-    reporting.add_argument("--out", type=Path, default=Path("report.html"))
-    reporting.add_argument("--figures", type=Path, default=Path("figures"), help="where the figures go (%(default)s)")
-    reporting.set_defaults(command=_report)
-    comparing = commands.add_parser(
-        "compare", help="two result sets side by side, with the confidence of each difference"
-    )
-    comparing.add_argument("a", type=Path, help="a results folder, or one experiment's")
-    comparing.add_argument("b", type=Path, help="what to compare with it")
-    comparing.add_argument("--out", type=Path, default=Path("figures"))
-    comparing.set_defaults(command=_compare)
-    parsed = parser.parse_args(arguments)
-    code: int = parsed.command(parsed)
-    return code
-
-
-def _compare(parsed: argparse.Namespace) -> int:
-    a, b = parsed.a, parsed.b
-    try:
-        found = comparison.compare(a, b)
-        files = comparison.draw(found, parsed.out, str(a), str(b))
-    except LoadError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(comparison.table(found, str(a), str(b)))
-    console.print(comparison.reading(found), highlight=False, soft_wrap=True)
-    for note in found.notes:
-        console.print(f"note: {note}", highlight=False, soft_wrap=True)
-    print(files[0])
-    try:
-        table, written = agreement.compare([a, b], parsed.out)
-    except LoadError:
-        return 0  # not the same experiment on two substrates: there is no more to say
-    console.print(agreement.means(table).to_string(float_format="{:.4f}".format), highlight=False)
-    print(written[0])
-    return 0
-
-
-def _figures(parsed: argparse.Namespace) -> int:
-    failed = drawn = False
-    for given in parsed.results:
-        for draw, what in _drawings(given, parsed.out):
-            drawn = True
-            try:
-                written = draw()
-            except LoadError as error:
-                print(f"error: {what}: {error}", file=sys.stderr)
-                failed = True
-            else:
-                print(*written[:1], sep="\n", end="\n" if written else "")
-    if not drawn:
-        print("error: no experiment found; `python testbed/run.py` makes one", file=sys.stderr)
-        return 1
-    return int(failed)
-
-
-def _drawings(given: Path, out: Path) -> Iterator[tuple[Callable[[], list[Path]], str]]:
-    """What there is to draw of a results folder, or of one experiment's; with what to call it."""
-    if any(given.glob("*/*/manifest.json")):
-        yield lambda: views.draw(load_experiment(given), out / given.name), str(given)
-        return
-    known = {figure.ID: figure for figure in figures.every()}
-    for id in sorted(study.ids(given), key=lambda id: list(known).index(id) if id in known else len(known)):
-        if id in known:
-            yield partial(_one_figure, known[id], given, out), id
-            continue
-        for folder in sorted(given.glob(f"{id}*")):
-            if folder.name.partition(".")[0] == id and any(folder.glob("*/*/manifest.json")):
-                yield lambda folder=folder: views.draw(load_experiment(folder), out / folder.name), str(folder)  # type: ignore[misc]
-
-
-def _one_figure(figure: Figure, results: Path, out: Path) -> list[Path]:
-    section = sections.one(figure, results, out)
-    for problem in section.problems:
-        print(f"{figure.ID}: {problem}", file=sys.stderr)
-    return list(section.files)
-
-
-def _report(parsed: argparse.Namespace) -> int:
-    if not study.ids(parsed.results):
-        print(f"error: {parsed.results} holds no results; `make reproduce` makes some", file=sys.stderr)
-        return 1
-    found = report.write(parsed.results, parsed.figures, parsed.out)
-    problems = [f"{section.figure.ID}: {problem}" for section in found for problem in section.problems]
-    print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
-    for verdict in VERDICTS:
-        print(f"{sum(one.verdict == verdict for section in found for one in section.findings):4} {verdict}")
-    print(parsed.out, parsed.out.with_suffix(".md"), sep="\n")
-    return int(bool(problems))
-
+from testbed.environment import enter
 
 if __name__ == "__main__":
+    enter("analysis")
+
+    from analysis.cli import main
+
     sys.exit(main(sys.argv[1:]))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import metrics, style
+from analysis import drawing, metrics, style
 from analysis.load import Experiment, LoadError, load_experiment
 from analysis.statistics import interval as interval_of
 
@@ -29,8 +29,7 @@ def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
 def draw(experiments: Sequence[Experiment], out: Path) -> tuple[pd.DataFrame, list[Path]]:
     """The same from experiments. Raises `LoadError` if they are not the same one, each on another substrate."""
     found = table(experiments)
-    out.mkdir(parents=True, exist_ok=True)
-    found.to_csv(out / "agreement.csv", index=False, float_format="%.6g")
+    drawing.write_table(found, out / "agreement.csv")
     return found, [*_draw(found, experiments[0], out), out / "agreement.csv"]
 
 
@@ -38,8 +37,8 @@ def table(experiments: Sequence[Experiment]) -> pd.DataFrame:
     """One row per substrate, congestion control, state and seed: ``substrate, cc, state, seed, ratio`` (÷ ideal)."""
     first, *others = experiments
     for other in others:
-        if what := difference(first, other):
-            raise LoadError(f"{first.path} and {other.path} are different experiments: {what}")
+        if what := differences(first, other):
+            raise LoadError(f"{first.path} and {other.path} are different experiments: {what[0]}")
     substrates = [one.runs[0].manifest["substrate"] for one in experiments]
     if len(set(substrates)) < len(substrates):
         raise LoadError(
@@ -58,27 +57,30 @@ def means(found: pd.DataFrame) -> pd.DataFrame:
     return wide
 
 
-def difference(one: Experiment, other: Experiment) -> str:
-    """In what the plans of two experiments differ first; empty if they are the same.
+def differences(one: Experiment, other: Experiment) -> list[str]:
+    """In what the plans of two experiments differ; empty if they are the same.
 
     Told by runs of the same congestion control and seed; without any, when jobs start is left out.
     """
     alike = {(run.cc, run.seed) for run in one.runs} & {(run.cc, run.seed) for run in other.runs}
     runs = [next(run for run in each.runs if not alike or (run.cc, run.seed) == min(alike)) for each in (one, other)]
     first, second = (run.manifest["plan"] for run in runs)
-    for key in ("topology", "link", "rto_min_us", "wires", "bottlenecks", "sample_ns"):
-        if first.get(key) != second.get(key):
-            return _values(key, first.get(key), second.get(key))
+    found = [
+        _values(key, first.get(key), second.get(key))
+        for key in ("topology", "link", "rto_min_us", "wires", "bottlenecks", "sample_ns")
+        # Bottlenecks are made from the link: they are told if that is the same.
+        if first.get(key) != second.get(key) and not (key == "bottlenecks" and first.get("link") != second.get("link"))
+    ]
     own = ("operations", "ideal_s", "noise", "channels", "iterations", *(("offset_ns",) if alike else ()))
     jobs = [[[job.get(key) for key in own] for job in plan["jobs"]] for plan in (first, second)]
-    return "" if jobs[0] == jobs[1] else "other jobs"
+    return found if jobs[0] == jobs[1] else [*found, "other jobs"]
 
 
 def _values(key: str, one: Any, other: Any) -> str:
-    """Two values of a plan; of tables the first entry that differs."""
+    """Two values of a plan; of tables every entry that differs."""
     if isinstance(one, dict) and isinstance(other, dict):
-        inner = next(name for name in {**one, **other} if one.get(name) != other.get(name))
-        return _values(f"{key}.{inner}", one.get(inner), other.get(inner))
+        differing = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+        return "; ".join(_values(f"{key}.{name}", one.get(name), other.get(name)) for name in differing)
     return f"{key} is {one} and {other}"
 
 

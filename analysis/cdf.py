@@ -63,7 +63,7 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
         "thin, single seeds.",
         f"Lower row: {_seeds(gains)} (dots), means and 95 % intervals, paired by seed. "
         f"A 99th percentile is of one run's iterations (settled: {', '.join(map(str, sorted(set(samples))))} of them).",
-        "Fluid ceiling: fair sharing at full overlap takes 1 + (1 − 1/n) load times the ideal, at most 2 − 1/n.",
+        "Fluid ceiling (equal jobs, one link): fair sharing at full overlap takes 1 + (1 − 1/n) load times the ideal, at most 2 − 1/n.",
     )
     return drawing.save(figure, gains, out, study.id)
 

@@ -3,7 +3,7 @@
 Both are results folders (experiments are matched by name) or one experiment's folder each. For every experiment and
 congestion control that both have: B ÷ A of the iteration times with 95 % intervals, paired by seed where three seeds
 match (what chance a seed brings to both cancels out), else as independent samples (Welch). Different plans are compared
-all the same, and the first difference is named.
+all the same, and what differs is named.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis import drawing, measured, metrics, statistics, style
-from analysis.agreement import difference
+from analysis.agreement import differences
 from analysis.load import Experiment, LoadError, Run
 from analysis.statistics import FEWEST_SEEDS, Estimate
 from analysis.study import load_folder
+from workloads.text import plain
 
 METRICS: dict[str, Callable[[Run], float]] = {
     "mean": lambda run: float(metrics.pooled(measured.times(run)).mean()),
@@ -64,8 +65,8 @@ def compare(a: Path, b: Path) -> Comparison:
             notes.append(f"{name} is in {a} alone.")
             continue
         other = second[name]
-        if what := difference(one, other):
-            notes.append(f"{name}: the plans are not the same: {what}.")
+        if what := differences(one, other):
+            notes.append(f"{name}: the plans are not the same: {'; '.join(what)}.")
         rows += [_row(name, cc, one, other) for cc in one.ccs if cc in other.ccs]
         if alone := [cc for cc in (*one.ccs, *other.ccs) if (cc in one.ccs) != (cc in other.ccs)]:
             notes.append(f"{name}: only one of the two has {', '.join(alone)}.")
@@ -118,7 +119,7 @@ def differs(found: Estimate) -> bool:
 
 def table(found: Comparison, a: str, b: str) -> Table:
     """For the terminal: a row per experiment and congestion control; what differs is bold."""
-    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", title=f"B ÷ A of iteration times; A: {a}, B: {b}",
+    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", title=Text(plain(f"B ÷ A of iteration times; A: {a}, B: {b}")),
                    title_justify="left", title_style="bold")  # fmt: skip
     for heading in ("experiment", "cc"):
         result.add_column(heading, overflow="fold")
@@ -129,7 +130,7 @@ def table(found: Comparison, a: str, b: str) -> Table:
     result.add_column("interleaved\nA, B", no_wrap=True)
     for row in found.rows:
         result.add_row(
-            row.experiment, row.cc, *(_cell(one) for one in row.ratios.values()),
+            Text(plain(row.experiment)), Text(plain(row.cc)), *(_cell(one) for one in row.ratios.values()),
             f"{row.effects['mean']:+.2f}",
             f"{row.ratios['mean'].n}{' paired' if row.paired else ''}",
             ", ".join(f"{count}/{of}" for count, of in row.interleaved),
@@ -183,7 +184,7 @@ def draw(found: Comparison, out: Path, a: str, b: str) -> list[Path]:
                 axis.hlines(y, *one.interval, color=colour, linewidth=1.6)
         axis.axvline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
         axis.set(title=what, xlabel="B ÷ A")
-    axes[0, 0].set_yticks(range(len(shown)), [f"{row.experiment}\n{row.cc}" for row in shown], fontsize=7)
+    axes[0, 0].set_yticks(range(len(shown)), [f"{plain(row.experiment)}\n{plain(row.cc)}" for row in shown], fontsize=7)
     axes[0, 0].set_ylim(len(shown) - 0.4, -0.6)
     rest = f"; the {len(shown)} of {len(found.rows)} rows that differ most" if len(shown) < len(found.rows) else ""
     drawing.caption(

@@ -86,10 +86,19 @@ def _link(run: Run) -> str:
     return f"{rate(link['rate_bps'])} (buffer {link['buffer_bytes']:,} B, MTU {link['mtu']:,})"
 
 
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write the data behind a figure as CSV; a text that a spreadsheet would take for a formula begins with an apostrophe."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.map(_no_formula).rename(columns=_no_formula).to_csv(path, index=False, float_format="%.6g")
+
+
+def _no_formula(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
 def save(figure: Any, table: pd.DataFrame, out: Path, id: str) -> list[Path]:
     """Write ``<id>.png``, ``.pdf`` and the data behind them, ``.csv``."""
-    out.mkdir(parents=True, exist_ok=True)
-    table.to_csv(out / f"{id}.csv", index=False, float_format="%.6g")
+    write_table(table, out / f"{id}.csv")
     return [*style.save(figure, out / id), out / f"{id}.csv"]
 
 

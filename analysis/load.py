@@ -1,19 +1,25 @@
-"""Read run directories; refuse what has an unknown version, with one clear message each."""
+"""Read run directories; refuse what has an unknown version or makes no sense, with one clear message each."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pandas as pd
 
+from analysis import faults
+
 VERSION = 1
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
+MOST_JSON_BYTES, MOST_TABLE_BYTES = 256 << 20, 2 << 30
+PIECE_BYTES = 1 << 20
 
 
 class LoadError(Exception):
@@ -63,6 +69,17 @@ class Run:
     def flows(self) -> pd.DataFrame:
         """One row per sample and flow, as in ``flows.csv``."""
         return _table(self.path / "flows.csv")
+
+    @cached_property
+    def disturbances(self) -> pd.DataFrame | None:
+        """When the machine disturbed the run, as in ``disturbances.csv``; None: a clock that nothing disturbs, or no record."""
+        path = self.path / "disturbances.csv"
+        return _table(path) if path.exists() else None
+
+    def forget(self) -> None:
+        """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
+        for name in (*TABLES, "disturbances.csv"):
+            vars(self).pop(name.removesuffix(".csv"), None)
 
 
 @dataclass(frozen=True)
@@ -151,32 +168,70 @@ def in_order(folder: Path, runs: list[Run]) -> list[Run]:
 
 def check(run: Run) -> None:
     """Raises `LoadError` if a table is missing, or the tables are not those that the manifest was written with."""
-    files = {}
-    for name in TABLES:
-        try:
-            files[name] = (run.path / name).read_bytes()
-        except OSError as error:
-            raise LoadError(
-                f"{run.path / name} cannot be read ({error.strerror}): the run directory is not complete; run it again"
-            ) from error
-    if digest(files) != run.manifest.get("digest"):
-        raise LoadError(f"{run.path}: its tables are not what its manifest tells (SHA-256); run it again")
+    paths = [run.path / name for name in TABLES]
+    if _digest(
+        (path.name, path.stat().st_size, _pieces(path)) for path in paths if _readable(path)
+    ) == run.manifest.get("digest"):
+        return
+    for path in paths:
+        if fault := faults.first(path):
+            raise LoadError(f"{path}, {fault}; run it again")
+    raise LoadError(f"{run.path}: its tables are not what its manifest tells (SHA-256); run it again")
 
 
 def digest(files: Mapping[str, bytes]) -> str:
     """SHA-256 over the tables of a run, by name and content."""
+    return _digest((name, len(files[name]), [files[name]]) for name in TABLES)
+
+
+def _digest(tables: Iterable[tuple[str, int, Iterable[bytes]]]) -> str:
     whole = hashlib.sha256()
-    for name in TABLES:
-        whole.update(f"{name} {len(files[name])}\n".encode() + files[name])
+    for name, size, pieces in tables:
+        whole.update(f"{name} {size}\n".encode())
+        for piece in pieces:
+            whole.update(piece)
     return whole.hexdigest()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with _opened(path, MOST_TABLE_BYTES) as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def _readable(path: Path) -> bool:
+    """True; raises `LoadError` if it is no file that can be read."""
+    with _opened(path, MOST_TABLE_BYTES):
+        return True
+
+
+def _opened(path: Path, most_bytes: int) -> BinaryIO:
+    """A regular file of a size that can be meant; raises `LoadError`."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would wait
+    except FileNotFoundError as error:
+        raise LoadError(f"{path} is missing: the run directory is not complete; run it again") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise LoadError(f"{path} cannot be read ({reason}): the run directory is not complete; run it again") from error
+    file = os.fdopen(fd, "rb")
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes:
+        return file
+    file.close()
+    if not stat.S_ISREG(status.st_mode):
+        raise LoadError(f"{path} is not a regular file; run it again")
+    raise LoadError(
+        f"{path} has {status.st_size / 1e9:.1f} GB, and {most_bytes / 1e9:.1f} GB are the most that are read; "
+        "with a longer --sample it becomes smaller"
+    )
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise LoadError(f"{path} is missing: the run directory is not complete; run it again") from error
-    except (OSError, ValueError) as error:
+        with _opened(path, MOST_JSON_BYTES) as file:
+            data = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
         raise LoadError(f"{path} cannot be read ({error}); run it again") from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise LoadError(f"{path} is of a format version this program does not know (it knows {VERSION})")
@@ -184,9 +239,12 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _table(path: Path) -> pd.DataFrame:
+    """Its content; `LoadError` says file, line and column if there is something in it that no run writes."""
     try:
-        return pd.read_csv(path)
-    except FileNotFoundError as error:
-        raise LoadError(f"{path} is missing: the run directory is not complete; run it again") from error
+        with _opened(path, MOST_TABLE_BYTES) as file:
+            table = pd.read_csv(file)
     except (OSError, ValueError) as error:
-        raise LoadError(f"{path} cannot be read ({error}); run it again") from error
+        raise LoadError(f"{path}, {faults.first(path) or error}; run it again") from error
+    if not faults.none_in(table, path.name):
+        raise LoadError(f"{path}, {faults.first(path) or 'not a table of a run'}; run it again")
+    return table

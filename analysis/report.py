@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -20,10 +21,11 @@ from urllib.parse import quote
 
 import jinja2
 
-from analysis import sections
+from analysis import again, sections, stalls
 from analysis.finding import VERDICTS, Finding
 from analysis.load import Run
 from analysis.sections import Section
+from workloads import text
 
 MARKS = {"reproduced": "✓", "partly": "◐", "not reproduced": "✗", "not measured": "–"}
 
@@ -45,6 +47,7 @@ def write(results: Path, figures: Path, out: Path) -> list[Section]:
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=jinja2.select_autoescape(["html.j2"], default=False),
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
+    environment.filters["md"] = markdown
     for path, template in ((out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2")):
         path.write_text(environment.get_template(template).render(context))
     return found
@@ -75,10 +78,9 @@ def _claim(finding: Finding, here: Path) -> dict[str, Any]:
     return {
         "finding": finding,
         "number": number(finding.value),
-        "interval": None
-        if finding.interval is None
-        else f"{number(finding.interval[0])} to {number(finding.interval[1])}",
+        "interval": None if finding.interval is None else _interval(*finding.interval),
         "runs": len(finding.runs),
+        "stalls": stalls.of(finding.runs),
         "first": _link(finding.runs[0], here) if finding.runs else None,
     }
 
@@ -101,8 +103,20 @@ def _section(section: Section, results: Path, here: Path) -> dict[str, Any]:
             for experiment in section.study.experiments
         ],
         "command": "\n".join(_commands(section, _relative(results, Path.cwd()))),
-        "verify": f"python testbed/run.py --verify {_relative(runs[0].path, Path.cwd())}" if runs and runs[0].manifest.get("uml") else None,
+        "verify": _verify(runs[0].path) if runs and runs[0].manifest.get("uml") else None,
     }  # fmt: skip
+
+
+def _verify(run: Path) -> str | None:
+    """The command that repeats a run; None if its name is not one to be typed."""
+    path = _relative(run, Path.cwd())
+    return shlex.join(["python", "testbed/run.py", "--verify", path]) if path == text.plain(path) else None
+
+
+def markdown(said: object) -> str:
+    """Text from results for ``report.md``: in one line, and neither HTML nor Markdown."""
+    escaped = text.plain(said).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`\[\]|])", r"\\\1", escaped)
 
 
 def _facts(section: Section) -> list[tuple[str, str]]:
@@ -144,20 +158,8 @@ def _provenance(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
 def _commands(section: Section, results: str) -> list[str]:
     """What makes its runs again: as they were made (where, what was set), for this figure alone, into ``results``."""
     file = f"experiments/{section.figure.ID}.toml"
-    found: dict[str, None] = {}
-    for run in section.study.runs:
-        said = [str(word) for word in run.manifest.get("command", ())]
-        sweep = said[1:2] == ["sweep"]
-        words = iter(said[2:] if sweep else said[1:])
-        kept = []
-        for word in words:
-            if word in ("--out", "-j"):
-                next(words, None)
-            elif not (sweep and word.endswith(".toml")):
-                kept.append(word)
-        program = ["python", "-m", "testbed", "sweep", file] if sweep or not said else ["python", "testbed/run.py"]
-        found[shlex.join([*program, *kept, "--out", results])] = None
-    return list(found) or [shlex.join(["python", "-m", "testbed", "sweep", file, "--out", results])]
+    found = dict.fromkeys(again.command(run.manifest.get("command", ()), file, results) for run in section.study.runs)
+    return list(found) or [again.command((), file, results)]
 
 
 def _quick(section: Section) -> bool:
@@ -171,6 +173,12 @@ def number(value: float | None) -> str:
     if isinf(value):
         return "never"
     return (f"{value:g}" if value == round(value) else f"{value:#.3g}".rstrip(".")).replace("-", "−")
+
+
+def _interval(low: float, high: float) -> str:
+    """An interval as text; one whose ends are the same in three digits has no spread worth two numbers."""
+    ends = number(low), number(high)
+    return f"{ends[0]}, no spread" if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 
 
 def _rate(bps: int) -> str:

@@ -52,12 +52,17 @@ def one(figure: Figure, results: Path, out: Path) -> Section:
         files = tuple(figure.draw(study, out)) if study.experiments else ()
     except LoadError as error:
         problems.append(f"{error}. The figure is not drawn.")
+    except OSError:  # where figures go cannot be written: that stops them all
+        raise
     except Exception as error:
         # Whatever a run directory holds, the other figures are drawn; and this one says that it is not.
         problems.append(
             f"{figure.ID} could not be made from these results ({type(error).__name__}: {error}): a fault of this program."
         )
-    return Section(figure, study, files, findings, tuple(problems))
+    section = Section(figure, study, files, findings, tuple(problems))
+    for run in section.every_run:
+        run.forget()
+    return section
 
 
 def _judged(finding: Finding) -> Finding:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import metrics
-from analysis.load import Experiment
+from analysis import answer, bottleneck, disturbed, metrics
+from analysis.answer import Demand
+from analysis.load import Experiment, Run
 from analysis.measured import alone_s
 from analysis.statistics import Interval, interval, log_interval
 
@@ -19,8 +20,10 @@ def summarise(experiment: Experiment) -> dict[str, Any]:
     """The summary of an experiment. The first congestion control is the baseline."""
     rows = {cc: _row(experiment, cc) for cc in experiment.ccs}
     baseline = experiment.ccs[0]
+    demand = _demand(experiment)
     for row in rows.values():
         _speed_up(row, rows[baseline])
+        row["answer"] = answer.sentence(row, rows[baseline], demand)
     verdicts = [run.verdict["verdict"] for run in [*experiment.runs, *experiment.alone.values()]]
     first = experiment.runs[0]
     return {
@@ -29,8 +32,32 @@ def summarise(experiment: Experiment) -> dict[str, Any]:
         "substrate": first.manifest["substrate"],
         "baseline": baseline,
         "verdict": max(verdicts, key=ORDER.index),
-        "results": [{key: value for key, value in row.items() if key[0] != "_"} for row in rows.values()],
+        "needs": demand.needs,
+        "results": [_told(row) for row in rows.values()],
     }
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without what only its making needs."""
+    jobs = [{key: value for key, value in job.items() if key[0] != "_"} for job in row["per_job"]]
+    return {key: value for key, value in row.items() if key[0] != "_"} | {"per_job": jobs}
+
+
+def _demand(experiment: Experiment) -> Demand:
+    """What the jobs need of the busiest bottleneck, by the first run."""
+    run = experiment.runs[0]
+    alone = alone_s(experiment, run)
+    periods = [
+        job["ideal_s"] if job["ideal_s"] is not None else None if alone is None else float(alone[job["job"]])
+        for job in run.jobs
+    ]
+    known = [period for period in periods if period is not None]
+    if len(known) < len(periods):
+        return Demand(None, False, ())
+    found = bottleneck.needs(run, pd.Series(known, index=[job["job"] for job in run.jobs]))
+    # Both directions of one link are one bottleneck.
+    several = len({frozenset(link.split("-")) for link in found}) > 1
+    return Demand(max(found.values(), default=None), several, tuple(known))
 
 
 def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
@@ -65,8 +92,25 @@ def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
         "interleaved_in": f"{sum(at is not None for at in interleaved)} of {len(runs)}",
         "per_job": [_job(job, tables, alone) for job in runs[0].jobs],
         "verdicts": [run.verdict["verdict"] for run in runs],
+        **_undisturbed(runs),
         "_means": means,
         "_p99s": p99s,
+    }
+
+
+def _undisturbed(runs: list[Run]) -> dict[str, Any]:
+    """The numbers without iterations that the machine touched, where that was recorded: on real clocks."""
+    found = [disturbed.undisturbed(run.iterations, run.disturbances) for run in runs if run.disturbances is not None]
+    if len(found) < len(runs):
+        return {}
+    calm = [(one.undisturbed_mean_s, one.iterations - one.touched) for one in found if one.touched < one.iterations]
+    steady = [one.undisturbed_steady_s for one in found if not np.isnan(one.undisturbed_steady_s)]
+    return {
+        "touched": sum(one.touched for one in found),
+        "undisturbed_mean_s": sum(mean_s * count for mean_s, count in calm) / sum(count for _, count in calm)
+        if calm
+        else None,
+        "undisturbed_steady_s": float(np.mean(steady)) if steady else None,
     }
 
 
@@ -85,6 +129,8 @@ def _job(job: dict[str, Any], tables: list[pd.DataFrame], alone: list[pd.Series[
         "steady_s": float(np.mean([metrics.steady(table[[number]]) for table in tables])),
         "ideal_s": job["ideal_s"],
         "alone_s": float(np.mean(known)) if known else None,
+        "_means": [float(metrics.pooled(table[[number]]).mean()) for table in tables],
+        "_p99s": [float(np.percentile(metrics.pooled(table[[number]]), 99)) for table in tables],
     }
 
 
@@ -101,10 +147,11 @@ def _middle(values: list[int | None]) -> float | int | None:
 
 
 def _speed_up(row: dict[str, Any], base: dict[str, Any]) -> None:
-    """Speed-ups against the baseline, their intervals paired by seed."""
-    row["speedup_mean"] = base["mean_s"] / row["mean_s"]
-    row["speedup_p99"] = base["p99_s"] / row["p99_s"]
+    """Speed-ups against the baseline, of all jobs and of each, their intervals paired by seed."""
     paired = row["seeds"] == base["seeds"]
-    for name, values in (("speedup_mean", "_means"), ("speedup_p99", "_p99s")):
-        ratios = [b / r for b, r in zip(base[values], row[values], strict=False)]
-        row[f"{name}_ci95"] = _listed(log_interval(ratios)) if paired else None
+    jobs = {job["job"]: job for job in base["per_job"]}
+    for one, other in [(row, base), *((job, jobs[job["job"]]) for job in row["per_job"] if job["job"] in jobs)]:
+        for what, seconds, by_seed in (("speedup_mean", "mean_s", "_means"), ("speedup_p99", "p99_s", "_p99s")):
+            one[what] = other[seconds] / one[seconds]
+            ratios = [b / r for b, r in zip(other[by_seed], one[by_seed], strict=False)]
+            one[f"{what}_ci95"] = _listed(log_interval(ratios)) if paired else None

@@ -7,6 +7,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from analysis.metrics import STEADY_ITERATIONS
+from workloads.text import plain
+
 SPEC_WIDTH = 34  # of a congestion control with parameters; what is longer goes on below
 COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
@@ -14,18 +17,18 @@ COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 def closing_table(summary: dict[str, Any]) -> Table:
     """One row per congestion control; times in seconds, intervals at 95 % over seeds."""
     table = Table(
-        box=None, title=_title(summary), title_style="bold", title_justify="left", pad_edge=False,
+        box=None, title=Text(plain(_title(summary))), title_style="bold", title_justify="left", pad_edge=False,
         padding=(0, 1, 0, 0), header_style="dim",
     )  # fmt: skip
     table.add_column("", max_width=SPEC_WIDTH, overflow="fold")
-    for heading in ("mean\n(s)", "p50\n(s)", "p99\n(s)", "last 10\n(s)", "speed-up\nmean", "speed-up\np99"):
+    for heading in ("mean\n(s)", "p50\n(s)", "p99\n(s)", f"{_last(summary)}\n(s)", "speed-up\nmean", "speed-up\np99"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("inter-\nleaved", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in summary["results"]:
         base = row["cc"] == summary["baseline"]
         table.add_row(
-            row["cc"],
+            Text(plain(row["cc"])),
             _number(row["mean_s"]),
             _number(row["p50_s"]),
             _number(row["p99_s"]),
@@ -50,6 +53,16 @@ def reference_line(summary: dict[str, Any]) -> str:
     return f"{ideal}{alone}{learned}."
 
 
+def legend(summary: dict[str, Any]) -> str:
+    """What the table's words mean, in a line or two."""
+    several = len(summary["results"][0]["seeds"]) > 1
+    text = "Interleaved: the first iteration from which every job stays within 5 % of its time alone"
+    text += " (the median, and in how many seeds)." if several else "."
+    if any(row["learned_at"] is not None for row in summary["results"]):
+        text += " F in force: MLTCP has learned what an iteration is; before that it is its base, and p99 holds those iterations, too."
+    return text
+
+
 def jobs_table(summary: dict[str, Any]) -> Table | None:
     """The jobs of an experiment, each by itself; None if they are all alike."""
     first = summary["results"][0]["per_job"]
@@ -58,18 +71,33 @@ def jobs_table(summary: dict[str, Any]) -> Table | None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("job", max_width=SPEC_WIDTH, overflow="fold")
     table.add_column("")
-    for heading in ("mean (s)", "p99 (s)", "last 10 (s)", "alone (s)", "ideal (s)"):
+    for heading in (
+        "mean\n(s)",
+        "p99\n(s)",
+        f"{_last(summary)}\n(s)",
+        "alone\n(s)",
+        "ideal\n(s)",
+        "speed-up\nmean",
+        "speed-up\np99",
+    ):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in summary["results"]:
+        base = row["cc"] == summary["baseline"]
         for job in row["per_job"]:
             references = (job["alone_s"], job["ideal_s"])
             table.add_row(
-                f"{job['job']}: {job['trace']} × {job['workers']}",
-                job["cc"],
+                Text(plain(f"{job['job']}: {job['trace']} × {job['workers']}")),
+                Text(plain(job["cc"])),
                 *(_number(job[key]) for key in ("mean_s", "p99_s", "steady_s")),
                 *("–" if value is None else _number(value) for value in references),
+                *("–" if base else _times(job[key], job[f"{key}_ci95"]) for key in ("speedup_mean", "speedup_p99")),
             )
     return table
+
+
+def _last(summary: dict[str, Any]) -> str:
+    """What `steady_s` is the mean of: ``last 10``, or as many iterations as there are."""
+    return f"last {min(STEADY_ITERATIONS, summary['results'][0]['iterations'])}"
 
 
 def _title(summary: dict[str, Any]) -> str:

@@ -84,10 +84,17 @@ def linear_loss(d_s: npt.ArrayLike, comm_s: float, slope: float = SLOPE, interce
 
 
 def noise_bound_s(sigma_s: float, slope: float = SLOPE, intercept: float = INTERCEPT) -> float:
-    """Most that noise of standard deviation ``sigma_s`` per iteration moves jobs from where they interleave: 2 σ (1 + I/S)."""
+    """Most that noise of standard deviation ``sigma_s`` per iteration moves jobs from where they interleave: 2 σ (1 + I/S).
+
+    As published: for shares that go as F. Where they go as F^p it is 2 σ / (1 − (I / (S + I))^p), which is more for p < 1.
+    """
     return 2 * sigma_s * (1 + intercept / slope)
 
 
 def fluid_ceiling(jobs: int) -> float:
-    """Iteration time ÷ the ideal of n equal jobs that fill the link (a = 1/n), all overlapped, fairly shared: 2 − 1/n."""
+    """Iteration time ÷ the ideal of n equal jobs that fill the link (a = 1/n), all overlapped, fairly shared: 2 − 1/n.
+
+    For equal periods on one link that is never idle while somebody waits; with unlike periods, several links or timeouts an iteration
+    may take longer.
+    """
     return 2 - 1 / jobs

@@ -10,7 +10,15 @@
 ``python testbed/run.py --on uml --topo examples/two_sites.py --jobs 2``
 """
 
-from topologies.routed import RoutedTopo
+try:
+    from topologies.routed import RoutedTopo
+except ImportError:  # `mn --custom examples/two_sites.py` executes this file and knows nothing of the checkout
+    import inspect
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(inspect.getfile(lambda: None)).resolve().parent.parent))
+    from topologies.routed import RoutedTopo
 
 
 class TwoSites(RoutedTopo):

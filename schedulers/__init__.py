@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any
 
 from workloads.grid import Grid
+from workloads.text import quoted, shown
 
 _NOT_SCHEDULERS = {"affinity", "circle"}
 
@@ -91,7 +92,7 @@ def names() -> list[str]:
 def find(name: str) -> ModuleType:
     """The scheduler ``name``; raises `ScheduleError` naming those there are."""
     if name not in names():
-        raise ScheduleError(f"there is no scheduler {name!r}; there are {', '.join(names())}")
+        raise ScheduleError(f"there is no scheduler {quoted(name)}; there are {', '.join(names())}")
     return importlib.import_module(f"schedulers.{name}")
 
 
@@ -104,11 +105,11 @@ def parse(text: str) -> Policy:
         key, equals, value = item.partition("=")
         if key not in known or not equals or key in options:
             meanings = ", ".join(f"{option} ({meaning})" for option, (_, meaning) in known.items())
-            raise ScheduleError(f"{item!r} in {text!r} is no option of {name} (once each): {meanings}")
+            raise ScheduleError(f"{quoted(item)} in {quoted(text)} is no option of {name} (once each): {meanings}")
         try:
             options[key] = known[key][0](value)
         except (ValueError, ZeroDivisionError) as error:
-            raise ScheduleError(f"{key} in {text!r}: {error}") from error
+            raise ScheduleError(f"{key} in {quoted(text)}: {error}") from error
     return Policy(name, options)
 
 
@@ -118,7 +119,7 @@ def number(low: float, high: float) -> Callable[[str], float]:
     def read(text: str) -> float:
         value = float(text)
         if not low <= value <= high:
-            raise ValueError(f"{text} is not between {low:g} and {high:g}")
+            raise ValueError(f"{shown(text)} is not between {low:g} and {high:g}")
         return value
 
     return read

@@ -10,6 +10,7 @@ one step, so that no phase falls between two angles.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from schedulers import Phase, ScheduleError
+from workloads.text import shown
 
 Demand = npt.NDArray[np.float64]
 
@@ -25,6 +27,7 @@ ANGLES = 72  # steps of 5 degrees, which the paper found best
 MOST = 72  # iterations of a job on one circle that are tried
 EXHAUSTED = 400_000  # partial rotations looked at: any five jobs at 5 degrees, and more that fit easily
 EPSILON = 1e-9
+_DEGREES = re.compile(r"\d{1,9}(\.\d{0,9})?|\d{1,9}/\d{1,9}")
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,9 @@ def unify(iterations_s: Sequence[float], count: int) -> tuple[float, tuple[int, 
 
 def angles(text: str) -> int:
     """How many steps of so many degrees a circle has; raises `ValueError`."""
-    degrees = Fraction(text)
+    degrees = Fraction(text) if _DEGREES.fullmatch(text) else Fraction(0)  # an exponent could be of any size
     if not 0.5 <= degrees <= 90 or (360 / degrees).denominator != 1:
-        raise ValueError(f"{text} degrees are not between 0.5 and 90, or do not divide a circle")
+        raise ValueError(f"{shown(text)} degrees are not between 0.5 and 90, or do not divide a circle")
     return int(360 / degrees)
 
 

@@ -1,4 +1,4 @@
-"""``python -m testbed``: run, doctor, cc."""
+"""``python -m testbed``: every command of `testbed.cli`."""
 
 from __future__ import annotations
 

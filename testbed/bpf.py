@@ -16,9 +16,13 @@ import io
 import os
 import re
 import shutil
+import signal
+import stat
 import subprocess
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +37,7 @@ from testbed.errors import MachineError, RequestError, TestbedError
 BPF_F_LINK = 1 << 13
 BPF_MAP_TYPE_STRUCT_OPS = 26
 HEADERS = Path(ROOT) / "kernel" / "bpf"
+SEAL_BYTES = hashlib.sha256().digest_size
 CWND_EVENT_TX_START = "-DHAVE_CWND_EVENT_TX_START"
 MAY_NOT = (
     "An eBPF congestion control may change of a socket its own icsk_ca_priv, snd_cwnd, snd_cwnd_cnt, snd_cwnd_stamp, "
@@ -55,15 +60,23 @@ class Program:
             os.close(fd)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Loaded:
-    """A registered congestion control; `close` (or the end of the process) takes it away."""
+    """A registered congestion control; `close` (or the end of this object, or of the process) takes it away."""
 
     name: str
     link_fd: int
     map_fds: Mapping[str, int]
     repairs_at: tuple[int, int] | None  # offset and size in .bss
     bss_size: int
+
+    _end: Callable[[], object] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_end", weakref.finalize(self, _close, (self.link_fd, *self.map_fds.values())))
+
+    def close(self) -> None:
+        self._end()
 
     def repairs(self) -> int | None:
         """How often a call that the kernel skipped had to be made good (kernel/bpf/guard.h); None: it is not counted."""
@@ -74,9 +87,20 @@ class Loaded:
         data = bpfsys.MapReader(bss, 4, self.bss_size)(bytes(4)) or b""
         return int.from_bytes(data[offset : offset + size], "little")
 
-    def close(self) -> None:
-        for fd in (self.link_fd, *self.map_fds.values()):
-            os.close(fd)
+
+def _close(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What is asked of this process to end it waits: what is registered here must be remembered first."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def cache_dir() -> Path:
@@ -87,7 +111,7 @@ def cache_dir() -> Path:
 
 def compile_program(source: Path) -> bytes:
     """The ELF object of an eBPF program; compiled once per content of its folder and headers."""
-    return _compiled(source, _what_the_kernel_has())[1]
+    return _compiled(source, _what_the_kernel_has())[1][:-SEAL_BYTES]
 
 
 def compile_for_others(source: Path) -> dict[str, bytes]:
@@ -98,7 +122,7 @@ def compile_for_others(source: Path) -> dict[str, bytes]:
 
 
 def _compiled(source: Path, flags: list[str]) -> tuple[str, bytes]:
-    """Its name in `cache_dir`, the same on every machine, and the object."""
+    """Its name in `cache_dir`, the same on every machine, and what lies there: the object, and its digest."""
     options = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", *flags]
     digest = hashlib.sha256(" ".join(options).encode())
     for folder in dict.fromkeys((source.parent, HEADERS, HEADERS.parent)):
@@ -106,31 +130,59 @@ def _compiled(source: Path, flags: list[str]) -> tuple[str, bytes]:
             digest.update(header.read_bytes())
     digest.update(source.read_bytes())
     cached = cache_dir() / f"{source.name.removesuffix('.bpf.c')}-{digest.hexdigest()[:16]}.bpf.o"
-    with contextlib.suppress(OSError):
-        return cached.name, cached.read_bytes()
+    if (sealed := _cached(cached)) is not None:
+        return cached.name, sealed
     clang = shutil.which("clang")
     if clang is None:
         raise MachineError(
             "clang is not installed, and the congestion controls in eBPF are compiled with it: "
             "run `make setup`, or install the packages clang and libbpf-dev."
         )
-    partial = f"/dev/shm/mltcp-{os.getpid()}-{source.name}.o"
-    command = [clang, *options, "-I", str(source.parent), "-I", str(HEADERS), "-c", str(source), "-o", partial]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    try:
+    with tempfile.TemporaryDirectory(prefix="mltcp-", dir="/dev/shm") as private:
+        made = Path(private, "program.o")
+        command = [clang, *options, "-I", str(source.parent), "-I", str(HEADERS), "-c", str(source), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             own = source.parent != HEADERS
             raise (RequestError if own else MachineError)(f"clang could not compile {source}:\n{done.stderr.strip()}")
-        program = Path(partial).read_bytes()
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
+        program = made.read_bytes()
+    sealed = program + hashlib.sha256(program).digest()
     with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to stop
-        cached.parent.mkdir(parents=True, exist_ok=True)
-        aside = cached.with_suffix(f".{os.getpid()}")
-        aside.write_bytes(program)
-        aside.rename(cached)
-    return cached.name, program
+        _keep(cached, sealed)
+    return cached.name, sealed
+
+
+def _keep(path: Path, content: bytes) -> None:
+    if os.geteuid() == 0 and not _is_roots(path.parent.absolute()):
+        return  # with `sudo -E`, the home of somebody else
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as aside:
+        try:
+            aside.write(content)
+            aside.flush()
+            os.rename(aside.name, path)
+        except BaseException:
+            os.unlink(aside.name)
+            raise
+
+
+def _is_roots(folder: Path) -> bool:
+    """Whether nobody but root can say what ``folder``, or what of it is there, is; links are nobody's."""
+    first, *above = (path.lstat() for path in (folder, *folder.parents) if os.path.lexists(path))
+    movable = [one for one in above if not one.st_mode & stat.S_ISVTX]
+    return all(one.st_uid == 0 for one in (first, *above)) and not any(one.st_mode & 0o022 for one in (first, *movable))
+
+
+def _cached(path: Path) -> bytes | None:
+    """A sealed program of the cache, if it is whole and, for root, nobody else's."""
+    try:
+        with path.open("rb") as file:
+            if os.geteuid() == 0 and os.fstat(file.fileno()).st_uid != 0:
+                return None
+            sealed = file.read()
+    except OSError:
+        return None
+    return sealed if hashlib.sha256(sealed[:-SEAL_BYTES]).digest() == sealed[-SEAL_BYTES:] else None
 
 
 @cache
@@ -217,6 +269,9 @@ def replace(program: bytes, name: str, constants: Mapping[str, int], link_fd: in
 
 def _registered(program: bytes, name: str, constants: Mapping[str, int], replaces: int | None) -> Loaded:
     lib = _libbpf()
+    bss: Any = ELFFile(io.BytesIO(program)).get_section_by_name(".bss")
+    counts = bss is not None and b"ca_repairs" in program
+    repairs = _place(program, "ca_repairs", ".bss") if counts else None
     with _collected_log() as log, _opened(specialise(program, name, constants), name, log) as (obj, maps):
         ops = next((m for m in maps.values() if lib.bpf_map__type(m) == BPF_MAP_TYPE_STRUCT_OPS), None)
         if ops is None:
@@ -224,27 +279,43 @@ def _registered(program: bytes, name: str, constants: Mapping[str, int], replace
         lib.bpf_map__set_map_flags(ops, lib.bpf_map__map_flags(ops) | BPF_F_LINK)
         if lib.bpf_object__load(obj):
             raise MachineError(f"the kernel refuses the program of {name}: {_tail(log)}\n{MAY_NOT}")
-        # Up to libbpf 1.1 this fills the map and no more; from 1.2 on it also makes the link (in vain for a name that
-        # is taken by the one to be replaced).
-        link = lib.bpf_map__attach_struct_ops(ops)
-        if replaces is not None:
-            own = os.dup(replaces)
-            _update(own, lib.bpf_map__fd(ops), name, log)
-        elif not link:
-            raise MachineError(f"the kernel refuses to register {name}: {_tail(log)}\n{MAY_NOT}")
-        else:
-            fd = lib.bpf_link__fd(link)
-            own = fd if _is_link(fd) else _link(lib.bpf_map__fd(ops), name)
-        if link:
-            # The destructor would undo it (1.1: empty the map; later: close our descriptor).
-            lib.bpf_link__disconnect(link)
-            lib.bpf_link__destroy(link)
-        fds = _kept({key: m for key, m in maps.items() if m != ops and ".rodata" not in key})
-        os.set_inheritable(own, False)
-    bss: Any = ELFFile(io.BytesIO(program)).get_section_by_name(".bss")
-    counts = bss is not None and b"ca_repairs" in program
-    repairs = _place(program, "ca_repairs", ".bss") if counts else None
-    return Loaded(name, own, fds, repairs, bss["sh_size"] if bss else 0)
+        fds: dict[str, int] = {}
+        own = -1
+        loaded: Loaded | None = None
+        try:
+            with _uninterrupted():
+                own = _linked(ops, name, replaces, log)
+                fds = _kept({key: m for key, m in maps.items() if m != ops and ".rodata" not in key})
+                loaded = Loaded(name, own, fds, repairs, bss["sh_size"] if bss else 0)
+        except BaseException:
+            if loaded is not None:
+                loaded.close()
+            elif own >= 0:
+                _close((own, *fds.values()))
+            raise
+    return loaded
+
+
+def _linked(ops: Any, name: str, replaces: int | None, log: list[str]) -> int:
+    """The descriptor of the link that registers a loaded map."""
+    lib = _libbpf()
+    # Up to libbpf 1.1 this fills the map and no more; from 1.2 on it also makes the link (in vain for a name that
+    # is taken by the one to be replaced).
+    link = lib.bpf_map__attach_struct_ops(ops)
+    if replaces is not None:
+        own = os.dup(replaces)
+        _update(own, lib.bpf_map__fd(ops), name, log)
+    elif not link:
+        raise MachineError(f"the kernel refuses to register {name}: {_tail(log)}\n{MAY_NOT}")
+    else:
+        fd = lib.bpf_link__fd(link)
+        own = fd if _is_link(fd) else _link(lib.bpf_map__fd(ops), name)
+    if link:
+        # The destructor would undo it (1.1: empty the map; later: close our descriptor).
+        lib.bpf_link__disconnect(link)
+        lib.bpf_link__destroy(link)
+    os.set_inheritable(own, False)
+    return int(own)
 
 
 def load_program(program: bytes, constants: Mapping[str, int]) -> Program:

@@ -9,16 +9,20 @@ one cgroup, and at boot.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import time
 from pathlib import Path
 
 from rich.console import Console
 
 from testbed import bpf, bpfsys, congestion
 from testbed.errors import EXIT_OK, MachineError, RequestError
+from workloads.text import quoted
 
 PINS = Path("/sys/fs/bpf/mltcp")
 CGROUP = "@cgroup"  # ends the name of what gives a cgroup its congestion control (bpffs keeps dots to itself)
+GONE_S = 60  # a busy machine takes its time
 RUN_PREFIX = "mlt"  # of the names runs register; see `congestion.register`
 
 
@@ -117,13 +121,25 @@ def _give(name: str, folder: Path) -> None:
         program.close()
 
 
+def _await_gone(name: str) -> None:
+    """The kernel takes a congestion control off in the background, a moment after its last link is let go of."""
+    deadline = time.monotonic() + GONE_S
+    while name in bpf.available():
+        if time.monotonic() > deadline:
+            raise MachineError(f"{name}: nothing holds it any more, but the kernel still lists it after {GONE_S} s.")
+        time.sleep(0.01)
+
+
 def _unload(console: Console, name: str) -> None:
     _need_root()
     pin = PINS / name
-    if "/" in name or name.endswith(CGROUP) or not pin.exists():
-        raise RequestError(f"{name!r} was not loaded with `cc load`; `python -m testbed cc status` lists what was.")
+    if not re.fullmatch(r"[A-Za-z0-9_]{1,40}", name) or not pin.exists():
+        raise RequestError(
+            f"{quoted(name)} was not loaded with `cc load`; `python -m testbed cc status` lists what was."
+        )
     pin.with_name(name + CGROUP).unlink(missing_ok=True)
     pin.unlink()
+    _await_gone(name)
     if not any(PINS.iterdir()):
         PINS.rmdir()
     console.print(f"{name} is unloaded; connections that use it keep it until they close.")

@@ -1,4 +1,4 @@
-"""The command line: ``run`` (`testbed/run.py`), ``doctor``, ``kernel`` and ``cc``."""
+"""The command line: every command of ``python -m testbed``, of which `testbed/run.py` is ``run`` (`_parser` has them all)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from testbed.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, TestbedError, said_of
+from workloads import text
 
 if TYPE_CHECKING:
     from testbed.spec import Spec
+    from testbed.substrates.choice import Choice
 
 EPILOG = """\
 Quantities need a unit: 500mbit, 64kB, 1.5ms. Algorithms take parameters:
@@ -32,6 +34,13 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise RequestError(f"{message}. `{self.prog} --help` lists what there is.")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse what is unknown here: argparse leaves it to the parser above, which names its own help."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command; its exit code."""
@@ -39,11 +48,13 @@ def main(arguments: Sequence[str]) -> int:
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # a closed terminal; nohup ignores it
         signal.signal(signal.SIGHUP, _terminate)
     try:
+        if stray := text.first_stray(arguments):
+            raise RequestError(stray)
         parsed = _parser().parse_args(arguments)
         code: int = parsed.command(parsed)
         return code
     except TestbedError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(text.paragraph(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as interrupt:
         what = str(interrupt) or "interrupted"
@@ -72,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_run(commands: Any) -> None:
     run = commands.add_parser(
-        "run", prog="testbed/run.py", help="run one experiment", epilog=EPILOG,
+        "run", prog="python testbed/run.py", help="run one experiment", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Run training jobs against each other over a shared bottleneck, on the real TCP stack.",
     )  # fmt: skip
@@ -136,8 +147,8 @@ def _add_run(commands: Any) -> None:
     how.add_argument("--sample", help="interval of link and flow samples (10ms)")
     how.add_argument(
         "--on", metavar="PLACE",
-        help="where to run: host (this machine's kernel), uml (user-mode Linux, under virtual time), vagrant, "
-        "ssh:[USER@]HOST[:PORT] (auto: host if it can, else uml)",
+        help="where to run: uml (user-mode Linux, under virtual time), host (this machine's kernel; root), vagrant, "
+        "ssh:[USER@]HOST[:PORT] (auto: uml where it can run it, else host, saying why)",
     )  # fmt: skip
     how.add_argument(
         "--linux-source",
@@ -145,9 +156,19 @@ def _add_run(commands: Any) -> None:
         metavar="PATH",
         help="a user-mode Linux of one's own: tarball or tree, 6.1 or newer",
     )
-    how.add_argument("--wall-limit", help="end a run that takes longer (ten times what it should)")
+    how.add_argument(
+        "--wall-limit", help="end a run after so much wall time, whatever happens (else: when nothing moves any more)"
+    )
+    how.add_argument(
+        "--retries", type=int, metavar="N", help="how often a run that is invalid is repeated (1; 0 under virtual time)"
+    )
     how.add_argument(
         "--verify", type=Path, metavar="RUNDIR", help="repeat a run from its manifest and compare byte for byte"
+    )
+    how.add_argument(
+        "--trust",
+        action="store_true",
+        help="with --verify: execute the files that RUNDIR names (topology, congestion control)",
     )
     how.add_argument("--name", help="of the results folder")
     how.add_argument("--out", default="results", help="where results go (%(default)s)")
@@ -158,139 +179,134 @@ def _add_run(commands: Any) -> None:
     how.add_argument("--strict", action="store_true", help="a suspect result ends with code 4")
 
 
-_NOT_FIELDS = {"command", "file", "out", "json", "quiet", "dry_run", "strict", "quick", "linux_source", "verify"}
+_NOT_FIELDS = {
+    "command",
+    "file",
+    "out",
+    "json",
+    "quiet",
+    "dry_run",
+    "strict",
+    "quick",
+    "linux_source",
+    "verify",
+    "trust",
+    "retries",
+}
 
 
 def _run(parsed: argparse.Namespace) -> int:
     # Imported here: a wrong flag should not wait for pandas.
     from rich.console import Console  # noqa: PLC0415
 
-    from testbed import dry_run, plan, spec  # noqa: PLC0415
+    from testbed import dry_run, privileges, rundir, spec  # noqa: PLC0415
+    from testbed.substrates import choice  # noqa: PLC0415
 
+    _check_retries(parsed.retries)
     if parsed.verify is not None:
         return _verify(parsed)
+    if parsed.trust:
+        raise RequestError("--trust is for --verify RUNDIR: what you name yourself is trusted.")
     flags = {key: value for key, value in vars(parsed).items() if key not in _NOT_FIELDS and value is not None}
     if parsed.quick:
         flags["quick"] = True
-    asked = spec.read(parsed.file, flags)
-    if "," in asked.on:
-        raise RequestError(f"--on {asked.on}: several machines share the runs of a sweep (`python -m testbed sweep`).")
-    if parsed.linux_source is not None and asked.on not in ("auto", "uml"):
-        raise RequestError(f"--linux-source is for --on uml; on `{asked.on}` the kernel is the machine's own.")
+
+    def read(flags: dict[str, Any]) -> list[Spec]:
+        asked = spec.read(parsed.file, flags)
+        if "," in asked.on:
+            raise RequestError(
+                f"--on {asked.on}: several machines share the runs of a sweep (`python -m testbed sweep`)."
+            )
+        if parsed.linux_source is not None and asked.on not in ("auto", "uml"):
+            raise RequestError(f"--linux-source is for --on uml; on `{asked.on}` the kernel is the machine's own.")
+        return [asked]
+
+    root = privileges.caller() is not None
     if parsed.dry_run:
-        for line in _real_time(asked, lambda on: spec.read(parsed.file, {**flags, "on": on})):
-            print(line)
-        with said_of(parsed.file):
-            for one in plan.plans(asked):
-                print("\n".join(dry_run.describe(one)))
+        privileges.give_up()
+    with said_of(parsed.file):
+        chosen = choice.choose(read, flags, parsed.linux_source)
+    if not (root and parsed.dry_run and chosen.place != "uml"):  # that run would write as root
+        rundir.check_writable(Path(parsed.out))
+    if parsed.dry_run:
+        print(
+            "\n".join([*_place(chosen, read, flags), *(line for one in chosen.plans for line in dry_run.describe(one))])
+        )
         return EXIT_OK
 
     from analysis.load import load_experiment  # noqa: PLC0415
-    from analysis.table import closing_table, jobs_table, reference_line  # noqa: PLC0415
-    from testbed import experiment, rundir, substrates, where  # noqa: PLC0415
+    from testbed import closing, experiment, folders, where  # noqa: PLC0415
     from testbed.console import Progress  # noqa: PLC0415
 
     notes = Console(stderr=True)
     quiet = parsed.quiet or parsed.json
     with (
         said_of(parsed.file),
-        notes.status(f"{asked.on}: connecting")
-        if where.is_remote(asked.on) and not quiet
+        notes.status(f"{chosen.place}: connecting")
+        if where.is_remote(chosen.place) and not quiet
         else contextlib.nullcontext(),
     ):
-        (asked,), substrate = substrates.settle(
-            lambda flags: [spec.read(parsed.file, flags)], flags, parsed.linux_source
-        )
-    todo = plan.plans(asked)
+        chosen, substrate = choice.settle(chosen, read, flags, parsed.linux_source)
+    if chosen.reason is not None:
+        print(text.paragraph(str(chosen)), file=sys.stderr)
+    (asked,) = chosen.specs
+    todo = chosen.plans
+    folders.check(Path(parsed.out) / todo[0].experiment / "figures", Path(parsed.out))
     with Progress(todo, notes, quiet=quiet) as progress:
-        summary = experiment.run(asked, substrate, Path(parsed.out), progress, experiment.command_line())
+        summary = experiment.run(
+            asked, substrate, Path(parsed.out), progress, experiment.command_line(), parsed.retries
+        )
     from analysis import views  # noqa: PLC0415
 
     folder = Path(parsed.out) / summary["experiment"]
     wanted = [(one.cc.label, one.seed) for one in todo if one.alone is None]
     results = load_experiment(folder, wanted)
-    figures = views.draw(results, folder / "figures")
-    rundir.give_to_caller(folder / "figures")
+    with rundir.filled(folder / "figures", Path(parsed.out)) as aside:
+        figures = [folder / "figures" / path.name for path in views.draw(results, aside)]
     if parsed.json:
         print(json.dumps(summary, indent=1))
     else:
-        console = Console(width=None if sys.stdout.isatty() else 100)
-        console.print(closing_table(summary))
-        if (table := jobs_table(summary)) is not None:
-            console.print(table)
-        console.print(reference_line(summary), highlight=False, soft_wrap=True)
-        for text in todo[0].assumptions:
-            console.print(f"Assumption: {text}.", highlight=False, soft_wrap=True)
-        if substrate.name == "uml":
-            console.print(_virtual_against_wall(folder, todo), highlight=False, soft_wrap=True)
-        if where.is_remote(asked.on) and (remote := substrate.identity()):
-            shown = "Machine: {on} ({hostname}, {cpus} cores, {kernel})".format_map(remote)
-            console.print(shown, highlight=False, soft_wrap=True)
-        for line in _doubts(folder, todo):
-            console.print(line, highlight=False, soft_wrap=True)
-        console.print(
-            *[f"Figure: {path}\n" for path in figures[:1]],
-            f"Results: {folder}",
-            sep="",
-            highlight=False,
-            soft_wrap=True,
-        )
-        console.print(f"Verdict: {summary['verdict']}", style="bold", highlight=False)
+        remote = substrate.identity() if where.is_remote(chosen.place) else None
+        closing.show(summary, folder, todo, figures, remote)
     if summary["verdict"] == "invalid" or (parsed.strict and summary["verdict"] != "valid"):
         return EXIT_INVALID
     return EXIT_OK
 
 
-def _real_time(asked: Spec, read: Callable[[str], Spec]) -> Iterator[str]:
-    """What the file's ``[realtime]`` changes, for ``--dry-run``; ``read`` gives the spec of a place."""
+def _place(chosen: Choice, read: Callable[[dict[str, Any]], list[Spec]], flags: dict[str, Any]) -> Iterator[str]:
+    """Where it would run, and what the file's ``[realtime]`` changes there."""
     from testbed import spec, where  # noqa: PLC0415
 
-    if asked.on == "uml":
-        return
-    if changed := spec.differences(read("uml"), read("host")):
-        yield ("[realtime] is in force:" if where.in_real_time(asked.on) else
-               "below: as on `uml`; should this machine's own kernel be able to run it (`--on host`), [realtime] changes:")  # fmt: skip
-        yield from (f"  {line}" for line in changed)
+    yield str(chosen)
+    if where.in_real_time(chosen.place):
+        (virtual,), (real,) = read({**flags, "on": "uml"}), read({**flags, "on": "host"})
+        if changed := spec.differences(virtual, real):
+            yield "[realtime] is in force:"
+            yield from (f"  {line}" for line in changed)
+
+
+def _check_retries(retries: int | None) -> None:
+    if retries is not None and not 0 <= retries <= 100:
+        raise RequestError(f"--retries {retries}: give how often an invalid run is repeated, 0 to 100")
 
 
 def _verify(parsed: argparse.Namespace) -> int:
-    from testbed import dry_run, spec, verify  # noqa: PLC0415
+    from testbed import dry_run, privileges, spec, verify  # noqa: PLC0415
 
-    allowed = {"command", "verify", "linux_source", "wall_limit", "quiet", "on", "dry_run"}
+    allowed = {"command", "verify", "trust", "linux_source", "wall_limit", "quiet", "on", "dry_run"}
     given = [key for key, value in vars(parsed).items() if value not in (None, False) and key not in {*allowed, "out"}]
     if given:
         raise RequestError(
             f"--verify repeats a run from its manifest; it takes no --{given[0].replace('_', '-')} beside it."
         )
+    privileges.give_up()  # it repeats what ran under virtual time
     if parsed.dry_run:
-        print("\n".join(dry_run.describe(verify.read(parsed.verify)[1])))
+        print("\n".join(dry_run.describe(verify.read(parsed.verify, trusted=parsed.trust)[1])))
         return EXIT_OK
     limit = None if parsed.wall_limit is None else spec.read(None, {"wall_limit": parsed.wall_limit}).wall_limit
-    lines = verify.repeat(parsed.verify, parsed.linux_source, limit)
-    print("\n".join(lines or [f"{parsed.verify}: repeated, identical to the byte"]))
+    lines = verify.repeat(parsed.verify, parsed.linux_source, limit, trusted=parsed.trust)
+    print("\n".join(map(text.paragraph, lines or [f"{parsed.verify}: repeated, identical to the byte"])))
     return EXIT_FAILED if lines else EXIT_OK
-
-
-def _virtual_against_wall(folder: Path, todo: list[Any]) -> str:
-    from testbed import rundir  # noqa: PLC0415
-
-    manifests = [rundir.read_json(folder / one.folder / "manifest.json") for one in todo]
-    virtual_s = sum(manifest["measured"]["sampler"]["wall_s"] for manifest in manifests)
-    wall_s = sum(manifest["wall_s"] for manifest in manifests)
-    return f"Virtual time: {virtual_s:.1f} s in {wall_s:.1f} s of wall time ({len(todo)} runs)."
-
-
-def _doubts(folder: Path, todo: list[Any]) -> list[str]:
-    """One line for each invariant that is not all right, with the runs it concerns."""
-    from testbed import rundir  # noqa: PLC0415
-
-    found: dict[tuple[str, str], list[str]] = {}
-    for one in todo:
-        for row in rundir.read_json(folder / one.folder / "verdict.json")["invariants"]:
-            if row["status"] in ("suspect", "invalid"):
-                text = f"{one.cc.spec}{' alone' if one.alone is not None else ''} {row['value']:.4g}"
-                found.setdefault((row["status"], f"{row['id']} {row['name']}"), []).append(text)
-    return [f"{status}: {name}: {', '.join(where)}" for (status, name), where in found.items()]
 
 
 def _schema(parsed: argparse.Namespace) -> int:
@@ -299,7 +315,7 @@ def _schema(parsed: argparse.Namespace) -> int:
     commands = argparse.ArgumentParser().add_subparsers()
     _add_run(commands)
     helps = {action.dest: action.help for action in commands.choices["run"]._actions if action.help}
-    print(json.dumps(spec.schema({name: text.replace("%%", "%") for name, text in helps.items()}), indent=1))
+    print(json.dumps(spec.schema({name: help.replace("%%", "%") for name, help in helps.items()}), indent=1))
     return EXIT_OK
 
 
@@ -318,6 +334,9 @@ def _add_sweep(commands: Any) -> None:
     sweep.add_argument("--set", action="append", metavar="PATH=VALUE", help="any field by its path, in all of them")
     sweep.add_argument("--seeds", type=int, help="how many, in all of them")
     sweep.add_argument("--iterations", type=int, help="of every job, in all of them")
+    sweep.add_argument(
+        "--retries", type=int, metavar="N", help="how often a run that is invalid is repeated (1; 0 under virtual time)"
+    )
     sweep.add_argument("--quick", action="store_true", help="as the files' [quick] tables have it: less of everything")
     sweep.add_argument("--quiet", action="store_true", help="no progress")
     sweep.add_argument("--dry-run", action="store_true", help="print what would be run")
@@ -325,17 +344,19 @@ def _add_sweep(commands: Any) -> None:
 
 
 def _sweep(parsed: argparse.Namespace) -> int:
-    from testbed import sweep  # noqa: PLC0415
+    from testbed import privileges, sweep  # noqa: PLC0415
 
+    _check_retries(parsed.retries)
     flags = {key: value for key in ("set", "seeds", "iterations") if (value := getattr(parsed, key)) is not None}
     if parsed.on is not None:
         flags["on"] = ",".join(parsed.on)
     if parsed.quick:
         flags["quick"] = True
     if parsed.dry_run:
-        for file, specs in sweep.possible(parsed.files, flags):
+        privileges.give_up()
+        for file, chosen in sweep.possible(parsed.files, flags):
             with said_of(file):
-                print("\n".join(sweep.describe(specs)))
+                print("\n".join(sweep.describe(chosen)))
         return EXIT_OK
     return sweep.run(
         parsed.files,
@@ -343,12 +364,13 @@ def _sweep(parsed: argparse.Namespace) -> int:
         Path(parsed.out),
         parsed.parallel,
         quiet=parsed.quiet,
+        retries=parsed.retries,
     )
 
 
 def _add_judge(commands: Any) -> None:
     judge = commands.add_parser("judge", help="judge stored runs again, by the rules of this testbed")
-    judge.add_argument("results", type=Path, help="a run directory, or a folder with some")
+    judge.add_argument("results", help="a run directory, or a folder with some")
     judge.set_defaults(command=_judge)
 
 
@@ -356,13 +378,15 @@ def _judge(parsed: argparse.Namespace) -> int:
     from analysis.load import LoadError  # noqa: PLC0415
     from testbed.judged_again import judge_again  # noqa: PLC0415
 
+    if not parsed.results:
+        raise RequestError("judge: name a run directory, or a folder with some, such as results.")
     count, invalid = 0, False
     try:
-        for path, before, now in judge_again(parsed.results):
+        for path, before, now in judge_again(Path(parsed.results)):
             count += 1
             invalid |= now == "invalid"
             if now != before:
-                print(f"{path}: {before}, now {now}")
+                print(text.plain(f"{path}: {before}, now {now}"))
     except LoadError as error:
         raise RequestError(str(error)) from error
     print(f"{count} runs judged")
@@ -394,7 +418,9 @@ def _add_kernel(commands: Any) -> None:
 
 
 def _kernel(parsed: argparse.Namespace) -> int:
-    from testbed import kernel  # noqa: PLC0415
+    from testbed import kernel, privileges  # noqa: PLC0415
+
+    privileges.give_up()
 
     def say(line: str) -> None:
         print(line, flush=True)

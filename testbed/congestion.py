@@ -17,6 +17,7 @@ import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,8 @@ from testbed import bpf
 from testbed.environment import ROOT
 from testbed.errors import MachineError, RequestError, TestbedError
 from testbed.modules import load as load_module
+from workloads.reading import is_file
+from workloads.text import quoted
 from workloads.units import Duration, Rate, Size
 
 KERNEL = Path(ROOT) / "kernel"
@@ -67,7 +70,7 @@ def _kbps(text: str) -> int:
 
 def _curve(text: str) -> int:
     if text not in CURVES:
-        raise ValueError(f"{text!r} is not one of {', '.join(CURVES)}")
+        raise ValueError(f"{quoted(text)} is not one of {', '.join(CURVES)}")
     return CURVES.index(text)
 
 
@@ -137,6 +140,7 @@ class CongestionControl(msgspec.Struct, frozen=True):
         return source if source.is_file() else None
 
 
+@cache
 def names() -> list[str]:
     """The congestion controls that come with the testbed, without those that stand in for the kernel's own."""
     return sorted(path.stem.removeprefix("tcp_") for path in KERNEL.glob("tcp_*.c"))
@@ -162,7 +166,7 @@ def parse(spec: str) -> CongestionControl:
         return _own(spec, name, items)
     if name not in names() and name not in KERNEL_OWN:
         raise RequestError(
-            f"there is no congestion control {name!r}. The testbed brings {', '.join(names())}; of the "
+            f"there is no congestion control {quoted(name)}. The testbed brings {', '.join(names())}; of the "
             f"kernel's own this machine has {', '.join(bpf.available())}; one of your own is named by its file: "
             "./mine.bpf.c (host) or ./tcp_mine.c (uml). Schedulers, such as cassini, are in docs/baselines.md."
         )
@@ -171,10 +175,12 @@ def parse(spec: str) -> CongestionControl:
     for item in items:
         key, equals, text = item.partition("=")
         if not known:
-            raise RequestError(f"{name} is the kernel's own and takes no parameters here; found {item!r} in {spec!r}")
+            raise RequestError(
+                f"{name} is the kernel's own and takes no parameters here; found {quoted(item)} in {quoted(spec)}"
+            )
         if key not in known or not equals:
             raise RequestError(
-                f"{item!r} in {spec!r} is not a parameter of {name}; there are "
+                f"{quoted(item)} in {quoted(spec)} is not a parameter of {name}; there are "
                 f"{', '.join(f'{p.name} ({p.meaning}; default {p.default})' for p in known.values())}."
             )
         constants[known[key].constant] = _value(known[key], text, spec)
@@ -185,23 +191,23 @@ def _value(parameter: Parameter, text: str, spec: str) -> int:
     try:
         value = parameter.read(text)
     except (ValueError, OverflowError) as error:
-        raise RequestError(f"{parameter.name} in {spec!r}: {error}") from error
+        raise RequestError(f"{parameter.name} in {quoted(spec)}: {error}") from error
     if not parameter.lowest <= value <= parameter.highest:
-        raise RequestError(f"{parameter.name} in {spec!r} is out of range")
+        raise RequestError(f"{parameter.name} in {quoted(spec)} is out of range")
     return value
 
 
 def _own(spec: str, path: str, items: list[str]) -> CongestionControl:
     """One from a file. Parameters that MLTCP has too are written as MLTCP's, others are whole numbers."""
     file = Path(path)
-    match = re.fullmatch(r"tcp_([A-Za-z0-9_]{1,15})\.c|([A-Za-z0-9_]{1,15})\.bpf\.c", file.name)
-    if match is None:
+    name = own_name(file)
+    if name is None:
         raise RequestError(
-            f"{path!r} cannot be a congestion control: its file is named NAME.bpf.c (eBPF, for --on host) or tcp_NAME.c "
+            f"{quoted(path)} cannot be a congestion control: its file is named NAME.bpf.c (eBPF, for --on host) or tcp_NAME.c "
             "(a module, for --on uml), NAME of at most 15 letters, digits and underscores."
         )
-    if not file.is_file():
-        raise RequestError(f"there is no file {path!r}; a congestion control of your own is named by its path.")
+    if not is_file(file):
+        raise RequestError(f"there is no file {quoted(path)}; a congestion control of your own is named by its path.")
     constants: dict[str, int] = {}
     for item in items:
         key, _, text = item.partition("=")
@@ -211,8 +217,16 @@ def _own(spec: str, path: str, items: list[str]) -> CongestionControl:
         try:
             constants[key] = int(text)
         except ValueError as error:
-            raise RequestError(f"{item!r} in {spec!r}: a parameter of your own is a whole number") from error
-    return CongestionControl(spec, match[1] or match[2], constants, str(file.resolve()))
+            raise RequestError(
+                f"{quoted(item)} in {quoted(spec)}: a parameter of your own is a whole number"
+            ) from error
+    return CongestionControl(spec, name, constants, str(file.resolve()))
+
+
+def own_name(file: Path) -> str | None:
+    """What a congestion control from ``file`` is called; None if no file of one is named like that."""
+    match = re.fullmatch(r"tcp_([A-Za-z0-9_]{1,15})\.c|([A-Za-z0-9_]{1,15})\.bpf\.c", file.name)
+    return match and (match[1] or match[2])
 
 
 def on_link(cc: CongestionControl, rate_bps: int) -> CongestionControl:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console, Group
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.plan import Plan
+from workloads.text import plain, shown
 
 BAR = 24
 COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "yellow", "white", "bright_black")
@@ -35,6 +36,8 @@ class Progress:
         if not self.quiet and self.console.is_terminal:
             self.live = Live(self._render(), console=self.console, refresh_per_second=4, transient=True)
             self.live.start()
+        elif not self.quiet:
+            self.console.print(f"{len(self.plans)} runs, about {self._left()}", highlight=False)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -52,11 +55,14 @@ class Progress:
             self._reset(plan)
             self.run_begun = time.monotonic()
         elif kind == "phase":
-            self.phase = event["text"]
-        elif kind == "iteration" and event["rank"] == 0:
+            self.phase = shown(event["text"])
+        elif kind == "iteration" and event["rank"] == 0 and event["job"] in self.times:
             self.times[event["job"]].append(event["duration_s"])
         elif kind == "shares":
-            self.shares = {int(job): bps for job, bps in event["bps"].items()}
+            self.shares = {int(job): _share(plan, by_link) for job, by_link in event["bps"].items()}
+        elif kind == "repeated":
+            self._say(Text(f"{_title(plan)}: invalid ({'; '.join(event['because'])}), and run again"))
+            self._reset(plan)
         elif kind == "stored":
             self.done += 1
             self._finish(plan, event["verdict"])
@@ -70,11 +76,15 @@ class Progress:
             f"{_title(plan)}: mean iteration {mean:.3f} s, {verdict} "
             f"({time.monotonic() - self.run_begun:.0f} s; {self._left()} left)"
         )
-        if not self.quiet:
-            if self.live is not None:
-                self.live.console.print(line, highlight=False)
-            else:
-                self.console.print(line, highlight=False, soft_wrap=True)
+        self._say(line)
+
+    def _say(self, line: Text) -> None:
+        if self.quiet:
+            return
+        if self.live is not None:
+            self.live.console.print(line, highlight=False)
+        else:
+            self.console.print(line, highlight=False, soft_wrap=True)
 
     def _left(self) -> str:
         elapsed = time.monotonic() - self.begun
@@ -91,10 +101,9 @@ class Progress:
         table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
         for heading in ("job", "iteration", "last", "ideal", "share of the link"):
             table.add_column(heading, justify="left" if heading.startswith("share") else "right")
-        rate = self.plan.link.rate_bps
         for job in self.plan.jobs:
             times = self.times[job.job]
-            share = min(1.0, self.shares.get(job.job, 0.0) / rate)
+            share = min(1.0, self.shares.get(job.job, 0.0))
             table.add_row(
                 str(job.job),
                 f"{min(len(times), job.iterations)}/{job.iterations}",
@@ -110,6 +119,13 @@ class Progress:
         return Group(head, table)
 
 
+def _share(plan: Plan, bps: Mapping[str, float]) -> float:
+    """A job's share of the bottleneck that it fills most, in its busier direction."""
+    return max(
+        (rate / plan.bottlenecks[link].rate_bps for link, rate in bps.items() if link in plan.bottlenecks), default=0.0
+    )
+
+
 def _title(plan: Plan) -> str:
-    alone = " (one job alone)" if plan.alone is not None else ""
-    return f"{plan.cc.spec} seed {plan.seed}{alone}"
+    alone = "" if plan.alone is None else f", job {plan.alone} ({plan.jobs[0].trace}) alone"
+    return plain(f"{plan.cc.spec} seed {plan.seed}{alone}")

@@ -6,6 +6,7 @@ from a version number. One line each, with what to do where it fails.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import platform
@@ -17,12 +18,30 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from testbed import bpf, congestion, network, phantom, plan, qdiscs, settings, shaper, spec
+from testbed import (
+    bpf,
+    congestion,
+    disturbances,
+    network,
+    phantom,
+    plan,
+    privileges,
+    proposal,
+    qdiscs,
+    rundir,
+    settings,
+    shaper,
+    spec,
+)
 from testbed.errors import EXIT_MACHINE, EXIT_OK, TestbedError
+from testbed.progress import patience
 from testbed.substrates import uml
+from testbed.substrates.host import Host
 from topologies.dumbbell import Dumbbell
 
 RATE_BPS = 500_000_000
@@ -33,7 +52,7 @@ class Finding:
     """One thing tried. ``needed``: by `--on host` (or `--on uml`), which cannot run without it."""
 
     what: str
-    works: bool
+    works: bool | None  # None: not tried, since only root can
     detail: str
     fix: str
     needed: str  # the substrate, or empty
@@ -43,62 +62,85 @@ class _DoesNotWorkError(Exception):
     """It does not work; the message says why."""
 
 
+@dataclass(frozen=True)
+class _Trial:
+    what: str
+    attempt: Callable[[], str]
+    fix: str
+    needed: str = ""
+    root: bool = False  # nobody else can try it
+
+    def __call__(self) -> Finding:
+        if self.root and os.geteuid() != 0:
+            return Finding(self.what, None, "needs root", "", self.needed)
+        try:
+            return Finding(self.what, True, self.attempt(), "", self.needed)
+        except (_DoesNotWorkError, OSError, TestbedError, subprocess.CalledProcessError) as error:
+            return Finding(self.what, False, str(error).splitlines()[0], self.fix, self.needed)
+        except Exception as error:  # whatever a library raises: the thing does not work
+            return Finding(self.what, False, f"{type(error).__name__}: {error}", self.fix, self.needed)
+
+
 def examine() -> list[Finding]:
-    """Try everything."""
-    return [
-        _try("root", _root, "put `sudo` in front of the command", needed="host"),
-        _try("unshare and setpriv (util-linux)", _tools, "install the package util-linux", needed="host"),
-        _try("network of namespaces and veth", _network, "run as root, on Linux with network namespaces", needed="host"),
-        _try("TBF bottleneck, also at 50 Gbit/s", _tbf, "a kernel with CONFIG_NET_SCH_TBF", needed="host"),
-        _try("--acks first (bands under TBF)", _acks_first, "a kernel with CONFIG_NET_SCH_PRIO or HTB, and CLS_U32", needed=""),
-        _try("clang for eBPF", _clang, "`make setup`, or install clang and libbpf-dev", needed="host"),
-        _try("ours, as modules or eBPF", _ours, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT, or the modules", needed="host"),
-        _try("minimum RTO per namespace (--rto-min)", _rto_min, "Linux 6.11 or newer", needed=""),
-        _try("delay, jitter, loss, corruption (netem)", _qdisc("netem"), "--on uml, or a kernel with sch_netem", needed=""),
-        _try("marking (RED, or a phantom queue)", _marking, "--on uml, or a kernel with sch_red or cls_bpf", needed=""),
-        _try("stock Mininet (mn, mnexec)", _stock_mininet, "`make setup`, or install mininet", needed=""),
-        *(_try(f"congestion control {name}", _cc(name), f"`modprobe tcp_{name}`, if the kernel takes modules", needed="")
+    """Try everything. Under ``sudo`` root is given up for the last of them, which needs none."""
+    return [trial() for trial in (
+        _Trial("unshare and setpriv (util-linux)", _tools, "install the package util-linux", "host"),
+        _Trial("network of namespaces and veth", _network, "Linux with network namespaces, and the right to make them", "host", root=True),
+        _Trial("TBF bottleneck, also at 50 Gbit/s", _tbf, "a kernel with CONFIG_NET_SCH_TBF", "host", root=True),
+        _Trial("--acks first (bands under TBF)", _acks_first, "a kernel with CONFIG_NET_SCH_PRIO or HTB, and CLS_U32", root=True),
+        _Trial("clang for eBPF", _clang, "`make setup`, or install clang and libbpf-dev", "host"),
+        _Trial("ours, as modules or eBPF", _ours, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT, or the modules", "host", root=True),
+        _Trial("minimum RTO per namespace (--rto-min)", _rto_min, "Linux 6.11 or newer", root=True),
+        _Trial("delay, jitter, loss, corruption (netem)", _qdisc("netem"), "--on uml, or a kernel with sch_netem", root=True),
+        _Trial("marking (RED, or a phantom queue)", _marking, "--on uml, or a kernel with sch_red or cls_bpf", root=True),
+        _Trial("stock Mininet (mn, mnexec)", _stock_mininet, "`make setup`, or install mininet"),
+        *(_Trial(f"congestion control {name}", _cc(name), f"`modprobe tcp_{name}`, if the kernel takes modules")
           for name in ("reno", "cubic", "dctcp", "bbr")),
-        _try("a small run in user-mode Linux", _uml, "`make kernel` builds it; no privilege needed", needed="uml"),
-    ]  # fmt: skip
+        _Trial("a small run on this machine's clock", _host, "--on uml", "host", root=True),
+        _Trial("a small run in user-mode Linux", _uml, "docs/virtual-time.md", "uml"),
+    )]  # fmt: skip
 
 
 def report(*, as_json: bool) -> int:
-    """Print the findings; code 3 if nothing can run here."""
+    """Print the findings; code 3 if nothing can run here, as far as it was tried."""
     findings = examine()
-    able = {where: all(finding.works for finding in findings if finding.needed == where) for where in ("host", "uml")}
+    able = {where: _able(where, findings) for where in ("uml", "host")}
+    code = EXIT_OK if any(able.values()) else EXIT_MACHINE
     if as_json:
         print(json.dumps({"version": 1, "kernel": platform.release(), **able,
                           "findings": [asdict(finding) for finding in findings]}, indent=1))  # fmt: skip
-        return EXIT_OK if any(able.values()) else EXIT_MACHINE
+        return code
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in findings:
-        mark = "[green]yes[/]" if finding.works else "[red]no[/]" if finding.needed else "[yellow]no[/]"
-        table.add_row(mark, finding.what, finding.detail if finding.works else f"{finding.detail} → {finding.fix}")
+        if finding.works is not None:
+            mark = "[green]yes[/]" if finding.works else "[red]NO[/]" if finding.needed else "[yellow]no[/]"
+            said = (finding.detail, finding.fix)
+            table.add_row(mark, finding.what, escape(" → ".join(words for words in said if words)))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     console.print(table)
+    if untried := [finding.what for finding in findings if finding.works is None]:
+        console.print(
+            f"\n[yellow]Needs root[/], and was not tried: {escape('; '.join(untried))}. "
+            "`sudo python -m testbed doctor` tries them.",
+            soft_wrap=True,
+        )
     console.print(f"\nLinux {platform.release()}:")
     for where, can in able.items():
-        console.print(
-            f"  `--on {where}` "
-            + ("[green]works[/] here" if can else "[red]does not work[/] here; the lines marked red say why")
-        )
-    return EXIT_OK if any(able.values()) else EXIT_MACHINE
+        console.print(f"  `--on {where}`{' (where runs go that name no place)' if where == 'uml' else ''} {_SAID[can]}")
+    return code
 
 
-def _try(what: str, attempt: Callable[[], str], fix: str, *, needed: str) -> Finding:
-    try:
-        return Finding(what, True, attempt(), "", needed)
-    except (_DoesNotWorkError, OSError, TestbedError, subprocess.CalledProcessError) as error:
-        return Finding(what, False, str(error).splitlines()[0], fix, needed)
-    except Exception as error:  # whatever a library raises: the thing does not work
-        return Finding(what, False, f"{type(error).__name__}: {error}", fix, needed)
+_SAID = {
+    True: "[green]works[/] here",
+    False: "[red]does not work[/] here; the lines that begin with NO say why",
+    None: "needs root; nothing else was found against it",
+}
 
 
-def _root() -> str:
-    if os.geteuid() != 0:
-        raise _DoesNotWorkError("not root")
-    return ""
+def _able(where: str, findings: list[Finding]) -> bool | None:
+    """Whether runs work there; None if that needs root, and nothing else is against it."""
+    needed = [finding.works for finding in findings if finding.needed == where]
+    return False if False in needed else None if None in needed else True
 
 
 def _tools() -> str:
@@ -188,10 +230,24 @@ def _marking() -> str:
 
 
 def _uml() -> str:
+    privileges.give_up()
     substrate = uml.find()
     asked = spec.read(None, {"jobs": 1, "cc": ["mltcp_reno"], "iterations": 1, "compute": "1ms", "bytes": "100kB"})
-    substrate.run(plan.plans(asked)[0], lambda event: None, 60)
+    (one, *_) = plan.plans(asked)
+    substrate.run(one, lambda event: None, patience(one))
     return f"Linux {substrate.kernel.identity['version']}, under virtual time"
+
+
+def _host() -> str:
+    asked = spec.read(None, {"jobs": 4, "cc": ["reno"], "iterations": 2})
+    one = next(each for each in plan.plans(asked) if each.measure_capacity)
+    files = rundir.unpack(Host().run(one, lambda event: None, patience(one)))
+    measured, noted = json.loads(files["manifest.json"])["measured"], pd.read_csv(io.BytesIO(files[disturbances.TABLE]))
+    fits = proposal.propose(one, measured["capacity_bps"], noted, platform.release(), was_invalid=False)
+    return (
+        f"unshaped path {measured['capacity_bps'] / 1e9:.2g} Gbit/s, longest pause {noted['waited_s'].max() if len(noted) else 0:.1g} s; "
+        f"what fits: sudo python testbed/run.py --on host {' '.join(fits.flags)}; exact: --on uml"
+    )
 
 
 def _stock_mininet() -> str:

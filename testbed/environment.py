@@ -24,7 +24,9 @@ def enter(module: str) -> None:
         return
     python = os.path.join(own, "bin", "python")
     if os.access(python, os.X_OK):
-        os.execv(python, [python, "-P", "-m", module, *sys.argv[1:]])
+        # Under sudo no bytecode is written: it would be root's, in a checkout that is not.
+        quietly = ["-B"] if "SUDO_UID" in os.environ and os.geteuid() == 0 else []
+        os.execv(python, [python, "-P", *quietly, "-m", module, *sys.argv[1:]])
     if sys.version_info >= (3, 11):
         try:
             import mininet  # noqa: F401

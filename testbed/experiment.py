@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib import metadata
@@ -18,44 +19,47 @@ from typing import Any
 import msgspec
 import pandas as pd
 
+from analysis import disturbed
 from analysis.load import Run, digest, load_experiment, load_run
 from analysis.metrics import alone, iteration_times
 from analysis.summary import summarise
-from testbed import __version__, rundir
+from testbed import __version__, disturbances, folders, rundir
 from testbed.environment import ROOT
 from testbed.plan import Plan, alone_folder, plans
+from testbed.progress import patience
 from testbed.scheduling import Profile
 from testbed.spec import Spec
 from testbed.substrates import Substrate
-from testbed.verdict import judge
-from workloads.units import Duration
+from testbed.verdict import Case, judge
 
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
-
-SLOWEST_PACKETS_PER_S = 20_000  # under virtual time
 
 Observer = Callable[[Plan, dict[str, Any]], None]
 
 
-def run(spec: Spec, substrate: Substrate, out: Path, observe: Observer, command: list[str]) -> dict[str, Any]:
+def run(
+    spec: Spec, substrate: Substrate, out: Path, observe: Observer, command: list[str], retries: int | None = None
+) -> dict[str, Any]:
     """Run the experiment on ``substrate``; the summary, which is also written to its folder.
 
-    ``observe`` is told of every event of every plan, and ``{"event": "stored"}`` at its end.
+    ``observe`` is told of every event of every plan, ``{"event": "repeated"}`` where it begins anew, and
+    ``{"event": "stored"}`` at its end. ``retries`` as in `execute`.
     """
     todo = plans(spec)
     folder = out / todo[0].experiment
+    for plan in todo:
+        folders.check(folder / plan.folder, out)
     rundir.sweep(folder)
     capacity: float | None = None
     for planned in todo:
         plan = scheduled(planned, spec, folder)
         observe(plan, {"event": "started"})
         # The unshaped path is measured once per experiment and kept with every run of it.
-        where = folder / plan.folder
-        verdict, capacity = execute(plan, spec, substrate, where, command, partial(observe, plan), capacity)
+        verdict, capacity = execute(plan, spec, substrate, out, command, partial(observe, plan), capacity, retries)
         observe(plan, {"event": "stored", "verdict": verdict})
     wanted = [(plan.cc.label, plan.seed) for plan in todo if plan.alone is None]
     summary = summarise(load_experiment(folder, wanted))
-    rundir.write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+    rundir.write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n", out)
     return summary
 
 
@@ -82,33 +86,76 @@ def _profile(run: Run) -> Profile:
 
 
 def execute(
-    plan: Plan, spec: Spec, substrate: Substrate, folder: Path, command: list[str],
-    on_event: Callable[[dict[str, Any]], None], capacity_bps: float | None = None,
+    plan: Plan, spec: Spec, substrate: Substrate, out: Path, command: list[str],
+    on_event: Callable[[dict[str, Any]], None], capacity_bps: float | None = None, retries: int | None = None,
 ) -> tuple[str, float | None]:  # fmt: skip
-    """Run ``plan`` and store it as ``folder``; its verdict, and the capacity of the unshaped path."""
-    begun = time.time()
-    archive = substrate.run(plan, on_event, wall_limit_s(spec.wall_limit, plan, substrate))
-    more = {"capacity_bps": capacity_bps, **provenance(substrate, command, begun)}
-    files, verdict, capacity_bps = _complete(plan, rundir.unpack(archive), more)
-    rundir.store(files, folder)
-    return verdict, capacity_bps
+    """Run ``plan`` and store it below ``out``; its verdict, and the capacity of the unshaped path.
+
+    If it is invalid it is run again, at most ``retries`` times (`default_retries`): the last attempt is stored, with what
+    came of those before it.
+    """
+    most = default_retries(substrate) if retries is None else retries
+    attempts: list[dict[str, Any]] = []
+    while True:
+        begun = time.time()
+        archive = substrate.run(
+            plan, on_event, patience(plan, None if spec.wall_limit is None else spec.wall_limit / 1e9)
+        )
+        made = provenance(substrate, command, begun)
+        one = _completed(plan, rundir.unpack(archive), made, capacity_bps)
+        attempts.append({"started": made["started"], "wall_s": made["wall_s"], **one.outcome})
+        if one.verdict["verdict"] != "invalid" or len(attempts) > most:
+            break
+        on_event({"event": "repeated", **one.outcome})
+    rundir.store(one.files(attempts), out / plan.experiment / plan.folder, out)
+    return one.verdict["verdict"], one.manifest["measured"]["capacity_bps"]
 
 
-def _complete(plan: Plan, files: dict[str, bytes], more: dict[str, Any]) -> tuple[dict[str, bytes], str, float | None]:
-    """A run's files with provenance and verdict; the verdict, and the capacity it was given on."""
-    manifest = json.loads(files["manifest.json"])
+def default_retries(substrate: Substrate) -> int:
+    """A real clock may have had a bad moment; under virtual time the same would come out."""
+    return 0 if substrate.name == "uml" else 1
+
+
+@dataclass(frozen=True)
+class _Completed:
+    """A run with provenance and verdict."""
+
+    tables: dict[str, bytes]
+    manifest: dict[str, Any]
+    verdict: dict[str, Any]
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """Its verdict, and why if it is invalid."""
+        rows = [row for row in self.verdict["invariants"] if row["status"] == "invalid"]
+        return {
+            "verdict": self.verdict["verdict"],
+            "because": [f"{row['id']} {row['name']}: {row['value']:.4g}" for row in rows],
+        }
+
+    def files(self, attempts: list[dict[str, Any]]) -> dict[str, bytes]:
+        """What its directory holds."""
+        told = {"manifest.json": {**self.manifest, "attempts": attempts}, "verdict.json": self.verdict}
+        return {**self.tables, **{name: (json.dumps(one, indent=1) + "\n").encode() for name, one in told.items()}}
+
+
+def _completed(plan: Plan, files: dict[str, bytes], made: dict[str, Any], capacity_bps: float | None) -> _Completed:
+    """A run's files, judged; ``capacity_bps`` is the unshaped path's if this run did not measure it."""
+    manifest = json.loads(files.pop("manifest.json"))
     measured = manifest["measured"]
-    measured["capacity_bps"] = measured["capacity_bps"] or more["capacity_bps"]
-    manifest |= {key: value for key, value in more.items() if key != "capacity_bps"}
+    measured["capacity_bps"] = measured["capacity_bps"] or capacity_bps
+    manifest |= made
     manifest["plan"] = msgspec.to_builtins(plan)  # as asked for: inside, paths have other names
     manifest["topology_sha256"] = topology_sha256(plan)
     manifest["congestion_control_sha256"] = congestion_control_sha256(plan)
     manifest["digest"] = digest(files)
-    tables = {name: pd.read_csv(io.BytesIO(files[f"{name}.csv"])) for name in ("iterations", "links")}
-    verdict = judge(tables["iterations"], tables["links"], plan, manifest)
-    for name, content in (("manifest.json", manifest), ("verdict.json", verdict)):
-        files[name] = (json.dumps(content, indent=1) + "\n").encode()
-    return files, verdict["verdict"], measured["capacity_bps"]
+    read = {name: pd.read_csv(io.BytesIO(files[f"{name}.csv"])) for name in ("iterations", "links", "flows")}
+    noted = None
+    if disturbances.TABLE in files:
+        manifest["disturbances"] = json.loads(files.pop(disturbances.ACCOUNT))
+        noted = pd.read_csv(io.BytesIO(files[disturbances.TABLE]))
+        files[disturbances.TOUCHED] = disturbed.listed(read["iterations"], noted).to_csv(index=False).encode()
+    return _Completed(files, manifest, judge(Case(plan, manifest, **read, disturbances=noted)))
 
 
 def topology_sha256(plan: Plan) -> str | None:
@@ -119,17 +166,6 @@ def topology_sha256(plan: Plan) -> str | None:
 def congestion_control_sha256(plan: Plan) -> dict[str, str]:
     """Of congestion controls from outside the checkout, by their specs."""
     return {cc.spec: hashlib.sha256(Path(cc.source).read_bytes()).hexdigest() for cc in plan.ccs if cc.source}
-
-
-def wall_limit_s(asked: Duration | None, plan: Plan, substrate: Substrate) -> float:
-    """How long a run may take before something must be wrong: as asked, or ten times what it should."""
-    if asked is not None:
-        return asked / 1e9
-    longest = plan.expected_s * len(plan.jobs) + max(job.leave_ns or 0 for job in plan.jobs) / 1e9
-    if substrate.name != "uml":
-        return 60 + 10 * longest
-    payload = plan.iterations * sum(sum(job.bytes_per_worker) for job in plan.jobs)
-    return 300 + longest + payload / plan.link.mtu / SLOWEST_PACKETS_PER_S
 
 
 def provenance(substrate: Substrate, command: list[str], begun: float) -> dict[str, Any]:

@@ -7,15 +7,20 @@ place of its other fields in some cases; any field can be put in by its path.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from testbed import placement, where
+from testbed import placement, toml, where
 from testbed.errors import RequestError, VirtualTimeOnlyError
+from workloads.reading import FileError, is_file, read_text
+from workloads.text import quoted, shown
 
 Fields = dict[str, Any]
+
+MOST_BYTES = 10**6  # of an experiment's file
+MOST_DEEP = 8  # tables in tables
+MOST_BASES = 16  # files that stand one on another
 
 OVERLAYS = ("quick", "realtime")  # tables of fields that hold in some cases only, the later on top
 
@@ -75,9 +80,9 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
     if not isinstance(base, str):
         raise RequestError(f'{path}: base: name a file, as in base = "other.toml"')
     below = path.parent / base
-    if not below.exists():
-        raise RequestError(f"{path}: base: there is no file {below}")
-    if below.resolve() in {one.resolve() for one in (path, *above)}:
+    if not is_file(below):
+        raise RequestError(f"{path}: base: there is no file {shown(below, 200)}")
+    if len(above) > MOST_BASES or below.resolve() in {one.resolve() for one in (path, *above)}:
         raise RequestError(f"{path}: base: {base} stands on this file itself")
     return _merged(with_room(read(below, fields, (*above, path)), found), found)
 
@@ -132,8 +137,8 @@ def _merged(below: Fields, above: Fields) -> Fields:
 
 def put(fields: Fields, path: str, value: Any, where: str) -> None:
     """Set what lies at ``path`` (``rate``, ``job.0.trace``, ``link.s1-s2.rate``) without changing what others hold."""
-    if "" in path.split("."):
-        raise RequestError(f"{where}: {path!r} is no path of a field, as in rate or job.0.trace")
+    if "" in path.split(".") or path.count(".") > MOST_DEEP:
+        raise RequestError(f"{where}: {quoted(path)} is no path of a field, as in rate or job.0.trace")
     key, *rest = path.split(".")
     holder: Any = fields
     while rest:
@@ -141,7 +146,7 @@ def put(fields: Fields, path: str, value: Any, where: str) -> None:
             raise RequestError(f"{where}: {path}: there is no [[{key}]] in the file")
         inner = holder[_index(holder, key, path, where)] if key in holder or isinstance(holder, list) else {}
         if not isinstance(inner, dict | list):
-            raise RequestError(f"{where}: {path}: {key} holds {inner!r}, and nothing lies below that")
+            raise RequestError(f"{where}: {path}: {key} holds {shown(repr(inner))}, and nothing lies below that")
         copy = dict(inner) if isinstance(inner, dict) else list(inner)
         holder[_index(holder, key, path, where)] = copy
         holder, key, *rest = copy, *rest
@@ -152,24 +157,24 @@ def _index(holder: Any, key: str, path: str, where: str) -> Any:
     if not isinstance(holder, list):
         return key
     if not key.isdecimal() or int(key) >= len(holder):
-        raise RequestError(f"{where}: {path}: {key!r} is none of the {len(holder)} there are (0 to {len(holder) - 1})")
+        raise RequestError(
+            f"{where}: {path}: {quoted(key)} is none of the {len(holder)} there are (0 to {len(holder) - 1})"
+        )
     return int(key)
 
 
 def toml_value(text: str) -> Any:
     """A value as TOML has it; text needs no quotes."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return toml.loads(f"value = {text}")["value"]
+    except toml.TomlError:
         return text
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise RequestError(f"there is no file {path}") from error
-    except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} is not TOML: {error}") from error
+        return toml.loads(read_text(path, MOST_BYTES))
+    except toml.TomlError as error:
+        raise RequestError(f"{shown(path, 200)} is not TOML: {error}") from error
+    except FileError as error:
+        raise RequestError(str(error)) from error

@@ -6,9 +6,11 @@ as a tar archive of so many bytes. End of file on stdin means the caller is gone
 it ends, and everything it made with it. `testbed.guest` calls `serve` instead, under
 virtual time, where nobody can hang up.
 
-Events: ``{"event": "phase", "text"}``, ``{"event": "iteration", …}``,
-``{"event": "shares", "bps": {job: …}}``, ``{"event": "error", "code", "message"}``,
-``{"event": "results", "size", "sha256"}``.
+Events: ``{"event": "phase", "text"}``, ``{"event": "start", "start_ns"}`` (of the first iteration, on the monotonic clock; real
+time only), ``{"event": "iteration", …}``,
+``{"event": "shares", "bps": {job: {bottleneck: …}}}``, ``{"event": "error", "code", "message"}``,
+``{"event": "results", "size", "sha256"}``. Under virtual time, who computes for real says so on the same console
+(`workloads.computing`): ``{"event": "computing", "who", "begins"}``.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+from mininet.topo import Topo
 
 import topologies
-from testbed import congestion, paths, probes, tables
+from testbed import bounds, congestion, paths, probes, tables
 from testbed.congestion import CongestionControl, Registered
 from testbed.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from testbed.links import Link, LinkEvent
@@ -43,13 +46,16 @@ from testbed.plan import Plan
 from testbed.qdiscs import supported
 from testbed.settings import FrameByFrame, Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
 from testbed.shaper import Shaper, bucket_bytes
-from testbed.workers import Child, Record, Workers, python
+from testbed.workers import Child, Record, Workers, python, wait_from_ns
 from workloads.clock import sleep_until
 
 CONNECT_NS, START_NS = 4 * 10**9, 10 * 10**9  # of virtual time: connections, first iteration
 LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
 RNDRESEEDCRNG = 0x5207
 RECEIVE_BUFFER, SMALLEST_BUFFER = 16 << 20, 128 << 10
+Crossings = dict[
+    tuple[int, int, str], list[str]
+]  # by job, worker and flow: the bottlenecks it crosses, one direction each
 
 
 class CallerGoneError(Exception):
@@ -134,17 +140,20 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
     registered = {cc.spec: congestion.register(cc, machine.modules) for cc in plan.ccs}
     read_back += apply_all([*_parameters(plan, network, registered), *_defaults(plan, registered)], network)
     emit(event="phase", text="jobs")
-    counters_before = probes.counters(network)
+    counters_before, tcp_before = probes.counters(network), probes.tcp_counters(network)
     with Workers(
         network, plan.jobs, lambda job: registered[job.cc.spec].name, partial(machine.settle, CONNECT_NS),
         virtual_time=machine.virtual_time,
     ) as workers:  # fmt: skip
         taken = _paths(network, workers) if plan.multipath else []
+        crossings = _crossings(plan, topo, workers, taken)
         with _explained(plan):
-            records, sampled, clock_s = _measure(plan, network, workers, registered, queues, folder, machine, emit)
+            records, sampled, clock_s = _measure(
+                plan, network, workers, crossings, registered, queues, folder, machine, emit
+            )
         counted = [one.program.repairs() for one in registered.values() if one.program is not None]
         counts = [count for count in counted if count is not None]
-    counters_after = probes.counters(network)
+    counters_after, tcp = probes.counters(network), _grown(tcp_before, probes.tcp_counters(network))
     rtt_after = probes.round_trip_us(plan, network)
     # What was set must still hold at the end.
     for end in network.ends():
@@ -167,16 +176,25 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
             "capacity_bps": capacity,
             "rtt_us_before": rtt_before,
             "rtt_us_after": rtt_after,
-            "counters": {key: counters_after[key] - counters_before[key] for key in counters_after},
+            "counters": {**_grown(counters_before, counters_after), "tcp_timeouts": tcp["TCPTimeouts"]},
+            "tcp": tcp,
+            "senders": sampled.pop("senders"),
             "clock_drift_s": clock_s,
             "congestion_control_repairs": sum(counts) if counts else None,
             "sampler": sampled,
             "paths": taken,
             "paths_seeded": paths.seeded() if plan.multipath else None,
         },
+        "crossings": [
+            {"job": job, "worker": worker, "flow": flow, "links": links} for (job, worker, flow), links in crossings.items()
+        ],
     }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     return tables.archive(folder)
+
+
+def _grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {key: value - before[key] for key, value in after.items()}
 
 
 def _private_folder() -> Path:
@@ -292,6 +310,7 @@ def _measure(
     plan: Plan,
     network: Network,
     workers: Workers,
+    crossings: Crossings,
     registered: Mapping[str, Registered],
     queues: list[Setting],
     folder: Path,
@@ -306,6 +325,7 @@ def _measure(
     leaving = {job.job: start_ns + job.leave_ns for job in plan.jobs if job.leave_ns is not None}
     config = {
         "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns,
+        "wait_from_ns": wait_from_ns(start_ns, len(workers.workers)),
         "links": [
             {"name": link_name(end), "namespace": end.node.namespace, "index": end.index,
              "red_parent": _red_parent(plan.bottlenecks[link_name(end)]) if not marks else None,
@@ -314,6 +334,7 @@ def _measure(
         ],
         "flows": [
             {"job": worker.job, "worker": worker.rank, "flow": _flow_name(flow), "may_end": worker.job in leaving,
+             "links": crossings[worker.job, worker.rank, _flow_name(flow)],
              "namespace": network[worker.host].namespace, **state[worker.job],
              **{key: flow[key] for key in ("saddr", "sport", "daddr", "dport")}}
             for worker in workers.workers for flow in worker.flows
@@ -324,6 +345,8 @@ def _measure(
     sampler = Child("the sampler", python("testbed.sampler"), pass_fds=fds)
     sampler.tell(config)
     workers.start(start_ns)
+    if not machine.virtual_time:
+        emit(event="start", start_ns=start_ns)
     machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits
     events = list(plan.events)
     records: list[Record] = []
@@ -362,6 +385,22 @@ def _paths(network: Network, workers: Workers) -> list[dict[str, Any]]:
          "links": paths.taken(network, flow), "back": paths.taken(network, paths.back(flow))}
         for worker in workers.workers for flow in worker.flows
     ]  # fmt: skip
+
+
+def _crossings(plan: Plan, topo: Topo, workers: Workers, taken: list[dict[str, Any]]) -> Crossings:
+    """The bottlenecks that each flow crosses; where the kernel chose among equal paths (``taken``), those at the start."""
+    chosen = {(one["job"], one["worker"], one["flow"]): one["links"] for one in taken}
+    found: Crossings = {}
+    for worker in workers.workers:
+        hosts = plan.jobs[[job.job for job in plan.jobs].index(worker.job)].hosts
+        for flow in worker.flows:
+            key = worker.job, worker.rank, _flow_name(flow)
+            if key in chosen:
+                found[key] = [name for name in chosen[key] if name in plan.bottlenecks]
+            else:
+                stages = bounds.crossed(topo, plan.bottlenecks, hosts[flow["source"]], hosts[flow["target"]])
+                found[key] = [name for stage in stages for name in stage]
+    return found
 
 
 @contextlib.contextmanager

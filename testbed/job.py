@@ -18,6 +18,7 @@ import msgspec
 
 from workloads import collectives, noise
 from workloads import trace as traces
+from workloads.text import quoted
 from workloads.trace import Trace, TraceError
 from workloads.units import Duration, Size, UnitError
 
@@ -53,9 +54,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     @property
     def program(self) -> tuple[str, ...] | None:
         """What a job that is no replay runs on every worker."""
-        if self.ddp is not None:
-            return ("python", "-m", "workloads.training.ddp", *shlex.split(self.ddp))
-        return tuple(shlex.split(self.cmd)) if self.cmd is not None else None
+        said = self.ddp if self.ddp is not None else self.cmd
+        if said is None:
+            return None
+        try:
+            words = shlex.split(said)
+        except ValueError as error:  # an odd quote
+            raise JobError("ddp" if self.ddp is not None else "cmd", f"{quoted(said)}: {str(error).lower()}") from error
+        return ("python", "-m", "workloads.training.ddp", *words) if self.ddp is not None else tuple(words)
 
     @property
     def label(self) -> str:
@@ -83,8 +89,10 @@ def parse(text: str) -> dict[str, Any]:
         key, equals, value = option.partition("=")
         if not equals or key in fields or key not in Job.__struct_fields__ or key in _WHAT:
             known = ", ".join(name for name in Job.__struct_fields__ if name not in _WHAT)
-            raise JobError("job", f"{option!r} in {text!r} is no option of a job (once each, as in workers=4): {known}")
-        fields[key] = int(value) if value.isdecimal() else value
+            raise JobError(
+                "job", f"{quoted(option)} in {quoted(text)} is no option of a job (once each, as in workers=4): {known}"
+            )
+        fields[key] = int(value) if value.isdecimal() and len(value) < 20 else value
     return fields
 
 
@@ -112,7 +120,9 @@ def _check(job: Job) -> None:
         raise JobError(missing, "a synthetic job needs both compute and bytes")
     if job.bytes is not None and job.bytes < 1:
         raise JobError("bytes", "a job must send something")
-    for name, low, high in (("workers", 2, 64), ("channels", 1, 32), ("iterations", 1, 100_000)):
+    if (job.workers or 0) < 2:  # how many at most, its place says (testbed.limits)
+        raise JobError("workers", f"{job.workers} is less than 2")
+    for name, low, high in (("channels", 1, 32), ("iterations", 1, 100_000)):
         value = getattr(job, name)
         if not low <= value <= high:
             raise JobError(name, f"{value} is not between {low} and {high}")
@@ -125,7 +135,7 @@ def _check(job: Job) -> None:
             raise JobError("noise", str(error)) from error
     if job.collective is not None and job.collective not in collectives.names():
         raise JobError(
-            "collective", f"there is no collective {job.collective!r}; there are {', '.join(collectives.names())}"
+            "collective", f"there is no collective {quoted(job.collective)}; there are {', '.join(collectives.names())}"
         )
     if job.program is None:
         _check_trace(job)
@@ -147,5 +157,11 @@ def _check_trace(job: Job) -> None:
             )
     used = {traces.algorithm(op, job.collective) for op in trace.operations if op.kind != "compute"}
     if "send_recv" in used and job.workers != 2:
-        what = "a synthetic job sends" if job.trace is None else "send_recv goes"
-        raise JobError("workers", f"{what} one way between two workers; for more, give a trace or collective=pipeline")
+        if job.trace is None:
+            says = "a synthetic job sends one way between two workers; for more, give a trace or collective=pipeline"
+        else:
+            says = (
+                f"{trace.name} has send_recv operations, which go one way from rank 0 to rank 1; for more than two "
+                f"workers, collective=pipeline takes them from stage to stage"
+            )
+        raise JobError("workers", says)

@@ -9,12 +9,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from analysis.load import LoadError, check, load_run
-from testbed import rundir
-from testbed.plan import Plan
-from testbed.verdict import judge
+from testbed import rundir, stored
+from testbed.verdict import Case, judge
+from workloads.text import shown
 
 
 def judge_again(folder: Path) -> Iterator[tuple[Path, str, str]]:
@@ -22,19 +20,26 @@ def judge_again(folder: Path) -> Iterator[tuple[Path, str, str]]:
 
     Raises `LoadError` if there is none, or one cannot be read; those before it are judged.
     """
-    manifests = sorted(folder.rglob("manifest.json"))
+    try:
+        manifests = sorted(folder.rglob("manifest.json"))
+    except OSError as error:
+        raise LoadError(f"{shown(folder, 200)} cannot be read: {error.strerror}") from error
     if not manifests:
-        raise LoadError(f"{folder} holds no run; name a run directory, or a folder with some, such as results")
+        raise LoadError(
+            f"{shown(folder, 200)} holds no run; name a run directory, or a folder with some, such as results"
+        )
     for manifest in manifests:
         run = load_run(manifest.parent)
         check(run)
+        plan = stored.plan_of(run.manifest, manifest)
         try:
-            plan = msgspec.convert(run.manifest["plan"], Plan)
-        except msgspec.ValidationError as error:
+            before = str(run.verdict["verdict"])
+            verdict = judge(Case(plan, run.manifest, run.iterations, run.links, run.flows, run.disturbances))
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise LoadError(
-                f"{manifest}: its plan is another testbed's ({error}); it can only be judged by that one"
+                f"{manifest.parent} cannot be judged: something in its manifest or verdict is missing or is not what it should be "
+                f"({type(error).__name__}: {error}); run it again"
             ) from error
-        verdict = judge(run.iterations, run.links, plan, run.manifest)
         if verdict != run.verdict:
-            rundir.write_text(run.path / "verdict.json", json.dumps(verdict, indent=1) + "\n")
-        yield run.path, run.verdict["verdict"], verdict["verdict"]
+            rundir.write_text(run.path / "verdict.json", json.dumps(verdict, indent=1) + "\n", folder)
+        yield run.path, before, verdict["verdict"]

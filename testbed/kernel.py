@@ -10,7 +10,7 @@ An entry of the cache is one kernel, complete when its ``kernel.json`` is there:
 
 The entry's name is a hash of source, configuration and compiler, so that a change of any
 is another entry. A build that was killed leaves one without ``kernel.json``, which the
-next build removes.
+next build removes. Root runs none that anybody else could have changed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ import os
 import platform
 import re
 import shutil
+import subprocess
+import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed import bpf, rundir
+from testbed import bpf
 from testbed.environment import ROOT
 from testbed.errors import MachineError, RequestError, TestbedError
 from testbed.kernel_build import (
@@ -43,6 +46,7 @@ from testbed.kernel_build import (
 from testbed.kernel_source import EDITS, Origin, digest_of, edit, run
 
 SOURCES = Path(ROOT) / "kernel"
+OBJECTS = 1000  # about; Linux 6.12 has a little more
 SPACE_BYTES = 4 << 30  # source and objects while it is built; a tenth of it stays
 TOOLS = {
     "gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "tar": "tar", "xz": "xz-utils",
@@ -69,8 +73,17 @@ class Kernel:
     def version(self) -> tuple[int, ...]:
         return tuple(int(number) for number in re.findall(r"\d+", self.identity["version"]))
 
+    def check_owner(self) -> None:
+        """Raises `MachineError` if this process would run, or build with, what somebody else may have put there."""
+        if os.geteuid() == 0 and not _only_of(self.folder, {0}):
+            raise MachineError(
+                f"{self.folder} belongs to another user, or others may write to it, and root runs no kernel of theirs: "
+                "run this without root (it needs none), or build one for root (`python -m testbed kernel`)."
+            )
+
     def modules(self) -> Path:
         """The folder of the congestion controls' modules, and ``preload.so``; built if a source has changed."""
+        self.check_owner()
         folder = self.folder / "modules" / digest_of(_module_sources())[:12]
         if not _modules_are_whole(folder):
             check_tools(TOOLS, "the user-mode Linux kernel")
@@ -89,13 +102,15 @@ class Kernel:
         preload = ["gcc", "-shared", "-fPIC", "-O2", "-o", str(folder / "preload.so"), str(folder / "preload.c")]
         run(preload, "kernel/uml/preload.c could not be compiled")
         (folder / "complete").write_text(digest_of(_products(folder)))
-        rundir.give_to_caller(folder)
 
     def own_module(self, source: Path) -> Path:
         """A congestion control from outside the checkout (``tcp_NAME.c``), built against this kernel.
 
         It may include the headers of ``kernel/`` and those beside it. Raises `RequestError` with the compiler's words.
         """
+        self.check_owner()
+        if not re.fullmatch(r"tcp_\w+", source.stem, re.ASCII):  # it becomes part of a makefile
+            raise RequestError(f"{source}: a congestion control of your own is in a file named tcp_NAME.c.")
         headers = {header.name: header for folder in (SOURCES, source.parent) for header in sorted(folder.glob("*.h"))}
         folder = self.folder / "modules" / f"own-{digest_of([source, *headers.values(), SOURCES / 'Kbuild'])[:12]}"
         module = folder / f"{source.stem}.ko"
@@ -122,7 +137,6 @@ class Kernel:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise RequestError(f"{source} could not be built as a module:\n{said}") from error
             (folder / "complete").touch()
-            rundir.give_to_caller(folder)
         return module
 
 
@@ -144,6 +158,15 @@ def find(prefer: dict[str, Any] | None = None) -> Kernel:
     )
 
 
+def is_built() -> bool:
+    """Whether `find` would find one."""
+    try:
+        find()
+    except MachineError:
+        return False
+    return True
+
+
 def is_there() -> bool:
     """Whether `find` would find one, with the modules of today's sources."""
     try:
@@ -153,11 +176,39 @@ def is_there() -> bool:
     return True
 
 
+def check_possible() -> None:
+    """Raises `MachineError` where none can be built, as far as can be told without building it."""
+    check_platform()
+    check_tools(TOOLS, "the user-mode Linux kernel")
+
+
+def check_platform() -> None:
+    """Raises `MachineError` where user-mode Linux does not run."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        raise MachineError(
+            f"user-mode Linux runs on x86_64 Linux only; this is {platform.system()} {platform.machine()}."
+        )
+
+
+def build_apart() -> str | None:
+    """Build one, in a process of its own (`python -m testbed kernel`), which under ``sudo`` is the caller's.
+
+    What it says goes to stderr as it comes. Returns why it failed, None if it did not.
+    """
+    command = [sys.executable, "-P", "-m", "testbed", "kernel", "--if-missing"]
+    with tempfile.TemporaryFile("w+") as errors:
+        code = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=errors, check=False,
+            env={**os.environ, "PYTHONPATH": ROOT},
+        ).returncode  # fmt: skip
+        errors.seek(0)
+        words = " ".join(errors.read().split()).removeprefix("error: ")
+    return (words or f"its build ended with code {code}.") if code else None
+
+
 def ensure(source: Path | None, say: Say) -> Kernel:
     """The kernel of ``source`` (a tarball or tree; None: the distribution's newest), built if need be."""
-    if platform.machine() != "x86_64":
-        raise MachineError(f"user-mode Linux runs on x86_64 only; this machine is {platform.machine()}.")
-    check_tools(TOOLS, "the user-mode Linux kernel")
+    check_possible()
     cache = _cache()
     if re.search(r"[\s:]", str(cache)):
         raise MachineError(
@@ -210,8 +261,8 @@ def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
             "image_sha256": digest_of([entry / "linux"]),
         }
         Kernel(entry, identity).modules()
-        rundir.give_to_caller(entry)
-        rundir.write_text(entry / "kernel.json", json.dumps(identity, indent=1) + "\n")
+        (entry / "kernel.json.new").write_text(json.dumps(identity, indent=1) + "\n")
+        (entry / "kernel.json.new").rename(entry / "kernel.json")
     say(f"user-mode Linux {origin.version} built in {time.monotonic() - begun:.0f} s: {entry}")
 
 
@@ -238,6 +289,8 @@ class _UnusableError(Exception):
 
 def _usable(entry: Path) -> Kernel:
     """The kernel at ``entry``, if everything in it is as it was built."""
+    if os.geteuid() == 0 and not _only_of(entry, {0, *_caller()}):
+        raise _UnusableError(f"{entry} belongs to another user, or others may write to it.")
     try:
         identity = json.loads((entry / "kernel.json").read_text())
         if identity["config_sha256"] != _config_digest():
@@ -271,12 +324,27 @@ def _cache() -> Path:
 def _caches() -> list[Path]:
     """Our own cache and, under sudo, that of whoever called."""
     caches = [_cache()]
-    if os.geteuid() == 0 and (uid := os.environ.get("SUDO_UID")):
+    for uid in _caller():
         import pwd  # noqa: PLC0415
 
-        with contextlib.suppress(KeyError, ValueError):
-            caches.append(Path(pwd.getpwuid(int(uid)).pw_dir) / ".cache" / "mltcp" / "uml")
+        with contextlib.suppress(KeyError):
+            caches.append(Path(pwd.getpwuid(uid).pw_dir) / ".cache" / "mltcp" / "uml")
     return caches
+
+
+def _caller() -> set[int]:
+    """Who typed `sudo`, if it was that."""
+    uid = os.environ.get("SUDO_UID", "")
+    return {int(uid)} if os.geteuid() == 0 and uid.isdecimal() else set()
+
+
+def _only_of(entry: Path, users: set[int]) -> bool:
+    """Whether nobody but ``users`` can have changed what is run of an entry."""
+    try:
+        found = [(entry / name).lstat() for name in ("", "linux", "kernel.json", "modules", "source", "build")]
+    except OSError:
+        return True  # incomplete, which is said elsewhere
+    return all(one.st_uid in users and not one.st_mode & (0o022 if one.st_gid else 0o002) for one in found)
 
 
 def _products(folder: Path) -> list[Path]:
@@ -305,4 +373,4 @@ def _make(entry: Path, goals: list[str], say: Say | None) -> None:
         "make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(entry / "source"), f"O={build}", "ARCH=um", *goals,
     ]  # fmt: skip
     what = f"{' '.join(goals[-1:])} of {entry.name} could not be built"
-    run(command, what, Counter(say) if say else None)
+    run(command, what, Counter(say, OBJECTS) if say else None)

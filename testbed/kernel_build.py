@@ -80,16 +80,17 @@ def disk_errors(where: Path) -> Iterator[None]:
 
 
 class Counter:
-    """Says now and then how many objects are compiled."""
+    """Says now and then how many objects are compiled, of ``about`` how many."""
 
     EVERY_S = 20.0
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, say: Say, about: int | None = None) -> None:
         self.say, self.objects, self.begun = say, 0, time.monotonic()
+        self.of = "" if about is None else f" of about {about}"
         self.due = self.begun
 
     def __call__(self, line: str) -> None:
         self.objects += line.startswith(("  CC ", "  AS ", "  AR "))
         if self.objects and time.monotonic() >= self.due:
-            self.say(f"  {self.objects} objects compiled, {time.monotonic() - self.begun:.0f} s")
+            self.say(f"  {self.objects}{self.of} objects compiled, {time.monotonic() - self.begun:.0f} s")
             self.due = time.monotonic() + self.EVERY_S

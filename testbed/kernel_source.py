@@ -160,7 +160,16 @@ class Origin:
             )  # fmt: skip
             run(["dpkg-deb", "-x", str(next(fetched.glob("*.deb"))), str(fetched)], "the package could not be unpacked")
             tarball = next(iter(sorted(fetched.rglob("linux-source-*.tar.*"))))
-        command = ["tar", "-xf", str(tarball), "-C", str(into), "--strip-components=1", "--wildcards"]
+        command = [
+            "tar",
+            "-xf",
+            str(tarball),
+            "-C",
+            str(into),
+            "--no-same-owner",
+            "--strip-components=1",
+            "--wildcards",
+        ]
         run([*command, *(f"--exclude={pattern}" for pattern in unused)], f"{tarball.name} could not be unpacked")
         if self.package is not None:
             shutil.rmtree(entry / "package")

@@ -34,21 +34,23 @@ for _ in range(50):
 
 
 @contextlib.contextmanager
-def removed_in_any_case(path: Path) -> Iterator[None]:
-    """At the end there is nothing at ``path``, even if this process is killed before."""
-    command = [sys.executable, "-I", "-S", "-c", REMOVER, str(path.absolute())]
+def removed_in_any_case(path: Path, folder: int | None = None) -> Iterator[None]:
+    """At the end there is nothing at ``path`` (of the folder with that descriptor), even if this process is killed before."""
+    where = path.absolute() if folder is None else Path(f"/proc/self/fd/{folder}", path)
+    command = [sys.executable, "-I", "-S", "-c", REMOVER, str(where)]
+    kept = () if folder is None else (folder,)
     # A session of its own: what ends us, from a terminal, does not end it.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True):
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=kept):
         yield
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Own ``folder``; raises `OSError` if somebody else does, or if it is a link."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def locked(folder: Path, above: int | None = None) -> Iterator[int]:
+    """Own ``folder`` (in the one with that descriptor), and have its own; raises `OSError` if somebody else does, or if it is a link."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        yield fd
     finally:
         os.close(fd)
 

@@ -12,6 +12,7 @@ from testbed.errors import RequestError
 from testbed.shaper import Marking
 from testbed.spec import Spec, marking, queue_bytes
 from topologies.routed import path
+from workloads.text import quoted
 from workloads.units import Duration, Rate, UnitError, parse_fraction
 
 
@@ -55,7 +56,7 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
     there = {name for a, b in topo.links() for name in (f"{a}-{b}", f"{b}-{a}")}
     if strangers := sorted(set(spec.link) - there):
         raise RequestError(
-            f"link: there is no link {strangers[0]!r} in {spec.topo}; there are {', '.join(sorted(there))}"
+            f"link: there is no link {quoted(strangers[0])} in {spec.topo}; there are {', '.join(sorted(there))}"
         )
     for a, b in topo.links():
         if {f"{a}-{b}", f"{b}-{a}"} <= set(spec.link):
@@ -110,7 +111,7 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
         where = f"event.{number}"
         if one.link not in bottlenecks:
             raise RequestError(
-                f"{where}: link: there is no bottleneck {one.link!r}; there are {', '.join(sorted(bottlenecks))}"
+                f"{where}: link: there is no bottleneck {quoted(one.link)}; there are {', '.join(sorted(bottlenecks))}"
             )
         back = next(f"{b}-{a}" for x, y in topo.links() for a, b in ((x, y), (y, x)) if f"{a}-{b}" == one.link)
         if twin := next((event for event in found if event.link == one.link and event.at_ns == one.at), None):
@@ -140,10 +141,10 @@ def link(spec: Spec, own: dict[str, str]) -> Link:
 
 def _rate(text: str, whole: int) -> int:
     """A link's rate in bit/s, given as such or as a share of ``whole``, ``"50%"``; raises `UnitError`."""
-    share = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
+    share = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)%", text)
     rate = round(whole * float(share[1]) / 100) if share else int(Rate.parse(text))
     if not 1_000_000 <= rate <= 10**15:
-        raise UnitError(f"{text!r} makes {rate} bit/s; the slowest that can be emulated is 1mbit")
+        raise UnitError(f"{quoted(text)} makes {rate} bit/s; the slowest that can be emulated is 1mbit")
     return rate
 
 
@@ -155,7 +156,7 @@ def _wire(spec: Spec, own: dict[str, str]) -> Wire:
     loss, corrupt = (parse_fraction(own.get(key, getattr(spec, key))) for key in ("loss", "corrupt"))
     for name, value in (("loss", loss), ("corrupt", corrupt)):
         if not 0 <= value < 1:
-            raise UnitError(f"{name}: {own.get(name)!r} is not between 0% and 100%")
+            raise UnitError(f"{name}: {quoted(own.get(name))} is not between 0% and 100%")
     return Wire(int(delay), int(jitter), loss, corrupt)
 
 

@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import json
 import random
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from mininet.topo import Topo
 
+from testbed import toml
 from testbed.errors import RequestError
+from workloads.reading import FileError, MissingError, read_text
+from workloads.text import quoted, shown
 
+MOST_BYTES = 10**6
 NAMES = ("spread", "packed", "random")
 Hosts = tuple[str, ...]
 
@@ -87,18 +90,18 @@ def _full(workers: list[int], everywhere: list[str], part: list[str] | None = No
 def read(path: Path) -> dict[str, Any]:
     """A file's hosts by job, as they stand there; raises `RequestError`."""
     try:
-        text = path.read_text()
-        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except FileNotFoundError as error:
+        text = read_text(path, MOST_BYTES)
+        found = json.loads(text) if path.suffix == ".json" else toml.loads(text)
+    except MissingError as error:
         raise RequestError(
-            f"there is no file {path}, and it is none of {', '.join(NAMES)}; give one of these, or a TOML or JSON "
+            f"{error}, and it is none of {', '.join(NAMES)}; give one of these, or a TOML or JSON "
             'file with a line for each job: 0 = ["l1", "r1"]'
         ) from error
-    except OSError as error:
-        raise RequestError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # also: JSON, TOML and Unicode errors
+    except FileError as error:
+        raise RequestError(str(error)) from error
+    except (ValueError, RecursionError) as error:  # also: JSON and TOML errors
         kind = "JSON" if path.suffix == ".json" else "TOML"
-        raise RequestError(f"{path} is not {kind}: {error}") from error
+        raise RequestError(f"{path} is not {kind}: {shown(error, 200)}") from error
     if not isinstance(found, dict):
         raise RequestError(f'{path} holds no table of jobs; give each a line: 0 = ["l1", "r1"]')
     return found
@@ -118,7 +121,7 @@ def _checked(path: Path, found: dict[str, Any], workers: list[int], everywhere: 
             raise RequestError(f"{path}: {job}: {len(hosts)} hosts for job {job}, which has {wanted} workers; one each")
         for host in hosts:
             if host not in everywhere:
-                raise RequestError(f"{path}: {job}: the topology has no host {host!r}; it has {_few(everywhere)}")
+                raise RequestError(f"{path}: {job}: the topology has no host {quoted(host)}; it has {_few(everywhere)}")
             if host in used:
                 raise RequestError(
                     f"{path}: {job}: host {host} is job {used[host]}'s already; one worker a host at most"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +18,22 @@ from mininet.topo import Topo
 
 import schedulers
 import topologies
-from testbed import bounds, congestion, links, scheduling
+from testbed import bounds, congestion, limits, links, scheduling
 from testbed.congestion import CongestionControl
 from testbed.errors import RequestError
 from testbed.job import Job
+from testbed.limits import Limits
 from testbed.links import Link, LinkEvent, Wire
 from testbed.placement import place
 from testbed.scheduling import Profile
 from testbed.spec import Spec, payload_share
-from topologies.routed import RoutedTopo, has_choice, stages
+from topologies.routed import RoutedTopo, TooManyError, at_most, has_choice, stages
+from workloads import collectives
 from workloads import trace as traces
 from workloads.collectives import Flow
 from workloads.grid import Grid
-from workloads.trace import Operation, Trace
+from workloads.text import file_name, quoted, shown
+from workloads.trace import Operation, Trace, TraceError
 from workloads.units import Duration, Size, UnitError
 
 ALONE_ITERATIONS = 10
@@ -114,21 +118,25 @@ def alone_folder(plan: Plan, job: int) -> Path:
 
 
 def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
-    """The spec's network, with the arguments its class was given."""
+    """The spec's network, with the arguments its class was given; raises `RequestError`."""
     name, *words = spec.topo.split(",")
     try:
         args = tuple(int(word) for word in words)
     except ValueError as error:
-        raise RequestError(f"topo: {spec.topo!r}: the arguments of a topology are whole numbers") from error
+        raise RequestError(f"topo: {quoted(spec.topo)}: the arguments of a topology are whole numbers") from error
     cls = topologies.find(name)
+    most = limits.of(spec.on)
     try:
-        if not args and hasattr(cls, "sized"):
-            topo = cls.sized(spec.jobs, max(job.workers or 0 for job in spec.all_jobs))
-            args = tuple(topo.arguments)
-        else:
-            topo = cls(*args)
+        with at_most(most.hosts, most.links):
+            if not args and hasattr(cls, "sized"):
+                topo = cls.sized(spec.jobs, max(job.workers or 0 for job in spec.all_jobs))
+                args = tuple(topo.arguments)
+            else:
+                topo = cls(*args)
+    except TooManyError as error:
+        raise limits.TooLargeError(f"topo: {shown(spec.topo)}: {error} that can be {most.done}") from error
     except Exception as error:
-        raise RequestError(f"topo: {spec.topo!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise RequestError(f"topo: {quoted(spec.topo)} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(topo, RoutedTopo):
         raise RequestError(
             f"topo: {spec.topo} is no RoutedTopo, and its nodes would have no routes; derive it from "
@@ -143,10 +151,14 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
     A scheduler's runs come after those of its jobs alone, which are the profiles it needs: ``profiles`` holds those
     that have been measured, by congestion control and job. Without them it goes by the ideal iteration.
     """
-    topo, args = topology_of(spec)
     link = links.link(spec, {})
+    try:
+        asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
+    except TraceError as error:
+        raise RequestError(str(error)) from error
+    _check_size(asked, limits.of(spec.on))
+    topo, args = topology_of(spec)
     bottlenecks, wires = links.bottlenecks_and_wires(spec, topo)
-    asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
     contenders = [scheduling.parse(one) for one in spec.cc]
     result: list[Plan] = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
@@ -198,6 +210,12 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
     return result
 
 
+def _check_size(asked: list[_Asked], most: Limits) -> None:
+    """Raises `TooLargeError` if the jobs come to more than their place takes; computed, before anything is built."""
+    most.check("connections", sum(one.connections for one in asked), "jobs")
+    most.check("transfers", sum(one.transfers for one in asked), "jobs")
+
+
 def _check_marks(plan: Plan) -> None:
     marks = any(link.marking for link in plan.bottlenecks.values())
     for cc in plan.ccs:
@@ -235,6 +253,18 @@ class _Asked:
         if self.trace is None:
             return [Operation(id="all", kind="all_reduce", bytes=Size(self.workers))]
         return [op for op in self.trace.operations if op.kind != "compute"]
+
+    @property
+    def transfers(self) -> int:
+        """From one worker to another in one iteration, counting a collective's flows once."""
+        algorithms = Counter(traces.algorithm(op, self.job.collective) for op in self.exchanges)
+        return sum(count * collectives.connections(name, self.workers) for name, count in algorithms.items())
+
+    @property
+    def connections(self) -> int:
+        """At most: collectives that have flows in common share them."""
+        algorithms = {traces.algorithm(op, self.job.collective) for op in self.exchanges}
+        return (self.job.channels or 1) * sum(collectives.connections(name, self.workers) for name in algorithms)
 
     @property
     def flows(self) -> list[Flow]:
@@ -289,11 +319,16 @@ def _alone(plan: Plan, job: JobPlan) -> Plan:
 
 
 def default_name(spec: Spec) -> str:
-    """A folder name that tells experiments apart: topology, jobs, trace, and a hash of the rest."""
-    rest = msgspec.structs.replace(spec, cc=(), seed=0, seeds=0, on="auto", wall_limit=None)
+    """A folder name that tells experiments apart: topology, jobs, trace, and a hash of the rest.
+
+    Of congestion controls, too: a summary and a figure are of those that were compared. (The usual ones count as none
+    named; seeds are left out, for more of them add to what is there.)
+    """
+    cc = () if spec.cc == Spec().cc else spec.cc
+    rest = msgspec.structs.replace(spec, cc=cc, seed=0, seeds=0, on="auto", wall_limit=None)
     digest = hashlib.sha256(msgspec.json.encode(rest, enc_hook=int)).hexdigest()
     trace = "mixed" if spec.job else Path(spec.trace).stem if spec.trace else "synthetic"
-    return f"{Path(spec.topo).stem.replace(',', '-')}-{spec.jobs}x{trace}-{digest[:6]}"
+    return f"{file_name(Path(spec.topo).stem.replace(',', '-'))}-{spec.jobs}x{file_name(trace)}-{digest[:6]}"
 
 
 def _jobs(

@@ -18,13 +18,18 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from testbed import files, spec
 from testbed.errors import RequestError
 from testbed.spec import Spec
+from workloads.text import shown
+
+MOST = 4096  # points of one sweep
 
 Point = dict[str, Any]  # values by path
 
@@ -45,9 +50,8 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
             f"{file}: sweep: {given[0]} is swept, and the command line gives it one value; leave out one of them"
         )
     names = ["-".join(f"{path.split('.')[-1]}-{_word(value)}" for path, value in point.items()) for point in points]
-    return [
-        _at(fields, point, flags, file, whole=names.count(name) > 1) for point, name in zip(points, names, strict=True)
-    ]
+    alike = Counter(names)
+    return [_at(fields, point, flags, file, whole=alike[name] > 1) for point, name in zip(points, names, strict=True)]
 
 
 def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, *, whole: bool) -> Spec:
@@ -56,7 +60,7 @@ def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, 
     for path, value in point.items():
         files.put(fields, path, value, file)
     words = [f"{path.split('.')[-1]}-{_word(value)}{_hash(value) if whole else ''}" for path, value in point.items()]
-    fields["name"] = ".".join([flags.get("name", fields["name"]), *words])
+    fields["name"] = ".".join([str(flags.get("name", fields["name"])), *words])
     return spec.make(
         fields, {key: value for key, value in flags.items() if key != "name"}, f"{file} ({', '.join(words)})"
     )
@@ -65,6 +69,7 @@ def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, 
 def _word(value: Any) -> str:
     """A value as part of a folder's name; a file by its name alone."""
     text = "+".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = text[:1000]  # of which 24 characters stay
     text = Path(text).stem if "/" in text and not isinstance(value, list) else text
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:24]
 
@@ -82,7 +87,7 @@ def _points(swept: Any, file: str) -> list[Point]:
         raise RequestError(f"{file}: sweep.zip: is a table of lists of equal length")
     for path, values in [*crossed.items(), *zipped.items()]:
         if not isinstance(values, list) or not values:
-            raise RequestError(f"{file}: sweep: {path}: is a list of values to take, not {values!r}")
+            raise RequestError(f"{file}: sweep: {path}: is a list of values to take, not {shown(repr(values))}")
         if path in ("name", "base", "on"):
             raise RequestError(f"{file}: sweep: {path} is the same for all experiments of a file")
     if twice := set(crossed) & set(zipped):
@@ -90,6 +95,11 @@ def _points(swept: Any, file: str) -> list[Point]:
     if len({len(values) for values in zipped.values()}) > 1:
         lengths = ", ".join(f"{path} {len(values)}" for path, values in zipped.items())
         raise RequestError(f"{file}: sweep.zip: lists are taken together and must be of equal length: {lengths}")
+    count = math.prod(map(len, crossed.values())) * max(map(len, zipped.values()), default=1)
+    if count > MOST:
+        raise RequestError(
+            f"{file}: sweep: stands for {count:,} experiments, and {MOST:,} is the most; sweep fewer values"
+        )
     together = [dict(zip(zipped, values, strict=True)) for values in zip(*zipped.values(), strict=True)] or [{}]
     combined = [dict(zip(crossed, values, strict=True)) for values in itertools.product(*crossed.values())]
     return [{**one, **other} for one in combined for other in together]

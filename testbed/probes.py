@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,11 @@ from testbed.plan import JobPlan, Plan
 from testbed.workers import PORT_BEFORE, Workers
 
 WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
+# TcpExt in /proc/net/netstat: what stopped a sender for a while, and what a receiver did not take.
+STALLS = ("TCPTimeouts", "TCPLossProbes", "TCPSpuriousRTOs")
+RECEIVER_DROPS = (
+    "TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "TCPOFODrop", "PruneCalled", "RcvPruned", "OfoPruned",
+)  # fmt: skip
 RTT_PROBES, PORT_ECHO, PROBES_S = 30, 7, 2.0
 
 
@@ -78,26 +84,30 @@ def round_trip_us(plan: Plan, network: Network) -> float:
 
 def counters(network: Network) -> dict[str, int]:
     """Losses where none are intended, and the machine's own trouble."""
-    dropped = errors = packets = timeouts = 0
+    dropped = errors = packets = 0
     for end in network.ends():
         stats = end.node.ip.get_links(end.index)[0].get("stats64")
         dropped += stats["rx_dropped"] + stats["tx_dropped"]
         errors += stats["rx_errors"] + stats["tx_errors"]
         packets += stats["rx_packets"]
-    for host in network.hosts:
-        with netns.entered(host.namespace):
-            timeouts += _netstat("TcpExt", "TCPTimeouts")
     rows = [line.split() for line in Path("/proc/net/softnet_stat").read_text().splitlines()]
     return {
         "interface_dropped": dropped, "interface_errors": errors, "packets": packets,
-        "tcp_timeouts": timeouts,
         "softnet_dropped": sum(int(row[1], 16) for row in rows),
         "softnet_squeezed": sum(int(row[2], 16) for row in rows),
     }  # fmt: skip
 
 
-def _netstat(group: str, key: str) -> int:
+def tcp_counters(network: Network) -> dict[str, int]:
+    """Stalls of senders and drops by receivers, summed over the hosts, under the kernel's own names; without those it lacks."""
+    total: Counter[str] = Counter()
+    for host in network.hosts:
+        with netns.entered(host.namespace):
+            total.update({name: value for name, value in _netstat("TcpExt").items() if name in STALLS + RECEIVER_DROPS})
+    return dict(total)
+
+
+def _netstat(group: str) -> dict[str, int]:
     lines = [line.split() for line in Path("/proc/thread-self/net/netstat").read_text().splitlines()]
-    names = next(line for line in lines if line[0] == f"{group}:")
-    values = lines[lines.index(names) + 1]
-    return int(values[names.index(key)])
+    names, values = (line[1:] for line in lines if line[0] == f"{group}:")
+    return {name: int(value) for name, value in zip(names, values, strict=True)}

@@ -14,7 +14,7 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
+import threading
 from typing import Any
 
 from pyroute2 import DiagSocket
@@ -27,6 +27,8 @@ from testbed.plan import JobPlan, Plan
 from testbed.workers import Worker, child_environment
 
 MASTER_PORT = 29500
+KEPT_BYTES = 1 << 16  # of what a program says
+LAST_WORDS_S = 2.0
 ESTABLISHED = 1 << 1
 WITH_CONGESTION_CONTROL = 1 << 3  # INET_DIAG_CONG
 
@@ -45,6 +47,31 @@ def has_torch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
+class _Tail:
+    """What a program says, of which the end is kept: it may talk for hours."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+        self.kept = b""
+        self.hearing = threading.Thread(target=self._hear, daemon=True)
+        self.hearing.start()
+
+    def _hear(self) -> None:
+        while data := os.read(self.reading, 1 << 16):
+            self.kept = (self.kept + data)[-KEPT_BYTES:]
+        os.close(self.reading)
+
+    def seek(self, position: int) -> None:
+        """Before it is read: what has been said must have been heard."""
+        self.hearing.join(LAST_WORDS_S)
+
+    def read(self) -> bytes:
+        return self.kept
+
+    def close(self) -> None:
+        """It ends when the last that may speak has ended."""
+
+
 class Program(Worker):
     """One worker's process of a real program; it talks as a replaying worker does."""
 
@@ -56,20 +83,21 @@ class Program(Worker):
         self.pending = b""
         self.plan, self.network, self.congestion_control = job, network, congestion_control
         self.start_ns = 0
-        self.errors = tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115 (closed by `close`)
+        self.errors = said = _Tail()
         self.reading, report = os.pipe()
         os.write(report, b'{"listening": true}\n')
         words = [sys.executable if job.program[0] == "python" else job.program[0], *job.program[1:]]
         try:
             with netns.entered(network[self.host].namespace):
                 self.process = subprocess.Popen(
-                    words, stdin=subprocess.PIPE, stdout=self.errors, stderr=self.errors,
+                    words, stdin=subprocess.PIPE, stdout=said.writing, stderr=said.writing,
                     env=child_environment() | self._environment(report), pass_fds=[report],
                 )  # fmt: skip
         except OSError as error:
             raise TestbedError(f"{self.what} cannot be started: {error}") from error
         finally:
             os.close(report)
+            os.close(said.writing)
 
     def _environment(self, report: int) -> dict[str, str]:
         hosts = [self.network[name] for name in self.plan.hosts]

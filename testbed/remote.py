@@ -28,6 +28,7 @@ from testbed.environment import ROOT
 from testbed.errors import EXIT_FAILED, TestbedError
 from testbed.inside import CallerGoneError, deliver, emit
 from testbed.plan import Plan
+from testbed.progress import Patience
 from testbed.substrates.host import Host
 
 SILENCE_S = 30.0
@@ -88,7 +89,7 @@ def _answer(request: dict[str, Any], out: BinaryIO) -> None:
         if request["do"] == "check":
             Host().check(plan)
         else:
-            results = Host().run(plan, lambda event: emit(out, event), request["limit_s"])
+            results = Host().run(plan, lambda event: emit(out, event), msgspec.convert(request["patience"], Patience))
         deliver(results, out)
     except TestbedError as error:
         emit(out, {"event": "error", "code": error.exit_code, "message": str(error)})

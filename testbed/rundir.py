@@ -11,61 +11,101 @@ import ctypes
 import io
 import json
 import os
+import secrets
 import shutil
+import stat
 import tarfile
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from testbed import leftovers
-from testbed.errors import TestbedError
+from testbed import folders, leftovers
+from testbed.errors import RequestError, TestbedError
+from testbed.folders import give_to_caller
 from testbed.leftovers import locked, removed_in_any_case
 
 PARTIAL = ".partial-"
-AT_FDCWD, RENAME_EXCHANGE = -100, 2
+RENAME_EXCHANGE = 2
+MOST_FILES = 64
 
 
 def unpack(archive: bytes) -> dict[str, bytes]:
-    """The files of a tar archive: plain ones only, none in a folder, whatever the archive says."""
-    files = {}
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        for member in tar:
-            content = tar.extractfile(member)
-            if content is None or member.name != Path(member.name).name:
-                raise TestbedError(f"the run handed over {member.name!r}, which is not a plain file")
-            files[member.name] = content.read()
+    """The files of a tar archive: plain ones only, none in a folder, whatever the archive says.
+
+    It comes from another machine, or from a guest: raises `TestbedError` for anything that no run hands over.
+    """
+    files: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            for member in tar:
+                if not member.isreg() or member.name != Path(member.name).name or member.name in ("", ".", ".."):
+                    raise TestbedError(f"the run handed over {member.name[:80]!r}, which is not a plain file")
+                if member.sparse is not None or member.size > len(archive) or len(files) == MOST_FILES:
+                    raise TestbedError(
+                        f"the run handed over more than {MOST_FILES} files, or one larger than what arrived"
+                    )
+                content = tar.extractfile(member)
+                assert content is not None
+                files[member.name] = content.read()
+    except (tarfile.TarError, ValueError, LookupError, ArithmeticError, OSError, RecursionError) as error:
+        raise TestbedError(f"the run handed over an archive that cannot be read: {error}") from error
     return files
 
 
-def store(files: Mapping[str, bytes], destination: Path) -> None:
-    """Put a run directory with ``files`` at ``destination``.
+def store(files: Mapping[str, bytes], destination: Path, out: Path | None = None) -> None:
+    """Put a run directory with ``files`` at ``destination``, below ``out`` (else its folder).
 
-    An older run there is replaced as a whole, or kept as a whole if this fails.
+    An older run there is replaced as a whole, or kept as a whole if this fails. Raises `RequestError` if there is a link
+    between ``out`` and it.
     """
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        with _partial(destination) as folder:
-            for name, content in files.items():
-                (folder / name).write_bytes(content)
-            give_to_caller(folder)
-            _put(folder, destination)
+        with folders.opened(destination.parent, out or destination.parent) as above, _partial(above) as (name, fd):
+            for file, content in files.items():
+                folders.write(fd, file, content)
+            give_to_caller(fd)
+            _put(name, destination, above)
     except OSError as error:
         raise TestbedError(
             f"the results could not be written to {destination}: {error.strerror or error}. Nothing half-written was kept."
         ) from error
-    give_to_caller(*_made(destination))
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that it is complete or absent."""
-    aside = path.with_name(f".{path.name}{PARTIAL}{os.getpid()}")
+def check_writable(out: Path) -> None:
+    """Raises `RequestError` if results cannot be put below ``out``, which need not be there yet."""
+    there = next((path for path in (out, *out.absolute().parents) if os.path.lexists(path)), Path("/"))
     try:
-        with removed_in_any_case(aside):
-            aside.write_text(text)
-            give_to_caller(aside)
-            aside.rename(path)
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise RequestError(
+            f"--out {out}: nothing can be written to {there}: {error.strerror}. Name another folder for the results."
+        ) from error
+
+
+def write_text(path: Path, text: str, out: Path | None = None) -> None:
+    """Write a file so that it is complete or absent; no link is followed between ``out`` (else its folder) and it."""
+    try:
+        with folders.opened(path.parent, out or path.parent) as above:
+            name = _aside(path.name)
+            with removed_in_any_case(Path(name), above):
+                folders.write(above, name, text.encode())
+                os.rename(name, path.name, src_dir_fd=above, dst_dir_fd=above)
     except OSError as error:
         raise TestbedError(f"{path} could not be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def filled(destination: Path, out: Path | None = None) -> Iterator[Path]:
+    """A folder to write files into; at the end they take the places of those with their names in ``destination``."""
+    try:
+        with folders.opened(destination, out or destination) as above, _partial(above) as (_, fd):
+            yield Path(f"/proc/self/fd/{fd}")
+            for name in sorted(os.listdir(fd)):
+                with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=fd)) as file:
+                    give_to_caller(file.fileno())
+                os.rename(name, name, src_dir_fd=fd, dst_dir_fd=above)
+    except OSError as error:
+        raise TestbedError(f"{destination} could not be written: {error.strerror or error}") from error
 
 
 def sweep(folder: Path) -> None:
@@ -73,50 +113,38 @@ def sweep(folder: Path) -> None:
     leftovers.sweep(folder.rglob(f".*{PARTIAL}*") if folder.is_dir() else ())
 
 
+def _aside(name: str) -> str:
+    """A name that nobody can have foreseen."""
+    return f".{name[:64]}{PARTIAL}{secrets.token_hex(8)}"
+
+
 @contextlib.contextmanager
-def _partial(destination: Path) -> Iterator[Path]:
-    folder = destination.with_name(f".{destination.name}{PARTIAL}{os.getpid()}")
-    with removed_in_any_case(folder):
-        folder.mkdir()
-        with locked(folder):
-            yield folder
+def _partial(above: int) -> Iterator[tuple[str, int]]:
+    """A new folder in the one behind ``above``, gone at the end unless it was renamed: its name and descriptor."""
+    name = _aside("run")
+    with removed_in_any_case(Path(name), above):
+        os.mkdir(name, dir_fd=above)
+        with locked(Path(name), above) as fd:
+            yield name, fd
 
 
-def _put(folder: Path, destination: Path) -> None:
-    """Rename, or exchange with an older run (which is then at ``folder``, and removed)."""
-    if not destination.exists():
-        folder.rename(destination)
+def _put(name: str, destination: Path, above: int) -> None:
+    """Rename, or exchange with an older run (which then has the other's ``name``, and is removed)."""
+    both = {"src_dir_fd": above, "dst_dir_fd": above}
+    try:
+        older = os.stat(destination.name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(name, destination.name, **both)
         return
+    if stat.S_ISLNK(older.st_mode):
+        raise RequestError(f"{destination} is a link, and results are never written through one. Remove it.")
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.renameat2(AT_FDCWD, bytes(folder), AT_FDCWD, bytes(destination), RENAME_EXCHANGE) != 0:
+    if libc.renameat2(above, os.fsencode(name), above, os.fsencode(destination.name), RENAME_EXCHANGE) != 0:
         # A file system that cannot exchange: there is a moment without either.
-        aside = folder.with_name(folder.name + ".old")
-        destination.rename(aside)
-        folder.rename(destination)
-        shutil.rmtree(aside)
-
-
-def _made(destination: Path) -> list[Path]:
-    """The destination's parents up to and including ``results``."""
-    parents = []
-    for parent in destination.parents:
-        if parent.name == "" or not os.access(parent, os.W_OK) or parent == Path.cwd():
-            break
-        parents.append(parent)
-        if parent.name == "results":
-            break
-    return parents[:4]
-
-
-def give_to_caller(*paths: Path) -> None:
-    """Under `sudo`, what is written belongs to who typed it."""
-    user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
-    if os.geteuid() != 0 or user is None or group is None:
-        return
-    for path in paths:
-        for each in [path, *path.rglob("*")] if path.is_dir() else [path]:
-            with contextlib.suppress(OSError):
-                os.chown(each, int(user), int(group), follow_symlinks=False)
+        old = _aside("old")
+        os.rename(destination.name, old, **both)
+        os.rename(name, destination.name, **both)
+        shutil.rmtree(old, dir_fd=above)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -34,8 +34,11 @@ NETLINK_SOCK_DIAG = 4
 U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 # struct tcp_info: rtt at 68, snd_cwnd at 80, total_retrans at 100, bytes_acked at 120
 TCP_INFO = struct.Struct("=68xI8xI16xI16xQ")
+# the same, further on: busy_time at 168, rwnd_limited, sndbuf_limited, in us
+TCP_LIMITED = struct.Struct("=168xQQQ")
 SHARES_EVERY_NS = 500_000_000
 CPU_EVERY_NS = 1_000_000_000
+Carried = dict[tuple[int, str], int]  # bytes acknowledged, by job and direction of a bottleneck
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,10 @@ class Config:
 
     folder: str
     start_ns: int
+    wait_from_ns: int
     interval_ns: int
     links: list[dict[str, Any]]  # name, namespace, index; where RED hangs, or the map of what marks in its place
-    # job, worker, flow, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
+    # job, worker, flow, links it crosses, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
     flows: list[dict[str, Any]]
 
 
@@ -151,7 +155,7 @@ class FlowProbe:
     """The state of one flow's sending socket."""
 
     def __init__(self, flow: dict[str, Any], sockets: dict[int, _Netlink]) -> None:
-        self.job, self.may_end = flow["job"], flow["may_end"]
+        self.job, self.links, self.may_end = flow["job"], flow["links"], flow["may_end"]
         self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
         if flow["namespace"] not in sockets:
             sockets[flow["namespace"]] = _Netlink(flow["namespace"], NETLINK_SOCK_DIAG)
@@ -169,6 +173,11 @@ class FlowProbe:
         self.parameters = {**mltcp.defaults(dcqcn=flow["dcqcn"]), **flow["parameters"]}
         # struct mltcp_flow_key: addresses, source port in host order, target port as on the wire
         self.key = saddr + daddr + struct.pack("=H", flow["sport"]) + flow["dport"].to_bytes(2, "big")
+        self.limited_us = (
+            0,
+            0,
+            0,
+        )  # so far: time with data to send, of which held up by the receiver's window, by the send buffer
 
     @staticmethod
     def _wanted(state_in_diag: bool) -> int:
@@ -183,6 +192,7 @@ class FlowProbe:
                 return None
             raise RuntimeError(f"flow {self.prefix} is gone")
         rtt, cwnd, retrans, acked = TCP_INFO.unpack_from(data, at)
+        self.limited_us = TCP_LIMITED.unpack_from(data, at)
         return cwnd, rtt, acked, retrans, self._mltcp(data, acked)
 
     def _mltcp(self, data: bytes, acked: int) -> str:
@@ -241,7 +251,8 @@ def main() -> None:
     routes: dict[int, _Netlink] = {}
     diags: dict[int, _Netlink] = {}
     links = [LinkProbe(link, routes) for link in config.links]
-    flows = [FlowProbe(flow, diags) for flow in config.flows]
+    every_flow = [FlowProbe(flow, diags) for flow in config.flows]
+    flows = list(every_flow)
     with (
         open(os.path.join(config.folder, "links.csv"), "w") as link_file,
         open(os.path.join(config.folder, "flows.csv"), "w") as flow_file,
@@ -251,11 +262,12 @@ def main() -> None:
         cpu = CpuMeter()
         samples, worst = 0, 0
         next_cpu = next_shares = config.start_ns
-        acked_before: dict[int, int] = {}
+        acked_before: Carried = {}
         shares_at = config.start_ns
         deadline = config.start_ns
         # `select` may be late by a thousandth of what it waits for.
         punctual()
+        sleep_until(config.wait_from_ns)
         sleep_until(deadline)
         while not _told_to_stop(deadline):
             for link in links:
@@ -265,7 +277,7 @@ def main() -> None:
                 worst = max(worst, after - before)
                 at = ((before + after) // 2 - config.start_ns) / 1e9
                 link_file.write(f"{at:.6f},{link.name},{sent},{packets},{drops},{marks},{backlog}\n")
-            acked_now: dict[int, int] = {}
+            acked_now: Carried = {}
             for flow in list(flows):
                 if (read := flow.read()) is None:
                     flows.remove(flow)
@@ -275,7 +287,8 @@ def main() -> None:
                 flow_file.write(
                     f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{state}\n"
                 )
-                acked_now[flow.job] = acked_now.get(flow.job, 0) + acked
+                for name in flow.links:
+                    acked_now[flow.job, name] = acked_now.get((flow.job, name), 0) + acked
             samples += 1
             if deadline >= next_cpu:
                 cpu.tick()
@@ -291,8 +304,18 @@ def main() -> None:
     print(json.dumps({
         "samples": samples, "cpu_s": used.user + used.system,
         "wall_s": (time.monotonic_ns() - config.start_ns) / 1e9, "slowest_link_read_us": worst / 1000,
-        "busiest_core": cpu.busiest[1:], "steal": cpu.steal[1:],
+        "busiest_core": cpu.busiest[1:], "steal": cpu.steal[1:], "senders": _senders(every_flow),
     }), flush=True)  # fmt: skip
+
+
+def _senders(flows: list[FlowProbe]) -> list[dict[str, Any]]:
+    """Of each job how long its flows had something to send, and what else than congestion control held them up."""
+    jobs = {flow.job: [one.limited_us for one in flows if one.job == flow.job] for flow in flows}
+    names = ("busy_s", "receive_window_s", "send_buffer_s")
+    return [
+        {"job": job, **{name: sum(times) / 1e6 for name, times in zip(names, zip(*limited, strict=True), strict=True)}}
+        for job, limited in jobs.items()
+    ]
 
 
 def _told_to_stop(deadline_ns: int) -> bool:
@@ -301,10 +324,17 @@ def _told_to_stop(deadline_ns: int) -> bool:
     return bool(select.select([sys.stdin], [], [], left)[0])
 
 
-def _say_shares(now: dict[int, int], before: dict[int, int], span_ns: int) -> None:
+def _say_shares(now: Carried, before: Carried, span_ns: int) -> None:
     if before and span_ns > 0:
-        shares = {job: max(0, acked - before.get(job, 0)) * 8e9 / span_ns for job, acked in now.items()}
-        print(json.dumps({"shares_bps": shares}), flush=True)
+        print(json.dumps({"shares_bps": shares(now, before, span_ns)}), flush=True)
+
+
+def shares(now: Carried, before: Carried, span_ns: int) -> dict[int, dict[str, float]]:
+    """What each job got of each direction of a bottleneck since ``before``, in bit/s of payload."""
+    found: dict[int, dict[str, float]] = {}
+    for (job, link), acked in now.items():
+        found.setdefault(job, {})[link] = max(0, acked - before.get((job, link), 0)) * 8e9 / span_ns
+    return found
 
 
 if __name__ == "__main__":

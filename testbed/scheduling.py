@@ -17,6 +17,7 @@ from testbed.congestion import CongestionControl
 from testbed.errors import RequestError
 from workloads import trace as traces
 from workloads.collectives import Flow
+from workloads.text import quoted
 from workloads.trace import Operation, Trace
 
 
@@ -62,7 +63,7 @@ def parse(spec: str) -> Contender:
         return Contender(congestion.together(turns), turns)
     if len(parts) > 1:
         raise RequestError(
-            f"{spec!r}: {named[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
+            f"{quoted(spec)}: {named[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
         )
     try:
         policy = schedulers.parse(spec)

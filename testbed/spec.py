@@ -17,11 +17,12 @@ from typing import Any, Literal
 import msgspec
 
 import topologies
-from testbed import congestion, files, placement, scheduling, where
+from testbed import congestion, files, limits, placement, scheduling, where
 from testbed.errors import RequestError
 from testbed.job import Job, JobError, complete, parse
 from testbed.shaper import Marking
 from workloads import trace as traces
+from workloads.text import is_text, quoted, shown
 from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
 
 
@@ -104,12 +105,14 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             trace=self.trace, compute=compute, bytes=size, workers=self.workers, collective=self.collective,
             channels=self.channels, noise=self.noise, iterations=self.iterations,
         )  # fmt: skip
+        if not self.job:
+            return (complete(Job(), defaults),) * self.jobs
         result = []
-        for number, one in enumerate(self.job or (Job(),) * self.jobs):
+        for number, one in enumerate(self.job):
             try:
                 result.append(complete(one, defaults))
             except JobError as error:
-                raise (JobError(f"job.{number}.{error.field}", str(error)) if self.job else error) from error
+                raise JobError(f"job.{number}.{error.field}", str(error)) from error
         return tuple(result)
 
 
@@ -131,7 +134,7 @@ def marking(text: str, rate_bps: int, buffer_bytes: int) -> Marking:
     result = Marking(first, last, parse_fraction(probability) if probability else 1.0)
     if any(more) or not 0 < first <= last <= buffer_bytes or not 0 < result.probability <= 1:
         raise UnitError(
-            f"{text!r} is no marking threshold of a buffer of {buffer_bytes} bytes; give `on`, one threshold (65kB, 200us), "
+            f"{quoted(text)} is no marking threshold of a buffer of {buffer_bytes} bytes; give `on`, one threshold (65kB, 200us), "
             "or MIN,MAX,PROBABILITY with MIN ≤ MAX ≤ buffer, as in 5kB,200kB,1%"
         )
     return result
@@ -192,12 +195,27 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         if fields.get("jobs", len(jobs)) != len(jobs):
             raise RequestError(f"{source}: jobs: {fields['jobs']} asked for, but {len(jobs)} given; leave out `jobs`")
         fields["jobs"] = len(jobs)
+    if given.get("name") == "":
+        raise RequestError("--name: is empty; leave it out for a name made from the experiment")
+    for name, value in fields.items():
+        _check_text(source, name, value)
     try:
         spec = msgspec.convert(fields, Spec, dec_hook=traces.decode_quantity)
     except msgspec.ValidationError as error:
         raise RequestError(f"{source}: {_readable(error)}") from error
     _check(spec, source)
     return spec
+
+
+def _check_text(source: str, field: str, value: Any) -> None:
+    """Raises `RequestError` if any text in ``value`` could not be part of a path or an argument."""
+    if isinstance(value, str) and not is_text(value):
+        raise RequestError(f"{source}: {shown(field)}: {quoted(value)} is not text (UTF-8 without NUL)")
+    inner = (
+        value.items() if isinstance(value, dict) else [("", one) for one in value] if isinstance(value, list) else ()
+    )
+    for key, one in inner:
+        _check_text(source, f"{field}.{key}".rstrip("."), one)
 
 
 _OF_JOBS = ("workers", "channels", "collective", "noise", "iterations")
@@ -295,13 +313,16 @@ def _check(spec: Spec, source: str) -> None:
     except RequestError as error:
         raise wrong("on", str(error)) from error
 
-    limits = {
-        "jobs": (1, 64), "workers": (2, 64), "iterations": (1, 100_000), "seeds": (1, 1000),
-        "seed": (0, 2**31), "mtu": (576, 65535),
+    most = limits.of(spec.on)
+    reach = f", the most that can be {most.done}"
+    ranges = {
+        "jobs": (1, most.jobs, reach), "workers": (2, most.workers, reach), "iterations": (1, 100_000, ""),
+        "seeds": (1, 1000, ""), "seed": (0, 2**31, ""), "mtu": (576, 65535, ""),
     }  # fmt: skip
-    for field, (low, high) in limits.items():
+    for field, (low, high, why) in ranges.items():
         if not low <= getattr(spec, field) <= high:
-            raise wrong(field, f"{getattr(spec, field)} is not between {low} and {high}")
+            raise wrong(field, f"{getattr(spec, field)} is not between {low} and {high}{why}")
+    most.check("runs", len(spec.cc) * spec.seeds, f"{source}: cc")
     if spec.rate < 1_000_000:
         raise wrong("rate", f"{spec.rate} is too slow to emulate; the slowest is 1mbit")
     if spec.sample < 1_000_000:
@@ -311,7 +332,9 @@ def _check(spec: Spec, source: str) -> None:
     if not spec.cc:
         raise wrong("cc", "name at least one congestion control")
     if spec.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", spec.name):
-        raise wrong("name", f"{spec.name!r} cannot name a folder: letters, digits, '.', '_' and '-' only, 200 at most")
+        raise wrong(
+            "name", f"{quoted(spec.name)} cannot name a folder: letters, digits, '.', '_' and '-' only, 200 at most"
+        )
     try:
         topologies.find(spec.topo.partition(",")[0])
     except topologies.TopologyError as error:
@@ -327,7 +350,7 @@ def _check(spec: Spec, source: str) -> None:
         except RequestError as error:
             raise wrong("cc", str(error)) from error
         if "+" in one and len(one.split("+")) > spec.jobs:
-            raise wrong("cc", f"{one!r} names more congestion controls than there are jobs ({spec.jobs})")
+            raise wrong("cc", f"{quoted(one)} names more congestion controls than there are jobs ({spec.jobs})")
     labels = [scheduling.parse(one).cc.label for one in spec.cc]
     if len(set(labels)) < len(labels):
         raise wrong("cc", f"{' '.join(spec.cc)} names one twice")
@@ -361,6 +384,8 @@ def _check(spec: Spec, source: str) -> None:
     except JobError as error:
         raise wrong(error.field, str(error)) from error
     for number, job in enumerate(jobs):
+        if (job.workers or 0) > most.workers:
+            raise wrong(f"job.{number}.workers", f"{job.workers} is not between 2 and {most.workers}{reach}")
         if job.cc is not None:
             try:
                 congestion.parse(job.cc)

@@ -26,6 +26,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,10 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from analysis.load import LoadError, load_experiment
+from analysis.load import LoadError, load_experiment, load_run
 from analysis.summary import summarise
 from analysis.table import closing_table
-from testbed import experiment, plan, points, rundir, substrates, where
+from testbed import experiment, folders, plan, points, privileges, rundir, substrates, where
 from testbed.errors import (
     EXIT_FAILED,
     EXIT_INVALID,
@@ -50,8 +51,10 @@ from testbed.errors import (
 )
 from testbed.plan import Plan
 from testbed.spec import Spec
-from testbed.substrates import Substrate
+from testbed.substrates import Substrate, choice
+from testbed.substrates.choice import Choice
 from testbed.substrates.host import end_with
+from workloads import text
 
 SHUFFLE = "sweep"  # any order will do, but always the same
 
@@ -62,7 +65,11 @@ class Task:
 
     spec: Spec
     plan: Plan
-    folder: Path
+    out: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.out / self.plan.experiment / self.plan.folder
 
     @property
     def title(self) -> str:
@@ -78,40 +85,45 @@ def tasks(specs: list[Spec], out: Path) -> list[Task]:
         for one in planned:
             # Every run measures the capacity it needs: which comes first is left to the shuffle.
             one = msgspec.structs.replace(one, measure_capacity=True)
-            task = Task(spec, one, out / one.experiment / one.folder)
+            task = Task(spec, one, out)
             if task.folder in found:
                 raise RequestError(
                     f"{task.folder}: two experiments would be stored there; give them different names (name)."
                 )
+            folders.check(task.folder, out)
             found[task.folder] = task
     return list(found.values())
 
 
-def possible(files: list[str], flags: dict[str, Any]) -> Iterator[tuple[str, list[Spec]]]:
-    """Of several files those that can be had where they are to run, and their experiments; the others are said to be left out."""
+def possible(files: list[str], flags: dict[str, Any]) -> Iterator[tuple[str, Choice]]:
+    """Of several files those that can be had where they are to run, and where that is; the others are said to be left out."""
     for file in files:
         try:
             with said_of(file):
-                yield file, points.read(file, flags)
+                yield file, choice.choose(partial(points.read, file), flags)
         except VirtualTimeOnlyError as error:
             if len(files) == 1:
                 raise
-            print(f"left out: {error}", file=sys.stderr)
+            print(text.paragraph(f"left out: {error}"), file=sys.stderr)
 
 
-def describe(specs: list[Spec]) -> Iterator[str]:
-    """What would be run, an experiment a line."""
-    for spec in specs:
-        with said_of(spec.name if len(specs) > 1 else None):
-            runs = plan.plans(spec)
+def describe(chosen: Choice) -> Iterator[str]:
+    """What would be run, an experiment a line, and where."""
+    if chosen.reason is not None:
+        yield f"{chosen}:"
+    by_experiment = groupby(chosen.plans, lambda one: one.experiment)
+    for spec, (_, planned) in zip(chosen.specs, by_experiment, strict=True):
+        runs = list(planned)
         yield f"{runs[0].experiment}: {len(runs)} runs of {len(runs[0].jobs)} jobs, {' '.join(spec.cc)}, on {spec.on}"
 
 
-def run(files: list[str], flags: dict[str, Any], out: Path, parallel: int, *, quiet: bool) -> int:
-    """Run what is missing, then sum up every experiment; an exit code."""
+def run(
+    files: list[str], flags: dict[str, Any], out: Path, parallel: int, *, quiet: bool, retries: int | None = None
+) -> int:
+    """Run what is missing, then sum up every experiment; an exit code. ``retries``: see `experiment.execute`."""
     if parallel < 1:
         raise RequestError(f"-j {parallel}: at least one run at a time")
-    specs, machines = _settled(files, flags, parallel)
+    specs, machines = _settled(files, flags, out)
     todo = tasks(specs, out)
     if parallel > 1 and any(place != "uml" for place in machines):
         raise RequestError(
@@ -127,50 +139,67 @@ def run(files: list[str], flags: dict[str, Any], out: Path, parallel: int, *, qu
         + (f"; {len(waiting)} wait for those of their jobs alone" if waiting else ""),
         highlight=False,
     )
-    failures = _run_all(at_once, _lanes(machines, parallel), console, quiet=quiet)
+    failures = _run_all(at_once, _lanes(machines, parallel), console, quiet=quiet, retries=retries)
     scheduled, unmeasured = _scheduled(waiting, {task.folder for task, _ in failures}, out)
     late = [one for one in scheduled if not _is_done(one, machines)]
-    failures += unmeasured + _run_all(late, _lanes(machines, parallel), console, quiet=quiet)
+    failures += unmeasured + _run_all(late, _lanes(machines, parallel), console, quiet=quiet, retries=retries)
     invalid = _sum_up(specs, todo, failures, out)
     for task, error in failures:
-        print(f"failed: {task.title}: {error}", file=sys.stderr)
+        print(text.paragraph(f"failed: {task.title}: {error}"), file=sys.stderr)
     if failures:
         print(f"{len(failures)} of {len(todo)} runs failed; the same command tries them again.", file=sys.stderr)
         return EXIT_FAILED
     return EXIT_INVALID if invalid else EXIT_OK
 
 
-def _settled(files: list[str], flags: dict[str, Any], parallel: int) -> tuple[list[Spec], dict[str, Substrate]]:
+def _settled(files: list[str], flags: dict[str, Any], out: Path) -> tuple[list[Spec], dict[str, Substrate]]:
     """Every experiment, and every place where some of them run."""
+    _check_privileges(files, flags)
+    chosen = list(possible(files, flags))
+    rundir.check_writable(out)
     specs: list[Spec] = []
     machines: dict[str, Substrate] = {}
-    for file, asked in possible(files, flags):
+    for file, one in chosen:
         with said_of(file):
-            if where.is_remote(asked[0].on):
-                for place in where.places(asked[0].on):
-                    machines[place] = substrates.find(place, [one for spec in asked for one in plan.plans(spec)])
+            if where.is_remote(one.place):
+                for place in where.places(one.place):
+                    machines[place] = substrates.find(place, one.plans)
             else:
-                # Several runs at once are for virtual time.
-                here = {**flags, "on": "uml"} if parallel > 1 and asked[0].on == "auto" else flags
-                asked, substrate = substrates.settle(partial(points.read, file), here)
-                machines[asked[0].on] = substrate
-        specs += asked
+                one, machines[one.place] = choice.settle(one, partial(points.read, file), flags)
+        if one.reason is not None:
+            print(f"{file}: {one}", file=sys.stderr)
+        specs += one.specs
     return specs, machines
+
+
+def _check_privileges(files: list[str], flags: dict[str, Any]) -> None:
+    """Under ``sudo`` all runs give up root, or none; raises `RequestError` before anything is read as root."""
+    if privileges.caller() is None:
+        return
+    places = {file: place for file in files if (place := choice.foreseen(partial(points.read, file), flags))}
+    real = [file for file, one in places.items() if one.place != "uml"]
+    if real and len(real) < len(places):
+        raise RequestError(
+            "under `sudo`, runs in user-mode Linux give up root, and others of this sweep keep it: "
+            + ", ".join(real)
+            + ". Sweep them apart, or name one place with --on."
+        )
 
 
 def is_there(task: Task, substrate: Substrate) -> bool:
     """Whether the results of this very run are there, complete (a folder always is) and of this testbed."""
     try:
-        manifest = rundir.read_json(task.folder / "manifest.json")
-    except (OSError, ValueError):
+        manifest = load_run(task.folder).manifest
+    except LoadError:
         return False
+    remote = manifest.get("remote")
     now = experiment.provenance(substrate, [], 0.0)
     same = ("testbed", "substrate", "uml", "source_sha256")
     return (
         manifest.get("plan") == json.loads(msgspec.json.encode(task.plan))
         and all(manifest.get(key) == now[key] for key in same)
-        and (now["remote"] is None or manifest["remote"]["kernel"] == now["remote"]["kernel"])
-        and (now["substrate"] != "host" or platform.version() in manifest["kernel"])
+        and (now["remote"] is None or (isinstance(remote, dict) and remote.get("kernel") == now["remote"]["kernel"]))
+        and (now["substrate"] != "host" or platform.version() in str(manifest.get("kernel")))
         and manifest.get("topology_sha256") == experiment.topology_sha256(task.plan)
         and manifest.get("congestion_control_sha256") == experiment.congestion_control_sha256(task.plan)
     )
@@ -193,7 +222,7 @@ def _scheduled(waiting: list[Task], failed: set[Path], out: Path) -> tuple[list[
         except (LoadError, RequestError) as error:
             failures.append((task, str(error)))
         else:
-            able.append(Task(task.spec, planned, task.folder))
+            able.append(Task(task.spec, planned, out))
     return able, failures
 
 
@@ -220,7 +249,9 @@ def _lane(place: str | None) -> _Lane:
     return _Lane(place, ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin))
 
 
-def _run_all(missing: list[Task], lanes: list[_Lane], console: Console, *, quiet: bool) -> list[tuple[Task, str]]:
+def _run_all(
+    missing: list[Task], lanes: list[_Lane], console: Console, *, quiet: bool, retries: int | None
+) -> list[tuple[Task, str]]:
     random.Random(SHUFFLE).shuffle(missing)
     failures: list[tuple[Task, str]] = []
     command = experiment.command_line()
@@ -237,7 +268,10 @@ def _run_all(missing: list[Task], lanes: list[_Lane], console: Console, *, quiet
                     if (task := next((one for one in waiting if lane.takes(one)), None)) is not None:
                         waiting.remove(task)
                         idle.remove(lane)
-                        running[lane.pool.submit(_run_one, task, lane.place or task.spec.on, command)] = lane, task
+                        running[lane.pool.submit(_run_one, task, lane.place or task.spec.on, command, retries)] = (
+                            lane,
+                            task,
+                        )
                 if not running:
                     failures += [(task, lost) for task in waiting]
                     break
@@ -247,7 +281,8 @@ def _run_all(missing: list[Task], lanes: list[_Lane], console: Console, *, quiet
                         verdict = future.result()
                     except (LostError, UnreachableError) as error:
                         lost = str(error)
-                        console.print(f"given up: {lost}", highlight=False, soft_wrap=True)
+                        given_up = text.paragraph(f"given up: {lost}")
+                        console.print(given_up, highlight=False, markup=False, soft_wrap=True)
                         waiting.insert(0, task)
                         continue
                     except BrokenProcessPool:
@@ -267,7 +302,8 @@ def _run_all(missing: list[Task], lanes: list[_Lane], console: Console, *, quiet
                     progress.update(bar, advance=1, description=f"about {left_s:.0f} s left")
                     if not quiet:
                         at = f" (on {lane.place})" if lane.place and len(lanes) > 1 else ""
-                        progress.console.print(f"{task.title}: {verdict}{at}", highlight=False, soft_wrap=True)
+                        line = text.plain(f"{task.title}: {verdict}{at}")
+                        progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
     except BaseException:
         for lane in used:
             lane.pool.shutdown(wait=False, cancel_futures=True)
@@ -289,11 +325,13 @@ def _end(number: int, frame: Any) -> None:
     raise KeyboardInterrupt("the sweep was ended")
 
 
-def _run_one(task: Task, place: str, command: list[str]) -> str:
+def _run_one(task: Task, place: str, command: list[str], retries: int | None) -> str:
     """Run and store one; its verdict."""
     try:
         substrate = substrates.find(place, [task.plan])
-        verdict, _ = experiment.execute(task.plan, task.spec, substrate, task.folder, command, partial(_ignore))
+        verdict, _ = experiment.execute(
+            task.plan, task.spec, substrate, task.out, command, partial(_ignore), retries=retries
+        )
     except KeyboardInterrupt:
         os._exit(1)  # all is cleaned up by now; the pool would take this for a result and go on
     return verdict
@@ -315,7 +353,7 @@ def _sum_up(specs: list[Spec], todo: list[Task], failures: list[tuple[Task, str]
         folder = out / own[0].plan.experiment
         wanted = [(task.plan.cc.label, task.plan.seed) for task in own if task.plan.alone is None]
         summary = summarise(load_experiment(folder, wanted))
-        rundir.write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+        rundir.write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n", out)
         console.print(closing_table(summary))
         invalid |= summary["verdict"] == "invalid"
     return invalid

@@ -8,41 +8,43 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from analysis.load import TABLES, digest
-from testbed import rundir
+from testbed import rundir, stored
 from testbed.errors import RequestError
-from testbed.experiment import congestion_control_sha256, provenance, topology_sha256, wall_limit_s
+from testbed.experiment import congestion_control_sha256, provenance, topology_sha256
 from testbed.plan import Plan
+from testbed.progress import patience
 from testbed.substrates import Substrate, uml
+from workloads.text import quoted
 from workloads.units import Duration
 
 
-def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None) -> list[str]:
+def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None, *, trusted: bool) -> list[str]:
     """Run what ``folder`` holds once more; what differs, one line each (none: identical).
 
-    Raises `RequestError` if it is no run directory, or of a clock that never repeats.
+    Raises `RequestError` if it is no run directory, of a clock that never repeats, or if it names files that would be
+    executed and is not ``trusted``.
     """
-    manifest, plan, before = read(folder)
+    manifest, plan, before = read(folder, trusted=trusted)
     substrate = uml.find(linux_source, prefer=manifest["uml"])
     substrate.check(plan)
-    archive = substrate.run(plan, lambda event: None, wall_limit_s(wall_limit, plan, substrate))
+    archive = substrate.run(plan, lambda event: None, patience(plan, None if wall_limit is None else wall_limit / 1e9))
     after = rundir.unpack(archive)
     lines = [line for name in TABLES if (line := _difference(name, before[name], after[name]))]
     return lines + _reasons(manifest, substrate) if lines else []
 
 
-def read(folder: Path) -> tuple[dict[str, Any], Plan, dict[str, bytes]]:
+def read(folder: Path, *, trusted: bool) -> tuple[dict[str, Any], Plan, dict[str, bytes]]:
     """Manifest, plan and tables of a run that can be repeated; raises `RequestError`."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         before = {name: (folder / name).read_bytes() for name in TABLES}
         if manifest["version"] != 1:
-            raise RequestError(f"{folder}: this testbed knows version 1 of the manifest, not {manifest['version']!r}.")
-        plan = msgspec.convert(manifest["plan"], Plan)
+            raise RequestError(
+                f"{folder}: this testbed knows version 1 of the manifest, not {quoted(manifest['version'])}."
+            )
         recorded, where = manifest["digest"], manifest["substrate"]
-    except (OSError, ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RequestError(
             f"{folder} is not a run directory that can be repeated ({type(error).__name__}: {error}); "
             "give one such as results/NAME/mltcp_reno/1."
@@ -51,6 +53,8 @@ def read(folder: Path) -> tuple[dict[str, Any], Plan, dict[str, bytes]]:
         raise RequestError(
             f"{folder} ran on `{where}`, against a real clock: it never repeats to the byte. Use --on uml."
         )
+    plan = stored.plan_of(manifest, folder / "manifest.json")
+    stored.check_trusted(plan, folder, trusted=trusted)
     if plan.topology.endswith(".py") and not Path(plan.topology).is_file():
         raise RequestError(f"{folder}: its topology {plan.topology} is not there any more.")
     for cc in plan.ccs:

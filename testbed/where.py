@@ -1,17 +1,21 @@
 """Where to run, as ``--on`` has it: ``auto``, ``host``, ``uml``, ``vagrant``, ``ssh:[USER@]HOST[:PORT]``.
 
-Several other machines, separated by commas, share the runs of a sweep.
+Several other machines, separated by commas, share the runs of a sweep. ``auto``, as without
+``--on``, is `uml` where that can run what is asked for, else `host` (`testbed.substrates.choose`).
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from testbed.errors import RequestError
+from workloads.text import quoted
 
 HERE = ("auto", "host", "uml")
 VAGRANT = "vagrant"
+OWN_VM = Path("/var/lib/mltcp/vm")  # written by vagrant/provision.sh
 WORDS = "auto, host, uml, vagrant, ssh:[USER@]HOST[:PORT]"
 _ADDRESS = re.compile(
     r"ssh:(?:(?P<user>[^@\s]+)@)?(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.%a-z]+\])(?::(?P<port>\d{1,5}))?"
@@ -34,9 +38,9 @@ def places(on: str) -> tuple[str, ...]:
         if place not in (*HERE, VAGRANT):
             address(place)
     if len(set(found)) < len(found):
-        raise RequestError(f"{on!r} names a machine twice; one run at a time is what each can do")
+        raise RequestError(f"{quoted(on)} names a machine twice; one run at a time is what each can do")
     if len(found) > 1 and set(found) & set(HERE):
-        raise RequestError(f"{on!r}: several places are several other machines (vagrant, ssh:HOST)")
+        raise RequestError(f"{quoted(on)}: several places are several other machines (vagrant, ssh:HOST)")
     return found
 
 
@@ -44,13 +48,18 @@ def address(place: str) -> Address:
     """Of ``ssh:…``; raises `RequestError`."""
     match = _ADDRESS.fullmatch(place)
     if match is None or not 0 < int(match["port"] or 22) < 65536:
-        raise RequestError(f"{place!r} is no place to run; there are {WORDS}")
+        raise RequestError(f"{quoted(place)} is no place to run; there are {WORDS}")
     return Address(match["host"].strip("[]"), match["user"], int(match["port"]) if match["port"] else None)
 
 
 def is_remote(place: str) -> bool:
     """Whether it is another machine."""
     return place not in HERE
+
+
+def in_own_vm() -> bool:
+    """Whether this is the project's VM: made for its kernel, so that runs go to `host` there."""
+    return OWN_VM.exists()
 
 
 def in_real_time(on: str) -> bool:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from testbed import netns
 from testbed.environment import ROOT
@@ -24,6 +24,10 @@ from testbed.plan import JobPlan
 PORT = 5001
 PORT_BEFORE = 15001  # of workers that come first: the kernel remembers connections for a while
 HANDSHAKE_S = 30.0
+# Who waits for the same instant is woken in the order in which they began to wait. That must not follow from how each came there
+# (what Python found compiled, for one): workers connect, and begin to wait, one after the other.
+CONNECT_APART_NS, WAIT_APART_NS = 10**6, 10**3
+WAIT_NS = 10**8  # before the first iteration begins, everybody waits for it
 PROGRAM_S = 300.0
 
 
@@ -43,6 +47,14 @@ def python(module: str) -> list[str]:
     return [sys.executable, "-S", "-P", "-m", module]
 
 
+class Words(Protocol):
+    """What a process says on stderr; read when it has died."""
+
+    def seek(self, offset: int, /) -> object: ...
+    def read(self) -> bytes: ...
+    def close(self) -> None: ...
+
+
 class Child:
     """A process of the run that talks in lines of JSON; ``what`` names it in messages."""
 
@@ -52,7 +64,7 @@ class Child:
     ) -> None:  # fmt: skip
         self.what = what
         self.pending = b""
-        self.errors = tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115 (closed by `close`)
+        self.errors: Words = tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115 (closed by `close`)
         with netns.entered(namespace) if namespace is not None else contextlib.nullcontext():
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
@@ -124,6 +136,11 @@ class Record:
     operations: list[tuple[str, int, int]]  # its collectives: id, start, end
 
 
+def wait_from_ns(start_ns: int, number: int) -> int:
+    """When the process of that number begins to wait for the first iteration."""
+    return start_ns - WAIT_NS + number * WAIT_APART_NS
+
+
 class Workers:
     """All workers of a run; kills what it started when the block ends."""
 
@@ -145,8 +162,9 @@ class Workers:
                 self._start(job)
             self._await("listening")
             self.before_connect()
-            for worker in self.workers:
-                worker.tell("connect")
+            now_ns = time.monotonic_ns()
+            for number, worker in enumerate(self.workers, 1):
+                worker.tell({"connect_ns": now_ns + number * CONNECT_APART_NS})
             for worker, answer in self._await("flows"):
                 worker.flows = answer["flows"]
         except BaseException:
@@ -231,5 +249,5 @@ class Workers:
 
     def start(self, start_ns: int) -> None:
         """Begin the first iteration at ``start_ns`` of the monotonic clock (plus each job's offset)."""
-        for worker in self.workers:
-            worker.tell({"start_ns": start_ns})
+        for number, worker in enumerate(self.workers):
+            worker.tell({"start_ns": start_ns, "wait_from_ns": wait_from_ns(start_ns, number)})

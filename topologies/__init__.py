@@ -30,18 +30,25 @@ def find(name: str) -> Callable[..., Topo]:
     """The `Topo` class called ``name``, or the only one of the file ``name`` (``./mine.py``)."""
     if name.endswith(".py"):
         path = Path(name)
-        if not path.is_file():
-            raise TopologyError(f"there is no file {name}")
+        if not _is_file(path):
+            raise TopologyError(f"there is no file {name[:200]}")
         topos = _topos(_load(path), name)
         if len(topos) != 1:
-            raise TopologyError(f"{name} lists {len(topos)} topologies in its `topos` dict, not one")
+            raise TopologyError(f"{name[:200]} lists {len(topos)} topologies in its `topos` dict, not one")
         return next(iter(topos.values()))
     if name not in names():
         raise TopologyError(
-            f"there is no topology {name!r}; there are {', '.join(names())}, or name a file of your own: ./mine.py"
+            f"there is no topology {name[:80]!r}; there are {', '.join(names())}, or name a file of your own: ./mine.py"
         )
     topos = _topos(importlib.import_module(f"topologies.{name}"), name)
     return topos[name]
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _load(path: Path) -> ModuleType:

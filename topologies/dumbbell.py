@@ -32,6 +32,10 @@ class Dumbbell(RoutedTopo):
         """Room for every job's first half of workers on the left, the rest on the right."""
         return cls(n=jobs * ((workers + 1) // 2))
 
+    @classmethod
+    def counts(cls, n: int = 2) -> tuple[int, int]:
+        return 2 * n, 2 * n + 1
+
     def wire(self, n: int = 2) -> None:
         left, right = self.router("s1"), self.router("s2")
         self.link(left, right, bottleneck=True)

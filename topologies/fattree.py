@@ -43,6 +43,12 @@ class FatTree(RoutedTopo):
         """Four pods (eight edges), and on each edge room for its share of the jobs."""
         return cls(k=4, hosts=max(2, -(-jobs // (8 // workers)) if workers <= 8 else jobs * -(-workers // 8)))
 
+    @classmethod
+    def counts(cls, k: int = 4, hosts: int | None = None) -> tuple[int, int]:
+        edges = k * k // 2
+        count = edges * (k // 2 if hosts is None else hosts)
+        return count, count + k**3 // 2
+
     def wire(self, k: int = 4, hosts: int | None = None) -> None:
         if k < 2 or k % 2:
             raise ValueError(f"a fat tree is made of switches with an even number of ports, not {k}")

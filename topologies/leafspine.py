@@ -42,6 +42,12 @@ class LeafSpine(RoutedTopo):
         leaves = min(workers, 4)
         return cls(leaves=leaves, spines=2, hosts=jobs * -(-workers // leaves))
 
+    @classmethod
+    def counts(
+        cls, leaves: int = 2, spines: int = 2, hosts: int = 2, oversubscription: int | None = None
+    ) -> tuple[int, int]:
+        return leaves * hosts, leaves * (spines + hosts)
+
     def wire(self, leaves: int = 2, spines: int = 2, hosts: int = 2, oversubscription: int | None = None) -> None:
         if min(leaves, spines, hosts) < 1:
             raise ValueError("it has at least one leaf, one spine and one host on each leaf")

@@ -33,6 +33,10 @@ class ParkingLot(RoutedTopo):
         """A bottleneck for each job but the long one, and room for the halves of two jobs at each router."""
         return cls(n=max(2, jobs - 1), hosts=2 * ((workers + 1) // 2))
 
+    @classmethod
+    def counts(cls, n: int = 2, hosts: int = 2) -> tuple[int, int]:
+        return (n + 1) * hosts, n + (n + 1) * hosts
+
     def wire(self, n: int = 2, hosts: int = 2) -> None:
         self.n = n
         for i in range(n + 1):

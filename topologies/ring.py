@@ -38,6 +38,10 @@ class Ring(RoutedTopo):
         """A bottleneck for each job, and room for half of its workers at either end."""
         return cls(n=max(3, jobs), hosts=(workers + 1) // 2)
 
+    @classmethod
+    def counts(cls, n: int = 3, hosts: int = 1) -> tuple[int, int]:
+        return 2 * n * hosts, 3 * n + 2 * n * hosts
+
     def wire(self, n: int = 3, hosts: int = 1) -> None:
         if n < 3:
             raise ValueError(f"a ring has three bottlenecks or more, not {n}")

@@ -9,7 +9,10 @@ Works in stock Mininet too, without Open vSwitch: routers are plain nodes that f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import Any
@@ -21,6 +24,29 @@ _FIRST_SUBNET = int(IPv4Address("10.0.0.0"))
 Hop = tuple[str, str]  # a link in one direction
 Neighbours = dict[str, list[str]]
 Routes = list[tuple[str, tuple[str, ...]]]  # a subnet, and the addresses of the next hops
+
+
+class TooManyError(ValueError):
+    """A network with more hosts or links than it may have (`at_most`)."""
+
+
+@dataclass(frozen=True)
+class _Most:
+    hosts: int
+    links: int
+
+
+_most: ContextVar[_Most | None] = ContextVar("most", default=None)
+
+
+@contextmanager
+def at_most(hosts: int, links: int) -> Iterator[None]:
+    """Networks made inside raise `TooManyError` as soon as it is known that they have more than that."""
+    token = _most.set(_Most(hosts, links))
+    try:
+        yield
+    finally:
+        _most.reset(token)
 
 
 class Router(Node):  # type: ignore[misc]
@@ -40,12 +66,32 @@ class RoutedTopo(Topo):  # type: ignore[misc]
     def build(self, *args: Any, **kwargs: Any) -> None:
         self.arguments = args or tuple(kwargs.values())
         self._addresses: dict[Hop, str] = {}
+        self._hosts = 0
+        if (counts := self.counts(*args, **kwargs)) is not None:
+            self._allow(*counts)
         self.wire(*args, **kwargs)
         self._route()
 
     def wire(self, *args: Any, **kwargs: Any) -> None:
         """Add the hosts (`addHost`), routers (`router`) and links (`link`)."""
         raise NotImplementedError
+
+    @classmethod
+    def counts(cls, *args: Any, **kwargs: Any) -> tuple[int, int] | None:
+        """How many hosts and links a network with these arguments (of `wire`) has, computed; None: build it to know."""
+        return None
+
+    def addHost(self, name: str, **opts: Any) -> str:
+        if opts.get("cls") is not Router:
+            self._hosts += 1
+            self._allow(self._hosts, 0)
+        return str(super().addHost(name, **opts))
+
+    def _allow(self, hosts: int, links: int) -> None:
+        most = _most.get()
+        for count, limit, what in ((hosts, most.hosts, "hosts"), (links, most.links, "links")) if most else ():
+            if count > limit:
+                raise TooManyError(f"{count:,} {what}, and {limit:,} is the most")
 
     def router(self, name: str) -> str:
         return str(self.addHost(name, cls=Router))
@@ -61,6 +107,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         if (a, b) in self._addresses:
             raise ValueError(f"there are two links between {a} and {b}; one with the rate of both does the same")
         base = _FIRST_SUBNET + 4 * (len(self._addresses) // 2)
+        self._allow(0, len(self._addresses) // 2 + 1)
         first, second = str(IPv4Address(base + 1)), str(IPv4Address(base + 2))
         self._addresses[a, b], self._addresses[b, a] = first, second
         self.addLink(a, b, params1={"ip": f"{first}/30"}, params2={"ip": f"{second}/30"},

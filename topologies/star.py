@@ -36,6 +36,10 @@ class Star(RoutedTopo):
         """A host for each worker."""
         return cls(n=jobs * workers)
 
+    @classmethod
+    def counts(cls, n: int = 4) -> tuple[int, int]:
+        return n, n
+
     def wire(self, n: int = 4) -> None:
         middle = self.router("s1")
         for i in range(1, n + 1):

@@ -1,43 +1,14 @@
-"""``python -m workloads``: traces made and looked at; see `workloads.commands`."""
+"""``python -m workloads``, in the checkout's environment; see `workloads.cli`."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
 
-from workloads import commands
-from workloads.trace import TraceError
-from workloads.units import UnitError
-
-EXIT_REQUEST = 2
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, with its errors as one paragraph."""
-
-    def error(self, message: str) -> NoReturn:
-        raise TraceError(f"{message}. `{self.prog} --help` lists what there is.")
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run a command; its exit code: 0 done, 2 the request or a file was wrong."""
-    parser = _Parser(prog="python -m workloads", description="Traces of training jobs")
-    known = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
-    for name in commands.names():
-        command = commands.find(name)
-        own = known.add_parser(name, help=command.HELP, description=command.__doc__)
-        command.add_arguments(own)
-        own.set_defaults(run=command.run)
-    try:
-        parsed = parser.parse_args(arguments)
-        code: int = parsed.run(parsed)
-        return code
-    except (TraceError, UnitError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_REQUEST
-
+from testbed.environment import enter
 
 if __name__ == "__main__":
+    enter("workloads")
+
+    from workloads.cli import main
+
     sys.exit(main(sys.argv[1:]))

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from workloads import trace as traces
+from workloads.text import shown
 from workloads.trace import Operation, Trace
 from workloads.units import Rate
 
 COMPUTE, COMMUNICATE, GREY = "#8c8c8c", "#0072b2", "#444444"
+MOST_EDGES = 2000  # bars that are told apart by their edges
 UNIT = 1e9  # rates are drawn in Gbit/s
 
 
@@ -39,32 +42,32 @@ def draw(trace: Trace, workers: int, rate: Rate, out: Path) -> None:
     """Timeline and demand beside CASSINI's circle."""
     period, spans = demand(trace, workers, rate)
     times = traces.schedule(trace, lambda op: traces.busiest_s(op, workers, rate))
-    figure = Figure(figsize=(11, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(2, 2, width_ratios=(2.3, 1), height_ratios=(1, 1))
-    timeline, line = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[1, 0])
-    circle = figure.add_subplot(grid[:, 1], projection="polar")
-    _timeline(timeline, trace.operations, times, period)
-    _line(line, period, spans)
-    _circle(circle, period, spans)
-    figure.suptitle(f"{trace.name}: one iteration of {workers} workers at {rate}", x=0.01, ha="left", fontweight="bold")
-    figure.savefig(out, dpi=150)
+    with rc_context({"text.parse_math": False}):  # a name is not markup
+        figure = Figure(figsize=(11, 4.4), layout="constrained")
+        FigureCanvasAgg(figure)
+        grid = figure.add_gridspec(2, 2, width_ratios=(2.3, 1), height_ratios=(1, 1))
+        timeline, line = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[1, 0])
+        circle = figure.add_subplot(grid[:, 1], projection="polar")
+        _timeline(timeline, trace.operations, times, period)
+        _line(line, period, spans)
+        _circle(circle, period, spans)
+        title = f"{shown(trace.name)}: one iteration of {workers} workers at {rate}"
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        figure.savefig(out, dpi=150)
 
 
 def _timeline(
     axis: Any, operations: tuple[Operation, ...], times: dict[str, tuple[float, float]], period: float
 ) -> None:
-    for op in operations:
-        start, end = (value * 1e3 for value in times[op.id])
-        computing = op.kind == "compute"
-        axis.barh(
-            1 if computing else 0, end - start, left=start, height=0.6, linewidth=0.5, edgecolor="white",
-            color=COMPUTE if computing else COMMUNICATE,
-        )  # fmt: skip
-        if end - start > 0.08 * period * 1e3:
-            axis.text(
-                (start + end) / 2, 1 if computing else 0, op.id, ha="center", va="center", color="white", fontsize=8
-            )
+    for row, computing, colour in ((1, True, COMPUTE), (0, False, COMMUNICATE)):
+        spans = {op.id: times[op.id] for op in operations if (op.kind == "compute") == computing}
+        bars = [(start * 1e3, (end - start) * 1e3) for start, end in spans.values()]
+        edge = 0.5 if len(bars) <= MOST_EDGES else 0
+        axis.broken_barh(bars, (row - 0.3, 0.6), color=colour, linewidth=edge, edgecolor="white")
+        for name, (start, end) in spans.items():
+            if end - start > 0.08 * period:
+                middle = (start + end) / 2 * 1e3
+                axis.text(middle, row, shown(name), ha="center", va="center", color="white", fontsize=8)
     axis.set_yticks([1, 0], ["compute", "collectives"])
     axis.set_ylim(-0.5, 1.5)
     axis.set_xlim(0, period * 1e3)
@@ -90,7 +93,7 @@ def _circle(axis: Any, period: float, spans: list[tuple[float, float, float]]) -
     axis.set_theta_zero_location("N")
     axis.set_theta_direction(-1)
     top = max((bps for *_, bps in spans), default=1.0)
-    for start, end, bps in spans:
+    for start, end, bps in _arcs(spans, period):
         angles = np.linspace(2 * np.pi * start / period, 2 * np.pi * end / period, 90)
         axis.fill_between(angles, 1.0, 1.0 + 0.5 * bps / top, color=COMMUNICATE, alpha=0.6, linewidth=0)
     axis.plot(np.linspace(0, 2 * np.pi, 361), np.ones(361), color=GREY, linewidth=1)
@@ -104,3 +107,17 @@ def _circle(axis: Any, period: float, spans: list[tuple[float, float, float]]) -
     axis.grid(False)
     axis.tick_params(pad=9)
     axis.spines["polar"].set_visible(False)
+
+
+def _arcs(spans: list[tuple[float, float, float]], period: float) -> list[tuple[float, float, float]]:
+    """``spans``, those joined that nobody could tell apart on a circle: closer than a thousandth of it."""
+    if len(spans) <= 1000:
+        return spans
+    joined: list[tuple[float, float, float]] = []
+    for start, end, bps in spans:
+        if joined and start - joined[-1][1] < period / 1000:
+            first, _, most = joined.pop()
+            joined.append((first, end, max(most, bps)))
+        else:
+            joined.append((start, end, bps))
+    return joined

@@ -16,6 +16,7 @@ import math
 import random
 from dataclasses import dataclass
 
+from workloads.text import quoted
 from workloads.units import UnitError, parse_fraction
 
 KINDS = ("normal", "lognormal", "stragglers")
@@ -34,7 +35,7 @@ def parse(text: str) -> Noise:
     """Read ``5%``, ``lognormal:5%``, ``stragglers:1%``; raises `UnitError`."""
     kind, colon, amount = text.rpartition(":")
     if colon and kind not in KINDS:
-        raise UnitError(f"{kind!r} is no kind of noise; there are {', '.join(KINDS)}")
+        raise UnitError(f"{quoted(kind)} is no kind of noise; there are {', '.join(KINDS)}")
     return Noise(kind or "normal", parse_fraction(amount))
 
 

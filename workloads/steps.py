@@ -8,13 +8,19 @@ the spread of the whole as noise.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from statistics import fmean, median, stdev
+from statistics import fmean, median
+
+import msgspec
 
 from workloads.trace import VERSION, Kind, Operation, Source, Trace, TraceError
 from workloads.units import Duration, Rate, Size
+
+_ALIKE = 0.01  # part of the mean by which ranks may differ without a word
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Step:
 
 
 def trace_of(
-    steps: list[Step],
+    ranks: Sequence[Sequence[Step]],
     *,
     name: str,
     model: str,
@@ -54,20 +60,23 @@ def trace_of(
     native_rate: Rate | None,
     assumptions: tuple[str, ...] = (),
 ) -> Trace:
-    """The median step as a trace; raises `TraceError` if the steps have nothing to send.
+    """The median step of all ``ranks`` as a trace; raises `TraceError` if the steps have nothing to send.
 
-    Steps that exchange something else than most do (the first of data-parallel training,
+    ``source.measured_by`` gains of how many steps these are medians. Steps that exchange something else than most do (the first of data-parallel training,
     whose buckets are not yet rebuilt) are left out, which the assumptions then say.
     """
-    kinds = Counter(_signature(step) for step in steps if step.exchanges)
+    kinds = Counter(_signature(step) for own in ranks for step in own if step.exchanges)
     if not kinds:
         raise TraceError("no step exchanges anything: there is nothing to replay")
     usual = kinds.most_common(1)[0][0]
-    alike = [step for step in steps if _signature(step) == usual]
-    if odd := len(steps) - len(alike):
-        assumptions = (*assumptions, f"{odd} of {len(steps)} steps exchanged something else and were left out")
-    exchanges = _usual(alike)
-    spans = [_spans(step, exchanges) for step in alike]
+    alike = [[step for step in own if _signature(step) == usual] for own in ranks]
+    used, there = sum(map(len, alike)), sum(map(len, ranks))
+    if used < there:
+        assumptions = (*assumptions, f"{there - used} of {there} steps exchanged something else and were left out")
+    exchanges = _usual([step for own in alike for step in own])
+    spans = [_spans(step, exchanges) for own in alike for step in own]
+    computing = [[sum(_spans(step, exchanges)) for step in own] for own in alike if own]
+    assumptions = (*assumptions, *_about_ranks(computing))
     # medians of how much has been computed by then: their differences add up to the median step, medians of spans do not
     by_then = [0.0, *(median(column) for column in zip(*(accumulate(one) for one in spans), strict=True))]
     lengths = [after - before for before, after in pairwise(by_then)]
@@ -75,11 +84,11 @@ def trace_of(
         version=VERSION,
         name=name,
         model=model,
-        source=source,
+        source=msgspec.structs.replace(source, measured_by=f"{source.measured_by}; {_medians(used, len(computing))}"),
         operations=tuple(_operations(exchanges, lengths)),
         native_rate=native_rate,
         assumptions=assumptions,
-        noise=_spread([sum(one) for one in spans]),
+        noise=_spread(computing),
     )
 
 
@@ -130,11 +139,31 @@ def _operations(exchanges: tuple[Exchange, ...], lengths: list[float]) -> list[O
     return operations
 
 
-def _spread(computing: list[float]) -> str:
-    """Standard deviation of an iteration's computing ÷ its mean, in percent; below three steps unknown, so 0.
+def _medians(steps: int, ranks: int) -> str:
+    return f"medians of {steps} step{'s' * (steps != 1)}" + (f" of {ranks} ranks" if ranks > 1 else "")
 
-    At most 100 %: beyond, which a few short steps and one pause can give, it is no spread to replay.
+
+def _spread(computing: Sequence[Sequence[float]]) -> str:
+    """Standard deviation of an iteration's computing ÷ its mean, in percent, from one step of a rank to the next.
+
+    What one rank differs from another by is no spread over iterations, so each rank's deviations are from its own
+    mean. Below two degrees of freedom unknown, so 0. At most 100 %: beyond, which a few short steps and one pause
+    can give, it is no spread to replay.
     """
-    if len(computing) < 3 or not fmean(computing):
+    freedom = sum(len(own) - 1 for own in computing)
+    mean = fmean(one for own in computing for one in own)
+    if freedom < 2 or not mean:
         return "0%"
-    return f"{min(100, 100 * stdev(computing) / fmean(computing)):.3g}%"
+    squares = sum((one - fmean(own)) ** 2 for own in computing for one in own)
+    return f"{min(100, round(100 * math.sqrt(squares / freedom) / mean, 6)):.3g}%"
+
+
+def _about_ranks(computing: Sequence[Sequence[float]]) -> list[str]:
+    """What one rank of several computes for all of them."""
+    means = [fmean(own) for own in computing]
+    if len(means) < 2 or max(means) - min(means) <= _ALIKE * fmean(means):
+        return []
+    return [
+        f"its {len(means)} ranks compute for {min(means) * 1e3:.4g} to {max(means) * 1e3:.4g} ms a step on average; here "
+        f"all workers do so for the median, and the noise is that from step to step alone"
+    ]

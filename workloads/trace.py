@@ -19,7 +19,8 @@ rate / native rate), so that a job's duty stays what it was.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Collection
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -28,9 +29,13 @@ import msgspec
 
 from workloads import collectives
 from workloads.collectives import Flow
+from workloads.reading import MEGABYTE, FileError, MissingError, is_file, read_bytes
+from workloads.text import is_text, quoted, shown
 from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
 
 VERSION = 1
+MOST_BYTES = 16 * MEGABYTE  # of a file
+MOST_OPERATIONS = 20_000
 LIBRARY = Path(__file__).parent / "library"
 
 Kind = Literal["compute", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
@@ -95,10 +100,15 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return sum((op.duration or 0) for op in self.operations) / 1e9
 
     def scaled(self, rate_bps: int) -> Trace:
-        """The same iteration on a link of ``rate_bps``: times kept, bytes in proportion."""
+        """The same iteration on a link of ``rate_bps``: times kept, bytes in proportion; raises `TraceError`."""
         if self.native_rate is None:
             return self
         factor = rate_bps / self.native_rate
+        if max(op.bytes or 0 for op in self.operations) * factor > Size.limit:
+            raise TraceError(
+                f"trace {quoted(self.name)}: its bytes, scaled from {self.native_rate} to {Rate(rate_bps)}, are beyond anything "
+                "this can emulate; is its native_rate right?"
+            )
         operations = tuple(
             op if op.bytes is None else msgspec.structs.replace(op, bytes=Size(max(1, round(op.bytes * factor))))
             for op in self.operations
@@ -128,21 +138,33 @@ def names() -> list[str]:
 def load(name: str) -> Trace:
     """A trace of the library by name, or of a file (``./mine.json``); raises `TraceError`."""
     path = Path(name) if name.endswith(".json") else LIBRARY / f"{name}.json"
-    if not path.is_file():
-        raise TraceError(
-            f"there is no trace {name!r}; the library has {', '.join(names())}, or name a file: ./mine.json"
-        )
     try:
-        raw = msgspec.json.decode(path.read_bytes())
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path} is not JSON: {error}") from error
+        raw = msgspec.json.decode(read_bytes(path, MOST_BYTES))
+    except MissingError as error:
+        if is_file(name):
+            raise TraceError(
+                f"{shown(name, 200)} is no trace: the name of one ends in .json. Of a profile or a table "
+                f"python -m workloads import {shown(name, 200)} -o mine.json makes one"
+            ) from error
+        raise TraceError(
+            f"there is no trace {quoted(name)}; the library has {', '.join(names())}, or name a file: ./mine.json"
+        ) from error
+    except FileError as error:
+        raise TraceError(str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceError(f"{shown(path, 200)} is not JSON: {error}") from error
     if not isinstance(raw, dict) or raw.get("version") != VERSION:
         found = raw.get("version") if isinstance(raw, dict) else None
-        raise TraceError(f"{path} has version {found!r}; this program reads traces of version {VERSION}")
+        raise TraceError(f"{path} has version {shown(repr(found))}; this program reads traces of version {VERSION}")
+    operations = raw.get("operations")
+    if isinstance(operations, list) and len(operations) > MOST_OPERATIONS:
+        raise TraceError(
+            f"{shown(path, 200)} has {len(operations):,} operations, and {MOST_OPERATIONS:,} is the most: a trace is one iteration"
+        )
     try:
         trace = msgspec.convert(raw, Trace, dec_hook=decode_quantity)
         _check(trace)
-    except (msgspec.ValidationError, ValueError) as error:
+    except (msgspec.ValidationError, ValueError, RecursionError) as error:
         raise TraceError(f"{path}: {error}") from error
     return trace
 
@@ -153,16 +175,21 @@ def save(trace: Trace, path: Path) -> None:
     data = msgspec.to_builtins(trace, enc_hook=lambda quantity: quantity.exact)
     operations = ",\n    ".join(json.dumps(op, ensure_ascii=False) for op in data.pop("operations"))
     head = json.dumps(data, indent=2, ensure_ascii=False).removesuffix("\n}")
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text(f'{head},\n  "operations": [\n    {operations}\n  ]\n}}\n')
-    beside.rename(path)
+    beside = path.with_name(f".{secrets.token_hex(8)}.new")
+    with beside.open("x") as file:  # "x": neither through a link nor into a file that is there
+        try:
+            file.write(f'{head},\n  "operations": [\n    {operations}\n  ]\n}}\n')
+            file.flush()
+            beside.rename(path)
+        finally:
+            beside.unlink(missing_ok=True)  # there only if one of these failed
 
 
 def decode_quantity(kind: type, value: Any) -> Any:
     """msgspec's hook for `Rate`, `Size` and `Duration` given as text."""
     if issubclass(kind, Quantity):
         if not isinstance(value, str):
-            raise ValueError(f"a {kind.noun} needs a unit: write {value!r} as text, such as {kind.examples}")
+            raise ValueError(f"a {kind.noun} needs a unit: write {shown(repr(value))} as text, such as {kind.examples}")
         return kind.parse(value)
     raise NotImplementedError(kind)
 
@@ -171,30 +198,45 @@ def _check(trace: Trace) -> None:
     seen: set[str] = set()
     if not trace.operations:
         raise ValueError("operations is empty: a trace needs at least one")
+    if len(trace.operations) > MOST_OPERATIONS:
+        raise ValueError(
+            f"it has {len(trace.operations):,} operations, and {MOST_OPERATIONS:,} is the most of one iteration"
+        )
+    if trace.native_rate == 0:
+        raise ValueError(
+            "native_rate: a link of 0 bit/s carries nothing: give the rate that the times hold for, or none"
+        )
+    if stray := next((one for one in (trace.name, *(op.id for op in trace.operations)) if not is_text(one)), None):
+        raise ValueError(f"{quoted(stray)} is no name")
     try:
         parse_fraction(trace.noise)
     except UnitError as error:
         raise ValueError(f"noise: {error}") from error
     for index, op in enumerate(trace.operations):
-        where = f"operations[{index}] ({op.id!r})"
-        if op.id in seen:
-            raise ValueError(f"{where}: this id is used twice")
-        if op.kind == "compute":
-            if op.duration is None or op.bytes is not None:
-                raise ValueError(f"{where}: a compute has a duration and no bytes")
-        elif op.bytes is None or op.duration is not None or op.bytes == 0:
-            raise ValueError(f"{where}: a collective has bytes (more than none) and no duration")
-        if op.algorithm is not None:
-            fitting = [name for name in collectives.names() if op.kind == collectives.find(name).KIND]
-            if op.algorithm not in fitting:
-                allowed = ", ".join(fitting) or "none"
-                raise ValueError(
-                    f"{where}: algorithm {op.algorithm!r} does not carry out {op.kind}; there are: {allowed}"
-                )
-        for name in op.after:
-            if name not in seen:
-                raise ValueError(f"{where}: after names {name!r}, which is no earlier operation")
+        if wrong := _wrong(op, seen):
+            raise ValueError(f"operations[{index}] ({quoted(op.id)}): {wrong}")
         seen.add(op.id)
+    if not any(op.duration or op.bytes for op in trace.operations):
+        raise ValueError("operations: none of them takes any time: a trace computes or sends something")
+
+
+def _wrong(op: Operation, earlier: Collection[str]) -> str | None:
+    """What is wrong with one operation, given the ids of those before it."""
+    if op.id in earlier:
+        return "this id is used twice"
+    if op.kind == "compute":
+        if op.duration is None or op.bytes is not None:
+            return "a compute has a duration and no bytes"
+    elif op.bytes is None or op.duration is not None or op.bytes == 0:
+        return "a collective has bytes (more than none) and no duration"
+    if op.algorithm is not None:
+        fitting = [name for name in collectives.names() if op.kind == collectives.find(name).KIND]
+        if op.algorithm not in fitting:
+            allowed = ", ".join(fitting) or "none"
+            return f"algorithm {quoted(op.algorithm)} does not carry out {op.kind}; there are: {allowed}"
+    if missing := next((name for name in op.after if name not in earlier), None):
+        return f"after names {quoted(missing)}, which is no earlier operation"
+    return None
 
 
 def schedule(trace: Trace, exchange_s: Callable[[Operation], float]) -> dict[str, tuple[float, float]]:

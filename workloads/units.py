@@ -20,6 +20,8 @@ import re
 from decimal import Decimal
 from typing import ClassVar, Self
 
+from workloads.text import quoted
+
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
 
 
@@ -41,18 +43,18 @@ class Quantity(int):
         """Read ``text``; raises `UnitError` if it has no unit, a wrong one, or is out of range."""
         match = _NUMBER.fullmatch(text)
         if match is None:
-            raise UnitError(f"{text!r} is not a {cls.noun}; write for instance {cls.examples}")
-        number, unit = Decimal(match[1]), match[2]
+            raise UnitError(f"{quoted(text)} is not a {cls.noun}; write for instance {cls.examples}")
+        number, unit = _decimal(match[1]), match[2]
         if not unit:
-            raise UnitError(f"the {cls.noun} {text!r} has no unit; write for instance {cls.examples}")
+            raise UnitError(f"the {cls.noun} {quoted(text)} has no unit; write for instance {cls.examples}")
         scale = cls.units.get(unit) or cls.units.get(unit.lower())
         if scale is None:
             hint = " (bits or bytes? say mbit or MB)" if unit.lower().endswith("bps") else ""
-            raise UnitError(f"{unit!r} is not a unit of a {cls.noun}{hint}; write for instance {cls.examples}")
+            raise UnitError(f"{quoted(unit)} is not a unit of a {cls.noun}{hint}; write for instance {cls.examples}")
         if number < 0:
-            raise UnitError(f"the {cls.noun} {text!r} is negative")
-        if not number.is_finite() or number * scale > cls.limit:
-            raise UnitError(f"the {cls.noun} {text!r} is beyond anything this can emulate")
+            raise UnitError(f"the {cls.noun} {quoted(text)} is negative")
+        if not number.is_finite() or number > Decimal(cls.limit) / scale:  # a product could be beyond Decimal
+            raise UnitError(f"the {cls.noun} {quoted(text)} is beyond anything this can emulate")
         return cls(int((number * scale).to_integral_value()))
 
     @property
@@ -110,6 +112,13 @@ class Duration(Quantity):
         return _shortest(int(self), [(10**9, "s"), (10**6, "ms"), (10**3, "us")], "ns")
 
 
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except ArithmeticError:  # an exponent of twenty digits
+        return Decimal("Infinity")
+
+
 def _shortest(value: int, scales: list[tuple[int, str]], base: str) -> str:
     for scale, unit in scales:
         if value >= scale:
@@ -121,8 +130,8 @@ def parse_fraction(text: str) -> float:
     """Read ``2%`` or ``0.02``; raises `UnitError` below 0 or above 1."""
     match = _NUMBER.fullmatch(text)
     if match is None or match[2] not in ("", "%"):
-        raise UnitError(f"{text!r} is not a fraction; write for instance 2% or 0.02")
+        raise UnitError(f"{quoted(text)} is not a fraction; write for instance 2% or 0.02")
     value = float(match[1]) / (100 if match[2] else 1)
     if not 0 <= value <= 1:
-        raise UnitError(f"the fraction {text!r} is not between 0 and 100 %")
+        raise UnitError(f"the fraction {quoted(text)} is not between 0 and 100 %")
     return value

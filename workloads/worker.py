@@ -3,15 +3,15 @@
 Started by the testbed as ``python -m workloads.worker`` in the host's network namespace.
 It talks in lines of JSON; standard library only.
 
-====================  =====================================================================
-reads                 answers
-====================  =====================================================================
-the job (`Job`)       ``{"listening": true}``
-``"connect"``         ``{"flows": [{"source", "target", "saddr", "sport", "daddr", "dport"}]}``
-``{"start_ns": t}``   one line per iteration, until killed:
-                      ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
-                      in ns after t; operations: ``[[id, start, end]]`` of its collectives
-====================  =====================================================================
+=====================  ====================================================================
+reads                  answers
+=====================  ====================================================================
+the job (`Job`)        ``{"listening": true}``
+``{"connect_ns": t}``  at t ``{"flows": [{"source", "target", "saddr", "sport", "daddr", "dport"}]}``
+``{"start_ns": t,      waits for t from w on; then one line per iteration, until killed:
+"wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
+                       in ns after t; operations: ``[[id, start, end]]`` of its collectives
+=====================  ====================================================================
 
 Two streams run side by side, as on a GPU: computes in their order, collectives in theirs;
 each operation also waits for the ones it names. Computing is sleeping until an absolute
@@ -79,7 +79,7 @@ def main() -> None:
     collectives.bands = Bands(job.bands, job.bytes) if job.bands else None
     listeners = _listen(job)
     _say({"listening": True})
-    _expect("connect")
+    sleep_until(_told()["connect_ns"])
     channels = _connect(job, listeners)
     for listener in listeners.values():
         listener.close()
@@ -87,8 +87,9 @@ def main() -> None:
         _describe(flow, channel, sock)
         for channel, links in enumerate(channels) for flow, sock in links.items() if flow[0] == job.rank
     ]})  # fmt: skip
-    start = json.loads(sys.stdin.readline())["start_ns"]
-    _iterate(job, channels, start)
+    told = _told()
+    sleep_until(told["wait_from_ns"])
+    _iterate(job, channels, told["start_ns"])
 
 
 def _say(message: Any) -> None:
@@ -96,10 +97,10 @@ def _say(message: Any) -> None:
     sys.stdout.flush()
 
 
-def _expect(word: str) -> None:
-    line = sys.stdin.readline()
-    if not line or json.loads(line) != word:
-        raise SystemExit(f"expected {word!r}, got {line!r}")
+def _told() -> dict[str, int]:
+    if not (line := sys.stdin.readline()):
+        raise SystemExit("the testbed is gone")
+    return dict(json.loads(line))
 
 
 def _socket(job: Job) -> socket.socket:

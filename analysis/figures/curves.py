@@ -92,7 +92,7 @@ def _which(table: pd.DataFrame, up: pd.DataFrame, down: pd.DataFrame, study: Stu
         CLAIM, SOURCE,
         f"increasing functions interleave in {hits} of {len(up)} runs, decreasing ones in {len(down) - misses} of {len(down)}; last ten "
         "iterations in multiples of the ideal: " + ", ".join(f"{name.replace('_', ' ')} {found}" for name, found in ends.items()),
-        share.value, "of the runs with an increasing F interleave (1: every one)", share.interval, int(table["seed"].nunique()), verdict,
+        share.value, "as the share of runs with an increasing F that interleave (1 is all of them)", share.interval, int(table["seed"].nunique()), verdict,
         "reproduced if at least 95 % of the runs with an increasing function interleave and none with a "
         "decreasing one; partly if more than half do, and those with increasing ones end lower",
         study.paths,

@@ -20,7 +20,7 @@ TITLE = "Tails: the shorter an iteration, the longer a timeout"
 TEXT = (
     "The same packets in ever shorter iterations over ever faster links; only TCP's least retransmission timeout stays (200 ms, full "
     "lines; 5 ms, dashed). Left: 99th percentile of the settled half ÷ ideal (of all iterations the first ones, which are the base's by construction, would decide it); middle: timeouts per 100 iterations; right: how many times "
-    "shorter the 99th percentile is under MLTCP. Overlap alone cannot make an iteration longer than 2 − 1/n times the ideal (dotted): what is "
+    "shorter the 99th percentile is under MLTCP. Of equal jobs on one link that is never idle, overlap alone cannot make an iteration longer than 2 − 1/n times the ideal (dotted): what is "
     "above comes from timeouts, which congestion causes and interleaving avoids."
 )
 CLAIM = "Up to 4× shorter 99th percentile of iteration times, where the base meets timeouts."

@@ -1,55 +1,74 @@
-"""Per-job link throughput over time and iteration times, one column per congestion control.
+"""What crosses the bottleneck over time, and iteration times, one column per congestion control.
 
 After Fig. 1 of the MLTCP paper: under the base algorithm the jobs' communication phases
-overlap, under MLTCP they slide apart. Drawn from the first seed; the upper panels are
-payload acknowledged in windows of 20 ms or two samples, of the first and the last iterations.
+overlap, under MLTCP they slide apart. Drawn from the first seed; the upper panels are the
+busiest direction of a bottleneck in windows of 20 ms, or shorter for short iterations, of the first and the last iterations.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis import metrics, style
+from analysis import bottleneck, drawing, metrics, style
 from analysis.load import Experiment, Run
 
 SHOWN_ITERATIONS = 4
+WINDOW_S = 0.02
 
 
 def draw(experiment: Experiment, out: Path) -> list[Path]:
-    """Write ``interleaving.{png,pdf,csv}`` to ``out``; nothing if there is but one iteration."""
-    if experiment.runs[0].iterations["iteration"].max() == 0:
+    """Write ``interleaving.{png,pdf,csv}`` to ``out``; nothing if there is but one iteration, or no sample."""
+    if experiment.runs[0].iterations["iteration"].max() == 0 or any(run.flows.empty for run in experiment.runs):
         return []
     runs = [experiment.of(cc)[0] for cc in experiment.ccs]
+    link = bottleneck.busiest(runs)
     figure, axes = style.new_figure(3, len(runs), figsize=(5.2 * len(runs), 7.2), sharey="row")
     data = []
     top = max(float(metrics.pooled(metrics.iteration_times(run.iterations)).max()) for run in runs)
     for column, run in enumerate(runs):
         times = metrics.iteration_times(run.iterations)
-        window = max(0.02, 2 * run.manifest["plan"]["sample_ns"] / 1e9)
-        rates = metrics.throughput(run.flows, window)
+        rates = _rates(run, link)
         data.append(_tidy(run, rates))
         first, last = (
             SHOWN_ITERATIONS * float(metrics.pooled(part(SHOWN_ITERATIONS)).mean()) for part in (times.head, times.tail)
         )
         end = float(run.iterations["end_s"].max())
-        _throughput(axes[0, column], run, rates, (0.0, first))
-        axes[0, column].set_title(f"{run.cc}: the first {SHOWN_ITERATIONS} iterations")
-        _throughput(axes[1, column], run, rates, (end - last, end))
-        axes[1, column].set_title(f"{run.cc}: the last {SHOWN_ITERATIONS}")
+        shown = min(SHOWN_ITERATIONS, len(times))
+        name = run.cc
+        _throughput(axes[0, column], run, link, rates, (0.0, first))
+        axes[0, column].set_title(f"{name}: the first {shown} iterations")
+        _throughput(axes[1, column], run, link, rates, (end - last, end))
+        axes[1, column].set_title(f"{name}: the last {shown}")
         _iterations(axes[2, column], run, times, top, _references(experiment, run))
+        axes[2, column].set_title(f"{name}: every iteration")
+    unit = _unit(runs[0])[0]
     for row in (0, 1):
-        axes[row, 0].set_ylabel(f"goodput of each job\n(stacked, {_unit(runs[0])[0]})")
+        axes[row, 0].set_ylabel(
+            f"sum of all flows of each job\n(stacked, {unit})"
+            if link is None
+            else f"{_arrow(link)}, each job\n(stacked, {unit})"
+        )
     axes[2, 0].set_ylabel("iteration time (s)")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
-    figure.text(0.01, -0.01, _caption(experiment, runs[0]), va="top", fontsize=8, color=style.REFERENCE)
-    pd.concat(data).to_csv(_csv(out), index=False, float_format="%.6g")
+    jobs = [Patch(color=_colour(job["job"]), label=f"job {job['job']}") for job in runs[0].jobs]
+    figure.legend(handles=jobs, loc="outside upper center", ncols=min(len(jobs), 8))
+    figure.text(0.01, -0.01, _caption(experiment, runs, link), va="top", fontsize=8, color=style.REFERENCE)
+    drawing.write_table(pd.concat(data), _csv(out))
     written = style.save(figure, out / "interleaving")
     return [*written, _csv(out)]
+
+
+def _rates(run: Run, link: str | None) -> pd.DataFrame:
+    """In bit/s, a column per job: what crosses ``link``; without one the payload acknowledged over all flows."""
+    iteration_s = float(metrics.pooled(metrics.iteration_times(run.iterations)).mean())
+    window = max(min(WINDOW_S, iteration_s / 100), 2 * run.manifest["plan"]["sample_ns"] / 1e9)
+    return metrics.throughput(run.flows, window) if link is None else bottleneck.carried(run, link, window)
 
 
 def _unit(run: Run) -> tuple[str, float]:
@@ -57,27 +76,54 @@ def _unit(run: Run) -> tuple[str, float]:
     return ("Gbit/s", 1e9) if run.rate_bps >= 5e9 else ("Mbit/s", 1e6)
 
 
+def _colour(job: int) -> str:
+    return style.JOBS[job % len(style.JOBS)]
+
+
+def _arrow(link: str) -> str:
+    """A direction as people write it: ``s1→s2``."""
+    return link.replace("-", "→", 1)
+
+
 def _csv(out: Path) -> Path:
-    out.mkdir(parents=True, exist_ok=True)
     return out / "interleaving.csv"
 
 
 def _tidy(run: Run, rates: pd.DataFrame) -> pd.DataFrame:
-    rows = rates.rename_axis("t_s").reset_index().melt("t_s", var_name="job", value_name="goodput_bps")
+    rows = rates.rename_axis("t_s").reset_index().melt("t_s", var_name="job", value_name="bps")
     rows.insert(0, "cc", run.cc)
     return rows
 
 
-def _throughput(axis: Any, run: Run, rates: pd.DataFrame, span: tuple[float, float]) -> None:
+def _throughput(axis: Any, run: Run, link: str | None, rates: pd.DataFrame, span: tuple[float, float]) -> None:
+    unit = _unit(run)[1]
     shown = rates[(rates.index >= span[0]) & (rates.index <= span[1])]
-    colours = [style.JOBS[int(job) % len(style.JOBS)] for job in shown.columns]
     axis.stackplot(
-        shown.index, *(shown[job] / _unit(run)[1] for job in shown.columns), colors=colours, step="mid", linewidth=0,
-        labels=[f"job {job}" for job in shown.columns],
+        shown.index, *(shown[job] / unit for job in shown.columns), colors=[_colour(int(job)) for job in shown.columns],
+        step="mid", linewidth=0,
     )  # fmt: skip
-    axis.axhline(run.rate_bps / _unit(run)[1], color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set_xlim(*span)
     axis.set_xlabel("time (s)")
+    if link is None:
+        return
+    t, rate = _line(run, link, span)
+    axis.step(t, rate / unit, where="post", color=style.REFERENCE, linewidth=1, linestyle="--")
+    axis.annotate(
+        f"the link's rate, {drawing.rate(rate[0])}", (0, rate[0] / unit), xycoords=("axes fraction", "data"), ha="left",
+        va="bottom", fontsize=8, xytext=(3, 2), textcoords="offset points", color=style.REFERENCE,
+    )  # fmt: skip
+    axis.set_ylim(0, 1.14 * bottleneck.rate_bps(run, link) / unit)
+
+
+def _line(run: Run, link: str, span: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """The rate of ``link`` over a span of time, in bit/s: steps where events change it."""
+    rate = bottleneck.rate_bps(run, link)
+    t, rates = [span[0]], [rate]
+    for event in run.manifest["plan"].get("events", ()):
+        if event["link"] == link and event.get("rate_bps") is not None and event["at_ns"] / 1e9 < span[1]:
+            t.append(max(span[0], event["at_ns"] / 1e9))
+            rates.append(float(event["rate_bps"]))
+    return np.array([*t, span[1]]), np.array([*rates, rates[-1]])
 
 
 def _references(experiment: Experiment, run: Run) -> dict[int, tuple[str, float]]:
@@ -95,13 +141,12 @@ def _references(experiment: Experiment, run: Run) -> dict[int, tuple[str, float]
 def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references: dict[int, tuple[str, float]]) -> None:
     for job in times.columns:
         axis.plot(
-            times.index, times[job], marker="o", markersize=3, linewidth=1,
-            color=style.JOBS[int(job) % len(style.JOBS)], label=f"job {job}",
+            times.index, times[job], marker="o", markersize=3, linewidth=1, color=_colour(int(job)),
         )  # fmt: skip
     levels: dict[tuple[str, float], str] = {}  # one line for all jobs that compare with the same
     for number, (what, seconds) in references.items():
         shared = (what, round(seconds, 4)) in levels or len(references) == 1
-        levels[what, round(seconds, 4)] = style.REFERENCE if shared else style.JOBS[number % len(style.JOBS)]
+        levels[what, round(seconds, 4)] = style.REFERENCE if shared else _colour(number)
     for (what, seconds), colour in levels.items():
         axis.axhline(seconds, color=colour, linewidth=0.8, linestyle="--")
         axis.annotate(
@@ -116,19 +161,40 @@ def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references
             xytext=(4, -2), textcoords="offset points", fontsize=8, color=style.REFERENCE,
         )  # fmt: skip
     lowest = min([*(seconds for _, seconds in levels), *metrics.pooled(times)])
-    axis.set_ylim(0.9 * lowest, 1.06 * max(top, 1.05 * lowest))
+    highest = max(top, 1.05 * lowest)
+    margin = 0.14 * (highest - lowest)
+    axis.set_ylim(lowest - margin, highest + margin / 2)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_xlabel("iteration")
-    axis.set_title(f"{run.cc}: every iteration")
 
 
-def _caption(experiment: Experiment, run: Run) -> str:
+def _caption(experiment: Experiment, runs: Sequence[Run], link: str | None) -> str:
+    run = runs[0]
     plan = run.manifest["plan"]
-    link = plan["link"]
+    shaped = plan["link"]
+    names = ", ".join(dict.fromkeys(job["trace"] for job in plan["jobs"]))
     lines = [
-        f"{len(plan['jobs'])} jobs ({', '.join(dict.fromkeys(job['trace'] for job in plan['jobs']))}), {plan['topology']}, "
-        f"{link['rate_bps'] / _unit(run)[1]:g} {_unit(run)[0]}, buffer {link['buffer_bytes']:,} B, MTU {link['mtu']}, seed {run.seed}; "
-        f"{run.manifest['substrate']}, {run.manifest['kernel'].split(' #')[0]}; verdict "
-        + ", ".join(f"{cc} {experiment.of(cc)[0].verdict['verdict']}" for cc in experiment.ccs)
+        f"{len(plan['jobs'])} jobs ({names}), {Path(plan['topology']).name}, "
+        f"{drawing.rate(shaped['rate_bps'])}, buffer {shaped['buffer_bytes']:,} B, MTU {shaped['mtu']}, seed {run.seed}; "
+        f"{drawing.substrate(run)}; verdict " + ", ".join(f"{one.cc} {one.verdict['verdict']}" for one in runs)
     ]
+    if link is None:
+        lines.append("Above: payload acknowledged over all flows of a job, in both directions and over all links.")
+    else:
+        lines.append(_what_is_shown(run, link))
     return "\n".join(lines + [f"Assumption: {text}." for text in plan.get("assumptions", [])])
+
+
+def _what_is_shown(run: Run, link: str) -> str:
+    found = bottleneck.crossings(run) or {}
+    jobs = sorted({job for job, _, _ in found[link]})
+    who = (
+        "all jobs cross it"
+        if len(jobs) == len(run.jobs)
+        else f"job{'s' * (len(jobs) > 1)} {', '.join(map(str, jobs))} cross it"
+    )
+    which = f"; of {len(found)} directions of bottlenecks the busiest ({who})" if len(found) > 1 else ""
+    return (
+        f"Above: what crosses {_arrow(link)}, headers included, by its queue's counters{which}.\nHow jobs share it, their "
+        "acknowledgements tell."
+    )

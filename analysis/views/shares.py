@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
-from analysis import metrics, style
+from analysis import drawing, metrics, style
 from analysis.load import Experiment, Run
 from analysis.statistics import log_interval
 
@@ -42,8 +42,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
     axis.set_title("Shares of two flows with constant F")
     axis.legend()
     figure.text(0.01, -0.01, _caption(experiment.runs[0], data), va="top", fontsize=8, color=style.REFERENCE)
-    out.mkdir(parents=True, exist_ok=True)
-    data.to_csv(out / "shares.csv", index=False, float_format="%.6g")
+    drawing.write_table(data, out / "shares.csv")
     return [*style.save(figure, out / "shares"), out / "shares.csv"]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from testbed import where
-from testbed.errors import MachineError, said_of
-from testbed.plan import Plan, plans
-from testbed.spec import Spec
+from testbed.limits import Limits
+from testbed.plan import Plan
+from testbed.progress import Patience
 
 
 class Substrate(Protocol):
@@ -20,6 +20,11 @@ class Substrate(Protocol):
         """As in ``--on``."""
         ...
 
+    @property
+    def limits(self) -> Limits:
+        """How large an experiment it takes; as `testbed.limits.of` has it, before there is a substrate."""
+        ...
+
     def check(self, plan: Plan) -> None:
         """Raises `MachineError` if ``plan`` cannot run here, with what would help."""
         ...
@@ -28,44 +33,12 @@ class Substrate(Protocol):
         """What the manifest says of a kernel that is ours, or of another machine."""
         ...
 
-    def run(self, plan: Plan, on_event: Callable[[dict[str, Any]], None], limit_s: float) -> bytes:
+    def run(self, plan: Plan, on_event: Callable[[dict[str, Any]], None], patience: Patience) -> bytes:
         """Carry the plan in, hand every event out, return the run directory as a tar archive.
 
-        Raises what the run raised, or `TestbedError` after ``limit_s`` of wall time.
+        Raises what the run raised, or `TestbedError` if it is given up.
         """
         ...
-
-
-def settle(
-    read: Callable[[dict[str, Any]], list[Spec]], flags: dict[str, Any], linux_source: Path | None = None
-) -> tuple[list[Spec], Substrate]:
-    """What is run, and where: ``auto`` is `host` if that is able to run it, else `uml`.
-
-    The two may be asked for different things (``[realtime]``): ``read`` gives the specs for
-    ``flags``, which name the place.
-    """
-    specs = read(flags)
-    on = specs[0].on
-    if on == "auto" and linux_source is None:
-        here = read({**flags, "on": "host"})
-        try:
-            return here, find("host", _plans(here))
-        except MachineError as not_here:
-            try:
-                return (specs := read({**flags, "on": "uml"})), find("uml", _plans(specs))
-            except MachineError as nor_there:
-                raise MachineError(
-                    f"On this machine's own kernel: {not_here} In user-mode Linux: {nor_there}"
-                ) from nor_there
-    return specs, find("uml" if on == "auto" else on, _plans(specs), linux_source)
-
-
-def _plans(specs: list[Spec]) -> list[Plan]:
-    found = []
-    for spec in specs:
-        with said_of(spec.name if len(specs) > 1 else None):
-            found += plans(spec)
-    return found
 
 
 def find(place: str, plans: list[Plan], linux_source: Path | None = None) -> Substrate:
@@ -79,6 +52,10 @@ def find(place: str, plans: list[Plan], linux_source: Path | None = None) -> Sub
         substrate = ssh.find(place)
     else:
         substrate = host.Host() if place == "host" else uml.find(linux_source)
+    for plan in plans:  # those read from disk, too, that nobody counted when they were asked for
+        workers = [len(job.hosts) for job in plan.jobs]
+        for what, count in (("jobs", len(workers)), ("workers", max(workers)), ("hosts", sum(workers))):
+            substrate.limits.check(what, count, plan.experiment)
     # One plan of each kind, as far as places may be able to run one and not another.
     kinds = {
         (plan.cc.spec, bool(plan.wires), bool(plan.events), any(link.marking for link in plan.bottlenecks.values()),

@@ -111,14 +111,57 @@ class _UnknownHostKeyError(Exception):
     """The machine's host key is in none of the files."""
 
 
+class _RevokedHostKeyError(Exception):
+    """A file says of the machine's host key that it is no longer to be trusted."""
+
+
 class _Refuse(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
+    def __init__(self, revoked: set[bytes]) -> None:
+        self.revoked = revoked
+
     def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
+        if key.asbytes() in self.revoked:
+            raise _RevokedHostKeyError(f"{key.get_name()} {fingerprint(key)}")
         raise _UnknownHostKeyError(f"{key.get_name()} {fingerprint(key)}")
 
 
 class _Accept(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
     def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
         """As the configuration says; the manifest holds which one it was."""
+
+
+def _learn(known: paramiko.HostKeys, files: tuple[str, ...]) -> set[bytes]:
+    """Put the keys of known hosts into ``known``, but for those that are revoked, for whichever host: these are returned.
+
+    What is not understood (certificate authorities, broken lines, new kinds of keys) makes no host known.
+    """
+    entries, revoked = list[paramiko.hostkeys.HostKeyEntry](), set[bytes]()
+    for file in files:
+        with contextlib.suppress(OSError), open(file, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                marker, *words = line.split() or [""]
+                if marker == "@revoked" and (entry := _entry(words)):
+                    revoked.add(entry.key.asbytes())
+                elif not marker.startswith(("@", "#")) and (entry := _entry([marker, *words])):
+                    entries.append(entry)
+    for entry in entries:
+        kind, names = entry.key.get_name(), entry.hostnames if entry.key.asbytes() not in revoked else ()
+        for name in names:
+            if kind not in (known.lookup(name) or {}):
+                known.add(name, kind, entry.key)
+    return revoked
+
+
+def _entry(words: list[str]) -> paramiko.hostkeys.HostKeyEntry | None:
+    """Names, kind and key, as a line of known_hosts has them; None if they are no such thing."""
+    try:
+        entry = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(words[:3]))
+        for name in entry.hostnames if entry else ():
+            if name.startswith("|"):
+                paramiko.HostKeys.hash_host("any", name)
+    except Exception:  # of many kinds, from many places
+        return None
+    return entry
 
 
 def fingerprint(key: Any) -> str:
@@ -130,11 +173,8 @@ def connect(way: Route) -> paramiko.SSHClient:
     """Connected and let in; raises `UnreachableError` with what would help."""
     logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)  # what matters is raised
     client = paramiko.SSHClient()
-    if way.checked:
-        for file in way.known_hosts:
-            with contextlib.suppress(FileNotFoundError, PermissionError):
-                client.load_host_keys(file)
-    client.set_missing_host_key_policy(_Refuse() if way.checked else _Accept())
+    revoked = _learn(client.get_host_keys(), way.known_hosts) if way.checked else set[bytes]()
+    client.set_missing_host_key_policy(_Refuse(revoked) if way.checked else _Accept())
     shown = f"ssh {'' if way.port == PORT else f'-p {way.port} '}{way.user}@{way.host}"
     try:
         client.connect(
@@ -145,6 +185,8 @@ def connect(way: Route) -> paramiko.SSHClient:
     except BaseException as error:
         client.close()
         if isinstance(error, Exception):
+            if isinstance(error, paramiko.BadHostKeyException) and error.key.asbytes() in revoked:
+                error = _RevokedHostKeyError(f"{error.key.get_name()} {fingerprint(error.key)}")
             raise UnreachableError(f"{way.place}: {_why(error, way, shown)}") from error
         raise
     return client
@@ -168,6 +210,11 @@ def _why(error: Exception, way: Route, shown: str) -> str:
             f"the host key is not the one known ({fingerprint(error.key)} instead of {fingerprint(error.expected_key)}): either "
             "somebody stands in between, or the machine was set up anew. Nothing was sent. If you know that it was: "
             f"`ssh-keygen -R '{name}'`, then `{shown}` once, to see the new key and accept it."
+        )
+    if isinstance(error, _RevokedHostKeyError):
+        return (
+            f"its host key ({error}) is marked as revoked (@revoked in {' or '.join(way.known_hosts)}): whoever has it may not be "
+            "that machine. Nothing was sent. Ask who keeps the machine; it needs a new key."
         )
     if isinstance(error, _UnknownHostKeyError):
         return (

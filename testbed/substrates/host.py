@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +24,12 @@ from typing import Any
 
 import msgspec
 
-from testbed import congestion, phantom, programs, qdiscs
+from testbed import congestion, disturbances, phantom, programs, qdiscs
 from testbed.environment import ROOT
 from testbed.errors import MachineError, TestbedError
+from testbed.limits import LINUX, Limits
 from testbed.plan import Plan
+from testbed.progress import LOOK_S, Patience, Watch
 from testbed.substrates.stream import Event, listen
 
 PR_SET_PDEATHSIG = 1
@@ -40,6 +41,7 @@ class Host:
     """This machine's own kernel."""
 
     name: str = "host"
+    limits: Limits = LINUX
 
     def check(self, plan: Plan) -> None:
         """Root, and the congestion control: compiled, and possible on this kernel."""
@@ -70,8 +72,8 @@ class Host:
     def identity(self) -> None:
         """The kernel is the machine's own."""
 
-    def run(self, plan: Plan, on_event: Callable[[Event], None], limit_s: float) -> bytes:
-        """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or took too long."""
+    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
+        """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or was given up."""
         command = [
             "setpriv", "--pdeathsig", "KILL", "--",
             "unshare", "--kill-child=KILL", "--fork", "--pid", "--mount-proc", "--net", "--ipc", "--uts", "--",
@@ -85,7 +87,7 @@ class Host:
             **{key: os.environ[key] for key in ("HOME", "XDG_CACHE_HOME") if key in os.environ},
         }
         end_with_sudo()
-        with tempfile.TemporaryFile() as errors, _behind_the_network():
+        with disturbances.recorded() as recording, tempfile.TemporaryFile() as errors, _behind_the_network():
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment,
                 start_new_session=True,
@@ -95,7 +97,8 @@ class Host:
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.write(msgspec.json.encode(plan) + b"\n")
                     process.stdin.flush()
-                return _listen(process, errors, on_event, time.monotonic() + limit_s)
+                archive = _listen(process, errors, Watch(patience, recording.heard(on_event), virtual=False))
+                return recording.added_to(archive)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     process.send_signal(signal.SIGKILL)
@@ -150,18 +153,20 @@ def _behind_the_network() -> Iterator[None]:
         os.sched_setscheduler(0, policy, parameters)
 
 
-def _listen(process: subprocess.Popen[bytes], errors: Any, on_event: Callable[[Event], None], deadline: float) -> bytes:
+def _listen(process: subprocess.Popen[bytes], errors: Any, watch: Watch) -> bytes:
     assert process.stdout is not None
     fd = process.stdout.fileno()
     selector = selectors.DefaultSelector()
     selector.register(fd, selectors.EVENT_READ)
 
     def more() -> bytes:
-        if not selector.select(max(0.0, deadline - time.monotonic())):
-            raise TestbedError("the run took far longer than it should and was ended; is the machine overloaded?")
+        while not selector.select(LOOK_S):
+            watch.look()
+        watch.look()
+        watch.data()
         return os.read(fd, 1 << 20)
 
-    archive = listen(more, on_event)
+    archive = listen(more, watch)
     if archive is not None:
         return archive
     code = process.wait()

@@ -16,7 +16,7 @@ import json
 import shlex
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,19 @@ import paramiko
 
 from testbed import bootstrap
 from testbed.errors import LostError, MachineError, TestbedError
+from testbed.limits import LINUX
 from testbed.plan import Plan
+from testbed.progress import Patience
 from testbed.remote import SILENCE_S
 from testbed.substrates import connection, upload
-from testbed.substrates.stream import Event, listen
+from testbed.substrates.stream import MOST_ARCHIVE_BYTES, Event, listen
 from testbed.where import VAGRANT
+from workloads.text import quoted
 
 SIGN_OF_LIFE_S = 5.0
 ROOM = "256m"  # of memory there, for the testbed
+MOST_TOLD_BYTES, MOST_WORDS_BYTES = 1 << 20, 4096
+SLOWEST_BYTES_PER_S = 50_000  # at which results may come
 START_S, CHECK_S, GRACE_S, FAREWELL_S = 240.0, 240.0, 30.0, 5.0
 # Reads exactly the program, so that the rest of stdin is what the program reads.
 READ = (
@@ -56,20 +61,21 @@ class Ssh:
     def __init__(self, place: str) -> None:
         self.place = place
         self.name = VAGRANT if place == VAGRANT else "ssh"
+        self.limits = LINUX
         self._session: _Session | None = None
         self._identity: dict[str, Any] | None = None
 
     def check(self, plan: Plan) -> None:
         """What `--on host` checks, there; raises `MachineError` also if it cannot be reached or used."""
-        self._ask("check", plan, lambda event: None, CHECK_S)
+        self._ask("check", plan, lambda event: None, Patience(idle_s=CHECK_S))
 
     def identity(self) -> dict[str, Any]:
         """Which machine it is."""
         return self._identity or self._connected().identity
 
-    def run(self, plan: Plan, on_event: Callable[[Event], None], limit_s: float) -> bytes:
-        """Run ``plan`` there; raises what the run raised, `LostError`, or `TestbedError` if it took too long."""
-        return self._ask("run", plan, on_event, limit_s)
+    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
+        """Run ``plan`` there; raises what the run raised, `LostError`, or `TestbedError` if it was given up."""
+        return self._ask("run", plan, on_event, patience)
 
     def close(self) -> None:
         """End what is there; it is gone, if all is well, when this returns."""
@@ -84,16 +90,17 @@ class Ssh:
             self._identity = self._session.identity
         return self._session
 
-    def _ask(self, do: str, plan: Plan, on_event: Callable[[Event], None], limit_s: float) -> bytes:
+    def _ask(self, do: str, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
         files = upload.files(plan)
         session = self._connected()
         request = {
-            "do": do, "limit_s": limit_s, "plan": msgspec.to_builtins(upload.elsewhere(plan, session.folder)),
+            "do": do, "patience": msgspec.to_builtins(patience), "plan": msgspec.to_builtins(upload.elsewhere(plan, session.folder)),
             "files": {name: base64.b64encode(content).decode() for name, content in files.items()},
         }  # fmt: skip
         try:
             session.send(json.dumps(request).encode() + b"\n")
-            return session.answer(on_event, limit_s + GRACE_S)
+            wall_s = None if patience.wall_s is None else patience.wall_s + GRACE_S
+            return session.answer(on_event, patience.idle_s + GRACE_S, wall_s=wall_s)
         except TestbedError as error:
             self.close()
             raise type(error)(f"{self.place}: {error}") from error
@@ -112,19 +119,20 @@ class _Session:
         self.channel: paramiko.Channel | None = None
         atexit.register(self.close)
         try:
-            self.channel = self._start()
-            told = self.answer(lambda event: None, START_S, starting=True)
+            with _hung_up_after(START_S, self.client):
+                self.channel = self._start()
+            told = self.answer(lambda event: None, START_S, starting=True, most_bytes=MOST_TOLD_BYTES)
+            identity = _identity(told)
         except TestbedError as error:
             self.close()
             raise type(error)(f"{place}: {error}") from error
         except BaseException:
             self.close()
             raise
-        identity = json.loads(told)
         self.folder: str = identity.pop("folder")
         key = self.transport.get_remote_server_key()
         self.identity: dict[str, Any] = {
-            "on": place, **identity, "host_key": f"{key.get_name()} {connection.fingerprint(key)}",
+            **identity, "on": place, "host_key": f"{key.get_name()} {connection.fingerprint(key)}",
         }  # fmt: skip
         threading.Thread(target=self._live, daemon=True).start()
 
@@ -158,12 +166,12 @@ class _Session:
     def _user_id(self) -> str:
         try:
             _, out, _ = self.client.exec_command("id -u", timeout=connection.PATIENCE_S)
-            words = out.read().decode(errors="replace").split()
+            words = _first_of(out.channel).decode(errors="replace").split()
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise MachineError(f"no command can be run there: {error or type(error).__name__}.") from error
         if not words or not words[-1].isdecimal():
             raise MachineError(
-                f"{self.way.user} has no shell there: `id -u` was answered by {' '.join(words)[:200]!r}."
+                f"{self.way.user} has no shell there: `id -u` was answered by {quoted(' '.join(words), 200)}."
             )
         return str(words[-1])
 
@@ -177,21 +185,39 @@ class _Session:
         with self.sending, contextlib.suppress(OSError):
             self.channel.sendall(data)
 
-    def answer(self, on_event: Callable[[Event], None], limit_s: float, *, starting: bool = False) -> bytes:
-        """What comes back; events are handed out. Raises what is said there, or why nothing more is."""
-        channel, deadline = self.channel, time.monotonic() + limit_s
+    def answer(
+        self, on_event: Callable[[Event], None], silence_s: float, *, starting: bool = False,
+        wall_s: float | None = None, most_bytes: int = MOST_ARCHIVE_BYTES,
+    ) -> bytes:  # fmt: skip
+        """What comes back; events are handed out. Raises what is said there, or why nothing more is.
+
+        Whether a run gets on is judged there; here, only that somebody says so now and then: noise is no sign of that. Before
+        a run begins, and where ``wall_s`` is given, all of it has an end.
+        """
+        channel, begun = self.channel, time.monotonic()
+        until = begun + silence_s
         assert channel is not None
 
         def more() -> bytes:
-            channel.settimeout(max(0.01, deadline - time.monotonic()))
+            left_s = min(until, begun + wall_s) - time.monotonic() if wall_s is not None else until - time.monotonic()
+            channel.settimeout(max(0.01, left_s))
             try:
+                if left_s <= 0:  # whoever goes on talking never lets `recv` wait
+                    raise TimeoutError
                 data: bytes = channel.recv(1 << 20)
             except TimeoutError as error:
-                raise TestbedError(f"nothing came back within {limit_s:.0f} s, and it was ended.") from error
+                raise TestbedError(f"no answer came back for {silence_s:.0f} s, and it was ended.") from error
             return data
 
+        def hand_on(event: Event) -> None:
+            nonlocal until
+            if not starting:
+                until = time.monotonic() + silence_s + event.get("size", 0) / SLOWEST_BYTES_PER_S
+            if event["event"] != "results":
+                on_event(event)
+
         try:
-            answer = listen(more, on_event)
+            answer = listen(more, hand_on, most_bytes)
         except TestbedError as error:
             if not self.transport.is_active():  # in the middle of the results, say
                 raise self._end(starting=starting) from error
@@ -228,6 +254,48 @@ class _Session:
                 self.channel.shutdown_write()
                 self.channel.status_event.wait(FAREWELL_S)
         self.client.close()
+
+
+def _identity(told: bytes) -> dict[str, Any]:
+    """What the other machine says of itself: what `testbed.remote` says, and nothing else."""
+    try:
+        identity = msgspec.json.decode(told, type=_Told)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MachineError(f"what answers there is no testbed: {error}.") from error
+    return msgspec.structs.asdict(identity)
+
+
+class _Told(msgspec.Struct):
+    folder: str
+    hostname: str
+    kernel: str
+    cpus: int | None
+    python: str
+    packages: dict[str, str | None] | str
+
+
+def _first_of(channel: paramiko.Channel) -> bytes:
+    """What is said there until it ends; no more than a word or two is waited for."""
+    said, deadline = b"", time.monotonic() + connection.PATIENCE_S
+    while len(said) < MOST_WORDS_BYTES and (left_s := deadline - time.monotonic()) > 0:
+        channel.settimeout(left_s)
+        piece: bytes = channel.recv(MOST_WORDS_BYTES - len(said))
+        if not piece:
+            break
+        said += piece
+    return said
+
+
+@contextlib.contextmanager
+def _hung_up_after(limit_s: float, client: paramiko.SSHClient) -> Iterator[None]:
+    """A server that never says whether it starts a command would be waited for for ever."""
+    timer = threading.Timer(limit_s, client.close)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @functools.cache

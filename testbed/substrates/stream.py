@@ -1,4 +1,8 @@
-"""What `testbed.inside` says, as any substrate hears it: lines of JSON, then an archive."""
+"""What `testbed.inside` says, as any substrate hears it: lines of JSON, then an archive.
+
+It may come from another machine, or from a guest that is not as it was made: whatever comes is held against
+what a run can say, and has an end.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,58 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from testbed.errors import TestbedError, error_for_exit
+from workloads.text import quoted
 
 Event = dict[str, Any]
 More = Callable[[], bytes]  # blocks for the next bytes; none: the end
 
+MOST_LINE_BYTES = 1 << 20
+MOST_ARCHIVE_BYTES = 2 << 30
 
-def listen(more: More, on_event: Callable[[Event], None]) -> bytes | None:
-    """Hand out every event; the archive, or None if the stream ended without one.
+
+class _Phase(msgspec.Struct, tag_field="event", tag="phase"):
+    text: str
+
+
+class _Start(msgspec.Struct, tag_field="event", tag="start"):
+    start_ns: int
+
+
+class _Iteration(msgspec.Struct, tag_field="event", tag="iteration"):
+    job: int
+    rank: int
+    iteration: int
+    duration_s: float
+
+
+class _Shares(msgspec.Struct, tag_field="event", tag="shares"):
+    bps: dict[int, dict[str, float]]
+
+
+class _Computing(msgspec.Struct, tag_field="event", tag="computing"):
+    who: str | int
+    begins: bool
+
+
+class _Error(msgspec.Struct, tag_field="event", tag="error"):
+    code: int
+    message: str
+
+
+class _Results(msgspec.Struct, tag_field="event", tag="results"):
+    size: int
+    sha256: str
+
+
+_Known = _Phase | _Start | _Iteration | _Shares | _Computing | _Error | _Results
+
+
+def listen(more: More, on_event: Callable[[Event], None], most_bytes: int = MOST_ARCHIVE_BYTES) -> bytes | None:
+    """Hand out every event, the one that announces results included; the archive (of ``most_bytes`` at most), or None if
+    the stream ended without one.
 
     Raises what the run raised.
     """
@@ -23,39 +71,49 @@ def listen(more: More, on_event: Callable[[Event], None]) -> bytes | None:
         if not line.startswith(b"{"):  # a kernel's own words: a user-mode Linux shares its console with us
             continue
         try:
-            event = json.loads(line)
-        except ValueError as error:
-            raise TestbedError(f"the run said what nobody understands: {line[:200]!r}; is the disk full?") from error
-        if event["event"] == "error":
-            raise error_for_exit(event["code"], event["message"])
-        if event["event"] == "results":
-            archive = stream.exactly(event["size"])
-            if hashlib.sha256(archive).hexdigest() != event["sha256"]:
+            event = msgspec.json.decode(line, type=_Known)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            words = quoted(line[:200].decode("utf-8", "backslashreplace"), 200)
+            raise TestbedError(f"the run said what nobody understands: {words} ({error}); is the disk full?") from error
+        if isinstance(event, _Error):
+            raise error_for_exit(event.code, event.message)
+        if isinstance(event, _Results):
+            if not 0 <= event.size <= most_bytes:
+                raise TestbedError(
+                    f"the run has {event.size / 1e9:.1f} GB to hand over, and at most {most_bytes / 1e9:.1f} GB are taken; "
+                    "with a longer --sample it becomes less."
+                )
+            on_event(json.loads(line))
+            archive = stream.exactly(event.size)
+            if hashlib.sha256(archive).hexdigest() != event.sha256:
                 raise TestbedError("the results arrived damaged; is the disk full?")
             return archive
-        on_event(event)
+        on_event(json.loads(line))
     return None
 
 
 class _Stream:
     def __init__(self, more: More) -> None:
-        self.more, self.buffer = more, b""
+        self.more, self.buffer = more, bytearray()
 
     def line(self) -> bytes:
-        while b"\n" not in self.buffer:
+        looked = 0
+        while (end := self.buffer.find(b"\n", looked)) < 0:
+            looked = len(self.buffer)
             data = self.more()
             if not data:
                 return b""
+            if looked + len(data) > MOST_LINE_BYTES and b"\n" not in data:
+                raise TestbedError(f"the run said a line of more than {MOST_LINE_BYTES >> 20} MB; nothing does that.")
             self.buffer += data
-        line, _, self.buffer = self.buffer.partition(b"\n")
+        line = bytes(self.buffer[: end + 1])
+        del self.buffer[: end + 1]
         return line
 
     def exactly(self, size: int) -> bytes:
-        pieces, left = [self.buffer], size - len(self.buffer)
-        while left > 0:
+        while len(self.buffer) < size:
             data = self.more()
             if not data:
                 raise TestbedError("the run ended while it handed over its results")
-            pieces.append(data)
-            left -= len(data)
-        return b"".join(pieces)[:size]
+            self.buffer += data
+        return bytes(self.buffer[:size])

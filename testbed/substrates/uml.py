@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import platform
 import shlex
 import shutil
 import signal
@@ -24,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,9 @@ from testbed.environment import ROOT
 from testbed.errors import MachineError, TestbedError
 from testbed.kernel import Kernel
 from testbed.leftovers import locked, removed_in_any_case
+from testbed.limits import LINUX, Limits
 from testbed.plan import Plan
+from testbed.progress import Patience, Watch
 from testbed.substrates.host import end_with_sudo
 from testbed.substrates.stream import Event, listen
 
@@ -64,31 +66,50 @@ exec /run/mltcp/python/bin/python3 -P -m testbed.guest
 
 
 @dataclass(frozen=True)
+class Lack:
+    """What a plan asks for that user-mode Linux has not, and what to do instead."""
+
+    what: str
+    instead: str
+
+
+def lacks(plan: Plan) -> Lack | None:
+    """Why ``plan`` cannot run under virtual time, whichever kernel is built; None if it can."""
+    for job in plan.jobs:
+        if job.program is not None:
+            return Lack(
+                f"job {job.job} ({job.trace}) is a real program, and under virtual time computing takes no time",
+                "use --on host, or record it (`python -m workloads record`) and replay its trace here",
+            )
+    for cc in plan.ccs:
+        if cc.source is not None and cc.module is None:
+            return Lack(
+                f"{cc.source} is an eBPF program, and the user-mode Linux kernel takes modules",
+                "use --on host, or write it as a module (tcp_NAME.c)",
+            )
+        if cc.source is None and cc.name not in (*BUILT_IN, *congestion.names()):
+            return Lack(
+                f"the user-mode Linux kernel has no {cc.name}",
+                f"it has {', '.join((*BUILT_IN, *congestion.names()))}; use --on host for what this machine's has",
+            )
+    return None
+
+
+@dataclass(frozen=True)
 class Uml:
     """User-mode Linux with one kernel of the cache."""
 
     kernel: Kernel
     name: str = "uml"
+    limits: Limits = LINUX
 
     def check(self, plan: Plan) -> None:
-        """The congestion controls: built into that kernel, ours as modules, or one's own, compiled here."""
-        if real := [job for job in plan.jobs if job.program is not None]:
-            raise MachineError(
-                f"job {real[0].job} ({real[0].trace}) is a real program, and under virtual time computing takes no time: "
-                "use --on host, or record it (`python -m workloads record`) and replay its trace here."
-            )
+        """What the plan asks for (`lacks`), one's own congestion control compiled here, and util-linux."""
+        if lacking := lacks(plan):
+            raise MachineError(f"{lacking.what}: {lacking.instead}.")
         for cc in plan.ccs:
-            if cc.source is not None:
-                if cc.module is None:
-                    raise MachineError(
-                        f"{cc.source} is an eBPF program, and the user-mode Linux kernel takes modules: "
-                        "use --on host, or write it as a module (tcp_NAME.c)."
-                    )
+            if cc.source is not None and cc.module is not None:
                 self.kernel.own_module(cc.module)
-            elif cc.name not in (*BUILT_IN, *congestion.names()):
-                raise MachineError(
-                    f"the user-mode Linux kernel has no {cc.name}; it has {', '.join((*BUILT_IN, *congestion.names()))}."
-                )
         if missing := [tool for tool in ("setpriv", "prlimit", "taskset", "mount") if shutil.which(tool) is None]:
             raise MachineError(f"missing: {', '.join(missing)}. Install the package util-linux.")
 
@@ -96,8 +117,8 @@ class Uml:
         """What the manifest says of the kernel."""
         return {**self.kernel.identity, "modules": self.kernel.modules().name}
 
-    def run(self, plan: Plan, on_event: Callable[[Event], None], limit_s: float) -> bytes:
-        """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or took too long."""
+    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
+        """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or was given up."""
         own = [self.kernel.own_module(cc.module) for cc in plan.ccs if cc.source and cc.module]
 
         def bring(folder: Path) -> None:
@@ -105,12 +126,13 @@ class Uml:
                 shutil.copy(module, folder / "own")
             (folder / "plan.json").write_bytes(msgspec.json.encode(_portable(plan, folder)))
 
-        return self._boot(bring, _memory_mb(plan), plan.seed, on_event, limit_s)
+        return self._boot(bring, _memory_mb(plan), plan.seed, on_event, patience)
 
-    def call(self, function: str, limit_s: float) -> bytes:
+    def call(self, function: str, wall_s: float) -> bytes:
         """What ``module:function`` of this checkout returns inside, called with a `Machine`: bytes."""
+        patience = Patience(wall_s=wall_s, set_up_s=wall_s)
         return self._boot(
-            lambda folder: rundir.write_text(folder / "call", function), MEMORY_MB, 0, lambda event: None, limit_s
+            lambda folder: rundir.write_text(folder / "call", function), MEMORY_MB, 0, lambda event: None, patience
         )
 
     def _boot(
@@ -119,7 +141,7 @@ class Uml:
         memory_mb: int,
         seed: int,
         on_event: Callable[[Event], None],
-        limit_s: float,
+        patience: Patience,
     ) -> bytes:
         modules = self.kernel.modules()
         end_with_sudo()
@@ -133,7 +155,8 @@ class Uml:
                     cwd=folder, env=_environment(memory_mb, seed), start_new_session=True,
                 )  # fmt: skip
             try:
-                return _follow(process, folder, on_event, limit_s)
+                watch = Watch(patience, on_event, virtual=True, used_s=partial(_used_s, process.pid))
+                return _follow(process, folder, watch)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
@@ -250,45 +273,36 @@ def _named_alike(cc: congestion.CongestionControl) -> congestion.CongestionContr
     return cc if cc.source is None else msgspec.structs.replace(cc, source=Path(cc.source).name)
 
 
-def _follow(process: subprocess.Popen[bytes], folder: Path, on_event: Callable[[Event], None], limit_s: float) -> bytes:
-    """Read the console, a file that grows, until the kernel is gone."""
-    deadline = time.monotonic() + limit_s
-    heard = _Heard(on_event)
+def _follow(process: subprocess.Popen[bytes], folder: Path, watch: Watch) -> bytes:
+    """Read the console, a file that grows, until the kernel is gone, or is given up."""
     with (folder / "console").open("rb") as console:
 
         def more() -> bytes:
             while True:
                 over = process.poll() is not None
                 if data := console.read(1 << 20):
+                    watch.data()
                     return data
                 if over:
                     return b""
-                if time.monotonic() > deadline:
-                    raise TestbedError(
-                        f"the wall limit of {limit_s:.0f} s ended the run ({heard.last}). Under virtual time the clock stands "
-                        "still while anything computes: a process that spins stops it for ever. If the run is merely "
-                        "large, raise --wall-limit."
-                    )
+                watch.look()
                 time.sleep(LOOK_EVERY_S)
 
-        archive = listen(more, heard)
+        archive = listen(more, watch)
     if archive is not None:
         return archive
     raise TestbedError(_epitaph(process, folder))
 
 
-class _Heard:
-    """Passes events on and remembers the last, as words."""
-
-    def __init__(self, on_event: Callable[[Event], None]) -> None:
-        self.on_event, self.last = on_event, "nothing had happened yet"
-
-    def __call__(self, event: Event) -> None:
-        if event["event"] == "phase":
-            self.last = f"it was at: {event['text']}"
-        elif event["event"] == "iteration":
-            self.last = f"the last to end was iteration {event['iteration']} of job {event['job']}"
-        self.on_event(event)
+def _used_s(session: int) -> float:
+    """Processor time of a session's processes, in s: a user-mode Linux and all that runs in it."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            words = path.read_text(errors="replace").rpartition(")")[2].split()  # from the state on, the third field
+            if int(words[3]) == session:
+                ticks += sum(int(word) for word in words[11:15])  # utime, stime, and those of children that ended
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _epitaph(process: subprocess.Popen[bytes], folder: Path) -> str:
@@ -314,10 +328,7 @@ def find(linux_source: Path | None = None, prefer: dict[str, Any] | None = None)
 
     Raises `MachineError`.
     """
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        raise MachineError(
-            f"user-mode Linux runs on x86_64 Linux only; this is {platform.system()} {platform.machine()}."
-        )
+    kernel.check_platform()
     if linux_source is not None:
         return Uml(kernel.ensure(linux_source, lambda line: print(line, file=sys.stderr, flush=True)))
     return Uml(kernel.find(prefer))

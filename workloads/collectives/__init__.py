@@ -4,6 +4,8 @@ A collective is a module with
 
 ``KIND``
     the kind of operation it carries out (``"all_reduce"``, ...);
+``connections(n) -> int``
+    how many directed flows there are among ``n`` workers, computed;
 ``rounds(n, size) -> list[dict[(source, target), int]]``
     payload bytes on each directed flow among ``n`` workers (ranks) for a tensor of ``size``
     bytes, in rounds of which each begins when the one before has ended everywhere; what
@@ -40,6 +42,7 @@ WAKE = 256 << 10
 PIECE = 64 << 20
 
 
+@cache
 def names() -> list[str]:
     """The collectives there are."""
     return sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
@@ -51,6 +54,11 @@ def find(name: str) -> ModuleType:
     if name not in names():
         raise ValueError(f"there is no collective {name!r}; there are {', '.join(names())}")
     return importlib.import_module(f"workloads.collectives.{name}")
+
+
+def connections(name: str, n: int) -> int:
+    """How many flows the collective ``name`` has among ``n`` workers, computed."""
+    return int(find(name).connections(n))
 
 
 def flows(name: str, n: int) -> list[Flow]:

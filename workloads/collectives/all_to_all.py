@@ -10,6 +10,10 @@ from workloads.collectives import Flow, Links, exchange, parts
 KIND = "all_to_all"
 
 
+def connections(n: int) -> int:
+    return n * (n - 1)
+
+
 def rounds(n: int, size: int) -> list[dict[Flow, int]]:
     chunks = parts(n, size)
     return [{(source, target): chunks[target] for source in range(n) for target in range(n) if source != target}]

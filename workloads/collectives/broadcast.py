@@ -8,6 +8,10 @@ KIND = "broadcast"
 SLICES = 16
 
 
+def connections(n: int) -> int:
+    return n - 1
+
+
 def rounds(n: int, size: int) -> list[dict[Flow, int]]:
     return [{(rank, rank + 1): size for rank in range(n - 1)}]
 

@@ -13,6 +13,10 @@ from workloads.collectives import Flow, Links, exchange, parts
 KIND = "all_reduce"
 
 
+def connections(n: int) -> int:
+    return _core(n) * (_core(n).bit_length() - 1) + 2 * (n - _core(n))
+
+
 def rounds(n: int, size: int) -> list[dict[Flow, int]]:
     core = _core(n)
     extra = range(core, n)

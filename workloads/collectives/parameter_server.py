@@ -11,6 +11,10 @@ from workloads.collectives import Flow, Links, exchange
 KIND = "all_reduce"
 
 
+def connections(n: int) -> int:
+    return 2 * (n - 1)
+
+
 def rounds(n: int, size: int) -> list[dict[Flow, int]]:
     return [{(worker, 0): size for worker in range(1, n)}, {(0, worker): size for worker in range(1, n)}]
 

@@ -14,6 +14,10 @@ KIND = "send_recv"
 MICRO_BATCHES = 4
 
 
+def connections(n: int) -> int:
+    return 2 * (n - 1)
+
+
 def rounds(n: int, size: int) -> list[dict[Flow, int]]:
     forward = {(stage, stage + 1): size for stage in range(n - 1)}
     return [forward, {(target, source): size for source, target in forward}]

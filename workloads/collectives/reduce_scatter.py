@@ -11,6 +11,10 @@ from workloads.collectives.ring import rotate
 KIND = "reduce_scatter"
 
 
+def connections(n: int) -> int:
+    return n
+
+
 def rounds(n: int, size: int) -> list[dict[Flow, int]]:
     return [{(rank, (rank + 1) % n): sum(_sent_by(rank, n, size)) for rank in range(n)}]
 

@@ -16,6 +16,10 @@ KIND = "all_reduce"
 SLICES = 4  # per chunk
 
 
+def connections(n: int) -> int:
+    return n
+
+
 def rounds(n: int, size: int) -> list[dict[Flow, int]]:
     return [{(rank, (rank + 1) % n): sum(_sent_by(rank, n, size)) for rank in range(n)}]
 

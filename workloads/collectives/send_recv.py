@@ -10,6 +10,10 @@ from workloads.collectives import Flow, Links, receive, send
 KIND = "send_recv"
 
 
+def connections(n: int) -> int:
+    return 1
+
+
 def rounds(n: int, size: int) -> list[dict[Flow, int]]:
     return [{(0, 1): size}]
 

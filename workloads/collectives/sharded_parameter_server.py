@@ -12,6 +12,10 @@ from workloads.collectives import Flow, Links, exchange, parts
 KIND = "all_reduce"
 
 
+def connections(n: int) -> int:
+    return n * (n - 1)
+
+
 def rounds(n: int, size: int) -> list[dict[Flow, int]]:
     shards = parts(n, size)
     pairs = [(source, target) for source in range(n) for target in range(n) if source != target]

@@ -13,6 +13,10 @@ KIND = "all_reduce"
 SLICES = 16
 
 
+def connections(n: int) -> int:
+    return 2 * (n - 1)
+
+
 def rounds(n: int, size: int) -> list[dict[Flow, int]]:
     up = {(rank, (rank - 1) // 2): size for rank in range(1, n)}
     return [{**up, **{(parent, rank): size for rank, parent in up}}]

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
+from workloads.text import quoted
 from workloads.trace import Kind, Trace, TraceError, critical_path_s, save
 from workloads.units import Duration, Rate, Size
 
@@ -16,7 +17,16 @@ _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind) if kind != "com
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="one, or one per rank: steps are pooled")
-    parser.add_argument("-o", "--output", required=True, type=Path, metavar="OUT.json", help="the trace to write")
+    parser.add_argument(
+        "-o",
+        "--out",
+        "--output",
+        dest="output",
+        required=True,
+        type=Path,
+        metavar="OUT.json",
+        help="the trace to write",
+    )
     parser.add_argument("--force", action="store_true", help="overwrite OUT.json if it is there")
     parser.add_argument("--format", help="of the files (default: judged by their contents)")
     said = parser.add_argument_group("what the files do not say")
@@ -25,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     said.add_argument("--native-rate", metavar="RATE", help="link rate for which the times hold (assumed: 10gbit)")
     said.add_argument("--on", default="", metavar="TEXT", help="hardware it was measured on")
     said.add_argument("--bytes", metavar="SIZE,…", help="of each collective of a step, or one total, if not recorded")
+    said.add_argument(
+        "--ranks", metavar="N", help="of the process group, if not recorded (an all-gather's size needs it)"
+    )
     said.add_argument("--iteration", metavar="TIME", help="length of a step, if not recorded")
     chosen = parser.add_argument_group("what is imported")
     chosen.add_argument("--group", metavar="NAME", help="process group (default: the one with the most bytes)")
@@ -38,6 +51,7 @@ def run(parsed: argparse.Namespace) -> int:
     request = importers.Request(
         group=parsed.group,
         sizes=tuple(Size.parse(text) for text in parsed.bytes.split(",")) if parsed.bytes else (),
+        ranks=_ranks(parsed.ranks),
         iteration=Duration.parse(parsed.iteration) if parsed.iteration else None,
     )
     name = parsed.name or parsed.output.stem
@@ -69,12 +83,20 @@ def _check_output(path: Path, force: bool) -> None:
         raise TraceError(f"{path} is there already; --force overwrites it")
 
 
+def _ranks(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or not 1 <= len(text) <= 6 or int(text) < 1:
+        raise TraceError(f"--ranks {text[:20]!r}: a number of ranks, 1 to 999999")
+    return int(text)
+
+
 def _only(text: str | None) -> frozenset[Kind] | None:
     if text is None:
         return None
     unknown = [kind for kind in text.split(",") if kind not in _KINDS]
     if unknown:
-        raise TraceError(f"--only: {unknown[0]!r} is none of {', '.join(_KINDS)}")
+        raise TraceError(f"--only: {quoted(unknown[0])} is none of {', '.join(_KINDS)}")
     return frozenset(_KINDS[kind] for kind in text.split(","))
 
 

@@ -18,7 +18,7 @@ from datetime import date
 from pathlib import Path
 from statistics import fmean, median
 
-from workloads import hook, recording
+from workloads import hook, recording, text
 from workloads.recording import Origin, Sample
 from workloads.steps import Exchange, Step, trace_of
 from workloads.trace import Source, Trace, TraceError, save
@@ -61,8 +61,10 @@ def run(parsed: argparse.Namespace) -> int:
             raise ValueError(f"--skip {parsed.skip}: a number of steps to leave out, 0 or more")
         if not parsed.out.absolute().parent.is_dir():
             raise ValueError(f"--out {parsed.out}: there is no folder {parsed.out.parent}; make it first")
+        if parsed.out.exists() and not parsed.out.is_file():
+            raise ValueError(f"--out {parsed.out} is no file (a folder, a device, a pipe); name another one")
         _rate(how.native_rate)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return _fail(str(error), 2)
     with tempfile.TemporaryDirectory(prefix="mltcp-record-") as folder:
         before = [path for path in [os.environ.get("PYTHONPATH")] if path]
@@ -113,18 +115,17 @@ def trace_from(recorded: list[tuple[Origin, list[Sample]]], how: Description) ->
             "with --skip: train for more steps, or skip fewer"
         )
     origin = recorded[0][0]
-    steps = [_step(sample) for _, samples in recorded for sample in samples]
+    ranks = [[_step(sample) for sample in samples] for _, samples in recorded]
     assumptions = list(dict.fromkeys(note for one, _ in recorded for note in one.notes))
     if origin.ranks == 1:
         assumptions.append("recorded with one rank: buckets and computing are measured, no exchange took place")
     return trace_of(
-        steps,
+        ranks,
         name=how.name,
         model=f"{origin.model}, {origin.parameters:,} parameters, data parallel",
         source=Source(
             kind="recorded",
-            measured_by=f"workloads.recorder in {origin.software}; medians of {len(steps)} steps, "
-            f"{len(recorded)} rank(s)",
+            measured_by=f"workloads.recorder in {origin.software}",
             when=date.today().isoformat(),
             on=how.on or f"{origin.ranks} × {origin.device}",
         ),
@@ -165,5 +166,5 @@ def _why_nothing(torch_seen: bool) -> str:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(text.paragraph(f"error: {message}"), file=sys.stderr)
     return code

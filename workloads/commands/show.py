@@ -9,8 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from workloads import trace as traces
+from workloads.text import file_name, plain, shown
 from workloads.trace import Trace
 from workloads.units import Rate, UnitError
+
+MOST_ROWS = 200  # of the table: the first and the last of them
 
 HELP = "print a trace and draw it"
 
@@ -30,17 +33,19 @@ def run(parsed: argparse.Namespace) -> int:
         rate = Rate.parse(parsed.rate) if parsed.rate else trace.native_rate or Rate(10**10)
     except UnitError as error:
         raise traces.TraceError(f"--rate: {error}") from error
+    if rate < 1000:
+        raise traces.TraceError(f"--rate: {rate} is no rate to replay a trace at; the slowest is 1kbit")
     if not 2 <= parsed.workers <= 64:
-        raise traces.TraceError(f"--workers: {parsed.workers} is not between 2 and 64")
-    out = parsed.out or Path(f"{trace.name}.png")
+        raise traces.TraceError(f"--workers: {shown(parsed.workers)} is not between 2 and 64")
+    out = parsed.out or Path(f"{file_name(trace.name)}.png")
     if out.suffix not in (".png", ".pdf", ".svg"):
-        raise traces.TraceError(f"--out: {out} must end in .png, .pdf or .svg")
+        raise traces.TraceError(f"--out: {shown(out, 200)} must end in .png, .pdf or .svg")
     trace = trace.scaled(rate)
     console = Console(width=None if Console().is_terminal else 110)
     for line in describe(trace, parsed.workers, rate):
-        console.print(line, highlight=False, soft_wrap=isinstance(line, str))
+        console.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
     draw(trace, parsed.workers, rate, out)
-    console.print(f"Drawing: {out}", highlight=False, soft_wrap=True)
+    console.print(f"Drawing: {shown(out, 200)}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
@@ -57,22 +62,29 @@ def describe(trace: Trace, workers: int, rate: Rate) -> list[str | Table]:
     for heading, side in (("operation", "left"), ("kind", "left"), ("start (ms)", "right"), ("takes (ms)", "right"),
                           ("bytes", "right"), ("after", "left")):  # fmt: skip
         table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    for op in trace.operations:
+    rows = trace.operations
+    if len(rows) > MOST_ROWS:
+        rows = rows[: MOST_ROWS // 2] + rows[-MOST_ROWS // 2 :]
+    for number, op in enumerate(rows):
+        if len(rows) < len(trace.operations) and number == MOST_ROWS // 2:
+            table.add_row(f"… {len(trace.operations) - MOST_ROWS:,} more")
         start, end = times[op.id]
         table.add_row(
-            op.id, op.algorithm or op.kind, f"{start * 1e3:.3f}", f"{(end - start) * 1e3:.3f}",
+            shown(op.id), op.algorithm or op.kind, f"{start * 1e3:.3f}", f"{(end - start) * 1e3:.3f}",
             "" if op.bytes is None else f"{int(op.bytes):,}", _shorter(op.after),
         )  # fmt: skip
     busy = busy_s(trace, workers, rate)
     lines: list[str | Table] = [
-        f"{trace.name}: {trace.model}",
-        f"{trace.source.kind}: {trace.source.measured_by}" + (f"; on {trace.source.on}" if trace.source.on else ""),
+        f"{shown(trace.name)}: {shown(trace.model, 200)}",
+        f"{trace.source.kind}: {plain(trace.source.measured_by)}"
+        + (f"; on {plain(trace.source.on)}" if trace.source.on else ""),
         table,
         f"{workers} workers at {rate}: iteration {period * 1e3:.3f} ms, {trace.bytes_per_iteration:,} bytes, communicating "
         f"{busy * 1e3:.3f} ms ({busy / period:.1%}); noise {trace.noise}",
     ]
-    return lines + [f"Assumption: {text}." for text in trace.assumptions]
+    return lines + [f"Assumption: {plain(text)}." for text in trace.assumptions]
 
 
 def _shorter(names: tuple[str, ...]) -> str:
-    return ", ".join(names) if len(names) <= 3 else f"{names[0]}, … {names[-1]} ({len(names)})"
+    few = names if len(names) <= 3 else (names[0], f"… {names[-1]} ({len(names)})")
+    return ", ".join(map(shown, few))

@@ -27,6 +27,7 @@ from types import ModuleType
 
 from workloads.importers._stream import head
 from workloads.steps import Step, trace_of
+from workloads.text import quoted
 from workloads.trace import Kind, Source, Trace, TraceError
 from workloads.units import Duration, Rate, Size
 
@@ -39,7 +40,11 @@ class Request:
 
     group: str | None = None  # process group; None: the one with the most bytes
     sizes: tuple[Size, ...] = ()  # of a step's collectives, or one total
+    ranks: int | None = None  # of its process group
     iteration: Duration | None = None  # how long a step takes (computing, where the file has no times)
+
+
+_OPTIONS = {"group": "--group", "sizes": "--bytes", "ranks": "--ranks", "iteration": "--iteration"}
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ def names() -> list[str]:
 def find(name: str) -> ModuleType:
     """The importer ``name``; raises `TraceError` naming those there are."""
     if name not in names():
-        raise TraceError(f"there is no format {name!r}; there are {', '.join(names())}")
+        raise TraceError(f"there is no format {quoted(name)}; there are {', '.join(names())}")
     return importlib.import_module(f"workloads.importers.{name}")
 
 
@@ -92,24 +97,22 @@ def import_trace(
     ``only`` keeps the collectives of these kinds; the time of the others counts as computing.
     """
     profiles = [_profile(path, request, format or detect(path)) for path in paths]
-    steps = [step for profile in profiles for step in profile.steps]
+    ranks = [profile.steps for profile in profiles]
     said = [text for profile in profiles for text in profile.assumptions]
     if native_rate is None:
         native_rate = DEFAULT_RATE
         said.insert(0, f"native_rate is assumed to be {native_rate}: --native-rate was not given")
     if only is not None:
-        steps, left_out = _keep(steps, only)
+        ranks, left_out = _keep(ranks, only, paths)
         said += left_out
-    usable = sum(1 for step in steps if step.exchanges)
     source = Source(
         kind="derived from a measured trace",
-        measured_by=f"{profiles[0].measured_by}; medians of {usable} step{'s' * (usable != 1)}"
-        + (f" from {len(paths)} files" if len(paths) > 1 else ""),
+        measured_by=profiles[0].measured_by,
         on=on or profiles[0].on,
     )
     try:
         return trace_of(
-            steps, name=name, model=model, source=source, native_rate=native_rate,
+            ranks, name=name, model=model, source=source, native_rate=native_rate,
             assumptions=tuple(dict.fromkeys(said)),
         )  # fmt: skip
     except TraceError as error:
@@ -118,7 +121,7 @@ def import_trace(
 
 def _profile(path: Path, request: Request, format: str) -> Profile:
     importer = find(format)
-    for field, option in {"group": "--group", "sizes": "--bytes", "iteration": "--iteration"}.items():
+    for field, option in _OPTIONS.items():
         if getattr(request, field) and field not in importer.USES:
             raise TraceError(f"{path}: {option} means nothing for this format ({importer.TITLE})")
     profile: Profile = importer.read(path, request)
@@ -136,14 +139,24 @@ def _profile(path: Path, request: Request, format: str) -> Profile:
     return profile
 
 
-def _keep(steps: list[Step], kinds: frozenset[Kind]) -> tuple[list[Step], list[str]]:
-    """``steps`` with the exchanges of these kinds alone, and what that left out of the usual step."""
+def _keep(ranks: list[list[Step]], kinds: frozenset[Kind], paths: list[Path]) -> tuple[list[list[Step]], list[str]]:
+    """The steps with the exchanges of these kinds alone, and what that left out of the usual step."""
+    steps = [step for own in ranks for step in own]
+    if not any(one.kind in kinds for step in steps for one in step.exchanges):
+        usual = Counter(tuple(one.kind for one in step.exchanges) for step in steps if step.exchanges).most_common(1)
+        there = ", ".join(f"{n} {kind}" for kind, n in Counter(usual[0][0]).items()) if usual else "no collective"
+        raise TraceError(
+            f"{', '.join(map(str, paths))}: --only {','.join(sorted(kinds))} leaves nothing: a step has {there}"
+        )
     lost = Counter(tuple((one.kind, one.bytes) for one in step.exchanges if one.kind not in kinds) for step in steps)
-    usual = lost.most_common(1)[0][0] if lost else ()
+    usual_lost = lost.most_common(1)[0][0]
     said = [
         f"left out of each step: {len(sizes)} {kind} ({Size(sum(sizes))} in all)"
-        for kind in sorted({kind for kind, _ in usual})
-        if (sizes := [size for other, size in usual if other == kind])
+        for kind in sorted({kind for kind, _ in usual_lost})
+        if (sizes := [size for other, size in usual_lost if other == kind])
     ]
-    kept = [replace(step, exchanges=tuple(one for one in step.exchanges if one.kind in kinds)) for step in steps]
+    kept = [
+        [replace(step, exchanges=tuple(one for one in step.exchanges if one.kind in kinds)) for step in own]
+        for own in ranks
+    ]
     return kept, said

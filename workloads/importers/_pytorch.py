@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from workloads.importers import Request
+from workloads.text import quoted, shown
 from workloads.trace import Kind, TraceError
 from workloads.units import Size
 
@@ -25,6 +28,8 @@ _KINDS: dict[str, Kind] = {
     "recv": "send_recv",
 }
 WITHOUT_DATA = {"wait", "barrier", "init"}
+# What a backend of torch.distributed calls a collective while it carries it out: nccl:all_reduce, gloo:broadcast
+ANNOTATION = re.compile(r"(?:nccl|rccl|xccl|gloo|mpi|ucc):")
 
 # c10::ScalarType by name; of these NCCL carries all but the complex ones, which PyTorch sends as reals
 _ELEMENT_BYTES = {
@@ -37,6 +42,19 @@ _ELEMENT_BYTES = {
 }
 
 
+# The names of the same types in C++, which are those of "Input type" and of execution traces
+_CPP_TYPES = {
+    **dict.fromkeys(("unsigned char", "signed char", "char", "bool"), 1),
+    **dict.fromkeys(("c10::Float8_e4m3fn", "c10::Float8_e4m3fnuz", "c10::Float8_e5m2", "c10::Float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("c10::Half", "c10::BFloat16", "short", "short int", "unsigned short", "short unsigned int"), 2),
+    **dict.fromkeys(("float", "int", "unsigned int"), 4),
+    **dict.fromkeys(("double", "long", "long int", "unsigned long", "long unsigned int", "c10::complex<float>"), 8),
+    **dict.fromkeys(("c10::complex<double>",), 16),
+}
+_TENSOR = re.compile(r"Tensor\(([^()]*)\)")  # execution traces: Tensor(float), GenericList[Tensor(float),…]
+_MOST_DIMENSIONS = 64  # PyTorch's own limit
+
+
 def kind_of(name: str) -> Kind | None:
     """The kind of the collective or NCCL kernel ``name``; None if there is none for it."""
     plain = name.lower().replace("_", "")
@@ -47,9 +65,48 @@ def tensor_bytes(kind: Kind, elements_in: float, elements_out: float, dtype: obj
     """Bytes of the whole tensor: an all-gather's output, otherwise the input; raises `TraceError`."""
     each = _ELEMENT_BYTES.get(str(dtype).lower().removeprefix("c10::"))
     if each is None:
-        raise TraceError(f"{where}: dtype {str(dtype)[:40]!r} is not an element type of NCCL's")
+        raise TraceError(f"{where}: dtype {quoted(dtype)} is not an element type of NCCL's")
     elements = {"all_gather": elements_out, "send_recv": max(elements_in, elements_out)}.get(kind, elements_in)
     return int(elements) * each
+
+
+def shapes_bytes(shapes: object, types: object) -> int | None:
+    """Bytes of all tensors among the inputs of these shapes and types; None if there are none or one is unknown."""
+    if not isinstance(shapes, list) or not isinstance(types, list):
+        return None
+    total, tensors = 0, 0
+    for shape, name in zip(shapes, types, strict=False):
+        names = set(_TENSOR.findall(name)) or {name} if isinstance(name, str) else set()
+        if names == {"TensorList"} or len(names) > 1:  # which of them is of which type is not recorded
+            return None
+        each = next((_CPP_TYPES[one] for one in names if one in _CPP_TYPES), None)
+        if each is None:  # no tensor
+            continue
+        elements = _elements(shape)
+        if elements is None:
+            return None
+        total += each * elements
+        tensors += 1
+    return total if tensors else None
+
+
+def _elements(shape: object) -> int | None:
+    """Elements of a tensor ``[2, 3]`` or of a list of tensors ``[[2, 3], [4]]``."""
+    if not isinstance(shape, list):
+        return None
+    if shape and all(isinstance(one, list) for one in shape):
+        parts = [_elements(one) for one in shape]
+        return None if None in parts else sum(part for part in parts if part is not None)
+    if len(shape) > _MOST_DIMENSIONS or not all(type(one) is int and 0 <= one < 1 << 60 for one in shape):
+        return None
+    return math.prod(shape)
+
+
+def gathered_bytes(kind: Kind, size: int | None, workers: int) -> int | None:
+    """Bytes of the whole tensor where ``size`` is that of one rank's input; None if it cannot be told."""
+    if kind != "all_gather" or size is None:
+        return size
+    return size * workers if workers else None
 
 
 @dataclass(frozen=True)
@@ -69,10 +126,13 @@ class InGroup(Protocol):
     @property
     def group(self) -> Group: ...
     @property
+    def kind(self) -> Kind | None: ...
+    @property
     def bytes(self) -> int | None: ...
 
 
 Some = TypeVar("Some", bound=InGroup)
+_MOST_NAMED = 12  # of what a file holds, in a message
 
 
 def choose(collectives: Iterable[Some], wanted: str | None, path: Path) -> tuple[list[Some], list[str]]:
@@ -81,31 +141,50 @@ def choose(collectives: Iterable[Some], wanted: str | None, path: Path) -> tuple
     for one in collectives:
         groups[one.group].append(one)
     size = {group: sum(one.bytes or 0 for one in its) for group, its in groups.items()}
-    by_size = sorted(groups, key=lambda group: (size[group], len(groups[group])), reverse=True)
+    by_size = sorted(groups, key=lambda group: (group.workers != 1, size[group], len(groups[group])), reverse=True)
     if wanted is not None:
         by_size.sort(key=lambda group: group.name != wanted)
     if not by_size or wanted not in (None, by_size[0].name):
-        there = ", ".join(repr(group.name) for group in by_size) or "none"
-        raise TraceError(f"{path} has no collective in a process group {wanted!r}; its groups: {there}")
-    others = [
-        f"process group {group.name!r} ({group.workers or 'unknown number of'} ranks, {len(groups[group])} collectives, "
+        there = ", ".join(quoted(group.name) for group in by_size[:_MOST_NAMED]) or "none"
+        raise TraceError(f"{path} has no collective in a process group {quoted(wanted)}; its groups: {there}")
+    said = [
+        f"process group {quoted(group.name)} ({_ranks(group.workers)}, {len(groups[group])} collectives, "
         f"{Size(size[group])} in all profiled steps) was left out"
         for group in by_size[1:]
     ]
-    return groups[by_size[0]], others
+    if by_size[0].workers == 1:
+        said.append(
+            "its process group had one rank: the sizes and the computing were measured, no exchange was; how many "
+            "workers there are is the experiment's choice"
+        )
+    return groups[by_size[0]], said
 
 
-def give_sizes(counts: Sequence[int], request: Request, path: Path, missing: str) -> tuple[list[list[int]], list[str]]:
-    """Sizes from ``--bytes`` for steps of so many collectives each, and the assumption that makes.
+def _ranks(workers: int) -> str:
+    return f"{workers} rank{'s' * (workers != 1)}" if workers else "unknown number of ranks"
 
-    Steps of another number than there are sizes for get an empty list.
+
+def sizes_of(
+    steps: Sequence[Sequence[InGroup]], request: Request, path: Path, missing: str
+) -> tuple[list[list[int]], list[str]]:
+    """The sizes of the collectives of each step, recorded or from ``--bytes``, and the assumption that makes.
+
+    A step that holds one of unknown size, or of another number than there are sizes for, gets an empty list.
     """
+    kinds = Counter(tuple(one.kind for one in own) for own in steps if own)
+    ((usual, steps_alike),) = kinds.most_common(1)
+    recorded = [sizes if None not in (sizes := [one.bytes for one in own]) else [] for own in steps]
+    if any(sizes and tuple(one.kind for one in own) == usual for sizes, own in zip(recorded, steps, strict=True)):
+        if request.sizes:
+            raise TraceError(f"{path}: --bytes is for traces without sizes, and this one has them")
+        return [[size or 0 for size in sizes] for sizes in recorded], []
     if not request.sizes:
         raise TraceError(
-            f"{path}: the sizes of its collectives are missing ({missing}; older versions of PyTorch record none). "
-            f"Give them with --bytes: one for each of the {max(counts, default=0)} collectives of a step, in order "
-            f"(--bytes 8196000B,31502336B,…), or one total, which is split evenly."
+            f"{path}: the sizes of its collectives are missing ({missing}). Give them with --bytes: one for each of the "
+            f"{len(usual)} collectives of a step ({listed(map(str, usual))}, in {steps_alike} of its {len(steps)} steps), "
+            f"in order (--bytes 8196000B,31502336B,…), or one total, which is split evenly."
         )
+    counts = [len(own) for own in steps]
     if len(request.sizes) == 1:
         (total,) = request.sizes
         even = [[total * (i + 1) // n - total * i // n for i in range(n)] for n in counts]
@@ -115,6 +194,15 @@ def give_sizes(counts: Sequence[int], request: Request, path: Path, missing: str
         raise TraceError(f"{path}: --bytes has {len(request.sizes)} sizes, and its steps have {seen} collectives")
     given = [[int(size) for size in request.sizes] if n == len(request.sizes) else [] for n in counts]
     return given, ["collective sizes are not in the recording; they were given by hand"]
+
+
+def listed(names: Iterable[str], of: str = "") -> str:
+    """How often each of ``names`` occurs, the most frequent first: "9 all_to_all, 2 all_reduce"."""
+    counts = names if isinstance(names, Counter) else Counter(names)
+    said = [f"{count} {of}{shown(name)}" for name, count in counts.most_common(_MOST_NAMED)]
+    if len(counts) > len(said):
+        said.append(f"{len(counts) - len(said)} others")
+    return ", ".join(said)
 
 
 def iterations(marks: Sequence[tuple[int, str]], end: int) -> tuple[list[tuple[int, int]], list[str]]:

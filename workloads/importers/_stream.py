@@ -19,10 +19,12 @@ from typing import Any, BinaryIO, cast
 import ijson
 import numpy as np
 
+from workloads.reading import FileError, opened
 from workloads.trace import TraceError
 
 HEAD = 64 << 10  # bytes by which a format is recognised
 LONGEST = 8 << 20  # bytes of one value: events and nodes have a few hundred
+MOST = 4 << 30  # bytes of a file, unpacked: a profile of a few steps has some hundred million
 DEEPEST = 64  # lists and objects within each other: a profiler's have about five
 _CHUNK = 64 << 10
 
@@ -36,15 +38,18 @@ class Source(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         try:
-            file = path.open("rb")
+            file = opened(path)
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
+        except FileError as error:
+            raise TraceError(str(error)) from error
         except OSError as error:
             raise TraceError(f"{path} cannot be read: {error.strerror}") from error
         self.path = path
         self._file = file
         self._bytes = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
         self._unfinished = 0
+        self._total = 0
 
     def readable(self) -> bool:
         return True
@@ -59,6 +64,11 @@ class Source(io.RawIOBase):
         self._unfinished += len(data)
         if self._unfinished > LONGEST:
             raise TraceError(f"{self.path} has a value of more than {LONGEST >> 20} MiB, which no profiler writes")
+        self._total += len(data)
+        if self._total > MOST:
+            raise TraceError(
+                f"{self.path} has more than {MOST >> 30} GiB, unpacked: profile fewer steps (three do), or without stacks"
+            )
         buffer[: len(data)] = data
         return len(data)
 

@@ -5,7 +5,9 @@ as a varint. The messages are described here by the field numbers of Chakra's
 ``schema/protobuf/et_def.proto``, and only as far as they are used. Nodes form a graph;
 where they have no start times, as from Chakra's converters and generators, the graph is
 carried out here: one stream of computing on the CPU and one on the GPU, one of
-collectives, each node as soon as what it depends on has ended.
+collectives, each node as soon as what it depends on has ended. Chakra's converter also
+gives the type of a collective to the CPU's call of one (``c10d::broadcast_``), without
+``comm_type`` and ``comm_size``: these are computing, and what they call is a node too.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from workloads.importers import Profile, Request
-from workloads.importers._pytorch import NO_GROUP, Group, choose, iterations
-from workloads.importers._stream import LONGEST, Source
+from workloads.importers._pytorch import NO_GROUP, Group, choose, iterations, kind_of, listed
+from workloads.importers._stream import LONGEST, Source, brief
 from workloads.steps import Exchange, Step
+from workloads.text import quoted
 from workloads.trace import Kind, TraceError
 
 TITLE = "Chakra execution trace, protobuf (.et)"
@@ -62,8 +65,21 @@ def read(path: Path, request: Request) -> Profile:
     nodes = _read_nodes(path)
     ranges, said = iterations([(node.id, node.name) for node in nodes.values()], max(nodes) + 1)
     collectives = [node for node in nodes.values() if node.kind]
+    calls = listed(node.name for node in nodes.values() if node.calls)
     if not collectives:
+        if calls:
+            raise TraceError(
+                f"{path} has no collective that says what it exchanges: there are only the CPU's calls of some, without "
+                f"'comm_type' and 'comm_size' ({calls}). Convert the host trace together with the GPU's, linked by "
+                f"chakra_trace_link, or import the host trace itself"
+            )
         raise TraceError(f"{path} has no collective: no node of type COMM_COLL_NODE, COMM_SEND_NODE or COMM_RECV_NODE")
+    if calls:
+        said.append(
+            f"the CPU's calls of collectives are computing, not collectives: they have no 'comm_type' ({calls})"
+        )
+    if named := listed(node.name for node in collectives if node.by_name):
+        said.append(f"kinds of collectives without 'comm_type' are taken from their names ({named})")
     chosen, others = choose(collectives, request.group, path)
     ours = {node.id for node in chosen}
     if any(node.kind == "all_gather" for node in chosen):
@@ -101,6 +117,8 @@ class _Node:
     kind: Kind | None = None
     bytes: int | None = None
     group: Group = NO_GROUP
+    calls: bool = False  # the CPU's call of a collective
+    by_name: bool = False  # its kind is a guess
 
 
 @cache
@@ -218,16 +236,18 @@ def _read_nodes(path: Path) -> dict[int, _Node]:
 
 
 def _node(raw: Any, path: Path) -> _Node:
-    where = f"{path}: node {raw.id} ({raw.name[:60]!r})"
+    where = f"{path}: node {raw.id} ({quoted(raw.name)})"
     for name in ("start_time_micros", "duration_micros"):
         if getattr(raw, name) > _LATEST_US:
             raise TraceError(f"{where}: {name!r} is {getattr(raw, name)}, which is beyond reason")
     attributes = {one.name: getattr(one, one.WhichOneof("value") or "name") for one in raw.attr}
     stream = "cpu" if attributes.get("is_cpu_op") else "gpu"
     kind, size, group = None, None, NO_GROUP
-    if raw.type in (_SEND, _RECEIVE, _COLLECTIVE):
+    untyped = raw.type == _COLLECTIVE and attributes.get("comm_type") is None
+    calls = bool(untyped and attributes.get("is_cpu_op") and attributes.get("comm_size") is None)
+    if raw.type in (_SEND, _RECEIVE, _COLLECTIVE) and not calls:
         stream = "network"
-        kind = _kind(raw.type, attributes, where)
+        kind = _kind(raw, attributes, where)
         size = attributes.get("comm_size")
         if kind and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
             found = "none" if size is None else repr(size)[:40]
@@ -237,20 +257,26 @@ def _node(raw: Any, path: Path) -> _Node:
         group = Group(str(attributes.get("pg_name", "")))
     return _Node(
         raw.id, raw.name, raw.start_time_micros, 0 if raw.type == _METADATA else raw.duration_micros,
-        (*raw.ctrl_deps, *raw.data_deps), stream, kind, size if kind else None, group,
+        (*raw.ctrl_deps, *raw.data_deps), stream, kind, size if kind else None, group, calls, untyped and kind is not None,
     )  # fmt: skip
 
 
-def _kind(type: int, attributes: dict[str, Any], where: str) -> Kind | None:
-    if type != _COLLECTIVE:
+def _kind(raw: Any, attributes: dict[str, Any], where: str) -> Kind | None:
+    if raw.type != _COLLECTIVE:
         return "send_recv"
     code = attributes.get("comm_type")
     if code is None:
-        raise TraceError(f"{where}: it has no attribute 'comm_type', so what is exchanged is unknown")
+        if kind := kind_of(raw.name):
+            return kind
+        raise TraceError(
+            f"{where}: it has no attribute 'comm_type', and its name is no collective's: what is exchanged?"
+        )
     if code == _BARRIER:
         return None
     if code not in _KINDS:
-        raise TraceError(f"{where}: 'comm_type' is {code!r}; of Chakra's collectives {sorted(_KINDS)} can be replayed")
+        raise TraceError(
+            f"{where}: 'comm_type' is {brief(code)}; of Chakra's collectives {sorted(_KINDS)} can be replayed"
+        )
     return _KINDS[code]
 
 
@@ -300,7 +326,7 @@ def _carried_out(nodes: dict[int, _Node], followers: dict[int, list[int]], path:
                 heapq.heappush(ready, (since[follower], follower))
     if len(start) < len(nodes):
         stuck = min(set(nodes) - set(start))
-        raise TraceError(f"{path}: node {stuck} ({nodes[stuck].name[:60]!r}) waits for itself, by its dependencies")
+        raise TraceError(f"{path}: node {stuck} ({quoted(nodes[stuck].name)}) waits for itself, by its dependencies")
     return _Run(start, end)
 
 

@@ -4,35 +4,46 @@ Nodes are numbered in the order in which they began, on whichever thread, so a s
 range of numbers. Recent schemas have no times: then a step's computing is given by hand
 and spread in proportion to the operators between collectives. Where nodes have ``ts``
 and ``dur`` (older schemas, and traces linked with a Kineto one) these are used.
+
+Collectives are ``record_param_comms`` nodes; where there are none, as with Gloo, those
+named as a backend's annotations are (``gloo:all_reduce``). Sizes that a collective does
+not name are those of its inputs.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from workloads.importers import Profile, Request
 from workloads.importers._pytorch import (
+    ANNOTATION,
     NO_GROUP,
     WITHOUT_DATA,
     Group,
     choose,
-    give_sizes,
+    gathered_bytes,
     iterations,
     kind_of,
+    listed,
+    shapes_bytes,
+    sizes_of,
     tensor_bytes,
 )
 from workloads.importers._stream import brief, head, items, number
 from workloads.steps import Exchange, Step
+from workloads.text import quoted
 from workloads.trace import Kind, TraceError
 
 TITLE = "PyTorch execution trace (host), JSON of schema 1.…-chakra.…"
-USES = frozenset({"group", "sizes", "iteration"})
+USES = frozenset({"group", "sizes", "ranks", "iteration"})
 
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"([^"\\]{0,80})"')
+_GROUP_SIZE = re.compile(r'"group_size":\s*(\d{1,9})')  # in the node "## process_group:init ##"
 _SIZES = ("in_msg_nelems", "out_msg_nelems", "dtype")
 
 
@@ -58,25 +69,27 @@ def read(path: Path, request: Request) -> Profile:
     schema = found[1].decode(errors="replace") if found else "none"
     if not re.match(r"1\.\d+\.\d+", schema):
         raise TraceError(
-            f"{path} has schema {schema!r}; execution traces of schema 1.… (1.1.0-chakra.0.0.4) can be read"
+            f"{path} has schema {quoted(schema)}; execution traces of schema 1.… (1.1.0-chakra.0.0.4) can be read"
         )
-    marks, collectives, operators, lacking = _read_nodes(path)
-    collectives, said = choose(collectives, request.group, path) if collectives else ([], [])
+    nodes = _read_nodes(path, request)
+    marks, operators = nodes.marks, nodes.operators
+    collectives, said = choose(nodes.collectives, request.group, path) if nodes.collectives else ([], [])
     last_id = max([*operators, *(one.id for one in (*marks, *collectives))], default=0)
     ranges, about_steps = iterations([(mark.id, mark.name) for mark in marks], last_id + 1)
     by_step = [[one for one in collectives if first <= one.id < last] for first, last in ranges]
     if not any(by_step):
-        raise TraceError(f"{path} has no collective (record_param_comms node with a 'collective_name') in its steps")
-    if any(one.bytes is None for own in by_step for one in own):
-        missing = "its record_param_comms nodes have no " + ", ".join(map(repr, sorted(lacking)))
-        sizes, assumed = give_sizes([len(own) for own in by_step], request, path, missing)
-        by_step = [
-            [replace(one, bytes=size) for one, size in zip(own, given, strict=False)]
-            for own, given in zip(by_step, sizes, strict=True)
-        ]
-        said += assumed
-    elif request.sizes:
-        raise TraceError(f"{path}: --bytes is for traces without sizes, and this one has them")
+        raise TraceError(
+            f"{path} has no collective that can be replayed in its {len(ranges)} steps. {_inventory(nodes)}"
+        )
+    missing = "they have neither " + ", ".join(map(repr, sorted(nodes.lacking))) + " nor inputs of known size"
+    sizes, assumed = sizes_of(by_step, request, path, missing)
+    by_step = [
+        [replace(one, bytes=size) for one, size in zip(own, given, strict=False)]
+        for own, given in zip(by_step, sizes, strict=True)
+    ]
+    said += nodes.said
+    if nodes.lacking:
+        said += assumed or ["collective sizes are those of the nodes' inputs"]
     if request.iteration is not None:
         steps = [
             _spread(
@@ -98,32 +111,73 @@ def read(path: Path, request: Request) -> Profile:
     return Profile(steps, f"PyTorch execution trace, schema {schema}", assumptions=(*about_steps, *said))
 
 
-def _read_nodes(path: Path) -> tuple[list[_Node], list[_Node], list[int], set[str]]:
-    """Nodes with times or that may begin a step, collectives, numbers of operators, and what collectives lack."""
-    marks: list[_Node] = []
-    collectives: list[_Node] = []
-    operators: list[int] = []
-    lacking: set[str] = set()
+@dataclass
+class _Nodes:
+    """What matters of a trace."""
+
+    marks: list[_Node] = field(default_factory=list)  # with times, or that may begin a step
+    collectives: list[_Node] = field(default_factory=list)
+    operators: list[int] = field(default_factory=list)  # their numbers
+    lacking: set[str] = field(default_factory=set)  # what collectives do not name
+    unused: Counter[str] = field(default_factory=Counter)  # collectives that cannot be replayed, and why
+    said: list[str] = field(default_factory=list)  # what is assumed about them
+
+
+def _read_nodes(path: Path, request: Request) -> _Nodes:
+    nodes = _Nodes()
+    annotations: list[tuple[_Node, dict[str, Any], str]] = []
+    group_sizes: set[int] = set()
     nothing = True
     for raw in items(path, "nodes"):
         nothing = False
         name = raw.get("name")
         if not isinstance(name, str):
             raise TraceError(f"{path}: a node's 'name' is {brief(name)}, which is not text")
-        where = f"{path}: the node {name[:60]!r} with id {brief(raw.get('id'))}"
+        where = f"{path}: the node {brief(name)} with id {brief(raw.get('id'))}"
         attributes = _attributes(raw, where)
         node = _node(raw, name, where)
         if name == "record_param_comms":
-            if collective := _collective(node, attributes, lacking, where):
-                collectives.append(collective)
+            if collective := _collective(nodes, node, attributes, request, where):
+                nodes.collectives.append(collective)
             continue
+        if name == "## process_group:init ##":
+            group_sizes |= {int(size) for size in _GROUP_SIZE.findall(str(_inputs(attributes, "values")))}
+        if ANNOTATION.match(name):
+            annotations.append((node, attributes, where))
         if attributes.get("op_schema"):
-            operators.append(node.id)
+            nodes.operators.append(node.id)
         if node.start is not None or "#" in name:
-            marks.append(node)
+            nodes.marks.append(node)
     if nothing:
         raise TraceError(f"{path} has no 'nodes', or none in it: is it an execution trace of PyTorch?")
-    return marks, sorted(collectives, key=lambda one: one.id), sorted(operators), lacking
+    if not nodes.collectives and not nodes.unused:
+        workers = group_sizes.pop() if len(group_sizes) == 1 else 0
+        for node, attributes, where in annotations:
+            told = {**attributes, "collective_name": ANNOTATION.sub("", node.name), "pg_size": workers}
+            if collective := _collective(nodes, node, told, request, where):
+                nodes.collectives.append(collective)
+        if nodes.collectives:
+            names = listed(node.name for node, *_ in annotations)
+            nodes.said.append(f"collectives are the annotations of their backend ({names})")
+    nodes.collectives.sort(key=lambda one: one.id)
+    nodes.operators.sort()
+    return nodes
+
+
+def _inventory(nodes: _Nodes) -> str:
+    there = [
+        f"outside of its steps {listed(str(one.kind) for one in nodes.collectives)}" if nodes.collectives else "",
+        f"left out {listed(nodes.unused)}" if nodes.unused else "",
+    ]
+    found = "; ".join(one for one in there if one)
+    return (
+        f"In the whole file: {found}."
+        if found
+        else (
+            "In the whole file there is none at all: no record_param_comms node with a 'collective_name', no node such as "
+            "gloo:all_reduce."
+        )
+    )
 
 
 def _attributes(raw: dict[str, Any], where: str) -> dict[str, Any]:
@@ -143,25 +197,38 @@ def _node(raw: dict[str, Any], name: str, where: str) -> _Node:
     return _Node(int(number(raw, "id", where)), name, start, end)
 
 
-def _collective(node: _Node, attributes: dict[str, Any], lacking: set[str], where: str) -> _Node | None:
+def _inputs(attributes: dict[str, Any], key: str) -> object:
+    """``values``, ``shapes`` or ``types`` of a node's inputs, which older schemas write beside each other."""
+    inputs = attributes.get("inputs")
+    if isinstance(inputs, dict):
+        return inputs.get(key)
+    return inputs if key == "values" else attributes.get(f"input_{key}")
+
+
+def _collective(nodes: _Nodes, node: _Node, attributes: dict[str, Any], request: Request, where: str) -> _Node | None:
     name = attributes.get("collective_name")
     if name is None:  # older: its name stands among the inputs
-        inputs = attributes.get("inputs")
-        values = inputs.get("values") if isinstance(inputs, dict) else inputs
+        values = _inputs(attributes, "values")
         name = next((v for v in values if isinstance(v, str) and kind_of(v)), "") if isinstance(values, list) else ""
     if not isinstance(name, str):
         raise TraceError(f"{where}: 'collective_name' is {brief(name)}, which is not text")
     kind = kind_of(name)
     if kind is None or name in WITHOUT_DATA:
+        if name not in ("", *WITHOUT_DATA):
+            nodes.unused[f"{name} of a kind that cannot be replayed"] += 1
         return None
     missing = [key for key in _SIZES if key not in attributes]
-    lacking.update(missing)
+    nodes.lacking.update(missing)
     workers = int(number(attributes, "pg_size", where)) if "pg_size" in attributes else 0
-    size = None
-    if not missing:
+    workers = workers or request.ranks or 0
+    if missing:
+        size = shapes_bytes(_inputs(attributes, "shapes"), _inputs(attributes, "types"))
+        size = gathered_bytes(kind, size, workers)
+    else:
         elements_in, elements_out = (number(attributes, key, where) for key in _SIZES[:2])
         size = tensor_bytes(kind, elements_in, elements_out, attributes["dtype"], where)
-    if size == 0 or workers == 1:  # nothing travels
+    if size == 0:  # nothing travels
+        nodes.unused[f"{name} of no bytes"] += 1
         return None
     return replace(node, kind=kind, bytes=size, group=Group(str(attributes.get("pg_name", "")), workers))
 

@@ -23,6 +23,7 @@ from typing import get_args
 from workloads.importers import Profile, Request
 from workloads.importers._stream import Source, brief
 from workloads.steps import Exchange, Step
+from workloads.text import quoted
 from workloads.trace import Kind, TraceError
 
 TITLE = "CSV with columns time_s (or time_ms, time_us) and bytes"
@@ -53,13 +54,15 @@ def _step(path: Path, name: str, rows: list[tuple[float, int, Kind]], request: R
         rows = rows[:-1]
     elif request.iteration is None:
         raise TraceError(
-            f"{path}: when step {name!r} ends is unknown: end it with a row of 0 bytes at that time, or give "
+            f"{path}: when step {quoted(name)} ends is unknown: end it with a row of 0 bytes at that time, or give "
             f"--iteration 222ms"
         )
     if request.iteration is not None:
         end_s = request.iteration / 1e9
     if any(size == 0 for _, size, _ in rows):
-        raise TraceError(f"{path}: step {name!r} has a row of 0 bytes before its last: only the end may have none")
+        raise TraceError(
+            f"{path}: step {quoted(name)} has a row of 0 bytes before its last: only the end may have none"
+        )
     return Step(end_s, tuple(Exchange(kind, size, time_s, time_s) for time_s, size, kind in rows))
 
 

@@ -1,0 +1,65 @@
+"""The command that makes runs again, as far as it may be offered for copying.
+
+A manifest may come from anybody. So the command is put together from flags that are known and from values that name
+nothing of the machine it is typed on: no program (``cmd:``), no file of one's own, no other machine, no folder to write to.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+VALUES = frozenset((
+    "--topo", "--place", "--rate", "--buffer", "--mtu", "--acks", "--ecn", "--delay", "--jitter", "--loss", "--corrupt", "--rto-min",
+    "--jobs", "--workers", "--trace", "--compute", "--bytes", "--iterations", "--offsets", "--noise", "--collective", "--channels",
+    "--job", "--cc", "--set", "--seed", "--seeds", "--alone", "--sample", "--on", "--wall-limit", "--retries", "--name",
+))  # fmt: skip
+SWITCHES = frozenset(("--quick", "--quiet", "--json", "--strict"))
+LEFT_OUT = frozenset(("--out", "-j", "--parallel", "--linux-source"))  # with their value: where, and how many at a time
+HARMLESS = re.compile(r"[\w.,:=%+-]+")  # no path, no blank, nothing a shell or Markdown obeys
+REMOTE = re.compile(r"(ssh:[\w.@:\[\]-]+)(,ssh:[\w.@:\[\]-]+)*")
+NOT_OFFERED = "# made with programs or files of its own: its command stands in manifest.json"
+
+
+def command(said: Sequence[object], file: str, results: str) -> str:
+    """A manifest's ``command`` again, for the experiment ``file``, into ``results``; or `NOT_OFFERED`."""
+    words = [str(word) for word in said]
+    sweep = words[1:2] == ["sweep"]
+    kept = list(_kept(words[2:] if sweep else words[1:], file, sweep=sweep))
+    if None in kept:
+        return NOT_OFFERED
+    program = ["python", "-m", "testbed", "sweep", file] if sweep or not words else ["python", "testbed/run.py"]
+    return shlex.join([*program, *(word for word in kept if word is not None), "--out", results])
+
+
+def _kept(words: Sequence[str], file: str, *, sweep: bool) -> Iterator[str | None]:
+    """The words to say again; None for one that cannot be."""
+    flag = ""
+    for word in words:
+        name, given, value = word.partition("=")
+        if word.startswith("-"):
+            flag = word if not given else ""
+            if name in LEFT_OUT:
+                continue
+            known = word in SWITCHES or name in VALUES
+            yield (
+                (f"{name}={_value(name, value)}" if given else name)
+                if known and (not given or _value(name, value))
+                else None
+            )
+        elif flag in LEFT_OUT:
+            flag = ""
+        elif flag in VALUES:
+            yield _value(flag, word)
+        elif sweep and word.endswith(".toml"):
+            continue  # `file` stands for all of them
+        else:
+            yield word if word == file else None
+
+
+def _value(flag: str, value: str) -> str | None:
+    if flag == "--on" and REMOTE.fullmatch(value):
+        return "ssh:HOST"
+    harmless = HARMLESS.fullmatch(value) and not value.startswith((".", "-", "cmd:")) and "=cmd:" not in value
+    return value if harmless and not value.endswith((".py", ".c", ".toml", ".json")) else None

@@ -1,0 +1,68 @@
+"""Text that others wrote (arguments, files, a guest, a server), as it may be said to a person.
+
+A terminal obeys control characters, and nobody reads a name of five thousand letters: whatever comes from outside
+passes through here on its way into a message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+LONGEST = 80  # characters of one name or value
+LONGEST_PARAGRAPH = 4000  # of a whole message
+_WORD = re.compile(rf"[^\s/]{{{LONGEST + 1},}}")  # a path has as many folders as it likes
+
+
+def plain(text: object) -> str:
+    r"""``text`` in one line without control characters: an escape is shown as ``\x1b``, a byte that is no UTF-8 as ``\xff``."""
+    return "".join(map(_character, str(text)))
+
+
+def shown(text: object, limit: int = LONGEST) -> str:
+    """``text`` as `plain` has it, at most ``limit`` characters: what is too long loses its middle."""
+    return _cut(plain(text), limit)
+
+
+def quoted(text: object, limit: int = LONGEST) -> str:
+    """As `shown`, in quotes."""
+    return f"'{shown(text, limit)}'"
+
+
+def paragraph(message: object) -> str:
+    """A whole message for a terminal: its own line breaks stay, control characters and endless words do not."""
+    lines = [_WORD.sub(lambda word: shown(word[0]), plain(line.expandtabs())) for line in str(message).split("\n")]
+    return _cut("\n".join(lines), LONGEST_PARAGRAPH)
+
+
+def file_name(text: str) -> str:
+    """``text`` as one harmless part of a path: letters, digits, dot, underscore, hyphen; at most 64, not hidden, not empty."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip("._-")[:64] or "unnamed"
+
+
+def is_text(text: str) -> bool:
+    """Whether ``text`` (an argument, a name) can be written as UTF-8 and be part of a path: no stray bytes, no NUL."""
+    return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
+
+
+def first_stray(arguments: Sequence[str]) -> str | None:
+    """What is wrong with a command line whose arguments are not all text (`is_text`); None: nothing."""
+    for argument in arguments:
+        if not is_text(argument):
+            return f"the argument {quoted(argument)} is not text (UTF-8 without NUL)"
+    return None
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    tail = limit // 3
+    return f"{text[: limit - tail - 1]}…{text[-tail:]}"
+
+
+def _character(one: str) -> str:
+    if one.isprintable():
+        return one
+    if "\udc80" <= one <= "\udcff":  # a byte that Python could not decode (surrogateescape)
+        return f"\\x{ord(one) - 0xDC00:02x}"
+    return one.encode("unicode_escape").decode()
