@@ -7,14 +7,17 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from testbed.errors import MachineError
 from testbed.substrates import uml
+from tests import processes
 
 # A loaded machine makes no test fail: speed is measured in benchmarks/.
-settings.register_profile("steady", deadline=None)
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", settings.get_profile("steady"), max_examples=5000)
 settings.load_profile("steady")
+processes.adopt_orphans()
 
 ROOT = Path(__file__).parent.parent
 
@@ -34,6 +37,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.netns)
             if os.geteuid() != 0:
                 item.add_marker(pytest.mark.skip(reason="needs root: run `make test`, which uses sudo"))
+    if "long" not in config.getoption("markexpr"):
+        later = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=later)
+        items[:] = [item for item in items if item not in later]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    processes.bury_orphans()
 
 
 def _no_kernel() -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mininet.topo import Topo
 
 from testbed import bpf, network
+from tests import processes
 
 
 @pytest.fixture
@@ -26,20 +27,34 @@ def build() -> Iterator[Callable[[Topo], network.Network]]:
         net.stop()
 
 
-def traces_left() -> dict[str, Any]:
-    """Whatever a run could leave on the machine."""
-    processes = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if any(word in (b"testbed.inside", b"testbed.sampler", b"workloads.worker") for word in words):
-            processes.append(b" ".join(words).decode())
-    links = sorted(path.name for path in Path("/sys/class/net").iterdir())
-    mounts = sorted(line.split()[1] for line in Path("/proc/mounts").read_text().splitlines())
+def traces() -> dict[str, list[str]]:
+    """Whatever a run could leave on the machine; of others' runs, nothing that can be told from ours."""
     return {
-        "processes": processes, "links": links, "mounts": mounts,
-        "congestion controls": sorted(name for name in bpf.available() if name.startswith("mlt")),
-        "shared memory": sorted(path.name for path in Path("/dev/shm").iterdir()),
+        "processes": [f"{pid} {' '.join(words)}" for pid, words in processes.below().items()],
+        "links": [path.name for path in Path("/sys/class/net").iterdir()],
+        "mounts": [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()],
+        "congestion controls": congestion_controls(),
+        "shared memory": [path.name for path in Path("/dev/shm").glob("mltcp-*") if not _of_another(path)],
     }  # fmt: skip
+
+
+def left_since(before: dict[str, list[str]]) -> dict[str, list[str]]:
+    """What is there now and was not; what has gone since was others'."""
+    now = traces()
+    return {what: new for what in now if (new := sorted(set(now[what]) - set(before[what])))}
+
+
+def congestion_controls() -> list[str]:
+    """Runs' own, by names that belong to the whole kernel: beside others' runs nobody can tell whose they are."""
+    return [] if _others_run() else [name for name in bpf.available() if name.startswith("mlt")]
+
+
+def _others_run() -> bool:
+    ours = processes.below()
+    return any("testbed.inside" in words for pid, words in processes.below(1).items() if pid not in ours)
+
+
+def _of_another(path: Path) -> bool:
+    """Whether a process that is not ours is just writing it: mltcp-PID-…"""
+    pid = int(path.name.split("-")[1])
+    return os.path.exists(f"/proc/{pid}") and pid not in processes.below()

@@ -12,14 +12,16 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed import bpf
+from tests import processes
+from tests.processes import HANG_S
 from tests.runs import INTERRUPTIBLE
+
+from .conftest import congestion_controls
 
 SSHD = "/usr/sbin/sshd"
 TIED = ("setpriv", "--pdeathsig", "KILL", "--")  # in front of a command: it ends with the test, however that ends
@@ -59,6 +61,7 @@ class Machine:
     folder: Path
     port: int
     before: dict[str, Any]
+    congestion_controls: list[str]
 
     @property
     def home(self) -> Path:
@@ -74,7 +77,7 @@ class Machine:
     @property
     def init(self) -> int:
         """The first process of its PID namespace."""
-        return _children()[self.process.pid][0]
+        return processes.children()[self.process.pid][0]
 
     def command(self, *words: str) -> list[str]:
         """One of the user's, here, from where the machine can be reached."""
@@ -97,18 +100,12 @@ class Machine:
 
     def run(self, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         with self.start(*words, cwd=cwd) as process:
-            out, errors = process.communicate(timeout=240)
+            out, errors = process.communicate(timeout=HANG_S)
         return subprocess.CompletedProcess(words, process.returncode, out, errors)
 
     def processes(self) -> dict[int, str]:
         """What runs there, by its number here; without the sshd that listens."""
-        children, found, waiting = _children(), dict[int, str](), [self.init]
-        while waiting:
-            for pid in children.get(waiting.pop(), ()):
-                with contextlib.suppress(OSError):
-                    found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
-                    waiting.append(pid)
-        return found
+        return {pid: " ".join(words) for pid, words in processes.below(self.init).items()}
 
     def state(self) -> dict[str, Any]:
         """Whatever a run could leave there."""
@@ -122,42 +119,21 @@ class Machine:
                 for path in (root / place[1:]).rglob("*")
                 if not path.is_relative_to(root / "run/sudo")  # its own book of who asked
             ),
-            # There is one table of them for the whole kernel: those of other runs are not ours.
-            "congestion controls": sorted(name for name in bpf.available() if name.startswith("mlt"))
-            if set(_runs()) <= set(self.processes())
-            else self.before.get("congestion controls", []),
         }
 
-    def is_clean(self, within_s: float = 5) -> bool:
-        """Whether it is as it was before anybody came."""
-        deadline = time.monotonic() + within_s
-        while (now := self.state()) != self.before:
-            if time.monotonic() > deadline:
-                for key, value in now.items():
-                    print(key, "more:", [one for one in value if one not in self.before[key]])
-                    print(key, "less:", [one for one in self.before[key] if one not in value])
-                return False
-            time.sleep(0.1)
+    def differs(self) -> dict[str, tuple[list[Any], list[Any]]]:
+        """What there is, and is not any more, since nobody had come; of congestion controls, which belong to the whole
+        kernel, only what is new: those that have gone since were others'."""
+        now, found = self.state(), {}
+        for key, before in self.before.items():
+            found[key] = [one for one in now[key] if one not in before], [one for one in before if one not in now[key]]
+        others = [one for one in congestion_controls() if one not in self.congestion_controls]
+        return {key: value for key, value in {**found, "congestion controls": (others, [])}.items() if any(value)}
+
+    def is_clean(self) -> bool:
+        """Soon it is as it was before anybody came."""
+        processes.until(lambda: not self.differs(), self.differs)
         return True
-
-
-def _runs() -> list[int]:
-    """Every run on this kernel."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            if b"testbed.inside" in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
-    return found
-
-
-def _children() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parent = int(path.read_text().rpartition(")")[2].split()[1])
-            found.setdefault(parent, []).append(int(path.parent.name))
-    return found
 
 
 @contextlib.contextmanager
@@ -194,9 +170,10 @@ def machine(
             stdin=subprocess.DEVNULL, stderr=log,
         )  # fmt: skip
     try:
-        made = Machine(process, folder, port, {})
-        _await_listening(made)
-        yield Machine(process, folder, port, made.state())
+        made = Machine(process, folder, port, {}, [])
+        processes.until(lambda: process.poll() is not None or _listening(made), (folder / "log").read_text)
+        assert process.poll() is None, (folder / "log").read_text()
+        yield Machine(process, folder, port, made.state(), congestion_controls())
     finally:
         process.kill()
         process.wait()
@@ -206,11 +183,8 @@ def _key(path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(path)], check=True)
 
 
-def _await_listening(made: Machine) -> None:
-    deadline = time.monotonic() + 10
-    while made.process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError, KeyError):
-            if f":{made.port:04X} " in Path(f"/proc/{made.init}/net/tcp").read_text():
-                return
-        time.sleep(0.05)
-    raise AssertionError((made.folder / "log").read_text())
+def _listening(made: Machine) -> bool:
+    try:
+        return f":{made.port:04X} " in Path(f"/proc/{made.init}/net/tcp").read_text()
+    except (OSError, KeyError):  # it is only beginning
+        return False

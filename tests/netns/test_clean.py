@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,34 +17,35 @@ import pytest
 
 from testbed import plan, qdiscs, spec
 from testbed.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
+from testbed.progress import Patience
 from testbed.substrates.host import Host
-from tests import traces
-from tests.runs import INTERRUPTIBLE, ROOT, cli
+from tests import processes, traces
+from tests.processes import HANG_S
+from tests.runs import INTERRUPTIBLE, ROOT, cli, rounds
 from workloads import collectives
 
-from .conftest import traces_left
+from . import conftest
 
-QUICK = ["--compute", "100ms", "--bytes", "1MB", "--iterations", "3", "--rate", "200mbit"]
-LONG = ["--compute", "100ms", "--bytes", "1MB", "--iterations", "2000", "--rate", "200mbit"]
+Before = dict[str, list[str]]
+ONCE = "--on host --retries 0 --compute 100ms --bytes 1MB --rate 200mbit"
+QUICK, LONG = f"{ONCE} --iterations 3".split(), f"{ONCE} --iterations 2000".split()
 
 
 @pytest.fixture
-def before() -> dict[str, object]:
-    left = traces_left()
-    if left["processes"]:
-        pytest.skip(f"another run is in progress on this machine: {left['processes'][0]}")
-    return left
+def before() -> Before:
+    return conftest.traces()
 
 
-def nothing_left(before: dict[str, object], folder: Path) -> None:
-    deadline = time.monotonic() + 5
-    while (traces_left() != before or list(folder.rglob(".*.partial-*"))) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert traces_left() == before
+def nothing_left(before: Before, folder: Path) -> None:
+    """Soon: what a killed process leaves goes with the last that watched it."""
+
+    def left() -> list[object]:
+        return [*conftest.left_since(before).items(), *folder.rglob(".*.partial-*")]
+
+    processes.until(lambda: not left(), left)
     # Run directories are complete or absent.
     for manifest in folder.rglob("manifest.json"):
         assert (manifest.parent / "verdict.json").exists()
-    assert not list(folder.rglob(".*.partial-*"))
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -53,7 +55,12 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     )  # fmt: skip
 
 
-def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: dict[str, object]) -> None:
+def workers(of: int | None = None) -> list[int]:
+    """Of the run that ``of`` started, or we."""
+    return sorted(pid for pid, words in processes.below(of).items() if "workloads.worker" in words)
+
+
+def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Before) -> None:
     done = cli(*QUICK, "--name", "quick", "--json", cwd=tmp_path)
     assert done.returncode in (EXIT_OK, 4), done.stderr
     summary = json.loads(done.stdout)
@@ -63,12 +70,15 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: dic
     folder = tmp_path / "results" / "quick"
     run = folder / "mltcp_reno" / "1"
     assert sorted(path.name for path in run.iterdir()) == [
-        "flows.csv", "iterations.csv", "links.csv", "manifest.json", "operations.csv", "verdict.json",
+        "disturbances.csv", "flows.csv", "iterations.csv", "links.csv", "manifest.json", "operations.csv", "touched.csv",
+        "verdict.json",
     ]  # fmt: skip
     heads = {
         "iterations.csv": "cc,seed,job,worker,iteration,start_s,comm_start_s,end_s,bytes,late_s",
         "operations.csv": "job,worker,iteration,operation,start_s,end_s",
         "links.csv": "t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes",
+        "disturbances.csv": "start_s,end_s,core,kind,waited_s",
+        "touched.csv": "job,iteration",
         "flows.csv": "t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio,iterations,f",
     }
     for name, head in heads.items():
@@ -76,15 +86,17 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: dic
     assert len((run / "iterations.csv").read_text().splitlines()) == 1 + 2 * 2 * 3
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["plan"]["link"]["rate_bps"] == 200_000_000
-    assert manifest["measured"]["capacity_bps"] > 200_000_000
+    assert manifest["measured"]["capacity_bps"] > 0
+    assert manifest["attempts"][-1]["verdict"] == json.loads((run / "verdict.json").read_text())["verdict"]
+    assert manifest["disturbances"]["cores"]
     assert {"settings", "kernel", "packages", "git_commit", "command", "substrate"} <= manifest.keys()
     assert (folder / "alone" / "job0" / "reno" / "1" / "verdict.json").exists()
     assert (folder / "figures" / "interleaving.png").stat().st_size > 10_000
     nothing_left(before, tmp_path)
 
 
-@pytest.mark.parametrize("round_", range(int(os.environ.get("MLTCP_KILLS", "5"))))
-def test_kill_minus_nine_at_a_random_moment(tmp_path: Path, before: dict[str, object], round_: int) -> None:
+@pytest.mark.parametrize("round_", rounds(usual=5))
+def test_kill_minus_nine_at_a_random_moment(tmp_path: Path, before: Before, round_: int) -> None:
     process = start(tmp_path, *QUICK, "--name", "killed", "--seeds", "3")
     time.sleep(random.Random(f"kill {round_}").uniform(0.3, 9))
     process.kill()
@@ -93,11 +105,11 @@ def test_kill_minus_nine_at_a_random_moment(tmp_path: Path, before: dict[str, ob
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_it_says_so_and_leaves_nothing(tmp_path: Path, before: dict[str, object], number: int) -> None:
+def test_interrupted_it_says_so_and_leaves_nothing(tmp_path: Path, before: Before, number: int) -> None:
     process = start(tmp_path, *LONG)
-    time.sleep(4)
+    processes.until(lambda: workers(process.pid), process.poll)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == EXIT_FAILED
     assert b"left nothing" in errors
     assert b"Traceback" not in errors
@@ -105,33 +117,32 @@ def test_interrupted_it_says_so_and_leaves_nothing(tmp_path: Path, before: dict[
 
 
 @pytest.mark.parametrize("collective", collectives.names())
-def test_a_killed_worker_ends_the_run_and_is_named(before: dict[str, object], tmp_path: Path, collective: str) -> None:
+def test_a_killed_worker_ends_the_run_and_is_named(before: Before, tmp_path: Path, collective: str) -> None:
     """Mid-collective: it takes nearly all of an iteration."""
     trace = traces.one_exchange(tmp_path, collective, "10MB", "1ms")
-    workers = 2 if collective == "send_recv" else 4
-    fields = {"trace": trace, "workers": workers, "jobs": 1, "channels": 2, "iterations": 500, "cc": ["reno"]}
+    count = 2 if collective == "send_recv" else 4
+    fields = {"trace": trace, "workers": count, "jobs": 1, "channels": 2, "iterations": 500, "cc": ["reno"]}
     one = plan.plans(spec.read(None, fields))[0]
     killed: list[int] = []
 
     def observe(event: dict[str, object]) -> None:
         if event["event"] == "iteration" and event["iteration"] == 2 and not killed:
-            found = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"workloads.worker" in path.read_bytes()]
-            killed.append(int(found[len(collective) % workers].parent.name))  # another rank each time
+            killed.append(workers()[len(collective) % count])  # another rank each time
             os.kill(killed[0], signal.SIGKILL)
 
     with pytest.raises(TestbedError, match=r"worker \d of job \d on host .* was killed by signal 9"):
-        Host().run(one, observe, 60)
+        Host().run(one, observe, Patience())
     nothing_left(before, tmp_path)
 
 
-def test_a_run_that_takes_too_long_is_ended(before: dict[str, object], tmp_path: Path) -> None:
+def test_a_run_that_takes_too_long_is_ended(before: Before, tmp_path: Path) -> None:
     one = plan.plans(spec.read(None, {"compute": "100ms", "bytes": "5MB", "iterations": 500, "cc": ["reno"]}))[0]
-    with pytest.raises(TestbedError, match="far longer than it should"):
-        Host().run(one, lambda event: None, 3)
+    with pytest.raises(TestbedError, match=r"wall limit of 3 s .--wall-limit. ended the run"):
+        Host().run(one, lambda event: None, Patience(wall_s=3))
     nothing_left(before, tmp_path)
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, before: dict[str, object]) -> None:
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, before: Before) -> None:
     """In a mount namespace of its own, so that the small disk ends with the test."""
     small = tmp_path / "small"
     small.mkdir()
@@ -147,29 +158,30 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, before: dict[str
     nothing_left(before, tmp_path)
 
 
-def test_two_runs_at_once_do_not_collide(tmp_path: Path, before: dict[str, object]) -> None:
+def test_two_runs_at_once_do_not_collide(tmp_path: Path, before: Before) -> None:
     runs = [start(tmp_path, *QUICK, "--name", f"run{i}", "--quiet", "--cc", "mltcp_reno") for i in (1, 2)]
     for run in runs:
-        _, errors = run.communicate(timeout=120)
+        _, errors = run.communicate(timeout=HANG_S)
         assert run.returncode in (EXIT_OK, 4), errors
     assert all((tmp_path / "results" / f"run{i}" / "summary.json").exists() for i in (1, 2))
     nothing_left(before, tmp_path)
 
 
-def test_without_root_it_says_what_to_do(tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    done = subprocess.run(
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3",
-         str(ROOT / "testbed/run.py"), *QUICK],
-        cwd="/", capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
-    )  # fmt: skip
+def test_without_root_it_says_what_to_do() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # which `nobody` reaches, unlike pytest's
+        Path(folder).chmod(0o777)
+        done = subprocess.run(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3",
+             str(ROOT / "testbed/run.py"), *QUICK, "--out", folder],
+            cwd="/", capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin", "HOME": folder},
+        )  # fmt: skip
     if "can't open file" in done.stderr:
         pytest.skip("the checkout lies where other users cannot read")
     assert done.returncode == EXIT_MACHINE, done.stderr
     assert "sudo" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_typed_literally(tmp_path: Path, before: dict[str, object]) -> None:
+def test_typed_literally(tmp_path: Path, before: Before) -> None:
     """``sudo python testbed/run.py``: an empty environment, the system's `python`."""
     for tool in ("sudo", "python"):
         if shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin") is None:
@@ -184,7 +196,7 @@ def test_typed_literally(tmp_path: Path, before: dict[str, object]) -> None:
     nothing_left(before, tmp_path)
 
 
-def test_doctor_tries_everything(tmp_path: Path, before: dict[str, object]) -> None:
+def test_doctor_tries_everything(tmp_path: Path, before: Before) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "testbed", "doctor", "--json"], cwd=ROOT, capture_output=True, text=True, check=False
     )

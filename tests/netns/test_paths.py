@@ -15,6 +15,7 @@ from mininet.topo import Topo
 from testbed import netns, paths
 from testbed.network import Host, Network, link_name
 from testbed.settings import Sysctl, apply_all
+from tests.processes import HANG_S
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
 from topologies.ring import Ring
@@ -43,7 +44,7 @@ def open_socket(host: Host, kind: socket.SocketKind, port: int) -> Iterator[sock
     with netns.entered(host.namespace):
         made = socket.socket(socket.AF_INET, kind)
     with made:
-        made.settimeout(5)
+        made.settimeout(HANG_S)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((host.IP(), port))
         yield made

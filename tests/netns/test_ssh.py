@@ -20,9 +20,12 @@ import pytest
 from testbed import netns, rundir
 from testbed.errors import EXIT_FAILED, EXIT_INVALID, EXIT_MACHINE, EXIT_OK, MachineError, TestbedError
 from testbed.plan import Plan
+from testbed.progress import Patience
 from testbed.substrates import ssh, upload
 from testbed.substrates.host import Host
-from tests.runs import ROOT, one_plan
+from tests import processes
+from tests.processes import HANG_S
+from tests.runs import ROOT, one_plan, rounds
 
 from .machine import SSHD, Machine, machine
 
@@ -34,8 +37,8 @@ pytestmark = pytest.mark.skipif(
 Client = subprocess.Popen[str]
 
 RUN = [str(ROOT / "testbed/run.py")]
-QUICK = ["--compute", "100ms", "--bytes", "1MB", "--iterations", "3", "--rate", "200mbit"]
-LONG = ["--compute", "100ms", "--bytes", "1MB", "--iterations", "2000", "--rate", "200mbit"]
+ONCE = "--retries 0 --compute 100ms --bytes 1MB --rate 200mbit"
+QUICK, LONG = f"{ONCE} --iterations 3".split(), f"{ONCE} --iterations 2000".split()
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
 
 
@@ -73,9 +76,12 @@ def test_a_run_there_is_what_a_run_here_is(there: Machine, tmp_path: Path) -> No
     assert done.returncode in (EXIT_OK, EXIT_INVALID), done.stderr
     assert json.loads(done.stdout)["substrate"] == "ssh"
     run = tmp_path / "results/quick/mltcp_reno/1"
-    assert sorted(path.name for path in run.iterdir()) == sorted([*TABLES, "manifest.json", "verdict.json"])
+    beside = ["disturbances.csv", "touched.csv", "manifest.json", "verdict.json"]
+    assert sorted(path.name for path in run.iterdir()) == sorted([*TABLES, *beside])
     files = {path.name: path.read_bytes() for path in run.iterdir()}
-    here = rundir.unpack(Host().run(one_plan(cc=["mltcp_reno"], compute="100ms", bytes="1MB", rate="200mbit"), str, 60))
+    here = rundir.unpack(
+        Host().run(one_plan(cc=["mltcp_reno"], compute="100ms", bytes="1MB", rate="200mbit"), str, Patience())
+    )
     assert {name: table_head(files, name) for name in TABLES} == {name: table_head(here, name) for name in TABLES}
     manifest, host = json.loads(files["manifest.json"]), json.loads(here["manifest.json"])
     assert manifest["settings"] != [] and host.keys() <= manifest.keys()
@@ -85,7 +91,11 @@ def test_a_run_there_is_what_a_run_here_is(there: Machine, tmp_path: Path) -> No
     assert remote["host_key"].startswith("ssh-ed25519 SHA256:")
     rows = {row["id"]: row["status"] for row in json.loads(files["verdict.json"])["invariants"]}
     # What a busy machine cannot spoil.
-    assert [rows[one] for one in ("I1", "I5", "I9", "I12")] == ["ok"] * 4
+    assert [rows[one] for one in ("I1", "I9")] == ["ok"] * 2
+    # Recorded there; but that machine's PID namespace shows no kernel threads, which is not taken for calm.
+    assert manifest["disturbances"]["ticks"] > 0
+    assert any("ksoftirqd" in text for text in manifest["disturbances"]["refused"])
+    assert rows["I21"] == "not evaluated"
     assert there.is_clean()
 
 
@@ -94,18 +104,26 @@ def table_head(files: dict[str, bytes], name: str) -> bytes:
 
 
 def test_its_progress_is_seen_while_it_runs(there: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = one_plan(cc=["mltcp_reno"], compute="300ms", bytes="1MB", iterations=8)
-    heard: list[tuple[str, float]] = []
+    """An iteration is told of as it ends, and not with the results: the workers of a long run are still at it."""
+
+    class SeenEnoughError(Exception):
+        pass
+
+    def look(event: dict[str, Any]) -> None:
+        if event["event"] == "iteration":
+            assert any("workloads.worker" in words for words in there.processes().values())
+            raise SeenEnoughError
+
+    heard: list[str] = []
+    short, long = (one_plan(cc=["mltcp_reno"], compute="300ms", bytes="1MB", iterations=n) for n in (4, 2000))
     with reached(there, monkeypatch) as substrate:
-        substrate.check(one)
-        files = rundir.unpack(substrate.run(one, lambda event: heard.append((event["event"], time.monotonic())), 60))
-        ended = time.monotonic()
-        again = rundir.unpack(substrate.run(one, str, 60))  # over the same connection
-    assert files.keys() == again.keys() == {*TABLES, "manifest.json"}
-    iterations = [at for event, at in heard if event == "iteration"]
-    assert len(iterations) == 2 * 2 * 8
-    assert ended - iterations[0] > 7 * 0.3  # an iteration was told of as it ended, and not with the results
-    assert {"phase", "shares"} <= {event for event, _ in heard}
+        substrate.check(short)
+        files = rundir.unpack(substrate.run(short, lambda event: heard.append(event["event"]), Patience()))
+        with pytest.raises(SeenEnoughError):
+            substrate.run(long, look, Patience())
+        again = rundir.unpack(substrate.run(short, str, Patience()))
+    assert files.keys() == again.keys() >= {*TABLES, "manifest.json"}
+    assert heard.count("iteration") == 2 * 2 * 4 and {"phase", "shares"} <= set(heard)
     assert there.is_clean()
 
 
@@ -140,18 +158,19 @@ def test_interrupted_it_says_so_and_leaves_nothing(there: Machine, tmp_path: Pat
     process = there.start(*RUN, "--on", there.on, *LONG, cwd=tmp_path)
     await_process(there, process, "workloads.worker")
     process.send_signal(number)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == EXIT_FAILED
     assert "left nothing" in errors and "Traceback" not in errors
-    assert there.is_clean(within_s=1)  # it was waited for
+    assert there.is_clean()
     nothing_half(tmp_path)
 
 
 def await_process(there: Machine, process: Client, what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not any(what in words for words in there.processes().values()):
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
-        time.sleep(0.05)
+    def came() -> bool:
+        assert process.poll() is None, process.communicate()
+        return any(what in words for words in there.processes().values())
+
+    processes.until(came, there.processes)
 
 
 def killed(*words: str) -> Callable[[Machine, Client], None]:
@@ -180,45 +199,48 @@ CUTS: dict[str, Callable[[Machine, Client], None]] = {
 }
 
 
-@pytest.mark.parametrize("round_", range(int(os.environ.get("MLTCP_KILLS", "10"))))
+@pytest.mark.parametrize("round_", rounds(usual=6))
 def test_cut_off_at_a_random_moment(tmp_path: Path, there: Machine, round_: int) -> None:
     how = list(CUTS)[round_ % len(CUTS)]
     after_s = random.Random(f"cut {round_}").uniform(0, 8)
     user = "admin" if "sudo" in how else ("root", "admin")[round_ // len(CUTS) % 2]
-    process = there.start(*RUN, "--on", there.on_as(user), *QUICK, "--name", "cut", "--seeds", "4", cwd=tmp_path)
-    await_process(there, process, "sshd:")
+    # A caller who hears nothing waits as long as the run may take, and before one has begun for minutes.
+    silent = ["--wall-limit", "60s"] if "no packet" in how else []
+    process = there.start(
+        *RUN, "--on", there.on_as(user), *QUICK, *silent, "--name", "cut", "--seeds", "4", cwd=tmp_path
+    )
+    await_process(there, process, "testbed.inside" if "no packet" in how else "sshd:")
     time.sleep(after_s)
     print(f"{how}, {after_s:.1f} s after the first sign of it: {' | '.join(there.processes().values())[:300]}")
     CUTS[how](there, process)
-    _, errors = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=HANG_S)
     nothing_half(tmp_path)
     if "no packet" in how:
-        await_ours_gone(there, 60)
+        await_ours_gone(there)
         link(there, "up")  # sshd itself would wait for a quarter of an hour for somebody to hear it
-    assert there.is_clean(within_s=100 if "no packet" in how else 10)
+    assert there.is_clean()
     assert "Traceback" not in errors
     if how not in ("the caller is killed", "sudo is killed"):  # without sudo the run may go on
         assert process.returncode in (EXIT_FAILED, EXIT_MACHINE), errors
         assert there.on_as(user) in errors
 
 
-def await_ours_gone(there: Machine, within_s: float) -> None:
+def await_ours_gone(there: Machine) -> None:
     """Whatever is there but sshd ends by itself."""
-    deadline = time.monotonic() + within_s
-    while ours := [words for words in there.processes().values() if "sshd:" not in words]:
-        assert time.monotonic() < deadline, ours
-        time.sleep(0.5)
+
+    def ours() -> list[str]:
+        return [words for words in there.processes().values() if "sshd:" not in words]
+
+    processes.until(lambda: not ours(), ours)
 
 
 def test_a_caller_that_falls_silent_counts_as_gone(there: Machine, tmp_path: Path) -> None:
     process = there.start(*RUN, "--on", there.on, *LONG, cwd=tmp_path)
     await_process(there, process, "workloads.worker")
-    stopped = time.monotonic()
     process.send_signal(signal.SIGSTOP)
-    await_ours_gone(there, 60)
-    assert time.monotonic() - stopped > 20
+    await_ours_gone(there)
     process.send_signal(signal.SIGCONT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == EXIT_FAILED and there.on in errors
     assert there.is_clean()
 
@@ -239,6 +261,13 @@ def test_a_wrong_host_key_is_refused(there: Machine, tmp_path: Path) -> None:
     known.write_text(f"[127.0.0.1]:{there.port} {other}")
     words = refused(there, tmp_path)
     assert "the host key is not the one known" in words and "ssh-keygen -R '[127.0.0.1]:2222'" in words
+
+
+def test_a_revoked_host_key_is_refused(there: Machine, tmp_path: Path) -> None:
+    known = there.home / ".ssh/known_hosts"
+    key = (there.folder / "ssh/host_key.pub").read_text()
+    known.write_text(f"@cert-authority *.example.com {key}broken\n{known.read_text()}@revoked * {key}")
+    assert "marked as revoked" in refused(there, tmp_path)
 
 
 @pytest.mark.parametrize("lenient", [False, True])
@@ -351,9 +380,10 @@ def test_what_a_run_there_dies_of_is_told(there: Machine, monkeypatch: pytest.Mo
 
     with reached(there, monkeypatch) as substrate:
         with pytest.raises(TestbedError, match=r"worker \d of job \d on host .* was killed by signal 9"):
-            substrate.run(one_plan(compute="100ms", bytes="1MB", iterations=500, cc=["reno"]), observe, 60)
-        with pytest.raises(TestbedError, match="far longer than it should"):
-            substrate.run(one_plan(compute="100ms", bytes="1MB", iterations=500, cc=["reno"]), str, 3)
+            substrate.run(one_plan(compute="100ms", bytes="1MB", iterations=500, cc=["reno"]), observe, Patience())
+        with pytest.raises(TestbedError, match=r"wall limit of 3 s .--wall-limit. ended the run"):
+            long = one_plan(compute="100ms", bytes="1MB", iterations=500, cc=["reno"])
+            substrate.run(long, str, Patience(wall_s=3))
         substrate.check(quick())  # connects again
     assert there.is_clean()
 
@@ -409,7 +439,7 @@ def test_several_machines_share_a_sweep_and_one_may_be_lost(there: Machine, tmp_
         process = there.start(*sweep, other.on, cwd=tmp_path)
         await_process(other, process, "workloads.worker")
         other.process.kill()
-        _, errors = process.communicate(timeout=200)
+        _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode in (EXIT_OK, EXIT_INVALID), errors
     assert f"given up: {other.on}: the connection was lost" in " ".join(errors.split())
     nothing_half(tmp_path)

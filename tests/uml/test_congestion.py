@@ -33,8 +33,8 @@ def greedy(base: str) -> dict[str, Any]:
 
 
 def periodic(base: str) -> dict[str, Any]:
-    """The same duty, 48 %, at the base's rate."""
-    return {**JOBS, **BASES[base], **({"compute": "340ms", "bytes": "1.95GB"} if base == "dcqcn" else {})}
+    """The same duty, 48 %, at the base's rate; DCQCN's phase is as short as leaves it rate increases enough to act on."""
+    return {**JOBS, **BASES[base], **({"compute": "113ms", "bytes": "650MB"} if base == "dcqcn" else {})}
 
 
 def middle(result: Result) -> pd.DataFrame:
@@ -86,8 +86,9 @@ def test_shares_go_as_theory_says(weight: float) -> None:
     assert 0.8 * low <= ours / alone <= 1.1 * high
 
 
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", [base for base in BASES if base != "reno"])
 def test_jobs_interleave_and_their_base_does_not(base: str) -> None:
+    """Reno's case, with stricter limits, is in test_physics."""
     fields = periodic(base)
     ours = run_plan(f"mltcp_{base}", iterations=26, **fields)
     times = metrics.iteration_times(ours.table("iterations.csv"))

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from testbed import plan, rundir, spec
+from testbed.progress import patience
 from testbed.substrates import uml
 from tests import runs
 
@@ -20,7 +21,7 @@ ONE: dict[str, Any] = {
 
 def run(**fields: Any) -> runs.Result:
     one = runs.one_plan(**{**ONE, **fields})
-    return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, 240)))
+    return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, patience(one))))
 
 
 def rates(result: runs.Result, link: str) -> pd.Series:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -11,12 +13,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from testbed import kernel
-from testbed.errors import EXIT_FAILED, EXIT_MACHINE
-from tests.runs import INTERRUPTIBLE, ROOT, cli
+from testbed import kernel, plan
+from testbed.errors import EXIT_FAILED, EXIT_MACHINE, MachineError, TestbedError
+from testbed.progress import Patience
+from testbed.substrates import uml
+from tests import processes, runs
+from tests.processes import HANG_S
+from tests.runs import INTERRUPTIBLE, ROOT, cli, rounds
 
 QUICK = ["--on", "uml", "--quiet", "--compute", "20ms", "--bytes", "1MB", "--iterations", "2", "--cc", "reno"]
 LONG = ["--on", "uml", "--quiet", "--compute", "20ms", "--bytes", "1MB", "--iterations", "90000", "--cc", "reno"]
@@ -32,31 +39,32 @@ topos = {{"mine": Mine}}
 """
 
 
-def processes() -> list[str]:
-    """User-mode Linux kernels and their processes on this machine."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0] == b"./linux":
-            found.append(path.parent.name)
-    return sorted(found)
+def kernels() -> list[int]:
+    """Our user-mode Linux kernels and their processes."""
+    return [pid for pid, words in processes.below().items() if words[0] == "./linux"]
 
 
-def folders() -> list[Path]:
-    return list(Path("/tmp").glob(f"mltcp-{os.getuid()}-*"))
+def folders() -> set[Path]:
+    """Runs' folders but those that another's run holds."""
+    ours = (os.getpid(), *processes.below())
+    held = {}  # by whom, of each folder's inode
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.replace("-> ", "").split()
+        held[int(words[5].rpartition(":")[2])] = int(words[4])
+    found = set()
+    for folder in Path("/tmp").glob(f"mltcp-{os.getuid()}-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if held.get(folder.stat().st_ino, os.getpid()) in ours:
+                found.add(folder)
+    return found
 
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    before = processes()
+    before = folders()
     yield
-    deadline = time.monotonic() + 5
-    while processes() != before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert processes() == before
+    processes.until(lambda: not kernels(), kernels)
+    processes.until(lambda: not folders() - before, folders)
 
 
 def topology(folder: Path, what: str) -> str:
@@ -64,12 +72,49 @@ def topology(folder: Path, what: str) -> str:
     return "./mine.py"
 
 
+SPIN = "\n            while True: pass"
+COMPUTE = """
+            import time
+            from workloads.computing import announced
+            with announced("this topology"):
+                for _ in range(60):
+                    sum(range(10_000_000))
+"""
+
+
+def own_plan(folder: Path, what: str, **fields: Any) -> plan.Plan:
+    """One small run over a topology that does ``what`` inside."""
+    topology(folder, what)
+    return runs.one_plan(
+        True, topo=str(folder / "mine.py"), compute="20ms", bytes="1MB", iterations=2, cc=["reno"], **fields
+    )  # fmt: skip
+
+
 def test_a_process_that_spins_meets_the_wall_limit(tmp_path: Path) -> None:
-    spinning = topology(tmp_path, "\n            while True: pass")
-    done = cli(*QUICK, "--topo", spinning, "--wall-limit", "4s", cwd=tmp_path)
+    done = cli(*QUICK, "--topo", topology(tmp_path, SPIN), "--wall-limit", "4s", cwd=tmp_path)
     assert done.returncode == EXIT_FAILED
-    assert "wall limit of 4 s ended the run" in done.stderr and "clock stands still" in done.stderr
+    assert "the wall limit of 4 s (--wall-limit) ended the run" in done.stderr
     assert not list(tmp_path.rglob("manifest.json"))
+
+
+def test_a_process_that_spins_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(TestbedError, match=r"virtual time stood still for 8 s of wall time.*\(it was at: network\)"):
+        uml.find().run(own_plan(tmp_path, SPIN), lambda event: None, Patience(set_up_s=8))
+
+
+def test_who_announces_computing_may_take_long(tmp_path: Path) -> None:
+    """It takes some fifteen seconds of wall time, and no virtual time: with the patience for who spins it would be ended."""
+    one = own_plan(tmp_path, COMPUTE)
+    assert uml.find().run(one, lambda event: None, Patience(set_up_s=8))
+
+
+def test_a_run_in_which_nothing_moves_any_more_is_ended() -> None:
+    event = [{"at": "500ms", "link": "s1-s2", "state": "down"}]
+    cut_off = runs.one_plan(jobs=1, compute="20ms", bytes="20MB", iterations=9, cc=["reno"], event=event)
+    told: list[str] = []
+    with pytest.raises(TestbedError, match=r"for 5 s of virtual time no byte was acknowledged.*\[\[event\]\]"):
+        uml.find().run(cut_off, lambda event: told.append(event["event"]), Patience(idle_s=5))
+    assert {"phase", "shares", "iteration"} >= set(told) and told.count("shares") >= 10
 
 
 def test_a_panic_inside_is_told(tmp_path: Path) -> None:
@@ -88,49 +133,43 @@ def test_an_exception_inside_is_told(tmp_path: Path) -> None:
 def test_what_that_kernel_lacks_is_told(tmp_path: Path) -> None:
     done = cli(*QUICK[:-1], "vegas", cwd=tmp_path)
     assert done.returncode == EXIT_MACHINE
-    assert "has no vegas; it has reno, cubic" in done.stderr
+    assert "has no vegas: it has reno, cubic" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_killed_at_any_point_it_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
-    before = folders()
-    for wait_s in (0.6, 2.0):
-        process = subprocess.Popen(
-            [*INTERRUPTIBLE, sys.executable, str(ROOT / "testbed/run.py"), *LONG], cwd=tmp_path,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        time.sleep(wait_s)
-        process.send_signal(number)
-        process.wait(10)
+@pytest.mark.parametrize("round_", rounds(usual=2))
+def test_killed_at_any_point_it_leaves_nothing(number: signal.Signals, round_: int, tmp_path: Path) -> None:
+    """Which the fixture looks after."""
+    process = subprocess.Popen(
+        [*INTERRUPTIBLE, sys.executable, str(ROOT / "testbed/run.py"), *LONG], cwd=tmp_path,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    time.sleep(random.Random(f"kill {number} {round_}").uniform(0.3, 4))
+    process.send_signal(number)
+    process.wait()
     assert not list(tmp_path.rglob("manifest.json"))
-    deadline = time.monotonic() + 5
-    while folders() != before and time.monotonic() < deadline:  # after SIGKILL another process removes it
-        time.sleep(0.05)
-    assert folders() == before
 
 
 def test_a_killed_kernel_is_told(tmp_path: Path) -> None:
-    before = processes()
     process = subprocess.Popen(
         [*INTERRUPTIBLE, sys.executable, str(ROOT / "testbed/run.py"), *LONG], cwd=tmp_path,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    while not (new := set(processes()) - set(before)):
-        time.sleep(0.05)
-    time.sleep(0.5)
-    os.kill(min(int(pid) for pid in new), signal.SIGKILL)
-    _, errors = process.communicate(timeout=30)
+    processes.until(lambda: len(kernels()) > 1, process.poll)  # it has begun to start others
+    os.kill(min(kernels()), signal.SIGKILL)
+    _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == EXIT_FAILED
     assert "was killed by SIGKILL" in errors
 
 
-def test_no_kernel_and_a_damaged_one(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+def test_no_kernel_and_a_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, cache = kernel.find(), tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    # It would be built; where nothing is on the PATH it cannot be.
+    environment = {**os.environ, "PATH": str(tmp_path)}
     environment.pop("SUDO_UID", None)
     done = cli(*QUICK, cwd=tmp_path, env=environment)
-    assert done.returncode == EXIT_MACHINE and "`make kernel` builds it" in done.stderr
-    found = kernel.find()
+    assert done.returncode == EXIT_MACHINE and "there is no apt here" in done.stderr, done.stderr
     entry = cache / "mltcp" / "uml" / found.folder.name
     entry.mkdir(parents=True)
     (entry / "kernel.json").write_text(json.dumps(found.identity))
@@ -138,8 +177,8 @@ def test_no_kernel_and_a_damaged_one(tmp_path: Path) -> None:
     with (entry / "linux").open("r+b") as image:
         image.seek(5000)
         image.write(b"garbage")
-    done = cli(*QUICK, cwd=tmp_path, env=environment)
-    assert done.returncode == EXIT_MACHINE and "linux is damaged" in done.stderr
+    with pytest.raises(MachineError, match="linux is damaged"):
+        kernel.find()
     (entry / "kernel.json").write_text("{")
-    done = cli(*QUICK, cwd=tmp_path, env=environment)
-    assert done.returncode == EXIT_MACHINE and "cannot be read" in done.stderr
+    with pytest.raises(MachineError, match="cannot be read"):
+        kernel.find()

@@ -16,6 +16,7 @@ from testbed.errors import MachineError, RequestError, TestbedError
 from testbed.kernel import Kernel
 from testbed.substrates import uml
 from tests import runs
+from tests.processes import HANG_S
 from tests.uml import inside
 
 KERNEL = Path(__file__).parents[2] / "kernel"
@@ -25,7 +26,7 @@ JOB = {"iterations": 2, "compute": "10ms", "bytes": "2MB", "jobs": 1}
 
 
 def call(function: str) -> dict[str, Any]:
-    return dict(json.loads(uml.find().call(f"tests.uml.inside:{function}", 240)))
+    return dict(json.loads(uml.find().call(f"tests.uml.inside:{function}", HANG_S)))
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from testbed import plan, rundir, spec
+from testbed.progress import patience
 from testbed.substrates import uml
 from tests import runs
 
@@ -15,11 +16,14 @@ FIELDS: dict[str, Any] = {
 }  # fmt: skip
 
 
+pytestmark = pytest.mark.xdist_group("paths")  # who share what follows
+
+
 @pytest.fixture(scope="module")
 def results() -> dict[tuple[str, int | None], runs.Result]:
     """By congestion control, and by the job that is alone."""
     return {
-        (one.cc.spec, one.alone): runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, 240)))
+        (one.cc.spec, one.alone): runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, patience(one))))
         for one in plan.plans(spec.read(None, FIELDS))
     }
 

@@ -11,6 +11,7 @@ from analysis import metrics
 from testbed import plan, rundir, spec
 from testbed.cli import main
 from testbed.errors import EXIT_OK, EXIT_REQUEST
+from testbed.progress import patience
 from testbed.substrates import uml
 from tests import runs
 
@@ -22,7 +23,7 @@ ANSWER_S = 20e-6  # by how much the receiver of a one-way job ends before the se
 def run(cc: str, **fields: Any) -> runs.Result:
     """The run with all jobs of a spec; what it is based on is computed, not measured."""
     (one,) = [one for one in plan.plans(spec.read(None, {"cc": [cc], **fields})) if one.alone is None]
-    return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, 240)))
+    return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, patience(one))))
 
 
 def times(result: runs.Result) -> pd.DataFrame:
@@ -131,5 +132,5 @@ def test_a_loop_of_links_is_refused_by_cassini_and_no_obstacle_to_mltcp(capsys: 
     ring: dict[str, Any] = {"topo": "ring", "jobs": 3, "rto_min": "5ms", "iterations": 24}
     found = times(run("mltcp_reno", **ring))
     lone = runs.one_plan(alone=True, cc=["mltcp_reno"], **ring)
-    alone_s = metrics.alone(times(runs.Result(rundir.unpack(uml.find().run(lone, lambda event: None, 240)))))
+    alone_s = metrics.alone(times(runs.Result(rundir.unpack(uml.find().run(lone, lambda event: None, patience(lone))))))
     assert found.iloc[-8:].to_numpy().max() <= 1.05 * alone_s

@@ -6,13 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from testbed.cli import main
 from testbed.errors import EXIT_FAILED, EXIT_OK
+from tests import processes
 from tests.runs import INTERRUPTIBLE
 
 SMALL = """
@@ -22,15 +22,16 @@ rate = "100mbit"
 iterations = 2
 on = "uml"
 """
-FORTY = (
+MANY = (
     SMALL
     + """
-seeds = 2
+cc = ["reno", "mltcp_reno"]
 [sweep]
 jobs = [1, 2]
-buffer = ["1ms", "2ms", "3ms", "4ms", "5ms"]
+buffer = ["1ms", "2ms", "3ms"]
 """
 )
+RUNS = 24
 
 
 def complete(folder: Path) -> list[Path]:
@@ -46,30 +47,28 @@ def tables(folder: Path) -> dict[str, bytes]:
 
 
 def test_killed_twice_it_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    file = tmp_path / "forty.toml"
-    file.write_text(FORTY.replace("seeds = 2", 'seeds = 1\ncc = ["reno", "mltcp_reno"]'))
+    file = tmp_path / "many.toml"
+    file.write_text(MANY)
     command = [sys.executable, "-m", "testbed", "sweep", str(file), "-j", "2", "--quiet", "--out"]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     counts = []
-    for number, how in ((8, signal.SIGKILL), (22, signal.SIGINT)):
+    for number, how in ((5, signal.SIGKILL), (13, signal.SIGINT)):
         process = subprocess.Popen(
             [*INTERRUPTIBLE, *command, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        deadline = time.monotonic() + 240
-        while len(complete(killed)) < number and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
+        processes.until(lambda: len(complete(killed)) >= number or process.poll() is not None, process.poll)  # noqa: B023
         process.send_signal(how)
-        process.wait(60)
+        process.wait()
         counts.append(len(complete(killed)))
-    assert 8 <= counts[0] < 22 <= counts[1] < 40
+    assert 5 <= counts[0] < 13 <= counts[1] < RUNS
     written = {path: (killed / path / "manifest.json").stat().st_mtime_ns for path in complete(killed)}
     assert subprocess.run([*command, str(killed)], check=False, stdout=subprocess.DEVNULL).returncode == EXIT_OK
-    assert len(complete(killed)) == 40
+    assert len(complete(killed)) == RUNS
     for path, when in written.items():  # what was there was not run again
         assert (killed / path / "manifest.json").stat().st_mtime_ns == when
     assert not list(killed.rglob(".*partial*"))
     assert subprocess.run([*command, str(whole)], check=False, stdout=subprocess.DEVNULL).returncode == EXIT_OK
-    assert tables(killed) == tables(whole) and len(tables(whole)) == 40 * 4
+    assert tables(killed) == tables(whole) and len(tables(whole)) == RUNS * 4
     for summary in killed.rglob("summary.json"):
         assert json.loads(summary.read_text()) == json.loads((whole / summary.relative_to(killed)).read_text())
 

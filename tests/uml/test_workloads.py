@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from testbed import plan, rundir, spec
+from testbed.progress import patience
 from testbed.substrates import uml
 from tests import replay, runs, traces
 from workloads import collectives
@@ -22,7 +23,7 @@ EVERYBODY = [name for name in collectives.names() if name != "send_recv"]
 def run(**fields: Any) -> runs.Result:
     """The first plan of a spec, whatever else belongs to it."""
     one = plan.plans(spec.read(None, {"cc": ["reno"], "iterations": 2, **fields}))[0]
-    return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, 900)))
+    return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, patience(one))))
 
 
 @pytest.mark.parametrize("name", library.names())
@@ -80,6 +81,15 @@ def test_noise_lengthens_whole_iterations_and_stragglers_single_workers() -> Non
     late = straggling[straggling["comm"] > 1.001]
     assert 2 <= late["iteration"].nunique() <= 10
     assert set(late.groupby("iteration")["worker"].count()) == {1}
+
+
+def test_noise_is_drawn_from_the_seed_alone() -> None:
+    """Whatever the congestion control. (The sender's: a receiver begins with the bytes.)"""
+    fields: dict[str, Any] = {"jobs": 1, "iterations": 4, "compute": "20ms", "bytes": "100kB", "noise": "10%"}
+    plans = ({"cc": ["reno"]}, {"cc": ["cubic"]}, {"seed": 2})
+    first, again, other = (begins(run(**fields | one)).query("worker == 0")["comm"] for one in plans)
+    assert first.nunique() == 4 and list(first) == list(again)
+    assert set(first).isdisjoint(other)
 
 
 def begins(result: runs.Result) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from analysis import agreement, metrics
-from analysis.__main__ import main
+from analysis.cli import main
 from analysis.load import TABLES, LoadError, digest, load_experiment
 from analysis.summary import summarise
 
@@ -121,7 +121,7 @@ def test_summary_of_a_golden_experiment(golden: Path) -> None:
         ("manifest.json", '{"version": 2}', "version this program does not know"),
         ("manifest.json", "{", "cannot be read"),
         ("verdict.json", None, "is missing"),
-        ("iterations.csv", "", "cannot be read"),
+        ("iterations.csv", "", "line 1: has no column job"),
     ],
 )
 def test_bad_run_directories_say_so(golden: Path, file: str, content: str | None, says: str) -> None:

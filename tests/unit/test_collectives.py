@@ -6,15 +6,16 @@ import fcntl
 import socket
 import termios
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import processes
+from tests.properties import examples
 from workloads import collectives
 from workloads.collectives import Flow, Links
 
@@ -86,9 +87,7 @@ class Wires:
 
     def carried(self) -> dict[Flow, int]:
         """tcpi_bytes_acked, which counts the SYN, once everything is acknowledged (ACKs may be late)."""
-        deadline = time.monotonic() + 5
-        while any(unacknowledged(ends[0]) for ends in self.ends.values()) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        processes.until(lambda: not any(unacknowledged(ends[0]) for ends in self.ends.values()), lambda: self.ends)
         info = {flow: ends[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192) for flow, ends in self.ends.items()}
         return {flow: int.from_bytes(one[120:128], "little") - 1 for flow, one in info.items()}
 
@@ -136,7 +135,7 @@ def test_every_collective_runs_and_carries_its_volume(name: str, n: int, size: i
     assert run_all(name, n, size) == expected
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(name=st.sampled_from([name for name in NAMES if name != "send_recv"]), n=st.integers(2, 9),
        size=st.integers(0, 300_000), times=st.integers(1, 3))  # fmt: skip
 def test_no_shape_dead_locks(name: str, n: int, size: int, times: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analysis import comparison
-from analysis.__main__ import main
+from analysis.cli import main
 from testbed import spec
 from tests import fluid_runs
 
@@ -20,6 +20,9 @@ FIELDS: dict[str, Any] = {
 def write(results: Path, exponent: float = 0.5, **fields: Any) -> Path:
     fluid_runs.write(spec.make({**FIELDS, **fields}, {}, "here"), results, exponent)
     return results
+
+
+pytestmark = pytest.mark.xdist_group("comparison")  # who share what follows
 
 
 @pytest.fixture(scope="module")

@@ -3,37 +3,56 @@
 from __future__ import annotations
 
 import ast
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from testbed import dry_run
+from testbed.cli import main
+from testbed.errors import EXIT_OK
+from testbed.plan import Plan
+from testbed.substrates import uml
+
 ROOT = Path(__file__).parents[2]
-# Imports run one way: testbed → (topologies, schedulers → workloads, analysis); the others import none of each other.
+# Imports run one way: testbed → (topologies, schedulers → workloads, analysis → workloads.text); the others import none of each other.
 ALLOWED = {
     "testbed": {"testbed", "topologies", "workloads", "schedulers", "analysis"},
     "topologies": {"topologies"},
     "workloads": {"workloads"},
     "schedulers": {"schedulers", "workloads"},
-    "analysis": {"analysis"},
+    "analysis": {"analysis", "workloads"},  # of which `workloads.text` alone, see below
 }
 
 
-def imported(path: Path) -> set[str]:
+def names_imported(path: Path) -> set[str]:
+    """In full: of ``from workloads import text`` it is ``workloads.text``."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name.split(".")[0] for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.split(".")[0])
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
+
+
+def imported(path: Path) -> set[str]:
+    return {name.split(".")[0] for name in names_imported(path)}
 
 
 @pytest.mark.parametrize("package", sorted(ALLOWED))
 def test_imports_run_one_way(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):
-        assert (imported(path) & set(ALLOWED)) <= ALLOWED[package], path
+        # `python -m …` goes on in the checkout's environment, which is found by `testbed.environment`.
+        more = {"testbed"} if path == ROOT / package / "__main__.py" else set()
+        assert (imported(path) & set(ALLOWED)) <= ALLOWED[package] | more, path
+
+
+def test_analysis_takes_of_workloads_how_texts_are_shown_alone() -> None:
+    taken = {name for path in (ROOT / "analysis").rglob("*.py") for name in names_imported(path)}
+    assert {".".join(name.split(".")[:2]) for name in taken if name.startswith("workloads")} == {"workloads.text"}
 
 
 def test_what_runs_in_a_host_needs_the_standard_library_alone() -> None:
@@ -72,18 +91,23 @@ def test_before_set_up_it_says_what_to_do(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_any_python_finds_the_environment() -> None:
+def test_any_python_finds_the_environment(tmp_path: Path) -> None:
     """As `sudo` would start it: an empty environment, the system's own Python, another directory."""
     if not (ROOT / ".venv/bin/python").exists():
         pytest.skip("no .venv here: run `make setup`")
-    for start in ([str(ROOT / "testbed/run.py")], ["-m", "testbed", "run"]):
+    run = ["--topo", "dumbbell", "--jobs", "4", "--dry-run"]
+    for start, words, says in (
+        ([str(ROOT / "testbed/run.py")], run, "job 3: synthetic over reno on l4 r4"),
+        (["-m", "testbed", "run"], run, "job 3: synthetic over reno on l4 r4"),
+        (["-m", "workloads"], ["list"], "resnet50"),
+        (["-m", "analysis"], ["compare", "--help"], "python -m analysis compare"),
+    ):
         done = subprocess.run(
-            ["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "/usr/bin/python3", *start,
-             "--topo", "dumbbell", "--jobs", "4", "--dry-run"],
-            cwd=ROOT if start[0] == "-m" else "/", capture_output=True, text=True, check=False,
+            ["/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "/usr/bin/python3", *start, *words],
+            cwd=ROOT if start[0] == "-m" else tmp_path, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert "job 3: synthetic over reno on l4 r4" in done.stdout
+        assert says in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -101,3 +125,26 @@ def test_make_reproduce_keeps_places_apart(said: str, out: str, prepares: str) -
     )
     assert f"--out {out} ||" in shown.stdout and f"analysis report {out} --out" in shown.stdout
     assert ("tools/setup.sh --python" in shown.stdout) == (prepares == "python")
+
+
+def test_make_demo_needs_no_root_and_no_new_kernel() -> None:
+    """The minimum RTO of a namespace came with Linux 6.11."""
+    shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    runs = [line for line in shown.splitlines() if "run.py" in line]
+    assert "--topo dumbbell --jobs 4" in runs[0] and "--jobs 2 --trace resnet50" in runs[1] and len(runs) == 2
+    assert not any(word in line for line in runs for word in ("sudo", "--rto-min", "--on"))
+    assert "make demo-host: the same on this machine's kernel (root)" in shown
+
+
+def test_the_demo_asks_for_nothing_that_linux_6_1_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Debian 12's own source: no minimum RTO of a namespace, no seeded hash of paths (both 6.11), no eBPF congestion control (6.4)."""
+    asked: list[Plan] = []
+    monkeypatch.setattr(dry_run, "describe", lambda one: asked.append(one) or [])
+    shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for line in shown.splitlines():
+        if "testbed/run.py" in line:
+            assert main(["run", *shlex.split(line)[2:], "--out", str(tmp_path), "--dry-run"]) == EXIT_OK
+    assert {"synthetic", "resnet50"} == {job.trace for one in asked for job in one.jobs}
+    for one in asked:
+        assert one.rto_min_us is None and not one.multipath
+        assert uml.lacks(one) is None and not any(link.marking for link in one.bottlenecks.values())

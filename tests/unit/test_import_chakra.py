@@ -65,6 +65,22 @@ def test_chakra_says_what_it_cannot_tell(tmp_path: Path) -> None:
     assert "1 collectives are awaited by computing in the middle of a step" in " ".join(trace.assumptions)
 
 
+def test_chakra_the_cpus_call_is_no_collective_of_its_own(tmp_path: Path) -> None:
+    """The converter gives c10d::broadcast_ the type of a collective, and the NCCL kernel that it launches as well."""
+    made = Chakra()
+    for name in ("c10d::broadcast_", "c10d::allreduce_"):
+        made.node(name, 7, duration=1000, is_cpu_op=True)
+    with pytest.raises(TraceError, match=r"calls of some.*1 c10d::broadcast_, 1 c10d::allreduce_.*chakra_trace_link"):
+        imported(made.write(tmp_path))
+    made.collective(500, 1, type=5)
+    made.node("ncclDevKernel_AllReduce_Sum_f32", 7, 2, comm_size=1000, is_cpu_op=False)
+    trace = imported(made.write(tmp_path))
+    assert sorted(collectives(trace)) == [("all_reduce", 1000), ("broadcast", 500)]
+    said = " ".join(trace.assumptions)
+    assert "the CPU's calls of collectives are computing, not collectives" in said
+    assert "taken from their names (1 ncclDevKernel_AllReduce_Sum_f32)" in said
+
+
 def test_chakra_with_times_groups_and_steps(tmp_path: Path) -> None:
     made = Chakra()
     for number in range(3):

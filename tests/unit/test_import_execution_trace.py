@@ -8,33 +8,86 @@ from pathlib import Path
 import pytest
 
 from tests.profiles import (
-    BUCKETS,
-    GRADIENTS,
-    HOST,
+    HOST_ONE_RANK,
+    HOST_TWO_RANKS,
+    RECORDED,
     Json,
     collectives,
     imported,
+    nccl_host_trace,
     profile,
-    real,
-)
+)  # fmt: skip
 from workloads import importers
 from workloads.trace import TraceError
 from workloads.units import Duration, Rate
 
 
-@real
-def test_a_real_host_trace(tmp_path: Path) -> None:
-    assert importers.detect(HOST) == "execution_trace"
-    trace = imported(HOST, iteration=Duration.parse("222ms"), native_rate=Rate.parse("25gbit"))
-    assert len(profile(HOST, iteration=Duration.parse("222ms")).steps) == 3
-    assert trace.bytes_per_iteration == pytest.approx(GRADIENTS, rel=0.01)
-    assert [size for kind, size in collectives(trace) if kind == "all_reduce"] == BUCKETS
+@pytest.mark.parametrize("path", [HOST_ONE_RANK, HOST_TWO_RANKS], ids=lambda path: path.name)
+def test_a_recorded_host_trace(path: Path) -> None:
+    """Gloo's collectives are nodes of its own, whose inputs tell how large they are."""
+    assert importers.detect(path) == "execution_trace"
+    trace = imported(path, iteration=Duration.parse("20ms"))
+    assert len(profile(path, iteration=Duration.parse("20ms")).steps) == 3
+    assert collectives(trace) == [("all_reduce", size) for size in RECORDED]
+    assert trace.compute_s == pytest.approx(0.02)
+    said = " ".join(trace.assumptions)
+    assert "annotations of their backend (6 gloo:all_reduce)" in said
+    assert "sizes are those of the nodes' inputs" in said
+    assert ("its process group had one rank" in said) == (path == HOST_ONE_RANK)
+    with pytest.raises(TraceError, match="--iteration 222ms"):
+        imported(path)
+
+
+def write(folder: Path, raw: Json) -> Path:
+    path = folder / "host.json"
+    path.write_text(json.dumps(raw))
+    return path
+
+
+def test_a_host_trace_of_nccl(tmp_path: Path) -> None:
+    path = write(tmp_path, nccl_host_trace())
+    trace = imported(path, iteration=Duration.parse("222ms"), native_rate=Rate.parse("25gbit"))
+    assert collectives(trace) == [("all_reduce", 8_196_000), ("all_reduce", 31_502_336)]
     assert trace.compute_s == pytest.approx(0.222)
     assert trace.noise == "0%"
     assert trace.native_rate == 25_000_000_000
     assert "222 ms of computing per step was given by hand" in trace.assumptions[0]
-    with pytest.raises(TraceError, match="--iteration 222ms"):
-        imported(HOST)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {
+            "inputs": {
+                "values": ["x", "allgather"],
+                "shapes": [[[250]], []],
+                "types": ["GenericList[Tensor(float)]", "Int"],
+            }
+        },
+        {"inputs": ["x", "allgather"], "input_shapes": [[250], []], "input_types": ["Tensor(float)", "Int"]},
+    ],
+)
+def test_an_old_host_trace_tells_by_its_inputs(tmp_path: Path, inputs: Json) -> None:
+    """Before schema 1.1.0 neither the collective's name nor its elements are attributes."""
+    raw = nccl_host_trace()
+    for node in raw["nodes"]:
+        if node["name"] == "record_param_comms":
+            node.update(inputs, attrs=[])
+    path = write(tmp_path, raw)
+    hand = Duration.parse("222ms")
+    with pytest.raises(TraceError, match="the sizes of its collectives are missing"):
+        imported(path, iteration=hand)
+    assert collectives(imported(path, iteration=hand, ranks=4)) == [("all_gather", 4000)] * 2
+
+
+def test_a_refusal_names_what_there_is(tmp_path: Path) -> None:
+    raw = nccl_host_trace()
+    attributes = [one for node in raw["nodes"] if node["name"] == "record_param_comms" for one in node["attrs"]]
+    for one in attributes:
+        if one["name"] == "collective_name":
+            one["value"] = "gather"
+    with pytest.raises(TraceError, match="left out 6 gather of a kind that cannot be replayed"):
+        imported(write(tmp_path, raw), iteration=Duration.parse("222ms"))
 
 
 def test_a_host_trace_with_times(tmp_path: Path) -> None:

@@ -1,51 +1,34 @@
-"""Real traces, damaged in all sorts of ways, are refused in one clear line, and nothing is written."""
+"""Profiles, damaged in all sorts of ways, are refused in one clear line, and nothing is written."""
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 import math
+import os
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.profiles import (
-    HOST,
-    KINETO,
-    Json,
-    cli,
-    profile,
-    real,
-)
+from tests.profiles import HOST_TWO_RANKS, TWO_RANKS, Json, cli, nccl_host_trace, nccl_profile, profile
+from workloads import importers
+from workloads.trace import TraceError
+from workloads.units import Duration
+
+KINETO, HOST = nccl_profile(), nccl_host_trace()
 
 
-@cache
-def content(path: Path) -> Json:
-    """A real trace without the events that no importer looks at; do not change it."""
-    raw: Json = json.loads(gzip.decompress(path.read_bytes()))
-    if "traceEvents" in raw:
-        wanted = {"record_param_comms", "cudaLaunchKernel", "cudaLaunchKernelExC"}
-        raw["traceEvents"] = [
-            event
-            for event in raw["traceEvents"]
-            if event.get("cat") == "kernel" or event["name"] in wanted or "Step#" in event["name"]
-        ]
-    return raw
-
-
-def spoiled(path: Path, key: str, name: str, change: Callable[[Json], None]) -> bytes:
-    """The trace with ``change`` applied to (copies of) all its events or nodes named ``name…``."""
-    raw = dict(content(path))
-    entries = []
-    for entry in raw[key]:
-        if entry["name"].startswith(name):
-            entry = json.loads(json.dumps(entry))
-            change(entry)
-        entries.append(entry)
-    return json.dumps(raw | {key: entries}).encode()
+def spoiled(raw: Json, key: str, name: str, change: Callable[[Json], None]) -> bytes:
+    """The trace with ``change`` applied to all its events or nodes named ``name…``."""
+    raw = copy.deepcopy(raw)
+    touched = [entry for entry in raw[key] if entry["name"].startswith(name)]
+    assert touched
+    for entry in touched:
+        change(entry)
+    return json.dumps(raw).encode()
 
 
 def event(name: str, /, **fields: Any) -> Callable[[], bytes]:
@@ -76,12 +59,9 @@ def attribute(key: str, value: Any) -> Callable[[], bytes]:
     return lambda: spoiled(HOST, "nodes", "record_param_comms", change)
 
 
-def without(path: Path, key: str, *names: str) -> Callable[[], bytes]:
-    def rest() -> bytes:
-        raw = dict(content(path))
-        return json.dumps(raw | {key: [one for one in raw[key] if not one["name"].startswith(names)]}).encode()
-
-    return rest
+def without(raw: Json, key: str, *names: str) -> Callable[[], bytes]:
+    left = [one for one in raw[key] if not one["name"].startswith(names)]
+    return lambda: json.dumps(raw | {key: left}).encode()
 
 
 def cut(path: Path, part: float) -> Callable[[], bytes]:
@@ -107,7 +87,7 @@ def damaged(path: Path) -> dict[str, tuple[Callable[[], bytes], str]]:
     """What befalls any packed file, whatever is in it."""
     return {
         "empty": (lambda: b"", "is empty"),
-        "cut at 0.01 %": (cut(path, 1e-4), "ends too early"),
+        "cut at 0.1 %": (cut(path, 1e-3), "ends too early"),
         "cut at 50 %": (cut(path, 0.5), "ends too early"),
         "cut at 99.9 %": (cut(path, 0.999), "ends too early"),
         "text cut at 40 %": (cut_text(path, 0.4), "not complete, valid JSON"),
@@ -116,17 +96,17 @@ def damaged(path: Path) -> dict[str, tuple[Callable[[], bytes], str]]:
 
 
 KINETO_SPOILED: dict[str, tuple[Callable[[], bytes], str]] = {
-    **damaged(KINETO),
-    "text cut at 100 bytes": (cut_text(KINETO, 1e-5), "not complete, valid JSON"),
+    **damaged(TWO_RANKS[0]),
+    "text cut at 100 bytes": (cut_text(TWO_RANKS[0], 7e-4), "not complete, valid JSON"),
     "damaged in the middle": (
-        lambda: KINETO.read_bytes()[:300_000] + bytes(50) + KINETO.read_bytes()[300_050:], "not complete, valid JSON",
+        lambda: (whole := TWO_RANKS[0].read_bytes())[:7000] + bytes(50) + whole[7050:], "not complete, valid JSON",
     ),
-    "a list": (lambda: json.dumps(content(KINETO)["traceEvents"]).encode(), "no format"),
-    "another schema": (lambda: json.dumps(content(KINETO)).replace("traceEvents", "events", 1).encode(), "'traceEvents'"),
+    "a list": (lambda: json.dumps(KINETO["traceEvents"]).encode(), "no format"),
+    "another schema": (lambda: json.dumps(KINETO).replace("traceEvents", "events", 1).encode(), "'traceEvents'"),
     "no events": (lambda: EVENTS + b"]}", "'traceEvents'"),
     "events are numbers": (lambda: EVENTS + b"1, 2]}", "'traceEvents' has to hold objects"),
     "not UTF-8": (lambda: EVENTS + b'{"name": "\xff"}]}', "not complete, valid JSON"),
-    "rubbish at the end": (lambda: json.dumps(content(KINETO)).encode() + b"}", "not complete, valid JSON"),
+    "rubbish at the end": (lambda: json.dumps(KINETO).encode() + b"}", "not complete, valid JSON"),
     "no sizes": (told(In_msg_nelems=None), "'In msg nelems'"),
     "no types": (told(dtype=None), "'dtype'"),
     "an unknown type": (told(dtype="Quaternion"), "dtype 'Quaternion'"),
@@ -155,10 +135,10 @@ KINETO_SPOILED: dict[str, tuple[Callable[[], bytes], str]] = {
 }  # fmt: skip
 
 HOST_SPOILED: dict[str, tuple[Callable[[], bytes], str]] = {
-    **damaged(HOST),
-    "a list": (lambda: json.dumps(content(HOST)["nodes"]).encode(), "no format"),
-    "a schema of the future": (lambda: json.dumps(content(HOST) | {"schema": "2.0"}).encode(), "schema '2.0'"),
-    "no schema": (lambda: json.dumps({"nodes": content(HOST)["nodes"]}).encode(), "no format"),
+    **damaged(HOST_TWO_RANKS),
+    "a list": (lambda: json.dumps(HOST["nodes"]).encode(), "no format"),
+    "a schema of the future": (lambda: json.dumps(HOST | {"schema": "2.0"}).encode(), "schema '2.0'"),
+    "no schema": (lambda: json.dumps({"nodes": HOST["nodes"]}).encode(), "no format"),
     "no nodes": (lambda: NODES + b"]}", "'nodes'"),
     "nodes are text": (lambda: NODES + b'"a"]}', "'nodes' has to hold objects"),
     "no sizes": (attribute("in_msg_nelems", None), "'in_msg_nelems'"),
@@ -173,7 +153,7 @@ HOST_SPOILED: dict[str, tuple[Callable[[], bytes], str]] = {
     "id is text": (node(id="one"), "'id' is 'one'"),
     "name is a list": (node(name=[]), "'name' is []"),
     "negative durations": (node(ts=1.0, dur=-1.0), "'dur' is -1.0"),
-    "no collectives": (without(HOST, "nodes", "record_param_comms"), "no collective"),
+    "no collectives": (without(HOST, "nodes", "record_param_comms", "nccl"), "no collective"),
     "deep": (lambda: NODES + b'{"inputs":' * 100_000, "nests deeper"),
     "an endless string": (bomb(NODES + b'{"name": "', b"a"), "more than 8 MiB"),
 }
@@ -189,7 +169,6 @@ def refused(path: Path, says: str, capsys: pytest.CaptureFixture[str], *options:
     assert sorted(path.parent.iterdir()) == before
 
 
-@real
 @pytest.mark.parametrize("what", KINETO_SPOILED)
 def test_kineto_spoiled(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, says = KINETO_SPOILED[what]
@@ -198,7 +177,6 @@ def test_kineto_spoiled(what: str, tmp_path: Path, capsys: pytest.CaptureFixture
     refused(path, says, capsys)
 
 
-@real
 @pytest.mark.parametrize("what", HOST_SPOILED)
 def test_host_trace_spoiled(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data, says = HOST_SPOILED[what]
@@ -207,9 +185,47 @@ def test_host_trace_spoiled(what: str, tmp_path: Path, capsys: pytest.CaptureFix
     refused(path, says, capsys, "--iteration", "222ms")
 
 
-@real
-def test_slimmed_they_are_still_themselves(tmp_path: Path) -> None:
-    """The spoiled ones are refused for what was done to them, not for what `content` leaves out."""
-    path = tmp_path / "whole.json"
-    path.write_bytes(json.dumps(content(KINETO)).encode())
-    assert profile(path).steps == pytest.approx(profile(KINETO).steps)
+def test_unspoiled_they_are_read(tmp_path: Path) -> None:
+    """The spoiled ones are refused for what was done to them."""
+    for raw, fields in ((KINETO, {}), (HOST, {"iteration": Duration.parse("222ms")})):
+        path = tmp_path / "whole.json"
+        path.write_bytes(json.dumps(raw).encode())
+        assert [len(step.exchanges) for step in profile(path, **fields).steps] == [2, 2, 2]
+
+
+def test_what_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A FIFO would be waited for, and /dev/zero never ends."""
+    os.mkfifo(tmp_path / "fifo.json")
+    for path in (tmp_path / "fifo.json", Path("/dev/zero")):
+        assert cli(path, "-o", tmp_path / "out.json") == 2
+        assert f"error: {path} cannot be read: it is no regular file" in capsys.readouterr().err
+    with pytest.raises(TraceError, match=r"a\\x00b.json cannot be the name of a file"):
+        importers.detect(Path("a\0b.json"))
+
+
+def test_more_collectives_than_any_profile_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workloads.importers._kineto_events._MOST", 20)
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps(KINETO))
+    refused(path, "more than 20 collectives and steps: profile fewer steps", capsys)
+
+
+def test_more_operations_than_a_trace_may_have(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `load` would refuse is not written."""
+    monkeypatch.setattr("workloads.trace.MOST_OPERATIONS", 3)
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps(KINETO))
+    refused(path, "operations, and 3 is the most of one iteration", capsys)
+
+
+def test_a_file_of_too_many_small_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workloads.importers._stream.MOST", 20_000_000)
+    path = tmp_path / "many.json.gz"
+    path.write_bytes(gzip.compress(EVENTS + b'{"ph":"M","name":"x"},' * 1_000_000, 1))
+    refused(path, "GiB, unpacked: profile fewer steps", capsys)

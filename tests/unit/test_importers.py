@@ -11,30 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.profiles import (
-    KINETO,
-    Chakra,
-    cli,
-    data_parallel,
-    imported,
-    real,
-)
+from tests.profiles import ONE_RANK, Chakra, cli, data_parallel, imported
+from tests.properties import examples
 from workloads import commands, importers
 from workloads.trace import TraceError, load
 from workloads.units import Duration, Size
 
 
-@real
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = data_parallel()
+    for number in range(3):
+        made.collective(100 * number + 20, 100 * number + 20, 1, elements=50, name="broadcast", kernel="Broadcast")
     out = tmp_path / "mine.json"
-    arguments = [KINETO, "--only", "all_reduce", "--model", "ResNet-50", "--on", "two GPUs", "-o", out]
+    arguments = [made.write(tmp_path), "--only", "all_reduce", "--model", "ResNet-50", "--on", "two GPUs", "-o", out]
     assert cli(*arguments) == 0
     said = capsys.readouterr().out
-    assert "102.228 MB in 5 collectives" in said and "at 10 Gbit/s" in said
-    assert "assumed   left out of each step: 2 broadcast (212.904 kB in all)" in said
+    assert "16 kB in 2 collectives" in said and "at 10 Gbit/s" in said
+    assert "assumed   left out of each step: 1 broadcast (200 B in all)" in said
     trace = load(str(out))
     assert (trace.name, trace.model, trace.source.on) == ("mine", "ResNet-50", "two GPUs")
     before = out.read_bytes()
@@ -45,6 +41,12 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert load(str(out)).native_rate == 50_000_000_000
 
 
+@pytest.mark.parametrize("option", ["-o", "--out", "--output"])
+def test_where_the_trace_goes(option: str, tmp_path: Path) -> None:
+    assert cli(ONE_RANK, option, tmp_path / "mine.json") == 0
+    assert load(str(tmp_path / "mine.json")).name == "mine"
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -53,9 +55,10 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["-o", "out.json", "--native-rate", "10"], "no unit"),
         (["-o", "out.json", "--bytes", "5"], "no unit"),
         (["-o", "out.json", "--iteration", "5ms"], "--iteration means nothing for this format"),
+        (["-o", "out.json", "--ranks", "many"], "--ranks 'many': a number of ranks"),
         (["-o", "out.json", "--format", "dance"], "no format 'dance'; there are chakra, "),
         (["-o", "out.json", "--only", "dance"], "'dance' is none of"),
-        (["-o", "out.json", "--only", "broadcast"], "no step exchanges anything"),
+        (["-o", "out.json", "--only", "broadcast"], "--only broadcast leaves nothing: a step has 2 all_reduce"),
         ([], "--output"),
     ],
 )
@@ -70,9 +73,10 @@ def test_wrong_requests(
 
 
 def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for path in (tmp_path / "gone.json", tmp_path):
+    gone = tmp_path / "gone.json"
+    for path, says in ((gone, f"there is no file {gone}"), (tmp_path, f"{tmp_path} cannot be read: it is a folder")):
         assert cli(path, "-o", tmp_path / "out.json") == 2
-        assert f"error: {path} cannot be read" in capsys.readouterr().err
+        assert f"error: {says}" in capsys.readouterr().err
 
 
 def test_importers_and_commands_are_found_by_their_files() -> None:
@@ -86,7 +90,8 @@ values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_s
 words = st.sampled_from(
     """ph,X,cat,kernel,cuda_runtime,name,ts,dur,args,id,nodes,traceEvents,schema,attrs,value,record_param_comms,
     ProfilerStep#1,ProfilerStep#2,Optimizer.step#A,ncclKernel_AllReduce,External id,correlation,Collective name,
-    allreduce,In msg nelems,Out msg nelems,dtype,Float,Group size,collective_name,in_msg_nelems,out_msg_nelems""".replace(
+    allreduce,In msg nelems,Out msg nelems,dtype,Float,Group size,collective_name,in_msg_nelems,out_msg_nelems,
+    nccl:all_to_all,gloo:_all_gather_base,ncclKernel_SendRecv,Input Dims,Input type,float,Tensor(float),inputs""".replace(
         "\n    ", ""
     ).split(",")
 )
@@ -96,9 +101,17 @@ anything = st.recursive(
     max_leaves=20,
 )
 times = st.integers(-1, 50) | st.floats()
+told_by_inputs = st.fixed_dictionaries(
+    {"Input Dims": st.lists(st.lists(st.integers(-1, 9), max_size=2) | anything, max_size=2),
+     "Input type": st.lists(words | values, max_size=2)},
+    optional={"External id": st.integers(0, 3), "correlation": st.integers(0, 3), "stream": values},
+)  # fmt: skip
 events = st.fixed_dictionaries(
     {"ph": st.just("X"), "ts": times, "dur": times, "name": words, "cat": words | values},
-    optional={"args": st.dictionaries(words, values | words, max_size=6) | anything},
+    optional={
+        "args": st.dictionaries(words, values | words, max_size=6) | anything | told_by_inputs,
+        "tid": values,
+    },
 )
 nodes_of_a_host = st.fixed_dictionaries(
     {"id": times, "name": words}, optional={"ts": times, "dur": times, "attrs": anything, "op_schema": values}
@@ -145,7 +158,7 @@ data_of_any_kind = (
 )
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(600)
 @given(data_of_any_kind, st.sampled_from([None, *importers.names()]), st.booleans())
 def test_whatever_it_is_it_is_read_or_refused(data: bytes, format: str | None, helped: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

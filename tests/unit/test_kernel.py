@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from testbed import kernel, kernel_build, kernel_source
 from testbed.cli import main
 from testbed.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
 from testbed.kernel_source import EDITS, Origin, edit
+from tests import processes
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = """\
@@ -28,7 +28,8 @@ SUBLEVEL = 7
 allnoconfig:
 \t@cp $(KCONFIG_ALLCONFIG) $(O)/.config
 linux:
-\t@for i in 1 2 3; do echo "  CC file$$i.o"; sleep {pause}; done; echo kernel > $(O)/linux; mkdir -p $(O)/arch
+\t@echo "  CC file.o"; touch {tree}.begun; while [ -e {tree}.hold ]; do sleep 0.1; done
+\t@echo kernel > $(O)/linux; mkdir -p $(O)/arch
 modules:
 \t@if [ -n "$(M)" ]; then touch $(M)/tcp_mltcp_reno.ko; fi
 """
@@ -41,9 +42,10 @@ static void extract_entropy(void *buf, size_t len) {}
 """
 
 
-def fake_tree(folder: Path, pause: float = 0) -> Path:
+def fake_tree(folder: Path) -> Path:
+    """One whose build says ``begun`` by a file beside it, and takes as long as ``hold`` is there."""
     files = {
-        "Makefile": MAKEFILE.format(pause=pause),
+        "Makefile": MAKEFILE.replace("{tree}", str(folder)),
         "arch/um/Kconfig": "config HZ\n\tint\n\tdefault 100\n",
         "arch/um/include/linux/time-internal.h": "#define TIMER_MULTIPLIER 256\n#define TIMER_MIN_DELTA  500\n",
         "arch/arm/Kconfig": "",
@@ -62,6 +64,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SUDO_UID", raising=False)
     return tmp_path / "cache" / "mltcp" / "uml"
+
+
+def building(tree: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-u", "-m", "testbed", "kernel", "--linux-source", str(tree)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 def quiet(line: str) -> None:
@@ -99,13 +106,12 @@ def test_a_tarball_will_do(tmp_path: Path, cache: Path) -> None:
 
 
 def test_a_killed_build_is_made_good(tmp_path: Path, cache: Path) -> None:
-    tree = fake_tree(tmp_path / "linux", pause=0.3)
-    command = [sys.executable, "-m", "testbed", "kernel", "--linux-source", str(tree)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as build:
-        assert build.stdout is not None
-        assert "fetching" in build.stdout.readline()
-        time.sleep(0.2)
+    tree = fake_tree(tmp_path / "linux")
+    (held := Path(f"{tree}.hold")).touch()
+    with building(tree) as build:
+        processes.until(Path(f"{tree}.begun").exists, build.poll)
         build.send_signal(signal.SIGKILL)
+    held.unlink()
     assert not kernel.is_there()
     left = [path for path in cache.iterdir() if path.is_dir()]
     assert len(left) == 1 and not (left[0] / "kernel.json").exists()
@@ -115,13 +121,18 @@ def test_a_killed_build_is_made_good(tmp_path: Path, cache: Path) -> None:
 
 
 def test_two_builds_at_once_become_one(tmp_path: Path, cache: Path) -> None:
-    tree = fake_tree(tmp_path / "linux", pause=0.3)
-    command = [sys.executable, "-m", "testbed", "kernel", "--linux-source", str(tree)]
-    both = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [process.communicate()[0] for process in both]
-    assert [process.returncode for process in both] == [EXIT_OK, EXIT_OK]
-    assert sum("built in" in text for text in said) == 1
-    assert sum("another build is in progress" in text for text in said) == 1
+    tree = fake_tree(tmp_path / "linux")
+    (held := Path(f"{tree}.hold")).touch()
+    with building(tree) as first:
+        processes.until(Path(f"{tree}.begun").exists, first.poll)
+        with building(tree) as second:
+            assert second.stdout is not None
+            while "another build is in progress" not in (line := second.stdout.readline()):
+                assert line, "the second ended without waiting"
+            held.unlink()
+            said = [build.communicate()[0] for build in (first, second)]
+    assert (first.returncode, second.returncode) == (EXIT_OK, EXIT_OK)
+    assert ["built in" in text for text in said] == [True, False]
 
 
 def test_a_damaged_entry_is_built_again(tmp_path: Path, cache: Path) -> None:
@@ -136,6 +147,39 @@ def test_a_damaged_entry_is_built_again(tmp_path: Path, cache: Path) -> None:
         kernel.find()
     kernel.ensure(tree, quiet)
     kernel.find()
+
+
+def test_root_runs_nothing_that_others_could_have_changed(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
+    monkeypatch.setattr(kernel, "_only_of", lambda entry, users: 4242 in users)  # it is somebody else's
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(MachineError, match=r"not built yet.*belongs to another user"):
+        kernel.find()
+    monkeypatch.setenv("SUDO_UID", "4242")  # whoever typed sudo: found, for a process that has given up root
+    assert kernel.find() == built
+    for use in (built.modules, lambda: built.own_module(tmp_path / "tcp_mine.c")):
+        with pytest.raises(MachineError, match="root runs no kernel of theirs"):
+            use()
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+    monkeypatch.setattr(kernel, "_only_of", lambda entry, users: pytest.fail("only root need care"))
+    assert built.modules().is_dir()
+
+
+def test_who_can_change_an_entry(tmp_path: Path, cache: Path) -> None:
+    entry = kernel.ensure(fake_tree(tmp_path / "linux"), quiet).folder
+    assert kernel._only_of(entry, {os.geteuid()}) and not kernel._only_of(entry, {os.geteuid() + 1})
+    (entry / "linux").chmod(0o777)
+    assert not kernel._only_of(entry, {os.geteuid()})
+
+
+def test_a_name_never_becomes_part_of_a_makefile(tmp_path: Path, cache: Path) -> None:
+    built = kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
+    source = tmp_path / "tcp_$(shell touch proof).c"
+    source.write_text("")
+    with pytest.raises(RequestError, match="tcp_NAME"):
+        built.own_module(source)
 
 
 def test_what_the_source_does_not_offer_is_named(tmp_path: Path, cache: Path) -> None:
@@ -214,9 +258,8 @@ def test_no_room(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -
         kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_cache_that_is_not_ours(tmp_path: Path, cache: Path) -> None:
-    tmp_path.chmod(0o500)
+def test_a_cache_that_is_not_ours(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/sys")  # where nobody may write, root included
     with pytest.raises(MachineError, match="XDG_CACHE_HOME"):
         kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
 

@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed import congestion, mltcp
+from tests.properties import examples
 from tests.unit import core as library
 from tests.unit.core import CA_PRIV_BYTES, ONE, ROOT, Params, State
 
@@ -285,7 +286,7 @@ def test_scaling_loses_nothing(core: ctypes.CDLL, acks: list[int], slope: int, i
         assert sum(scaled) == pytest.approx(sum(acks) * f, abs=1)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     rtts=st.integers(1, 400), window=st.integers(2, 5000), slope=st.integers(0, 4096), intercept=st.integers(16, 2048),
 )  # fmt: skip

@@ -13,12 +13,13 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
-from analysis import figures, report, sections
-from analysis.__main__ import main
+from analysis import figures, report, sections, stalls
+from analysis.cli import main
 from analysis.finding import VERDICTS
 from analysis.study import ids, load_study
 from testbed import points
 from tests import fluid_runs
+from tests.processes import HANG_S
 
 ROOT = Path(__file__).parents[2]
 IDS = ("interleaving", "concept", "favoritism", "curves", "descent", "convergence")
@@ -30,6 +31,9 @@ def write(id: str, results: Path, exponent: float = 0.5) -> None:
     for spec in specs:
         few = msgspec.structs.replace(spec, seeds=3, iterations=min(spec.iterations, 14))
         fluid_runs.write(few, results, exponent)
+
+
+pytestmark = pytest.mark.xdist_group("report")  # who share what follows
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +132,7 @@ def looked_at(page: str, folder: Path) -> tuple[list[int], list[str]]:
     done = subprocess.run(
         [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--hide-scrollbars",
          "--virtual-time-budget=5000", f"--user-data-dir={folder / 'profile'}", "--dump-dom", (folder / "frame.html").as_uri()],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=HANG_S,
     )  # fmt: skip
     found = re.search(r"<title>(\[.*?\])</title>", done.stdout)
     assert found, done.stderr
@@ -162,8 +166,8 @@ def spoil(results: Path) -> dict[str, Path]:
     """Run directories that cannot be used, by what is to be said of them."""
     runs = {seed: results / "interleaving" / "mltcp_reno" / str(seed) for seed in (1, 2, 3)}
     (runs[1] / "flows.csv").unlink()
-    with (runs[2] / "iterations.csv").open("a") as file:
-        file.write("x")
+    table = runs[2] / "iterations.csv"  # a digit that nobody could tell from the right one
+    table.write_text(table.read_text().removesuffix("\n") + "1\n")
     manifest = json.loads((runs[3] / "manifest.json").read_text())
     (runs[3] / "manifest.json").write_text(json.dumps(manifest | {"version": 2}))
     other = results / "favoritism" / "reno" / "1"
@@ -231,7 +235,7 @@ def test_the_command_is_the_one_that_made_the_runs(results: Path, tmp_path: Path
         "--set",
         "rate=100mbit",
         "--on",
-        "ssh:a b",
+        "ssh:a",
         "-j",
         "1",
         "--out",
@@ -248,7 +252,7 @@ def test_the_command_is_the_one_that_made_the_runs(results: Path, tmp_path: Path
     )
     section = sections.one(next(one for one in figures.every() if one.ID == "descent"), copy, tmp_path / "out")
     assert sorted(report._commands(section, "results")) == [
-        "python -m testbed sweep experiments/descent.toml --set rate=100mbit --on 'ssh:a b' --out results",
+        "python -m testbed sweep experiments/descent.toml --set rate=100mbit --on ssh:HOST --out results",
         "python testbed/run.py experiments/descent.toml --on host --out results",
     ]
 
@@ -270,3 +274,18 @@ def test_without_jobs_alone_nobody_can_tell(id: str, results: Path, tmp_path: Pa
     section = sections.one(figure, tmp_path, tmp_path / "out")
     assert section.findings[0].verdict == "not measured"
     assert section.files and not section.problems
+
+
+def test_every_claim_says_how_many_stalls_its_numbers_hold(tmp_path: Path) -> None:
+    runs = []
+    for seed, tcp in enumerate(({"TCPTimeouts": 2, "TCPLossProbes": 5}, {"TCPTimeouts": 1, "TCPLossProbes": 0}, None)):
+        run = tmp_path / str(seed)
+        run.mkdir()
+        (run / "verdict.json").write_text(json.dumps({"version": 1, "verdict": "valid", "invariants": []}))
+        (run / "manifest.json").write_text(json.dumps({"version": 1, "measured": {} if tcp is None else {"tcp": tcp}}))
+        runs.append(run)
+    assert stalls.of(runs[2:]) == "not recorded"
+    assert (
+        stalls.of(runs)
+        == "3 retransmission timeouts, 5 tail loss probes, 0 spurious timeouts in 2 runs; not recorded in 1"
+    )

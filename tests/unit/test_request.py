@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,9 @@ BAD = [
     (["--job", "s2,compute=1ms,bytes=1MB"], "trace: a job replays a trace, or computes and sends"),
     (["--job", "s2,offset=2s,leave=1s"], "leave: it would leave after 1 s, before it has begun"),
     (["--job", "s2,cc=renoo"], "there is no congestion control 'renoo'"),
+    (["--job", "mltcp-50g,workers=4"], "mltcp-50g has send_recv operations, which go one way from rank 0 to rank 1"),
+    (["--workers", "4"], "a synthetic job sends one way between two workers"),
+    (["--trace", "./README.md"], "README.md is no trace: the name of one ends in .json. Of a profile"),
     (["--job", "synthetic,compute=1s"], "bytes: a synthetic job needs both"),
     (["--job", "synthetic,compute=1s,bytes=1MB,workers=3"], "between two workers"),
     (["--job", "s2", "--jobs", "2"], "jobs: 2 asked for, but 1 given"),
@@ -132,7 +137,7 @@ def test_an_unreadable_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00")
     assert main(["run", str(binary)]) == EXIT_REQUEST
-    assert "is not TOML" in capsys.readouterr().err
+    assert "is no text" in capsys.readouterr().err
 
 
 def test_dry_run_prints_every_action(capsys: pytest.CaptureFixture[str]) -> None:
@@ -328,3 +333,21 @@ def test_a_parameter_server_takes_its_two_rounds_one_after_the_other() -> None:
         for name in ("ring", "parameter_server")
     )
     assert server - 1 == pytest.approx(2 * (ring - 1))
+
+
+def test_other_congestion_controls_have_a_folder_of_their_own() -> None:
+    def name(**flags: Any) -> str:
+        return plan.default_name(spec.read(None, flags))
+
+    assert name() == name(cc=["reno", "mltcp_reno"]) == name(seeds=3, seed=2)  # more seeds add to what is there
+    assert (
+        len({name(), name(cc=["cubic", "mltcp_cubic"]), name(cc=["reno", "cassini"]), name(cc=["mltcp_reno", "reno"])})
+        == 4
+    )
+    assert re.fullmatch(r"dumbbell-2xsynthetic-[0-9a-f]{6}", name(cc=["cubic"]))
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "-rf", "a b", "é", "x" * 201, "a\nb"])
+def test_a_name_is_a_part_of_a_path(name: str) -> None:
+    with pytest.raises(RequestError, match="cannot name a folder"):
+        spec.read(None, {"name": name})

@@ -16,7 +16,7 @@ def test_the_median_step_adds_up() -> None:
         steps.append(
             Step((one + two + 1) / 1e3, (exchange, Exchange("all_reduce", 6, (one + two) / 1e3, (one + two) / 1e3)))
         )
-    trace = trace_of(steps, name="x", model="x", source=Source(kind="synthetic"), native_rate=None)
+    trace = trace_of([steps], name="x", model="x", source=Source(kind="synthetic"), native_rate=None)
     assert trace.compute_s == pytest.approx(0.009)
     assert [op.duration for op in trace.operations if op.duration] == [3_000_000, 5_000_000, 1_000_000]
 
@@ -26,7 +26,7 @@ def test_an_exchange_blocks_if_it_does_in_most_steps() -> None:
         return Step(0.1, (Exchange("all_gather", 5, 0.01, 0.02, blocking), Exchange("all_reduce", 6, 0.05, 0.06)))
 
     steps = [step(True), step(False), step(True)]
-    trace = trace_of(steps, name="x", model="x", source=Source(kind="synthetic"), native_rate=None)
+    trace = trace_of([steps], name="x", model="x", source=Source(kind="synthetic"), native_rate=None)
     assert trace.operations[2].after == ("all_gather1",)
     assert trace.operations[2].duration == 30_000_000
     assert trace.assumptions == ()

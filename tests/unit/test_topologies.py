@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mininet.topo import Topo
 
 import topologies
 from testbed import plan, spec
+from tests.properties import examples
 from topologies.dumbbell import Dumbbell
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
@@ -83,7 +86,7 @@ def test_every_file_draws_itself_and_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", topologies.names())
-@settings(max_examples=20)
+@examples(20)
 @given(jobs=st.integers(1, 9), workers=st.integers(2, 9))
 def test_all_pairs_have_exact_routes(name: str, jobs: int, workers: int) -> None:
     """However large it is made: the routing tables allow the shortest paths, all of them, and nothing else."""
@@ -243,3 +246,18 @@ def test_routes_lead_around_a_link_that_failed() -> None:
     assert {prefix for prefix, _ in around["s1"]} >= several  # by way of the other leaf
     cut = topo.routes([("l1", "s1"), ("s2", "l1")])
     assert not several & {prefix for prefix, _ in cut["l1"]}
+
+
+def test_stock_mininet_takes_the_example() -> None:
+    """As `mn --custom` does it: the file is executed by a Python that knows nothing of the checkout."""
+    file = ROOT / "examples/two_sites.py"
+    script = (
+        "import sys\n"
+        f"sys.path = [path for path in sys.path if path != {str(ROOT)!r}]\n"
+        "sys.meta_path = [one for one in sys.meta_path if 'editable' not in repr(one).lower()]\n"
+        f"code, names = compile(open({str(file)!r}).read(), {str(file)!r}, 'exec'), {{}}\n"
+        "exec(code, names, names)\n"
+        "print(sorted(names['topos']['two_sites']().hosts()))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("['a1', 'a2', 'b1', 'b2'"), done.stderr

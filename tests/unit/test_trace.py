@@ -145,3 +145,34 @@ def test_what_is_saved_is_loaded(name: str, tmp_path: Path) -> None:
     loaded = trace.load(name)
     trace.save(loaded, tmp_path / "again.json")
     assert trace.load(str(tmp_path / "again.json")) == loaded
+
+
+def test_saving_writes_through_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where the name of the file written beside is known beforehand."""
+    monkeypatch.setattr("workloads.trace.secrets.token_hex", lambda nbytes: "known")
+    victim, out = tmp_path / "victim", tmp_path / "mine.json"
+    victim.write_text("untouched")
+    for name in (".mine.json.new", ".known.new"):
+        (tmp_path / name).symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        trace.save(trace.load("resnet50"), out)
+    assert victim.read_text() == "untouched"
+    assert (tmp_path / ".known.new").is_symlink()
+    assert not out.exists()
+
+
+def test_saving_replaces_a_link_by_the_trace(tmp_path: Path) -> None:
+    victim, out = tmp_path / "victim", tmp_path / "mine.json"
+    victim.write_text("untouched")
+    for name in ("mine.json", ".mine.json.new"):
+        (tmp_path / name).symlink_to(victim)
+    trace.save(trace.load("resnet50"), out)
+    assert victim.read_text() == "untouched"
+    assert not out.is_symlink()
+
+
+def test_what_could_not_be_saved_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").mkdir()
+    with pytest.raises(OSError):
+        trace.save(trace.load("resnet50"), tmp_path / "mine.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.json"]

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import platform
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from testbed import plan, spec, verdict
+from testbed import plan, spec
 from testbed.errors import MachineError
 from testbed.substrates.host import Host
+from testbed.verdict import INVARIANTS, Case, judge
 
 RATE = 500_000_000
+MEASURED: dict[str, Any] = {
+    "capacity_bps": 4e9, "rtt_us_before": 40, "rtt_us_after": 40, "clock_drift_s": 0.0, "paths_seeded": True,
+    "congestion_control_repairs": None, "tcp": {"TCPTimeouts": 2, "TCPLossProbes": 7, "TCPBacklogDrop": 0},
+    "senders": [{"job": 0, "busy_s": 10.0, "receive_window_s": 0.0, "send_buffer_s": 0.0}],
+    "counters": {"interface_dropped": 0, "interface_errors": 0, "softnet_dropped": 0, "packets": 100_000},
+    "sampler": {"busiest_core": [0.3], "steal": [0.0], "events_missed": []},
+}  # fmt: skip
 
 
 def made(**fields: Any) -> plan.Plan:
     return plan.plans(spec.read(None, {"compute": "500ms", "bytes": "28MB", **fields}))[0]
+
+
+def table(late_s: float = 0.0, size: int = 28_000_000, length_s: float = 0.9684) -> pd.DataFrame:
+    """Two jobs that send all the time."""
+    rows = []
+    for job in (0, 1):
+        for index in range(30):
+            for worker, sent in ((0, size), (1, 0)):
+                begin = index * length_s
+                rows.append((job, worker, index, begin, begin, begin + length_s, sent, late_s))
+    columns = ["job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def sending(*phases: tuple[float, float]) -> pd.DataFrame:
+    """When somebody sends."""
+    return table().iloc[: len(phases)].assign(
+        comm_start_s=[begin for begin, _ in phases], end_s=[end for _, end in phases], bytes=1
+    )  # fmt: skip
 
 
 def links(served: float, *, backlog: int = 30_000, stall_at: int | None = None) -> pd.DataFrame:
@@ -27,26 +56,162 @@ def links(served: float, *, backlog: int = 30_000, stall_at: int | None = None) 
     sent[0] = 0
     if stall_at is not None:
         sent[stall_at] = 0
-    return pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": np.cumsum(sent), "backlog_bytes": backlog})
+    return of_bytes(np.cumsum(sent), t, backlog)
 
 
-def sending(*phases: tuple[float, float]) -> pd.DataFrame:
-    """When somebody sends: all the time, if nothing is said."""
-    table = pd.DataFrame(phases or [(0.0, 9.0)], columns=["comm_start_s", "end_s"])
-    return table.assign(bytes=1)
+def of_bytes(sent: np.ndarray, t: np.ndarray, backlog: int = 30_000) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"t_s": t, "link": "s1-s2", "bytes": sent, "packets": sent // 1514, "backlog_bytes": backlog}
+    )  # fmt: skip
+
+
+def rows(
+    identity: str,
+    planned: plan.Plan,
+    *,
+    iterations: pd.DataFrame | None = None,
+    link: pd.DataFrame | None = None,
+    flows: pd.DataFrame | None = None,
+    substrate: str = "host",
+    disturbances: pd.DataFrame | None = None,
+    account: dict[str, Any] | None = None,
+    **measured: Any,
+) -> list[dict[str, Any]]:
+    """What is said under one id: those rows that apply."""
+    manifest = {"substrate": substrate, "settings": [], "measured": {**MEASURED, **measured}, "disturbances": account}
+    case = Case(
+        planned, manifest, table() if iterations is None else iterations, links(1.0) if link is None else link,
+        pd.concat([known(0), known(1)]) if flows is None else flows, disturbances,
+    )  # fmt: skip
+    found = [row for row in judge(case)["invariants"] if row["id"] == identity]
+    return [row for row in found if row["status"] != "not applicable"] or found[:1]
+
+
+def test_the_documentation_lists_every_invariant() -> None:
+    text = Path(__file__).parents[2].joinpath("docs/fidelity.md").read_text()
+    listed = re.findall(r"^\| (I\d+) \|", text, re.MULTILINE)
+    assert listed == list(dict.fromkeys(invariant.id for invariant in INVARIANTS))
+
+
+Beyond = tuple[str, float] | None  # a limit, and which side of it is trouble
+
+
+def printed(cell: str) -> Beyond:
+    """The limit in a cell of the table, as a number without a unit."""
+    if re.fullmatch("any( other| more)?", cell):
+        return "above", 0
+    if cell == "no":
+        return "below", 1
+    if (number := re.search(r"([<>]) ([\d.]+) ?(%|ms|s)?", cell)) is None:
+        return None
+    return {">": "above", "<": "below"}[number[1]], float(number[2]) * {"%": 0.01, "ms": 1e-3}.get(number[3], 1)
+
+
+def printed_limits(text: str) -> list[tuple[str, Beyond, Beyond]]:
+    """Id, suspect and invalid of each row of the table that has limits; a cell may have several: ``> 80 %; > 1 %``."""
+    found = []
+    identity = ""
+    for line in re.findall(r"^\| (?:I\d+ )?\|.*\|$", text, re.MULTILINE):
+        first, *_, suspect, invalid = (cell.strip() for cell in line.strip("|").split("|"))
+        identity = first or identity
+        for one in zip(suspect.split(";"), invalid.split(";"), strict=True):
+            both = printed(one[0].strip()), printed(one[1].strip())
+            if both != (None, None):
+                found.append((identity, *both))
+    return found
+
+
+def test_the_documentation_prints_the_limits_in_force() -> None:
+    """One that holds under virtual time alone is printed, too; where both are the same, as what makes a run invalid."""
+    cases = [
+        Case(made(), {"substrate": substrate, "settings": [], "measured": MEASURED}, *[pd.DataFrame()] * 3)
+        for substrate in ("host", "uml")
+    ]
+    expected = []
+    for one in INVARIANTS:
+        if one.limits is None:
+            continue
+        real, virtual = (one.limits(case) if callable(one.limits) else one.limits for case in cases)
+        suspect = real.suspect if real.suspect is not None else virtual.suspect
+        invalid = real.invalid if real.invalid is not None else virtual.invalid
+        pair = (None if suspect == invalid else suspect, invalid)
+        expected.append((one.id, *(None if each is None else (real.side, pytest.approx(each)) for each in pair)))
+    text = Path(__file__).parents[2].joinpath("docs/fidelity.md").read_text()
+    assert printed_limits(text) == expected
+
+
+def test_every_invariant_has_its_row() -> None:
+    manifest = {"substrate": "host", "settings": [{}], "measured": MEASURED}
+    verdict = judge(Case(made(), manifest, table(), links(1.0), pd.DataFrame()))
+    assert [row["id"] for row in verdict["invariants"]] == [invariant.id for invariant in INVARIANTS]
+    assert verdict["verdict"] == "valid"
+    assert all(set(row) - {"note"} == {"id", "name", "value", "limit", "status"} for row in verdict["invariants"])
+
+
+@pytest.mark.parametrize(("bps", "status"), [(2e9, "ok"), (1e9, "suspect"), (6e8, "invalid"), (None, "not evaluated")])
+def test_an_unshaped_path_has_room(bps: float | None, status: str) -> None:
+    assert rows("I2", made(), capacity_bps=bps)[0]["status"] == status
 
 
 @pytest.mark.parametrize(("served", "status"), [(1.0, "ok"), (0.985, "suspect"), (1.02, "suspect"), (0.95, "invalid")])
 def test_a_wrong_rate_is_told(served: float, status: str) -> None:
-    assert verdict._shaper_exactness(links(served), sending(), made())[0]["status"] == status
+    assert rows("I3", made(), link=links(served))[0]["status"] == status
 
 
 def test_a_link_that_stood_still_once_is_told_apart() -> None:
-    exact, worst = verdict._shaper_exactness(links(1.0, stall_at=100), sending(), made())
+    exact, worst = rows("I3", made(), link=links(1.0, stall_at=100))
     assert worst["value"] == pytest.approx(0.1)
     assert worst["status"] != "invalid"
     assert exact["value"] == pytest.approx(0, abs=1e-6)
-    assert verdict._work_conservation(links(1.0, stall_at=100), sending(), made())["status"] == "ok"
+    assert rows("I4", made(), link=links(1.0, stall_at=100))[0]["status"] == "ok"
+
+
+@pytest.mark.parametrize("account", [None, {"refused": []}, {"refused": ["SCHED_FIFO: Operation not permitted"]}])
+def test_one_bad_window_in_thirty_seconds_makes_no_run_invalid(account: dict[str, Any] | None) -> None:
+    """100 ms without a packet, whether or not disturbances are known; under virtual time nothing may stand still."""
+    t = np.arange(0, 30, 0.01)
+    stood = of_bytes(np.cumsum(np.where((t > 5) & (t <= 5.1), 0, RATE / 8 * 0.01)), t)
+
+    def verdict(substrate: str) -> tuple[str, str]:
+        manifest = {"substrate": substrate, "settings": [], "measured": MEASURED, "disturbances": account}
+        nothing = pd.DataFrame(columns=["start_s", "end_s", "core", "kind", "waited_s"])
+        found = judge(Case(made(), manifest, table(), stood, pd.DataFrame(), None if account is None else nothing))
+        (worst,) = [row for row in found["invariants"] if row["name"] == "the same, the worst"]
+        assert worst["value"] > 0.8
+        return found["verdict"], worst["status"]
+
+    assert verdict("host") == ("suspect", "suspect")
+    assert verdict("uml") == ("invalid", "invalid")
+
+
+def test_one_late_sample_is_no_excess() -> None:
+    """Of jobs that pause by themselves: it was taken 30 ms after its time, in thirty seconds."""
+    ring = made(trace="resnet50", compute=None, bytes=None)
+    t = np.arange(0, 30, 0.01)
+    late = of_bytes(np.cumsum(np.full(len(t), RATE / 8 * 0.01)) + np.where(t == t[500], RATE / 8 * 0.03, 0), t)
+    assert rows("I3", ring, link=late)[0]["status"] == "ok"
+
+
+@pytest.mark.parametrize("sample", ["1ms", "10ms", "50ms"])
+def test_under_virtual_time_no_interval_carries_more_than_its_rate(sample: str) -> None:
+    """The bucket is two frames of 1514 bytes; what a table rounds (1 us, 1 ns a packet) is no excess."""
+    exact = links(1.0).query("t_s > 0.2")
+    assert rows("I3", made(sample=sample), link=exact, substrate="uml")[0]["status"] == "ok"
+    burst = exact.assign(bytes=exact["bytes"] + np.where(exact["t_s"] > 1, 3_028, 0))
+    assert rows("I3", made(sample=sample), link=burst, substrate="uml")[0]["status"] == "ok"
+    more = exact.assign(bytes=exact["bytes"] + np.where(exact["t_s"] > 1, 3_028 + 1_514, 0))
+    found = rows("I3", made(sample=sample), link=more, substrate="uml")[0]
+    assert found["status"] == "invalid" and found["value"] == pytest.approx(1_514, abs=100)
+
+
+def test_a_slow_link_under_virtual_time_shows_where_samples_are_close() -> None:
+    def statuses(sample: str) -> list[str]:
+        return [row["status"] for row in rows("I3", made(sample=sample), link=links(0.9), substrate="uml")]
+
+    assert statuses("10ms") == ["ok", "invalid", "suspect"]
+    assert statuses("50ms") == ["ok", "not evaluated", "not evaluated"]
+    assert rows("I4", made(sample="10ms"), link=links(0.9), substrate="uml")[0]["status"] == "invalid"
+    assert rows("I4", made(sample="50ms"), link=links(0.9), substrate="uml")[0]["status"] == "not evaluated"
 
 
 def test_between_two_phases_a_link_may_rest() -> None:
@@ -54,13 +219,14 @@ def test_between_two_phases_a_link_may_rest() -> None:
     phases = [(0.07 * i, 0.07 * i + 0.065) for i in range(30)]
     t = np.arange(0, 2, 0.01)
     sent = [sum(min(end, at) - begin for begin, end in phases if begin < at) for at in t]
-    table = pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": np.array(sent) * RATE / 8, "backlog_bytes": 30_000})
-    assert verdict._work_conservation(table, sending(), made())["status"] != "ok"
-    assert verdict._work_conservation(table, sending(*phases), made())["status"] == "ok"
-    assert verdict._shaper_exactness(table, sending(), made())[0]["status"] == "invalid"
-    assert verdict._shaper_exactness(table, sending(*phases), made())[0]["status"] == "not evaluated"
-    overlapping = [(begin, end + 0.02) for begin, end in phases]
-    assert verdict._shaper_exactness(table, sending(*overlapping), made())[0]["status"] == "invalid"
+    resting = of_bytes(np.array(sent) * RATE / 8, t)
+    always, apart = sending((0.0, 9.0)), sending(*phases)
+    assert rows("I4", made(), link=resting, iterations=always)[0]["status"] != "ok"
+    assert rows("I4", made(), link=resting, iterations=apart)[0]["status"] == "ok"
+    assert rows("I3", made(), link=resting, iterations=always)[0]["status"] == "invalid"
+    assert rows("I3", made(), link=resting, iterations=apart)[0]["status"] == "not evaluated"
+    overlapping = sending(*((begin, end + 0.02) for begin, end in phases))
+    assert rows("I3", made(), link=resting, iterations=overlapping)[0]["status"] == "invalid"
 
 
 def test_a_counter_moves_in_whole_packets() -> None:
@@ -68,99 +234,201 @@ def test_a_counter_moves_in_whole_packets() -> None:
     t = np.arange(0, 2, 0.01)
     exact = np.floor(t * 50e6 / 8 / 9014) * 9014
     slow = made(rate="50mbit", mtu=9000, bytes="2.8MB", buffer="20ms")
-    table = pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": exact, "backlog_bytes": 30_000})
-    assert verdict._work_conservation(table, sending(), slow)["value"] == pytest.approx(1.0)
-    pausing = table.assign(bytes=np.cumsum(np.append(0, np.where(np.arange(len(t) - 1) % 2, 10, 4))) * 9014)
-    assert verdict._work_conservation(pausing, sending(), slow)["value"] == pytest.approx(0.5, abs=0.01)
+    assert rows("I4", slow, link=of_bytes(exact, t))[0]["value"] == pytest.approx(1.0)
+    pausing = np.cumsum(np.append(0, np.where(np.arange(len(t) - 1) % 2, 10, 4))) * 9014
+    assert rows("I4", slow, link=of_bytes(pausing, t))[0]["value"] == pytest.approx(0.5, abs=0.01)
 
 
 def test_a_link_of_paced_senders_may_rest() -> None:
     dcqcn = made(cc=["mltcp_dcqcn"], ecn="20kB,40kB,10%")
-    assert verdict._work_conservation(links(0.9), sending(), dcqcn)["status"] == "not evaluated"
-    assert verdict._shaper_exactness(links(0.95), sending(), dcqcn)[0]["status"] == "invalid"
+    assert rows("I4", dcqcn, link=links(0.9))[0]["status"] == "not evaluated"
+    assert rows("I3", dcqcn, link=links(0.95))[0]["status"] == "invalid"
 
 
 def test_an_idle_link_is_not_judged() -> None:
     idle = links(0.0, backlog=0)
-    assert verdict._shaper_exactness(idle, sending(), made())[0]["status"] == "not evaluated"
-    assert verdict._work_conservation(idle, sending(), made())["status"] == "not evaluated"
+    assert rows("I3", made(), link=idle)[0]["status"] == "not evaluated"
+    assert rows("I4", made(), link=idle)[0]["status"] == "not evaluated"
 
 
-def test_a_link_is_judged_by_the_rate_of_the_moment() -> None:
-    event = [
-        {"at": "500ms", "link": "s1-s2", "rate": "250mbit"}, {"at": "1s", "link": "s1-s2", "state": "down"},
-        {"at": "1500ms", "link": "s1-s2", "state": "up"},
-    ]  # fmt: skip
+CHANGES = [
+    {"at": "500ms", "link": "s1-s2", "rate": "250mbit"}, {"at": "1s", "link": "s1-s2", "state": "down"},
+    {"at": "1500ms", "link": "s1-s2", "state": "up"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("substrate", ["host", "uml"])
+def test_a_link_is_judged_by_the_rate_of_the_moment(substrate: str) -> None:
     t = np.arange(0, 2, 0.01)
     rate = np.where(t <= 0.5, RATE, np.where((t <= 1.0) | (t > 1.5), RATE / 2, 0))
     rate[0] = 0
-    table = pd.DataFrame({"t_s": t, "link": "s1-s2", "bytes": np.cumsum(rate / 8 * 0.01), "backlog_bytes": 30_000})
-    changed = made(event=event)
-    assert [row["status"] for row in verdict._shaper_exactness(table, sending(), changed)] == ["ok", "ok"]
-    assert verdict._work_conservation(table, sending(), changed)["value"] == pytest.approx(1.0)
-    assert verdict._shaper_exactness(table, sending(), made())[0]["status"] == "invalid"
-    assert verdict._work_conservation(table, sending(), made())["status"] == "invalid"
+    changing, changed = of_bytes(np.cumsum(rate / 8 * 0.01), t), made(event=CHANGES)
+    found = rows("I3", changed, link=changing, substrate=substrate)
+    assert {row["status"] for row in found} == {"ok"}
+    assert rows("I4", changed, link=changing)[0]["value"] == pytest.approx(1.0)
+    assert "invalid" in {row["status"] for row in rows("I3", made(), link=changing, substrate=substrate)}
+    assert rows("I4", made(), link=changing)[0]["status"] == "invalid"
+    unchanged = links(1.0)
+    assert rows("I3", changed, link=unchanged, substrate=substrate)[0]["status"] == "invalid"
+
+
+@pytest.mark.parametrize(("left", "status"), [([], "ok"), (["s1-s2 at 1.5 s"], "suspect")])
+def test_an_event_that_did_not_happen_is_said(left: list[str], status: str) -> None:
+    (found,) = rows("I15", made(event=CHANGES), sampler={**MEASURED["sampler"], "events_missed": left})
+    assert (found["value"], found["status"]) == (len(left), status)
+    assert all(name in found["note"] for name in left)
+    assert rows("I15", made())[0]["status"] == "not applicable"
 
 
 def test_who_keeps_the_queue_short_is_judged_by_excess_alone() -> None:
-    shy = made(cc=["bbr"])
-    assert verdict._shaper_exactness(links(0.7), sending(), shy)[0]["status"] == "ok"
-    assert verdict._work_conservation(links(0.7), sending(), shy)["status"] == "not evaluated"
+    (excess, *others) = rows("I3", made(cc=["bbr"]), link=links(0.7))
+    assert excess["status"] == "ok" and {row["status"] for row in others} == {"not evaluated"}
+    assert rows("I4", made(cc=["bbr"]), link=links(0.7))[0]["status"] == "not evaluated"
 
 
 def test_where_a_link_fails_losses_are_expected() -> None:
     counters = {"interface_dropped": 5, "interface_errors": 0, "softnet_dropped": 0, "packets": 1000}
-    fails = made(event=[{"at": "1s", "link": "s1-s2", "state": "down"}])
-    assert verdict._losses(counters, fails)["status"] == "not evaluated"
-    assert verdict._losses(counters, made())["status"] == "invalid"
+    assert rows("I5", made(event=CHANGES), counters=counters)[0]["status"] == "not evaluated"
+    assert rows("I5", made(), counters=counters)[0]["status"] == "invalid"
+    assert rows("I5", made(), counters={**counters, "packets": 10_000_000})[0]["status"] == "suspect"
+    assert rows("I5", made())[0]["status"] == "ok"
 
 
 def test_a_ring_is_judged_by_excess_alone() -> None:
     ring = made(trace="resnet50", compute=None, bytes=None)
-    assert verdict._shaper_exactness(links(0.7), sending(), ring)[0]["status"] == "ok"
-    assert verdict._shaper_exactness(links(1.15), sending(), ring)[0]["status"] == "invalid"
-    assert verdict._work_conservation(links(0.7), sending(), ring)["status"] == "not evaluated"
+    assert rows("I3", ring, link=links(0.7))[0]["status"] == "ok"
+    assert rows("I3", ring, link=links(1.05))[0]["status"] == "suspect"
+    assert rows("I3", ring, link=links(1.15))[0]["status"] == "invalid"
+    assert rows("I4", ring, link=links(0.7))[0]["status"] == "not evaluated"
 
 
 def test_behind_another_bottleneck_the_median_alone_is_judged() -> None:
-    row = made(topo="star", jobs=1)
+    star = made(topo="star", jobs=1)
     through = links(1.0, stall_at=100).assign(link="h1-s1")
-    assert [one["status"] for one in verdict._shaper_exactness(through, sending(), row)] == ["ok", "not evaluated"]
-    assert verdict._shaper_exactness(links(0.95).assign(link="h1-s1"), sending(), row)[0]["status"] == "invalid"
-    assert verdict._work_conservation(through, sending(), row)["status"] == "not evaluated"
+    assert [one["status"] for one in rows("I3", star, link=through)] == ["ok", "not evaluated"]
+    assert rows("I3", star, link=links(0.95).assign(link="h1-s1"))[0]["status"] == "invalid"
+    assert rows("I4", star, link=through)[0]["status"] == "not evaluated"
 
 
 @pytest.mark.parametrize(("seeded", "status"), [(True, "ok"), (False, "suspect")])
 def test_paths_that_do_not_follow_from_the_seed_are_said(seeded: bool, status: str) -> None:
-    assert verdict._paths({"paths_seeded": seeded})["status"] == status
-
-
-def table(late_s: float = 0.0, size: int = 28_000_000, length_s: float = 0.9684) -> pd.DataFrame:
-    rows = []
-    for job in (0, 1):
-        for index in range(30):
-            for worker, sent in ((0, size), (1, 0)):
-                rows.append((job, worker, index, index * length_s, (index + 1) * length_s, sent, late_s))
-    return pd.DataFrame(rows, columns=["job", "worker", "iteration", "start_s", "end_s", "bytes", "late_s"])
+    choice = made(topo="leafspine,2,2,2")
+    leaf = links(1.0).assign(link="l1-s1")
+    assert rows("I14", choice, link=leaf, paths_seeded=seeded)[0]["status"] == status
+    assert rows("I14", made())[0]["status"] == "not applicable"
 
 
 @pytest.mark.parametrize(("late_s", "status"), [(0.001, "ok"), (0.015, "suspect"), (0.03, "invalid")])
 def test_lateness_is_judged_against_the_compute_time(late_s: float, status: str) -> None:
-    assert verdict._lateness(table(late_s), made())["status"] == status
+    assert rows("I6", made(), iterations=table(late_s))[0]["status"] == status
+
+
+@pytest.mark.parametrize(("busy", "status"), [(0.5, "ok"), (0.9, "suspect"), (0.97, "invalid")])
+def test_cores_need_room(busy: float, status: str) -> None:
+    sampler = {**MEASURED["sampler"], "busiest_core": [busy], "steal": [busy / 20 - 0.02]}
+    assert [row["status"] for row in rows("I7", made(), sampler=sampler)] == [
+        status, {"ok": "ok", "suspect": "suspect", "invalid": "suspect"}[status],
+    ]  # fmt: skip
+    assert rows("I7", made(), sampler={**sampler, "steal": [0.06]})[1]["status"] == "invalid"
+    assert [row["status"] for row in rows("I7", made(), sampler=sampler, substrate="uml")] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(("rtt_us", "status"), [(60, "ok"), (400, "suspect"), (700, "invalid")])
+def test_an_idle_round_trip_is_short(rtt_us: float, status: str) -> None:
+    assert rows("I8", made(), rtt_us_after=rtt_us)[0]["status"] == status
 
 
 def test_bytes_other_than_the_traces_are_invalid() -> None:
-    assert verdict._fixed_volume(table(), made())["status"] == "ok"
-    assert verdict._fixed_volume(table(size=27_999_999), made())["status"] == "invalid"
-    assert verdict._fixed_volume(table().iloc[:-1], made())["status"] == "invalid"
+    assert rows("I9", made())[0]["status"] == "ok"
+    assert rows("I9", made(), iterations=table(size=27_999_999))[0]["status"] == "invalid"
+    assert rows("I9", made(), iterations=table().iloc[:-1])[0]["status"] == "invalid"
 
 
 @pytest.mark.parametrize(("length_s", "status"), [(0.97, "ok"), (0.985, "suspect"), (1.1, "invalid")])
 def test_a_lone_job_must_take_its_ideal_time(length_s: float, status: str) -> None:
     alone = plan.plans(spec.read(None, {"compute": "500ms", "bytes": "28MB"}))[1]
-    rows = table(length_s=length_s)
-    assert verdict._lone_job(rows[rows["job"] == 0], alone)["status"] == status
-    assert verdict._lone_job(rows, made())["status"] == "not applicable"
+    every = table(length_s=length_s)
+    assert rows("I11", alone, iterations=every[every["job"] == 0])[0]["status"] == status
+    assert rows("I11", made(), iterations=every)[0]["status"] == "not applicable"
+
+
+@pytest.mark.parametrize(("drift_s", "status"), [(1e-4, "ok"), (-0.1, "suspect"), (2.0, "invalid")])
+def test_clocks_agree(drift_s: float, status: str) -> None:
+    assert rows("I12", made(), clock_drift_s=drift_s)[0]["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("repairs", "status"), [(1, "ok"), (30, "suspect"), (300, "invalid"), (None, "not applicable")]
+)
+def test_skipped_calls_are_counted(repairs: int | None, status: str) -> None:
+    assert rows("I13", made(), congestion_control_repairs=repairs)[0]["status"] == status
+
+
+def known(job: int, *, until_s: float = 99.0, since_s: float = 0.0) -> pd.DataFrame:
+    """Samples of a job's flow, in which r is known between two times."""
+    t = np.arange(0, 29, 0.01)
+    ratio = np.where((t >= since_s) & (t < until_s), 0.5, np.nan)
+    return pd.DataFrame({"t_s": t, "job": job, "worker": 0, "flow": "0-1", "bytes_ratio": ratio})
+
+
+def test_mltcp_must_be_in_force() -> None:
+    """Two jobs of 30 iterations of 0.97 s, all of which communicate: settled from iteration 15 on, at 14.5 s."""
+
+    def found(*flows: pd.DataFrame, **fields: Any) -> dict[str, Any]:
+        return rows("I16", made(cc=["mltcp_reno"], **fields), flows=pd.concat(flows))[0]
+
+    assert found(known(0, since_s=2), known(1, since_s=14.4)) | {"value": 1, "status": "ok"} == found(
+        known(0), known(1)
+    )
+    lost = found(known(0), known(1, until_s=28.0))
+    assert lost["status"] == "suspect" and lost["value"] == pytest.approx(13.5 / 14.5, abs=0.01)
+    never = found(known(0), known(1, since_s=99))
+    assert (never["value"], never["status"]) == (0, "suspect")  # and never invalid
+    assert rows("I16", made(), flows=known(0, since_s=99))[0]["status"] == "not applicable"
+
+
+def test_a_run_too_short_for_learning_is_not_said_to_have_mltcp_in_force() -> None:
+    short = table().query("iteration < 4")
+    flows = pd.concat([known(0), known(1)])
+    assert rows("I16", made(cc=["mltcp_reno"]), iterations=short, flows=flows)[0]["status"] == "not evaluated"
+
+
+@pytest.mark.parametrize(("held_s", "status"), [(0.05, "ok"), (0.11, "suspect"), (9.0, "suspect")])
+def test_only_congestion_control_limits_a_sender(held_s: float, status: str) -> None:
+    free = {"job": 0, "busy_s": 90.0, "receive_window_s": 0.0, "send_buffer_s": 0.0}
+    held = {"job": 1, "busy_s": 10.0, "receive_window_s": held_s / 2, "send_buffer_s": held_s / 2}
+    (found,) = rows("I17", made(), senders=[free, held])
+    assert found["status"] == status and found["value"] == pytest.approx(held_s / 10)
+    assert "job 1" in found["note"]
+
+
+def test_stalls_are_recorded_by_kind() -> None:
+    timeouts, probes, spurious = rows("I18", made())
+    assert (timeouts["value"], probes["value"], timeouts["limit"]) == (2, 7, None)
+    assert spurious["status"] == "not evaluated" and "TCPSpuriousRTOs" in spurious["note"]
+
+
+@pytest.mark.parametrize(("dropped", "status"), [(0, "ok"), (3, "suspect"), (300, "invalid")])
+def test_receivers_drop_nothing(dropped: int, status: str) -> None:
+    (found,) = rows("I19", made(), tcp={"TCPBacklogDrop": dropped})
+    assert found["status"] == status
+    assert ("TCPBacklogDrop" in found.get("note", "")) == bool(dropped)
+
+
+def test_edges_are_recorded() -> None:
+    assert rows("I20", made())[0]["value"] is None and "not shaped" in rows("I20", made())[0]["note"]
+    star = made(topo="star", jobs=1)
+    assert rows("I20", star, link=links(1.0).assign(link="h1-s1"))[0]["value"] == 1
+
+
+def test_what_an_older_testbed_did_not_record_is_not_evaluated() -> None:
+    manifest = {"substrate": "uml", "settings": [], "measured": {**MEASURED}}
+    for key in ("tcp", "senders"):
+        del manifest["measured"][key]
+    found = {
+        row["id"]: row["status"] for row in judge(Case(made(), manifest, table(), links(1.0), known(0)))["invariants"]
+    }
+    assert {found[name] for name in ("I17", "I18", "I19")} == {"not evaluated"}
 
 
 def test_an_older_kernel_says_what_else_works(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from testbed import bootstrap, plan, points, spec, substrates, where
+from testbed import bootstrap, kernel, limits, plan, points, privileges, spec, where
 from testbed.cli import main
 from testbed.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError
 from testbed.plan import Plan
-from testbed.substrates import connection, host, uml, upload
+from testbed.substrates import choice, connection, host, uml, upload
 from testbed.where import Address
 
+ROOT = Path(__file__).parents[2]
 FILE = """\
 rate = "50gbit"
 mtu = 9000
@@ -162,22 +163,34 @@ def test_where_it_runs_is_no_field_like_others(file: str) -> None:
         spec.read(file, {"set": ["on=uml"]})
 
 
-def test_dry_run_shows_it(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_shows_it(file: str, capsys: pytest.CaptureFixture[str], built: None) -> None:
     assert main(["run", file, "--on", "ssh:lab", "--dry-run"]) == EXIT_OK
     shown = capsys.readouterr().out
-    assert shown.startswith("[realtime] is in force:\n")
+    assert shown.startswith("on `ssh:lab`\n[realtime] is in force:\n")
     assert "rate = '300 Mbit/s', not '50 Gbit/s'" in shown and "shape s1-s2: 300000000 bit/s" in shown
-    assert main(["run", file, "--dry-run"]) == EXIT_OK
+    for words in ([], ["--on", "uml"]):
+        assert main(["run", file, *words, "--dry-run"]) == EXIT_OK
+        shown = capsys.readouterr().out
+        assert shown.startswith("on `uml`\nrun reno") and "realtime" not in shown
+        assert "shape s1-s2: 50000000000 bit/s" in shown
+    assert main(["run", file, "--cc", "vegas", "--dry-run"]) == EXIT_OK
     shown = capsys.readouterr().out
-    assert "as on `uml`" in shown and "seeds = 2, not 5" in shown and "shape s1-s2: 50000000000 bit/s" in shown
-    assert main(["run", file, "--on", "uml", "--dry-run"]) == EXIT_OK
-    assert "realtime" not in capsys.readouterr().out
+    assert shown.startswith("on `host`: the user-mode Linux kernel has no vegas\n[realtime] is in force:\n")
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine with a user-mode Linux kernel, which is not the project's VM."""
+    monkeypatch.setattr(kernel, "is_built", lambda: True)
+    monkeypatch.setattr(where, "OWN_VM", tmp_path / "none")
 
 
 class Fake:
     """A substrate that can, or cannot."""
 
-    def __init__(self, name: str, able: bool) -> None:
+    limits = limits.LINUX
+
+    def __init__(self, name: str, able: bool = True) -> None:
         self.name, self.able = name, able
 
     def check(self, plan: Plan) -> None:
@@ -185,22 +198,128 @@ class Fake:
             raise MachineError(f"{self.name} cannot.")
 
 
-@pytest.mark.parametrize(("able", "rate"), [(("host", "uml"), 300 * 10**6), (("uml",), 50 * 10**9), ((), None)])
-def test_auto_decides_by_trying_what_would_be_run(
-    file: str, able: tuple[str, ...], rate: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host, "Host", lambda: Fake("host", "host" in able))
-    monkeypatch.setattr(uml, "find", lambda *_: Fake("uml", "uml" in able))
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch, built: None) -> None:
+    monkeypatch.setattr(host, "Host", lambda: Fake("host"))
+    monkeypatch.setattr(uml, "find", lambda *_: Fake("uml"))
+
+
+def taken(file: str, **flags: Any) -> tuple[choice.Choice, str]:
+    """Where a run of ``file`` goes, and which substrate it is given there."""
 
     def read(flags: dict[str, Any]) -> list[spec.Spec]:
         return [spec.read(file, flags)]
 
-    if rate is None:
-        with pytest.raises(MachineError, match=r"host cannot\. In user-mode Linux: uml cannot\."):
-            substrates.settle(read, {})
-        return
-    (asked,), substrate = substrates.settle(read, {})
-    assert (asked.rate, substrate.name, asked.on) == (rate, able[0], able[0])
+    settled, substrate = choice.settle(choice.choose(read, flags), read, flags)
+    assert all(one.on == settled.place for one in settled.specs)
+    return settled, substrate.name
+
+
+def test_without_a_place_it_is_uml(file: str, fakes: None) -> None:
+    settled, name = taken(file)
+    assert (settled.place, settled.reason, name) == ("uml", None, "uml")
+    assert settled.specs[0].rate == 50 * 10**9 == settled.plans[0].link.rate_bps
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"job": ["ddp:resnet18"]}, "is a real program"),
+        ({"job": ["cmd:true"]}, "is a real program"),
+        ({"cc": ["reno", str(ROOT / "examples/mine.bpf.c")]}, "is an eBPF program"),
+        ({"cc": ["reno", "vegas"]}, "has no vegas"),
+    ],
+)
+def test_what_uml_lacks_goes_to_host_with_the_reason(
+    tmp_path: Path, flags: dict[str, Any], says: str, fakes: None
+) -> None:
+    path = tmp_path / "plain.toml"
+    path.write_text("[realtime]\nseeds = 2\n")
+    settled, name = taken(str(path), **flags)
+    assert (settled.place, settled.specs[0].seeds, name) == ("host", 2, "host")
+    assert says in str(settled) and "\n" not in str(settled)
+    with pytest.raises(MachineError, match=says):  # asked for, it is refused
+        taken(str(path), **flags, on="uml")
+
+
+def test_in_the_projects_own_vm_it_is_host(
+    file: str, tmp_path: Path, fakes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "vm").touch()
+    monkeypatch.setattr(where, "OWN_VM", tmp_path / "vm")
+    monkeypatch.setattr(kernel, "is_built", lambda: False)
+    monkeypatch.setattr(kernel, "build_apart", lambda: pytest.fail("nothing is built there"))
+    settled, name = taken(file)
+    assert (settled.place, name, settled.specs[0].rate) == ("host", "host", 300 * 10**6)
+    assert "own VM" in str(settled)
+    monkeypatch.setattr(kernel, "build_apart", lambda: None)
+    assert taken(file, on="uml")[1] == "uml"  # but may be asked for
+    provisioning = (ROOT / "vagrant/provision.sh").read_text()
+    assert "state=/var/lib/mltcp\n" in provisioning and ">$state/vm" in provisioning
+
+
+def test_a_kernel_that_is_missing_is_built(file: str, fakes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds: list[int] = []
+    monkeypatch.setattr(kernel, "is_built", lambda: False)
+    monkeypatch.setattr(kernel, "check_possible", lambda: None)
+    monkeypatch.setattr(kernel, "build_apart", lambda: builds.append(1))
+    assert taken(file)[1] == taken(file, on="uml")[1] == "uml"
+    assert len(builds) == 2
+
+
+def test_where_none_can_be_built_it_is_host(file: str, fakes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "is_built", lambda: False)
+    monkeypatch.setattr(kernel, "check_possible", lambda: None)
+    monkeypatch.setattr(kernel, "build_apart", lambda: "there is no room.")
+    settled, name = taken(file)
+    assert (name, str(settled)) == ("host", "on `host`: user-mode Linux is not built and cannot be: there is no room")
+    with pytest.raises(MachineError, match="there is no room"):
+        taken(file, on="uml")
+
+    def impossible() -> None:
+        raise MachineError("this is no x86_64.")
+
+    monkeypatch.setattr(kernel, "check_possible", impossible)
+    monkeypatch.setattr(kernel, "build_apart", lambda: pytest.fail("it need not be tried"))
+    assert "this is no x86_64" in str(taken(file)[0])
+    monkeypatch.setattr(host, "Host", lambda: Fake("host", able=False))
+    with pytest.raises(MachineError, match=r"no x86_64; and that cannot run it either: host cannot\."):
+        taken(file)
+
+
+def test_a_sweep_goes_where_a_run_would(
+    file: str, tmp_path: Path, built: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "real.toml").write_text('job = ["ddp:resnet18"]\ncc = ["reno"]\n')
+    assert main(["sweep", file, str(tmp_path / "real.toml"), "--dry-run"]) == EXIT_OK
+    shown = capsys.readouterr().out
+    assert "both: 10 runs of 2 jobs, reno, on uml" in shown
+    assert "is a real program" in shown and "real: 2 runs of 1 jobs, reno, on host" in shown
+
+
+def test_under_sudo_a_sweep_keeps_root_for_all_or_for_none(
+    file: str, tmp_path: Path, built: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(privileges, "caller", lambda: privileges.Caller(4242, 4242, "me", "/", ()))
+    monkeypatch.setattr(privileges, "without_root", lambda ask: ask())
+    monkeypatch.setattr(choice, "end_with", lambda *_: None)
+    monkeypatch.setattr(choice, "choose", lambda *_: pytest.fail("something is read as root"))
+    (tmp_path / "real.toml").write_text('job = ["ddp:resnet18"]\ncc = ["reno"]\n')
+    assert main(["sweep", file, str(tmp_path / "real.toml"), "--out", str(tmp_path)]) == EXIT_REQUEST
+    said = capsys.readouterr().err
+    assert said.startswith("error: under `sudo`, runs in user-mode Linux give up root") and len(said.splitlines()) == 1
+    assert "real.toml. Sweep them apart" in said
+
+
+@pytest.mark.parametrize("words", [[], ["--dry-run"]])
+def test_a_place_for_results_that_cannot_be_written_is_refused_before_anything_runs(
+    tmp_path: Path, words: list[str], built: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "settle", lambda *_: pytest.fail("something runs"))
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file/below", Path("/proc/none")):
+        assert main(["run", "--on", "uml", "--out", str(out), *words]) == EXIT_REQUEST
+        assert f"--out {out}: nothing can be written to" in capsys.readouterr().err
 
 
 def test_the_schema_knows_it() -> None:

@@ -1,0 +1,52 @@
+"""Drives a command line over and over in this process; for `tests/unit/test_hostile_requests.py`, which starts it with little memory.
+
+Reads a JSON list of command lines (the first word names the program), and answers each with a line of JSON: its exit
+code, what it said, and how long it took of processor time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import io
+import json
+import resource
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+
+MEMORY_BYTES = 1 << 30
+HANG_S = 600  # on the slowest machine: only what would never answer takes so long
+
+
+def program(name: str) -> Callable[[Sequence[str]], int]:
+    """The ``main`` of ``python -m NAME``."""
+    if name == "testbed":
+        from testbed.cli import main  # noqa: PLC0415
+    elif name == "workloads":
+        from workloads.cli import main  # noqa: PLC0415
+    else:
+        from analysis.cli import main  # type: ignore[assignment]  # noqa: PLC0415
+    return main
+
+
+def answer(main: Callable[[Sequence[str]], int], arguments: list[str]) -> dict[str, object]:
+    said, begun = io.StringIO(), time.process_time()
+    faulthandler.dump_traceback_later(HANG_S, exit=True)
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            code: object = main(arguments)
+        except SystemExit as end:
+            code = end.code
+        except BaseException:
+            code = traceback.format_exc()
+    faulthandler.cancel_dump_traceback_later()
+    return {"code": code, "said": said.getvalue(), "cpu_s": time.process_time() - begun}
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    name, *lines = json.load(sys.stdin)
+    for line in lines:
+        print(json.dumps(answer(program(name), line)), flush=True)

@@ -1,0 +1,62 @@
+"""What the tests start, and what is left of it, told by descent: other runs on the same machine are others' affair."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+HANG_S = 1800.0  # whatever takes longer hangs, on the busiest machine
+LOOK_EVERY_S = 0.05
+PR_SET_CHILD_SUBREAPER = 36
+
+Found = TypeVar("Found")
+
+
+def adopt_orphans() -> None:
+    """From now on, what this process starts stays below it, even if all in between are killed."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def bury_orphans() -> None:
+    """Those of them that have ended; between tests, when nobody else waits for a process."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
+def children() -> dict[int, list[int]]:
+    """The processes that each one has started, by number."""
+    found: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
+            found.setdefault(parent, []).append(int(path.parent.name))
+    return found
+
+
+def below(ancestor: int | None = None) -> dict[int, list[str]]:
+    """The commands of all processes that ``ancestor`` (this one, if not said) has started, directly or not, by number."""
+    started, found, waiting = children(), dict[int, list[str]](), [os.getpid() if ancestor is None else ancestor]
+    while waiting:
+        for pid in started.get(waiting.pop(), ()):
+            waiting.append(pid)
+            with contextlib.suppress(OSError):
+                if command := Path(
+                    f"/proc/{pid}/cmdline"
+                ).read_bytes():  # one that ended and was not waited for has none
+                    found[pid] = command.decode(errors="replace").rstrip("\0").split("\0")
+    return found
+
+
+def until(condition: Callable[[], Found], otherwise: Callable[[], object]) -> Found:
+    """What ``condition`` tells once it tells something; fails with what there is ``otherwise`` if that never comes."""
+    begun = time.monotonic()
+    while not (found := condition()):
+        assert time.monotonic() - begun < HANG_S, otherwise()
+        time.sleep(LOOK_EVERY_S)
+    return found

@@ -1,0 +1,81 @@
+"""The sentence under the table, and what stands in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from analysis import answer, table
+from analysis.answer import Demand
+
+FITS = Demand(0.96, False, (1.0, 1.0))
+
+
+def row(cc: str, gain: float = 1.0, interval: list[float] | None = None, **more: Any) -> dict[str, Any]:
+    seeds = [1] if interval is None else [1, 2, 3]
+    jobs = [
+        {"job": job, "trace": "t", "workers": 2, "cc": cc, "ideal_s": 1.0, "alone_s": 1.0, "mean_s": 1.0, "p99_s": 1.0,
+         "steady_s": 1.0, "speedup_mean": gain, "speedup_mean_ci95": interval, "speedup_p99": gain, "speedup_p99_ci95": None}
+        for job in (0, 1)
+    ]  # fmt: skip
+    return {
+        "cc": cc, "seeds": seeds, "jobs": 2, "iterations": 30, "verdicts": ["valid"] * len(seeds), "per_job": jobs, "alone_s": 1.0,
+        "ideal_s": 1.0, "steady_s": 1.4, "mean_s": 1.0, "p50_s": 1.0, "p99_s": 1.0, "speedup_p99": 1.0, "speedup_p99_ci95": None,
+        "learned_at": 2 if "mltcp" in cc else None, "interleaved_at": None, "interleaved_in": f"0 of {len(seeds)}",
+        "speedup_mean": gain, "speedup_mean_ci95": interval, **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("result", "demand", "says"),
+    [
+        (row("mltcp_reno", 1.27, [1.13, 1.42], interleaved_at=8, interleaved_in="3 of 3"), FITS,
+         "MLTCP-Reno is 1.27× as fast as Reno (1.13–1.42), interleaved from iteration 8 in 3 of 3 seeds."),
+        (row("mltcp_reno", 1.0, [0.98, 1.02]), Demand(1.06, False, (0.229, 0.116)),
+         "MLTCP-Reno: no difference, 0.98–1.02×: the two jobs need 106 % of the link, periods 229 and 116 ms."),
+        (row("mltcp_cubic:slope=2", 1.19, None), FITS,
+         "MLTCP-CUBIC (slope=2) is 1.19× as fast as Reno (one seed, no interval), never interleaved."),
+        (row("mltcp_reno", 0.94, [0.9, 0.97]), FITS, "MLTCP-Reno is slower than Reno, 0.94× as fast (0.90–0.97)."),
+        (row("mltcp_reno", 1.17, [0.93, 1.41]), FITS, "MLTCP-Reno cannot be told from Reno by 3 seeds, 1.17× (0.93–1.41)."),
+        (row("mltcp_reno", 0.88, None, iterations=3), FITS,
+         "MLTCP-Reno: too few iterations to judge (F in force from 2 of 3); so far 0.88× as fast as Reno."),
+        (row("mltcp_reno", 1.3, None, iterations=3, learned_at=None), FITS,
+         "MLTCP-Reno: too few iterations to judge (F was never in force in 3); so far 1.30× as fast as Reno."),
+        (row("unfair", 1.3, None, iterations=3), FITS, "unfair is 1.30× as fast as Reno (one seed, no interval), never interleaved."),
+    ],
+)  # fmt: skip
+def test_the_answer(result: dict[str, Any], demand: Demand, says: str) -> None:
+    assert answer.sentence(result, row("reno"), demand) == says
+
+
+def test_jobs_that_gain_differently_are_named() -> None:
+    result = row("mltcp_reno", 1.1, None)
+    result["per_job"][0]["speedup_mean"], result["per_job"][1]["speedup_mean"] = 1.3, 0.9
+    assert "; job 0 1.30×, job 1 0.90×," in str(answer.sentence(result, row("reno"), FITS))
+
+
+def test_what_is_invalid_has_no_answer_but_advice() -> None:
+    broken = row("mltcp_reno", 1.3, verdicts=["invalid"])
+    assert answer.sentence(broken, row("reno"), FITS) is None
+    summary = {"verdict": "invalid", "substrate": "host", "results": [row("reno"), broken]}
+    assert "--on uml" in str(answer.advice(summary)) and "docs/fidelity.md" in str(answer.advice(summary))
+    virtual = str(answer.advice({**summary, "substrate": "uml"}))
+    assert "--on uml" not in virtual and "--sample" not in virtual and "a fault of the testbed: report it" in virtual
+    assert answer.advice({**summary, "verdict": "suspect"}) is None
+
+
+def test_tables_say_how_many_iterations_and_what_each_job_gains() -> None:
+    results = [row("reno", iterations=3), row("mltcp_reno", 1.25, [1.2, 1.3], iterations=3)]
+    for one in results:
+        one["per_job"][1]["trace"] = "[/nope]"  # no markup
+    summary = {"experiment": "x", "substrate": "uml", "baseline": "reno", "verdict": "valid", "results": results}
+    console = Console(width=120, record=True)
+    jobs = table.jobs_table(summary)
+    assert jobs is not None
+    console.print(table.closing_table(summary), jobs)
+    said = console.export_text()
+    assert "last 3" in said and "last 10" not in said
+    assert "1: [/nope] × 2" in said
+    assert said.count("1.20–1.30") == 3  # all jobs, and each

@@ -1,0 +1,224 @@
+"""When a run is given up, and when it is not: recorded consoles, and a clock of our own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed import plan, progress, spec
+from testbed.errors import TestbedError
+from testbed.progress import Patience, Watch
+from testbed.substrates import uml
+from workloads import computing
+
+PATIENCE = Patience(idle_s=300, still_s=60, set_up_s=90, computing_s=1800)
+
+
+class Clock:
+    """Wall time, which passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def phase(text: str = "jobs") -> dict[str, Any]:
+    return {"event": "phase", "text": text}
+
+
+def tick(bps: float = 1e8) -> dict[str, Any]:
+    return {"event": "shares", "bps": {"0": {"s1-s2": bps, "s2-s1": 0}, "1": {}}}
+
+
+def iteration(number: int) -> dict[str, Any]:
+    return {"event": "iteration", "job": 1, "rank": 0, "iteration": number, "duration_s": 1.0}
+
+
+class Run:
+    """A run that says what a test has it say; ``wait`` lets wall time pass, looked at every second or so."""
+
+    def __init__(self, patience: Patience = PATIENCE, *, virtual: bool = True) -> None:
+        self.clock = Clock()
+        self.heard: list[dict[str, Any]] = []
+        self.cores = 1.0  # that it has
+        self.used_s = 0.0
+        self.watch = Watch(patience, self.heard.append, virtual=virtual, clock=self.clock, used_s=lambda: self.used_s)
+
+    def say(self, *events: dict[str, Any]) -> Run:
+        for event in events:
+            self.watch(event)
+        return self
+
+    def wait(self, seconds: float) -> Run:
+        for _ in range(round(seconds * 2)):
+            self.clock.now += 0.5
+            self.used_s += 0.5 * self.cores
+            self.watch.look()
+        return self
+
+
+def test_a_run_that_spins_is_ended() -> None:
+    run = Run().say(phase(), tick(), iteration(3)).wait(59)
+    with pytest.raises(
+        TestbedError, match=r"virtual time stood still for 60 s of wall time.*iteration 3 of job 1.*spins"
+    ):
+        run.wait(2)
+
+
+def test_setting_up_takes_longer_on_a_busy_machine() -> None:
+    run = Run().say(phase("network")).wait(85)
+    with pytest.raises(TestbedError, match=r"stood still for 90 s .*\(it was at: network\)"):
+        run.wait(6)
+
+
+def test_who_waits_for_a_core_does_not_spin() -> None:
+    run = Run().say(phase(), tick())
+    run.cores = 0.1
+    run.wait(500)
+    with pytest.raises(TestbedError, match="stood still for 60 s"):
+        run.wait(150)
+    run = Run().say(phase(), tick())
+    run.cores = 0.0
+    run.wait(1795)
+    with pytest.raises(TestbedError, match="stood still"):  # nor does who does nothing at all get on
+        run.wait(10)
+
+
+def test_a_slow_run_goes_on() -> None:
+    """Half a second of virtual time in fifty of wall time, for hours."""
+    run = Run().say(phase())
+    for _ in range(200):
+        run.wait(50).say(tick())
+    assert len(run.heard) == 201
+
+
+def test_long_computing_of_a_job_is_no_standstill() -> None:
+    """Under virtual time that takes no wall time; nothing is acknowledged meanwhile."""
+    run = Run(Patience(idle_s=10_000)).say(phase())
+    run.say(*[tick(0)] * 19_000).wait(1)
+    with pytest.raises(TestbedError, match=r"for 10000 s of virtual time no byte was acknowledged"):
+        run.say(*[tick(0)] * 1_100).wait(1)
+
+
+@pytest.mark.parametrize("sign", [tick(1.0), iteration(8), phase("network")])
+def test_bytes_iterations_and_phases_are_progress(sign: dict[str, Any]) -> None:
+    run = Run().say(phase())
+    for _ in range(10):
+        run.say(*[tick(0)] * 590, sign).wait(1)
+    with pytest.raises(TestbedError, match=r"for 300 s of virtual time .*\[\[event\]\].*--loss"):
+        run.say(*[tick(0)] * 601).wait(1)
+
+
+def test_who_announces_computing_has_half_an_hour() -> None:
+    run = Run().say(phase(), tick(), {"event": "computing", "who": "job 0", "begins": True}).wait(1799)
+    run.say({"event": "computing", "who": "job 0", "begins": False}).wait(59)
+    with pytest.raises(TestbedError, match="stood still for 60 s"):
+        run.wait(2)
+    run = Run().say(phase(), {"event": "computing", "who": "job 0", "begins": True})
+    with pytest.raises(TestbedError, match=r"still for 1800 s .* though job 0 had announced computing"):
+        run.wait(1801)
+    assert [event["event"] for event in run.heard] == ["phase"]
+
+
+def test_a_given_wall_limit_is_absolute() -> None:
+    run = Run(Patience(wall_s=100)).say(phase())
+    with pytest.raises(TestbedError, match=r"the wall limit of 100 s \(--wall-limit\) ended the run \(the last to end"):
+        for number in range(30):
+            run.say(tick(), iteration(number)).wait(5)
+    assert run.clock.now == pytest.approx(1100, abs=1)
+
+
+def test_results_that_arrive_are_progress() -> None:
+    run = Run().say(phase(), tick(), {"event": "results", "size": 1 << 30, "sha256": ""})
+    for _ in range(10):
+        run.watch.data()
+        run.wait(50)
+    with pytest.raises(TestbedError, match="stood still"):
+        run.wait(70)
+
+
+def test_words_of_who_spins_are_no_progress() -> None:
+    run = Run().say(phase())
+    with pytest.raises(TestbedError, match="stood still"):
+        for _ in range(200):
+            run.watch.data()
+            run.wait(1)
+
+
+def test_while_this_process_is_stopped_no_time_passes() -> None:
+    """All are stopped and go on (Ctrl-Z, a virtual machine that pauses): the run had no more time than we had."""
+    run = Run().say(phase(), tick())
+    run.clock.now += 3600
+    run.wait(50)
+
+
+def test_on_a_real_clock_only_progress_counts() -> None:
+    run = Run(virtual=False).say(phase("network")).wait(250).say(tick(0)).wait(40)
+    with pytest.raises(
+        TestbedError, match=r"for 300 s of time no byte was acknowledged .*program of one's own hang, or"
+    ):
+        run.say(tick(0)).wait(15)
+    run = Run(virtual=False)
+    for _ in range(10):
+        run.say(tick()).wait(299)
+
+
+def made(**fields: Any) -> plan.Plan:
+    return plan.plans(spec.read(None, {"compute": "500ms", "bytes": "28MB", **fields}))[0]
+
+
+def test_what_a_plan_is_given() -> None:
+    usual = progress.patience(made())
+    assert (usual.idle_s, usual.wall_s, usual.computing_s, usual.tick_s) == (pytest.approx(300, abs=1), None, 1800, 0.5)
+    assert 60 <= usual.still_s < 65 and usual.set_up_s == usual.still_s + 4 * 3
+    assert progress.patience(made(compute="10s")).idle_s == pytest.approx(1000, abs=2)
+    later = made(
+        event=[{"at": "600s", "link": "s1-s2", "state": "down"}, {"at": "900s", "link": "s1-s2", "state": "up"}]
+    )
+    assert progress.patience(later).idle_s == 1200
+    assert progress.patience(made(), 7.0).wall_s == 7
+    assert progress.patience(made(sample="300ms")).tick_s == 0.6
+    fast = made(rate="50gbit", mtu=9000, bytes="2GB", buffer="2MB")
+    assert 70 < progress.patience(fast).still_s < 90  # half a second of it: 350 000 packets
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Something that runs, as long as a test."""
+    with subprocess.Popen(["sleep", "600"]) as running:
+        yield running
+        running.kill()
+
+
+def test_a_console_is_followed_until_the_kernel_is_given_up(
+    process: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says goes on to the observer; its own words do not; and then it is silent."""
+    lines = [json.dumps(event).encode() for event in (phase("network"), phase("jobs"), tick(), iteration(0))]
+    (tmp_path / "console").write_bytes(b"\n".join([b"printk: words", *lines, b""]))
+    clock, heard = Clock(), list[dict[str, Any]]()
+
+    def sleep(seconds: float) -> None:
+        clock.now += 0.25
+
+    monkeypatch.setattr(uml.time, "sleep", sleep)
+    with pytest.raises(TestbedError, match=r"virtual time stood still for 60 s .*iteration 0 of job 1"):
+        uml._follow(process, tmp_path, Watch(PATIENCE, heard.append, virtual=True, clock=clock))
+    assert [event["event"] for event in heard] == ["phase", "phase", "shares", "iteration"]
+    assert clock.now == pytest.approx(1060, abs=1)
+
+
+def test_computing_is_announced_in_a_line_of_its_own(tmp_path: Path) -> None:
+    console = tmp_path / "console"
+    console.touch()
+    with pytest.raises(ZeroDivisionError), computing.announced("job 0, worker 1", str(console)):
+        assert json.loads(console.read_text()) == {"event": "computing", "who": "job 0, worker 1", "begins": True}
+        _ = 1 / 0
+    assert json.loads(console.read_text().splitlines()[-1])["begins"] is False

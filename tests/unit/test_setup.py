@@ -1,0 +1,118 @@
+"""`tools/setup.sh`: a package that cannot be installed stops it, by name."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin\n"
+TOOLS = (
+    "sh",
+    "dirname",
+    "mktemp",
+    "rm",
+    "tail",
+    "env",
+    "cat",
+    "cksum",
+    "touch",
+    "chmod",
+)  # what the script itself uses
+NO_NETWORK = "#!/bin/sh\necho 'E: Unable to fetch some archives' >&2\nexit 100\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """One on a machine where nothing is missing: every tool is a stub, of which a test takes some away."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "bin").mkdir()
+    text = (ROOT / "tools/setup.sh").read_text()
+    assert text.count(PATH) == 1 and "/usr/bin/python3 " in text
+    folder = f"{tmp_path}/bin"
+    text = text.replace(PATH, f"PATH={folder}\n").replace(
+        "for candidate in /usr/bin/python3 ", f"for candidate in {folder}/python3 "
+    )
+    for line in (ROOT / "tools/setup.sh").read_text().partition("needs='\n")[2].partition("'\n")[0].split():
+        what, _, _ = line.partition(":")
+        if what.startswith("/"):
+            text = text.replace(f"\n{what}:", f"\n{folder}/{Path(what).name}:")
+        stub(tmp_path, Path(what).name)
+    for name in TOOLS:
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    stub(tmp_path, "sshd")
+    stub(tmp_path, "bpftool")
+    stub(tmp_path, "id", "#!/bin/sh\necho 0\n")
+    # Its environment: `venv` makes a folder with a `pip`.
+    stub(
+        tmp_path,
+        "python3",
+        '#!/bin/sh\n[ "$2" != venv ] || { mkdir -p .venv/bin; ln -sf ../../bin/true .venv/bin/pip; }\n',
+    )
+    stub(tmp_path, "true")
+    (tmp_path / "bin/mkdir").symlink_to("/bin/mkdir")
+    (tmp_path / "bin/ln").symlink_to("/bin/ln")
+    (tmp_path / "tools/setup.sh").write_text(text)
+    (tmp_path / "pyproject.toml").touch()
+    return tmp_path
+
+
+def stub(checkout: Path, name: str, text: str = "#!/bin/sh\n") -> None:
+    path = checkout / "bin" / name
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def setup(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["/bin/sh", str(checkout / "tools/setup.sh"), *words], capture_output=True, text=True, check=False, env={}
+    )
+
+
+def test_nothing_missing_needs_no_apt(checkout: Path) -> None:
+    done = setup(checkout)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "installing Python packages into .venv\n"
+    assert setup(checkout).stdout == ""  # the second time there is nothing to do
+
+
+@pytest.mark.parametrize(
+    "apt",
+    [NO_NETWORK, '#!/bin/sh\necho "sudo: a password is required" >&2\nexit 1\n', "#!/bin/sh\nexit 0\n"],
+    ids=["no network", "no right", "claims to have done it"],
+)
+def test_a_package_that_cannot_be_installed_stops_it_by_name(checkout: Path, apt: str) -> None:
+    for name in ("bison", "sparse"):
+        (checkout / "bin" / name).unlink()
+    stub(checkout, "apt-get", apt)
+    done = setup(checkout)
+    assert done.returncode == 3
+    assert done.stdout == "installing system packages: bison sparse\n"
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("not installed, and needed: bison sparse") and "apt-get install bison sparse" in last
+    for line in apt.splitlines():
+        if line.startswith("echo"):
+            assert line.split("echo ")[1].split(" >&2")[0].strip("'\"") in done.stderr
+    assert not (checkout / ".venv").exists()
+    assert setup(checkout, "--python").returncode == 0  # which needs none of them
+
+
+def test_an_index_out_of_date_does_not_matter_if_all_could_be_installed(checkout: Path) -> None:
+    (checkout / "bin/bison").unlink()
+    stub(
+        checkout,
+        "apt-get",
+        f'#!/bin/sh\n[ "$2" != update ] || exit 100\ntouch {checkout}/bin/bison; chmod +x {checkout}/bin/bison\n',
+    )
+    done = setup(checkout)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_apt_it_names_what_is_missing(checkout: Path) -> None:
+    (checkout / "bin/bison").unlink()
+    done = setup(checkout)
+    assert done.returncode == 3 and done.stderr.splitlines()[1:] == ["  bison"]

@@ -1,0 +1,46 @@
+"""What others wrote, on its way to a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from workloads import text
+
+
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [
+        ("µs – 50 Gbit/s", "µs – 50 Gbit/s"),
+        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+        ("a\nb\tc\0", r"a\nb\tc\x00"),
+        ("\x9b2J", r"\x9b2J"),  # an 8-bit control sequence
+        ("caf\udce9", r"caf\xe9"),  # a byte that is no UTF-8
+        ("\u202egnp.exe", r"\u202egnp.exe"),  # right to left
+    ],
+)
+def test_control_characters_are_shown(said: str, heard: str) -> None:
+    assert text.plain(said) == text.shown(said) == heard
+    assert text.quoted(said) == f"'{heard}'"
+
+
+def test_what_is_long_loses_its_middle() -> None:
+    assert text.shown("x" * 80) == "x" * 80
+    cut = text.shown("begin" + "x" * 5000 + "end")
+    assert len(cut) == 80
+    assert cut.startswith("begin")
+    assert cut.endswith("end")
+    assert len(text.shown("\x1b" * 5000)) == 80
+
+
+def test_a_paragraph_keeps_lines_and_paths_but_no_endless_words() -> None:
+    path = "/".join(["", *["folder" * 5] * 10])
+    said = text.paragraph(f"{path} cannot be read:\n\tdenied\x1b[2J {'y' * 5000}")
+    assert said.startswith(f"{path} cannot be read:\n        denied\\x1b[2J yyy")
+    assert len(said) < 500
+    assert len(text.paragraph("a b " * 10_000)) == text.LONGEST_PARAGRAPH
+
+
+def test_arguments_that_are_no_text_are_found() -> None:
+    assert text.first_stray(["run", "--name", "ä"]) is None
+    assert text.first_stray(["run", "caf\udce9"]) == r"the argument 'caf\xe9' is not text (UTF-8 without NUL)"
+    assert text.first_stray(["a\0b"]) == r"the argument 'a\x00b' is not text (UTF-8 without NUL)"

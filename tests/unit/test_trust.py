@@ -1,0 +1,139 @@
+"""What a stored plan may say, and what is only executed if somebody says that it is trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from testbed import plan, stored
+from testbed.cli import main
+from testbed.errors import EXIT_REQUEST, RequestError
+from testbed.spec import read
+from tests import synthetic
+
+Manifest = dict[str, Any]
+TOPOLOGY = """\
+from pathlib import Path
+Path({proof!r}).touch()
+from topologies.dumbbell import Dumbbell
+topos = {{"mine": Dumbbell}}
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    spec = read(None, {"jobs": 2, "cc": ["reno"], "iterations": 3, "name": "x"})
+    synthetic.write([spec], tmp_path, lambda plan, i: 1.0)
+    return tmp_path / "x/reno/1"
+
+
+def change(run: Path, by: Callable[[Manifest], None]) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    by(manifest)
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_foreign_topology_is_not_executed(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The digest of the file stands in the manifest that names it: it proves nothing."""
+    proof, topology = tmp_path / "executed", tmp_path / "evil.py"
+    topology.write_text(TOPOLOGY.format(proof=str(proof)))
+
+    def evil(manifest: Manifest) -> None:
+        manifest["plan"]["topology"] = str(topology)
+        manifest["topology_sha256"] = hashlib.sha256(topology.read_bytes()).hexdigest()
+
+    change(run, evil)
+    for words in ([], ["--dry-run"]):
+        assert main(["run", "--verify", str(run), *words]) == EXIT_REQUEST
+        said = capsys.readouterr().err
+        assert str(topology) in said and "--trust" in said
+        assert not proof.exists()
+    assert main(["run", "--verify", str(run), "--dry-run", "--trust"]) == 0
+
+
+def test_a_foreign_source_is_not_compiled(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "tcp_mine.c"
+    source.write_text("")
+
+    def evil(manifest: Manifest) -> None:
+        for cc in (manifest["plan"]["cc"], *(job["cc"] for job in manifest["plan"]["jobs"])):
+            cc |= {"source": str(source), "name": "mine", "spec": str(source)}
+
+    change(run, evil)
+    assert main(["run", "--verify", str(run)]) == EXIT_REQUEST
+    assert "tcp_mine.c" in (said := capsys.readouterr().err) and "--trust" in said
+
+
+def test_trust_is_for_verify(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--jobs", "2", "--trust"]) == EXIT_REQUEST
+    assert "--verify" in capsys.readouterr().err
+
+
+def every_job(**fields: Any) -> Callable[[Manifest], None]:
+    return lambda plan: [job.update(fields) for job in plan["jobs"]]  # type: ignore[return-value]
+
+
+def every_cc(**fields: Any) -> Callable[[Manifest], None]:
+    return lambda plan: [job["cc"].update(fields) for job in plan["jobs"]]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("by", "says"),
+    [
+        (lambda plan: plan.update(topology="../evil"), "there is no topology"),
+        (lambda plan: plan.update(experiment="../../etc"), "cannot name a folder"),
+        (lambda plan: plan.update(experiment=".."), "cannot name a folder"),
+        (lambda plan: plan.update(version=2), "version 2"),
+        (lambda plan: plan.update(jobs=[]), "less than two workers"),
+        (lambda plan: plan.update(bottlenecks={"$(id)": plan["link"]}), "link"),
+        (lambda plan: plan.update(bottlenecks={}), "no bottleneck"),
+        (lambda plan: plan["cc"].update(name="a/../../b"), "congestion control"),
+        (every_job(hosts=["l1", "../../x"]), "host"),
+        (every_job(operations=[{"kind": "all_reduce", "algorithm": "..os"}]), "there is no collective"),
+        (every_cc(name="../../evil"), "is not 'reno'"),
+        (every_cc(spec="evil", name="evil"), "there is no congestion control"),
+        (every_cc(constants={"slope": 1}), "has no parameter"),
+        (every_cc(spec="mltcp_reno", name="mltcp_reno", constants={"slope": 1 << 40}), "out of range"),
+        (every_cc(constants={"a b=1 c": 1}), "has a name that is none"),
+        (every_cc(spec="x.c", name="$(id)", source="/tmp/tcp_$(id).c"), "cannot be the file"),
+        (every_cc(spec="x.c", name="a", source="/tmp/tcp_b.c"), "cannot be the file"),
+    ],
+)  # fmt: skip
+def test_a_plan_that_no_request_leads_to(
+    run: Path, by: Callable[[Manifest], None], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(run, lambda manifest: by(manifest["plan"]))
+    for command in (["run", "--verify", str(run)], ["judge", str(run)]):
+        assert main(command) == EXIT_REQUEST
+        assert says in (said := capsys.readouterr().err) and "manifest.json" in said, said
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {}, {"topo": "leafspine,2,2,4", "workers": 4, "trace": "resnet50"}, {"cc": ["cubic+reno", "unfair:weights=3/1"]},
+        {"cc": ["mltcp_dcqcn"], "ecn": "on"}, {"cc": ["cassini:over=cubic"]}, {"topo": "ring", "workers": 3, "trace": "resnet50"},
+        {"cc": ["mltcp_reno:slope=2,intercept=0.5"], "delay": "1ms"}, {"topo": "examples/two_sites.py"}, {"cc": ["./tcp_own.c"]},
+    ],
+)  # fmt: skip
+def test_what_is_planned_can_be_read_again(
+    fields: dict[str, Any], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "topo" in fields and fields["topo"].endswith(".py"):
+        fields = {"topo": str(root / fields["topo"])}
+    (tmp_path / "tcp_own.c").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for one in plan.plans(read(None, fields)):
+        assert stored.plan_of({"plan": json.loads(msgspec.json.encode(one))}, Path("x")) == one
+
+
+def test_a_plan_may_be_anything(tmp_path: Path) -> None:
+    for manifest in ({}, {"plan": None}, {"plan": []}, {"plan": {"version": "1"}}):
+        with pytest.raises(RequestError, match="is not one of this testbed's"):
+            stored.plan_of(manifest, tmp_path)
