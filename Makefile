@@ -4,12 +4,14 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment python kernel modules torch demo test test-unit check benchmarks reproduce agreement figures report clean
+.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long check benchmarks reproduce agreement figures report clean
 .PHONY: vm-tools browser vm-kernel box test-vagrant
 
 help:
-	@echo "make demo        set up, then four jobs on one link: Reno, then MLTCP (2 minutes)"
-	@echo "make test        set up, then all tests (those that need root use sudo)"
+	@echo "make demo        set up, then four jobs on one link under virtual time: Reno, then MLTCP; then ResNet-50 (a minute, no root)"
+	@echo "make demo-host   the four jobs under virtual time and on this machine's kernel (root), side by side"
+	@echo "make test        set up, then all tests in three tiers: unit, uml, and netns (with sudo)"
+	@echo "make test-unit   the first tier alone, in two minutes; test-uml, test-netns: the others; test-long: for hours"
 	@echo "make reproduce   every experiment, in a Vagrant VM if one runs, else in user-mode Linux (ON=host: on this kernel;"
 	@echo "                 ON=ssh:root@server,ssh:root@other: on these), then"
 	@echo "                 figures/ and report.html; goes on where it was stopped (QUICK=1: ten minutes' worth)"
@@ -45,19 +47,50 @@ modules:
 	cp kernel/*.[ch] kernel/Kbuild build/modules
 	$(MAKE) -C $(KERNEL) M="$(CURDIR)/build/modules" modules
 
+# The main job, and what real training sends: under virtual time, so that it comes out alike on every machine.
+MAIN := --topo dumbbell --jobs 4
 demo: setup
-	$(SUDO) python testbed/run.py --topo dumbbell --jobs 4
-	$(SUDO) python testbed/run.py --topo dumbbell --jobs 2 --trace resnet50 --rto-min 5ms --rate 300mbit --iterations 60
+	$(PYTHON) testbed/run.py $(MAIN)
+	$(PYTHON) testbed/run.py --jobs 2 --trace resnet50 --rate 300mbit --iterations 20
+	@echo "make demo-host: the same on this machine's kernel (root)"
+
+demo-host: setup
+	$(PYTHON) tools/demo_host.py $(MAIN)
 
 # PyTorch, for real training as a job and for recording; large, so not part of the set-up.
 torch: environment
 	.venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore -e '.[torch]'
 
+# Three tiers, each with its closing line; one that fails does not keep the next from running. Those that disturb nobody run
+# on all cores; what runs on this machine's kernel runs alone, and as root.
+CORES := $(shell nproc)
+PYTEST := $(PYTHON) -m pytest
+SIDE_BY_SIDE := -n $(CORES) --dist loadgroup
+unit_tier = $(PYTEST) tests/unit $(SIDE_BY_SIDE)
+uml_tier = $(PYTEST) tests/uml $(SIDE_BY_SIDE)
+netns_tier = $(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTEST) -p no:cacheprovider tests/netns
+
 test: setup
-	$(SUDO) $(PYTHON) -m pytest
+	@code=0; \
+	$(foreach tier,unit uml netns,echo '$($(tier)_tier)'; $($(tier)_tier) || code=1;) \
+	exit $$code
 
 test-unit: setup
-	$(PYTHON) -m pytest -m "not netns and not uml and not vagrant"
+	$(unit_tier)
+
+test-uml: setup
+	$(uml_tier)
+
+test-netns: setup
+	$(netns_tier)
+
+# What takes hours, and is proved now and then: kills at a hundred random moments, properties by thousands of examples.
+test-long: setup
+	@code=0; \
+	$(PYTEST) tests/unit $(SIDE_BY_SIDE) --hypothesis-profile long || code=1; \
+	$(uml_tier) -m long || code=1; \
+	$(netns_tier) -m long || code=1; \
+	exit $$code
 
 # docs/vm.md. The VM's own things; nothing else here needs them.
 VM_TOOLS := vagrant vagrant-libvirt libvirt-daemon-system libvirt-clients dnsmasq-base iptables qemu-system-x86 \

@@ -17,6 +17,7 @@ from statistics import median
 
 from testbed import plan, rundir, spec
 from testbed.environment import ROOT
+from testbed.progress import patience
 from testbed.substrates import uml
 
 ROUNDS = 3
@@ -58,7 +59,8 @@ def _uml(substrate: uml.Uml, rate: int, mtu: int, buffer: int, size: int) -> tup
         "rate": f"{rate}bit", "mtu": mtu, "buffer": f"{buffer}B", "sample": "100ms",
     }  # fmt: skip
     begun = time.perf_counter()
-    archive = substrate.run(plan.plans(spec.read(None, asked))[0], lambda event: None, 600)
+    (one, *_) = plan.plans(spec.read(None, asked))
+    archive = substrate.run(one, lambda event: None, patience(one))
     wall = time.perf_counter() - begun
     last = [line.split(",") for line in rundir.unpack(archive)["links.csv"].decode().splitlines() if ",s1-s2," in line][
         -1

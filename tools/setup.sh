@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 umask 022
 
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export PATH
 
 # command or file to look for : Debian/Ubuntu package that brings it
 needs='
@@ -40,14 +41,16 @@ if [ "${1-}" = --packages ]; then
 fi
 # Tests of other machines (`--on ssh:…`) need an sshd. Where systemd runs, installing it starts it, too: left to you.
 [ -d /run/systemd/system ] || needs="$needs sshd:openssh-server"
-missing=
-for need in $needs; do
-	what=${need%%:*}
-	[ -e "$what" ] || command -v "$what" >/dev/null || missing="$missing ${need##*:}"
-done
-[ "${1-}" != --python ] || missing=
-# `venv` and pip belong to Python, but are packages of their own on Debian.
-/usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
+# Those of `needs` that are not there; `--python` needs none of them.
+missing() {
+	for need in $needs; do
+		what=${need%%:*}
+		[ "$1" = --python ] || [ -e "$what" ] || command -v "$what" >/dev/null || printf ' %s' "${need##*:}"
+	done
+	# `venv` and pip belong to Python, but are packages of their own on Debian.
+	python3 -c 'import venv, ensurepip' 2>/dev/null || printf ' python3-venv'
+}
+missing=$(missing "${1-}")
 # A convenience for looking at loaded programs; not every release has it as a package.
 optional=
 command -v bpftool >/dev/null || optional=bpftool
@@ -66,12 +69,19 @@ if [ -n "$missing" ]; then
 	echo "installing system packages:$missing"
 	log=$(mktemp)
 	trap 'rm -f "$log"' EXIT
-	# shellcheck disable=SC2086 # the list is meant to be split
+	# What apt says of itself is one thing, what is there afterwards another: an index that is out of date may do.
+	# shellcheck disable=SC2086 # the lists are meant to be split
 	{
-		$as_root apt-get -q update
-		DEBIAN_FRONTEND=noninteractive $as_root apt-get -qy install --no-install-recommends $missing
+		$as_root apt-get -q update || true
+		$as_root env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends $missing || true
 		[ -z "$optional" ] || $as_root apt-get -qy install --no-install-recommends $optional || true
-	} >"$log" 2>&1 || { tail -n 20 "$log" >&2; exit 1; }
+	} >"$log" 2>&1
+	still=$(missing "${1-}")
+	if [ -n "$still" ]; then
+		tail -n 20 "$log" >&2
+		echo "not installed, and needed:$still (what apt-get said is above). Run as root, once: apt-get install$still" >&2
+		exit 3
+	fi
 fi
 
 # The system's own Python: one in somebody's home directory would lock others out.

@@ -88,6 +88,9 @@ testbed() {
 	as_user "$checkout/tools/setup.sh"
 	build_modules
 	load_modules
+	# Runs that name no place go to this machine's kernel (testbed/where.py).
+	mkdir -p $state
+	echo "$release" >$state/vm
 	# The paths in the documentation are the checkout's.
 	cat >/etc/profile.d/mltcp.sh <<-END
 		if [ "\$USER" = $user ] && [ -d "$checkout" ]; then cd "$checkout" || true; fi

@@ -1,0 +1,47 @@
+"""``make demo-host``: the demo's main job under virtual time and on this machine's own kernel, side by side.
+
+A clock that is real may spoil its run: that is what the comparison shows, and no failure of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path("results")
+SUDO = [] if os.geteuid() == 0 else ["sudo"]
+FAILED, INVALID = 1, 4  # exit codes that a real clock may be the reason of
+
+
+def main(flags: list[str]) -> int:
+    """Run both with ``flags`` and compare them; 0 whatever the real clock did."""
+    code = run([sys.executable, "testbed/run.py", *flags, "--on", "uml", "--name", "demo.uml"])
+    if code:
+        return code
+    code = run([*SUDO, sys.executable, "testbed/run.py", *flags, "--on", "host", "--name", "demo.host"])
+    if code not in (0, FAILED, INVALID):
+        return code
+    if code == FAILED:
+        print("\nVerdict on this machine's kernel: none; its clock is real, and the run did not get to its end.")
+        return 0
+    folders = [RESULTS / "demo.uml", RESULTS / "demo.host"]
+    run([sys.executable, "-m", "analysis", "compare", *map(str, folders), "--out", str(RESULTS / "demo.compared")])
+    verdicts = [json.loads((folder / "summary.json").read_text())["verdict"] for folder in folders]
+    print(f"\nVerdict under virtual time: {verdicts[0]}\nVerdict on this machine's kernel: {verdicts[1]}", end="")
+    print("; its clock is real, and something kept it from being on time" if verdicts[1] == "invalid" else "")
+    return 0
+
+
+def run(command: list[str]) -> int:
+    """Show a command and run it; its exit code."""
+    print("\n" + " ".join(command), flush=True)
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main(sys.argv[1:]))
