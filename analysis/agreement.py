@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import drawing, metrics, style
-from analysis.load import Experiment, LoadError, load_experiment
-from analysis.statistics import interval as interval_of
+from analysis import drawing, style
+from core.runs import metrics
+from core.runs.load import Experiment, LoadError, load_experiment
+from theory.statistics import interval as interval_of
 
 STATES = {"alone": "alone", "steady": "together, last ten iterations"}
 

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import drawing, measured, style
+from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import Experiment, LoadError, Run
-from analysis.statistics import ends, interval
 from analysis.study import Study
+from core.runs import measured
+from core.runs.load import Experiment, LoadError, Run
+from theory.statistics import ends, interval
 
 SOURCE = "paper, abstract [published]"
 CLAIMS = {  # of a speed-up: the claim, and the number in it

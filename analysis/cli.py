@@ -15,8 +15,8 @@ from rich.console import Console
 from analysis import agreement, comparison, figures, report, sections, study, views
 from analysis.figures import Figure
 from analysis.finding import VERDICTS
-from analysis.load import LoadError, load_experiment
-from workloads import text
+from core import text
+from core.runs.load import LoadError, load_experiment
 
 
 def main(arguments: list[str]) -> int:

@@ -17,12 +17,14 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-from analysis import drawing, measured, metrics, statistics, style
+from analysis import drawing, style
 from analysis.agreement import differences
-from analysis.load import Experiment, LoadError, Run
-from analysis.statistics import FEWEST_SEEDS, Estimate
 from analysis.study import load_folder
-from workloads.text import plain
+from core.runs import measured, metrics
+from core.runs.load import Experiment, LoadError, Run
+from core.text import plain
+from theory import statistics
+from theory.statistics import FEWEST_SEEDS, Estimate
 
 METRICS: dict[str, Callable[[Run], float]] = {
     "mean": lambda run: float(metrics.pooled(measured.times(run)).mean()),

@@ -11,8 +11,8 @@ import pandas as pd
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from analysis import style
-from analysis.load import Run
-from analysis.statistics import interval, median
+from core.runs.load import Run
+from theory.statistics import interval, median
 
 BASE, MLTCP = style.JOBS[1], style.JOBS[0]
 

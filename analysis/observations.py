@@ -13,12 +13,12 @@ from math import inf, nan
 import numpy as np
 import pandas as pd
 
-from analysis import measured
-from analysis.load import Experiment, LoadError, Run
-from analysis.statistics import interval
 from analysis.study import Study
+from core.runs import measured
+from core.runs.load import Experiment, LoadError, Run
+from theory.frames import payload_share
+from theory.statistics import interval
 
-HEADERS = 66  # bytes of a full frame that are not payload: Ethernet 14, IPv4 20, TCP with timestamps 32
 METRICS = ("mean", "p99", "settled", "settled_p99")
 
 
@@ -53,7 +53,7 @@ def settled(times: pd.DataFrame) -> pd.DataFrame:
 def duty(run: Run, job: int) -> float:
     """Share of a job's ideal iteration in which it needs the whole link, headers included."""
     plan, link = run.jobs[job], run.manifest["plan"]["link"]
-    wire = max(plan["bytes_per_worker"]) * (link["mtu"] + 14) / (link["mtu"] + 14 - HEADERS)
+    wire = max(plan["bytes_per_worker"]) / payload_share(link["mtu"])
     return float(wire * 8 / link["rate_bps"] / plan["ideal_s"])
 
 

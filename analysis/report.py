@@ -23,9 +23,9 @@ import jinja2
 
 from analysis import again, sections, stalls
 from analysis.finding import VERDICTS, Finding
-from analysis.load import Run
 from analysis.sections import Section
-from workloads import text
+from core import text
+from core.runs.load import Run
 
 MARKS = {"reproduced": "✓", "partly": "◐", "not reproduced": "✗", "not measured": "–"}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from analysis import figures
 from analysis.figures import Figure
 from analysis.finding import Finding
-from analysis.load import LoadError, Run
-from analysis.statistics import FEWEST_SEEDS
 from analysis.study import Study, load_study
+from core.runs.load import LoadError, Run
+from theory.statistics import FEWEST_SEEDS
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from analysis.load import load_run
+from core.runs.load import load_run
 
 KINDS = {
     "TCPTimeouts": "retransmission timeouts", "TCPLossProbes": "tail loss probes", "TCPSpuriousRTOs": "spurious timeouts",

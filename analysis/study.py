@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.load import Experiment, LoadError, Run, by_number, check, in_order, load_run
+from core.runs.load import Experiment, LoadError, Run, by_number, check, in_order, load_run
 
 
 @dataclass(frozen=True)

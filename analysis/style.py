@@ -9,7 +9,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 from matplotlib.text import Text
 
-from workloads.text import plain
+from core.text import plain
 
 # Okabe and Ito's palette (colour-blind safe), dark ones first, without its yellow.
 JOBS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")

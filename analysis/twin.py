@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis import theory
-from analysis.fluid import Flows, simulate
-from analysis.load import LoadError, Run
-from analysis.theory import Curve
+from core.runs.load import LoadError, Run
+from theory import curves as theory
+from theory.curves import Curve
+from theory.fluid import Flows, simulate
 
 ONE = 1024  # of constants in manifests
 CURVES = ("linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal")  # their numbers in manifests

@@ -20,8 +20,9 @@ from mininet.net import Mininet
 from mininet.node import Host
 from mininet.topo import Topo
 
-from testbed import paths, settings, shaper
-from testbed.network import build
+from testbed.linux import paths, settings
+from testbed.linux.network import build
+from testbed.linux.queues import shaper
 from topologies.dumbbell import Dumbbell
 from topologies.fattree import FatTree
 

@@ -18,10 +18,14 @@ from statistics import median
 
 import msgspec
 
-from testbed import bpf, bpfsys, plan, settings, shaper, spec
-from testbed.environment import ROOT
-from testbed.network import Network, build
-from testbed.workers import Workers
+from core.environment import ROOT
+from testbed import spec
+from testbed.linux import settings
+from testbed.linux.loading import bpf, bpfsys
+from testbed.linux.network import Network, build
+from testbed.linux.participants.workers import Workers
+from testbed.linux.queues import shaper
+from testbed.planning import plan
 from topologies.dumbbell import Dumbbell
 
 ROUNDS, SECONDS = 5, 3.0

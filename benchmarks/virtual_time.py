@@ -15,10 +15,12 @@ import time
 from pathlib import Path
 from statistics import median
 
-from testbed import plan, rundir, spec
-from testbed.environment import ROOT
-from testbed.progress import patience
+from core.environment import ROOT
+from core.runs import rundir
+from testbed import spec
+from testbed.planning import plan
 from testbed.substrates import uml
+from testbed.substrates.progress import patience
 
 ROUNDS = 3
 NS3 = Path(ROOT) / "build" / "ns3"

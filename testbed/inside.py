@@ -3,7 +3,7 @@
 Reads a plan (one line of JSON) on stdin, builds the network, runs the jobs, and
 speaks on stdout: one JSON event a line, the last of which announces the run directory
 as a tar archive of so many bytes. End of file on stdin means the caller is gone: then
-it ends, and everything it made with it. `testbed.guest` calls `serve` instead, under
+it ends, and everything it made with it. `testbed.substrates.guest` calls `serve` instead, under
 virtual time, where nobody can hang up.
 
 Events: ``{"event": "phase", "text"}``, ``{"event": "start", "start_ns"}`` (of the first iteration, on the monotonic clock; real
@@ -35,18 +35,21 @@ import msgspec
 from mininet.topo import Topo
 
 import topologies
-from testbed import bounds, congestion, paths, probes, tables
-from testbed.congestion import CongestionControl, Registered
-from testbed.errors import EXIT_FAILED, EXIT_OK, TestbedError
-from testbed.links import Link, LinkEvent
-from testbed.netem import Netem
-from testbed.network import Network, build, link_name, switch
-from testbed.phantom import PhantomQueue
-from testbed.plan import Plan
-from testbed.qdiscs import supported
-from testbed.settings import FrameByFrame, Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
-from testbed.shaper import Shaper, bucket_bytes
-from testbed.workers import Child, Record, Workers, python, wait_from_ns
+from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
+from core.runs.plan import CongestionControl, Link, LinkEvent, Plan
+from testbed.linux import paths, tables
+from testbed.linux.loading import registry
+from testbed.linux.loading.registry import Registered
+from testbed.linux.network import Network, build, link_name, switch
+from testbed.linux.participants.child import Child, python
+from testbed.linux.participants.workers import Record, Workers, wait_from_ns
+from testbed.linux.queues.netem import Netem
+from testbed.linux.queues.phantom import PhantomQueue
+from testbed.linux.queues.qdiscs import supported
+from testbed.linux.queues.shaper import Shaper, bucket_bytes
+from testbed.linux.sampling import probes
+from testbed.linux.settings import FrameByFrame, Mtu, OffloadsOff, Setting, Sysctl, apply_all, read_offloads
+from theory import bounds
 from workloads.clock import sleep_until
 
 CONNECT_NS, START_NS = 4 * 10**9, 10 * 10**9  # of virtual time: connections, first iteration
@@ -137,7 +140,7 @@ def _run(plan: Plan, machine: Machine, emit: Any) -> bytes:
     queues = _queues(plan, network, machine)
     read_back += apply_all(queues, network)
     rtt_before = probes.round_trip_us(plan, network)
-    registered = {cc.spec: congestion.register(cc, machine.modules) for cc in plan.ccs}
+    registered = {cc.spec: registry.register(cc, machine.modules) for cc in plan.ccs}
     read_back += apply_all([*_parameters(plan, network, registered), *_defaults(plan, registered)], network)
     emit(event="phase", text="jobs")
     counters_before, tcp_before = probes.counters(network), probes.tcp_counters(network)
@@ -286,7 +289,7 @@ def _parameters(plan: Plan, network: Network, registered: Mapping[str, Registere
         for job in plan.jobs
         if registered[job.cc.spec].kind == "module" and job.cc.source is None
         for host in job.hosts
-        for key, value in congestion.sysctls(job.cc).items()
+        for key, value in registry.sysctls(job.cc).items()
     ]
 
 
@@ -325,7 +328,7 @@ def _measure(
     leaving = {job.job: start_ns + job.leave_ns for job in plan.jobs if job.leave_ns is not None}
     config = {
         "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns,
-        "wait_from_ns": wait_from_ns(start_ns, len(workers.workers)),
+        "wait_from_ns": wait_from_ns(start_ns, len(workers.participants)),
         "links": [
             {"name": link_name(end), "namespace": end.node.namespace, "index": end.index,
              "red_parent": _red_parent(plan.bottlenecks[link_name(end)]) if not marks else None,
@@ -337,12 +340,12 @@ def _measure(
              "links": crossings[worker.job, worker.rank, _flow_name(flow)],
              "namespace": network[worker.host].namespace, **state[worker.job],
              **{key: flow[key] for key in ("saddr", "sport", "daddr", "dport")}}
-            for worker in workers.workers for flow in worker.flows
+            for worker in workers.participants for flow in worker.flows
         ],
     }  # fmt: skip
     fds = [host.namespace for host in network.hosts] + list(marks.values())
     fds += {one["state_map"] for one in state.values() if one["state_map"] is not None}
-    sampler = Child("the sampler", python("testbed.sampler"), pass_fds=fds)
+    sampler = Child("the sampler", python("testbed.linux.sampling.sampler"), pass_fds=fds)
     sampler.tell(config)
     workers.start(start_ns)
     if not machine.virtual_time:
@@ -351,7 +354,7 @@ def _measure(
     events = list(plan.events)
     records: list[Record] = []
     wanted = {job.job: job.iterations for job in plan.jobs}
-    missing = {(w.job, w.rank) for w in workers.workers if w.job not in leaving}
+    missing = {(w.job, w.rank) for w in workers.participants if w.job not in leaving}
     while missing or leaving:
         if not machine.virtual_time:
             _check_caller()
@@ -383,7 +386,7 @@ def _paths(network: Network, workers: Workers) -> list[dict[str, Any]]:
     return [
         {"job": worker.job, "worker": worker.rank, "flow": _flow_name(flow),
          "links": paths.taken(network, flow), "back": paths.taken(network, paths.back(flow))}
-        for worker in workers.workers for flow in worker.flows
+        for worker in workers.participants for flow in worker.flows
     ]  # fmt: skip
 
 
@@ -391,7 +394,7 @@ def _crossings(plan: Plan, topo: Topo, workers: Workers, taken: list[dict[str, A
     """The bottlenecks that each flow crosses; where the kernel chose among equal paths (``taken``), those at the start."""
     chosen = {(one["job"], one["worker"], one["flow"]): one["links"] for one in taken}
     found: Crossings = {}
-    for worker in workers.workers:
+    for worker in workers.participants:
         hosts = plan.jobs[[job.job for job in plan.jobs].index(worker.job)].hosts
         for flow in worker.flows:
             key = worker.job, worker.rank, _flow_name(flow)
@@ -454,7 +457,7 @@ def _state_of(registered: Registered, cc: CongestionControl) -> dict[str, Any]:
 
 
 def _red_parent(link: Link) -> int | None:
-    """The handle that RED hangs on (see `testbed.shaper`)."""
+    """The handle that RED hangs on (see `testbed.linux.queues.shaper`)."""
     if link.marking is None:
         return None
     return 0x100002 if link.acks_first else 0x10001

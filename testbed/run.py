@@ -9,7 +9,7 @@ import sys
 if __name__ == "__main__":
     # Started as a file: make the packages importable, and no module of ours by its bare name.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    from testbed.environment import enter
+    from core.environment import enter
 
     enter("testbed.run")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from testbed.errors import MachineError
+from core.errors import MachineError
 from testbed.substrates import uml
 from tests import processes
 

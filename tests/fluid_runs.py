@@ -1,6 +1,6 @@
 """Run directories as the fluid model has them: complete, by real plans, in a second; the truth behind them is known.
 
-What a congestion control with F does here is `analysis.fluid` with shares ∝ F^exponent, and windows that follow shares.
+What a congestion control with F does here is `theory.fluid` with shares ∝ F^exponent, and windows that follow shares.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from analysis import fluid, twin
-from analysis.load import Run, digest
-from testbed import plan as plans
-from testbed.plan import Plan
+from analysis import twin
+from core.runs.load import Run, digest
+from core.runs.plan import Plan
+from testbed.planning import plan as plans
 from testbed.spec import Spec
+from theory import fluid
 
 
 def write(spec: Spec, results: Path, exponent: float = 0.5, **manifest: Any) -> Path:

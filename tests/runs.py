@@ -16,10 +16,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from testbed import experiment, plan, rundir, spec
-from testbed.progress import patience
+from core.runs import rundir
+from testbed import spec
+from testbed.campaign import experiment
+from testbed.planning import plan
 from testbed.substrates import Substrate
 from testbed.substrates.host import Host
+from testbed.substrates.progress import patience
 
 ROOT = Path(__file__).parents[1]
 # In front of a command: Ctrl-C and a closed terminal work, even if the tests themselves run in the background of a shell.

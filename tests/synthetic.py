@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from analysis.load import TABLES, digest
-from testbed import plan
-from testbed.plan import Plan
+from core.runs.load import TABLES, digest
+from core.runs.plan import Plan
+from testbed.planning import plan
 from testbed.spec import Spec
 
 Times = Callable[[Plan, int], float]  # iteration time ÷ ideal, of a run's n-th iteration

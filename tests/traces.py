@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from core.units import Duration, Size
 from workloads import collectives
 from workloads.trace import VERSION, Operation, Source, Trace, save
-from workloads.units import Duration, Size
 
 
 def one_exchange(folder: Path, collective: str, size: str, compute: str = "10ms") -> str:

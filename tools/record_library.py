@@ -20,12 +20,12 @@ import torch
 import torch.distributed as dist
 from transformers import BertConfig, BertForPreTraining, GPT2Config, GPT2LMHeadModel
 
-from workloads.commands.record import Description, trace_from
+from core.units import Duration, Rate
+from workloads.recorded import Description, trace_from
 from workloads.recorder import Recorder
 from workloads.recording import Origin, Sample
 from workloads.trace import LIBRARY, Source, Trace, critical_path_s, save
 from workloads.training.models import vgg16, vgg19
-from workloads.units import Duration, Rate
 
 WARM_UP = 3  # the first has other buckets
 STEPS = 5

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from mininet.topo import Topo
 
-_NOT_TOPOLOGIES = {"routed"}
+_NOT_TOPOLOGIES = {"routed", "router"}
 
 
 class TopologyError(ValueError):

@@ -17,7 +17,6 @@ from functools import lru_cache
 from ipaddress import IPv4Address
 from typing import Any
 
-from mininet.node import Node
 from mininet.topo import Topo
 
 _FIRST_SUBNET = int(IPv4Address("10.0.0.0"))
@@ -49,15 +48,11 @@ def at_most(hosts: int, links: int) -> Iterator[None]:
         _most.reset(token)
 
 
-class Router(Node):  # type: ignore[misc]
-    """A node that forwards, with the static routes it is given (``routes=[(prefix, next hops), ...]``)."""
+def router(name: str, **params: Any) -> Any:
+    """What Mininet makes a router of; loaded then, since whoever only plans needs no node."""
+    from topologies.router import Router
 
-    def config(self, routes: Any = (), **params: Any) -> dict[str, Any]:
-        result: dict[str, Any] = super().config(**params)
-        self.cmd("sysctl -w net.ipv4.ip_forward=1")
-        for prefix, next_hops in routes:
-            self.cmd("ip route add", prefix, *(word for via in next_hops for word in ("nexthop", "via", via)))
-        return result
+    return Router(name, **params)
 
 
 class RoutedTopo(Topo):  # type: ignore[misc]
@@ -82,7 +77,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         return None
 
     def addHost(self, name: str, **opts: Any) -> str:
-        if opts.get("cls") is not Router:
+        if opts.get("cls") is not router:
             self._hosts += 1
             self._allow(self._hosts, 0)
         return str(super().addHost(name, **opts))
@@ -94,7 +89,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
                 raise TooManyError(f"{count:,} {what}, and {limit:,} is the most")
 
     def router(self, name: str) -> str:
-        return str(self.addHost(name, cls=Router))
+        return str(self.addHost(name, cls=router))
 
     def link(self, a: str, b: str, *, bottleneck: bool = False, **settings: str) -> None:
         """Join ``a`` and ``b``; a ``bottleneck`` is shaped to the experiment's rate and buffer.
@@ -152,7 +147,7 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         return neighbours
 
     def isRouter(self, node: str) -> bool:
-        return self.nodeInfo(node).get("cls") is Router
+        return self.nodeInfo(node).get("cls") is router
 
 
 @lru_cache(maxsize=16)
@@ -183,7 +178,7 @@ def stages(topo: Topo, source: str, target: str) -> tuple[tuple[Hop, ...], ...]:
     """Hop by hop, every link that a packet from ``source`` to ``target`` may cross, over all shortest paths.
 
     A stage of one link is crossed for certain; of several, one is: which one, the kernel's
-    hash decides (`testbed.paths` asks it).
+    hash decides (`testbed.linux.paths` asks it).
     """
     neighbours = _neighbours(topo)
     hops = _hops_to([target], neighbours, neighbours)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from testbed.environment import enter
+from core.environment import enter
 
 if __name__ == "__main__":
     enter("workloads")

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from workloads import commands, text
+from core import text
+from core.units import UnitError
+from workloads import commands
 from workloads.trace import TraceError
-from workloads.units import UnitError
 
 EXIT_REQUEST = 2
 

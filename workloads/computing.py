@@ -1,7 +1,7 @@
 """Announce real computing, under virtual time, to whom waits outside: virtual time stands still while it lasts.
 
 Otherwise a process that computes for a minute cannot be told from one that spins for ever, and ends the run
-(`testbed.progress`). Standard library only.
+(`testbed.substrates.progress`). Standard library only.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from core.text import shown
+from core.units import Rate
 from workloads import trace as traces
-from workloads.text import shown
 from workloads.trace import Operation, Trace
-from workloads.units import Rate
 
 COMPUTE, COMMUNICATE, GREY = "#8c8c8c", "#0072b2", "#444444"
 MOST_EDGES = 2000  # bars that are told apart by their edges

@@ -16,8 +16,8 @@ import math
 import random
 from dataclasses import dataclass
 
-from workloads.text import quoted
-from workloads.units import UnitError, parse_fraction
+from core.text import quoted
+from core.units import UnitError, parse_fraction
 
 KINDS = ("normal", "lognormal", "stragglers")
 PARETO_SHAPE, SLOWEST = 1.5, 10.0

@@ -244,10 +244,10 @@ class _File:
     """The sink behind ``Recorder(model, "mine.json")``: keeps the samples, then writes the trace."""
 
     def __init__(self, path: Path, name: str, native_rate: str, on: str, skip: int) -> None:
-        from workloads.commands import record  # needs more than a training script may have; fail now, not at the end
+        from workloads import recorded  # needs more than a training script may have; fail now, not at the end
 
-        self._record, self._path, self._skip = record, path, skip
-        self._how = record.Description(name or path.stem, native_rate, on)
+        self._recorded, self._path, self._skip = recorded, path, skip
+        self._how = recorded.Description(name or path.stem, native_rate, on)
         self._samples: list[Sample] = []
         self._origin: Origin | None = None
 
@@ -262,9 +262,9 @@ class _File:
         self._samples.append(sample)
 
     def save(self) -> None:
-        recorded = [(self._origin, self._samples[self._skip :])] if self._origin else []
+        ranks = [(self._origin, self._samples[self._skip :])] if self._origin else []
         if self._origin is None or self._origin.rank == 0:
-            print(self._record.write(recorded, self._path, self._how), file=sys.stderr)
+            print(self._recorded.write(ranks, self._path, self._how), file=sys.stderr)
 
 
 def _parameters(model: Any) -> list[Any]:

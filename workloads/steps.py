@@ -17,8 +17,8 @@ from statistics import fmean, median
 
 import msgspec
 
+from core.units import Duration, Rate, Size
 from workloads.trace import VERSION, Kind, Operation, Source, Trace, TraceError
-from workloads.units import Duration, Rate, Size
 
 _ALIKE = 0.01  # part of the mean by which ranks may differ without a word
 

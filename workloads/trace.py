@@ -27,11 +27,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from core.reading import MEGABYTE, FileError, MissingError, is_file, read_bytes
+from core.text import is_text, quoted, shown
+from core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
 from workloads import collectives
 from workloads.collectives import Flow
-from workloads.reading import MEGABYTE, FileError, MissingError, is_file, read_bytes
-from workloads.text import is_text, quoted, shown
-from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
 
 VERSION = 1
 MOST_BYTES = 16 * MEGABYTE  # of a file

@@ -38,11 +38,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from core.grid import Grid
 from workloads import collectives, noise
 from workloads.bands import Bands, mark
 from workloads.clock import punctual, sleep_until
 from workloads.collectives import Flow, Links
-from workloads.grid import Grid
 
 TCP_CONGESTION = 13
 ANSWER_S = 30.0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from analysis import agreement
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import Experiment, LoadError
 from analysis.study import Study
+from core.runs.load import Experiment, LoadError
 
 ID = "agreement"
 TITLE = "The same experiment wherever it runs"

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import drawing, measured, style
+from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import LoadError
-from analysis.statistics import ends, interval
 from analysis.study import Study
+from core.runs import measured
+from core.runs.load import LoadError
+from theory.statistics import ends, interval
 
 ID = "baselines"
 TITLE = "MLTCP beside its neighbours: static unfairness, priority, CASSINI"

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import drawing, measured, style
+from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import Experiment, LoadError, Run
-from analysis.statistics import interval
 from analysis.study import Study
+from core.runs import measured
+from core.runs.load import Experiment, LoadError, Run
+from theory.statistics import interval
 
 ID = "circular"
 TITLE = "A circular dependency: three jobs, each of which shares one link with each other job"

@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from analysis import drawing, metrics, statistics, style, twin
+from analysis import drawing, style, twin
 from analysis.finding import Finding, Verdict, not_measured
-from analysis.fluid import LEARNED_AT
-from analysis.load import Experiment, LoadError, Run
 from analysis.study import Study
+from core.runs import metrics
+from core.runs.load import Experiment, LoadError, Run
+from theory import statistics
+from theory.fluid import LEARNED_AT
 
 ID = "concept"
 TITLE = "Inside an iteration: bytes sent, F, congestion window and share of the link"

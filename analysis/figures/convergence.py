@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from analysis import drawing, measured, statistics, style, twin
+from analysis import drawing, style, twin
 from analysis.finding import Finding, Verdict, not_measured
-from analysis.load import Run
 from analysis.study import Study
+from core.runs import measured
+from core.runs.load import Run
+from theory import statistics
 
 ID = "convergence"
 TITLE = "How many iterations it takes, by number of jobs and start"

@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from analysis import drawing, measured, statistics, style, twin
+from analysis import drawing, style, twin
 from analysis.finding import Finding, Verdict, not_measured
-from analysis.load import Experiment, Run
 from analysis.study import Study
+from core.runs import measured
+from core.runs.load import Experiment, Run
+from theory import statistics
 
 ID = "curves"
 TITLE = "Which functions F interleave jobs, how soon, and where they end"

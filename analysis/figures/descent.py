@@ -9,11 +9,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from analysis import drawing, fluid, measured, metrics, statistics, style, theory, twin
+from analysis import drawing, style, twin
 from analysis.finding import Finding, Verdict, not_measured
-from analysis.fluid import LEARNED_AT
-from analysis.load import Experiment, Run
 from analysis.study import Study
+from core.runs import measured, metrics
+from core.runs.load import Experiment, Run
+from theory import curves as theory
+from theory import fluid, statistics
+from theory.fluid import LEARNED_AT
 
 ID = "descent"
 TITLE = "The distance of two jobs, iteration by iteration, against the shift equation"

@@ -11,9 +11,10 @@ import pandas as pd
 from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import Experiment, LoadError, Run
-from analysis.statistics import ends, interval
 from analysis.study import Study
+from core.runs.load import Experiment, LoadError, Run
+from theory.frames import payload_share
+from theory.statistics import ends, interval
 
 ID = "fairness"
 TITLE = "MLTCP beside ordinary TCP"
@@ -132,7 +133,7 @@ def _share(run: Run, long_lived: list[int]) -> float:
     carried = float((by_flow["bytes_acked"].last() - by_flow["bytes_acked"].first()).sum())
     span = float(late["t_s"].max() - late["t_s"].min())
     link = run.manifest["plan"]["link"]
-    payload = (link["mtu"] + 14 - observed.HEADERS) / (link["mtu"] + 14)
+    payload = payload_share(link["mtu"])
     return float(carried * 8 / span / (link["rate_bps"] * payload))
 
 

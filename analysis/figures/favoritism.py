@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from analysis import drawing, measured, metrics, statistics, style, twin
+from analysis import drawing, style, twin
 from analysis.finding import Finding, Verdict, not_measured
-from analysis.load import Experiment, Run
-from analysis.statistics import Estimate
 from analysis.study import Study
+from core.runs import measured, metrics
+from core.runs.load import Experiment, Run
+from theory import statistics
+from theory.statistics import Estimate
 
 ID = "favoritism"
 TITLE = "Favouring the job that is ahead, or the one behind"

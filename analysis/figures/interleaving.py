@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import measured, statistics
 from analysis.finding import Finding, Verdict, not_measured
 from analysis.study import Study
 from analysis.views import interleaving as view
+from core.runs import measured
+from theory import statistics
 
 ID = "interleaving"
 TITLE = "Two jobs on one link over time, under the base and under MLTCP"

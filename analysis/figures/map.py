@@ -13,9 +13,9 @@ from matplotlib.patches import Rectangle
 from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import LoadError
-from analysis.statistics import interval
 from analysis.study import Study
+from core.runs.load import LoadError
+from theory.statistics import interval
 
 ID = "map"
 TITLE = "Where MLTCP helps, and by how much"

@@ -10,9 +10,9 @@ import pandas as pd
 from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import LoadError
-from analysis.statistics import ends, interval
 from analysis.study import Study
+from core.runs.load import LoadError
+from theory.statistics import ends, interval
 
 ID = "partial"
 TITLE = "Jobs that do not fit together: from 80 % to 150 % of the link"

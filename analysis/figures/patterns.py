@@ -13,9 +13,9 @@ from matplotlib.ticker import MaxNLocator
 from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import Experiment, LoadError
-from analysis.statistics import ends, interval
 from analysis.study import Study
+from core.runs.load import Experiment, LoadError
+from theory.statistics import ends, interval
 
 ID = "patterns"
 TITLE = "Several flows per job, gradients in buckets, several peaks per iteration"

@@ -12,9 +12,9 @@ from scipy import stats
 from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import LoadError, Run
-from analysis.statistics import interval
 from analysis.study import Study
+from core.runs.load import LoadError, Run
+from theory.statistics import interval
 
 ID = "scale"
 TITLE = "Small emulations flatter the base: steady state against loss cycles per communication phase"

@@ -11,9 +11,9 @@ import pandas as pd
 from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import LoadError
-from analysis.statistics import interval
 from analysis.study import Study
+from core.runs.load import LoadError
+from theory.statistics import interval
 
 ID = "sensitivity"
 TITLE = "Slope and intercept of F(r) = S r + I"

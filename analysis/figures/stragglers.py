@@ -11,9 +11,9 @@ import pandas as pd
 from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
-from analysis.load import LoadError, Run
-from analysis.statistics import ends, interval
 from analysis.study import Study
+from core.runs.load import LoadError, Run
+from theory.statistics import ends, interval
 
 ID = "stragglers"
 TITLE = "Stragglers: compute times that vary from iteration to iteration"

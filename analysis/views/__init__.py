@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.load import Experiment
 from analysis.views import interleaving, shares
+from core.runs.load import Experiment
 
 
 def draw(experiment: Experiment, out: Path) -> list[Path]:

@@ -16,8 +16,10 @@ import pandas as pd
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis import bottleneck, drawing, metrics, style
-from analysis.load import Experiment, Run
+from analysis import drawing, style
+from core.runs import metrics
+from core.runs.load import Experiment, Run
+from theory import bottleneck
 
 SHOWN_ITERATIONS = 4
 WINDOW_S = 0.02

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
-from analysis import drawing, metrics, style
-from analysis.load import Experiment, Run
-from analysis.statistics import log_interval
+from analysis import drawing, style
+from core.runs import metrics
+from core.runs.load import Experiment, Run
+from theory.statistics import log_interval
 
 ONE = 1024  # F in manifests
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed import where
-from testbed.limits import Limits
-from testbed.plan import Plan
-from testbed.progress import Patience
+from core.runs.plan import Plan
+from testbed.spec import place as where
+from testbed.spec.limits import Limits
+from testbed.substrates.progress import Patience
 
 
 class Substrate(Protocol):
@@ -22,7 +22,7 @@ class Substrate(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """How large an experiment it takes; as `testbed.limits.of` has it, before there is a substrate."""
+        """How large an experiment it takes; as `testbed.spec.limits.of` has it, before there is a substrate."""
         ...
 
     def check(self, plan: Plan) -> None:

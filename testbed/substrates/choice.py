@@ -11,12 +11,16 @@ from typing import Any
 
 import msgspec
 
-from testbed import kernel, privileges, substrates, where
-from testbed.errors import MachineError, VirtualTimeOnlyError, said_of
-from testbed.plan import Plan, plans
+from core.errors import MachineError, VirtualTimeOnlyError, said_of
+from core.runs.plan import Plan
+from testbed import substrates
+from testbed.linux import privileges
+from testbed.planning.plan import plans
 from testbed.spec import Spec
+from testbed.spec import place as where
 from testbed.substrates import Substrate, uml
 from testbed.substrates.host import end_with
+from testbed.substrates.usermode import kernel
 
 NOT_BUILT = "user-mode Linux is not built and cannot be"
 IN_VM = "this is the testbed's own VM"

@@ -22,9 +22,9 @@ from typing import Any
 
 import paramiko
 
-from testbed.environment import ROOT
-from testbed.errors import MachineError, UnreachableError
-from testbed.where import VAGRANT, address
+from core.environment import ROOT
+from core.errors import MachineError, UnreachableError
+from testbed.spec.place import VAGRANT, address
 
 PORT = 22
 PATIENCE_S = 30.0  # with each step of connecting

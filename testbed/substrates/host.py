@@ -24,12 +24,16 @@ from typing import Any
 
 import msgspec
 
-from testbed import congestion, disturbances, phantom, programs, qdiscs
-from testbed.environment import ROOT
-from testbed.errors import MachineError, TestbedError
-from testbed.limits import LINUX, Limits
-from testbed.plan import Plan
-from testbed.progress import LOOK_S, Patience, Watch
+from congestion import catalogue
+from core.environment import ROOT
+from core.errors import MachineError, TestbedError
+from core.runs.plan import CongestionControl, Plan
+from testbed.linux.loading import registry
+from testbed.linux.participants import program as programs
+from testbed.linux.queues import phantom, qdiscs
+from testbed.linux.sampling import disturbances
+from testbed.spec.limits import LINUX, Limits
+from testbed.substrates.progress import LOOK_S, Patience, Watch
 from testbed.substrates.stream import Event, listen
 
 PR_SET_PDEATHSIG = 1
@@ -52,8 +56,8 @@ class Host:
             )
         release = platform.release()
         for cc in plan.ccs:
-            congestion.check_available(cc)
-            if cc.source is not None or (cc.name in congestion.names() and not congestion.loaded_module(cc)):
+            registry.check_available(cc)
+            if cc.source is not None or (cc.name in catalogue.names() and not registry.loaded_module(cc)):
                 _check_struct_ops(cc, release)
         programs.check(plan)
         if plan.wires and not qdiscs.supported("netem"):
@@ -109,7 +113,7 @@ class Host:
                             stream.close()
 
 
-def _check_struct_ops(cc: congestion.CongestionControl, release: str) -> None:
+def _check_struct_ops(cc: CongestionControl, release: str) -> None:
     version = tuple(int(part) for part in release.split("-", maxsplit=1)[0].split(".")[:2])
     if version >= _LINUX_STRUCT_OPS_LINKS and Path("/sys/kernel/btf/vmlinux").exists():
         return

@@ -1,7 +1,7 @@
 """``--on ssh:[USER@]HOST[:PORT]`` and ``--on vagrant``: another machine's kernel, as `--on host` would use it there.
 
 One connection carries everything: the testbed's source, sent into memory that only the run's own
-mount namespace has, requests to `testbed.remote`, events and results back. When the connection
+mount namespace has, requests to `testbed.substrates.remote`, events and results back. When the connection
 ends, however that comes about, so does all there is on the other side (docs/ssh.md).
 """
 
@@ -23,16 +23,15 @@ from typing import Any
 import msgspec
 import paramiko
 
-from testbed import bootstrap
-from testbed.errors import LostError, MachineError, TestbedError
-from testbed.limits import LINUX
-from testbed.plan import Plan
-from testbed.progress import Patience
-from testbed.remote import SILENCE_S
-from testbed.substrates import connection, upload
+from core.errors import LostError, MachineError, TestbedError
+from core.runs.plan import Plan
+from core.text import quoted
+from testbed.spec.limits import LINUX
+from testbed.spec.place import VAGRANT
+from testbed.substrates import bootstrap, connection, upload
+from testbed.substrates.progress import Patience
+from testbed.substrates.remote import SILENCE_S
 from testbed.substrates.stream import MOST_ARCHIVE_BYTES, Event, listen
-from testbed.where import VAGRANT
-from workloads.text import quoted
 
 SIGN_OF_LIFE_S = 5.0
 ROOM = "256m"  # of memory there, for the testbed
@@ -110,7 +109,7 @@ class Ssh:
 
 
 class _Session:
-    """One connection, and `testbed.remote` at its other end."""
+    """One connection, and `testbed.substrates.remote` at its other end."""
 
     def __init__(self, place: str) -> None:
         self.way = connection.route(place)
@@ -145,7 +144,7 @@ class _Session:
         return self.channel is not None and not self.channel.exit_status_ready() and self.transport.is_active()
 
     def _start(self) -> paramiko.Channel:
-        """Start `testbed.bootstrap` there as root and send it all it wants."""
+        """Start `testbed.substrates.bootstrap` there as root and send it all it wants."""
         archive, program = upload.archive(), Path(bootstrap.__file__).read_bytes()
         command = [
             "unshare", "--mount", "--", "python3", "-I", "-c", READ, str(len(program)),
@@ -257,7 +256,7 @@ class _Session:
 
 
 def _identity(told: bytes) -> dict[str, Any]:
-    """What the other machine says of itself: what `testbed.remote` says, and nothing else."""
+    """What the other machine says of itself: what `testbed.substrates.remote` says, and nothing else."""
     try:
         identity = msgspec.json.decode(told, type=_Told)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from testbed.errors import TestbedError, error_for_exit
-from workloads.text import quoted
+from core.errors import TestbedError, error_for_exit
+from core.text import quoted
 
 Event = dict[str, Any]
 More = Callable[[], bytes]  # blocks for the next bytes; none: the end

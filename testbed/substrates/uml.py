@@ -29,16 +29,19 @@ from typing import Any
 
 import msgspec
 
-from testbed import congestion, kernel, leftovers, rundir
-from testbed.environment import ROOT
-from testbed.errors import MachineError, TestbedError
-from testbed.kernel import Kernel
-from testbed.leftovers import locked, removed_in_any_case
-from testbed.limits import LINUX, Limits
-from testbed.plan import Plan
-from testbed.progress import Patience, Watch
+from congestion import catalogue
+from core import leftovers
+from core.environment import ROOT
+from core.errors import MachineError, TestbedError
+from core.leftovers import locked, removed_in_any_case
+from core.runs import rundir
+from core.runs.plan import CongestionControl, Plan
+from testbed.spec.limits import LINUX, Limits
 from testbed.substrates.host import end_with_sudo
+from testbed.substrates.progress import Patience, Watch
 from testbed.substrates.stream import Event, listen
+from testbed.substrates.usermode import kernel
+from testbed.substrates.usermode.kernel import Kernel
 
 WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
@@ -61,7 +64,7 @@ mount --rbind {folder} /run/mltcp
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8
 export PYTHONPATH=/run/mltcp/checkout PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1 {distutils}
 cd /
-exec /run/mltcp/python/bin/python3 -P -m testbed.guest
+exec /run/mltcp/python/bin/python3 -P -m testbed.substrates.guest
 """
 
 
@@ -82,15 +85,15 @@ def lacks(plan: Plan) -> Lack | None:
                 "use --on host, or record it (`python -m workloads record`) and replay its trace here",
             )
     for cc in plan.ccs:
-        if cc.source is not None and cc.module is None:
+        if cc.source is not None and catalogue.module(cc) is None:
             return Lack(
                 f"{cc.source} is an eBPF program, and the user-mode Linux kernel takes modules",
                 "use --on host, or write it as a module (tcp_NAME.c)",
             )
-        if cc.source is None and cc.name not in (*BUILT_IN, *congestion.names()):
+        if cc.source is None and cc.name not in (*BUILT_IN, *catalogue.names()):
             return Lack(
                 f"the user-mode Linux kernel has no {cc.name}",
-                f"it has {', '.join((*BUILT_IN, *congestion.names()))}; use --on host for what this machine's has",
+                f"it has {', '.join((*BUILT_IN, *catalogue.names()))}; use --on host for what this machine's has",
             )
     return None
 
@@ -107,11 +110,14 @@ class Uml:
         """What the plan asks for (`lacks`), one's own congestion control compiled here, and util-linux."""
         if lacking := lacks(plan):
             raise MachineError(f"{lacking.what}: {lacking.instead}.")
-        for cc in plan.ccs:
-            if cc.source is not None and cc.module is not None:
-                self.kernel.own_module(cc.module)
+        self._own_modules(plan)
         if missing := [tool for tool in ("setpriv", "prlimit", "taskset", "mount") if shutil.which(tool) is None]:
             raise MachineError(f"missing: {', '.join(missing)}. Install the package util-linux.")
+
+    def _own_modules(self, plan: Plan) -> list[Path]:
+        """Those of congestion controls from outside the checkout, built."""
+        own = (catalogue.module(cc) for cc in plan.ccs if cc.source is not None)
+        return [self.kernel.own_module(source) for source in own if source is not None]
 
     def identity(self) -> dict[str, Any]:
         """What the manifest says of the kernel."""
@@ -119,7 +125,7 @@ class Uml:
 
     def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
         """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or was given up."""
-        own = [self.kernel.own_module(cc.module) for cc in plan.ccs if cc.source and cc.module]
+        own = self._own_modules(plan)
 
         def bring(folder: Path) -> None:
             for module in own:
@@ -269,7 +275,7 @@ def _portable(plan: Plan, folder: Path) -> Plan:
     return msgspec.structs.replace(plan, topology="/run/mltcp/topology.py")
 
 
-def _named_alike(cc: congestion.CongestionControl) -> congestion.CongestionControl:
+def _named_alike(cc: CongestionControl) -> CongestionControl:
     return cc if cc.source is None else msgspec.structs.replace(cc, source=Path(cc.source).name)
 
 

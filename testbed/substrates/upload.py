@@ -16,11 +16,13 @@ from pathlib import Path
 
 import msgspec
 
-from testbed import bpf, phantom
-from testbed.environment import ROOT
-from testbed.plan import Plan
+from congestion import catalogue
+from core import packages
+from core.environment import ROOT
+from core.runs.plan import Plan
+from testbed.linux.loading import bpf
+from testbed.linux.queues import phantom
 
-CODE = {"testbed": "*.py", "schedulers": "*.py", "topologies": "*.py", "workloads": "*.py", "kernel": "*.[ch]"}
 PACKAGES = ("mininet", "msgspec", "pyroute2", "elftools")  # what `testbed.inside` imports
 
 
@@ -43,7 +45,7 @@ def archive() -> bytes:
 
 
 def _code() -> Iterator[tuple[str, Path]]:
-    for folder, pattern in CODE.items():
+    for folder, pattern in [*((name, "*.py") for name in packages.that_run()), ("kernel", "*.[ch]")]:
         for path in sorted(Path(ROOT, folder).rglob(pattern)):
             yield f"code/{path.relative_to(ROOT)}", path
 
@@ -69,7 +71,7 @@ def files(plan: Plan) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     if plan.topology.endswith(".py"):
         found["own/topology.py"] = Path(plan.topology).read_bytes()
-    programs = [cc.program for cc in plan.ccs if cc.program]
+    programs = [source for source in map(catalogue.program, plan.ccs) if source is not None]
     if any(link.marking for link in plan.bottlenecks.values()):
         programs.append(phantom.PROGRAM)
     for source in programs:

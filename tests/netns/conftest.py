@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from mininet.topo import Topo
 
-from testbed import bpf, network
+from testbed.linux import network
+from testbed.linux.loading import bpf
 from tests import processes
 
 

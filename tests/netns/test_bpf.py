@@ -16,11 +16,14 @@ from pathlib import Path
 import pytest
 from mininet.topo import Topo
 
-from testbed import bpf, cc, congestion, netns, qdiscs
-from testbed.cli import main
-from testbed.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
-from testbed.network import Network
-from testbed.settings import Sysctl, apply_all
+from congestion import catalogue
+from core.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
+from testbed.cli import cc, main
+from testbed.linux import netns
+from testbed.linux.loading import bpf, registry
+from testbed.linux.network import Network
+from testbed.linux.queues import qdiscs
+from testbed.linux.settings import Sysctl, apply_all
 from testbed.substrates.host import Host
 from tests import processes, runs
 from topologies.dumbbell import Dumbbell
@@ -72,8 +75,8 @@ def test_an_unknown_constant_is_refused(program: bytes) -> None:
 
 def test_kill_minus_nine_unregisters() -> None:
     code = (
-        "from testbed import congestion; import time;"
-        f"held = congestion.register(congestion.parse('mltcp_reno'), name='{ONE}'); print('up', flush=True); time.sleep(7200)"
+        "from congestion import catalogue; from testbed.linux.loading import registry; import time;"
+        f"held = registry.register(catalogue.parse('mltcp_reno'), name='{ONE}'); print('up', flush=True); time.sleep(7200)"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)
     assert child.stdout is not None
@@ -230,7 +233,7 @@ def test_unload_takes_only_what_was_loaded(loaded: None) -> None:
 def test_names_are_unique_and_short() -> None:
     names = set()
     for _ in range(3):
-        registered = congestion.register(congestion.parse("mltcp_reno"))
+        registered = registry.register(catalogue.parse("mltcp_reno"))
         assert registered.program is not None and len(registered.name) <= 15
         names.add(registered.name)
         registered.program.close()
@@ -275,7 +278,7 @@ def tcp(name: bytes) -> Connection:
     return Connection(name)
 
 
-@pytest.mark.parametrize("name", [*congestion.names(), "dctcp"])
+@pytest.mark.parametrize("name", [*catalogue.names(), "dctcp"])
 def test_each_of_ours_carries_data(name: str) -> None:
     """Also ``dctcp``, for kernels without; with ECN and, without, as Reno."""
     scratch = netns.create()
@@ -294,7 +297,7 @@ def test_each_of_ours_carries_data(name: str) -> None:
 
 
 def test_two_hundred_reloads_under_traffic() -> None:
-    names = [*congestion.names(), "dctcp"]
+    names = [*catalogue.names(), "dctcp"]
     programs = [bpf.compile_program(ROOT / f"kernel/bpf/{name}.bpf.c") for name in names]
     scratch = netns.create()
     with netns.entered(scratch):

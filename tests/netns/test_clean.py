@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from testbed import plan, qdiscs, spec
-from testbed.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
-from testbed.progress import Patience
+from core.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
+from testbed import spec
+from testbed.linux.queues import qdiscs
+from testbed.planning import plan
 from testbed.substrates.host import Host
+from testbed.substrates.progress import Patience
 from tests import processes, traces
 from tests.processes import HANG_S
 from tests.runs import INTERRUPTIBLE, ROOT, cli, rounds

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed import rundir
-from testbed.errors import TestbedError
+from core.errors import TestbedError
+from core.runs import rundir
 
 
 @pytest.fixture

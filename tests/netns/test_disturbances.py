@@ -17,8 +17,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis import disturbed
-from testbed import experiment, plan, spec
+from core.runs import disturbed
+from testbed import spec
+from testbed.campaign import experiment
+from testbed.planning import plan
 from testbed.substrates.host import Host
 from tests import processes
 from tests.runs import ATTEMPTS, Result
@@ -182,13 +184,13 @@ def test_without_what_was_touched_the_mean_is_an_undisturbed_runs(fields: dict[s
 def test_killed_with_a_run_the_recorder_is_gone() -> None:
     """Whatever it had started, too: a process of its own for every core."""
     script = (
-        "from testbed import plan, spec\nfrom testbed.progress import Patience\nfrom testbed.substrates.host import Host\n"
+        "from testbed import spec\nfrom testbed.planning import plan\nfrom testbed.substrates.progress import Patience\nfrom testbed.substrates.host import Host\n"
         f"one = plan.plans(spec.read(None, {LONE | {'iterations': 1000}!r}))[0]\n"
         "Host().run(one, lambda event: print(event['event'], flush=True), Patience())\n"
     )
 
     def tickers() -> list[int]:
-        return [pid for pid, words in processes.below().items() if "testbed.ticker" in words]
+        return [pid for pid, words in processes.below().items() if "testbed.linux.sampling.ticker" in words]
 
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from mininet.topo import Topo
 
-from testbed import netns, network, shaper
-from testbed.errors import TestbedError
-from testbed.network import Network
-from testbed.settings import Mtu, OffloadsOff, Sysctl, apply_all, read_offloads
+from core.errors import TestbedError
+from testbed.linux import netns, network
+from testbed.linux.network import Network
+from testbed.linux.queues import shaper
+from testbed.linux.settings import Mtu, OffloadsOff, Sysctl, apply_all, read_offloads
 from tests import processes
 from topologies.dumbbell import Dumbbell
 

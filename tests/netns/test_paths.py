@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from mininet.topo import Topo
 
-from testbed import netns, paths
-from testbed.network import Host, Network, link_name
-from testbed.settings import Sysctl, apply_all
+from testbed.linux import netns, paths
+from testbed.linux.network import Host, Network, link_name
+from testbed.linux.settings import Sysctl, apply_all
 from tests.processes import HANG_S
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis import metrics
+from core.runs import metrics
 from testbed.substrates.host import Host
 from tests import runs
 from tests.runs import Result, shown_in_real_time

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed import privileges
-from testbed.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
+from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
+from testbed.linux import privileges
 from testbed.substrates import uml
 from tests.runs import ROOT
 
@@ -23,7 +23,7 @@ RUN = [str(ROOT / "testbed/run.py"), "--cc", "reno", "--jobs", "1", "--iteration
 
 GIVE_UP = """\
 import os
-from testbed import privileges
+from testbed.linux import privileges
 print("apart", privileges.without_root(lambda: repr(os.getresuid()).encode()).decode(), privileges.without_root(lambda: 1 / 0))
 print("still", os.getresuid(), os.environ["HOME"])
 privileges.give_up()
@@ -57,7 +57,9 @@ topos = {"mine": Mine}
 
 CHOOSE = """\
 import os, sys
-from testbed import kernel, privileges, spec
+from testbed import spec
+from testbed.linux import privileges
+from testbed.substrates.usermode import kernel
 from testbed.substrates import choice
 kernel.is_built = lambda: True
 def read(flags):
@@ -162,7 +164,7 @@ def test_who_cannot_read_the_testbed_is_told_so(folder: Path, readable: None) ->
     script = f"""\
 import sys
 from pathlib import Path
-from testbed import privileges
+from testbed.linux import privileges
 from testbed.cli import main
 privileges.READ = (Path({str(secret)!r}),)
 sys.exit(main(["run", "--jobs", "1"]))
@@ -186,7 +188,7 @@ def home(folder: Path) -> Path:
 
 MAIN = """\
 import sys
-from testbed import kernel
+from testbed.substrates.usermode import kernel
 from testbed.cli import main
 kernel.is_built = lambda: True
 sys.exit(main(sys.argv[1:]))

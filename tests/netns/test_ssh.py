@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
-from testbed import netns, rundir
-from testbed.errors import EXIT_FAILED, EXIT_INVALID, EXIT_MACHINE, EXIT_OK, MachineError, TestbedError
-from testbed.plan import Plan
-from testbed.progress import Patience
+from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_MACHINE, EXIT_OK, MachineError, TestbedError
+from core.runs import rundir
+from core.runs.plan import Plan
+from testbed.linux import netns
 from testbed.substrates import ssh, upload
 from testbed.substrates.host import Host
+from testbed.substrates.progress import Patience
 from tests import processes
 from tests.processes import HANG_S
 from tests.runs import ROOT, one_plan, rounds
@@ -192,7 +193,7 @@ def link(there: Machine, state: str) -> None:
 CUTS: dict[str, Callable[[Machine, Client], None]] = {
     "the caller is killed": lambda there, client: client.kill(),
     "sshd's session is killed": killed("sshd:"),
-    "what was started there is killed": killed("testbed.remote", "import os,sys"),
+    "what was started there is killed": killed("testbed.substrates.remote", "import os,sys"),
     "no packet arrives any more": lambda there, client: link(there, "down"),
     "everything of the session is killed": killed(""),
     "sudo is killed": killed("sudo -n"),

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed import folders, rundir
-from testbed.errors import EXIT_INVALID, EXIT_OK, EXIT_REQUEST
+from core import folders
+from core.errors import EXIT_INVALID, EXIT_OK, EXIT_REQUEST
+from core.runs import rundir
 from tests.runs import cli
 
 CALLER, OTHER = 4242, 4343

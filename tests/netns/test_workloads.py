@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from analysis import metrics
-from testbed import programs
+from core.runs import metrics
+from testbed.linux.participants import program as programs
 from testbed.substrates import uml
 from testbed.substrates.host import Host
 from tests import replay, runs

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testbed import bpf, congestion, modules, netns
-from testbed.bpfsys import libc
-from testbed.errors import MachineError
+from congestion import catalogue
+from core.errors import MachineError
 from testbed.inside import Machine
+from testbed.linux import netns
+from testbed.linux.loading import bpf, modules, registry
+from testbed.linux.loading.bpfsys import libc
 
 SYS_DELETE_MODULE = 176
 TCP_CC_INFO, TCP_NOTSENT_LOWAT = 26, 25
@@ -192,7 +194,7 @@ def override(machine: Machine) -> dict[str, Any]:
 @_answer
 def found(machine: Machine) -> dict[str, Any]:
     """On a host whose kernel has the module (as DKMS loads it), a run uses that."""
-    before = congestion.loaded_module(congestion.parse("mltcp_reno"))
+    before = registry.loaded_module(catalogue.parse("mltcp_reno"))
     assert _load(machine, "mltcp_reno") == ""
-    registered = congestion.register(congestion.parse("mltcp_reno:slope=2"))
+    registered = registry.register(catalogue.parse("mltcp_reno:slope=2"))
     return {"before": before, "name": registered.name, "kind": registered.kind}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import metrics
+from core.runs import metrics
 from testbed.substrates import uml
 from tests import runs
 from tests.runs import Result

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis.load import TABLES
-from testbed import kernel, qdiscs
+from core.errors import EXIT_OK, EXIT_REQUEST
+from core.runs.load import TABLES
 from testbed.cli import main
-from testbed.errors import EXIT_OK, EXIT_REQUEST
+from testbed.linux.queues import qdiscs
 from testbed.substrates import uml
+from testbed.substrates.usermode import kernel
 from tests.runs import ROOT, cli, one_plan, run_plan
 
 # Random loss, jitter and marking: everything the kernel draws a number for.

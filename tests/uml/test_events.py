@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from testbed import plan, rundir, spec
-from testbed.progress import patience
+from core.runs import rundir
+from testbed import spec
+from testbed.planning import plan
 from testbed.substrates import uml
+from testbed.substrates.progress import patience
 from tests import runs
 
 ONE: dict[str, Any] = {

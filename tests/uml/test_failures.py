@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from testbed import kernel, plan
-from testbed.errors import EXIT_FAILED, EXIT_MACHINE, MachineError, TestbedError
-from testbed.progress import Patience
+from core.errors import EXIT_FAILED, EXIT_MACHINE, MachineError, TestbedError
+from testbed.planning import plan
 from testbed.substrates import uml
+from testbed.substrates.progress import Patience
+from testbed.substrates.usermode import kernel
 from tests import processes, runs
 from tests.processes import HANG_S
 from tests.runs import INTERRUPTIBLE, ROOT, cli, rounds

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import views
-from analysis.load import load_experiment
-from testbed.shaper import bucket_bytes
+from core.runs.load import load_experiment
+from testbed.linux.queues.shaper import bucket_bytes
 from testbed.substrates import uml
 from tests import runs
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from testbed.errors import MachineError, RequestError, TestbedError
-from testbed.kernel import Kernel
+from core.errors import MachineError, RequestError, TestbedError
 from testbed.substrates import uml
+from testbed.substrates.usermode.kernel import Kernel
 from tests import runs
 from tests.processes import HANG_S
 from tests.uml import inside

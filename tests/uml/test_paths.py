@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from testbed import plan, rundir, spec
-from testbed.progress import patience
+from core.runs import rundir
+from testbed import spec
+from testbed.planning import plan
 from testbed.substrates import uml
+from testbed.substrates.progress import patience
 from tests import runs
 
 FIELDS: dict[str, Any] = {

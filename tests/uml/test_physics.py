@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis import metrics
+from core.runs import metrics
 from testbed.substrates import uml
 from tests import runs
 from tests.runs import Result

@@ -7,12 +7,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis import metrics
-from testbed import plan, rundir, spec
+from core.errors import EXIT_OK, EXIT_REQUEST
+from core.runs import metrics, rundir
+from testbed import spec
 from testbed.cli import main
-from testbed.errors import EXIT_OK, EXIT_REQUEST
-from testbed.progress import patience
+from testbed.planning import plan
 from testbed.substrates import uml
+from testbed.substrates.progress import patience
 from tests import runs
 
 COMPATIBLE = {"compute": "500ms", "bytes": "28MB", "rate": "500mbit"}  # 48 % duty

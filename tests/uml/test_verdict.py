@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from testbed.campaign.verdict import Case, judge
 from testbed.substrates import uml
-from testbed.verdict import Case, judge
 from tests import runs
 
 SLOW = {"rate": "100mbit", "compute": "100ms", "bytes": "1MB"}  # ideal: 184 ms

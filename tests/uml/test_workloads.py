@@ -9,9 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from testbed import plan, rundir, spec
-from testbed.progress import patience
+from core.runs import rundir
+from testbed import spec
+from testbed.planning import plan
 from testbed.substrates import uml
+from testbed.substrates.progress import patience
 from tests import replay, runs, traces
 from workloads import collectives
 from workloads import trace as library

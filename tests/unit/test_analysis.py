@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import agreement, metrics
+from analysis import agreement
 from analysis.cli import main
-from analysis.load import TABLES, LoadError, digest, load_experiment
-from analysis.summary import summarise
+from core.runs import metrics
+from core.runs.load import TABLES, LoadError, digest, load_experiment
+from testbed.campaign.summary import summarise
 
 
 def iterations(ends: dict[int, list[float]], starts: dict[int, float]) -> pd.DataFrame:

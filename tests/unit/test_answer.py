@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from analysis import answer, table
-from analysis.answer import Demand
+from testbed.campaign import answer, table
+from testbed.campaign.answer import Demand
 
 FITS = Demand(0.96, False, (1.0, 1.0))
 

@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import bottleneck
-from analysis.load import Experiment, Run
 from analysis.views import interleaving
-from testbed import console, sampler
+from core.runs.load import Experiment, Run
+from testbed.cli import console
+from testbed.linux.sampling import sampler
 from tests.runs import one_plan
+from theory import bottleneck
 
 RATE_BPS = 1e6
 T_S = np.arange(0.0, 10.001, 0.01)

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed import bounds, plan, spec
-from testbed.plan import Link
-from testbed.spec import payload_share
+from core.runs.plan import Link
+from testbed import spec
+from testbed.planning import plan
+from theory import bounds
+from theory.frames import payload_share
 from topologies.leafspine import LeafSpine
 
 TOPO = LeafSpine(leaves=2, spines=2, hosts=4)

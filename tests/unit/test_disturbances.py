@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import disturbed, load, summary
-from testbed import disturbances, experiment, rundir, ticker
-from testbed.ticker import Account, Disturbance, Jiffies, Ticker
+from core.runs import disturbed, load, rundir
+from testbed.campaign import experiment, summary
+from testbed.linux.sampling import disturbances, ticker
+from testbed.linux.sampling.ticker import Account, Disturbance, Jiffies, Ticker
 from tests.unit import test_verdict as judged
 
 STAT = """\

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed import congestion
+from congestion import catalogue
+from core.errors import EXIT_OK
 from testbed.cli import main
-from testbed.errors import EXIT_OK
 from tools import count_lines, trace_table
 from workloads import trace
 
@@ -84,7 +84,7 @@ def test_the_library_is_documented() -> None:
 
 def test_every_parameter_and_curve_is_documented() -> None:
     text = (ROOT / "docs/congestion-controls.md").read_text()
-    assert all(f"`{name}`" in text for name in (*congestion.PARAMETERS, *congestion.CURVES, *congestion.names()))
+    assert all(f"`{name}`" in text for name in (*catalogue.PARAMETERS, *catalogue.CURVES, *catalogue.names()))
 
 
 def test_links_lead_somewhere() -> None:

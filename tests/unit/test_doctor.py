@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from testbed import doctor
-from testbed.errors import EXIT_MACHINE, EXIT_OK
+from core.errors import EXIT_MACHINE, EXIT_OK
+from testbed.cli import doctor
 
 
 @pytest.fixture

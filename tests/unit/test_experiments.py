@@ -11,9 +11,10 @@ import pytest
 from analysis import figures, sections
 from analysis.figures import circular, stragglers
 from analysis.study import Study, load_study
-from testbed import plan, points
-from testbed.errors import RequestError, VirtualTimeOnlyError
-from testbed.plan import Plan
+from core.errors import RequestError, VirtualTimeOnlyError
+from core.runs.plan import Plan
+from testbed.planning import plan
+from testbed.spec import points
 from tests import synthetic
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

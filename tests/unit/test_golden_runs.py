@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.load import load_experiment
-from analysis.summary import summarise
+from core.runs.load import load_experiment
+from testbed.campaign.summary import summarise
 
 RUNS = Path(__file__).parents[1] / "data" / "runs"
 TIMES = ("mean_s", "p99_s", "steady_s", "ideal_s")

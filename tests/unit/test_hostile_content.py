@@ -11,8 +11,8 @@ import pytest
 
 from analysis import again, agreement, drawing, figures, report, sections, style
 from analysis.cli import main
-from analysis.load import TABLES, load_experiment
-from testbed import points
+from core.runs.load import TABLES, load_experiment
+from testbed.spec import points
 from tests import synthetic
 
 ROOT = Path(__file__).parents[2]

@@ -10,25 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from testbed import dry_run
-from testbed.cli import main
-from testbed.errors import EXIT_OK
-from testbed.plan import Plan
+from core import packages
+from core.errors import EXIT_OK
+from core.runs.plan import Plan
+from testbed.cli import dry_run, main
 from testbed.substrates import uml
+from tests import house
 
-ROOT = Path(__file__).parents[2]
-# Imports run one way: testbed → (topologies, schedulers → workloads, analysis → workloads.text); the others import none of each other.
-ALLOWED = {
-    "testbed": {"testbed", "topologies", "workloads", "schedulers", "analysis"},
-    "topologies": {"topologies"},
-    "workloads": {"workloads"},
-    "schedulers": {"schedulers", "workloads"},
-    "analysis": {"analysis", "workloads"},  # of which `workloads.text` alone, see below
-}
+ROOT = house.ROOT
 
 
 def names_imported(path: Path) -> set[str]:
-    """In full: of ``from workloads import text`` it is ``workloads.text``."""
+    """In full: of ``from workloads import text`` it is ``core.text``."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -42,26 +35,60 @@ def imported(path: Path) -> set[str]:
     return {name.split(".")[0] for name in names_imported(path)}
 
 
-@pytest.mark.parametrize("package", sorted(ALLOWED))
-def test_imports_run_one_way(package: str) -> None:
-    for path in (ROOT / package).rglob("*.py"):
-        # `python -m …` goes on in the checkout's environment, which is found by `testbed.environment`.
-        more = {"testbed"} if path == ROOT / package / "__main__.py" else set()
-        assert (imported(path) & set(ALLOWED)) <= ALLOWED[package] | more, path
+def test_no_module_imports_one_above_it() -> None:
+    assert house.upward() == []
 
 
-def test_analysis_takes_of_workloads_how_texts_are_shown_alone() -> None:
-    taken = {name for path in (ROOT / "analysis").rglob("*.py") for name in names_imported(path)}
-    assert {".".join(name.split(".")[:2]) for name in taken if name.startswith("workloads")} == {"workloads.text"}
+def test_no_modules_import_each_other() -> None:
+    assert house.circles(house.imports()) == []
+
+
+def test_circles_are_found() -> None:
+    ring = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset("a"), "d": frozenset("a")}
+    assert house.circles(ring) == [["a", "b", "c"]]
+
+
+def test_every_package_has_its_place_in_the_house() -> None:
+    assert set(packages.names()) == {*house.USES, "testbed"}
+
+
+def test_the_house_is_small_enough_to_know() -> None:
+    """At most 12 things on the first floor of the testbed, and 14 in each of its folders."""
+
+    def entries(folder: Path) -> int:
+        return sum(path.name != "__pycache__" for path in folder.iterdir())
+
+    assert entries(ROOT / "testbed") <= 12
+    folders = [path for path in (ROOT / "testbed").rglob("*") if path.is_dir() and path.name != "__pycache__"]
+    assert {str(path): count for path in folders if (count := entries(path)) > 14} == {}
+
+
+def test_what_is_asked_for_and_planned_needs_no_kernel() -> None:
+    """Nothing that touches one is loaded with it, and nothing of it looks at /proc."""
+    names = [name for name in house.modules() if name.startswith(("testbed.spec", "testbed.planning"))]
+    program = (
+        "import builtins, importlib, sys\n"
+        "real = builtins.open\n"
+        "def shut(file, *more, **others):\n"
+        "    assert not str(file).startswith('/proc'), file\n"
+        "    return real(file, *more, **others)\n"
+        "builtins.open = shut\n"
+        f"for name in {names!r}: importlib.import_module(name)\n"
+        "print([name for name in ('pyroute2', 'mininet.node', 'mininet.net', 'elftools', 'paramiko') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_what_runs_in_a_host_needs_the_standard_library_alone() -> None:
-    files = [ROOT / "workloads" / f"{name}.py" for name in ("worker", "clock", "grid", "bands", "noise")]
+    files = [ROOT / "workloads" / f"{name}.py" for name in ("worker", "clock", "bands", "noise")]
     files += (ROOT / "workloads/collectives").glob("*.py")
-    files += [ROOT / "testbed" / name for name in ("sampler.py", "netns.py", "bpfsys.py", "environment.py", "run.py")]
+    files += [ROOT / "core" / name for name in ("environment.py", "grid.py", "text.py", "units.py")]
+    files += [ROOT / "testbed/linux" / name for name in ("sampling/sampler.py", "netns.py", "loading/bpfsys.py")]
+    files += [ROOT / "testbed/run.py", ROOT / "congestion/mltcp.py"]
     files += [ROOT / "workloads" / name for name in ("recording.py", "hook/__init__.py", "hook/sitecustomize.py")]
     for path in files:
-        outside = imported(path) - set(sys.stdlib_module_names) - {"workloads", "testbed"}
+        outside = imported(path) - set(sys.stdlib_module_names) - set(packages.names())
         assert not outside or path.name == "environment.py", (path, outside)
 
 
@@ -71,7 +98,7 @@ def test_every_c_file_names_its_licence() -> None:
 
 
 def test_no_shell_strings() -> None:
-    for package in ALLOWED:
+    for package in packages.names():
         for path in (ROOT / package).rglob("*.py"):
             text = path.read_text()
             assert "shell=True" not in text and "os.system" not in text, path
@@ -79,9 +106,9 @@ def test_no_shell_strings() -> None:
 
 def test_before_set_up_it_says_what_to_do(tmp_path: Path) -> None:
     """A checkout without an environment, started by a Python without the packages."""
-    (tmp_path / "testbed").mkdir()
-    for name in ("run.py", "environment.py", "__init__.py"):
-        (tmp_path / "testbed" / name).write_text((ROOT / "testbed" / name).read_text())
+    for name in ("testbed/run.py", "testbed/__init__.py", "core/__init__.py", "core/environment.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
     done = subprocess.run(
         ["/usr/bin/python3", "-S", str(tmp_path / "testbed" / "run.py"), "--jobs", "4"],
         env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False,

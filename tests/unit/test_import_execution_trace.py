@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from core.units import Duration, Rate
 from tests.profiles import (
     HOST_ONE_RANK,
     HOST_TWO_RANKS,
@@ -19,7 +20,6 @@ from tests.profiles import (
 )  # fmt: skip
 from workloads import importers
 from workloads.trace import TraceError
-from workloads.units import Duration, Rate
 
 
 @pytest.mark.parametrize("path", [HOST_ONE_RANK, HOST_TWO_RANKS], ids=lambda path: path.name)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core.units import Duration, Size
 from tests.profiles import (
     ONE_RANK,
     RECORDED,
@@ -22,7 +23,6 @@ from workloads import importers
 from workloads.importers import Request, import_trace
 from workloads.importers._pytorch import shapes_bytes
 from workloads.trace import Kind, Operation, TraceError, load
-from workloads.units import Duration, Size
 
 PUBLIC = Path(__file__).parents[3] / "shared" / "traces" / "resnet50-ddp-2gpu-kineto.json.gz"
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from core.units import Duration
 from tests.profiles import HOST_TWO_RANKS, TWO_RANKS, Json, cli, nccl_host_trace, nccl_profile, profile
 from workloads import importers
 from workloads.trace import TraceError
-from workloads.units import Duration
 
 KINETO, HOST = nccl_profile(), nccl_host_trace()
 

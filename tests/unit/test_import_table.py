@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from core.units import Duration
 from tests.profiles import (
     imported,
 )
 from workloads.trace import TraceError
-from workloads.units import Duration
 
 
 def table(folder: Path, text: str) -> Path:

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.units import Duration, Size
 from tests.profiles import ONE_RANK, Chakra, cli, data_parallel, imported
 from tests.properties import examples
 from workloads import commands, importers
 from workloads.trace import TraceError, load
-from workloads.units import Duration, Size
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from testbed import kernel, kernel_build, kernel_source
+from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
 from testbed.cli import main
-from testbed.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
-from testbed.kernel_source import EDITS, Origin, edit
+from testbed.substrates.usermode import build as kernel_build
+from testbed.substrates.usermode import kernel
+from testbed.substrates.usermode import source as kernel_source
+from testbed.substrates.usermode.source import EDITS, Origin, edit
 from tests import processes
 
 ROOT = Path(__file__).parents[2]
@@ -278,7 +280,7 @@ def test_no_apt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_dkms_builds_every_module() -> None:
     """dkms.conf and Kbuild name the same ones, and each has its source."""
-    kernel_folder = Path(kernel.__file__).parents[1] / "kernel"
+    kernel_folder = ROOT / "kernel"
     dkms = re.findall(r'BUILT_MODULE_NAME\[\d\]="(\w+)"', (kernel_folder / "dkms.conf").read_text())
     kbuild = re.search(r"obj-m := (.*)", (kernel_folder / "Kbuild").read_text())
     assert kbuild is not None

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import topologies
-from testbed import limits, plan, points, spec, substrates
-from testbed.errors import RequestError
+from core.errors import RequestError
+from testbed import spec, substrates
+from testbed.planning import plan
+from testbed.spec import limits, points
 from testbed.substrates import host
 from topologies.routed import RoutedTopo, TooManyError, at_most
 from workloads import collectives

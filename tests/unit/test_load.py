@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis import load
-from analysis.load import TABLES, LoadError, digest, load_run
-from testbed import judged_again, sweep
+from core.errors import EXIT_OK, EXIT_REQUEST
+from core.runs import load
+from core.runs.load import TABLES, LoadError, digest, load_run
+from testbed.campaign import judged_again, sweep
 from testbed.cli import main
-from testbed.errors import EXIT_OK, EXIT_REQUEST
 from testbed.spec import read
 from testbed.substrates.host import Host
 from tests import synthetic

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed import congestion, mltcp
+from congestion import catalogue, mltcp
 from tests.properties import examples
 from tests.unit import core as library
 from tests.unit.core import CA_PRIV_BYTES, ONE, ROOT, Params, State
@@ -199,7 +199,7 @@ def test_factor_is_the_line_within_its_bounds(core: ctypes.CDLL, slope: int, int
 @pytest.mark.parametrize("curve", CURVES)
 def test_the_curves_are_those_of_the_paper(core: ctypes.CDLL, curve: str) -> None:
     """Figure 5 with S = 1.75 and I = 0.25, for instance 1/(4 - 3.5 r)."""
-    params = default(curve=congestion.CURVES.index(curve))
+    params = default(curve=catalogue.CURVES.index(curve))
     for ratio in range(0, ONE + 1, 16):
         exact = CURVES[curve](1.75, 0.25, ratio / ONE)
         assert core.core_factor(params, ratio) / ONE == pytest.approx(exact, abs=3 / ONE)
@@ -222,7 +222,7 @@ def test_parameters_have_one_range_everywhere(header: str) -> None:
     text = (ROOT / "kernel" / header).read_text().replace("\\\n", " ")
     rows = re.findall(r"P\((\w+), (\w+), \w+,\s+(\w+),\s+(-?\w+),\s+([\w <]+),", text)
     assert len(rows) >= 6
-    by_constant = {p.constant: p for p in congestion.PARAMETERS.values()}
+    by_constant = {p.constant: p for p in catalogue.PARAMETERS.values()}
     for of, name, _, low, high in rows:
         highest = 1 << int(high.split()[-1]) if "<<" in high else int(high)
         assert (of, int(low), highest) == (by_constant[name].of, by_constant[name].lowest, by_constant[name].highest)

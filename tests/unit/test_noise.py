@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.units import UnitError
 from workloads import noise
-from workloads.units import UnitError
 
 
 def factors(text: str, rank: int = 0, workers: int = 4, count: int = 20_000) -> list[float]:

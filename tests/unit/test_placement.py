@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topologies
-from testbed import bounds, plan, spec
+from core.errors import EXIT_REQUEST
+from job_schedulers import place
+from testbed import spec
 from testbed.cli import main
-from testbed.errors import EXIT_REQUEST
-from testbed.placement import place
+from testbed.planning import plan
+from theory import bounds
 from topologies.dumbbell import Dumbbell
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from testbed import dry_run, files, plan, points, spec, sweep
-from testbed.cli import main
-from testbed.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed import spec
+from testbed.campaign import sweep
+from testbed.cli import dry_run, main
+from testbed.planning import plan
+from testbed.spec import files, points
 from testbed.substrates.host import Host
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from testbed.programs import KEPT_BYTES, _Tail
+from testbed.linux.participants.program import KEPT_BYTES, _Tail
 
 
 def test_the_end_of_what_a_program_says_is_kept() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from testbed import plan, progress, spec
-from testbed.errors import TestbedError
-from testbed.progress import Patience, Watch
-from testbed.substrates import uml
+from core.errors import TestbedError
+from testbed import spec
+from testbed.planning import plan
+from testbed.substrates import progress, uml
+from testbed.substrates.progress import Patience, Watch
 from workloads import computing
 
 PATIENCE = Patience(idle_s=300, still_s=60, set_up_s=90, computing_s=1800)

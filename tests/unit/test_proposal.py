@@ -10,7 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from testbed import plan, proposal, spec
+from testbed import spec
+from testbed.campaign import proposal
+from testbed.planning import plan
 
 NEW, OLD = "Linux 6.18.2 #1 SMP x86_64", "Linux 6.1.0-18 #1 SMP x86_64"
 

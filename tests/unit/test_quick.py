@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed import plan, points, spec
-from testbed.errors import RequestError
+from core.errors import RequestError
+from testbed import spec
+from testbed.planning import plan
+from testbed.spec import points
 
 FILE = """
 rate = "1gbit"

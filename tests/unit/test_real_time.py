@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed import experiment
+from testbed.campaign import experiment
 from testbed.substrates.host import Host
 from tests import runs
 

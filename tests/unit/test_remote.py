@@ -15,9 +15,10 @@ import paramiko
 import pytest
 from rich.console import Console
 
-from testbed import substrates, sweep
+from core.errors import EXIT_MACHINE, EXIT_REQUEST, MachineError, RequestError, TestbedError, UnreachableError
+from testbed import substrates
+from testbed.campaign import sweep
 from testbed.cli import main
-from testbed.errors import EXIT_MACHINE, EXIT_REQUEST, MachineError, RequestError, TestbedError, UnreachableError
 from testbed.spec import read
 from testbed.substrates import connection, ssh, stream
 

@@ -17,7 +17,7 @@ from analysis import figures, report, sections, stalls
 from analysis.cli import main
 from analysis.finding import VERDICTS
 from analysis.study import ids, load_study
-from testbed import points
+from testbed.spec import points
 from tests import fluid_runs
 from tests.processes import HANG_S
 

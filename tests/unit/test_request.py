@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from testbed import congestion, placement, plan, shaper, spec
+import job_schedulers as placement
+from congestion import catalogue
+from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed import spec
 from testbed.cli import main
-from testbed.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed.linux.queues import shaper
+from testbed.planning import plan
 
 BAD = [
     (["--topo", "torus"], "there is no topology 'torus'; there are dumbbell"),
@@ -278,9 +282,10 @@ def test_dcqcn_fits_its_link(rate: str, held: tuple[int, ...]) -> None:
 
 def test_one_of_your_own_is_named_by_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
-    module, program = (congestion.parse(one) for one in ("examples/tcp_mine.c:step=4,slope=1.5", "examples/mine.bpf.c"))
+    module, program = (catalogue.parse(one) for one in ("examples/tcp_mine.c:step=4,slope=1.5", "examples/mine.bpf.c"))
     assert (module.name, module.constants) == ("mine", {"step": 4, "slope": 1536})
-    assert module.module and not module.program and program.program and not program.module
+    assert catalogue.module(module) and not catalogue.program(module)
+    assert catalogue.program(program) and not catalogue.module(program)
     assert program.label == "mine"
 
 

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import schedulers
-from schedulers import Job, Phase, ScheduleError, affinity, circle
-from testbed import plan, scheduling, spec
-from testbed.errors import RequestError
+import flow_schedulers
+from core.errors import RequestError
+from core.grid import Grid
+from flow_schedulers import Job, Phase, ScheduleError
+from flow_schedulers.cassini import affinity, circle
+from testbed import spec
+from testbed.planning import plan
+from testbed.planning import profiles as profiling
 from workloads.bands import Bands
-from workloads.grid import Grid
 
 GBIT = 1e9
 ANY = 360 // 5
@@ -26,9 +29,9 @@ def job(iteration_s: float, up_s: float, *links: str, bps: float = GBIT) -> Job:
     return Job(iteration_s, {link: (Phase(iteration_s - up_s, iteration_s, bps),) for link in links or ("a",)}, 10**6)
 
 
-def cassini(*jobs: Job, **options: Any) -> schedulers.Schedule:
+def cassini(*jobs: Job, **options: Any) -> flow_schedulers.Schedule:
     links = {link: GBIT for one in jobs for link in one.demand}
-    return schedulers.find("cassini").schedule(jobs, links, slack=0.0, **options)  # type: ignore[no-any-return]
+    return flow_schedulers.find("cassini").schedule(jobs, links, slack=0.0, **options)  # type: ignore[no-any-return]
 
 
 def plans(**fields: Any) -> list[plan.Plan]:
@@ -208,7 +211,7 @@ def test_what_a_scheduler_is_told_comes_before_its_runs() -> None:
     assert [(one.cc.name, one.alone) for one in made] == [
         ("reno", None), ("reno", 0), ("cassini", 0), ("cassini", None),
     ]  # fmt: skip
-    profiles = {("cassini", job): scheduling.Profile(1.1, 0.01) for job in (0, 1)}
+    profiles = {("cassini", job): profiling.Profile(1.1, 0.01) for job in (0, 1)}
     slower = plan.plans(spec.read(None, {"cc": ["reno", "cassini"]}), profiles)[3]
     assert slower.jobs[0].grid and slower.jobs[0].grid.period_ns == round((1.1 * 1.001 + 0.02) * 1e9)
     assert made[2].jobs[0].grid is None  # alone, nobody has to wait

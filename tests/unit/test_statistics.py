@@ -8,7 +8,7 @@ from math import inf, log, sqrt
 import numpy as np
 import pytest
 
-from analysis import statistics
+from theory import statistics
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 

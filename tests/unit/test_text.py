@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workloads import text
+from core import text
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis import fluid, theory
-from analysis.theory import FAIR, Curve
+from theory import curves as theory
+from theory import fluid
+from theory.curves import FAIR, Curve
 
 
 def test_the_shift_equation_is_the_papers() -> None:

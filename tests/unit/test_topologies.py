@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from mininet.topo import Topo
 
 import topologies
-from testbed import plan, spec
+from testbed import spec
+from testbed.planning import plan
 from tests.properties import examples
 from topologies.dumbbell import Dumbbell
 from topologies.fattree import FatTree

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from core.units import Duration, Rate, Size
 from workloads import trace
-from workloads.units import Duration, Rate, Size
 
 
 def minimal() -> dict[str, Any]:

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from testbed import plan, stored
+from core.errors import EXIT_REQUEST, RequestError
+from testbed.campaign import stored
 from testbed.cli import main
-from testbed.errors import EXIT_REQUEST, RequestError
+from testbed.planning import plan
 from testbed.spec import read
 from tests import synthetic
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
+from core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
 
 
 @pytest.mark.parametrize(

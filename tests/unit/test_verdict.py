@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from testbed import plan, spec
-from testbed.errors import MachineError
+from core.errors import MachineError
+from testbed import spec
+from testbed.campaign.verdict import INVARIANTS, Case, judge
+from testbed.planning import plan
 from testbed.substrates.host import Host
-from testbed.verdict import INVARIANTS, Case, judge
 
 RATE = 500_000_000
 MEASURED: dict[str, Any] = {

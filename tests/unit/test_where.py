@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 
-from testbed import bootstrap, kernel, limits, plan, points, privileges, spec, where
+from core.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError
+from core.runs.plan import Plan
+from testbed import spec
 from testbed.cli import main
-from testbed.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError
-from testbed.plan import Plan
-from testbed.substrates import choice, connection, host, uml, upload
-from testbed.where import Address
+from testbed.linux import privileges
+from testbed.planning import plan
+from testbed.spec import limits, points
+from testbed.spec import place as where
+from testbed.spec.place import Address
+from testbed.substrates import bootstrap, choice, connection, host, uml, upload
+from testbed.substrates.usermode import kernel
 
 ROOT = Path(__file__).parents[2]
 FILE = """\
@@ -339,7 +344,7 @@ def test_what_goes_first_is_understood_by_old_pythons_without_packages() -> None
 def test_what_goes_along() -> None:
     with tarfile.open(fileobj=io.BytesIO(upload.archive())) as tar:
         names = set(tar.getnames())
-    assert {"code/testbed/remote.py", "code/kernel/mltcp.h", "code/workloads/worker.py"} <= names
+    assert {"code/testbed/substrates/remote.py", "code/kernel/mltcp.h", "code/workloads/worker.py"} <= names
     assert {f"packages/{name}/__init__.py" for name in upload.PACKAGES} <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith("/") or ".." in name]
     assert len(upload.archive()) < 3_000_000
@@ -347,7 +352,7 @@ def test_what_goes_along() -> None:
 
 def test_files_of_ones_own_go_along_under_names_of_theirs(tmp_path: Path) -> None:
     mine = tmp_path / "mine.bpf.c"
-    mine.write_text((Path(spec.__file__).parents[1] / "examples/mine.bpf.c").read_text())
+    mine.write_text((ROOT / "examples/mine.bpf.c").read_text())
     (tmp_path / "mine.h").write_text("\n")
     topology = tmp_path / "mine.py"
     topology.write_text("from topologies.dumbbell import Dumbbell as Mine\ntopos = {'mine': Mine}\n")

@@ -25,17 +25,18 @@ import sys
 import tarfile
 import tempfile
 import time
-import tomllib
 from pathlib import Path
 
 import vm_kernel
 from vm_kernel import sha256
 
-from testbed import __version__, rundir
-from testbed.environment import ROOT
-from testbed.errors import EXIT_OK, MachineError, TestbedError
-from testbed.kernel_build import Say, check_space, check_tools, disk_errors, locked
-from testbed.kernel_source import run
+from core.environment import ROOT
+from core.errors import EXIT_OK, MachineError, TestbedError
+from core.packages import names as package_names
+from core.runs import rundir
+from testbed import __version__
+from testbed.substrates.usermode.build import Say, check_space, check_tools, disk_errors, locked
+from testbed.substrates.usermode.source import run
 
 HERE = Path(__file__).parent
 DISK_GB = 16
@@ -49,8 +50,7 @@ CHECKOUT = "vagrant"  # where in the VM the checkout is
 WHEELS = "tmp/wheels"
 PARTS = ("libvirt.box", "manifest.txt", "vmlinuz", "initrd.img")
 # As pyproject.toml has them: what the environment in the box finds in the checkout.
-FOUND = tomllib.loads(Path(ROOT, "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
-PACKAGES = tuple(pattern.removesuffix("*") for pattern in FOUND)
+PACKAGES = package_names()
 KERNELS = ("custom", "stock")
 
 

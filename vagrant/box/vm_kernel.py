@@ -24,10 +24,11 @@ import sys
 import time
 from pathlib import Path
 
-from testbed import bpf, rundir
-from testbed.environment import ROOT
-from testbed.errors import EXIT_OK, MachineError, TestbedError
-from testbed.kernel_build import (
+from core.environment import ROOT
+from core.errors import EXIT_OK, MachineError, TestbedError
+from core.runs import rundir
+from testbed.linux.loading import bpf
+from testbed.substrates.usermode.build import (
     Counter,
     Say,
     check_config,
@@ -37,7 +38,7 @@ from testbed.kernel_build import (
     disk_errors,
     locked,
 )
-from testbed.kernel_source import UNUSED, Origin, digest_of, run
+from testbed.substrates.usermode.source import UNUSED, Origin, digest_of, run
 
 HERE = Path(__file__).parent
 CONFIG = HERE / "kernel.config"

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from workloads.text import quoted
+from core.text import quoted
+from core.units import Duration, Rate, Size
 from workloads.trace import Kind, Trace, TraceError, critical_path_s, save
-from workloads.units import Duration, Rate, Size
 
 HELP = "make a trace from a profiler's file (PyTorch, Chakra) or a table"
 

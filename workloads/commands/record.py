@@ -13,28 +13,13 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
-from statistics import fmean, median
 
-from workloads import hook, recording, text
-from workloads.recording import Origin, Sample
-from workloads.steps import Exchange, Step, trace_of
-from workloads.trace import Source, Trace, TraceError, save
-from workloads.units import Rate, Size, UnitError
+from core import text
+from workloads import hook, recorded, recording
+from workloads.trace import TraceError
 
 INSTALL = "pip install 'mltcp-testbed[torch]'"
-FEWEST_STEPS = 3  # of one rank, for a median and a spread
-
-
-@dataclass(frozen=True)
-class Description:
-    """What a recording cannot know; empty: see `trace_from`."""
-
-    name: str
-    native_rate: str = ""
-    on: str = ""
 
 
 HELP = "record a real PyTorch training run"
@@ -53,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """0 if the trace was written, the command's code if it failed, 1 without enough steps, 2 for a wrong request."""
     command = parsed.command[1:] if parsed.command[:1] == ["--"] else parsed.command
-    how = Description(parsed.name or parsed.out.stem, parsed.native_rate, parsed.on)
+    how = recorded.Description(parsed.name or parsed.out.stem, parsed.native_rate, parsed.on)
     try:
         if not command:
             raise ValueError("no command to record; for instance: record -- torchrun --nproc-per-node 2 train.py")
@@ -63,7 +48,7 @@ def run(parsed: argparse.Namespace) -> int:
             raise ValueError(f"--out {parsed.out}: there is no folder {parsed.out.parent}; make it first")
         if parsed.out.exists() and not parsed.out.is_file():
             raise ValueError(f"--out {parsed.out} is no file (a folder, a device, a pipe); name another one")
-        _rate(how.native_rate)
+        recorded.rate(how.native_rate)
     except (ValueError, OSError) as error:
         return _fail(str(error), 2)
     with tempfile.TemporaryDirectory(prefix="mltcp-record-") as folder:
@@ -81,76 +66,14 @@ def run(parsed: argparse.Namespace) -> int:
             missing = not seen and importlib.util.find_spec("torch") is None
             hint = f" It did not get as far as importing torch, which is not installed here: {INSTALL}." * missing
             return _fail(f"{shlex.join(command)} failed with code {code}: nothing written.{hint}", code)
-        recorded = [(origin, samples[parsed.skip :]) for origin, samples in recording.read(Path(folder))]
+        ranks = [(origin, samples[parsed.skip :]) for origin, samples in recording.read(Path(folder))]
     try:
-        if not recorded:
+        if not ranks:
             raise TraceError(_why_nothing(seen))
-        print(write(recorded, parsed.out, how))
+        print(recorded.write(ranks, parsed.out, how))
     except TraceError as error:
         return _fail(str(error), 1)
     return 0
-
-
-def write(recorded: list[tuple[Origin, list[Sample]]], path: Path, how: Description) -> str:
-    """Write the trace of all ranks' samples; returns what to tell the user, or raises `TraceError`."""
-    trace = trace_from(recorded, how)
-    save(trace, path)
-    samples = [sample for _, of_rank in recorded for sample in of_rank]
-    spent = fmean(sample.spent_ns for sample in samples)
-    lengths = [sample.end_ns - sample.start_ns for sample in samples]
-    exchanges = sum(op.bytes is not None for op in trace.operations)
-    return (
-        f"{path}: {len(samples)} steps of {len(recorded)} rank(s), {median(lengths) / 1e6:.4g} ms each; {exchanges} buckets of "
-        f"{Size(trace.bytes_per_iteration)} in all, {trace.compute_s * 1e3:.4g} ms of computing ± {trace.noise}; "
-        f"recording took {spent / 1e6:.3g} ms of a step ({spent / fmean(lengths):.2%})"
-    )
-
-
-def trace_from(recorded: list[tuple[Origin, list[Sample]]], how: Description) -> Trace:
-    """The median step of all ranks; raises `TraceError` if a rank has fewer than three."""
-    fewest = min((len(samples) for _, samples in recorded), default=0)
-    if fewest < FEWEST_STEPS:
-        raise TraceError(
-            f"only {fewest} step(s) of a rank were recorded, and {FEWEST_STEPS} are needed after those left out "
-            "with --skip: train for more steps, or skip fewer"
-        )
-    origin = recorded[0][0]
-    ranks = [[_step(sample) for sample in samples] for _, samples in recorded]
-    assumptions = list(dict.fromkeys(note for one, _ in recorded for note in one.notes))
-    if origin.ranks == 1:
-        assumptions.append("recorded with one rank: buckets and computing are measured, no exchange took place")
-    return trace_of(
-        ranks,
-        name=how.name,
-        model=f"{origin.model}, {origin.parameters:,} parameters, data parallel",
-        source=Source(
-            kind="recorded",
-            measured_by=f"workloads.recorder in {origin.software}",
-            when=date.today().isoformat(),
-            on=how.on or f"{origin.ranks} × {origin.device}",
-        ),
-        native_rate=_rate(how.native_rate),
-        assumptions=tuple(assumptions),
-    )
-
-
-def _step(sample: Sample) -> Step:
-    return Step(
-        duration_s=(sample.end_ns - sample.start_ns) / 1e9,
-        exchanges=tuple(
-            Exchange(
-                "all_reduce", one.bytes, (one.ready_ns - sample.start_ns) / 1e9, (one.end_ns - sample.start_ns) / 1e9
-            )
-            for one in sample.buckets
-        ),
-    )
-
-
-def _rate(text: str) -> Rate | None:
-    try:
-        return Rate.parse(text) if text else None
-    except UnitError as error:
-        raise ValueError(f"--native-rate: {error}") from error
 
 
 def _why_nothing(torch_seen: bool) -> str:

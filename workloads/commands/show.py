@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from core.text import file_name, plain, shown
+from core.units import Rate, UnitError
 from workloads import trace as traces
-from workloads.text import file_name, plain, shown
 from workloads.trace import Trace
-from workloads.units import Rate, UnitError
 
 MOST_ROWS = 200  # of the table: the first and the last of them
 

@@ -25,11 +25,11 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from core.text import quoted
+from core.units import Duration, Rate, Size
 from workloads.importers._stream import head
 from workloads.steps import Step, trace_of
-from workloads.text import quoted
 from workloads.trace import Kind, Source, Trace, TraceError
-from workloads.units import Duration, Rate, Size
 
 DEFAULT_RATE = Rate.parse("10gbit")
 

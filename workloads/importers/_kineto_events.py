@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from core.text import quoted, shown
 from workloads.importers._pytorch import (
     ANNOTATION,
     WITHOUT_DATA,
@@ -26,7 +27,6 @@ from workloads.importers._pytorch import (
     tensor_bytes,
 )
 from workloads.importers._stream import brief, head, items, number
-from workloads.text import quoted, shown
 from workloads.trace import Kind, TraceError
 
 Floats = npt.NDArray[np.float64]

@@ -11,10 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from core.text import quoted, shown
+from core.units import Size
 from workloads.importers import Request
-from workloads.text import quoted, shown
 from workloads.trace import Kind, TraceError
-from workloads.units import Size
 
 # Names as in ProcessGroupNCCL's record_param_comms (allreduce, _allgather_base, all_to_allv) and in
 # NCCL's kernels (ncclDevKernel_ReduceScatter_…): any that contains one of these, underscores aside.

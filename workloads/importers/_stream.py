@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 import ijson
 import numpy as np
 
-from workloads.reading import FileError, opened
+from core.reading import FileError, opened
 from workloads.trace import TraceError
 
 HEAD = 64 << 10  # bytes by which a format is recognised

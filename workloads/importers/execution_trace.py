@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from core.text import quoted
 from workloads.importers import Profile, Request
 from workloads.importers._pytorch import (
     ANNOTATION,
@@ -36,7 +37,6 @@ from workloads.importers._pytorch import (
 )
 from workloads.importers._stream import brief, head, items, number
 from workloads.steps import Exchange, Step
-from workloads.text import quoted
 from workloads.trace import Kind, TraceError
 
 TITLE = "PyTorch execution trace (host), JSON of schema 1.…-chakra.…"

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
+from core.text import quoted
 from workloads.importers import Profile, Request
 from workloads.importers._stream import Source, brief
 from workloads.steps import Exchange, Step
-from workloads.text import quoted
 from workloads.trace import Kind, TraceError
 
 TITLE = "CSV with columns time_s (or time_ms, time_us) and bytes"

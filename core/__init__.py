@@ -1,0 +1,1 @@
+"""The ground floor: errors, units, texts, and a run as data."""

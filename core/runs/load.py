@@ -1,0 +1,250 @@
+"""Read run directories; refuse what has an unknown version or makes no sense, with one clear message each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pandas as pd
+
+from core.runs import faults
+
+VERSION = 1
+TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
+MOST_JSON_BYTES, MOST_TABLE_BYTES = 256 << 20, 2 << 30
+PIECE_BYTES = 1 << 20
+
+
+class LoadError(Exception):
+    """A run directory that cannot be used: what, where, and what to do."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: a congestion control, a seed, and what was measured."""
+
+    path: Path
+    manifest: dict[str, Any]
+    verdict: dict[str, Any]
+
+    @property
+    def cc(self) -> str:
+        return str(self.manifest["plan"]["cc"]["spec"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.manifest["plan"]["seed"])
+
+    @property
+    def jobs(self) -> list[dict[str, Any]]:
+        return list(self.manifest["plan"]["jobs"])
+
+    @property
+    def rate_bps(self) -> int:
+        return int(self.manifest["plan"]["link"]["rate_bps"])
+
+    @cached_property
+    def iterations(self) -> pd.DataFrame:
+        """One row per iteration and worker, as in ``iterations.csv``."""
+        return _table(self.path / "iterations.csv")
+
+    @cached_property
+    def operations(self) -> pd.DataFrame:
+        """One row per collective, iteration and worker, as in ``operations.csv``."""
+        return _table(self.path / "operations.csv")
+
+    @cached_property
+    def links(self) -> pd.DataFrame:
+        """One row per sample and link, counters since the start, as in ``links.csv``."""
+        return _table(self.path / "links.csv")
+
+    @cached_property
+    def flows(self) -> pd.DataFrame:
+        """One row per sample and flow, as in ``flows.csv``."""
+        return _table(self.path / "flows.csv")
+
+    @cached_property
+    def disturbances(self) -> pd.DataFrame | None:
+        """When the machine disturbed the run, as in ``disturbances.csv``; None: a clock that nothing disturbs, or no record."""
+        path = self.path / "disturbances.csv"
+        return _table(path) if path.exists() else None
+
+    def forget(self) -> None:
+        """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
+        for name in (*TABLES, "disturbances.csv"):
+            vars(self).pop(name.removesuffix(".csv"), None)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All runs of one experiment, and for each the runs of its jobs alone, one for each kind of job."""
+
+    path: Path
+    runs: list[Run]
+    alone: dict[tuple[str, int, int], Run]  # by congestion control, seed and job
+
+    @property
+    def ccs(self) -> list[str]:
+        """Congestion controls in the order they were run."""
+        return list(dict.fromkeys(run.cc for run in self.runs))
+
+    def alone_of(self, run: Run) -> dict[int, Run]:
+        """For each job of ``run`` the run of that job, or one just like it, alone; those that there are.
+
+        Of the same seed; or of the lowest there is, where jobs alone were run for one seed only.
+        """
+        lone = {job["job"]: self._alone(run, job["like"]) for job in run.jobs}
+        return {job: one for job, one in lone.items() if one is not None}
+
+    def _alone(self, run: Run, like: int) -> Run | None:
+        there = {
+            seed: one
+            for (cc, seed, job), one in self.alone.items()
+            if (cc, job) == (run.cc, like) and _same_job(one, run, like)
+        }
+        return there.get(run.seed, there[min(there)] if there else None)
+
+    def of(self, cc: str) -> list[Run]:
+        return [run for run in self.runs if run.cc == cc]
+
+
+def _same_job(lone: Run, run: Run, like: int) -> bool:
+    """Whether a job alone is one of ``run`` on the same link (and not left from an earlier experiment of that name)."""
+    job = next(one for one in run.jobs if one["job"] == like)
+    same = ("operations", "ideal_s", "noise", "channels")
+    return lone.manifest["plan"]["link"] == run.manifest["plan"]["link"] and all(
+        lone.jobs[0].get(key) == job.get(key) for key in same
+    )
+
+
+def load_run(path: Path) -> Run:
+    """One run directory, its tables unread; raises `LoadError`."""
+    return Run(path, _json(path / "manifest.json"), _json(path / "verdict.json"))
+
+
+def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -> Experiment:
+    """An experiment's runs: the ``wanted`` (folder name, seed) in that order, or all there are, `in_order`."""
+    if wanted is None:
+        found = [path.parent for path in folder.glob("*/*/manifest.json")]
+        paths = sorted(found, key=by_number)
+    else:
+        paths = [folder / label / str(seed) for label, seed in wanted]
+    runs = [load_run(path) for path in paths]
+    if not runs:
+        raise LoadError(f"{folder} holds no run; `python testbed/run.py --out {folder.parent}` makes some")
+    runs = runs if wanted is not None else in_order(folder, runs)
+    alone = {}
+    seeds = {run.path.name for run in runs}
+    for run in runs:
+        for job in {job["like"] for job in run.jobs}:
+            for path in (folder / "alone" / f"job{job}" / run.path.parent.name).glob("[0-9]*"):
+                if path.name in seeds:
+                    alone[run.cc, int(path.name), job] = load_run(path)
+    return Experiment(folder, runs, alone)
+
+
+def by_number(path: Path) -> tuple[str, int, str]:
+    """Run directories by congestion control, seeds in the order of numbers."""
+    return str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name
+
+
+def in_order(folder: Path, runs: list[Run]) -> list[Run]:
+    """Runs by congestion control: as these were named (the experiment's summary knows), else bases first, by name."""
+    ccs = sorted({run.cc for run in runs}, key=lambda cc: ("mltcp" in cc, cc))
+    try:
+        named = [str(row["cc"]) for row in json.loads((folder / "summary.json").read_text())["results"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        named = []
+    order = list(dict.fromkeys([*named, *ccs]))
+    return sorted(runs, key=lambda run: order.index(run.cc))
+
+
+def check(run: Run) -> None:
+    """Raises `LoadError` if a table is missing, or the tables are not those that the manifest was written with."""
+    paths = [run.path / name for name in TABLES]
+    if _digest(
+        (path.name, path.stat().st_size, _pieces(path)) for path in paths if _readable(path)
+    ) == run.manifest.get("digest"):
+        return
+    for path in paths:
+        if fault := faults.first(path):
+            raise LoadError(f"{path}, {fault}; run it again")
+    raise LoadError(f"{run.path}: its tables are not what its manifest tells (SHA-256); run it again")
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over the tables of a run, by name and content."""
+    return _digest((name, len(files[name]), [files[name]]) for name in TABLES)
+
+
+def _digest(tables: Iterable[tuple[str, int, Iterable[bytes]]]) -> str:
+    whole = hashlib.sha256()
+    for name, size, pieces in tables:
+        whole.update(f"{name} {size}\n".encode())
+        for piece in pieces:
+            whole.update(piece)
+    return whole.hexdigest()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with _opened(path, MOST_TABLE_BYTES) as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def _readable(path: Path) -> bool:
+    """True; raises `LoadError` if it is no file that can be read."""
+    with _opened(path, MOST_TABLE_BYTES):
+        return True
+
+
+def _opened(path: Path, most_bytes: int) -> BinaryIO:
+    """A regular file of a size that can be meant; raises `LoadError`."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would wait
+    except FileNotFoundError as error:
+        raise LoadError(f"{path} is missing: the run directory is not complete; run it again") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise LoadError(f"{path} cannot be read ({reason}): the run directory is not complete; run it again") from error
+    file = os.fdopen(fd, "rb")
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes:
+        return file
+    file.close()
+    if not stat.S_ISREG(status.st_mode):
+        raise LoadError(f"{path} is not a regular file; run it again")
+    raise LoadError(
+        f"{path} has {status.st_size / 1e9:.1f} GB, and {most_bytes / 1e9:.1f} GB are the most that are read; "
+        "with a longer --sample it becomes smaller"
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        with _opened(path, MOST_JSON_BYTES) as file:
+            data = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        raise LoadError(f"{path} cannot be read ({error}); run it again") from error
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        raise LoadError(f"{path} is of a format version this program does not know (it knows {VERSION})")
+    return data
+
+
+def _table(path: Path) -> pd.DataFrame:
+    """Its content; `LoadError` says file, line and column if there is something in it that no run writes."""
+    try:
+        with _opened(path, MOST_TABLE_BYTES) as file:
+            table = pd.read_csv(file)
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{path}, {faults.first(path) or error}; run it again") from error
+    if not faults.none_in(table, path.name):
+        raise LoadError(f"{path}, {faults.first(path) or 'not a table of a run'}; run it again")
+    return table

@@ -1,0 +1,43 @@
+"""Metrics of runs, for figures: what `core.runs.metrics` says of their tables, and of those of their jobs alone."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pandas as pd
+
+from core.runs import metrics
+from core.runs.load import Experiment, Run
+
+
+def times(run: Run) -> pd.DataFrame:
+    """Iteration times in seconds: a row per iteration, a column per job."""
+    return metrics.iteration_times(run.iterations)
+
+
+def steady_s(run: Run) -> float:
+    """Mean over the jobs of each job's last ten iterations."""
+    return metrics.steady(times(run))
+
+
+def ideal_s(run: Run) -> float:
+    """Mean over the jobs of the computed ideal; NaN if one is a real program."""
+    return sum(nan if job["ideal_s"] is None else float(job["ideal_s"]) for job in run.jobs) / len(run.jobs)
+
+
+def alone_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
+    """Each job's measured time alone; None if that is not known of all of them."""
+    lone = {job: metrics.alone(times(one)) for job, one in experiment.alone_of(run).items()}
+    return pd.Series(lone) if len(lone) == len(run.jobs) else None
+
+
+def interleaved_at(experiment: Experiment, run: Run) -> float:
+    """The first iteration from which every job stays within 5 % of its time alone.
+
+    Infinity: never in this run. NaN: nobody can tell, since the jobs' times alone are not there.
+    """
+    alone = alone_s(experiment, run)
+    if alone is None:
+        return nan
+    found = metrics.interleaved_at(times(run), alone)
+    return inf if found is None else float(found)

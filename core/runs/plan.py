@@ -1,0 +1,143 @@
+"""A plan is one run: one system, one seed, fully numeric.
+
+It is what a substrate carries into its Linux (as JSON) and what the manifest keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core.grid import Grid
+
+
+class CongestionControl(msgspec.Struct, frozen=True):
+    """A congestion control as asked for; ``constants`` are what its program or module gets."""
+
+    spec: str
+    name: str
+    constants: dict[str, int]
+    source: str | None = None  # of one's own: the path of its file
+
+    @property
+    def label(self) -> str:
+        """The name of its folder in the results."""
+        if ":" not in self.spec:
+            return self.name
+        return f"{self.name}-{hashlib.sha256(self.spec.encode()).hexdigest()[:8]}"
+
+
+class Marking(msgspec.Struct, frozen=True):
+    """RED on the queue as it is at this instant: marks from ``min_bytes`` with a probability that
+    grows to ``probability`` at ``max_bytes``, and every packet from there on (equal: a step, as for DCTCP)."""
+
+    min_bytes: int
+    max_bytes: int
+    probability: float
+
+
+class Link(msgspec.Struct, frozen=True):
+    """How a bottleneck is shaped, and the MTU everywhere."""
+
+    rate_bps: int
+    buffer_bytes: int
+    mtu: int
+    acks_first: bool
+    marking: Marking | None = None
+    bands: int = 1  # of data, in strict priority
+
+
+class Wire(msgspec.Struct, frozen=True):
+    """What a link that is no bottleneck does to packets in one direction."""
+
+    delay_ns: int
+    jitter_ns: int
+    loss: float  # probabilities of a packet
+    corrupt: float
+
+
+class LinkEvent(msgspec.Struct, frozen=True):
+    """A bottleneck becomes ``rate_bps`` fast, or fails or works again (``up``), in one direction."""
+
+    at_ns: int
+    link: str
+    rate_bps: int | None
+    up: bool | None
+
+
+class JobPlan(msgspec.Struct, frozen=True):
+    """One job: where its workers run and what they replay; times in ns, sizes in bytes."""
+
+    job: int
+    trace: str
+    hosts: tuple[str, ...]
+    cc: CongestionControl
+    operations: tuple[dict[str, Any], ...]
+    offset_ns: int
+    noise: str
+    seed: str
+    ideal_s: float | None  # None: a real program, whose iteration nobody can compute
+    bytes_per_worker: tuple[int, ...]  # payload each rank sends in one iteration; empty if unknown
+    iterations: int  # that count
+    channels: int = 1
+    leave_ns: int | None = None  # departs so long after the start
+    program: tuple[str, ...] | None = None  # a real program in place of a replay
+    like: int = 0  # the first job that is the same in everything but its start and noise
+    grid: Grid | None = None  # where its iterations may begin; None: anywhere
+    bands: tuple[int, ...] = ()  # remaining bytes of an iteration at which a worker's packets move up a band
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One run."""
+
+    version: int
+    experiment: str
+    cc: CongestionControl  # of every job; or what several of them are called together
+    seed: int
+    topology: str
+    topology_args: tuple[int, ...]
+    link: Link  # what the spec says of every bottleneck
+    bottlenecks: dict[str, Link]  # what holds for each direction: "s1-s2"
+    wires: dict[str, Wire]  # directions with delay, loss or corruption
+    base_rtt_s: float  # of two small packets, idle, between the first job's first and last host
+    jobs: tuple[JobPlan, ...]
+    sample_ns: int
+    rto_min_us: int | None
+    alone: int | None = None  # the one job that runs, for `alone_s`
+    measure_capacity: bool = False
+    assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
+    events: tuple[LinkEvent, ...] = ()
+    needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
+    in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
+    multipath: bool = False  # routers choose among equal paths (testbed.linux.paths)
+    schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on
+
+    @property
+    def ccs(self) -> list[CongestionControl]:
+        """Those of its jobs, each once."""
+        return list({job.cc.spec: job.cc for job in self.jobs}.values())
+
+    @property
+    def iterations(self) -> int:
+        """Of the job that has most."""
+        return max(job.iterations for job in self.jobs)
+
+    @property
+    def expected_s(self) -> float:
+        """How long it takes if nothing gets in the way; a real program's iteration is taken for a second."""
+        return max(
+            job.iterations * (1.0 if job.ideal_s is None else job.ideal_s) + job.offset_ns / 1e9 for job in self.jobs
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where its results lie below the experiment's folder."""
+        return Path(self.cc.label, str(self.seed)) if self.alone is None else alone_folder(self, self.alone)
+
+
+def alone_folder(plan: Plan, job: int) -> Path:
+    """Where the results of ``job`` alone lie below the experiment's folder."""
+    return Path("alone", f"job{job}", plan.cc.label, str(plan.seed))

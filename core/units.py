@@ -1,0 +1,137 @@
+"""Quantities as people write them: ``500mbit``, ``64kB``, ``1.5ms``, ``2%``.
+
+A quantity is an ``int`` subclass that carries its unit in its type, so that it is
+parsed once at the edge and never again a bare number:
+
+=============  =======================  =============================
+type           unit                     written
+=============  =======================  =============================
+`Rate`         bit/s                    ``500mbit``, ``50Gbit/s``
+`Size`         byte                     ``28MB``, ``64kB``, ``64KiB``
+`Duration`     nanosecond               ``340ms``, ``1.5us``, ``2s``
+=============  =======================  =============================
+
+A number without a unit is refused, and so is ``mbps``: `tc` reads it as megabytes.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import ClassVar, Self
+
+from core.text import quoted
+
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+
+
+class UnitError(ValueError):
+    """A quantity that cannot be read; the message says what would be accepted."""
+
+
+class Quantity(int):
+    """A non-negative integer amount of one unit; `parse` reads it from text."""
+
+    noun: ClassVar[str]
+    examples: ClassVar[str]
+    units: ClassVar[dict[str, int]]
+    limit: ClassVar[int]
+    written: ClassVar[tuple[tuple[str, int], ...]]  # units to write in, the largest first; the last is 1
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``text``; raises `UnitError` if it has no unit, a wrong one, or is out of range."""
+        match = _NUMBER.fullmatch(text)
+        if match is None:
+            raise UnitError(f"{quoted(text)} is not a {cls.noun}; write for instance {cls.examples}")
+        number, unit = _decimal(match[1]), match[2]
+        if not unit:
+            raise UnitError(f"the {cls.noun} {quoted(text)} has no unit; write for instance {cls.examples}")
+        scale = cls.units.get(unit) or cls.units.get(unit.lower())
+        if scale is None:
+            hint = " (bits or bytes? say mbit or MB)" if unit.lower().endswith("bps") else ""
+            raise UnitError(f"{quoted(unit)} is not a unit of a {cls.noun}{hint}; write for instance {cls.examples}")
+        if number < 0:
+            raise UnitError(f"the {cls.noun} {quoted(text)} is negative")
+        if not number.is_finite() or number > Decimal(cls.limit) / scale:  # a product could be beyond Decimal
+            raise UnitError(f"the {cls.noun} {quoted(text)} is beyond anything this can emulate")
+        return cls(int((number * scale).to_integral_value()))
+
+    @property
+    def exact(self) -> str:
+        """This quantity as text that `parse` reads back to the very same one: ``107.012345ms``."""
+        unit, scale = next((u, s) for u, s in self.written if self >= s or s == 1)
+        return f"{(Decimal(int(self)) / scale).normalize():f}{unit}"
+
+
+class Rate(Quantity):
+    """A link rate in bit/s."""
+
+    noun = "rate"
+    examples = "500mbit, 10gbit"
+    units: ClassVar[dict[str, int]] = {
+        prefix + suffix: scale
+        for prefix, scale in {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}.items()
+        for suffix in ("bit", "bit/s")
+    }
+    limit = 10**13
+    written = (("gbit", 10**9), ("mbit", 10**6), ("kbit", 10**3), ("bit", 1))
+
+    def __str__(self) -> str:
+        return _shortest(int(self), [(10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s")], "bit/s")
+
+
+class Size(Quantity):
+    """An amount of data in bytes."""
+
+    noun = "size"
+    examples = "28MB, 64kB, 2.125GB"
+    units: ClassVar[dict[str, int]] = {
+        "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+        "kib": 2**10, "mib": 2**20, "gib": 2**30,
+    }  # fmt: skip
+    limit = 10**15
+    written = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
+
+    def __str__(self) -> str:
+        return _shortest(int(self), [(10**9, "GB"), (10**6, "MB"), (10**3, "kB")], "B")
+
+
+class Duration(Quantity):
+    """A span of time in nanoseconds."""
+
+    noun = "time"
+    examples = "340ms, 1.5us, 2s"
+    units: ClassVar[dict[str, int]] = {
+        "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9,
+    }  # fmt: skip
+    limit = 10**15
+    written = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+
+    def __str__(self) -> str:
+        return _shortest(int(self), [(10**9, "s"), (10**6, "ms"), (10**3, "us")], "ns")
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except ArithmeticError:  # an exponent of twenty digits
+        return Decimal("Infinity")
+
+
+def _shortest(value: int, scales: list[tuple[int, str]], base: str) -> str:
+    for scale, unit in scales:
+        if value >= scale:
+            return f"{value / scale:.6g} {unit}"
+    return f"{value} {base}"
+
+
+def parse_fraction(text: str) -> float:
+    """Read ``2%`` or ``0.02``; raises `UnitError` below 0 or above 1."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or match[2] not in ("", "%"):
+        raise UnitError(f"{quoted(text)} is not a fraction; write for instance 2% or 0.02")
+    value = float(match[1]) / (100 if match[2] else 1)
+    if not 0 <= value <= 1:
+        raise UnitError(f"the fraction {quoted(text)} is not between 0 and 100 %")
+    return value

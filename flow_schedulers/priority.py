@@ -1,0 +1,45 @@
+"""Priority: the job with the least left to send in its iteration goes first, as under SRPT.
+
+Strict-priority bands as in pFabric (M. Alizadeh et al. pFabric: Minimal Near-Optimal Datacenter Transport.
+SIGCOMM 2013): the sender marks every packet by how much of the iteration is left (the class
+selectors CS0 to CS7 of the IP header), and bottlenecks serve the highest band first. A job moves up each
+time what it has left has halved; the first halving is of the largest job's iteration.
+
+Simplified: eight bands instead of a priority per packet; each band has a buffer of its own, where pFabric
+drops the lowest priority from one; TCP instead of its minimal transport; packets of one band are served
+in the order of arrival. What is marked is what is written to the socket, at most a socket's buffer ahead of
+the wire. Pure ACKs travel in the highest band. Packets of a band that has just been reached overtake those
+before them, which TCP sees as reordering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from flow_schedulers import Decision, Job, Option, Schedule, ScheduleError
+from workloads.bands import MOST
+
+
+def _bands(text: str) -> int:
+    value = int(text)
+    if not 2 <= value <= MOST:
+        raise ValueError(f"{value} is not between 2 and {MOST}")
+    return value
+
+
+OPTIONS: dict[str, Option] = {
+    "over": (str, "the congestion control that carries the bytes; reno"),
+    "bands": (_bands, f"how many; {MOST}, the most"),
+}
+
+
+def schedule(jobs: Sequence[Job], links: Mapping[str, float], *, over: str = "reno", bands: int = MOST) -> Schedule:
+    """The same thresholds for all: the largest job's bytes halved, and halved again."""
+    for number, job in enumerate(jobs):
+        if job.iteration_s is None:
+            raise ScheduleError(
+                f"priority needs to know what is left of an iteration, and job {number} is a real program."
+            )
+    largest = max(job.bytes for job in jobs)
+    thresholds = tuple(largest >> halved for halved in range(1, bands))
+    return Schedule(tuple(Decision(over, bands=thresholds) for _ in jobs), {"remaining_bytes": list(thresholds)})

@@ -1,0 +1,1 @@
+"""Many runs: carried out, judged, repeated, summed up."""

@@ -1,0 +1,46 @@
+"""``python -m testbed judge RESULTS``: stored runs, judged by the rules of this testbed.
+
+A verdict follows from what a run has stored; where the rules have become better, the runs need not be repeated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.runs import rundir
+from core.runs.load import LoadError, check, load_run
+from core.text import shown
+from testbed.campaign import stored
+from testbed.campaign.verdict import Case, judge
+
+
+def judge_again(folder: Path) -> Iterator[tuple[Path, str, str]]:
+    """Every run in ``folder`` with its verdict before and now, which is stored.
+
+    Raises `LoadError` if there is none, or one cannot be read; those before it are judged.
+    """
+    try:
+        manifests = sorted(folder.rglob("manifest.json"))
+    except OSError as error:
+        raise LoadError(f"{shown(folder, 200)} cannot be read: {error.strerror}") from error
+    if not manifests:
+        raise LoadError(
+            f"{shown(folder, 200)} holds no run; name a run directory, or a folder with some, such as results"
+        )
+    for manifest in manifests:
+        run = load_run(manifest.parent)
+        check(run)
+        plan = stored.plan_of(run.manifest, manifest)
+        try:
+            before = str(run.verdict["verdict"])
+            verdict = judge(Case(plan, run.manifest, run.iterations, run.links, run.flows, run.disturbances))
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise LoadError(
+                f"{manifest.parent} cannot be judged: something in its manifest or verdict is missing or is not what it should be "
+                f"({type(error).__name__}: {error}); run it again"
+            ) from error
+        if verdict != run.verdict:
+            rundir.write_text(run.path / "verdict.json", json.dumps(verdict, indent=1) + "\n", folder)
+        yield run.path, before, verdict["verdict"]

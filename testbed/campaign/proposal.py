@@ -1,0 +1,141 @@
+"""What would fit this machine's clock: rate, buffer and minimum RTO from what a run measured of capacity and disturbances.
+
+A plan is never changed for the clock it runs against: these are flags for whoever asks, in a line that can be pasted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from core.runs.load import Run, load_run
+from core.runs.plan import Plan
+from core.units import Size
+from testbed.spec.place import is_remote
+
+HEADROOM = 4.0  # of the unshaped path over what the experiment needs: I2 asks for 3
+AGAIN = 0.5  # of a rate that was too much although the path carries it
+SLOWEST_BPS = 1_000_000
+RTO_MIN_SINCE = (6, 11)
+LONGEST_BUFFER_S, LONGEST_RTO_S = 0.020, 0.200
+OWN = ("--rate", "--buffer", "--rto-min", "--bytes")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Times in seconds; no minimum RTO where the kernel has no such setting."""
+
+    rate_bps: float
+    buffer_s: float
+    rto_min_s: float | None
+
+    @property
+    def flags(self) -> list[str]:
+        rto = [] if self.rto_min_s is None else ["--rto-min", f"{self.rto_min_s * 1e3:g}ms"]
+        return ["--rate", f"{self.rate_bps / 1e6:g}mbit", "--buffer", f"{self.buffer_s * 1e3:g}ms", *rto]
+
+
+def propose(
+    plan: Plan, capacity_bps: float | None, disturbances: pd.DataFrame, kernel: str, *, was_invalid: bool
+) -> Proposal:
+    """For a plan like this, by what one run of it measured.
+
+    The rate leaves the machine room. The buffer takes the burst that follows an ordinary pause, and the minimum RTO outlasts the
+    longest pause and a full buffer, so that neither costs what the network did not ask for.
+    """
+    fits = 1.0 if not capacity_bps or not plan.needed_bps else capacity_bps / (HEADROOM * plan.needed_bps)
+    share = min(fits, AGAIN if was_invalid else 1.0)
+    rate_bps = max(SLOWEST_BPS, _nice(plan.link.rate_bps * share, down=True))
+    waited = disturbances["waited_s"].to_numpy() if len(disturbances) else np.zeros(1)
+    asked_s = plan.link.buffer_bytes * 8 / plan.link.rate_bps
+    frames_s = 4 * (plan.link.mtu + 14) * 8 / rate_bps
+    buffer_s = _nice(max(asked_s, frames_s, min(float(np.percentile(waited, 95)), LONGEST_BUFFER_S)), down=False)
+    rto_s = min(LONGEST_RTO_S, _nice(2 * (float(waited.max()) + buffer_s), down=False))
+    return Proposal(rate_bps, buffer_s, max(rto_s, 0.005) if _version(kernel) >= RTO_MIN_SINCE else None)
+
+
+def _nice(value: float, *, down: bool) -> float:
+    """The nearest of 1, 2, 5, 10, … that is no more (no less) than this."""
+    tens = 10.0 ** np.floor(np.log10(value))
+    steps = [step * tens for step in (1, 2, 5, 10)]
+    exact = 1 + 1e-9  # of floating point
+    return float(
+        max(step for step in steps if step <= value * exact)
+        if down
+        else min(step for step in steps if step * exact >= value)
+    )
+
+
+def _version(kernel: str) -> tuple[int, int]:
+    """Of what `uname` says, or a manifest: ``Linux 6.11.2 …``."""
+    found = re.search(r"(\d+)\.(\d+)", kernel)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: bool | None = None) -> list[str]:
+    """What to try after an invalid result against a real clock: commands that can be pasted.
+
+    ``command`` is as `experiment.command_line` has it. ``root``: whether it was run by root (if not said: as now).
+    """
+    runs = [(plan, load_run(folder / plan.folder)) for plan in todo]
+    broken = [(plan, run) for plan, run in runs if run.verdict["verdict"] == "invalid"]
+    words = list(command[1:])
+    if not broken:
+        return []
+    exact = [] if any(job.program for plan in todo for job in plan.jobs) else [
+        f"exact, on any machine: python testbed/run.py {shlex.join([*_without(words, ('--on',)), '--on', 'uml'])}"
+    ]  # fmt: skip
+    if _says_bytes_elsewhere(todo, words):  # these would have to become fewer with the rate
+        return exact
+    plan, run = broken[0]
+    proposal = _for(plan, run)
+    sized = ["--bytes", _scaled(words, proposal.rate_bps / plan.link.rate_bps)] if _value(words, "--bytes") else []
+    on = _value(words, "--on")
+    sudo = "sudo " if (os.geteuid() == 0 if root is None else root) and not (on and is_remote(on)) else ""
+    again = shlex.join([*_without(words, OWN), *([] if on else ["--on", "host"]), *proposal.flags, *sized])
+    return [f"try: {sudo}python testbed/run.py {again}", *exact]
+
+
+def _for(plan: Plan, run: Run) -> Proposal:
+    noted = run.disturbances if run.disturbances is not None else pd.DataFrame({"waited_s": []})
+    measured: dict[str, Any] = run.manifest["measured"]
+    return propose(plan, measured["capacity_bps"], noted, run.manifest["kernel"], was_invalid=True)
+
+
+def _says_bytes_elsewhere(todo: Sequence[Plan], words: Sequence[str]) -> bool:
+    synthetic = any(job.trace == "synthetic" for plan in todo for job in plan.jobs)
+    return synthetic and (_value(words, "--job") is not None or any(word.endswith(".toml") for word in words))
+
+
+def _scaled(words: Sequence[str], share: float) -> str:
+    size = int(Size.parse(_value(words, "--bytes") or ""))
+    return f"{max(1, round(size * share / 1000)):g}kB"
+
+
+def _value(words: Sequence[str], flag: str) -> str | None:
+    """What a flag was given, if it was."""
+    for number, word in enumerate(words):
+        if word == flag:
+            return words[number + 1] if number + 1 < len(words) else None
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _without(words: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The words of a command without these flags and their values."""
+    kept, skip = list[str](), False
+    for word in words:
+        if skip or word in flags:
+            skip = word in flags and not skip
+        elif not any(word.startswith(f"{flag}=") for flag in flags):
+            kept.append(word)
+    return kept

@@ -1,0 +1,134 @@
+"""The closing table of an experiment, for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from core.runs.metrics import STEADY_ITERATIONS
+from core.text import plain
+
+SPEC_WIDTH = 34  # of a congestion control with parameters; what is longer goes on below
+COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
+
+
+def closing_table(summary: dict[str, Any]) -> Table:
+    """One row per congestion control; times in seconds, intervals at 95 % over seeds."""
+    table = Table(
+        box=None, title=Text(plain(_title(summary))), title_style="bold", title_justify="left", pad_edge=False,
+        padding=(0, 1, 0, 0), header_style="dim",
+    )  # fmt: skip
+    table.add_column("", max_width=SPEC_WIDTH, overflow="fold")
+    for heading in ("mean\n(s)", "p50\n(s)", "p99\n(s)", f"{_last(summary)}\n(s)", "speed-up\nmean", "speed-up\np99"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("inter-\nleaved", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for row in summary["results"]:
+        base = row["cc"] == summary["baseline"]
+        table.add_row(
+            Text(plain(row["cc"])),
+            _number(row["mean_s"]),
+            _number(row["p50_s"]),
+            _number(row["p99_s"]),
+            _number(row["steady_s"])
+            + (f"\n{row['steady_s'] / row['ideal_s']:.3f}×ideal" if row["ideal_s"] is not None else ""),
+            "–" if base else _times(row["speedup_mean"], row["speedup_mean_ci95"]),
+            "–" if base else _times(row["speedup_p99"], row["speedup_p99_ci95"]),
+            _interleaved(row),
+            _verdict(row["verdicts"]),
+        )
+    return table
+
+
+def reference_line(summary: dict[str, Any]) -> str:
+    """What the times compare with."""
+    row = summary["results"][-1]
+    alone = f"; measured alone {_number(row['alone_s'])} s ({row['cc']})" if row["alone_s"] else ""
+    learned = (
+        f". {row['cc']} has F in force from iteration {row['learned_at']}" if row["learned_at"] is not None else ""
+    )
+    ideal = "No ideal is known" if row["ideal_s"] is None else f"Ideal iteration {_number(row['ideal_s'])} s"
+    return f"{ideal}{alone}{learned}."
+
+
+def legend(summary: dict[str, Any]) -> str:
+    """What the table's words mean, in a line or two."""
+    several = len(summary["results"][0]["seeds"]) > 1
+    text = "Interleaved: the first iteration from which every job stays within 5 % of its time alone"
+    text += " (the median, and in how many seeds)." if several else "."
+    if any(row["learned_at"] is not None for row in summary["results"]):
+        text += " F in force: MLTCP has learned what an iteration is; before that it is its base, and p99 holds those iterations, too."
+    return text
+
+
+def jobs_table(summary: dict[str, Any]) -> Table | None:
+    """The jobs of an experiment, each by itself; None if they are all alike."""
+    first = summary["results"][0]["per_job"]
+    if len({(job["trace"], job["workers"], job["ideal_s"]) for job in first}) == 1:
+        return None
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("job", max_width=SPEC_WIDTH, overflow="fold")
+    table.add_column("")
+    for heading in (
+        "mean\n(s)",
+        "p99\n(s)",
+        f"{_last(summary)}\n(s)",
+        "alone\n(s)",
+        "ideal\n(s)",
+        "speed-up\nmean",
+        "speed-up\np99",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in summary["results"]:
+        base = row["cc"] == summary["baseline"]
+        for job in row["per_job"]:
+            references = (job["alone_s"], job["ideal_s"])
+            table.add_row(
+                Text(plain(f"{job['job']}: {job['trace']} × {job['workers']}")),
+                Text(plain(job["cc"])),
+                *(_number(job[key]) for key in ("mean_s", "p99_s", "steady_s")),
+                *("–" if value is None else _number(value) for value in references),
+                *("–" if base else _times(job[key], job[f"{key}_ci95"]) for key in ("speedup_mean", "speedup_p99")),
+            )
+    return table
+
+
+def _last(summary: dict[str, Any]) -> str:
+    """What `steady_s` is the mean of: ``last 10``, or as many iterations as there are."""
+    return f"last {min(STEADY_ITERATIONS, summary['results'][0]['iterations'])}"
+
+
+def _title(summary: dict[str, Any]) -> str:
+    row = summary["results"][0]
+    seeds = len(row["seeds"])
+    return (
+        f"{summary['experiment']} on {summary['substrate']}: {_count(row['jobs'], 'job')}, "
+        f"{_count(row['iterations'], 'iteration')}, {_count(seeds, 'seed')}"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _times(value: float, interval: list[float] | None) -> str:
+    text = f"{value:.2f}×"
+    return text if interval is None else f"{text}\n{interval[0]:.2f}–{interval[1]:.2f}"
+
+
+def _interleaved(row: dict[str, Any]) -> str:
+    if row["interleaved_at"] is None:
+        return "never" if len(row["seeds"]) == 1 else f"–\n{row['interleaved_in']}"
+    text = f"{row['interleaved_at']:g}"
+    return text if len(row["seeds"]) == 1 else f"{text}\n{row['interleaved_in']}"
+
+
+def _verdict(verdicts: list[str]) -> Text:
+    worst = max(verdicts, key=("valid", "suspect", "invalid").index)
+    return Text(worst, style=COLOURS[worst])

@@ -1,0 +1,87 @@
+"""Can this run be trusted? Each invariant of docs/fidelity.md: value, limits, status.
+
+An invariant that could not be evaluated is listed as such with the reason, never as passed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.campaign.verdict import disturbed, jobs, links, machine, tcp
+from testbed.campaign.verdict.invariant import Case, Invariant, above, below, by_construction
+
+__all__ = ["INVARIANTS", "ORDER", "Case", "judge"]
+
+ORDER = ("valid", "suspect", "invalid")
+
+INVARIANTS = (
+    Invariant("I1", "settings applied and read back", machine.settings, note="a mismatch stops the run"),
+    Invariant(
+        "I2", "unshaped capacity ÷ needed rate", machine.capacity, below(3, 1.5), applies=by_construction
+    ),
+    Invariant(
+        "I3", "bytes in any interval above rate × time + bucket", links.excess, above(0, 0), applies=links.exact_clock
+    ),
+    Invariant(
+        "I3", "rate in 100 ms above the shaped rate by (99th percentile)", links.faster, above(0.03, 0.10),
+        applies=links.short_queues,
+    ),
+    Invariant(
+        "I3", "shaped rate in busy 100 ms, off by (median)", links.typically_off, above(0.01, 0.03),
+        applies=links.queue_stays,
+    ),
+    Invariant("I3", "the same, the worst", links.at_worst_off, links.worst_limits, applies=links.one_queue),
+    Invariant(
+        "I4", "share of queued time in which the bottleneck sends at its rate", links.work_conservation,
+        below(0.98, 0.95), applies=links.one_busy_queue,
+    ),
+    Invariant(
+        "I5", "packets lost where none should be, share", links.lost, above(0, 1e-3), applies=links.no_link_fails
+    ),
+    Invariant(
+        "I6", "lateness of a phase ÷ compute time, 99th percentile", jobs.lateness, above(0.02, 0.05)
+    ),
+    Invariant(
+        "I7", "busiest core (95th percentile of seconds)", machine.busiest_core, machine.core_limits,
+        applies=by_construction,
+    ),
+    Invariant(
+        "I7", "CPU time stolen by the hypervisor", machine.stolen, machine.steal_limits, applies=by_construction
+    ),
+    Invariant(
+        "I8", "idle RTT off from the expected, ÷ RTT with a full buffer", links.base_rtt, above(0.20, 0.50)
+    ),
+    Invariant("I9", "iterations with other bytes than the trace's", jobs.other_bytes, above(0, 0)),
+    Invariant("I10", "repeatability over seeds", jobs.repeatability),
+    Invariant("I11", "a lone job's iteration ÷ ideal", jobs.lone, above(1.01, 1.05), applies=jobs.exact_alone),
+    Invariant(
+        "I12", "monotonic against wall clock, drift in s", machine.drift, above(1e-3, 1.0), applies=by_construction
+    ),
+    Invariant("I13", "skipped eBPF calls made good, per job and second", machine.skipped_calls, above(0.2, 2.0)),
+    Invariant("I14", "paths follow from the seed", links.seeded, below(1), applies=links.equal_paths),
+    Invariant("I15", "events that did not happen", links.missed, above(0), applies=links.changes),
+    Invariant(
+        "I16", "share of settled communication time with F known, the least job", tcp.in_force, below(0.95),
+        applies=tcp.runs_mltcp,
+    ),
+    Invariant("I17", "sending time limited by a receive window or send buffer, the worst job", tcp.limited, above(0.01)),
+    Invariant("I18", "retransmission timeouts", tcp.count("TCPTimeouts")),
+    Invariant("I18", "tail loss probes", tcp.count("TCPLossProbes")),
+    Invariant("I18", "spurious timeouts", tcp.count("TCPSpuriousRTOs")),
+    Invariant("I19", "packets that receivers dropped, share", tcp.receiver_drops, above(0, 1e-3)),
+    Invariant("I20", "slowest host's link ÷ slowest bottleneck", links.edges),
+    Invariant(
+        "I21", "share of iterations that the machine disturbed", disturbed.touched, above(None, 0.20),
+        applies=disturbed.recorded,
+    ),
+    Invariant(
+        "I21", "mean iteration without them, off by", disturbed.moved, above(0.02), applies=disturbed.recorded
+    ),
+)  # fmt: skip
+
+
+def judge(case: Case) -> dict[str, Any]:
+    """The verdict on a run: the worst of its invariants (version 1, docs/results.md)."""
+    rows = [invariant.judge(case) for invariant in INVARIANTS]
+    worst = max((ORDER.index(row["status"]) for row in rows if row["status"] in ORDER), default=0)
+    return {"version": 1, "verdict": ORDER[worst], "invariants": rows}

@@ -1,0 +1,27 @@
+"""What the machine did to a run beside it: I21."""
+
+from __future__ import annotations
+
+from math import isnan
+
+from core.runs.disturbed import undisturbed
+from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, by_construction, not_evaluated
+
+
+def recorded(case: Case) -> Unjudged | None:
+    """Whether disturbances are known in full: what a machine refuses to tell is not taken for calm."""
+    return by_construction(case) or (not_evaluated(case.refused) if case.refused else None)
+
+
+def touched(case: Case) -> float | Noted:
+    """I21: the share of iterations in whose communication something held up a core, or its ksoftirqd, for 10 ms or more."""
+    assert case.disturbances is not None  # `recorded`
+    found = undisturbed(case.iterations, case.disturbances)
+    return Noted(found.share, f"{found.touched} of {found.iterations}") if found.touched else 0
+
+
+def moved(case: Case) -> float | Unjudged:
+    """I21: by how much these iterations move the mean."""
+    assert case.disturbances is not None
+    found = undisturbed(case.iterations, case.disturbances)
+    return not_evaluated("every iteration was disturbed") if isnan(found.difference) else found.difference

@@ -1,0 +1,142 @@
+"""What an invariant is: something measured of a run, its limits, and when it says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from core.runs.disturbed import Calm
+from core.runs.plan import Plan
+
+Status = Literal["ok", "suspect", "invalid", "not evaluated", "not applicable"]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A run to be judged: what was planned, and what was measured."""
+
+    plan: Plan
+    manifest: dict[str, Any]
+    iterations: pd.DataFrame
+    links: pd.DataFrame
+    flows: pd.DataFrame
+    disturbances: pd.DataFrame | None = None
+
+    @cached_property
+    def calm(self) -> Calm:
+        """When nothing disturbed it."""
+        return Calm.around(self.disturbances)
+
+    @property
+    def refused(self) -> str:
+        """Why disturbances are not known in full; empty if they are."""
+        if self.disturbances is None:
+            return "disturbances were not recorded"
+        return "; ".join(self.manifest["disturbances"]["refused"])
+
+    @property
+    def virtual(self) -> bool:
+        """Under virtual time, where computing takes none."""
+        return bool(self.manifest["substrate"] == "uml")
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        measured: dict[str, Any] = self.manifest["measured"]
+        return measured
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """Why an invariant gives no value for a run."""
+
+    status: Status
+    reason: str
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A value with words beside it."""
+
+    value: float
+    note: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Beyond which a run is suspect, or invalid; None: never."""
+
+    suspect: float | None = None
+    invalid: float | None = None
+    side: Literal["above", "below"] = "above"
+
+    def status(self, value: float) -> Status:
+        if self._beyond(self.invalid, value):
+            return "invalid"
+        return "suspect" if self._beyond(self.suspect, value) else "ok"
+
+    def _beyond(self, limit: float | None, value: float) -> bool:
+        return limit is not None and (value > limit if self.side == "above" else value < limit)
+
+    def said(self) -> dict[str, float]:
+        both = {f"suspect {self.side}": self.suspect, f"invalid {self.side}": self.invalid}
+        return {name: limit for name, limit in both.items() if limit is not None}
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """One row of the table in docs/fidelity.md; one with several values has several rows under its id."""
+
+    id: str
+    name: str
+    measure: Callable[[Case], float | Noted | Unjudged]
+    limits: Limits | Callable[[Case], Limits] | None = None  # None: recorded, and judged by nobody
+    applies: Callable[[Case], Unjudged | None] = lambda case: None  # None: it does
+    note: str = ""
+
+    def judge(self, case: Case) -> dict[str, Any]:
+        """Its row in ``verdict.json``."""
+        found = self.applies(case) or self.measure(case)
+        if isinstance(found, Unjudged):
+            return self._row(None, None, found.status, found.reason)
+        value, note = (found.value, found.note) if isinstance(found, Noted) else (found, self.note)
+        if self.limits is None:
+            return self._row(value, None, "ok", note)
+        limits = self.limits(case) if callable(self.limits) else self.limits
+        return self._row(value, limits.said(), limits.status(value), note)
+
+    def _row(self, value: float | None, limit: Any, status: Status, note: str) -> dict[str, Any]:
+        row = {"id": self.id, "name": self.name, "value": value, "limit": limit, "status": status}
+        return {**row, "note": note} if note else row
+
+
+def without(value: float, left_out: np.ndarray) -> float | Noted:
+    """A value, saying which share of what it is made of was left out: what was disturbed."""
+    return Noted(value, f"without the {left_out.mean():.1%} that were disturbed (I21)") if left_out.any() else value
+
+
+def above(suspect: float | None, invalid: float | None = None) -> Limits:
+    """Trouble above these."""
+    return Limits(suspect, invalid, "above")
+
+
+def below(suspect: float | None, invalid: float | None = None) -> Limits:
+    """Trouble below these."""
+    return Limits(suspect, invalid, "below")
+
+
+def not_evaluated(reason: str) -> Unjudged:
+    return Unjudged("not evaluated", reason)
+
+
+def not_applicable(reason: str) -> Unjudged:
+    return Unjudged("not applicable", reason)
+
+
+def by_construction(case: Case) -> Unjudged | None:
+    """Of what holds under virtual time whatever happens."""
+    return Unjudged("ok", "by construction: computing takes no virtual time") if case.virtual else None

@@ -1,0 +1,76 @@
+"""What the machine may spoil: settings, capacity, cores, clocks, its eBPF."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from testbed.campaign.verdict.invariant import (
+    Case,
+    Limits,
+    Noted,
+    Unjudged,
+    above,
+    not_applicable,
+    not_evaluated,
+    without,
+)
+
+TOO_SHORT = "the run was too short"
+
+
+def settings(case: Case) -> float:
+    """I1: how many settings were read back; a run with one that differs does not get here."""
+    return len(case.manifest["settings"])
+
+
+def capacity(case: Case) -> float | Unjudged:
+    """I2: what the unshaped path carries ÷ what the experiment needs."""
+    if not case.measured["capacity_bps"] or not case.plan.needed_bps:
+        return not_evaluated("capacity was not measured")
+    return float(case.measured["capacity_bps"] / case.plan.needed_bps)
+
+
+def core_limits(case: Case) -> Limits:
+    """Of I7's busiest core. Where disturbances are recorded, or real training fills the cores at the lowest priority, a busy
+    core tells less: what it did to the network, I3, I4, I5 and I21 see."""
+    training = any(job.program is not None for job in case.plan.jobs)
+    return above(0.80, None if training or not case.refused else 0.95)
+
+
+def steal_limits(case: Case) -> Limits:
+    """Of I7's stolen time, likewise."""
+    return above(0.01, 0.05 if case.refused else None)
+
+
+def busiest_core(case: Case) -> float | Noted | Unjudged:
+    """I7: of each second the core that had most to do; the 95th percentile."""
+    return _percentile(case, case.measured["sampler"]["busiest_core"], 95)
+
+
+def stolen(case: Case) -> float | Noted | Unjudged:
+    """I7: of each second the time a hypervisor gave to others; the 95th percentile."""
+    return _percentile(case, case.measured["sampler"]["steal"], 95)
+
+
+def _percentile(case: Case, seconds: list[float], which: float) -> float | Noted | Unjudged:
+    """Of what was measured in each second of the run, those left out that something disturbed."""
+    if not seconds:
+        return not_evaluated(TOO_SHORT)
+    begun = np.arange(len(seconds), dtype=float)
+    calm = case.calm.holds(begun, begun + 1)
+    if not calm.any():
+        return not_evaluated("something disturbed every second (I21)")
+    return without(float(np.percentile(np.array(seconds)[calm], which)), ~calm)
+
+
+def drift(case: Case) -> float:
+    """I12: by how much the two clocks have moved against each other, in s."""
+    return abs(float(case.measured["clock_drift_s"]))
+
+
+def skipped_calls(case: Case) -> float | Unjudged:
+    """I13: eBPF calls that the kernel skipped and kernel/bpf/guard.h made good, per job and second."""
+    repairs = case.measured["congestion_control_repairs"]
+    if repairs is None:
+        return not_applicable("not eBPF, or one that such calls do no harm")
+    return float(repairs / (case.iterations["end_s"].max() * len(case.plan.jobs)))

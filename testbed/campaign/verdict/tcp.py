@@ -1,0 +1,92 @@
+"""What TCP tells of a run: whether MLTCP's F was in force, what else limited senders, stalls, receivers' drops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pandas as pd
+
+from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applicable, not_evaluated
+from testbed.linux.sampling.probes import RECEIVER_DROPS
+
+LEARNED = 4  # iterations: F is in force from the third, and one to spare (docs/congestion-controls.md)
+OLDER = "an older testbed did not record it"
+
+
+def runs_mltcp(case: Case) -> Unjudged | None:
+    return None if _mltcp(case) else not_applicable("no job runs MLTCP")
+
+
+def _mltcp(case: Case) -> list[int]:
+    return [job.job for job in case.plan.jobs if job.cc.name.startswith("mltcp_")]
+
+
+def in_force(case: Case) -> float | Unjudged:
+    """I16: share of the settled communication time in which a job's flows know r, and with it F; of the job with least.
+
+    Settled is the second half of a job's iterations, without the first four: these are for learning.
+    """
+    shares = []
+    for job in _mltcp(case):
+        rows = case.iterations[case.iterations["job"] == job]
+        settled = rows[rows["iteration"] >= max(LEARNED, (rows["iteration"].max() + 1) // 2)]
+        known = list(_known(settled, case.flows[case.flows["job"] == job]))
+        if not known:
+            return not_evaluated(f"job {job} has no settled iteration: learning takes the first {LEARNED}")
+        shares.append(float(np.concatenate(known).mean()))
+    return min(shares)
+
+
+def _known(settled: pd.DataFrame, flows: pd.DataFrame) -> Iterator[np.ndarray]:
+    """Of each worker's flows whether r was known, in every sample within one of its phases."""
+    for worker, phases in settled[settled["bytes"] > 0].groupby("worker"):
+        rows = flows[flows["worker"] == worker]
+        at, begins, ends = rows["t_s"].to_numpy(), phases["comm_start_s"].to_numpy(), phases["end_s"].to_numpy()
+        phase = np.searchsorted(begins, at, side="right") - 1
+        within = (phase >= 0) & (at <= ends[phase])
+        if within.any():
+            yield rows["bytes_ratio"].notna().to_numpy()[within]
+
+
+def limited(case: Case) -> float | Noted | Unjudged:
+    """I17: share of the time with data to send in which something else than congestion control held a job up; of the worst."""
+    if "senders" not in case.measured:
+        return not_evaluated(OLDER)
+    busy = [one for one in case.measured["senders"] if one["busy_s"] > 0]
+    if not busy:
+        return not_evaluated("nobody sent")
+    worst = max(busy, key=_limited)
+    share = _limited(worst)
+    if not share:
+        return 0.0
+    return Noted(
+        share,
+        f"job {worst['job']}: {worst['receive_window_s']:.3g} s by a receive window, {worst['send_buffer_s']:.3g} s by "
+        f"a send buffer, of {worst['busy_s']:.3g} s",
+    )
+
+
+def _limited(sender: dict[str, float]) -> float:
+    return (sender["receive_window_s"] + sender["send_buffer_s"]) / sender["busy_s"]
+
+
+def count(name: str) -> Callable[[Case], float | Unjudged]:
+    """I18: how often the kernel counted ``name``, over all hosts."""
+
+    def counted(case: Case) -> float | Unjudged:
+        if "tcp" not in case.measured:
+            return not_evaluated(OLDER)
+        found: int | None = case.measured["tcp"].get(name)
+        return not_evaluated(f"this kernel does not count {name}") if found is None else found
+
+    return counted
+
+
+def receiver_drops(case: Case) -> float | Noted | Unjudged:
+    """I19: what receivers did not take, for want of memory or of somebody who reads, ÷ packets."""
+    if "tcp" not in case.measured:
+        return not_evaluated(OLDER)
+    found = {name: case.measured["tcp"].get(name, 0) for name in RECEIVER_DROPS}
+    share = sum(found.values()) / max(1, case.measured["counters"]["packets"])
+    return Noted(share, ", ".join(f"{name} {value}" for name, value in found.items() if value)) if share else 0.0

@@ -1,0 +1,94 @@
+"""``run.py --verify RUNDIR``: the same run again, compared byte for byte."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+from core.errors import RequestError
+from core.runs import rundir
+from core.runs.load import TABLES, digest
+from core.runs.plan import Plan
+from core.text import quoted
+from core.units import Duration
+from testbed.campaign import stored
+from testbed.campaign.experiment import congestion_control_sha256, provenance, topology_sha256
+from testbed.substrates import Substrate, uml
+from testbed.substrates.progress import patience
+
+
+def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None, *, trusted: bool) -> list[str]:
+    """Run what ``folder`` holds once more; what differs, one line each (none: identical).
+
+    Raises `RequestError` if it is no run directory, of a clock that never repeats, or if it names files that would be
+    executed and is not ``trusted``.
+    """
+    manifest, plan, before = read(folder, trusted=trusted)
+    substrate = uml.find(linux_source, prefer=manifest["uml"])
+    substrate.check(plan)
+    archive = substrate.run(plan, lambda event: None, patience(plan, None if wall_limit is None else wall_limit / 1e9))
+    after = rundir.unpack(archive)
+    lines = [line for name in TABLES if (line := _difference(name, before[name], after[name]))]
+    return lines + _reasons(manifest, substrate) if lines else []
+
+
+def read(folder: Path, *, trusted: bool) -> tuple[dict[str, Any], Plan, dict[str, bytes]]:
+    """Manifest, plan and tables of a run that can be repeated; raises `RequestError`."""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        before = {name: (folder / name).read_bytes() for name in TABLES}
+        if manifest["version"] != 1:
+            raise RequestError(
+                f"{folder}: this testbed knows version 1 of the manifest, not {quoted(manifest['version'])}."
+            )
+        recorded, where = manifest["digest"], manifest["substrate"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RequestError(
+            f"{folder} is not a run directory that can be repeated ({type(error).__name__}: {error}); "
+            "give one such as results/NAME/mltcp_reno/1."
+        ) from error
+    if where != "uml":
+        raise RequestError(
+            f"{folder} ran on `{where}`, against a real clock: it never repeats to the byte. Use --on uml."
+        )
+    plan = stored.plan_of(manifest, folder / "manifest.json")
+    stored.check_trusted(plan, folder, trusted=trusted)
+    if plan.topology.endswith(".py") and not Path(plan.topology).is_file():
+        raise RequestError(f"{folder}: its topology {plan.topology} is not there any more.")
+    for cc in plan.ccs:
+        if cc.source is not None and not Path(cc.source).is_file():
+            raise RequestError(f"{folder}: its congestion control {cc.source} is not there any more.")
+    if topology_sha256(plan) != manifest.get("topology_sha256"):
+        raise RequestError(f"{folder}: its topology {plan.topology} is not what it was.")
+    if congestion_control_sha256(plan) != manifest.get("congestion_control_sha256", {}):
+        raise RequestError(f"{folder}: its congestion control {plan.cc.spec} is not what it was.")
+    if digest(before) != recorded:
+        raise RequestError(
+            f"{folder}: its tables are not the ones its manifest was written for; somebody changed them."
+        )
+    return manifest, plan, before
+
+
+def _difference(name: str, before: bytes, after: bytes) -> str:
+    """The first line in which two tables differ."""
+    if before == after:
+        return ""
+    pairs = itertools.zip_longest(before.splitlines(), after.splitlines(), fillvalue=b"(nothing)")
+    for number, (old, new) in enumerate(pairs, 1):
+        if old != new:
+            return f"{name} differs from line {number} on: {old.decode()} → {new.decode()}"
+    return f"{name} differs in its ends of lines"
+
+
+def _reasons(manifest: dict[str, Any], substrate: Substrate) -> list[str]:
+    """What else is not as it was."""
+    now = {**provenance(substrate, [], 0.0), "python": platform.python_version()}
+    names = {"uml": "kernel", "git_commit": "testbed's commit", "packages": "set of packages", "python": "Python"}
+    return [
+        f"the {what} is another one: {manifest.get(key)} → {now[key]}"
+        for key, what in names.items()
+        if manifest.get(key) != now[key]
+    ]

@@ -1,0 +1,151 @@
+"""``python -m testbed cc list|load|status|unload``: congestion controls outside an experiment.
+
+A loaded one is held by a name in the bpf file system (``/sys/fs/bpf/mltcp/NAME``), not by
+a process: it stays until ``unload`` or a reboot. Connections that use it keep it until
+they close. docs/congestion-controls.md shows it in use for one destination prefix, for
+one cgroup, and at boot.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from congestion import catalogue
+from core.errors import EXIT_OK, MachineError, RequestError
+from core.runs.plan import CongestionControl
+from core.text import quoted
+from testbed.linux.loading import bpf, bpfsys, registry
+
+PINS = Path("/sys/fs/bpf/mltcp")
+CGROUP = "@cgroup"  # ends the name of what gives a cgroup its congestion control (bpffs keeps dots to itself)
+GONE_S = 60  # a busy machine takes its time
+RUN_PREFIX = "mlt"  # of the names runs register; see `registry.register`
+
+
+def command(action: str, spec: str | None, cgroup: Path | None = None) -> int:
+    """Carry out one of the four actions; its exit code."""
+    console = Console(highlight=False, soft_wrap=True)
+    if action == "list":
+        _list(console)
+    elif action == "status":
+        _status(console)
+    elif action == "load":
+        _load(console, catalogue.parse(spec or ""), cgroup)
+    else:
+        _unload(console, spec or "")
+    return EXIT_OK
+
+
+def _list(console: Console) -> None:
+    console.print("[bold]of the testbed[/] (eBPF on host, modules on uml)")
+    for name in catalogue.names():
+        console.print(f"  {name}")
+    for of, example in (("mltcp", "mltcp_reno:slope=1.75,intercept=0.25"), ("dcqcn", "mltcp_dcqcn:r_ai=80mbit")):
+        console.print(f"[bold]parameters[/] of those with {of} in their names, as in {example}")
+        for parameter in catalogue.PARAMETERS.values():
+            if parameter.of == of:
+                console.print(f"  {parameter.name:13} {parameter.meaning} (default {parameter.default})")
+    console.print(f"[bold]of this kernel[/]\n  {' '.join(bpf.available())}")
+
+
+def _status(console: Console) -> None:
+    pins = sorted(path.name for path in PINS.iterdir()) if PINS.is_dir() else []
+    loaded = [name for name in pins if not name.endswith(CGROUP)]
+    runs = [name for name in bpf.available() if name.startswith(RUN_PREFIX) and name not in loaded]
+    runs = [name for name in runs if name not in catalogue.names()]
+    for name in loaded:
+        given = " and given to a cgroup" if name + CGROUP in pins else ""
+        console.print(f"{name}: loaded{given}, until `python -m testbed cc unload {name}` or a reboot")
+    for name in runs:
+        console.print(f"{name}: belongs to a run in progress and ends with it")
+    if not loaded and not runs:
+        console.print("no congestion control of the testbed is loaded")
+
+
+def _load(console: Console, cc: CongestionControl, cgroup: Path | None) -> None:
+    _need_root()
+    source = catalogue.program(cc)
+    if source is None or (cc.name not in catalogue.names() and cc.source is None and registry.kernel_has(cc.name)):
+        raise RequestError(f"{cc.name} is the kernel's own: there is nothing to load.")
+    folder = _cgroup(cgroup) if cgroup is not None else None
+    if not os.path.ismount(PINS.parent):
+        subprocess.run(["mount", "-t", "bpf", "bpf", str(PINS.parent)], check=True, capture_output=True)
+    PINS.mkdir(exist_ok=True)
+    pin = PINS / cc.name
+    program = bpf.compile_program(source)
+    if pin.exists():
+        held = bpfsys.pinned(str(pin))
+        try:
+            bpf.replace(program, cc.name, cc.constants, held).close()
+        finally:
+            os.close(held)
+        console.print(f"{cc.name} is replaced; connections that use it keep what they have until they close.")
+    else:
+        loaded = bpf.register(program, cc.name, cc.constants)
+        bpfsys.pin(loaded.link_fd, str(pin))
+        loaded.close()
+        console.print(
+            f"{cc.name} is loaded. For one destination:  ip route change PREFIX via GATEWAY congctl {cc.name}\n"
+            f'For one program:  setsockopt(TCP_CONGESTION, "{cc.name}")'
+        )
+    if folder is not None:
+        _give(cc.name, folder)
+        console.print(f"New connections of {folder} use it.")
+
+
+def _cgroup(folder: Path) -> Path:
+    if not (folder / "cgroup.procs").exists() or not (folder / "cgroup.controllers").exists():
+        raise RequestError(
+            f"--cgroup: {folder} is no cgroup of version 2; make one with `mkdir /sys/fs/cgroup/training`."
+        )
+    return folder
+
+
+def _give(name: str, folder: Path) -> None:
+    constants = {"congestion": int.from_bytes(name.encode(), "little")}
+    program = bpf.load_program(bpf.compile_program(catalogue.PROGRAMS / "cgroup.bpf.c"), constants)
+    target = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        link = bpfsys.create_cgroup_link(program.program_fd, target)
+        pin = PINS / (name + CGROUP)
+        pin.unlink(missing_ok=True)
+        bpfsys.pin(link, str(pin))
+        os.close(link)
+    finally:
+        os.close(target)
+        program.close()
+
+
+def _await_gone(name: str) -> None:
+    """The kernel takes a congestion control off in the background, a moment after its last link is let go of."""
+    deadline = time.monotonic() + GONE_S
+    while name in bpf.available():
+        if time.monotonic() > deadline:
+            raise MachineError(f"{name}: nothing holds it any more, but the kernel still lists it after {GONE_S} s.")
+        time.sleep(0.01)
+
+
+def _unload(console: Console, name: str) -> None:
+    _need_root()
+    pin = PINS / name
+    if not re.fullmatch(r"[A-Za-z0-9_]{1,40}", name) or not pin.exists():
+        raise RequestError(
+            f"{quoted(name)} was not loaded with `cc load`; `python -m testbed cc status` lists what was."
+        )
+    pin.with_name(name + CGROUP).unlink(missing_ok=True)
+    pin.unlink()
+    _await_gone(name)
+    if not any(PINS.iterdir()):
+        PINS.rmdir()
+    console.print(f"{name} is unloaded; connections that use it keep it until they close.")
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise MachineError("loading a congestion control needs root: put `sudo` in front of the same command.")

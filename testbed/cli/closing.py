@@ -1,0 +1,78 @@
+"""What a run leaves on the terminal: its table, what that says, and what to doubt."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from core.runs import rundir
+from core.runs.plan import Plan
+from core.text import plain
+from testbed.campaign import experiment, proposal
+from testbed.campaign.answer import advice
+from testbed.campaign.table import closing_table, jobs_table, legend, reference_line
+
+
+def show(
+    summary: dict[str, Any], folder: Path, todo: Sequence[Plan], figures: Sequence[Path], remote: dict[str, Any] | None
+) -> None:
+    """Print the closing table of the runs ``todo`` in ``folder``; ``remote`` is the other machine that they were on."""
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    console.print(closing_table(summary))
+    if (table := jobs_table(summary)) is not None:
+        console.print(table)
+    for row in summary["results"]:
+        if row["answer"]:
+            console.print(plain(row["answer"]), style="bold", highlight=False, soft_wrap=True, markup=False)
+    says = [
+        reference_line(summary),
+        *(f"Assumption: {text}." for text in todo[0].assumptions),
+        *([_virtual_against_wall(folder, todo)] if summary["substrate"] == "uml" else []),
+        *(["Machine: {on} ({hostname}, {cpus} cores, {kernel})".format_map(remote)] if remote else []),
+        *_disturbances(summary),
+        *_doubts(folder, todo),
+        *([] if (what := advice(summary)) is None else [what]),
+        *(proposal.lines(folder, todo, experiment.command_line()) if summary["substrate"] != "uml" else []),
+        *(f"Figure: {path}" for path in figures[:1]),
+        f"Results: {folder}",
+    ]
+    console.print(legend(summary), style="dim", highlight=False, soft_wrap=True, markup=False)
+    for line in says:
+        console.print(plain(line), highlight=False, soft_wrap=True, markup=False)
+    console.print(f"Verdict: {summary['verdict']}", style="bold", highlight=False)
+
+
+def _virtual_against_wall(folder: Path, todo: Sequence[Plan]) -> str:
+    manifests = [rundir.read_json(folder / one.folder / "manifest.json") for one in todo]
+    virtual_s = sum(manifest["measured"]["sampler"]["wall_s"] for manifest in manifests)
+    wall_s = sum(manifest["wall_s"] for manifest in manifests)
+    return f"Virtual time: {virtual_s:.1f} s in {wall_s:.1f} s of wall time ({len(todo)} runs)."
+
+
+def _disturbances(summary: dict[str, Any]) -> list[str]:
+    """Of each congestion control how much of it the machine touched (I21), and its means without that."""
+
+    def said(value: float | None) -> str:
+        return "unknown" if value is None else f"{value:.3f} s"
+
+    return [
+        f"Disturbed by this machine: {row['touched']} iterations of {row['cc']}; without them mean "
+        f"{said(row['undisturbed_mean_s'])}, last 10 {said(row['undisturbed_steady_s'])}."
+        for row in summary["results"]
+        if row.get("touched")
+    ]
+
+
+def _doubts(folder: Path, todo: Sequence[Plan]) -> list[str]:
+    """One line for each invariant (docs/fidelity.md) that is not all right, with the runs it concerns."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in todo:
+        for row in rundir.read_json(folder / one.folder / "verdict.json")["invariants"]:
+            if row["status"] in ("suspect", "invalid"):
+                text = f"{one.cc.spec}{'' if one.alone is None else f' job {one.alone} alone'} {row['value']:.4g}"
+                found.setdefault((row["status"], f"invariant {row['id']}, {row['name']}"), []).append(text)
+    return [f"{status}: {name}: {', '.join(where)}" for (status, name), where in found.items()]

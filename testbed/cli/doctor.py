@@ -1,0 +1,258 @@
+"""``python -m testbed doctor``: what this machine can do, found by trying each thing.
+
+Everything is tried in a scratch namespace that ends with the try; nothing is concluded
+from a version number. One line each, with what to do where it fails.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from congestion import catalogue
+from core.errors import EXIT_MACHINE, EXIT_OK, TestbedError
+from core.runs import rundir
+from testbed import spec
+from testbed.campaign import proposal
+from testbed.linux import network, privileges, settings
+from testbed.linux.loading import bpf, registry
+from testbed.linux.queues import phantom, qdiscs, shaper
+from testbed.linux.sampling import disturbances
+from testbed.planning import plan
+from testbed.substrates import uml
+from testbed.substrates.host import Host
+from testbed.substrates.progress import patience
+from topologies.dumbbell import Dumbbell
+
+RATE_BPS = 500_000_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing tried. ``needed``: by `--on host` (or `--on uml`), which cannot run without it."""
+
+    what: str
+    works: bool | None  # None: not tried, since only root can
+    detail: str
+    fix: str
+    needed: str  # the substrate, or empty
+
+
+class _DoesNotWorkError(Exception):
+    """It does not work; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Trial:
+    what: str
+    attempt: Callable[[], str]
+    fix: str
+    needed: str = ""
+    root: bool = False  # nobody else can try it
+
+    def __call__(self) -> Finding:
+        if self.root and os.geteuid() != 0:
+            return Finding(self.what, None, "needs root", "", self.needed)
+        try:
+            return Finding(self.what, True, self.attempt(), "", self.needed)
+        except (_DoesNotWorkError, OSError, TestbedError, subprocess.CalledProcessError) as error:
+            return Finding(self.what, False, str(error).splitlines()[0], self.fix, self.needed)
+        except Exception as error:  # whatever a library raises: the thing does not work
+            return Finding(self.what, False, f"{type(error).__name__}: {error}", self.fix, self.needed)
+
+
+def examine() -> list[Finding]:
+    """Try everything. Under ``sudo`` root is given up for the last of them, which needs none."""
+    return [trial() for trial in (
+        _Trial("unshare and setpriv (util-linux)", _tools, "install the package util-linux", "host"),
+        _Trial("network of namespaces and veth", _network, "Linux with network namespaces, and the right to make them", "host", root=True),
+        _Trial("TBF bottleneck, also at 50 Gbit/s", _tbf, "a kernel with CONFIG_NET_SCH_TBF", "host", root=True),
+        _Trial("--acks first (bands under TBF)", _acks_first, "a kernel with CONFIG_NET_SCH_PRIO or HTB, and CLS_U32", root=True),
+        _Trial("clang for eBPF", _clang, "`make setup`, or install clang and libbpf-dev", "host"),
+        _Trial("ours, as modules or eBPF", _ours, "Linux 6.4 or newer with BTF and CONFIG_BPF_JIT, or the modules", "host", root=True),
+        _Trial("minimum RTO per namespace (--rto-min)", _rto_min, "Linux 6.11 or newer", root=True),
+        _Trial("delay, jitter, loss, corruption (netem)", _qdisc("netem"), "--on uml, or a kernel with sch_netem", root=True),
+        _Trial("marking (RED, or a phantom queue)", _marking, "--on uml, or a kernel with sch_red or cls_bpf", root=True),
+        _Trial("stock Mininet (mn, mnexec)", _stock_mininet, "`make setup`, or install mininet"),
+        *(_Trial(f"congestion control {name}", _cc(name), f"`modprobe tcp_{name}`, if the kernel takes modules")
+          for name in ("reno", "cubic", "dctcp", "bbr")),
+        _Trial("a small run on this machine's clock", _host, "--on uml", "host", root=True),
+        _Trial("a small run in user-mode Linux", _uml, "docs/virtual-time.md", "uml"),
+    )]  # fmt: skip
+
+
+def report(*, as_json: bool) -> int:
+    """Print the findings; code 3 if nothing can run here, as far as it was tried."""
+    findings = examine()
+    able = {where: _able(where, findings) for where in ("uml", "host")}
+    code = EXIT_OK if any(able.values()) else EXIT_MACHINE
+    if as_json:
+        print(json.dumps({"version": 1, "kernel": platform.release(), **able,
+                          "findings": [asdict(finding) for finding in findings]}, indent=1))  # fmt: skip
+        return code
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for finding in findings:
+        if finding.works is not None:
+            mark = "[green]yes[/]" if finding.works else "[red]NO[/]" if finding.needed else "[yellow]no[/]"
+            said = (finding.detail, finding.fix)
+            table.add_row(mark, finding.what, escape(" → ".join(words for words in said if words)))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    console.print(table)
+    if untried := [finding.what for finding in findings if finding.works is None]:
+        console.print(
+            f"\n[yellow]Needs root[/], and was not tried: {escape('; '.join(untried))}. "
+            "`sudo python -m testbed doctor` tries them.",
+            soft_wrap=True,
+        )
+    console.print(f"\nLinux {platform.release()}:")
+    for where, can in able.items():
+        console.print(f"  `--on {where}`{' (where runs go that name no place)' if where == 'uml' else ''} {_SAID[can]}")
+    return code
+
+
+_SAID = {
+    True: "[green]works[/] here",
+    False: "[red]does not work[/] here; the lines that begin with NO say why",
+    None: "needs root; nothing else was found against it",
+}
+
+
+def _able(where: str, findings: list[Finding]) -> bool | None:
+    """Whether runs work there; None if that needs root, and nothing else is against it."""
+    needed = [finding.works for finding in findings if finding.needed == where]
+    return False if False in needed else None if None in needed else True
+
+
+def _tools() -> str:
+    if missing := [tool for tool in ("unshare", "setpriv", "mount") if shutil.which(tool) is None]:
+        raise _DoesNotWorkError(f"missing: {', '.join(missing)}")
+    return ""
+
+
+def _with_network(use: Callable[[network.Network], Any]) -> None:
+    net = network.build(Dumbbell(n=1))
+    try:
+        use(net)
+    finally:
+        net.stop()
+
+
+def _network() -> str:
+    def use(net: network.Network) -> None:
+        settings.apply_all(
+            [s for end in net.ends() for s in (settings.Mtu(end.node.name, end.name, 1500),
+                                               settings.OffloadsOff(end.node.name, end.name))], net)  # fmt: skip
+
+    _with_network(use)
+    return "offloads can be switched off"
+
+
+def _shape(rate_bps: int, *, acks_first: bool) -> None:
+    def use(net: network.Network) -> None:
+        end = next(net.ends(bottleneck=True))
+        bucket = shaper.bucket_bytes(rate_bps, 1500, real_time=True)
+        shape = shaper.Shaper(end.node.name, end.name, rate_bps, bucket, rate_bps // 8000, acks_first)
+        settings.apply_all([shape], net)
+
+    _with_network(use)
+
+
+def _tbf() -> str:
+    _shape(RATE_BPS, acks_first=False)
+    _shape(100 * RATE_BPS, acks_first=False)
+    return "read back"
+
+
+def _acks_first() -> str:
+    _shape(RATE_BPS, acks_first=True)
+    return ""
+
+
+def _clang() -> str:
+    bpf.compile_program(catalogue.PROGRAMS / "mltcp_reno.bpf.c")
+    return ""
+
+
+def _ours() -> str:
+    kinds: dict[str, list[str]] = {}
+    for name in catalogue.names():
+        registered = registry.register(catalogue.parse(name))
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, registered.name.encode())
+        if registered.program is not None:
+            registered.program.close()
+        kinds.setdefault(registered.kind, []).append(name)
+    return "; ".join(f"{', '.join(names)} as {kind}" for kind, names in kinds.items())
+
+
+def _rto_min() -> str:
+    def use(net: network.Network) -> None:
+        settings.apply_all([settings.Sysctl("l1", "net.ipv4.tcp_rto_min_us", "5000")], net)
+
+    _with_network(use)
+    return ""
+
+
+def _qdisc(kind: str) -> Callable[[], str]:
+    def attempt() -> str:
+        if not qdiscs.supported(kind):
+            raise _DoesNotWorkError("this kernel has no such queueing discipline")
+        return ""
+
+    return attempt
+
+
+def _marking() -> str:
+    if qdiscs.supported("red"):
+        return "RED"
+    phantom.check()
+    return "phantom queue in eBPF; this kernel has no RED"
+
+
+def _uml() -> str:
+    privileges.give_up()
+    substrate = uml.find()
+    asked = spec.read(None, {"jobs": 1, "cc": ["mltcp_reno"], "iterations": 1, "compute": "1ms", "bytes": "100kB"})
+    (one, *_) = plan.plans(asked)
+    substrate.run(one, lambda event: None, patience(one))
+    return f"Linux {substrate.kernel.identity['version']}, under virtual time"
+
+
+def _host() -> str:
+    asked = spec.read(None, {"jobs": 4, "cc": ["reno"], "iterations": 2})
+    one = next(each for each in plan.plans(asked) if each.measure_capacity)
+    files = rundir.unpack(Host().run(one, lambda event: None, patience(one)))
+    measured, noted = json.loads(files["manifest.json"])["measured"], pd.read_csv(io.BytesIO(files[disturbances.TABLE]))
+    fits = proposal.propose(one, measured["capacity_bps"], noted, platform.release(), was_invalid=False)
+    return (
+        f"unshaped path {measured['capacity_bps'] / 1e9:.2g} Gbit/s, longest pause {noted['waited_s'].max() if len(noted) else 0:.1g} s; "
+        f"what fits: sudo python testbed/run.py --on host {' '.join(fits.flags)}; exact: --on uml"
+    )
+
+
+def _stock_mininet() -> str:
+    if missing := [tool for tool in ("mn", "mnexec") if shutil.which(tool) is None]:
+        raise _DoesNotWorkError(f"missing: {', '.join(missing)}")
+    return ""
+
+
+def _cc(name: str) -> Callable[[], str]:
+    def attempt() -> str:
+        registry.check_available(catalogue.parse(name))
+        return ""
+
+    return attempt

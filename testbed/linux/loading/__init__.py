@@ -1,0 +1,1 @@
+"""Congestion controls on their way into a kernel: modules and eBPF programs."""

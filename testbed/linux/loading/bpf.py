@@ -1,0 +1,443 @@
+"""Load eBPF congestion controls and classifiers, through libbpf and one system call.
+
+A struct_ops *link* ties the algorithm to a file descriptor: it disappears from the
+kernel by itself when the process that holds it is gone, ``kill -9`` included (Linux
+6.4, commit 68b04864ca42). Debian 12's libbpf 1.1 knows no such link, so the map gets
+``BPF_F_LINK`` before load and the link is created by ``bpf(BPF_LINK_CREATE)``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import io
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from elftools.elf.elffile import ELFFile
+
+from core.environment import ROOT
+from core.errors import MachineError, RequestError, TestbedError
+from testbed.linux.loading import bpfsys
+from testbed.linux.loading.bpfsys import libc
+
+BPF_F_LINK = 1 << 13
+BPF_MAP_TYPE_STRUCT_OPS = 26
+HEADERS = Path(ROOT) / "kernel" / "bpf"
+SEAL_BYTES = hashlib.sha256().digest_size
+CWND_EVENT_TX_START = "-DHAVE_CWND_EVENT_TX_START"
+MAY_NOT = (
+    "An eBPF congestion control may change of a socket its own icsk_ca_priv, snd_cwnd, snd_cwnd_cnt, snd_cwnd_stamp, "
+    "snd_ssthresh, the pacing rate and status, ecn_flags, app_limited and icsk_ack.pending, and nothing else; it may call helpers and the "
+    "kernel functions declared in kernel/bpf/tcp.h and kernel/bpf/mltcp_cubic.bpf.c; its loops must have an end the kernel "
+    "can see; it has no floating point, no signed division, and a stack of 512 bytes; its licence must be compatible with the "
+    "GPL; and it must have ssthresh, undo_cwnd and either cong_avoid or cong_control (docs/congestion-controls.md)."
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A loaded program for packets or sockets; it stays where it is attached after `close`."""
+
+    program_fd: int
+    map_fds: Mapping[str, int]
+
+    def close(self) -> None:
+        for fd in (self.program_fd, *self.map_fds.values()):
+            os.close(fd)
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A registered congestion control; `close` (or the end of this object, or of the process) takes it away."""
+
+    name: str
+    link_fd: int
+    map_fds: Mapping[str, int]
+    repairs_at: tuple[int, int] | None  # offset and size in .bss
+    bss_size: int
+
+    _end: Callable[[], object] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_end", weakref.finalize(self, _close, (self.link_fd, *self.map_fds.values())))
+
+    def close(self) -> None:
+        self._end()
+
+    def repairs(self) -> int | None:
+        """How often a call that the kernel skipped had to be made good (kernel/bpf/guard.h); None: it is not counted."""
+        if self.repairs_at is None:
+            return None
+        offset, size = self.repairs_at
+        (bss,) = (fd for name, fd in self.map_fds.items() if name.endswith(".bss"))
+        data = bpfsys.MapReader(bss, 4, self.bss_size)(bytes(4)) or b""
+        return int.from_bytes(data[offset : offset + size], "little")
+
+
+def _close(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What is asked of this process to end it waits: what is registered here must be remembered first."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def cache_dir() -> Path:
+    """Where compiled programs are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "mltcp"
+
+
+def compile_program(source: Path) -> bytes:
+    """The ELF object of an eBPF program; compiled once per content of its folder and headers."""
+    return _compiled(source, _what_the_kernel_has())[1][:-SEAL_BYTES]
+
+
+def compile_for_others(source: Path) -> dict[str, bytes]:
+    """The program for every kernel that another machine may have, by its name in `cache_dir`; none without clang here."""
+    if shutil.which("clang") is None:
+        return {}
+    return dict(_compiled(source, flags) for flags in ([], [CWND_EVENT_TX_START]))
+
+
+def _compiled(source: Path, flags: list[str]) -> tuple[str, bytes]:
+    """Its name in `cache_dir`, the same on every machine, and what lies there: the object, and its digest."""
+    options = ["-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", *flags]
+    digest = hashlib.sha256(" ".join(options).encode())
+    for folder in dict.fromkeys((source.parent, HEADERS, HEADERS.parent)):
+        for header in sorted(folder.glob("*.h")):
+            digest.update(header.read_bytes())
+    digest.update(source.read_bytes())
+    cached = cache_dir() / f"{source.name.removesuffix('.bpf.c')}-{digest.hexdigest()[:16]}.bpf.o"
+    if (sealed := _cached(cached)) is not None:
+        return cached.name, sealed
+    clang = shutil.which("clang")
+    if clang is None:
+        raise MachineError(
+            "clang is not installed, and the congestion controls in eBPF are compiled with it: "
+            "run `make setup`, or install the packages clang and libbpf-dev."
+        )
+    with tempfile.TemporaryDirectory(prefix="mltcp-", dir="/dev/shm") as private:
+        made = Path(private, "program.o")
+        command = [clang, *options, "-I", str(source.parent), "-I", str(HEADERS), "-c", str(source), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            own = source.parent != HEADERS
+            raise (RequestError if own else MachineError)(f"clang could not compile {source}:\n{done.stderr.strip()}")
+        program = made.read_bytes()
+    sealed = program + hashlib.sha256(program).digest()
+    with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to stop
+        _keep(cached, sealed)
+    return cached.name, sealed
+
+
+def _keep(path: Path, content: bytes) -> None:
+    if os.geteuid() == 0 and not _is_roots(path.parent.absolute()):
+        return  # with `sudo -E`, the home of somebody else
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as aside:
+        try:
+            aside.write(content)
+            aside.flush()
+            os.rename(aside.name, path)
+        except BaseException:
+            os.unlink(aside.name)
+            raise
+
+
+def _is_roots(folder: Path) -> bool:
+    """Whether nobody but root can say what ``folder``, or what of it is there, is; links are nobody's."""
+    first, *above = (path.lstat() for path in (folder, *folder.parents) if os.path.lexists(path))
+    movable = [one for one in above if not one.st_mode & stat.S_ISVTX]
+    return all(one.st_uid == 0 for one in (first, *above)) and not any(one.st_mode & 0o022 for one in (first, *movable))
+
+
+def _cached(path: Path) -> bytes | None:
+    """A sealed program of the cache, if it is whole and, for root, nobody else's."""
+    try:
+        with path.open("rb") as file:
+            if os.geteuid() == 0 and os.fstat(file.fileno()).st_uid != 0:
+                return None
+            sealed = file.read()
+    except OSError:
+        return None
+    return sealed if hashlib.sha256(sealed[:-SEAL_BYTES]).digest() == sealed[-SEAL_BYTES:] else None
+
+
+@cache
+def _what_the_kernel_has() -> list[str]:
+    """Definitions for what differs between kernels, found in the running one's own types."""
+    try:
+        types = Path("/sys/kernel/btf/vmlinux").read_bytes()
+    except OSError:
+        return []
+    # Linux 7 tells of CA_EVENT_TX_START through an operation of its own, and only through that.
+    return [CWND_EVENT_TX_START] if b"\0cwnd_event_tx_start\0" in types else []
+
+
+def specialise(program: bytes, name: str, constants: Mapping[str, int]) -> bytes:
+    """A copy of an ELF object that registers as ``name`` and has its ``.rodata`` constants set.
+
+    Both are patched in the object's bytes, since libbpf offers access to the struct_ops
+    data only from 1.4 on. Raises `TestbedError` for a constant the program does not have.
+    """
+    elf = ELFFile(io.BytesIO(program))
+    out = bytearray(program)
+    ops = elf.get_section_by_name(".struct_ops") or elf.get_section_by_name(".struct_ops.link")
+    if ops is None:
+        raise TestbedError('the eBPF program has no SEC(".struct_ops") congestion control')
+    # The section holds flags, relocated pointers (zero) and the name: its only text.
+    match = re.search(rb"[A-Za-z][A-Za-z0-9_.-]{0,14}\0", ops.data())
+    if match is None:
+        raise TestbedError("the eBPF program's congestion control has no .name")
+    at = ops["sh_offset"] + match.start()
+    out[at : at + 16] = name.encode().ljust(16, b"\0")
+    return with_constants(bytes(out), constants)
+
+
+def with_constants(program: bytes, constants: Mapping[str, int]) -> bytes:
+    """A copy of an ELF object with these constants; raises `TestbedError` for one that it does not have."""
+    out = bytearray(program)
+    elf = ELFFile(io.BytesIO(program))
+    rodata: Any = elf.get_section_by_name(".rodata")
+    for constant, value in constants.items():
+        offset, size = _place(program, constant, ".rodata")
+        at = rodata["sh_offset"] + offset
+        out[at : at + size] = value.to_bytes(size, "little", signed=value < 0)
+    return bytes(out)
+
+
+def read_constants(map_fds: Mapping[str, int], program: bytes, constants: Mapping[str, int]) -> dict[str, int]:
+    """What the kernel holds of these constants."""
+    elf = ELFFile(io.BytesIO(program))
+    (fd,) = (fd for name, fd in map_fds.items() if name.endswith(".rodata"))
+    rodata: Any = elf.get_section_by_name(".rodata")
+    data = bpfsys.MapReader(fd, 4, rodata["sh_size"])(bytes(4)) or b""
+    places = {name: _place(program, name, ".rodata") for name in constants}
+    return {name: int.from_bytes(data[at : at + size], "little") for name, (at, size) in places.items()}
+
+
+def _place(program: bytes, variable: str, section: str) -> tuple[int, int]:
+    """Offset and size of a global variable in its section; raises `TestbedError` if there is none."""
+    elf = ELFFile(io.BytesIO(program))
+    symbols: Any = elf.get_section_by_name(".symtab")
+    for symbol in symbols.get_symbol_by_name(variable) or []:
+        where = symbol["st_shndx"]
+        if isinstance(where, int) and elf.get_section(where).name == section:
+            return symbol["st_value"], symbol["st_size"]
+    raise TestbedError(f"the eBPF program has no constant {variable!r}")
+
+
+def register(program: bytes, name: str, constants: Mapping[str, int]) -> Loaded:
+    """Load ``program`` and register its congestion control under ``name`` (15 characters at most).
+
+    Raises `MachineError` where the kernel refuses, with the verifier's own words.
+    """
+    if name in available():
+        raise TestbedError(
+            f"a congestion control named {name!r} is already registered on this machine by "
+            f"someone else; `python -m testbed cc status` lists them."
+        )
+    return _registered(program, name, constants, None)
+
+
+def replace(program: bytes, name: str, constants: Mapping[str, int], link_fd: int) -> Loaded:
+    """Put ``program`` in the place of the one that ``link_fd`` holds, at once; its connections keep what they have."""
+    return _registered(program, name, constants, link_fd)
+
+
+def _registered(program: bytes, name: str, constants: Mapping[str, int], replaces: int | None) -> Loaded:
+    lib = _libbpf()
+    bss: Any = ELFFile(io.BytesIO(program)).get_section_by_name(".bss")
+    counts = bss is not None and b"ca_repairs" in program
+    repairs = _place(program, "ca_repairs", ".bss") if counts else None
+    with _collected_log() as log, _opened(specialise(program, name, constants), name, log) as (obj, maps):
+        ops = next((m for m in maps.values() if lib.bpf_map__type(m) == BPF_MAP_TYPE_STRUCT_OPS), None)
+        if ops is None:
+            raise TestbedError('the eBPF program has no SEC(".struct_ops") congestion control')
+        lib.bpf_map__set_map_flags(ops, lib.bpf_map__map_flags(ops) | BPF_F_LINK)
+        if lib.bpf_object__load(obj):
+            raise MachineError(f"the kernel refuses the program of {name}: {_tail(log)}\n{MAY_NOT}")
+        fds: dict[str, int] = {}
+        own = -1
+        loaded: Loaded | None = None
+        try:
+            with _uninterrupted():
+                own = _linked(ops, name, replaces, log)
+                fds = _kept({key: m for key, m in maps.items() if m != ops and ".rodata" not in key})
+                loaded = Loaded(name, own, fds, repairs, bss["sh_size"] if bss else 0)
+        except BaseException:
+            if loaded is not None:
+                loaded.close()
+            elif own >= 0:
+                _close((own, *fds.values()))
+            raise
+    return loaded
+
+
+def _linked(ops: Any, name: str, replaces: int | None, log: list[str]) -> int:
+    """The descriptor of the link that registers a loaded map."""
+    lib = _libbpf()
+    # Up to libbpf 1.1 this fills the map and no more; from 1.2 on it also makes the link (in vain for a name that
+    # is taken by the one to be replaced).
+    link = lib.bpf_map__attach_struct_ops(ops)
+    if replaces is not None:
+        own = os.dup(replaces)
+        _update(own, lib.bpf_map__fd(ops), name, log)
+    elif not link:
+        raise MachineError(f"the kernel refuses to register {name}: {_tail(log)}\n{MAY_NOT}")
+    else:
+        fd = lib.bpf_link__fd(link)
+        own = fd if _is_link(fd) else _link(lib.bpf_map__fd(ops), name)
+    if link:
+        # The destructor would undo it (1.1: empty the map; later: close our descriptor).
+        lib.bpf_link__disconnect(link)
+        lib.bpf_link__destroy(link)
+    os.set_inheritable(own, False)
+    return int(own)
+
+
+def load_program(program: bytes, constants: Mapping[str, int]) -> Program:
+    """Load the one program of an object, for packets or sockets; raises `MachineError` where the kernel refuses."""
+    lib = _libbpf()
+    with _collected_log() as log, _opened(with_constants(program, constants), "a program", log) as (obj, maps):
+        if lib.bpf_object__load(obj):
+            raise MachineError(f"the kernel refuses an eBPF program: {_tail(log)}")
+        fd = os.dup(lib.bpf_program__fd(lib.bpf_object__next_program(obj, None)))
+        os.set_inheritable(fd, False)
+        return Program(fd, _kept(maps))
+
+
+@contextlib.contextmanager
+def _opened(image: bytes, name: str, log: list[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """An object that libbpf has read, and its maps by name; closed with the block."""
+    lib = _libbpf()
+    obj = lib.bpf_object__open_mem(image, len(image), None)
+    if not obj:
+        raise MachineError(f"libbpf cannot read the program of {name}: {_tail(log)}\n{MAY_NOT}")
+    try:
+        maps = {}
+        bpf_map = lib.bpf_object__next_map(obj, None)
+        while bpf_map:
+            maps[lib.bpf_map__name(bpf_map).decode()] = bpf_map
+            bpf_map = lib.bpf_object__next_map(obj, bpf_map)
+        yield obj, maps
+    finally:
+        lib.bpf_object__close(obj)
+
+
+def _kept(maps: Mapping[str, Any]) -> dict[str, int]:
+    """Descriptors of our own of loaded maps."""
+    lib = _libbpf()
+    fds = {name: os.dup(lib.bpf_map__fd(m)) for name, m in maps.items()}
+    for fd in fds.values():
+        os.set_inheritable(fd, False)
+    return fds
+
+
+def available() -> list[str]:
+    """Every congestion control in the machine's one table of names."""
+    return Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+
+
+def _link(map_fd: int, name: str) -> int:
+    try:
+        return bpfsys.create_struct_ops_link(map_fd)
+    except OSError as error:
+        hint = (
+            " (a callback is missing, or struct_ops links, which need Linux 6.4)" if error.errno == errno.EINVAL else ""
+        )
+        raise MachineError(f"the kernel refuses to register {name}: {error.strerror}{hint}\n{MAY_NOT}") from error
+
+
+def _update(link_fd: int, map_fd: int, name: str, log: list[str]) -> None:
+    try:
+        bpfsys.update_struct_ops_link(link_fd, map_fd)
+    except OSError as error:
+        os.close(link_fd)
+        raise MachineError(f"the kernel refuses to replace {name}: {error.strerror} {_tail(log)}") from error
+
+
+def _is_link(fd: int) -> bool:
+    return fd >= 0 and "link" in os.readlink(f"/proc/self/fd/{fd}")  # anon_inode:bpf_link, or bpf-map
+
+
+@cache
+def _libbpf() -> ctypes.CDLL:
+    try:
+        lib = ctypes.CDLL("libbpf.so.1", use_errno=True)
+    except OSError as error:
+        raise MachineError("libbpf 1.x is not installed: run `make setup`, or install the package libbpf1.") from error
+    pointer = ctypes.c_void_p
+    signatures = {
+        "bpf_object__open_mem": (pointer, [ctypes.c_char_p, ctypes.c_size_t, pointer]),
+        "bpf_object__load": (ctypes.c_int, [pointer]),
+        "bpf_object__close": (None, [pointer]),
+        "bpf_object__next_map": (pointer, [pointer, pointer]),
+        "bpf_object__next_program": (pointer, [pointer, pointer]),
+        "bpf_program__fd": (ctypes.c_int, [pointer]),
+        "bpf_map__type": (ctypes.c_int, [pointer]),
+        "bpf_map__name": (ctypes.c_char_p, [pointer]),
+        "bpf_map__fd": (ctypes.c_int, [pointer]),
+        "bpf_map__map_flags": (ctypes.c_uint32, [pointer]),
+        "bpf_map__set_map_flags": (ctypes.c_int, [pointer, ctypes.c_uint32]),
+        "bpf_map__attach_struct_ops": (pointer, [pointer]),
+        "bpf_link__fd": (ctypes.c_int, [pointer]),
+        "bpf_link__disconnect": (None, [pointer]),
+        "bpf_link__destroy": (ctypes.c_int, [pointer]),
+    }
+    for function, (result, arguments) in signatures.items():
+        getattr(lib, function).restype = result
+        getattr(lib, function).argtypes = arguments
+    return lib
+
+
+_PRINTER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+
+
+@contextlib.contextmanager
+def _collected_log() -> Iterator[list[str]]:
+    """What libbpf would print (its warnings hold the verifier's log) while the block runs."""
+    lines: list[str] = []
+
+    def collect(level: int, form: bytes, arguments: int) -> int:
+        if level == 0:  # LIBBPF_WARN
+            buffer = ctypes.create_string_buffer(65536)
+            libc().vsnprintf(buffer, ctypes.c_size_t(len(buffer)), form, ctypes.c_void_p(arguments))
+            lines.append(buffer.value.decode(errors="replace").strip())
+        return 0
+
+    printer = _PRINTER(collect)
+    lib = _libbpf()
+    lib.libbpf_set_print.restype = ctypes.c_void_p
+    previous = lib.libbpf_set_print(printer)
+    try:
+        yield lines
+    finally:
+        lib.libbpf_set_print(ctypes.c_void_p(previous))
+
+
+def _tail(log: list[str], lines: int = 12) -> str:
+    text = [line for line in "\n".join(log).splitlines() if line.strip()]
+    return "\n".join(text[-lines:]) or os.strerror(ctypes.get_errno())

@@ -1,0 +1,106 @@
+"""Congestion controls on their way into this kernel: as a module, or as an eBPF program.
+
+There is one table of names for the whole machine, so a run registers each eBPF one under
+a name nobody else has, and reports it by its spec string.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from congestion import catalogue
+from core.errors import MachineError, TestbedError
+from core.runs.plan import CongestionControl
+from testbed.linux.loading import bpf
+from testbed.linux.loading.modules import load as load_module
+
+
+def kernel_has(name: str) -> bool:
+    """Whether this kernel gives a socket the congestion control ``name`` (loading its module, if that may be)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except FileNotFoundError:
+            return False
+        except PermissionError:
+            pass  # restricted, which root is not
+    return True
+
+
+def loaded_module(cc: CongestionControl) -> bool:
+    """Whether ours is loaded in this kernel as a module (by DKMS, say): then it is used, rather than eBPF."""
+    return cc.source is None and cc.name in catalogue.names() and Path(f"/proc/sys/net/{cc.name}").is_dir()
+
+
+def check_available(cc: CongestionControl) -> None:
+    """Compile ours, try the kernel's own on a socket; raises `MachineError` with what would help."""
+    if loaded_module(cc):
+        return
+    if cc.name not in catalogue.names() and cc.source is None and kernel_has(cc.name):
+        return
+    if (program := catalogue.program(cc)) is not None:
+        bpf.compile_program(program)
+        return
+    if cc.source is not None:
+        raise MachineError(
+            f"{cc.source} is a module, and a run never loads one into this machine's own kernel: "
+            "use --on uml, or write it as an eBPF program (NAME.bpf.c)."
+        )
+    raise MachineError(
+        f"this kernel has no {cc.name}; it has {', '.join(bpf.available())}. "
+        f"A kernel that has it as a module loads it with `modprobe tcp_{cc.name}`."
+    )
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A congestion control that sockets can ask for by ``name``."""
+
+    name: str
+    kind: str  # "kernel" (its own), "module" or "eBPF"
+    program: bpf.Loaded | None = None  # what holds an eBPF one
+
+
+def register(cc: CongestionControl, modules: Path | None = None, name: str | None = None) -> Registered:
+    """Make ``cc`` usable: as a module from the folder ``modules`` (one's own from ``own`` beside it), as one that the
+    kernel has loaded already, or else as an eBPF program.
+
+    Ours take their parameters per network namespace, where they are modules (`sysctls`).
+    """
+    if cc.name not in catalogue.names() and cc.source is None and (modules is not None or kernel_has(cc.name)):
+        return Registered(cc.name, "kernel")
+    if modules is not None:
+        return Registered(_load(cc, modules), "module")
+    if name is None and loaded_module(cc):
+        return Registered(cc.name, "module")
+    if name is None:
+        unique = f"{cc.spec} {os.urandom(8).hex()}"
+        name = "mlt" + hashlib.sha256(unique.encode()).hexdigest()[:12]
+    program = catalogue.program(cc)
+    assert program is not None
+    return Registered(name, "eBPF", bpf.register(bpf.compile_program(program), name, cc.constants))
+
+
+def _load(cc: CongestionControl, modules: Path) -> str:
+    """Load a module; the name that it registers."""
+    before = bpf.available()
+    if cc.source is None:
+        if cc.name not in before:
+            load_module(modules / f"tcp_{cc.name}.ko", {})
+        return cc.name
+    load_module(modules.parent / "own" / f"{Path(cc.source).stem}.ko", cc.constants)
+    new = [name for name in bpf.available() if name not in before]
+    if len(new) != 1:
+        raise TestbedError(
+            f"{cc.source}: loading the module registered {', '.join(new) or 'no congestion control'}; it must register one."
+        )
+    return new[0]
+
+
+def sysctls(cc: CongestionControl) -> dict[str, str]:
+    """Its parameters in a network namespace, where it is one of our modules."""
+    return {f"net.{cc.name}.{key}": str(value) for key, value in cc.constants.items()}

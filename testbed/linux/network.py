@@ -1,0 +1,216 @@
+"""Mininet's API on pyroute2: nodes without shells, links without processes.
+
+`build` turns any Mininet `Topo` into a running network. A node is a network namespace
+held by a descriptor plus one netlink socket, so that a host costs milliseconds and
+everything ends with the process that built it. Mininet's own start-up (which raises
+limits of the whole machine) is skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+from mininet.link import Intf, Link
+from mininet.log import setLogLevel
+from mininet.net import Mininet
+from mininet.node import Node
+from mininet.topo import Topo
+from pyroute2 import IPRoute
+from pyroute2.ethtool.ioctl import IoctlEthtool
+from pyroute2.netlink.exceptions import NetlinkError
+
+from core.errors import TestbedError
+from testbed.linux import netns
+from topologies.routed import Routes, router
+
+CARRIER_S = 10.0
+
+
+class Host(Node):  # type: ignore[misc]
+    """A node: a namespace descriptor (`namespace`) and a netlink socket in it (`ip`)."""
+
+    namespace: int
+    ip: IPRoute
+
+    @classmethod
+    def checkSetup(cls) -> None:
+        """Stock Mininet looks for `mnexec` and `ifconfig` here; nothing of it is used."""
+
+    def startShell(self, mnopts: str | None = None) -> None:
+        """Make the namespace; there is no shell."""
+        self.namespace = netns.create()
+        self.pid = os.getpid()
+        self.forwards = False
+        self.ethtool: dict[str, IoctlEthtool] = {}
+        with netns.entered(self.namespace):
+            self.ip = IPRoute()
+        self.ip.link("set", index=1, state="up")
+
+    def terminate(self) -> None:
+        self.ip.close()
+        for tool in self.ethtool.values():
+            tool.close()
+        os.close(self.namespace)
+
+    def popen(self, *args: Any, **kwargs: Any) -> subprocess.Popen[Any]:
+        """Start a command (words, or one string that is split) in this node."""
+        command = shlex.split(args[0]) if len(args) == 1 and isinstance(args[0], str) else list(args)
+        with netns.entered(self.namespace):
+            return subprocess.Popen(command, **kwargs)
+
+    def cmd(self, *args: Any, **kwargs: Any) -> str:
+        """Run a command (words, or one string that is split) in this node; its output, both streams."""
+        process = self.popen(*args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return cast(str, process.communicate()[0])
+
+    def addIntf(self, intf: Any, port: int | None = None, moveIntfFn: Any = None) -> None:
+        """Interfaces are born inside their node: there is nothing to move."""
+        super().addIntf(intf, port, moveIntfFn=lambda name, node: None)
+
+    def config(self, routes: Any = (), defaultRoute: str | None = None, **params: Any) -> dict[str, Any]:
+        """Apply the routes of the topology (`RoutedTopo`)."""
+        if defaultRoute:
+            self.ip.route("add", dst="default", gateway=defaultRoute.removeprefix("via ").split()[0])
+        for prefix, next_hops in routes:
+            self.ip.route("add", dst=prefix, **_via(next_hops))
+        return {}
+
+    def offloads(self, device: str) -> IoctlEthtool:
+        """The ethtool handle of one of this node's interfaces."""
+        if device not in self.ethtool:
+            with netns.entered(self.namespace):
+                self.ethtool[device] = IoctlEthtool(device)
+        return self.ethtool[device]
+
+
+class VethIntf(Intf):  # type: ignore[misc]
+    """One end of a `VethLink`; `index` is its interface index in the node."""
+
+    index: int
+
+    def config(self, ip: str | None = None, **params: Any) -> dict[str, Any]:
+        self.index = self.node.ip.link_lookup(ifname=self.name)[0]
+        if ip:
+            self.ip, prefix = ip.split("/")
+            self.prefixLen = int(prefix)
+            self.node.ip.addr("add", index=self.index, address=self.ip, prefixlen=self.prefixLen)
+        self.node.ip.link("set", index=self.index, state="up")
+        return {}
+
+
+class VethLink(Link):  # type: ignore[misc]
+    """A veth pair made directly in its two nodes; MAC addresses follow from the link's number."""
+
+    def __init__(
+        self, node1: Host, node2: Host, port1: int | None = None, port2: int | None = None,
+        params1: dict[str, Any] | None = None, params2: dict[str, Any] | None = None,
+        number: int = 0, bottleneck: bool = False, **params: Any,
+    ) -> None:  # fmt: skip
+        port1 = node1.newPort() if port1 is None else port1
+        port2 = node2.newPort() if port2 is None else port2
+        name1, name2 = self.intfName(node1, port1), self.intfName(node2, port2)
+        mac1, mac2 = (f"02:00:{number >> 8:02x}:{number & 255:02x}:00:{end:02x}" for end in (1, 2))
+        node1.ip.link(
+            "add", ifname=name1, kind="veth", address=mac1,
+            peer={"ifname": name2, "address": mac2, "net_ns_fd": node2.namespace},
+        )  # fmt: skip
+        self.bottleneck = bottleneck
+        self.intf1 = VethIntf(name1, node=node1, port=port1, link=self, mac=mac1, **(params1 or {}))
+        self.intf2 = VethIntf(name2, node=node2, port=port2, link=self, mac=mac2, **(params2 or {}))
+        for here, there in ((self.intf1, self.intf2), (self.intf2, self.intf1)):
+            if there.ip:
+                here.node.ip.neigh("add", ifindex=here.index, dst=there.ip, lladdr=there.mac, state="permanent")
+
+    def stop(self) -> None:
+        """The pair ends with its nodes."""
+
+
+class Network(Mininet):  # type: ignore[misc]
+    """A Mininet of `Host` and `VethLink`."""
+
+    failed: frozenset[str] = frozenset()  # names of ends that are down
+    routes: dict[str, Routes] | None = None  # since something failed
+
+    @classmethod
+    def init(cls) -> None:
+        """Stock Mininet changes sysctls and limits of the whole machine here."""
+
+    def addHost(self, name: str, cls: Any = None, **params: Any) -> Host:
+        host: Host = super().addHost(name, cls=Host, **params)
+        host.forwards = cls is router
+        return host
+
+    def addLink(self, node1: Any, node2: Any, **params: Any) -> VethLink:
+        return cast(VethLink, super().addLink(node1, node2, number=len(self.links), **params))
+
+    def ends(self, bottleneck: bool | None = None) -> Iterator[VethIntf]:
+        """Both ends of every link; only of (un)shaped links if asked so."""
+        for link in self.links:
+            if bottleneck is None or link.bottleneck == bottleneck:
+                yield link.intf1
+                yield link.intf2
+
+
+def build(topo: Topo) -> Network:
+    """Build and configure ``topo``; the network lives until `Network.stop` or the process's end."""
+    setLogLevel("warning")
+    # Mininet.__init__ calls Mininet.init by that name, which would ask for the machine's limits.
+    Mininet.inited = True
+    network = Network(topo=topo, host=Host, link=VethLink, intf=VethIntf, controller=None, build=False)
+    network.build()
+    _await_carrier(network)
+    return network
+
+
+def _await_carrier(network: Network) -> None:
+    """Wait until every interface can send: the kernel brings a link up behind our back, and drops what comes before."""
+    deadline = time.monotonic() + CARRIER_S
+    for end in network.ends():
+        while end.node.ip.get_links(end.index)[0].get("operstate") != "UP":
+            if time.monotonic() > deadline:
+                raise TestbedError(f"{end.name} did not come up within {CARRIER_S:g} s")
+            time.sleep(0.001)
+
+
+def switch(network: Network, end: VethIntf, *, up: bool) -> None:
+    """Take one end of a link down or up; routing converges at once: the shortest of the ways that are left.
+
+    A link of which an end is down counts as failed.
+    """
+    end.node.ip.link("set", index=end.index, state="up" if up else "down")
+    if up:  # what the kernel forgets about an interface that is down
+        there = end.link.intf2 if end is end.link.intf1 else end.link.intf1
+        end.node.ip.neigh("replace", ifindex=end.index, dst=there.ip, lladdr=there.mac, state="permanent")
+        if not end.node.forwards:
+            end.node.ip.route("replace", dst="default", gateway=there.ip)
+    before = network.routes or network.topo.routes()
+    network.failed = network.failed - {end.name} if up else network.failed | {end.name}
+    failed = [
+        (link.intf1.node.name, link.intf2.node.name)
+        for link in network.links
+        if {link.intf1.name, link.intf2.name} & network.failed
+    ]
+    network.routes = network.topo.routes(failed)
+    for router, routes in network.routes.items():
+        ip = network[router].ip
+        for gone in dict(before[router]).keys() - dict(routes).keys():
+            with contextlib.suppress(NetlinkError):  # the kernel took it with the interface
+                ip.route("del", dst=gone)
+        for prefix, next_hops in routes:
+            ip.route("replace", dst=prefix, **_via(next_hops))
+
+
+def _via(next_hops: tuple[str, ...]) -> dict[str, Any]:
+    return {"gateway": next_hops[0]} if len(next_hops) == 1 else {"multipath": [{"gateway": via} for via in next_hops]}
+
+
+def link_name(end: VethIntf) -> str:
+    """The direction that leaves by ``end``: ``s1-s2``."""
+    there = end.link.intf2 if end is end.link.intf1 else end.link.intf1
+    return f"{end.node.name}-{there.node.name}"

@@ -1,0 +1,109 @@
+"""A process of a run, and how one talks with it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from typing import Any, NoReturn, Protocol
+
+from core.environment import ROOT
+from core.errors import TestbedError
+from testbed.linux import netns
+
+
+def child_environment() -> dict[str, str]:
+    """What processes of a run see of the caller's environment: nothing but where the code is."""
+    return {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONPATH": ROOT,
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LC_ALL": "C.UTF-8",
+    }
+
+
+def python(module: str) -> list[str]:
+    """One of our own modules as a process that starts fast."""
+    return [sys.executable, "-S", "-P", "-m", module]
+
+
+class Words(Protocol):
+    """What a process says on stderr; read when it has died."""
+
+    def fileno(self) -> int: ...
+    def seek(self, offset: int, /) -> object: ...
+    def read(self) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class Child:
+    """A process of the run that talks in lines of JSON; ``what`` names it in messages."""
+
+    def __init__(
+        self, what: str, command: list[str], *, namespace: int | None = None, pass_fds: list[int] | None = None,
+        environment: dict[str, str] | None = None, reading: int | None = None, words: Words | None = None,
+    ) -> None:  # fmt: skip
+        """``reading``: where it answers, if not on stdout, which then goes where ``words`` takes it, as stderr does."""
+        self.what, self.reading = what, reading
+        self.pending = b""
+        self.errors: Words = words or tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115 (closed by `close`)
+        try:
+            with netns.entered(namespace) if namespace is not None else contextlib.nullcontext():
+                self.process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE if reading is None else self.errors.fileno(),
+                    stderr=self.errors.fileno(), env=child_environment() | (environment or {}), pass_fds=pass_fds or [],
+                )  # fmt: skip
+        except OSError as error:
+            raise TestbedError(f"{what} cannot be started: {error}") from error
+
+    def fileno(self) -> int:
+        if self.reading is not None:
+            return self.reading
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def tell(self, message: Any) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.died()
+
+    def lines(self) -> list[Any]:
+        """What it has said, in whole lines; waits for some. Raises `TestbedError` if it is gone."""
+        data = os.read(self.fileno(), 65536)
+        if not data:
+            self.died()
+        *complete, self.pending = (self.pending + data).split(b"\n")
+        return [json.loads(line) for line in complete]
+
+    def died(self) -> NoReturn:
+        """Say how it ended."""
+        code = self.process.wait()
+        self.errors.seek(0)
+        words = self.errors.read().decode(errors="replace").strip().splitlines()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        raise TestbedError(f"{self.what} {how}" + (f": {words[-1]}" if words else ""))
+
+    def was_killed(self) -> bool:
+        return (self.process.poll() or 0) < 0
+
+    def kill(self) -> None:
+        """Without waiting for it."""
+        self.process.kill()
+
+    def close(self) -> None:
+        """Kill it and close everything that led to it."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.errors):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        if self.reading is not None:
+            os.close(self.reading)

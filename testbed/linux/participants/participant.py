@@ -1,0 +1,27 @@
+"""What runs in a host on behalf of a job: a replay of a trace, or a real program."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Protocol
+
+
+class Participant(Protocol):
+    """One rank of one job; ``flows`` are those that it sends, once connected."""
+
+    job: int
+    rank: int
+    host: str
+    what: str  # in messages
+    flows: list[dict[str, Any]]
+
+    def connect(self, at_ns: int) -> None: ...
+    def start(self, at_ns: int, wait_from_ns: int) -> None: ...
+    def fileno(self) -> int: ...
+    def lines(self) -> list[Any]:
+        """What it has said, in whole lines; waits for some. Raises `TestbedError` if it is gone."""
+        ...
+
+    def was_killed(self) -> bool: ...
+    def died(self) -> NoReturn: ...
+    def kill(self) -> None: ...
+    def close(self) -> None: ...

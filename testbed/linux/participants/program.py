@@ -1,0 +1,167 @@
+"""Real training as a job: a program on every worker, in place of a replay (``--job ddp:resnet18``, ``--job cmd:…``).
+
+Each worker's process gets PyTorch's environment (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``,
+``MASTER_PORT``, ``GLOO_SOCKET_IFNAME``) and `workloads.hook`, which reports its iterations
+(`workloads.recording`). Its sockets are its own: they use the job's congestion control
+because it is the default of the worker's network namespace, which is read back from
+every connection between two workers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import sys
+import threading
+from typing import Any, NoReturn
+
+from pyroute2 import DiagSocket
+
+from core.environment import ROOT
+from core.errors import MachineError, TestbedError
+from core.runs.plan import JobPlan, Plan
+from testbed.linux import netns
+from testbed.linux.network import Network
+from testbed.linux.participants.child import Child
+
+MASTER_PORT = 29500
+KEPT_BYTES = 1 << 16  # of what a program says
+LAST_WORDS_S = 2.0
+ESTABLISHED = 1 << 1
+WITH_CONGESTION_CONTROL = 1 << 3  # INET_DIAG_CONG
+
+
+def check(plan: Plan) -> None:
+    """What its real programs need is here; raises `MachineError`."""
+    for job in plan.jobs:
+        if job.program and job.program[:3] == ("python", "-m", "workloads.training.ddp") and not has_torch():
+            raise MachineError(
+                f"job {job.job} ({job.trace}) trains with PyTorch, which is not installed here: "
+                "`make torch`, or pip install 'mltcp-testbed[torch]'."
+            )
+
+
+def has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
+class _Tail:
+    """What a program says, of which the end is kept: it may talk for hours."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+        self.kept = b""
+        self.hearing = threading.Thread(target=self._hear, daemon=True)
+        self.hearing.start()
+
+    def _hear(self) -> None:
+        while data := os.read(self.reading, 1 << 16):
+            self.kept = (self.kept + data)[-KEPT_BYTES:]
+        os.close(self.reading)
+
+    def fileno(self) -> int:
+        return self.writing
+
+    def seek(self, position: int) -> None:
+        """Before it is read: what has been said must have been heard."""
+        self.hearing.join(LAST_WORDS_S)
+
+    def read(self) -> bytes:
+        return self.kept
+
+    def close(self) -> None:
+        """It ends when the last that may speak has ended."""
+
+
+class Program:
+    """One rank of a real program; it talks as a replay does."""
+
+    def __init__(self, job: JobPlan, rank: int, network: Network, congestion_control: str) -> None:
+        assert job.program is not None
+        self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
+        self.what = f"worker {rank} of job {job.job} ({job.trace}) on host {self.host}"
+        self.flows: list[dict[str, Any]] = []
+        self._plan, self._network, self._congestion_control = job, network, congestion_control
+        self._start_ns = 0
+        said = _Tail()
+        reading, report = os.pipe()
+        os.write(report, b'{"listening": true}\n')
+        words = [sys.executable if job.program[0] == "python" else job.program[0], *job.program[1:]]
+        try:
+            self._child = Child(
+                self.what, words, namespace=network[self.host].namespace, pass_fds=[report],
+                environment=self._environment(report), reading=reading, words=said,
+            )  # fmt: skip
+        finally:
+            os.close(report)
+            os.close(said.writing)
+
+    def _environment(self, report: int) -> dict[str, str]:
+        hosts = [self._network[name] for name in self._plan.hosts]
+        return {
+            "RANK": str(self.rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(hosts)), "MASTER_ADDR": hosts[0].IP(),
+            "MASTER_PORT": str(MASTER_PORT), "GLOO_SOCKET_IFNAME": hosts[self.rank].intfNames()[0],
+            "OMP_NUM_THREADS": "1", "HOME": "/dev/shm",
+            "MLTCP_REPORT_FD": str(report), "MLTCP_START_FD": "0",
+            "PYTHONPATH": f"{ROOT}/workloads/hook:{ROOT}",
+        }  # fmt: skip
+
+    def connect(self, at_ns: int) -> None:
+        """It connects when it pleases."""
+
+    def start(self, at_ns: int, wait_from_ns: int) -> None:
+        self._start_ns = at_ns
+        self._child.tell({"start_ns": at_ns + self._plan.offset_ns})
+
+    def fileno(self) -> int:
+        return self._child.fileno()
+
+    def lines(self) -> list[Any]:
+        return [self._translated(line) for line in self._child.lines()]
+
+    def was_killed(self) -> bool:
+        return self._child.was_killed()
+
+    def died(self) -> NoReturn:
+        self._child.died()
+
+    def kill(self) -> None:
+        self._child.kill()
+
+    def close(self) -> None:
+        self._child.close()
+
+    def _translated(self, line: Any) -> Any:
+        if isinstance(line, list):
+            iteration, start, comm_start, end, sent, late = line
+            since = [at - self._start_ns for at in (start, comm_start, end)]
+            return [iteration, *since, sent, late, []]
+        return {"flows": self._connections()} if "ready" in line else line
+
+    def _connections(self) -> list[dict[str, Any]]:
+        """Its connections to other workers of the job; raises `TestbedError` if one uses another congestion control."""
+        ranks = {self._network[name].IP(): rank for rank, name in enumerate(self._plan.hosts)}
+        with netns.entered(self._network[self.host].namespace):
+            diag = DiagSocket()
+        with diag:
+            diag.bind()
+            found = diag.get_sock_stats(
+                family=socket.AF_INET, states=ESTABLISHED, extensions=WITH_CONGESTION_CONTROL
+            )  # fmt: skip
+        flows: list[dict[str, Any]] = []
+        for one in sorted(found, key=lambda one: (one["idiag_dst"], one["idiag_sport"])):
+            target = ranks.get(one["idiag_dst"])
+            if target in (None, self.rank) or MASTER_PORT in (one["idiag_sport"], one["idiag_dport"]):
+                continue
+            used = one.get_attr("INET_DIAG_CONG")
+            if used != self._congestion_control:
+                raise TestbedError(f"{self.what}: a connection uses {used}, not {self._congestion_control}.")
+            flows.append({
+                "source": self.rank, "target": target, "channel": sum(flow["target"] == target for flow in flows),
+                "saddr": one["idiag_src"], "sport": one["idiag_sport"],
+                "daddr": one["idiag_dst"], "dport": one["idiag_dport"],
+            })  # fmt: skip
+        if not flows:
+            raise TestbedError(f"{self.what} has no connection to another worker of its job; does it train together?")
+        return flows

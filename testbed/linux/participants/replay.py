@@ -1,0 +1,58 @@
+"""A participant that replays a trace: `workloads.worker` in its host's namespace."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from core.runs.plan import JobPlan
+from testbed.linux.network import Network
+from testbed.linux.participants.child import Child, python
+
+
+class Replay:
+    """One rank of a replayed job."""
+
+    def __init__(
+        self, job: JobPlan, rank: int, network: Network, congestion_control: str, port: int, lines: list[int], *,
+        virtual_time: bool,
+    ) -> None:  # fmt: skip
+        """``lines``: descriptors that lead to the other ranks (rank 0), or from rank 0."""
+        self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
+        self.what = f"worker {rank} of job {job.job} on host {self.host}"
+        self.flows: list[dict[str, Any]] = []
+        self._child = Child(
+            self.what, python("workloads.worker"), namespace=network[self.host].namespace, pass_fds=lines
+        )
+        self._child.tell({
+            "job": job.job, "rank": rank, "port": port, "congestion_control": congestion_control,
+            "addresses": [network[name].IP() for name in job.hosts],
+            "operations": list(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
+            "noise": job.noise, "seed": job.seed,
+            "virtual_time": virtual_time,
+            "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,
+            "bands": list(job.bands), "bytes": job.bytes_per_worker[rank] if job.bands else 0,
+        })  # fmt: skip
+
+    def connect(self, at_ns: int) -> None:
+        self._child.tell({"connect_ns": at_ns})
+
+    def start(self, at_ns: int, wait_from_ns: int) -> None:
+        self._child.tell({"start_ns": at_ns, "wait_from_ns": wait_from_ns})
+
+    def fileno(self) -> int:
+        return self._child.fileno()
+
+    def lines(self) -> list[Any]:
+        return self._child.lines()
+
+    def was_killed(self) -> bool:
+        return self._child.was_killed()
+
+    def died(self) -> NoReturn:
+        self._child.died()
+
+    def kill(self) -> None:
+        self._child.kill()
+
+    def close(self) -> None:
+        self._child.close()

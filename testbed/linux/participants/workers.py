@@ -1,0 +1,149 @@
+"""Start the workers of a run in their hosts, bring them to a common start, read their iterations."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from core.errors import TestbedError
+from core.runs.plan import JobPlan
+from testbed.linux.network import Network
+from testbed.linux.participants.participant import Participant
+from testbed.linux.participants.program import Program
+from testbed.linux.participants.replay import Replay
+
+PORT = 5001
+PORT_BEFORE = 15001  # of workers that come first: the kernel remembers connections for a while
+HANDSHAKE_S = 30.0
+# Who waits for the same instant is woken in the order in which they began to wait. That must not follow from how each came there
+# (what Python found compiled, for one): workers connect, and begin to wait, one after the other.
+CONNECT_APART_NS, WAIT_APART_NS = 10**6, 10**3
+WAIT_NS = 10**8  # before the first iteration begins, everybody waits for it
+PROGRAM_S = 300.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """One iteration of one worker, as `workloads.worker` reports it; times in ns after the start."""
+
+    job: int
+    rank: int
+    iteration: int
+    start: int
+    comm_start: int
+    end: int
+    bytes: int
+    late: int
+    operations: list[tuple[str, int, int]]  # its collectives: id, start, end
+
+
+def wait_from_ns(start_ns: int, number: int) -> int:
+    """When the process of that number begins to wait for the first iteration."""
+    return start_ns - WAIT_NS + number * WAIT_APART_NS
+
+
+class Workers:
+    """All workers of a run; kills what it started when the block ends."""
+
+    def __init__(
+        self, network: Network, jobs: tuple[JobPlan, ...], congestion_control: Callable[[JobPlan], str],
+        before_connect: Callable[[], None] = lambda: None, *, virtual_time: bool = False, port: int = PORT,
+    ) -> None:  # fmt: skip
+        self.participants: list[Participant] = []
+        self.network = network
+        self.jobs = jobs
+        self.congestion_control = congestion_control
+        self.before_connect = before_connect
+        self.virtual_time = virtual_time
+        self.port = port
+
+    def __enter__(self) -> Workers:
+        try:
+            for job in self.jobs:
+                self._start(job)
+            self._await("listening")
+            self.before_connect()
+            now_ns = time.monotonic_ns()
+            for number, worker in enumerate(self.participants, 1):
+                worker.connect(now_ns + number * CONNECT_APART_NS)
+            for worker, answer in self._await("flows"):
+                worker.flows = answer["flows"]
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for worker in self.participants:
+            worker.close()
+
+    def _start(self, job: JobPlan) -> None:
+        ranks = range(len(job.hosts))
+        if job.program is not None:
+            for rank in ranks:
+                self.participants.append(Program(job, rank, self.network, self.congestion_control(job)))
+            return
+        # Where a grid decides when an iteration begins, rank 0 applies it and tells the others.
+        pipes = [os.pipe() for _ in ranks[1:]] if job.grid else []
+        try:
+            for rank in ranks:
+                lines = [write for _, write in pipes] if rank == 0 else [pipes[rank - 1][0]] if pipes else []
+                self.participants.append(
+                    Replay(
+                        job, rank, self.network, self.congestion_control(job), self.port, lines,
+                        virtual_time=self.virtual_time,
+                    )
+                )  # fmt: skip
+        finally:
+            for end in itertools.chain(*pipes):
+                os.close(end)
+
+    def _await(self, key: str) -> list[tuple[Participant, dict[str, Any]]]:
+        """One answer with ``key`` from every worker."""
+        answers: dict[int, tuple[Participant, dict[str, Any]]] = {}
+        # Real programs import PyTorch first, several on each core.
+        patience_s = PROGRAM_S if any(job.program for job in self.jobs) else HANDSHAKE_S
+        deadline = time.monotonic() + patience_s
+        while len(answers) < len(self.participants):
+            if time.monotonic() > deadline:
+                raise TestbedError(f"not every worker answered within {patience_s:g} s ({key})")
+            for worker, line in self.read(deadline):
+                if key not in line:
+                    raise TestbedError(f"{worker.what} said {line!r}, not {key}")
+                answers[id(worker)] = (worker, line)
+        return [answers[id(worker)] for worker in self.participants]
+
+    def read(self, until: float) -> Iterator[tuple[Participant, Any]]:
+        """What the workers say next (nothing, if the time ``until`` comes first).
+
+        A worker whose peer was killed fails, too: the one that was killed is reported.
+        """
+        ready, _, _ = select.select(self.participants, [], [], max(0.0, until - time.monotonic()))
+        try:
+            lines = [(worker, line) for worker in ready for line in worker.lines()]
+        except TestbedError:
+            time.sleep(0.2)
+            for worker in self.participants:
+                if worker.was_killed():
+                    worker.died()
+            raise
+        yield from lines
+
+    def leave(self, job: int) -> None:
+        """A job departs: its workers are killed."""
+        leaving = [worker for worker in self.participants if worker.job == job]
+        self.participants = [worker for worker in self.participants if worker.job != job]
+        for worker in leaving:
+            worker.kill()  # all of them before the first is waited for: they would see each other go
+        for worker in leaving:
+            worker.close()
+
+    def start(self, start_ns: int) -> None:
+        """Begin the first iteration at ``start_ns`` of the monotonic clock (plus each job's offset)."""
+        for number, worker in enumerate(self.participants):
+            worker.start(start_ns, wait_from_ns(start_ns, number))

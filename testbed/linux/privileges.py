@@ -1,0 +1,120 @@
+"""Under ``sudo``: whose run it is, and giving up root for good.
+
+A run on `uml` needs no privilege, so it keeps none: what it reads, builds and writes is
+read, built and written by whoever typed the command. Root without ``sudo`` stays root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.environment import ROOT
+from core.errors import MachineError, TestbedError
+
+# Folders that variables name; one that the caller cannot write is root's own.
+FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "MPLCONFIGDIR", "TMPDIR")  # fmt: skip
+# One of each kind of what a run reads: code, sources that are compiled, the environment.
+READ = (Path(ROOT, "testbed", "run.py"), Path(ROOT, "kernel", "mltcp.h"), Path(sys.executable))
+MOST_SAID_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who typed ``sudo``."""
+
+    uid: int
+    gid: int
+    name: str
+    home: str
+    groups: tuple[int, ...]
+
+
+def caller() -> Caller | None:
+    """Who typed ``sudo``; None without it, or if that was root."""
+    try:
+        uid, gid = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
+    except (KeyError, ValueError):
+        return None
+    if os.geteuid() != 0 or uid <= 0 or gid < 0:
+        return None
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:  # somebody of a directory service that is not asked here
+        return Caller(uid, gid, str(uid), "/", (gid,))
+    return Caller(uid, gid, entry.pw_name, entry.pw_dir, tuple(os.getgrouplist(entry.pw_name, gid)))
+
+
+def give_up() -> None:
+    """Be the caller from here on; raises `TestbedError` if root could be had back."""
+    who = caller()
+    if who is None:
+        return
+    os.setgroups(who.groups)
+    os.setresgid(who.gid, who.gid, who.gid)
+    os.setresuid(who.uid, who.uid, who.uid)
+    _verify(who)
+    _become(who)
+
+
+def given_up() -> bool:
+    """Whether ``sudo`` was typed, and root is gone."""
+    return "SUDO_UID" in os.environ and os.geteuid() != 0
+
+
+def without_root(ask: Callable[[], bytes]) -> bytes:
+    """What ``ask`` says in a process of its own that has given up root for good; nothing if it cannot. Only bytes come back."""
+    ours, its = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            os.close(ours)
+            silent = os.open(os.devnull, os.O_RDWR)  # what is said here is said again by whoever goes on
+            for fd in (0, 1, 2):
+                os.dup2(silent, fd)
+            give_up()
+            os.write(its, ask())
+        os._exit(0)
+    os.close(its)
+    try:
+        with open(ours, "rb") as answer:
+            return answer.read(MOST_SAID_BYTES)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def _verify(who: Caller) -> None:
+    if os.getresuid() != (who.uid,) * 3 or os.getresgid() != (who.gid,) * 3 or set(os.getgroups()) != set(who.groups):
+        raise TestbedError(f"root could not be given up for {who.name}; nothing was run.")
+    with contextlib.suppress(PermissionError):
+        os.setresuid(0, 0, 0)
+        raise TestbedError(f"root was given up for {who.name} and could be had back; nothing was run.")
+
+
+def _become(who: Caller) -> None:
+    """Home and folders of the caller; raises `MachineError` if the checkout is not readable for them."""
+    os.environ.update({"HOME": who.home, "USER": who.name, "LOGNAME": who.name})
+    for name in FOLDERS:
+        if name in os.environ and not _writable(Path(os.environ[name])):
+            del os.environ[name]
+    for path in READ:
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise MachineError(
+                f"under `sudo` what needs no root (a run in user-mode Linux, --dry-run) gives it up and is {who.name}'s, who cannot "
+                f"read the testbed: {path}: {error.strerror}. Move the checkout to where {who.name} can read it; a run with --on host needs root and keeps it."
+            ) from error
+
+
+def _writable(path: Path) -> bool:
+    """Whether ``path``, or what of it is there, can be written by the effective user."""
+    there = next((one for one in (path, *path.parents) if os.path.lexists(one)), Path("/"))
+    return os.access(there, os.W_OK | os.X_OK, effective_ids=True)

@@ -1,0 +1,1 @@
+"""What a link does to packets: shapers, delay and loss, marking."""

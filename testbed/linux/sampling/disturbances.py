@@ -1,0 +1,122 @@
+"""What this machine did to a run beside it: `testbed.linux.sampling.ticker`, started with the run and outside its namespaces.
+
+Ends with the run, however that ends. Adds to a run's archive ``disturbances.csv`` and, for the manifest, what was
+recorded and what could not be.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from core.environment import ROOT
+from testbed.linux.sampling import ticker
+from testbed.linux.sampling.ticker import Account, Disturbance
+
+TABLE, ACCOUNT = "disturbances.csv", "disturbances.json"
+TOUCHED = "touched.csv"  # which iterations they touched (`core.runs.disturbed`)
+COLUMNS = ("start_s", "end_s", "core", "kind", "waited_s")
+PATIENCE_S = 60.0  # with a machine that has just been busy
+
+Event = dict[str, Any]
+
+
+@dataclass
+class Recording:
+    """One that goes on; None: none could be started."""
+
+    process: subprocess.Popen[str] | None
+    reason: str = ""
+    start_ns: int | None = None
+
+    def heard(self, on_event: Callable[[Event], None]) -> Callable[[Event], None]:
+        """``on_event``, noting on the way when the first iteration begins."""
+
+        def hear(event: Event) -> None:
+            if event["event"] == "start":
+                self.start_ns = event["start_ns"]
+            on_event(event)
+
+        return hear
+
+    def added_to(self, archive: bytes) -> bytes:
+        """End it; a run's archive with what was recorded."""
+        account = self._account()
+        start_ns = self.start_ns
+        told = [one for one in account.noted if start_ns is not None and one.end_ns > start_ns]
+        if start_ns is None:
+            account.refused.append("the run did not say when it began")
+        return with_files(archive, {TABLE: table(told, start_ns or 0), ACCOUNT: json.dumps(manifest(account)).encode()})
+
+    def _account(self) -> Account:
+        if self.process is None:
+            return Account(refused=[self.reason])
+        try:
+            out, _ = self.process.communicate(timeout=PATIENCE_S)
+            return ticker.read(out)
+        except (subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
+            return Account(refused=[f"the recorder ended early: {type(error).__name__}: {error}"])
+
+
+@contextlib.contextmanager
+def recorded() -> Iterator[Recording]:
+    """Record until the block ends."""
+    command = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-P", "-m", "testbed.linux.sampling.ticker"]
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": ROOT, "LC_ALL": "C.UTF-8"}, start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        yield Recording(None, f"the recorder could not be started: {error}")
+        return
+    try:
+        yield Recording(process)
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def table(told: list[Disturbance], start_ns: int) -> bytes:
+    """``disturbances.csv`` (docs/results.md), on the run's own axis of time."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for one in told:
+        times = (f"{(ns - start_ns) / 1e9:.6f}" for ns in (one.start_ns, one.end_ns))
+        writer.writerow([*times, one.core, one.kind, f"{one.waited_ns / 1e9:.6f}"])
+    return text.getvalue().encode()
+
+
+def manifest(account: Account) -> dict[str, Any]:
+    """What the manifest says of the recording."""
+    return {
+        "cores": account.cores,
+        "period_s": ticker.PERIOD_NS / 1e9,
+        "noted_from_s": ticker.NOTED_NS / 1e9,
+        "ticks": account.ticks,
+        "cpu_s": account.cpu_s,
+        "refused": account.refused,
+    }
+
+
+def with_files(archive: bytes, files: dict[str, bytes]) -> bytes:
+    """A tar archive with more files."""
+    buffer = io.BytesIO(archive)
+    with tarfile.open(fileobj=buffer, mode="a") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()

@@ -1,0 +1,113 @@
+"""What is measured of a network before and after the jobs run: its own capacity, idle round trips, losses."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from core.errors import TestbedError
+from core.runs.plan import JobPlan, Plan
+from testbed.linux import netns
+from testbed.linux.network import Network
+from testbed.linux.participants.workers import PORT_BEFORE, Workers
+
+WARM_UP_S, MEASURE_S = 0.3, 0.7  # of the capacity measurement
+# TcpExt in /proc/net/netstat: what stopped a sender for a while, and what a receiver did not take.
+STALLS = ("TCPTimeouts", "TCPLossProbes", "TCPSpuriousRTOs")
+RECEIVER_DROPS = (
+    "TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "TCPOFODrop", "PruneCalled", "RcvPruned", "OfoPruned",
+)  # fmt: skip
+RTT_PROBES, PORT_ECHO, PROBES_S = 30, 7, 2.0
+
+
+def capacity_bps(plan: Plan, network: Network) -> float:
+    """What the unshaped path carries when every flow of the run sends all it can, in bit/s."""
+    greedy = tuple(_greedy(job) for job in plan.jobs)
+    ends = list(network.ends(bottleneck=True))
+
+    def sent() -> int:
+        return sum(end.node.ip.get_links(end.index)[0].get("stats64")["tx_bytes"] for end in ends)
+
+    with Workers(network, greedy, lambda job: "reno", port=PORT_BEFORE) as workers:
+        workers.start(time.monotonic_ns())
+        time.sleep(WARM_UP_S)
+        before, at = sent(), time.monotonic()
+        time.sleep(MEASURE_S)
+        return (sent() - before) * 8 / (time.monotonic() - at)
+
+
+def _greedy(job: JobPlan) -> JobPlan:
+    """The same flows, without computing and without an end."""
+    ring = {"id": "all", "kind": "all_reduce", "algorithm": "ring"}  # what a real program does
+    exchange = next((op for op in job.operations if op["kind"] != "compute"), ring)
+    endless = {**exchange, "bytes": 1 << 40, "after": []}
+    return msgspec.structs.replace(
+        job, operations=(endless,), offset_ns=0, noise="0%", program=None, grid=None, bands=()
+    )
+
+
+def round_trip_us(plan: Plan, network: Network) -> float:
+    """Median round trip of a small datagram between the first job's first and last host, idle; in us."""
+    first, last = network[plan.jobs[0].hosts[0]], network[plan.jobs[0].hosts[-1]]
+    with netns.entered(first.namespace):
+        here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with netns.entered(last.namespace):
+        there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with here, there:
+        there.bind((last.IP(), PORT_ECHO))
+        for sock in (here, there):
+            sock.settimeout(0.1 + 2 * plan.base_rtt_s)
+        times: list[int] = []
+        until = time.monotonic() + PROBES_S
+        for number in range(RTT_PROBES):
+            if time.monotonic() > until:
+                break
+            word = number.to_bytes(4, "big")
+            begun = time.monotonic_ns()
+            here.sendto(word, (last.IP(), PORT_ECHO))
+            with contextlib.suppress(TimeoutError):  # where packets are lost at random, some of these are
+                while (answer := there.recvfrom(16))[0] != word:
+                    pass
+                there.sendto(*answer)
+                while here.recv(16) != word:
+                    pass
+                times.append(time.monotonic_ns() - begun)
+    if not times:
+        raise TestbedError(f"no packet comes back from {last.name} to {first.name}; is everything lost on the way?")
+    return sorted(times)[len(times) // 2] / 1000
+
+
+def counters(network: Network) -> dict[str, int]:
+    """Losses where none are intended, and the machine's own trouble."""
+    dropped = errors = packets = 0
+    for end in network.ends():
+        stats = end.node.ip.get_links(end.index)[0].get("stats64")
+        dropped += stats["rx_dropped"] + stats["tx_dropped"]
+        errors += stats["rx_errors"] + stats["tx_errors"]
+        packets += stats["rx_packets"]
+    rows = [line.split() for line in Path("/proc/net/softnet_stat").read_text().splitlines()]
+    return {
+        "interface_dropped": dropped, "interface_errors": errors, "packets": packets,
+        "softnet_dropped": sum(int(row[1], 16) for row in rows),
+        "softnet_squeezed": sum(int(row[2], 16) for row in rows),
+    }  # fmt: skip
+
+
+def tcp_counters(network: Network) -> dict[str, int]:
+    """Stalls of senders and drops by receivers, summed over the hosts, under the kernel's own names; without those it lacks."""
+    total: Counter[str] = Counter()
+    for host in network.hosts:
+        with netns.entered(host.namespace):
+            total.update({name: value for name, value in _netstat("TcpExt").items() if name in STALLS + RECEIVER_DROPS})
+    return dict(total)
+
+
+def _netstat(group: str) -> dict[str, int]:
+    lines = [line.split() for line in Path("/proc/thread-self/net/netstat").read_text().splitlines()]
+    names, values = (line[1:] for line in lines if line[0] == f"{group}:")
+    return {name: int(value) for name, value in zip(names, values, strict=True)}

@@ -1,0 +1,342 @@
+"""Samples queues and flows from one process: ``python -m testbed.linux.sampling.sampler``.
+
+Every interval it asks each bottleneck's qdisc (rtnetlink) and each flow's socket
+(sock_diag, by its addresses: a dump would walk the machine's whole socket table), and
+writes ``links.csv`` and ``flows.csv``. Messages are packed and unpacked by hand: at
+256 flows every 10 ms a decoder of general messages would cost more than the jobs.
+
+Told by one line of JSON on stdin (`Config`); on end of file there it stops and prints
+what it cost as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from congestion import mltcp
+from testbed.linux import netns
+from testbed.linux.loading.bpfsys import MapReader
+from workloads.clock import punctual, sleep_until
+
+NLM_F_REQUEST, NLM_F_ECHO = 1, 8  # a question for one qdisc is answered only if an echo is asked for
+RTM_GETQDISC = 38
+TC_H_ROOT = 0xFFFFFFFF
+TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE, TCA_STATS_APP = 7, 1, 3, 4
+SOCK_DIAG_BY_FAMILY, INET_DIAG_INFO, INET_DIAG_VEGASINFO = 20, 2, 3
+NETLINK_SOCK_DIAG = 4
+U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+# struct tcp_info: rtt at 68, snd_cwnd at 80, total_retrans at 100, bytes_acked at 120
+TCP_INFO = struct.Struct("=68xI8xI16xI16xQ")
+# the same, further on: busy_time at 168, rwnd_limited, sndbuf_limited, in us
+TCP_LIMITED = struct.Struct("=168xQQQ")
+SHARES_EVERY_NS = 500_000_000
+CPU_EVERY_NS = 1_000_000_000
+Carried = dict[tuple[int, str], int]  # bytes acknowledged, by job and direction of a bottleneck
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to sample: descriptors are inherited, ``start_ns`` is on the monotonic clock."""
+
+    folder: str
+    start_ns: int
+    wait_from_ns: int
+    interval_ns: int
+    links: list[dict[str, Any]]  # name, namespace, index; where RED hangs, or the map of what marks in its place
+    # job, worker, flow, links it crosses, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
+    flows: list[dict[str, Any]]
+
+
+class _Netlink:
+    """One socket in one namespace, one question and one answer at a time."""
+
+    def __init__(self, namespace: int, family: int) -> None:
+        with netns.entered(namespace):
+            self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family)
+            self.socket.bind((0, 0))
+
+    def ask(self, kind: int, body: bytes) -> bytes:
+        """The payload of the answer; empty if the kernel says there is none."""
+        self.socket.send(struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 1, 0) + body)
+        answer = self.socket.recv(65536)
+        return answer[16:] if struct.unpack_from("=H", answer, 4)[0] == kind_of_answer(kind) else b""
+
+
+def kind_of_answer(kind: int) -> int:
+    """An rtnetlink question is answered by the message that would create the thing."""
+    return 36 if kind == RTM_GETQDISC else kind  # RTM_NEWQDISC
+
+
+def attributes(data: bytes, start: int, end: int) -> dict[int, tuple[int, int]]:
+    """Netlink attributes in ``data[start:end]``: type → (offset, length) of the payload."""
+    found = {}
+    while start + 4 <= end:
+        length, kind = struct.unpack_from("=HH", data, start)
+        if length < 4:
+            break
+        found[kind & 0x3FFF] = (start + 4, length - 4)
+        start += (length + 3) & ~3
+    return found
+
+
+class Field:
+    """Where one attribute lies in the kernel's answers to one question: looked for once.
+
+    The kernel lays out every answer alike; should it not, the attribute's own header
+    tells, and it is looked for again.
+    """
+
+    def __init__(self, start: int, *path: int) -> None:
+        self.start, self.path = start, path
+        self.at, self.header = 0, b""
+
+    def find(self, data: bytes) -> int | None:
+        """Offset of the payload, or None if the answer has no such attribute."""
+        if self.at and data[self.at - 4 : self.at] == self.header:
+            return self.at
+        start, end = self.start, len(data)
+        for kind in self.path:
+            found = attributes(data, start, end).get(kind)
+            if found is None:
+                return None
+            start, end = found[0], found[0] + found[1]
+        self.at, self.header = start, data[start - 4 : start]
+        return start
+
+
+class LinkProbe:
+    """Counters of the qdisc at one end of a link."""
+
+    def __init__(self, link: dict[str, Any], sockets: dict[int, _Netlink]) -> None:
+        self.name = link["name"]
+        if link["namespace"] not in sockets:
+            sockets[link["namespace"]] = _Netlink(link["namespace"], socket.NETLINK_ROUTE)
+        self.netlink = sockets[link["namespace"]]
+        self.question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, TC_H_ROOT, 0)
+        self.red_question = None
+        if link["red_parent"] is not None:
+            self.red_question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, link["red_parent"], 0)
+        self.marks_of = MapReader(link["marks_map"], 4, 8) if link["marks_map"] is not None else None
+        self.red = Field(20, TCA_STATS2, TCA_STATS_APP)
+        self.basic = Field(20, TCA_STATS2, TCA_STATS_BASIC)
+        self.queue = Field(20, TCA_STATS2, TCA_STATS_QUEUE)
+
+    def read(self) -> tuple[int, int, int, int, int]:
+        """Bytes and packets sent, packets dropped, packets marked, bytes waiting."""
+        data = self.netlink.ask(RTM_GETQDISC, self.question)
+        basic, queue = self.basic.find(data), self.queue.find(data)
+        if basic is None or queue is None:
+            raise RuntimeError(f"link {self.name} has no queue any more")
+        sent, packets = struct.unpack_from("=QI", data, basic)
+        _qlen, backlog, drops = struct.unpack_from("=III", data, queue)
+        return sent, packets, drops, self._marks(), backlog
+
+    def _marks(self) -> int:
+        if self.marks_of is not None:
+            return int.from_bytes(self.marks_of(bytes(4)) or b"", "little")
+        if self.red_question is None:
+            return 0
+        data = self.netlink.ask(RTM_GETQDISC, self.red_question)
+        at = self.red.find(data)
+        if at is None:
+            raise RuntimeError(f"link {self.name} has no RED any more")
+        # struct tc_red_xstats: early, pdrop, other, marked
+        return int(struct.unpack_from("=12xI", data, at)[0])
+
+
+class FlowProbe:
+    """The state of one flow's sending socket."""
+
+    def __init__(self, flow: dict[str, Any], sockets: dict[int, _Netlink]) -> None:
+        self.job, self.links, self.may_end = flow["job"], flow["links"], flow["may_end"]
+        self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
+        if flow["namespace"] not in sockets:
+            sockets[flow["namespace"]] = _Netlink(flow["namespace"], NETLINK_SOCK_DIAG)
+        self.netlink = sockets[flow["namespace"]]
+        saddr, daddr = socket.inet_aton(flow["saddr"]), socket.inet_aton(flow["daddr"])
+        self.question = struct.pack(
+            "=BBBxI2s2s16s16sIQ",
+            socket.AF_INET, socket.IPPROTO_TCP, self._wanted(flow["state_in_diag"]), U32,
+            flow["sport"].to_bytes(2, "big"), flow["dport"].to_bytes(2, "big"),
+            saddr.ljust(16, b"\0"), daddr.ljust(16, b"\0"), 0, NO_COOKIE,
+        )  # fmt: skip
+        self.info = Field(72, INET_DIAG_INFO)
+        self.state = Field(72, INET_DIAG_VEGASINFO) if flow["state_in_diag"] else None
+        self.state_of = MapReader(flow["state_map"], 12, 24) if flow["state_map"] is not None else None
+        self.parameters = {**mltcp.defaults(dcqcn=flow["dcqcn"]), **flow["parameters"]}
+        # struct mltcp_flow_key: addresses, source port in host order, target port as on the wire
+        self.key = saddr + daddr + struct.pack("=H", flow["sport"]) + flow["dport"].to_bytes(2, "big")
+        self.limited_us = (
+            0,
+            0,
+            0,
+        )  # so far: time with data to send, of which held up by the receiver's window, by the send buffer
+
+    @staticmethod
+    def _wanted(state_in_diag: bool) -> int:
+        return 1 << (INET_DIAG_INFO - 1) | (1 << (INET_DIAG_VEGASINFO - 1) if state_in_diag else 0)
+
+    def read(self) -> tuple[int, int, int, int, str] | None:
+        """None if its job has left; congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted; r, iterations, F."""
+        data = self.netlink.ask(SOCK_DIAG_BY_FAMILY, self.question)
+        at = self.info.find(data)
+        if at is None:
+            if self.may_end:
+                return None
+            raise RuntimeError(f"flow {self.prefix} is gone")
+        rtt, cwnd, retrans, acked = TCP_INFO.unpack_from(data, at)
+        self.limited_us = TCP_LIMITED.unpack_from(data, at)
+        return cwnd, rtt, acked, retrans, self._mltcp(data, acked)
+
+    def _mltcp(self, data: bytes, acked: int) -> str:
+        """MLTCP's three columns; empty for other congestion controls, r also while it is unknown."""
+        if self.state_of:
+            state = self.state_of(self.key)
+            if state is None:
+                return ",0,1.0000"
+            ratio, (iterations,) = ratio_of(state, acked), struct.unpack_from("=I", state, 16)
+            f = mltcp.factor(self.parameters, ratio)
+        elif self.state and (at := self.state.find(data)):
+            iterations, f, ratio = struct.unpack_from("=4xIIi", data, at)  # mltcp_module_info
+        else:
+            return ",,"
+        return f"{f'{ratio / 1024:.4f}' if ratio >= 0 else ''},{iterations},{f / 1024:.4f}"
+
+
+def ratio_of(state: bytes, acked: int) -> int:
+    """r in 1/1024 as the kernel computes it (``mltcp_ratio``); -1 while it is unknown."""
+    start, total = struct.unpack_from("=QQ", state)
+    sent = max(0, acked - start)
+    if total == 0 or sent // 2 > total:
+        return -1
+    return int(min(1024, (sent << 10) // total))
+
+
+class CpuMeter:
+    """Busy and stolen time of the machine's cores over windows of a second."""
+
+    def __init__(self) -> None:
+        self.last = self._read()
+        self.busiest: list[float] = []
+        self.steal: list[float] = []
+
+    @staticmethod
+    def _read() -> dict[str, list[int]]:
+        with open("/proc/stat") as stat:
+            rows = [line.split() for line in stat if line.startswith("cpu") and line[3].isdigit()]
+        return {row[0]: [int(value) for value in row[1:9]] for row in rows}
+
+    def tick(self) -> None:
+        now = self._read()
+        busy, steal = [], []
+        for core, values in now.items():
+            delta = [b - a for a, b in zip(self.last.get(core, values), values, strict=True)]
+            total = sum(delta) or 1
+            busy.append(1 - (delta[3] + delta[4]) / total)
+            steal.append(delta[7] / total)
+        self.last = now
+        self.busiest.append(max(busy))
+        self.steal.append(max(steal))
+
+
+def main() -> None:
+    config = Config(**json.loads(sys.stdin.readline()))
+    routes: dict[int, _Netlink] = {}
+    diags: dict[int, _Netlink] = {}
+    links = [LinkProbe(link, routes) for link in config.links]
+    every_flow = [FlowProbe(flow, diags) for flow in config.flows]
+    flows = list(every_flow)
+    with (
+        open(os.path.join(config.folder, "links.csv"), "w") as link_file,
+        open(os.path.join(config.folder, "flows.csv"), "w") as flow_file,
+    ):
+        link_file.write("t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes\n")
+        flow_file.write("t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio,iterations,f\n")
+        cpu = CpuMeter()
+        samples, worst = 0, 0
+        next_cpu = next_shares = config.start_ns
+        acked_before: Carried = {}
+        shares_at = config.start_ns
+        deadline = config.start_ns
+        # `select` may be late by a thousandth of what it waits for.
+        punctual()
+        sleep_until(config.wait_from_ns)
+        sleep_until(deadline)
+        while not _told_to_stop(deadline):
+            for link in links:
+                before = time.monotonic_ns()
+                sent, packets, drops, marks, backlog = link.read()
+                after = time.monotonic_ns()
+                worst = max(worst, after - before)
+                at = ((before + after) // 2 - config.start_ns) / 1e9
+                link_file.write(f"{at:.6f},{link.name},{sent},{packets},{drops},{marks},{backlog}\n")
+            acked_now: Carried = {}
+            for flow in list(flows):
+                if (read := flow.read()) is None:
+                    flows.remove(flow)
+                    continue
+                cwnd, rtt, acked, retrans, state = read
+                now = time.monotonic_ns()
+                flow_file.write(
+                    f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{state}\n"
+                )
+                for name in flow.links:
+                    acked_now[flow.job, name] = acked_now.get((flow.job, name), 0) + acked
+            samples += 1
+            if deadline >= next_cpu:
+                cpu.tick()
+                next_cpu = deadline + CPU_EVERY_NS
+            if deadline >= next_shares:
+                _say_shares(acked_now, acked_before, deadline - shares_at)
+                acked_before, shares_at = acked_now, deadline
+                next_shares = deadline + SHARES_EVERY_NS
+            # An absolute grid; intervals that could not be kept are left out, not made up for.
+            behind = max(0, time.monotonic_ns() - deadline) // config.interval_ns
+            deadline += (behind + 1) * config.interval_ns
+    used = os.times()
+    print(json.dumps({
+        "samples": samples, "cpu_s": used.user + used.system,
+        "wall_s": (time.monotonic_ns() - config.start_ns) / 1e9, "slowest_link_read_us": worst / 1000,
+        "busiest_core": cpu.busiest[1:], "steal": cpu.steal[1:], "senders": _senders(every_flow),
+    }), flush=True)  # fmt: skip
+
+
+def _senders(flows: list[FlowProbe]) -> list[dict[str, Any]]:
+    """Of each job how long its flows had something to send, and what else than congestion control held them up."""
+    jobs = {flow.job: [one.limited_us for one in flows if one.job == flow.job] for flow in flows}
+    names = ("busy_s", "receive_window_s", "send_buffer_s")
+    return [
+        {"job": job, **{name: sum(times) / 1e6 for name, times in zip(names, zip(*limited, strict=True), strict=True)}}
+        for job, limited in jobs.items()
+    ]
+
+
+def _told_to_stop(deadline_ns: int) -> bool:
+    """Sleep until the deadline; True as soon as stdin ends."""
+    left = max(0, deadline_ns - time.monotonic_ns()) / 1e9
+    return bool(select.select([sys.stdin], [], [], left)[0])
+
+
+def _say_shares(now: Carried, before: Carried, span_ns: int) -> None:
+    if before and span_ns > 0:
+        print(json.dumps({"shares_bps": shares(now, before, span_ns)}), flush=True)
+
+
+def shares(now: Carried, before: Carried, span_ns: int) -> dict[int, dict[str, float]]:
+    """What each job got of each direction of a bottleneck since ``before``, in bit/s of payload."""
+    found: dict[int, dict[str, float]] = {}
+    for (job, link), acked in now.items():
+        found.setdefault(job, {})[link] = max(0, acked - before.get((job, link), 0)) * 8e9 / span_ns
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""From what was asked to the runs that answer it; touches no kernel."""

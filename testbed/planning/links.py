@@ -1,0 +1,141 @@
+"""What a spec makes of the topology's links: which are shaped, which delay or lose, what happens to them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from mininet.topo import Topo
+
+from core.errors import RequestError
+from core.runs.plan import Link, LinkEvent, Wire
+from core.text import quoted
+from core.units import Duration, Rate, UnitError, parse_fraction
+from testbed.spec import Spec, marking, queue_bytes
+from topologies.routed import path
+
+_SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss", "corrupt")
+
+
+def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
+    """The directions that are shaped and those that delay or lose, by name."""
+    bottlenecks: dict[str, Link] = {}
+    wires: dict[str, Wire] = {}
+    routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
+    there = {name for a, b in topo.links() for name in (f"{a}-{b}", f"{b}-{a}")}
+    if strangers := sorted(set(spec.link) - there):
+        raise RequestError(
+            f"link: there is no link {quoted(strangers[0])} in {spec.topo}; there are {', '.join(sorted(there))}"
+        )
+    for a, b in topo.links():
+        if {f"{a}-{b}", f"{b}-{a}"} <= set(spec.link):
+            raise RequestError(
+                f"link.{a}-{b}, link.{b}-{a}: are the two directions of one link and have the same settings; give one"
+            )
+    for a, b, info in topo.links(sort=True, withInfo=True):
+        shaped = bool(info.get("bottleneck"))
+        own = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
+        for name in (f"{a}-{b}", f"{b}-{a}"):
+            own |= spec.link[name].given if name in spec.link else {}
+        if stray := [key for key in own if key in (_PLAIN if shaped else _SHAPED)]:
+            raise RequestError(
+                f"topo: link {a}-{b} sets {', '.join(stray)}, which only "
+                + ("a link that is no bottleneck can: one interface cannot shape and delay (put it on the next link)."
+                   if shaped else "a bottleneck has.")
+            )  # fmt: skip
+        try:
+            if shaped:
+                bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = link(spec, own)
+                if asked := [
+                    name for name in _PLAIN if (a not in routers or b not in routers) and name in _unusual(spec)
+                ]:
+                    raise RequestError(
+                        f"{asked[0]}: link {a}-{b} is the last hop to a host and a bottleneck, and one interface cannot shape "
+                        f"and delay; leave out {', '.join(asked)}, or take a topology whose hosts' links are none."
+                    )
+                continue
+            for here, there in ((a, b), (b, a)):
+                # What the experiment asks of every path happens once, on its last hop.
+                if here in routers and (own or there not in routers):
+                    wire = _wire(spec, own)
+                    if wire != Wire(0, 0, 0.0, 0.0):
+                        wires[f"{here}-{there}"] = wire
+        except UnitError as error:
+            raise RequestError(f"topo: link {a}-{b}: {error}") from error
+    if not bottlenecks:
+        raise RequestError(f"topo: {spec.topo} has no bottleneck, and nothing to share; say link(…, bottleneck=True)")
+    return bottlenecks, wires
+
+
+def _unusual(spec: Spec) -> set[str]:
+    """Which of delay, jitter, loss and corruption the experiment asks of every path."""
+    asked = (spec.delay, spec.jitter, parse_fraction(spec.loss), parse_fraction(spec.corrupt))
+    return {name for name, value in zip(_PLAIN, asked, strict=True) if value}
+
+
+def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
+    """What happens to links, in order; raises `RequestError`."""
+    found: list[LinkEvent] = []
+    for number, one in enumerate(spec.event):
+        where = f"event.{number}"
+        if one.link not in bottlenecks:
+            raise RequestError(
+                f"{where}: link: there is no bottleneck {quoted(one.link)}; there are {', '.join(sorted(bottlenecks))}"
+            )
+        back = next(f"{b}-{a}" for x, y in topo.links() for a, b in ((x, y), (y, x)) if f"{a}-{b}" == one.link)
+        if twin := next((event for event in found if event.link == one.link and event.at_ns == one.at), None):
+            raise RequestError(f"{where}: something happens to {twin.link} at {one.at} already; give it another time")
+        if (one.rate is None) == (one.state is None):
+            raise RequestError(f"{where}: give either a rate or a state (up, down)")
+        try:
+            rate_bps = None if one.rate is None else _rate(one.rate, bottlenecks[one.link].rate_bps)
+        except UnitError as error:
+            raise RequestError(f"{where}: rate: {error}") from error
+        found += [
+            LinkEvent(int(one.at), name, rate_bps, None if one.state is None else one.state == "up")
+            for name in (one.link, back)
+        ]  # fmt: skip
+    return tuple(sorted(found, key=lambda event: event.at_ns))
+
+
+def link(spec: Spec, own: dict[str, str]) -> Link:
+    """A bottleneck as the spec has all of them, but for what is its ``own``; raises `UnitError`."""
+    rate = _rate(own.get("rate", "100%"), spec.rate)
+    buffer = queue_bytes(own.get("buffer", spec.buffer), rate)
+    if buffer < 2 * (spec.mtu + 14):
+        raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {spec.mtu + 14} bytes")
+    ecn = own.get("ecn", spec.ecn)
+    return Link(rate, buffer, spec.mtu, spec.acks == "first", marking(ecn, rate, buffer) if ecn else None)
+
+
+def _rate(text: str, whole: int) -> int:
+    """A link's rate in bit/s, given as such or as a share of ``whole``, ``"50%"``; raises `UnitError`."""
+    share = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)%", text)
+    rate = round(whole * float(share[1]) / 100) if share else int(Rate.parse(text))
+    if not 1_000_000 <= rate <= 10**15:
+        raise UnitError(f"{quoted(text)} makes {rate} bit/s; the slowest that can be emulated is 1mbit")
+    return rate
+
+
+def _wire(spec: Spec, own: dict[str, str]) -> Wire:
+    delay = Duration.parse(own["delay"]) if "delay" in own else spec.delay
+    jitter = Duration.parse(own["jitter"]) if "jitter" in own else spec.jitter
+    if jitter > delay:
+        raise UnitError(f"the jitter {jitter} is more than the delay, {delay}")
+    loss, corrupt = (parse_fraction(own.get(key, getattr(spec, key))) for key in ("loss", "corrupt"))
+    for name, value in (("loss", loss), ("corrupt", corrupt)):
+        if not 0 <= value < 1:
+            raise UnitError(f"{name}: {quoted(own.get(name))} is not between 0% and 100%")
+    return Wire(int(delay), int(jitter), loss, corrupt)
+
+
+def base_rtt_s(topo: Topo, first: str, last: str, bottlenecks: dict[str, Link], wires: dict[str, Wire]) -> float:
+    """Serialisation of a small frame at each bottleneck, and every delay, there and back."""
+    nodes = path(topo, first, last)
+    total = 0.0
+    for a, b in [*itertools.pairwise(nodes), *itertools.pairwise(nodes[::-1])]:
+        if link := bottlenecks.get(f"{a}-{b}"):
+            total += 60 * 8 / link.rate_bps
+        if wire := wires.get(f"{a}-{b}"):
+            total += wire.delay_ns / 1e9
+    return total

@@ -1,0 +1,368 @@
+"""From a spec to plans: one plan is one run (one congestion control, one seed), fully numeric.
+
+A plan is what a substrate carries into its Linux (as JSON) and what the manifest keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from mininet.topo import Topo
+
+import flow_schedulers
+import topologies
+from congestion import catalogue
+from core.errors import RequestError
+from core.runs.plan import CongestionControl, JobPlan, Link, Plan, Wire
+from core.text import file_name, quoted, shown
+from core.units import Duration, Size, UnitError
+from job_schedulers import place
+from testbed.planning import links
+from testbed.planning.profiles import Profile
+from testbed.planning.profiles import profile as profiled
+from testbed.spec import Spec, limits, systems
+from testbed.spec.job import Job
+from testbed.spec.limits import Limits
+from theory import bounds
+from theory.frames import payload_share
+from topologies.routed import RoutedTopo, TooManyError, at_most, has_choice, stages
+from workloads import collectives
+from workloads import trace as traces
+from workloads.collectives import Flow
+from workloads.trace import Operation, Trace, TraceError
+
+ALONE_ITERATIONS = 10
+NONE_YET = CongestionControl("", "", {})
+NEED_MARKS = ("dctcp", "dcqcn")
+OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
+
+
+def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
+    """The spec's network, with the arguments its class was given; raises `RequestError`."""
+    name, *words = spec.topo.split(",")
+    try:
+        args = tuple(int(word) for word in words)
+    except ValueError as error:
+        raise RequestError(f"topo: {quoted(spec.topo)}: the arguments of a topology are whole numbers") from error
+    cls = topologies.find(name)
+    most = limits.of(spec.on)
+    try:
+        with at_most(most.hosts, most.links):
+            if not args and hasattr(cls, "sized"):
+                topo = cls.sized(spec.jobs, max(job.workers or 0 for job in spec.all_jobs))
+                args = tuple(topo.arguments)
+            else:
+                topo = cls(*args)
+    except TooManyError as error:
+        raise limits.TooLargeError(f"topo: {shown(spec.topo)}: {error} that can be {most.done}") from error
+    except Exception as error:
+        raise RequestError(f"topo: {quoted(spec.topo)} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(topo, RoutedTopo):
+        raise RequestError(
+            f"topo: {spec.topo} is no RoutedTopo, and its nodes would have no routes; derive it from "
+            "topologies.routed.RoutedTopo, as examples/two_sites.py does (docs/topologies.md)"
+        )
+    return topo, args
+
+
+def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None) -> list[Plan]:
+    """Every run of the experiment, in order: for each seed each congestion control, then one job alone.
+
+    A scheduler's runs come after those of its jobs alone, which are the profiles it needs: ``profiles`` holds those
+    that have been measured, by congestion control and job. Without them it goes by the ideal iteration.
+    """
+    link = links.link(spec, {})
+    try:
+        asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
+    except TraceError as error:
+        raise RequestError(str(error)) from error
+    _check_size(asked, limits.of(spec.on))
+    topo, args = topology_of(spec)
+    bottlenecks, wires = links.bottlenecks_and_wires(spec, topo)
+    contenders = [systems.parse(one) for one in spec.cc]
+    result: list[Plan] = []
+    for seed in range(spec.seed, spec.seed + spec.seeds):
+        places = place(topo, [one.workers for one in asked], spec.place, seed)
+        jobs = _jobs(spec, asked, topo, bottlenecks, places, seed)
+        ways = [_way(one, hosts, topo, bottlenecks, wires) for one, hosts in zip(asked, places, strict=True)]
+        for contender in contenders:
+            schedule = _schedule(contender, asked, topo, bottlenecks, places, profiles or {})
+            own = [
+                catalogue.on_link(catalogue.parse(one.job.cc or decision.cc), link.rate_bps)
+                for one, decision in zip(asked, schedule.decisions, strict=True)
+            ]
+            turns = tuple(catalogue.on_link(cc, link.rate_bps) for cc in contender.turns)
+            plan = Plan(
+                version=1,
+                experiment=spec.name or default_name(spec),
+                cc=contender.cc if contender.policy else catalogue.together(turns),
+                seed=seed,
+                topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
+                topology_args=args,
+                link=link,
+                bottlenecks=_banded(bottlenecks, schedule),
+                wires=wires,
+                base_rtt_s=links.base_rtt_s(topo, places[0][0], places[0][-1], bottlenecks, wires),
+                jobs=_alike(
+                    (
+                        msgspec.structs.replace(job, cc=cc, grid=decision.grid, bands=decision.bands)
+                        for job, cc, decision in zip(jobs, own, schedule.decisions, strict=True)
+                    ),
+                    ways,
+                ),
+                sample_ns=int(spec.sample),
+                events=links.events(spec, topo, bottlenecks),
+                rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
+                measure_capacity=not result,
+                assumptions=tuple(dict.fromkeys(text for one in asked if one.trace for text in one.trace.assumptions)),
+                needed_bps=bounds.needed_bps(_connections(asked, places), topo, bottlenecks),
+                in_a_row=max(
+                    (len(bounds.crossed(topo, bottlenecks, a, b)) for a, b, _ in _connections(asked, places)), default=1
+                ),
+                multipath=has_choice(topo),
+                schedule=schedule.report or None,
+            )
+            _check_marks(plan)
+            # A scheduler's plan goes by the jobs alone of its own seed.
+            wanted = spec.alone == "each" or seed == spec.seed or contender.policy is not None
+            alone = [_alone(plan, job) for job in plan.jobs if wanted and job.like == job.job]
+            result += [*alone, plan] if contender.policy else [plan, *alone]
+    return result
+
+
+def _check_size(asked: list[_Asked], most: Limits) -> None:
+    """Raises `TooLargeError` if the jobs come to more than their place takes; computed, before anything is built."""
+    most.check("connections", sum(one.connections for one in asked), "jobs")
+    most.check("transfers", sum(one.transfers for one in asked), "jobs")
+
+
+def _check_marks(plan: Plan) -> None:
+    marks = any(link.marking for link in plan.bottlenecks.values())
+    for cc in plan.ccs:
+        if not marks and cc.name.removeprefix("mltcp_") in NEED_MARKS:
+            raise RequestError(
+                f"ecn: {cc.name} lives on marks, and no bottleneck marks: add --ecn on (for DCTCP), or "
+                "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
+            )
+    if marks and any(link.bands > 1 for link in plan.bottlenecks.values()):
+        raise RequestError(f"ecn: {plan.cc.spec} serves bands of priority, which do not mark here: leave out --ecn.")
+
+
+def _banded(bottlenecks: dict[str, Link], schedule: flow_schedulers.Schedule) -> dict[str, Link]:
+    bands = 1 + max(len(decision.bands) for decision in schedule.decisions)
+    return {name: msgspec.structs.replace(link, bands=bands) for name, link in bottlenecks.items()}
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A job, and the iteration it replays on this link; None: it is a real program."""
+
+    job: Job
+    trace: Trace | None
+
+    @property
+    def workers(self) -> int:
+        return self.job.workers or 0
+
+    def rounds(self, op: Operation) -> list[dict[Flow, int]]:
+        return traces.rounds(op, self.workers, self.job.collective, self.job.channels or 1)
+
+    @property
+    def exchanges(self) -> list[Operation]:
+        """Its collectives; a real program's are taken for an all-reduce over a ring."""
+        if self.trace is None:
+            return [Operation(id="all", kind="all_reduce", bytes=Size(self.workers))]
+        return [op for op in self.trace.operations if op.kind != "compute"]
+
+    @property
+    def transfers(self) -> int:
+        """From one worker to another in one iteration, counting a collective's flows once."""
+        algorithms = Counter(traces.algorithm(op, self.job.collective) for op in self.exchanges)
+        return sum(count * collectives.connections(name, self.workers) for name, count in algorithms.items())
+
+    @property
+    def connections(self) -> int:
+        """At most: collectives that have flows in common share them."""
+        algorithms = {traces.algorithm(op, self.job.collective) for op in self.exchanges}
+        return (self.job.channels or 1) * sum(collectives.connections(name, self.workers) for name in algorithms)
+
+    @property
+    def flows(self) -> list[Flow]:
+        """Who sends to whom."""
+        return list(dict.fromkeys(flow for op in self.exchanges for one in self.rounds(op) for flow in one))
+
+
+def _alike(jobs: Iterable[JobPlan], ways: list[Any]) -> tuple[JobPlan, ...]:
+    """The jobs, each knowing the first one of its kind: that one alone speaks for all."""
+    kinds: dict[Any, int] = {}
+    return tuple(
+        msgspec.structs.replace(
+            job,
+            like=kinds.setdefault(
+                (
+                    str(job.operations),
+                    job.program,
+                    job.noise,
+                    job.channels,
+                    job.cc.spec,
+                    job.ideal_s,
+                    len(job.hosts),
+                    way,
+                ),
+                job.job,
+            ),
+        )
+        for job, way in zip(jobs, ways, strict=True)
+    )
+
+
+def _way(
+    asked: _Asked, hosts: tuple[str, ...], topo: Topo, bottlenecks: dict[str, Link], wires: dict[str, Wire]
+) -> Any:
+    """What the network is to a job alone: what its flows cross, or its hosts, where these decide whether flows meet."""
+    crossed = [
+        [(bottlenecks.get(f"{a}-{b}"), wires.get(f"{a}-{b}")) for a, b in stage]
+        for source, target in asked.flows
+        for way in ((hosts[source], hosts[target]), (hosts[target], hosts[source]))
+        for stage in stages(topo, *way)
+    ]
+    lonely = len(asked.flows) * (asked.job.channels or 1) == 1
+    return str(crossed) if lonely or all(len(stage) == 1 for stage in crossed) else hosts
+
+
+def _alone(plan: Plan, job: JobPlan) -> Plan:
+    lone = msgspec.structs.replace(
+        job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS), grid=None
+    )
+    # Nothing happens to links: `alone_s` is what a job takes on the network as it is at first.
+    return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=())
+
+
+def default_name(spec: Spec) -> str:
+    """A folder name that tells experiments apart: topology, jobs, trace, and a hash of the rest.
+
+    Of congestion controls, too: a summary and a figure are of those that were compared. (The usual ones count as none
+    named; seeds are left out, for more of them add to what is there.)
+    """
+    cc = () if spec.cc == Spec().cc else spec.cc
+    rest = msgspec.structs.replace(spec, cc=cc, seed=0, seeds=0, on="auto", wall_limit=None)
+    digest = hashlib.sha256(msgspec.json.encode(rest, enc_hook=int)).hexdigest()
+    trace = "mixed" if spec.job else Path(spec.trace).stem if spec.trace else "synthetic"
+    return f"{file_name(Path(spec.topo).stem.replace(',', '-'))}-{spec.jobs}x{file_name(trace)}-{digest[:6]}"
+
+
+def _jobs(
+    spec: Spec, asked: list[_Asked], topo: Topo, bottlenecks: dict[str, Link], places: list[tuple[str, ...]], seed: int
+) -> tuple[JobPlan, ...]:
+    ideals = [
+        None if one.trace is None else traces.critical_path_s(
+            one.trace,
+            lambda op, one=one, hosts=hosts: bounds.exchange_s(  # type: ignore[misc]
+                one.rounds(op), one.job.channels or 1, hosts, topo, bottlenecks
+            ),
+        )
+        for one, hosts in zip(asked, places, strict=True)
+    ]  # fmt: skip
+    offsets = _offsets(spec, asked, ideals, seed)
+    return tuple(
+        JobPlan(
+            job=number,
+            trace=one.job.label if one.trace is None else one.trace.name,
+            hosts=places[number],
+            cc=NONE_YET,
+            operations=tuple(_numeric(op, one.job.collective) for op in one.trace.operations) if one.trace else (),
+            offset_ns=offsets[number],
+            noise=one.job.noise or (one.trace.noise if one.trace else "0%"),
+            seed=f"noise {seed} {number}",
+            ideal_s=ideals[number],
+            bytes_per_worker=_sent(one) if one.trace else (),
+            iterations=one.job.iterations or 0,
+            channels=one.job.channels or 1,
+            leave_ns=None if one.job.leave is None else int(one.job.leave),
+            program=one.job.program,
+        )
+        for number, one in enumerate(asked)
+    )
+
+
+def _schedule(
+    contender: systems.Contender,
+    asked: list[_Asked],
+    topo: Topo,
+    bottlenecks: dict[str, Link],
+    places: list[tuple[str, ...]],
+    profiles: Mapping[tuple[str, int], Profile],
+) -> flow_schedulers.Schedule:
+    """What ``contender`` tells every job; raises `RequestError`."""
+    if contender.policy is None:
+        return contender.take_turns(len(asked))
+    share = payload_share(next(iter(bottlenecks.values())).mtu)
+
+    def profile(number: int) -> flow_schedulers.Job:
+        one, hosts = asked[number], places[number]
+        if one.trace is None:
+            return flow_schedulers.Job(None, {}, 0)
+        ways = [crossing for a, b in one.flows for crossing in bounds.crossed(topo, bottlenecks, hosts[a], hosts[b])]
+        if any(len(stage) > 1 for stage in ways):
+            return flow_schedulers.Job(None, None, max(_sent(one)))
+
+        def bits(payload: dict[Flow, int]) -> dict[str, float]:
+            loads = bounds.loads(payload, hosts, topo, bottlenecks)
+            return {name: size * 8 / share for name, size in loads.items()}
+
+        measured = profiles.get((contender.cc.spec, number))
+        return profiled(one.trace, one.rounds, bits, capacity, max(_sent(one)), measured)
+
+    capacity = {name: float(link.rate_bps) for name, link in bottlenecks.items()}
+    return contender.decide([profile(number) for number in range(len(asked))], capacity)
+
+
+def _sent(asked: _Asked) -> tuple[int, ...]:
+    """Payload bytes each rank sends in one iteration."""
+    sent = [0] * asked.workers
+    for op in asked.exchanges:
+        for one in asked.rounds(op):
+            for (source, _), size in one.items():
+                sent[source] += size
+    return tuple(sent)
+
+
+def _numeric(op: Operation, collective: str | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {"id": op.id, "kind": op.kind, "after": list(op.after)}
+    if op.ranks is not None:
+        fields["ranks"] = list(op.ranks)
+    if op.kind == "compute":
+        fields["duration_ns"] = int(op.duration or 0)
+    else:
+        fields |= {"bytes": int(op.bytes or 0), "algorithm": traces.algorithm(op, collective)}
+    return fields
+
+
+def _connections(asked: list[_Asked], places: list[tuple[str, ...]]) -> Iterator[tuple[str, str, int]]:
+    """(source, target, how many) of every flow of every job."""
+    for one, hosts in zip(asked, places, strict=True):
+        for source, target in one.flows:
+            yield hosts[source], hosts[target], one.job.channels or 1
+
+
+def _offsets(spec: Spec, asked: list[_Asked], ideals: list[float | None], seed: int) -> list[int]:
+    """When each job starts, in ns: as the job says, as given for all, or drawn from the seed."""
+    if spec.offsets in ("overlapped", "uniform"):
+        draw = random.Random(f"offsets {seed}")
+        width = 1.0 if spec.offsets == "uniform" else OVERLAP
+        drawn = [int(draw.uniform(0, width) * (1.0 if ideal is None else ideal) * 1e9) for ideal in ideals]
+    else:
+        try:
+            drawn = [int(Duration.parse(text)) for text in spec.offsets.split(",")]
+        except UnitError as error:
+            raise RequestError(f"offsets: {error}; or overlapped, or uniform") from error
+        if len(drawn) != spec.jobs:
+            raise RequestError(f"offsets: {len(drawn)} given for {spec.jobs} jobs; one each, as in 0ms,50ms")
+    return [at if one.job.offset is None else int(one.job.offset) for one, at in zip(asked, drawn, strict=True)]

@@ -1,0 +1,392 @@
+"""What the user asks for: one experiment, from a TOML file, from flags, or both.
+
+Every field here is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
+flags win. Quantities are text with a unit in both. A file may stand on another one
+(``base = "other.toml"``), and stand for several experiments (`testbed.spec.points`). What its table
+``[realtime]`` holds takes the place of its other fields wherever the clock is a real one, what
+``[quick]`` holds where time is short (``--quick``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+import job_schedulers as placement
+import topologies
+from congestion import catalogue
+from core.errors import RequestError
+from core.runs.plan import Marking
+from core.text import is_text, quoted, shown
+from core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
+from testbed.spec import files, limits, systems
+from testbed.spec import place as where
+from testbed.spec.job import Job, JobError, complete, parse
+from theory.frames import payload_share
+from workloads import trace as traces
+
+
+class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one link of the topology has of its own; both directions."""
+
+    rate: str | None = None  # of a bottleneck; or a share of the experiment's: "50%"
+    buffer: str | None = None
+    ecn: str | None = None
+    delay: Duration | None = None  # of one that is no bottleneck
+    jitter: Duration | None = None
+    loss: str | None = None
+    corrupt: str | None = None
+
+    @property
+    def given(self) -> dict[str, str]:
+        """As a topology file would have it: text with units."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: getattr(value, "exact", value) for name, value in values.items() if value is not None}
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happens to a bottleneck at a time after the start; both directions."""
+
+    at: Duration
+    link: str  # "s1-s2"
+    rate: str | None = None  # it is this fast from then on; or a share of what it is at first
+    state: Literal["up", "down"] | None = None  # it fails, or works again
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One experiment. `read` makes a checked one."""
+
+    name: str = ""  # of the results folder; made from the other fields if empty
+    topo: str = "dumbbell"
+    place: str = "spread"  # or packed, random, or a file: which host runs which worker
+    jobs: int = 2
+    workers: int = 2
+    trace: str | None = None
+    compute: Duration | None = None
+    bytes: Size | None = None
+    collective: str | None = None
+    channels: int = 1
+    job: tuple[Job, ...] = ()  # each on its own terms; instead of `jobs` alike
+    cc: tuple[str, ...] = ("reno", "mltcp_reno")
+    iterations: int = 30
+    seed: int = 1
+    seeds: int = 1
+    alone: Literal["each", "first"] = "each"  # of the seeds: jobs alone run for each of them, or for the first one
+    rate: Rate = msgspec.field(default_factory=lambda: Rate(500_000_000))
+    buffer: str = "1ms"
+    mtu: int = 1500
+    link: dict[str, LinkSpec] = {}  # what single links have of their own: "s1-s2"
+    event: tuple[Event, ...] = ()
+    acks: Literal["mixed", "first"] = "mixed"
+    ecn: str | None = None
+    delay: Duration = msgspec.field(default_factory=lambda: Duration(0))
+    jitter: Duration = msgspec.field(default_factory=lambda: Duration(0))
+    loss: str = "0%"
+    corrupt: str = "0%"
+    offsets: str = "overlapped"
+    noise: str | None = None  # None: what its trace was measured with
+    rto_min: Duration | None = None
+    sample: Duration = msgspec.field(default_factory=lambda: Duration(10_000_000))
+    on: str = "auto"  # see `testbed.spec.place`
+    wall_limit: Duration | None = None
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The bottleneck's buffer: given in bytes, or as a time at its rate."""
+        return queue_bytes(self.buffer, int(self.rate))
+
+    @property
+    def all_jobs(self) -> tuple[Job, ...]:
+        """Every job, complete; raises `JobError`."""
+        compute, size = self.compute, self.bytes
+        if self.trace is None and compute is None and size is None:
+            compute, size = default_job(self.jobs, int(self.rate), self.mtu)
+        defaults = Job(
+            trace=self.trace, compute=compute, bytes=size, workers=self.workers, collective=self.collective,
+            channels=self.channels, noise=self.noise, iterations=self.iterations,
+        )  # fmt: skip
+        if not self.job:
+            return (complete(Job(), defaults),) * self.jobs
+        result = []
+        for number, one in enumerate(self.job):
+            try:
+                result.append(complete(one, defaults))
+            except JobError as error:
+                raise JobError(f"job.{number}.{error.field}", str(error)) from error
+        return tuple(result)
+
+
+def queue_bytes(text: str, rate_bps: int) -> int:
+    """A length of a queue in bytes, given as such or as a time at its rate; raises `UnitError`."""
+    try:
+        return int(Size.parse(text))
+    except UnitError:
+        return int(Duration.parse(text)) * rate_bps // (8 * 10**9)
+
+
+def marking(text: str, rate_bps: int, buffer_bytes: int) -> Marking:
+    """``MIN[,MAX[,PROBABILITY]]``, or ``on``: a step at a fifth of the buffer; raises `UnitError`."""
+    if text == "on":
+        return Marking(buffer_bytes // 5, buffer_bytes // 5, 1.0)
+    lowest, highest, probability, *more = [*text.split(","), *[""] * 2]
+    first = queue_bytes(lowest, rate_bps)
+    last = queue_bytes(highest, rate_bps) if highest else first
+    result = Marking(first, last, parse_fraction(probability) if probability else 1.0)
+    if any(more) or not 0 < first <= last <= buffer_bytes or not 0 < result.probability <= 1:
+        raise UnitError(
+            f"{quoted(text)} is no marking threshold of a buffer of {buffer_bytes} bytes; give `on`, one threshold (65kB, 200us), "
+            "or MIN,MAX,PROBABILITY with MIN ≤ MAX ≤ buffer, as in 5kB,200kB,1%"
+        )
+    return result
+
+
+def default_job(jobs: int, rate_bps: int, mtu: int) -> tuple[Duration, Size]:
+    """The job replayed when none is named: one second alone, all of them together 96 % of the link."""
+    duty = 0.96 / max(2, jobs)
+    payload = duty * rate_bps / 8 * payload_share(mtu)
+    return Duration(round((1 - duty) * 1e9)), Size(round(payload))
+
+
+def read(file: str | None, flags: dict[str, Any]) -> Spec:
+    """The spec of TOML ``file`` (if any) overridden by ``flags``; raises `RequestError`."""
+    return make(read_file(file) if file is not None else {}, flags, file or "the command line")
+
+
+def read_file(file: str) -> dict[str, Any]:
+    """What an experiment's file says; raises `RequestError`."""
+    return files.read(Path(file), Spec.__struct_fields__)
+
+
+def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
+    """The spec of a file's ``fields`` overridden by ``flags``; ``source`` names the file in messages."""
+    fields = files.in_force(fields, flags, source)
+    if "sweep" in fields:
+        raise RequestError(
+            f"{source}: stands for several experiments ([sweep]); run them by `python -m testbed sweep {source}`"
+        )
+    given = {key: value for key, value in flags.items() if key not in ("set", "quick")}
+    _check_heard(fields, given, source)
+    fields = {**(files.with_room(fields, given) if "job" not in fields else fields), **given}
+    for text in flags.get("set", ()):
+        path, equals, value = text.partition("=")
+        if path in given:
+            raise RequestError(f"--set {text}: {path} is given by a flag, too; leave out one of them")
+        if not equals:
+            raise RequestError(f"--set {text}: write PATH=VALUE, as in job.0.trace=s2")
+        if path == "on":
+            raise RequestError(f"--set {text}: where it runs is said by --on {value}")
+        files.put(fields, path, files.toml_value(value), "--set")
+    for name, own in fields["link"].items() if isinstance(fields.get("link"), dict) else ():
+        try:
+            msgspec.convert(own, LinkSpec, dec_hook=traces.decode_quantity)
+        except msgspec.ValidationError as error:
+            raise RequestError(f"{source}: link.{name}: {_readable(error, LinkSpec)}") from error
+    jobs = fields.get("job")
+    if isinstance(jobs, list) and jobs:
+        try:
+            fields["job"] = jobs = [parse(one) if isinstance(one, str) else one for one in jobs]
+        except JobError as error:
+            raise RequestError(f"{source}: {error.field}: {error}") from error
+        if fields.get("jobs", len(jobs)) != len(jobs):
+            raise RequestError(f"{source}: jobs: {fields['jobs']} asked for, but {len(jobs)} given; leave out `jobs`")
+        fields["jobs"] = len(jobs)
+    if given.get("name") == "":
+        raise RequestError("--name: is empty; leave it out for a name made from the experiment")
+    for name, value in fields.items():
+        _check_text(source, name, value)
+    try:
+        spec = msgspec.convert(fields, Spec, dec_hook=traces.decode_quantity)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"{source}: {_readable(error)}") from error
+    _check(spec, source)
+    return spec
+
+
+def _check_text(source: str, field: str, value: Any) -> None:
+    """Raises `RequestError` if any text in ``value`` could not be part of a path or an argument."""
+    if isinstance(value, str) and not is_text(value):
+        raise RequestError(f"{source}: {shown(field)}: {quoted(value)} is not text (UTF-8 without NUL)")
+    inner = (
+        value.items() if isinstance(value, dict) else [("", one) for one in value] if isinstance(value, list) else ()
+    )
+    for key, one in inner:
+        _check_text(source, f"{field}.{key}".rstrip("."), one)
+
+
+_OF_JOBS = ("workers", "channels", "collective", "noise", "iterations")
+
+
+def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> None:
+    """Raises `RequestError` if a flag has no effect, since every ``[[job]]`` of the file says that itself."""
+    jobs = fields.get("job") if "job" not in given else None
+    own = [one for one in jobs if isinstance(one, dict)] if isinstance(jobs, list) else []
+    what = {"trace", "compute", "bytes", "ddp", "cmd"}
+    for key in given:
+        deaf = [one for one in own if (key in _OF_JOBS and key in one) or (key in what and what & one.keys())]
+        if own and len(deaf) == len(own):
+            raise RequestError(
+                f"--{key}: every [[job]] of {source} says that itself; change one by --set job.0.{key}=…, or leave out the flag"
+            )
+
+
+def differences(spec: Spec, other: Spec) -> list[str]:
+    """What ``other`` has that ``spec`` has not, a line for each field."""
+    before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (spec, other))
+    return [
+        f"{name} = {after[name]!r}, not {before[name]!r}"
+        for name in before
+        if before[name] != after[name] and name != "on"
+    ]
+
+
+def schema(flags: Mapping[str, str]) -> dict[str, Any]:
+    """A JSON schema of the files, for editors; ``flags`` are descriptions of the fields."""
+
+    def quantity(kind: type[Quantity]) -> dict[str, Any]:
+        return {"type": "string", "description": f"a {kind.noun}, with its unit: {kind.examples}"}
+
+    found = msgspec.json.schema(Spec, schema_hook=quantity)
+    properties = found["$defs"]["Spec"]["properties"]
+    for name in properties.keys() & flags.keys():
+        properties[name] = {**properties[name], "description": flags[name]}
+    properties["job"] = {
+        "type": "array",
+        "items": {
+            "anyOf": [{"$ref": "#/$defs/Job"}, {"type": "string", "description": "as --job has it: s2,workers=4"}]
+        },
+    }
+    properties["base"] = {"type": "string", "description": "a file that this one stands on"}
+    properties["sweep"] = {
+        "type": "object",
+        "description": "a list of values for each path: every combination is an experiment; below `zip` lists are taken together",
+        "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "object"}]},
+    }
+    properties |= {
+        name: {
+            "type": "object",
+            "description": f"fields that take the place of those above {when}",
+            "properties": {key: value for key, value in properties.items() if key not in ("name", "on", "base")},
+            "additionalProperties": False,
+        }
+        for name, when in (
+            ("quick", "with --quick"),
+            ("realtime", "wherever the clock is a real one (host, vagrant, ssh)"),
+        )
+    }
+    properties["realtime"]["properties"]["impossible"] = {
+        "type": "string",
+        "description": "why there is no form of the experiment for a real clock; instead of fields",
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "MLTCP testbed experiment", **found}
+
+
+_FORMS = {
+    "job": "write [[job]], once for each job",
+    "event": "write [[event]], once for each event",
+    "cc": 'write cc = ["reno", "mltcp_reno"]',
+}
+
+
+def _readable(error: msgspec.ValidationError, kind: Any = None) -> str:
+    """msgspec's words with the field in front, ``$.jobs`` → ``jobs``, and what there is instead of an unknown one."""
+    match = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", str(error), re.DOTALL)
+    field, words = (match[2], match[1]) if match else ("", str(error))
+    if stray := re.fullmatch(r"Object contains unknown field `(.*)`", words):
+        kind = kind or {"job": Job, "event": Event}.get(field.partition("[")[0], Spec)
+        words = f"unknown field `{stray[1]}`; there are {', '.join(kind.__struct_fields__)}"
+    if words.startswith("Expected `array`") and field in _FORMS:
+        words += f"; {_FORMS[field]}"
+    return f"{field}: {words}" if field else words
+
+
+def _check(spec: Spec, source: str) -> None:
+    def wrong(field: str, message: str) -> RequestError:
+        return RequestError(f"{source}: {field}: {message}")
+
+    try:
+        where.places(spec.on)
+    except RequestError as error:
+        raise wrong("on", str(error)) from error
+
+    most = limits.of(spec.on)
+    reach = f", the most that can be {most.done}"
+    ranges = {
+        "jobs": (1, most.jobs, reach), "workers": (2, most.workers, reach), "iterations": (1, 100_000, ""),
+        "seeds": (1, 1000, ""), "seed": (0, 2**31, ""), "mtu": (576, 65535, ""),
+    }  # fmt: skip
+    for field, (low, high, why) in ranges.items():
+        if not low <= getattr(spec, field) <= high:
+            raise wrong(field, f"{getattr(spec, field)} is not between {low} and {high}{why}")
+    most.check("runs", len(spec.cc) * spec.seeds, f"{source}: cc")
+    if spec.rate < 1_000_000:
+        raise wrong("rate", f"{spec.rate} is too slow to emulate; the slowest is 1mbit")
+    if spec.sample < 1_000_000:
+        raise wrong("sample", f"sampling every {spec.sample} would be the experiment; 1ms at the least")
+    if spec.rto_min is not None and not 1_000_000 <= spec.rto_min <= 200_000_000:
+        raise wrong("rto_min", f"{spec.rto_min} is not between 1ms and 200ms")
+    if not spec.cc:
+        raise wrong("cc", "name at least one congestion control")
+    if spec.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", spec.name):
+        raise wrong(
+            "name", f"{quoted(spec.name)} cannot name a folder: letters, digits, '.', '_' and '-' only, 200 at most"
+        )
+    try:
+        topologies.find(spec.topo.partition(",")[0])
+    except topologies.TopologyError as error:
+        raise wrong("topo", str(error)) from error
+    if spec.place not in placement.NAMES:
+        try:
+            placement.read(Path(spec.place))
+        except RequestError as error:
+            raise wrong("place", str(error)) from error
+    for one in spec.cc:
+        try:
+            systems.parse(one)
+        except RequestError as error:
+            raise wrong("cc", str(error)) from error
+        if "+" in one and len(one.split("+")) > spec.jobs:
+            raise wrong("cc", f"{quoted(one)} names more congestion controls than there are jobs ({spec.jobs})")
+    labels = [systems.parse(one).cc.label for one in spec.cc]
+    if len(set(labels)) < len(labels):
+        raise wrong("cc", f"{' '.join(spec.cc)} names one twice")
+    if spec.trace is not None and (spec.compute is not None or spec.bytes is not None):
+        raise wrong("trace", "give a trace, or --compute and --bytes, not both")
+    try:
+        buffer = spec.buffer_bytes
+    except UnitError as error:
+        raise wrong("buffer", str(error)) from error
+    if buffer < 2 * (spec.mtu + 14):
+        raise wrong("buffer", f"{buffer} bytes do not hold two frames of {spec.mtu + 14} bytes")
+    if buffer >= 2**32:
+        raise wrong("buffer", f"{buffer} bytes are more than the kernel's queue can be limited to (4 GB)")
+    if spec.jitter > spec.delay:
+        raise wrong("jitter", f"{spec.jitter} is more than the delay, {spec.delay}")
+    if spec.delay > 10**9:
+        raise wrong("delay", f"{spec.delay} is longer than a second")
+    for name, share in (("loss", spec.loss), ("corrupt", spec.corrupt)):
+        try:
+            if not 0 <= parse_fraction(share) < 1:
+                raise wrong(name, f"{share} is not between 0% and 100%")
+        except UnitError as error:
+            raise wrong(name, str(error)) from error
+    if spec.ecn is not None:
+        try:
+            marking(spec.ecn, int(spec.rate), buffer)
+        except UnitError as error:
+            raise wrong("ecn", str(error)) from error
+    try:
+        jobs = spec.all_jobs
+    except JobError as error:
+        raise wrong(error.field, str(error)) from error
+    for number, job in enumerate(jobs):
+        if (job.workers or 0) > most.workers:
+            raise wrong(f"job.{number}.workers", f"{job.workers} is not between 2 and {most.workers}{reach}")
+        if job.cc is not None:
+            try:
+                catalogue.parse(job.cc)
+            except RequestError as error:
+                raise wrong(f"job.{number}.cc", str(error)) from error

@@ -1,0 +1,167 @@
+"""One job as the user asks for it: ``[[job]]`` in a file, ``--job`` on the command line.
+
+On the command line the first word says what it does, options follow::
+
+    --job resnet50,workers=4,collective=tree,channels=2
+    --job synthetic,compute=500ms,bytes=28MB,offset=2s,leave=20s
+    --job ddp:resnet18 --job "cmd:python train.py --epochs 1"
+
+What a job does not say is as the experiment has it (``--trace``, ``--workers``, ...).
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import msgspec
+
+from core.text import quoted
+from core.units import Duration, Size, UnitError
+from workloads import collectives, noise
+from workloads import trace as traces
+from workloads.trace import Trace, TraceError
+
+_WHAT = ("trace", "ddp", "cmd")
+_OF_A_REPLAY = ("collective", "channels", "noise")
+
+
+class JobError(ValueError):
+    """A job that cannot be; ``field`` and what is allowed."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One job; a field that is None is as the experiment has it."""
+
+    trace: str | None = None  # replays this one
+    compute: Duration | None = None  # or computes and sends one way: a synthetic job
+    bytes: Size | None = None
+    ddp: str | None = None  # or trains this model for real
+    cmd: str | None = None  # or runs this program on every worker
+    workers: int | None = None
+    collective: str | None = None  # how it carries out what it is of the kind of
+    channels: int | None = None  # connections per flow
+    offset: Duration | None = None  # arrives so long after the start
+    leave: Duration | None = None  # departs (its workers are killed) so long after the start
+    noise: str | None = None
+    iterations: int | None = None  # that count; it goes on until every job has its own
+    cc: str | None = None  # whatever the others use
+
+    @property
+    def program(self) -> tuple[str, ...] | None:
+        """What a job that is no replay runs on every worker."""
+        said = self.ddp if self.ddp is not None else self.cmd
+        if said is None:
+            return None
+        try:
+            words = shlex.split(said)
+        except ValueError as error:  # an odd quote
+            raise JobError("ddp" if self.ddp is not None else "cmd", f"{quoted(said)}: {str(error).lower()}") from error
+        return ("python", "-m", "workloads.training.ddp", *words) if self.ddp is not None else tuple(words)
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        if self.program is not None:
+            return f"ddp:{self.ddp}" if self.ddp is not None else f"cmd:{self.cmd}"
+        return self.trace or "synthetic"
+
+    def read_trace(self) -> Trace:
+        """The iteration it replays, unscaled; raises `TraceError`."""
+        if self.trace is not None:
+            return traces.load(self.trace)
+        assert self.compute is not None and self.bytes is not None
+        return traces.synthetic(self.compute, self.bytes)
+
+
+def parse(text: str) -> dict[str, Any]:
+    """``--job`` as the keys of a ``[[job]]``; raises `JobError`."""
+    what, colon, rest = text.partition(":")
+    if what in ("ddp", "cmd") and colon:
+        return {what: rest}
+    first, *options = text.split(",")
+    fields: dict[str, Any] = {} if first == "synthetic" else {"trace": first}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals or key in fields or key not in Job.__struct_fields__ or key in _WHAT:
+            known = ", ".join(name for name in Job.__struct_fields__ if name not in _WHAT)
+            raise JobError(
+                "job", f"{quoted(option)} in {quoted(text)} is no option of a job (once each, as in workers=4): {known}"
+            )
+        fields[key] = int(value) if value.isdecimal() and len(value) < 20 else value
+    return fields
+
+
+def complete(job: Job, defaults: Job) -> Job:
+    """``job`` with what it leaves open taken from ``defaults``; raises `JobError` if it contradicts itself."""
+    given = [name for name in _WHAT if getattr(job, name) is not None]
+    synthetic = job.compute is not None or job.bytes is not None
+    if len(given) + synthetic > 1:
+        raise JobError(given[0], "a job replays a trace, or computes and sends (compute, bytes), or runs a program")
+    own = {name: getattr(job, name) for name in Job.__struct_fields__ if getattr(job, name) is not None}
+    if given or synthetic:
+        own = dict.fromkeys((*_WHAT, "compute", "bytes")) | own
+    if job.program is not None:
+        if stray := [name for name in _OF_A_REPLAY if name in own]:
+            raise JobError(stray[0], f"{job.label} is a real program and decides that itself")
+        own |= {"collective": None, "channels": 1, "noise": None}
+    result = msgspec.structs.replace(defaults, **own)
+    _check(result)
+    return result
+
+
+def _check(job: Job) -> None:
+    if (job.compute is None) != (job.bytes is None):
+        missing = "compute" if job.compute is None else "bytes"
+        raise JobError(missing, "a synthetic job needs both compute and bytes")
+    if job.bytes is not None and job.bytes < 1:
+        raise JobError("bytes", "a job must send something")
+    if (job.workers or 0) < 2:  # how many at most, its place says (testbed.spec.limits)
+        raise JobError("workers", f"{job.workers} is less than 2")
+    for name, low, high in (("channels", 1, 32), ("iterations", 1, 100_000)):
+        value = getattr(job, name)
+        if not low <= value <= high:
+            raise JobError(name, f"{value} is not between {low} and {high}")
+    if job.leave is not None and job.leave <= (job.offset or 0):
+        raise JobError("leave", f"it would leave after {job.leave}, before it has begun")
+    if job.noise is not None:
+        try:
+            noise.parse(job.noise)
+        except UnitError as error:
+            raise JobError("noise", str(error)) from error
+    if job.collective is not None and job.collective not in collectives.names():
+        raise JobError(
+            "collective", f"there is no collective {quoted(job.collective)}; there are {', '.join(collectives.names())}"
+        )
+    if job.program is None:
+        _check_trace(job)
+    elif not job.program:
+        raise JobError("cmd", "is empty: say what to run")
+
+
+def _check_trace(job: Job) -> None:
+    try:
+        trace = job.read_trace()
+    except TraceError as error:
+        raise JobError("trace", str(error)) from error
+    kinds = {op.kind for op in trace.operations} - {"compute"}
+    if job.collective is not None:
+        kind = collectives.find(job.collective).KIND
+        if kind not in kinds:
+            raise JobError(
+                "collective", f"{job.collective} carries out {kind}; {trace.name} has only {', '.join(sorted(kinds))}"
+            )
+    used = {traces.algorithm(op, job.collective) for op in trace.operations if op.kind != "compute"}
+    if "send_recv" in used and job.workers != 2:
+        if job.trace is None:
+            says = "a synthetic job sends one way between two workers; for more, give a trace or collective=pipeline"
+        else:
+            says = (
+                f"{trace.name} has send_recv operations, which go one way from rank 0 to rank 1; for more than two "
+                f"workers, collective=pipeline takes them from stage to stage"
+            )
+        raise JobError("workers", says)

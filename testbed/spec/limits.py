@@ -1,0 +1,45 @@
+"""How large an experiment may be in one place, counted before anything of it is built.
+
+What a place takes is the place's to say: emulation needs a process, a namespace and a queue for everything it has, a
+place that computes flows does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.errors import RequestError
+
+
+class TooLargeError(RequestError):
+    """An experiment is larger than its place takes; the message has the count and the limit."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most of each that one place takes; `check` compares."""
+
+    jobs: int
+    workers: int  # of one job
+    hosts: int  # of the topology
+    links: int
+    connections: int  # of all jobs together
+    transfers: int  # from one worker to another, of all jobs in one iteration
+    runs: int  # of one experiment: congestion controls × seeds
+    done: str  # what the place does with them, as messages say it: "emulated"
+
+    def check(self, what: str, count: int, where: str) -> None:
+        """Raises `TooLargeError` if there are more of ``what`` (a field) than this; ``where`` says who has them."""
+        most: int = getattr(self, what)
+        if count > most:
+            raise TooLargeError(f"{where}: {count:,} {what}, and {most:,} is the most that can be {self.done}")
+
+
+LINUX = Limits(
+    jobs=64, workers=64, hosts=1024, links=4096, connections=16_384, transfers=100_000, runs=10_000, done="emulated"
+)  # a kernel with a namespace for every host: uml, host, ssh
+
+
+def of(place: str) -> Limits:
+    """Those of a place, as ``--on`` has it."""
+    return LINUX

@@ -1,0 +1,67 @@
+"""Where to run, as ``--on`` has it: ``auto``, ``host``, ``uml``, ``vagrant``, ``ssh:[USER@]HOST[:PORT]``.
+
+Several other machines, separated by commas, share the runs of a sweep. ``auto``, as without
+``--on``, is `uml` where that can run what is asked for, else `host` (`testbed.substrates.choose`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import RequestError
+from core.text import quoted
+
+HERE = ("auto", "host", "uml")
+VAGRANT = "vagrant"
+OWN_VM = Path("/var/lib/mltcp/vm")  # written by vagrant/provision.sh
+WORDS = "auto, host, uml, vagrant, ssh:[USER@]HOST[:PORT]"
+_ADDRESS = re.compile(
+    r"ssh:(?:(?P<user>[^@\s]+)@)?(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.%a-z]+\])(?::(?P<port>\d{1,5}))?"
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """Another machine, or a name that the user's ssh configuration has for one."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+
+
+def places(on: str) -> tuple[str, ...]:
+    """The single places of ``on``; raises `RequestError`."""
+    found = tuple(part.strip() for part in on.split(","))
+    for place in found:
+        if place not in (*HERE, VAGRANT):
+            address(place)
+    if len(set(found)) < len(found):
+        raise RequestError(f"{quoted(on)} names a machine twice; one run at a time is what each can do")
+    if len(found) > 1 and set(found) & set(HERE):
+        raise RequestError(f"{quoted(on)}: several places are several other machines (vagrant, ssh:HOST)")
+    return found
+
+
+def address(place: str) -> Address:
+    """Of ``ssh:…``; raises `RequestError`."""
+    match = _ADDRESS.fullmatch(place)
+    if match is None or not 0 < int(match["port"] or 22) < 65536:
+        raise RequestError(f"{quoted(place)} is no place to run; there are {WORDS}")
+    return Address(match["host"].strip("[]"), match["user"], int(match["port"]) if match["port"] else None)
+
+
+def is_remote(place: str) -> bool:
+    """Whether it is another machine."""
+    return place not in HERE
+
+
+def in_own_vm() -> bool:
+    """Whether this is the project's VM: made for its kernel, so that runs go to `host` there."""
+    return OWN_VM.exists()
+
+
+def in_real_time(on: str) -> bool:
+    """Whether the clock there is a real one, as far as ``on`` says."""
+    return on not in ("auto", "uml")

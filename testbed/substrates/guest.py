@@ -1,0 +1,55 @@
+"""The first process of a user-mode Linux: ``python -m testbed.substrates.guest``, under virtual time.
+
+Hears the plan of `testbed.inside` from a file, and speaks on the console, which the
+machine around sees as a growing file; `testbed.substrates.uml` has mounted what is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import termios
+import traceback
+from pathlib import Path
+
+from core.errors import EXIT_FAILED
+from testbed.linux.loading.bpfsys import libc
+from workloads.clock import punctual
+
+RUN = Path("/run/mltcp")  # what `testbed.substrates.uml` prepared
+POWER_OFF = 0x4321FEDC
+
+
+def main() -> None:
+    _raw(1)
+    punctual()
+    # Whoever is ready first runs first: the order must not follow from how long each has run before, as it does by default.
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    events = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        # Imported here, for its errors to be seen.
+        from testbed import inside  # noqa: PLC0415
+
+        machine = inside.Machine(virtual_time=True, modules=RUN / "modules")
+        if (RUN / "call").exists():
+            module, _, function = (RUN / "call").read_text().partition(":")
+            inside.deliver(getattr(importlib.import_module(module), function)(machine), events)
+        else:
+            inside.serve((RUN / "plan.json").read_bytes(), events, machine)
+    except BaseException:
+        inside.emit(events, {"event": "error", "code": EXIT_FAILED, "message": traceback.format_exc()})
+    finally:
+        libc().reboot(POWER_OFF)
+
+
+def _raw(terminal: int) -> None:
+    """Bytes as they are: a terminal would turn every end of line into two characters."""
+    if os.isatty(terminal):
+        mode = termios.tcgetattr(terminal)
+        mode[1] &= ~termios.OPOST
+        termios.tcsetattr(terminal, termios.TCSANOW, mode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""When a run is given up: it spins, nothing moves any more, or the time that it was given is over.
+
+Progress is bytes acknowledged, iterations and phases. Virtual time alone is none: it passes as long as somebody asks for the
+state of queues. How long a run takes is no sign of trouble, as a busy machine takes longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from core.errors import TestbedError
+from core.runs.plan import Plan
+from testbed.linux.sampling.sampler import SHARES_EVERY_NS
+
+Event = dict[str, Any]
+
+COMPUTING_TIMES, IDLE_S = 100, 300.0  # without progress: so many times the longest computing, at least so long
+# Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux.
+PER_WORKER_S, PACKETS_PER_S = 3.0, 20_000
+LOOK_S = 1.0  # most that one look at the clock counts: while this process itself did not run, nobody else may have
+
+
+@dataclass(frozen=True)
+class Patience:
+    """What a run is given; in s."""
+
+    idle_s: float = IDLE_S  # of its own clock, without progress
+    wall_s: float | None = None  # of wall time, whatever happens (--wall-limit)
+    tick_s: float = SHARES_EVERY_NS / 1e9  # of its own clock, after which it says anew how much has been acknowledged
+    still_s: float = 60.0  # of wall time in which virtual time stands still, though the run has a core to itself
+    set_up_s: float = 60.0  # the same before the first iteration begins
+    computing_s: float = (
+        1800.0  # the same while a participant has announced that it computes (`workloads.computing`), or without a core
+    )
+
+
+def patience(plan: Plan, wall_s: float | None = None) -> Patience:
+    """What ``plan`` is given; ``wall_s`` if that was asked for."""
+    usual = Patience()
+    computing_ns = max(sum(op.get("duration_ns", 0) for op in job.operations) for job in plan.jobs)
+    waiting_ns = max(*(job.offset_ns for job in plan.jobs), *(event.at_ns for event in plan.events), 0)
+    programs = any(job.program is not None for job in plan.jobs)  # nobody knows what these compute
+    idle_s = max(usual.computing_s if programs else IDLE_S, COMPUTING_TIMES * computing_ns / 1e9) + waiting_ns / 1e9
+    workers = sum(len(job.hosts) for job in plan.jobs)
+    tick_s = plan.sample_ns * ceil(SHARES_EVERY_NS / plan.sample_ns) / 1e9
+    still_s = usual.still_s + _bytes_between_signs(plan, tick_s) / plan.link.mtu / PACKETS_PER_S
+    return Patience(
+        idle_s=idle_s,
+        wall_s=wall_s,
+        tick_s=tick_s,
+        still_s=still_s,
+        set_up_s=still_s + PER_WORKER_S * workers,
+    )
+
+
+def _bytes_between_signs(plan: Plan, tick_s: float) -> float:
+    """What a network carries at most from one sign of life to the next: until a job has ended an iteration, or its clock ticks."""
+    iteration = sum(sum(job.bytes_per_worker) for job in plan.jobs)
+    return min(iteration, tick_s * plan.needed_bps / 8) if plan.needed_bps else iteration
+
+
+class Watch:
+    """Hears a run's events, hands on what others want to hear, and gives the run up when it is time."""
+
+    def __init__(
+        self, patience: Patience, on_event: Callable[[Event], None], *, virtual: bool,
+        clock: Callable[[], float] = time.monotonic, used_s: Callable[[], float] | None = None,
+    ) -> None:  # fmt: skip
+        """``used_s`` tells how much processor time the run has had: on a busy machine that is what it is given."""
+        self.patience, self.on_event, self.virtual, self.clock = patience, on_event, virtual, clock
+        self.used_s = used_s or clock
+        self.used_before_s: float | None = None  # a second after virtual time last moved
+        self.begun = self.looked = clock()
+        self.still_s = 0.0  # wall time since virtual time last moved
+        self.own_s = self.moved_s = 0.0  # the run's own clock: now, and when there last was progress
+        self.running = self.delivering = False
+        self.computing: set[str] = set()
+        self.last = "nothing had happened yet"
+
+    def __call__(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "shares":
+            self._tick(sum(sum(links.values()) for links in event["bps"].values()) > 0)
+        elif kind == "computing":
+            (self.computing.add if event["begins"] else self.computing.discard)(str(event["who"]))
+            self._alive()
+        else:
+            self._alive()
+            self.moved_s = self.own_s
+        if kind == "phase":
+            self.last = f"it was at: {event['text']}"
+        elif kind == "iteration":
+            self.last = f"the last to end was iteration {event['iteration']} of job {event['job']}"
+        self.delivering = kind == "results"
+        if kind not in ("computing", "results"):
+            self.on_event(event)
+
+    def _tick(self, acknowledged: bool) -> None:
+        """The run's clock has gone on, and since its last tick bytes have been acknowledged, or not."""
+        self.running = True
+        self._alive()
+        if self.virtual:
+            self.own_s += self.patience.tick_s
+        if acknowledged:
+            self.moved_s = self.own_s
+
+    def data(self) -> None:
+        """Something has come; while results arrive, that is progress."""
+        if self.delivering:
+            self._alive()
+            self.moved_s = self.own_s
+
+    def _alive(self) -> None:
+        self.still_s, self.used_before_s = 0.0, None
+
+    def look(self) -> None:
+        """To be called at least every second; raises `TestbedError` when the run is to be given up."""
+        now = self.clock()
+        passed, self.looked = min(now - self.looked, LOOK_S), now
+        if self.virtual:
+            self.still_s += passed
+        else:
+            self.own_s += passed
+        if self.patience.wall_s is not None and now - self.begun > self.patience.wall_s:
+            raise TestbedError(
+                f"the wall limit of {self.patience.wall_s:g} s (--wall-limit) ended the run ({self.last}). Raise it, or leave it out: "
+                "without it a run goes on as long as anything moves."
+            )
+        if int(self.still_s) > int(self.still_s - passed) and self._spins():  # asked once a second
+            self._stood_still()
+        if self.own_s - self.moved_s > self.patience.idle_s:
+            self._nothing_moved()
+
+    def _spins(self) -> bool:
+        """Whether the run has had all the time it may take without its clock moving; who waits for a core does not spin."""
+        if self.still_s < LOOK_S:
+            return False
+        if self.used_before_s is None:
+            self.used_before_s = self.used_s() - LOOK_S
+        limit_s = self._still_limit_s()
+        if self.still_s <= limit_s:
+            return False
+        return self.used_s() - self.used_before_s > limit_s or self.still_s > self.patience.computing_s
+
+    def _still_limit_s(self) -> float:
+        if self.computing:
+            return self.patience.computing_s
+        return self.patience.still_s if self.running else self.patience.set_up_s
+
+    def _stood_still(self) -> None:
+        who = f", though {', '.join(sorted(self.computing))} had announced computing" if self.computing else ""
+        raise TestbedError(
+            f"virtual time stood still for {self._still_limit_s():g} s of wall time, which ended the run ({self.last}){who}. Under "
+            "virtual time the clock stands still while anything computes: a process in there spins and stops it for ever. Look for an "
+            "endless loop in what is yours (a topology, a congestion control); who computes for real has to announce it "
+            "(docs/virtual-time.md)."
+        )
+
+    def _nothing_moved(self) -> None:
+        clock = "virtual time" if self.virtual else "time"
+        raise TestbedError(
+            f"for {self.patience.idle_s:g} s of {clock} no byte was acknowledged and no iteration ended, which ended the run "
+            f"({self.last}). Has a link failed for good ([[event]]), or is nearly everything lost (--loss)?"
+            + (
+                ""
+                if self.virtual
+                else " Does a program of one's own hang, or is the machine so busy that a run, which gives way to everything, gets no core?"
+            )
+        )

@@ -1,0 +1,1 @@
+"""The user-mode Linux kernel: its source, its build, its cache."""

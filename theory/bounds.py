@@ -1,0 +1,91 @@
+"""What a network can do at best: how long a collective takes alone, what crosses bottlenecks at once.
+
+A connection takes one path. Where there are several equally short ones the kernel's hash
+chooses, and two connections may meet on one link while the next is idle. The bounds here
+are those of the best choice: of the links that a stage of the way offers, the fullest
+carries at least the mean, and at least what connections that outnumber the links must
+share. No run is faster; one whose hash was unlucky is slower, which `alone_s` shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from mininet.topo import Topo
+
+from theory.frames import payload_share
+from topologies.routed import stages
+from workloads.collectives import Flow
+
+
+class Shaped(Protocol):
+    """What counts of a bottleneck here."""
+
+    @property
+    def rate_bps(self) -> int: ...
+    @property
+    def mtu(self) -> int: ...
+
+
+Stage = tuple[str, ...]  # names of the bottlenecks of which a flow crosses one
+
+
+def crossed(topo: Topo, links: Mapping[str, Shaped], source: str, target: str) -> list[Stage]:
+    """The stages of the way that are bottlenecks, whichever link is taken."""
+    named = [tuple(f"{a}-{b}" for a, b in stage) for stage in stages(topo, source, target)]
+    return [stage for stage in named if all(name in links for name in stage)]
+
+
+def exchange_s(
+    rounds: Iterable[dict[Flow, int]], channels: int, hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]
+) -> float:
+    """A collective alone, in seconds: in each round every byte, headers included, at the rate of the busiest bottleneck."""
+    total = 0.0
+    for payload in rounds:
+        sizes: dict[Stage, list[int]] = {}
+        for (source, target), size in payload.items():
+            for stage in crossed(topo, links, hosts[source], hosts[target]):
+                sizes.setdefault(stage, []).append(size)
+        total += max(
+            (_fullest_s([links[name] for name in stage], sizes[stage], channels) for stage in sizes), default=0.0
+        )
+    return total
+
+
+def loads(
+    payload: Mapping[Flow, int], hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]
+) -> dict[str, float]:
+    """Payload bytes on each bottleneck, where there is one way only."""
+    found: dict[str, float] = {}
+    for (source, target), size in payload.items():
+        for (name,) in crossed(topo, links, hosts[source], hosts[target]):
+            found[name] = found.get(name, 0.0) + size
+    return found
+
+
+def _fullest_s(links: Sequence[Shaped], sizes: list[int], channels: int) -> float:
+    """The least time for flows of these ``sizes``, each in ``channels`` connections, over these links side by side."""
+    rates = [link.rate_bps for link in links]
+
+    def seconds(payload: float, rate_bps: int) -> float:
+        return payload / payload_share(links[0].mtu) * 8 / rate_bps
+
+    mean = seconds(sum(sizes), sum(rates))
+    if len(links) == 1:
+        return mean
+    # Of the k largest, so many at least share a link.
+    largest = sorted((size / channels for size in sizes for _ in range(channels)), reverse=True)
+    sharing = max((k // len(links) + 1) * size for k, size in enumerate(largest))
+    return max(mean, seconds(sharing, max(rates)))
+
+
+def needed_bps(connections: Iterable[tuple[str, str, int]], topo: Topo, links: Mapping[str, Shaped]) -> int:
+    """The sum over all bottlenecks that may be busy at once, given (source, target, connections) of each flow."""
+    over: dict[Stage, int] = {}
+    for source, target, count in connections:
+        for stage in crossed(topo, links, source, target):
+            over[stage] = over.get(stage, 0) + count
+    return sum(
+        sum(sorted((links[name].rate_bps for name in stage), reverse=True)[:count]) for stage, count in over.items()
+    )
