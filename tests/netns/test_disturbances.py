@@ -166,7 +166,9 @@ def test_each_hog_is_found_and_what_it_touched_is_marked() -> None:
     assert share["status"] == ("invalid" if share["value"] > 0.2 else "ok")
 
 
-@pytest.mark.parametrize("fields", [LONE, APART], ids=["a lone job", "MLTCP-Reno"])
+@pytest.mark.parametrize(
+    "fields", [pytest.param(LONE, id="a lone job"), pytest.param(APART, id="MLTCP-Reno", marks=pytest.mark.long)]
+)
 def test_without_what_was_touched_the_mean_is_an_undisturbed_runs(fields: dict[str, Any]) -> None:
     """Where the network kept its invariants otherwise: that is what these are for."""
     trouble: list[str] = []

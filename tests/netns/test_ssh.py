@@ -206,7 +206,7 @@ def test_cut_off_at_a_random_moment(tmp_path: Path, there: Machine, round_: int)
     after_s = random.Random(f"cut {round_}").uniform(0, 8)
     user = "admin" if "sudo" in how else ("root", "admin")[round_ // len(CUTS) % 2]
     # A caller who hears nothing waits as long as the run may take, and before one has begun for minutes.
-    silent = ["--wall-limit", "60s"] if "no packet" in how else []
+    silent = ["--wall-limit", "30s"] if "no packet" in how else []
     process = there.start(
         *RUN, "--on", there.on_as(user), *QUICK, *silent, "--name", "cut", "--seeds", "4", cwd=tmp_path
     )

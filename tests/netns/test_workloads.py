@@ -95,7 +95,7 @@ def _recorded_and_replayed(out: Path) -> tuple[float, float, float]:
 def test_real_training_is_a_job(tmp_path: Path) -> None:
     """Its connections use the job's congestion control, which is read back; its iterations are counted as others'."""
     done = runs.cli(
-        "--on", "host", "--out", str(tmp_path), "--name", "real", "--iterations", "4", "--cc", "reno", "mltcp_reno",
+        "--on", "host", "--out", str(tmp_path), "--name", "real", "--iterations", "4", "--cc", "mltcp_reno",
         "--job", "ddp:smallcnn", "--job", f"cmd:{sys.executable} -m workloads.training.ddp smallcnn", cwd=tmp_path,
     )  # fmt: skip
     # 4: on a busy machine so short a run may be judged invalid, which is not the question here.

@@ -36,7 +36,7 @@ def test_a_replay_keeps_to_its_trace(name: str) -> None:
     assert found["measured_s"].to_numpy() == pytest.approx(found["expected_s"].to_numpy(), abs=TEN_MICROSECONDS)
 
 
-@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("workers", [2, 4, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("channels", [1, 4])
 def test_every_collective_carries_its_volume(tmp_path: Path, workers: int, channels: int) -> None:
     jobs = [
