@@ -197,9 +197,9 @@ def switch(network: Network, end: VethIntf, *, up: bool) -> None:
         if {link.intf1.name, link.intf2.name} & network.failed
     ]
     network.routes = network.topo.routes(failed)
-    for router, routes in network.routes.items():
-        ip = network[router].ip
-        for gone in dict(before[router]).keys() - dict(routes).keys():
+    for name, routes in network.routes.items():
+        ip = network[name].ip
+        for gone in dict(before[name]).keys() - dict(routes).keys():
             with contextlib.suppress(NetlinkError):  # the kernel took it with the interface
                 ip.route("del", dst=gone)
         for prefix, next_hops in routes:
