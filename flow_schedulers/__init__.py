@@ -1,12 +1,11 @@
-"""Who may send when, or with which weight: schedulers that MLTCP is compared with, one file each.
+"""How placed jobs share links in time: schedulers that MLTCP is compared with, one file each.
 
-A scheduler knows every job and every link beforehand, which MLTCP does not. It is a module with
+A flow scheduler knows every job and every link beforehand, which MLTCP does not. It is a module with
 
-``OPTIONS``
-    what may be written behind its name (``cassini:step=2,over=cubic``): for each option how its
-    text is read (raising `ValueError`), and what it means;
-``schedule(jobs, links, **options) -> Schedule``
-    given what each job is and the capacity of each link in bit/s, what each job is told: a grid that
+``Options``
+    a frozen dataclass of what may be written behind its name (``cassini:step=2,over=cubic``), see `core.options`;
+``share(jobs, links, options) -> Sharing``
+    given what each job wants and the capacity of each link in bit/s, a rule for each job: a grid that
     its iterations begin on, a congestion control, or bands of priority. Raises `ScheduleError`
     where it cannot serve these jobs.
 
@@ -17,20 +16,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, cast
 
+from core import options
 from core.grid import Grid
-from core.text import quoted, shown
-
-Option = tuple[Callable[[str], Any], str]
+from core.text import quoted
 
 
 class ScheduleError(ValueError):
-    """No such scheduler or option, or jobs it cannot serve; the message says what there is."""
+    """No such flow scheduler or option, or jobs it cannot serve; the message says what there is."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +39,17 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Job:
-    """What a scheduler is told of a job."""
+class Demand:
+    """What a flow scheduler is told of a job."""
 
     iteration_s: float | None  # alone; None: a real program, of which nobody knows
-    demand: Mapping[str, tuple[Phase, ...]] | None  # on each link it crosses, alone; None: a hash chooses which
+    phases: Mapping[str, tuple[Phase, ...]] | None  # on each link it crosses, alone; None: a hash chooses which
     bytes: int  # payload that the worker that sends most sends in one iteration
     spread_s: float = 0.0  # standard deviation of its iterations alone
 
 
 @dataclass(frozen=True)
-class Decision:
+class Rule:
     """What a job is told."""
 
     cc: str  # the congestion control of its flows
@@ -62,62 +58,50 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """One decision for each job, in their order, and what led to them."""
+class Sharing:
+    """One rule for each job, in their order, and what led to them."""
 
-    decisions: tuple[Decision, ...]
+    rules: tuple[Rule, ...]
     report: dict[str, Any] = field(default_factory=dict)  # plain values, for the manifest
 
 
+class Module(Protocol):
+    """What a file of this folder has."""
+
+    @property
+    def Options(self) -> type[Any]: ...
+
+    def share(self, jobs: Sequence[Demand], links: Mapping[str, float], options: Any) -> Sharing: ...
+
+
 @dataclass(frozen=True)
-class Policy:
-    """A scheduler with its options."""
+class FlowScheduler:
+    """One with its options."""
 
     name: str
-    options: dict[str, Any]
+    options: Any  # the `Options` of its module
 
-    def schedule(self, jobs: Sequence[Job], links: Mapping[str, float]) -> Schedule:
+    def share(self, jobs: Sequence[Demand], links: Mapping[str, float]) -> Sharing:
         """What each job is told; raises `ScheduleError`."""
-        result: Schedule = find(self.name).schedule(jobs, links, **self.options)
-        return result
+        return find(self.name).share(jobs, links, self.options)
 
 
 def names() -> list[str]:
-    """The schedulers there are."""
-    return sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    """The flow schedulers there are."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
-def find(name: str) -> ModuleType:
-    """The scheduler ``name``; raises `ScheduleError` naming those there are."""
+def find(name: str) -> Module:
+    """The flow scheduler ``name``; raises `ScheduleError` naming those there are."""
     if name not in names():
         raise ScheduleError(f"there is no scheduler {quoted(name)}; there are {', '.join(names())}")
-    return importlib.import_module(f"flow_schedulers.{name}")
+    return cast(Module, importlib.import_module(f"{__name__}.{name}"))
 
 
-def parse(text: str) -> Policy:
+def parse(text: str) -> FlowScheduler:
     """Read ``name`` or ``name:option=value,…``; raises `ScheduleError`."""
-    name, _, rest = text.partition(":")
-    known: dict[str, Option] = find(name).OPTIONS
-    options: dict[str, Any] = {}
-    for item in filter(None, rest.split(",")):
-        key, equals, value = item.partition("=")
-        if key not in known or not equals or key in options:
-            meanings = ", ".join(f"{option} ({meaning})" for option, (_, meaning) in known.items())
-            raise ScheduleError(f"{quoted(item)} in {quoted(text)} is no option of {name} (once each): {meanings}")
-        try:
-            options[key] = known[key][0](value)
-        except (ValueError, ZeroDivisionError) as error:
-            raise ScheduleError(f"{key} in {quoted(text)}: {error}") from error
-    return Policy(name, options)
-
-
-def number(low: float, high: float) -> Callable[[str], float]:
-    """How a plain number between ``low`` and ``high`` is read."""
-
-    def read(text: str) -> float:
-        value = float(text)
-        if not low <= value <= high:
-            raise ValueError(f"{shown(text)} is not between {low:g} and {high:g}")
-        return value
-
-    return read
+    name = text.partition(":")[0]
+    try:
+        return FlowScheduler(name, options.parse(find(name).Options, text))
+    except options.OptionError as error:
+        raise ScheduleError(str(error)) from error

@@ -15,8 +15,10 @@ before them, which TCP sees as reordering.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from flow_schedulers import Decision, Job, Option, Schedule, ScheduleError
+from core.options import option
+from flow_schedulers import Demand, Rule, ScheduleError, Sharing
 from workloads.bands import MOST
 
 
@@ -27,13 +29,13 @@ def _bands(text: str) -> int:
     return value
 
 
-OPTIONS: dict[str, Option] = {
-    "over": (str, "the congestion control that carries the bytes; reno"),
-    "bands": (_bands, f"how many; {MOST}, the most"),
-}
+@dataclass(frozen=True)
+class Options:
+    over: str = option("reno", "the congestion control that carries the bytes; reno", str)
+    bands: int = option(MOST, f"how many; {MOST}, the most", _bands)
 
 
-def schedule(jobs: Sequence[Job], links: Mapping[str, float], *, over: str = "reno", bands: int = MOST) -> Schedule:
+def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:
     """The same thresholds for all: the largest job's bytes halved, and halved again."""
     for number, job in enumerate(jobs):
         if job.iteration_s is None:
@@ -41,5 +43,5 @@ def schedule(jobs: Sequence[Job], links: Mapping[str, float], *, over: str = "re
                 f"priority needs to know what is left of an iteration, and job {number} is a real program."
             )
     largest = max(job.bytes for job in jobs)
-    thresholds = tuple(largest >> halved for halved in range(1, bands))
-    return Schedule(tuple(Decision(over, bands=thresholds) for _ in jobs), {"remaining_bytes": list(thresholds)})
+    thresholds = tuple(largest >> halved for halved in range(1, options.bands))
+    return Sharing(tuple(Rule(options.over, bands=thresholds) for _ in jobs), {"remaining_bytes": list(thresholds)})

@@ -11,28 +11,27 @@ between √F (independent losses) and F (losses that hit everybody) of the other
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from flow_schedulers import Decision, Job, Option, Schedule, number
+from core.options import number, option
+from flow_schedulers import Demand, Rule, Sharing
 
 
 def _weights(text: str) -> tuple[float, ...]:
     return tuple(map(number(0.01, 16), text.split("/")))
 
 
-OPTIONS: dict[str, Option] = {
-    "over": (str, "the congestion control that is made unfair, one that MLTCP exists for; reno"),
-    "weights": (_weights, "F of each job, in turn; 2/0.5"),
-}
+@dataclass(frozen=True)
+class Options:
+    over: str = option("reno", "the congestion control that is made unfair, one that MLTCP exists for; reno", str)
+    weights: tuple[float, ...] = option((2.0, 0.5), "F of each job, in turn; 2/0.5", _weights)
 
 
-def schedule(
-    jobs: Sequence[Job], links: Mapping[str, float], *, over: str = "reno", weights: tuple[float, ...] = (2.0, 0.5)
-) -> Schedule:
+def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:
     """MLTCP without its slope; the iteration's bytes are given, so that it has nothing to learn first."""
-    ccs = []
-    for turn, job in enumerate(jobs):
-        cc = f"mltcp_{over}:slope=0,intercept={weights[turn % len(weights)]:g}"
-        ccs.append(cc if job.iteration_s is None else f"{cc},total_bytes={job.bytes}B")
-    return Schedule(
-        tuple(Decision(cc) for cc in ccs), {"weights": [weights[turn % len(weights)] for turn in range(len(jobs))]}
-    )
+    weights = [options.weights[turn % len(options.weights)] for turn in range(len(jobs))]
+    rules = []
+    for job, weight in zip(jobs, weights, strict=True):
+        cc = f"mltcp_{options.over}:slope=0,intercept={weight:g}"
+        rules.append(Rule(cc if job.iteration_s is None else f"{cc},total_bytes={job.bytes}B"))
+    return Sharing(tuple(rules), {"weights": weights})

@@ -1,134 +1,181 @@
-"""Which host runs which worker: ``--place spread|packed|random|FILE``, one worker a host at most.
+"""Which GPUs a job gets and when it starts: job schedulers, one file each. ``--place spread|packed|random|FILE``.
 
-==========  =============================================================================
-spread      a job's ranks over the edge routers in order, the same way for every job: on a
-            dumbbell the first half left, the rest right, so that its flows cross the
-            bottleneck. A topology may say which routers those are for each job
-            (`edges`): a ring's jobs each begin at another one.
-packed      one edge router's hosts after the other: jobs keep to themselves
-random      hosts drawn from the run's seed
-FILE        TOML or JSON, a list of hosts for each job: ``0 = ["l1", "r1"]``
-==========  =============================================================================
+A job scheduler is a module with
+
+``Options``
+    a frozen dataclass of what may be written behind its name, see `core.options`;
+``schedule(requests, cluster, model, options, *, seed) -> Assignments``
+    pure: the GPUs of each request, in their order, and its start. Raises `RequestError` where they do not fit.
+
+Adding one is adding a file. Here every job starts at once and has a host for each of its workers, which has one GPU.
+A FILE says the same by hand: a list of hosts for each job, see `job_schedulers.by_hand`.
 """
 
 from __future__ import annotations
 
-import json
-import random
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 from mininet.topo import Topo
 
-from core import toml
+from core import options
 from core.errors import RequestError
-from core.reading import FileError, MissingError, read_text
-from core.text import quoted, shown
+from core.text import quoted
+from job_schedulers import by_hand
 
-MOST_BYTES = 10**6
-NAMES = ("spread", "packed", "random")
+USUAL = "spread"
+_NO_SCHEDULERS = {"by_hand"}
 Hosts = tuple[str, ...]
 
 
-def place(topo: Topo, workers: list[int], how: str = "spread", seed: int = 0) -> list[Hosts]:
+@dataclass(frozen=True)
+class Gpu:
+    """One of a server's."""
+
+    host: str
+    slot: int = 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a job asks for."""
+
+    job: int
+    gpus: int
+    iterations: int = 0
+    gradient_bytes: int = 0
+    compute_s: float = 0.0  # of an iteration
+    arrives_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class At:
+    """A start at this time."""
+
+    s: float
+
+
+@dataclass(frozen=True)
+class After:
+    """A start as soon as these jobs have ended."""
+
+    jobs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What a job gets."""
+
+    job: int
+    gpus: tuple[Gpu, ...]  # by rank
+    start: At | After
+    estimate_s: float  # how long it will take, by the scheduler's model
+
+
+Assignments = tuple[Assignment, ...]
+IterationModel = Callable[[Request, Sequence[Gpu]], float]  # how long an iteration takes there, in s
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where jobs may run."""
+
+    edges: Mapping[str, tuple[Gpu, ...]]  # by the router they are connected to, in the order of the hosts' names
+    preferred: Callable[[int], Sequence[str]]  # the edge routers that a job is best spread over
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """All of them, one edge after the other."""
+        return [gpu for gpus in self.edges.values() for gpu in gpus]
+
+
+class Module(Protocol):
+    """What a file of this folder has."""
+
+    @property
+    def Options(self) -> type[Any]: ...
+
+    def schedule(
+        self, requests: Sequence[Request], cluster: Cluster, model: IterationModel, options: Any, *, seed: int
+    ) -> Assignments: ...
+
+
+def names() -> list[str]:
+    """The job schedulers there are, the usual one first."""
+    found = {module.name for module in pkgutil.iter_modules(__path__)} - _NO_SCHEDULERS
+    return sorted(found, key=lambda name: (name != USUAL, name))
+
+
+def is_named(text: str) -> bool:
+    """Whether ``text`` is ``name`` or ``name:option=value,…`` of a job scheduler; else it is a file."""
+    return text.partition(":")[0] in names()
+
+
+def find(name: str) -> Module:
+    """The job scheduler ``name``; raises `RequestError` naming those there are."""
+    if name not in names():
+        raise RequestError(f"there is no job scheduler {quoted(name)}; there are {', '.join(names())}")
+    return cast(Module, importlib.import_module(f"{__name__}.{name}"))
+
+
+def check(text: str) -> None:
+    """Raises `RequestError` if ``text`` is neither a job scheduler with its options nor a readable file."""
+    if not is_named(text):
+        by_hand.read(Path(text), names())
+        return
+    try:
+        options.parse(find(text.partition(":")[0]).Options, text)
+    except options.OptionError as error:
+        raise RequestError(str(error)) from error
+
+
+def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -> list[Hosts]:
     """The hosts of jobs with so many ``workers``; raises `RequestError` if they do not fit."""
-    edges = _edges(topo)
-    everywhere = [host for hosts in edges.values() for host in hosts]
-    if how not in NAMES:
-        return _checked(Path(how), read(Path(how)), workers, everywhere)
-    if sum(workers) > len(everywhere):
-        raise _full(workers, everywhere)
-    if how == "random":
-        random.Random(f"place {seed}").shuffle(everywhere)
-    if how != "spread":
-        free = iter(everywhere)
-        return [tuple(next(free) for _ in range(wanted)) for wanted in workers]
-    return _spread(topo, edges, workers, everywhere)
+    cluster = cluster_of(topo)
+    if not is_named(how):
+        found = by_hand.read(Path(how), names())
+        return by_hand.hosts(Path(how), found, workers, [gpu.host for gpu in cluster.gpus])
+    check(how)
+    scheduler = find(how.partition(":")[0])
+    requests = [Request(job, wanted) for job, wanted in enumerate(workers)]
+    assigned = scheduler.schedule(requests, cluster, computing, options.parse(scheduler.Options, how), seed=seed)
+    return [tuple(gpu.host for gpu in assignment.gpus) for assignment in assigned]
 
 
-def _edges(topo: Topo) -> dict[str, list[str]]:
-    """Routers that have hosts, with them, both in the order of the hosts' names."""
+def cluster_of(topo: Topo) -> Cluster:
+    """The hosts of ``topo``, with one GPU each."""
     routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
-    edges: dict[str, list[str]] = {}
+    edges: dict[str, tuple[Gpu, ...]] = {}
     for a, b in topo.links(sort=True):
         for host, router in ((a, b), (b, a)):
             if host not in routers and not topo.isSwitch(host):
-                edges.setdefault(router, []).append(host)
-    return edges
+                edges[router] = (*edges.get(router, ()), Gpu(host))
+    return Cluster(edges, topo.edges if hasattr(topo, "edges") else lambda _job: list(edges))
 
 
-def _spread(topo: Topo, edges: dict[str, list[str]], workers: list[int], everywhere: list[str]) -> list[Hosts]:
-    """Rank by rank over the job's edge routers; each rank at the first that has room in its part of them."""
-    free = {router: list(hosts) for router, hosts in edges.items()}
-    placed: list[Hosts] = []
-    for job, wanted in enumerate(workers):
-        over = list(topo.edges(job) if hasattr(topo, "edges") else edges)
-        hosts = []
-        for rank in range(wanted):
-            first, end = rank * len(over) // wanted, (rank + 1) * len(over) // wanted
-            here = next((router for router in over[first : max(end, first + 1)] if free.get(router)), None)
-            if here is None:
-                raise _full(workers, everywhere, over[first : max(end, first + 1)])
-            hosts.append(free[here].pop(0))
-        placed.append(tuple(hosts))
-    return placed
+def computing(request: Request, _gpus: Sequence[Gpu]) -> float:
+    """The simplest model: an iteration takes what it computes, wherever."""
+    return request.compute_s
 
 
-def _full(workers: list[int], everywhere: list[str], part: list[str] | None = None) -> RequestError:
-    if part and sum(workers) <= len(everywhere):
-        return RequestError(
-            f"place: spread puts each rank of a job at an edge of its own, and there is no room left at {', '.join(part)}. Give the "
-            "topology more hosts, take `packed` or `random`, or a file that says where each worker goes."
-        )
-    return RequestError(
-        f"topo: {len(workers)} jobs of {'/'.join(map(str, sorted(set(workers))))} workers do not fit: "
-        f"{len(everywhere)} hosts, one worker each. Give the topology more (`dumbbell,8`, docs/topologies.md), or none of its "
-        "arguments: then it is made large enough."
+def at_once(requests: Sequence[Request], gpus: Sequence[Sequence[Gpu]], model: IterationModel) -> Assignments:
+    """Every request on its ``gpus`` from the beginning."""
+    return tuple(
+        Assignment(request.job, tuple(own), At(0), request.iterations * model(request, own))
+        for request, own in zip(requests, gpus, strict=True)
     )
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A file's hosts by job, as they stand there; raises `RequestError`."""
-    try:
-        text = read_text(path, MOST_BYTES)
-        found = json.loads(text) if path.suffix == ".json" else toml.loads(text)
-    except MissingError as error:
+def check_room(requests: Sequence[Request], cluster: Cluster) -> None:
+    """Raises `RequestError` if the requests together ask for more GPUs than there are."""
+    wanted = [request.gpus for request in requests]
+    if sum(wanted) > len(cluster.gpus):
         raise RequestError(
-            f"{error}, and it is none of {', '.join(NAMES)}; give one of these, or a TOML or JSON "
-            'file with a line for each job: 0 = ["l1", "r1"]'
-        ) from error
-    except FileError as error:
-        raise RequestError(str(error)) from error
-    except (ValueError, RecursionError) as error:  # also: JSON and TOML errors
-        kind = "JSON" if path.suffix == ".json" else "TOML"
-        raise RequestError(f"{path} is not {kind}: {shown(error, 200)}") from error
-    if not isinstance(found, dict):
-        raise RequestError(f'{path} holds no table of jobs; give each a line: 0 = ["l1", "r1"]')
-    return found
-
-
-def _checked(path: Path, found: dict[str, Any], workers: list[int], everywhere: list[str]) -> list[Hosts]:
-    """The file's hosts, job by job."""
-    jobs = [str(job) for job in range(len(workers))]
-    if stray := [job for job in found if job not in jobs]:
-        raise RequestError(f"{path}: {stray[0]}: there is no such job; they are numbered 0 to {len(workers) - 1}")
-    used: dict[str, str] = {}
-    for job, wanted in zip(jobs, workers, strict=True):
-        hosts = found.get(job)
-        if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
-            raise RequestError(f'{path}: {job}: job {job} needs a list of {wanted} hosts, as in {job} = ["l1", "r1"]')
-        if len(hosts) != wanted:
-            raise RequestError(f"{path}: {job}: {len(hosts)} hosts for job {job}, which has {wanted} workers; one each")
-        for host in hosts:
-            if host not in everywhere:
-                raise RequestError(f"{path}: {job}: the topology has no host {quoted(host)}; it has {_few(everywhere)}")
-            if host in used:
-                raise RequestError(
-                    f"{path}: {job}: host {host} is job {used[host]}'s already; one worker a host at most"
-                )
-            used[host] = job
-    return [tuple(found[job]) for job in jobs]
-
-
-def _few(hosts: list[str]) -> str:
-    return ", ".join(hosts) if len(hosts) <= 12 else f"{', '.join(hosts[:6])}, … {hosts[-1]}"
+            f"topo: {len(wanted)} jobs of {'/'.join(map(str, sorted(set(wanted))))} workers do not fit: "
+            f"{len(cluster.gpus)} hosts, one worker each. Give the topology more (`dumbbell,8`, docs/topologies.md), or none of its "
+            "arguments: then it is made large enough."
+        )

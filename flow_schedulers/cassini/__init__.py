@@ -23,34 +23,32 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.grid import Grid
+from core.options import option
 from core.units import parse_fraction
-from flow_schedulers import Decision, Job, Option, Schedule, ScheduleError
+from flow_schedulers import Demand, Rule, ScheduleError, Sharing
 from flow_schedulers.cassini import affinity, circle
 
-OPTIONS: dict[str, Option] = {
-    "over": (str, "the congestion control that carries the bytes; reno"),
-    "step": (circle.angles, "of the rotations in degrees; 5, the paper's"),
-    "slack": (parse_fraction, "how much longer than alone an iteration is taken to be; 0.1%, and twice its spread"),
-}
 SLACK = 0.001
 
 
-def schedule(
-    jobs: Sequence[Job],
-    links: Mapping[str, float],
-    *,
-    over: str = "reno",
-    step: int = circle.ANGLES,
-    slack: float | None = None,
-) -> Schedule:
-    """A grid for every job that shares a link; raises `ScheduleError` if the affinity graph has a loop.
+@dataclass(frozen=True)
+class Options:
+    over: str = option("reno", "the congestion control that carries the bytes; reno", str)
+    # Kept as the number of steps that a circle has.
+    step: int = option(circle.ANGLES, "of the rotations in degrees; 5, the paper's", circle.angles)
+    # A job that is a little slower than its slots would fall behind and, once 5 % late, wait for almost a whole
+    # iteration; one that is a little faster waits for just that little.
+    slack: float | None = option(
+        None, "how much longer than alone an iteration is taken to be; 0.1%, and twice its spread", parse_fraction
+    )
 
-    ``step``: how many steps a circle has. ``slack``: a job that is a little slower than its slots would fall
-    behind and, once 5 % late, wait for almost a whole iteration; one that is a little faster waits for just that little.
-    """
+
+def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:
+    """A grid for every job that shares a link; raises `ScheduleError` if the affinity graph has a loop."""
+    step, slack = options.step, options.slack
     periods_s = []
     for index, job in enumerate(jobs):
-        if job.demand is None:
+        if job.phases is None:
             raise ScheduleError(
                 f"CASSINI needs to know what crosses which link, and on this topology a hash chooses the paths of job {index} "
                 "(equal-cost multipath). Take one with a single path, or leave CASSINI out."
@@ -83,8 +81,8 @@ def schedule(
         )
         for index in component:
             grids[index] = Grid(round(periods_s[index] * wider * 1e9), round(shifts_s[index] * wider * 1e9))
-    return Schedule(
-        tuple(Decision(over, grids.get(index)) for index in range(len(jobs))),
+    return Sharing(
+        tuple(Rule(options.over, grids.get(index)) for index in range(len(jobs))),
         {
             "scores": scores,
             "rotations_degrees": {name: one.degrees for name, one in fitted.items()},
@@ -95,11 +93,11 @@ def schedule(
     )
 
 
-def _shared(jobs: Sequence[Job], links: Mapping[str, float]) -> dict[str, tuple[tuple[int, ...], dict[str, float]]]:
+def _shared(jobs: Sequence[Demand], links: Mapping[str, float]) -> dict[str, tuple[tuple[int, ...], dict[str, float]]]:
     """What more than one job crosses, by name: the jobs, and the links (with their capacity) these very jobs share."""
     alike: dict[tuple[int, ...], dict[str, float]] = {}
     for link, capacity_bps in links.items():
-        members = tuple(index for index, job in enumerate(jobs) if link in (job.demand or {}))
+        members = tuple(index for index, job in enumerate(jobs) if link in (job.phases or {}))
         if len(members) > 1:
             alike.setdefault(members, {})[link] = capacity_bps
     return {" ".join(shared): (members, shared) for members, shared in alike.items()}
@@ -114,12 +112,12 @@ class _Fitted:
     shifts_s: dict[int, float]
 
 
-def _fit(on_circle: Mapping[int, tuple[Job, float, int]], links: Mapping[str, float], angles: int) -> _Fitted:
+def _fit(on_circle: Mapping[int, tuple[Demand, float, int]], links: Mapping[str, float], angles: int) -> _Fitted:
     """``on_circle``: of each job its period in s and how often it is on the circle of all of its component."""
     common = math.gcd(*(times for _, _, times in on_circle.values()))
     demands = [
         np.stack(
-            [circle.demand((job.demand or {})[link], links[link], period_s, times // common, angles) for link in links]
+            [circle.demand((job.phases or {})[link], links[link], period_s, times // common, angles) for link in links]
         )
         for job, period_s, times in on_circle.values()
     ]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from core.text import shown
 from flow_schedulers import Phase, ScheduleError
 
-Demand = npt.NDArray[np.float64]
+Load = npt.NDArray[np.float64]
 
 ANGLES = 72  # steps of 5 degrees, which the paper found best
 MOST = 72  # iterations of a job on one circle that are tried
@@ -64,7 +64,7 @@ def angles(text: str) -> int:
     return int(360 / degrees)
 
 
-def demand(phases: Sequence[Phase], capacity_bps: float, iteration_s: float, times: int, count: int) -> Demand:
+def demand(phases: Sequence[Phase], capacity_bps: float, iteration_s: float, times: int, count: int) -> Load:
     """A job that is ``times`` times on the circle: its mean demand on each of ``count`` arcs ÷ capacity."""
     corners = sorted({0.0, iteration_s, *(min(t, iteration_s) for one in phases for t in (one.start_s, one.end_s))})
     rates = [sum(one.bps for one in phases if one.start_s <= t < one.end_s) / capacity_bps for t in corners[:-1]]
@@ -75,17 +75,17 @@ def demand(phases: Sequence[Phase], capacity_bps: float, iteration_s: float, tim
     return np.asarray(np.diff(sent) / (edges[1] - edges[0]))
 
 
-def excess(total: Demand) -> npt.NDArray[np.float64]:
+def excess(total: Load) -> npt.NDArray[np.float64]:
     """Demand beyond the link in every row, summed over its angles (the last axis)."""
     return np.asarray(np.maximum(total - 1, 0).sum(axis=-1))
 
 
-def score(total: Demand) -> float:
+def score(total: Load) -> float:
     """Compatibility of jobs whose demands on a link add up to ``total``: 1 - mean excess; 1: they fit."""
     return 1 - float(excess(total)) / len(total)
 
 
-def fit(demands: Sequence[Demand], steps: Sequence[int]) -> Fit:
+def fit(demands: Sequence[Load], steps: Sequence[int]) -> Fit:
     """The rotations that leave the least excess, found by branch and bound: exact.
 
     ``demands``: of each job an array of links × angles. ``steps``: how many rotations of it there are,
@@ -100,7 +100,7 @@ def fit(demands: Sequence[Demand], steps: Sequence[int]) -> Fit:
     least = float(np.maximum(volume - room, 0).sum())
     best, best_excess, looked_at = [0] * len(order), math.inf, 0
 
-    def descend(chosen: list[int], total: Demand) -> None:
+    def descend(chosen: list[int], total: Load) -> None:
         nonlocal best, best_excess, looked_at
         if len(chosen) == len(order):
             best, best_excess = chosen, float(excess(total).sum())
@@ -125,16 +125,16 @@ def fit(demands: Sequence[Demand], steps: Sequence[int]) -> Fit:
     return Fit(_apart(demands, steps, rotations, best_excess), best_excess)
 
 
-def turn(one: Demand, rotation: int) -> Demand:
-    """``one`` delayed by so many steps."""
-    return np.roll(one, rotation, axis=-1)
+def turn(load: Load, rotation: int) -> Load:
+    """``load`` delayed by so many steps."""
+    return np.roll(load, rotation, axis=-1)
 
 
-def _turns(one: Demand, steps: int) -> Demand:
-    return np.stack([turn(one, rotation) for rotation in range(steps)])
+def _turns(load: Load, steps: int) -> Load:
+    return np.stack([turn(load, rotation) for rotation in range(steps)])
 
 
-def _apart(demands: Sequence[Demand], steps: Sequence[int], rotations: list[int], allowed: float) -> tuple[int, ...]:
+def _apart(demands: Sequence[Load], steps: Sequence[int], rotations: list[int], allowed: float) -> tuple[int, ...]:
     """Equally good rotations with air on both sides of every job: each moves to the middle of where it may be.
 
     Ours. The paper leaves open which of several best rotations is taken; back to back, every delay would

@@ -96,7 +96,7 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
             schedule = _schedule(contender, asked, topo, bottlenecks, places, profiles or {})
             own = [
                 catalogue.on_link(catalogue.parse(one.job.cc or decision.cc), link.rate_bps)
-                for one, decision in zip(asked, schedule.decisions, strict=True)
+                for one, decision in zip(asked, schedule.rules, strict=True)
             ]
             turns = tuple(catalogue.on_link(cc, link.rate_bps) for cc in contender.turns)
             plan = Plan(
@@ -113,7 +113,7 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
                 jobs=_alike(
                     (
                         msgspec.structs.replace(job, cc=cc, grid=decision.grid, bands=decision.bands)
-                        for job, cc, decision in zip(jobs, own, schedule.decisions, strict=True)
+                        for job, cc, decision in zip(jobs, own, schedule.rules, strict=True)
                     ),
                     ways,
                 ),
@@ -155,8 +155,8 @@ def _check_marks(plan: Plan) -> None:
         raise RequestError(f"ecn: {plan.cc.spec} serves bands of priority, which do not mark here: leave out --ecn.")
 
 
-def _banded(bottlenecks: dict[str, Link], schedule: flow_schedulers.Schedule) -> dict[str, Link]:
-    bands = 1 + max(len(decision.bands) for decision in schedule.decisions)
+def _banded(bottlenecks: dict[str, Link], sharing: flow_schedulers.Sharing) -> dict[str, Link]:
+    bands = 1 + max(len(rule.bands) for rule in sharing.rules)
     return {name: msgspec.structs.replace(link, bands=bands) for name, link in bottlenecks.items()}
 
 
@@ -299,19 +299,19 @@ def _schedule(
     bottlenecks: dict[str, Link],
     places: list[tuple[str, ...]],
     profiles: Mapping[tuple[str, int], Profile],
-) -> flow_schedulers.Schedule:
+) -> flow_schedulers.Sharing:
     """What ``contender`` tells every job; raises `RequestError`."""
     if contender.policy is None:
         return contender.take_turns(len(asked))
     share = payload_share(next(iter(bottlenecks.values())).mtu)
 
-    def profile(number: int) -> flow_schedulers.Job:
+    def profile(number: int) -> flow_schedulers.Demand:
         one, hosts = asked[number], places[number]
         if one.trace is None:
-            return flow_schedulers.Job(None, {}, 0)
+            return flow_schedulers.Demand(None, {}, 0)
         ways = [crossing for a, b in one.flows for crossing in bounds.crossed(topo, bottlenecks, hosts[a], hosts[b])]
         if any(len(stage) > 1 for stage in ways):
-            return flow_schedulers.Job(None, None, max(_sent(one)))
+            return flow_schedulers.Demand(None, None, max(_sent(one)))
 
         def bits(payload: dict[Flow, int]) -> dict[str, float]:
             loads = bounds.loads(payload, hosts, topo, bottlenecks)

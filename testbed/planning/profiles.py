@@ -27,7 +27,7 @@ def profile(
     links: Mapping[str, float],
     most_bytes: int,
     measured: Profile | None,
-) -> flow_schedulers.Job:
+) -> flow_schedulers.Demand:
     """A job alone: when it wants how much of each link, each round of a collective as fast as its busiest link allows.
 
     ``bits``: what a round puts on each link, headers included (`bounds.loads`); ``links``: their capacity in bit/s.
@@ -52,6 +52,6 @@ def profile(
                     phases.setdefault(link, []).append(phase)
             start = end
     spread_s = 0.0 if measured is None else measured.spread_s
-    return flow_schedulers.Job(
+    return flow_schedulers.Demand(
         ideal_s * slower, {link: tuple(found) for link, found in phases.items()}, most_bytes, spread_s
     )

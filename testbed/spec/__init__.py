@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-import job_schedulers as placement
+import job_schedulers
 import topologies
 from congestion import catalogue
 from core.errors import RequestError
@@ -338,11 +338,10 @@ def _check(spec: Spec, source: str) -> None:
         topologies.find(spec.topo.partition(",")[0])
     except topologies.TopologyError as error:
         raise wrong("topo", str(error)) from error
-    if spec.place not in placement.NAMES:
-        try:
-            placement.read(Path(spec.place))
-        except RequestError as error:
-            raise wrong("place", str(error)) from error
+    try:
+        job_schedulers.check(spec.place)
+    except RequestError as error:
+        raise wrong("place", str(error)) from error
     for one in spec.cc:
         try:
             systems.parse(one)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import job_schedulers as placement
+import job_schedulers
 from core import toml
 from core.errors import RequestError, VirtualTimeOnlyError
 from core.reading import FileError, is_file, read_text
@@ -119,7 +119,7 @@ def _from_here(fields: Fields, folder: Path) -> Fields:
 
     inside = {"sweep", "zip", *OVERLAYS}
     place = fields.get("place")
-    if isinstance(place, str) and place not in placement.NAMES:
+    if isinstance(place, str) and not job_schedulers.is_named(place):
         fields = {**fields, "place": str(folder / place)}
     return {
         key: moved(value)

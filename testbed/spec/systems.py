@@ -15,7 +15,7 @@ from congestion import catalogue
 from core.errors import RequestError
 from core.runs.plan import CongestionControl
 from core.text import quoted
-from flow_schedulers import Policy, ScheduleError
+from flow_schedulers import FlowScheduler, ScheduleError
 
 
 @dataclass(frozen=True)
@@ -24,19 +24,19 @@ class Contender:
 
     cc: CongestionControl
     turns: tuple[CongestionControl, ...]  # the jobs take turns; empty: `policy` says
-    policy: Policy | None = None
+    policy: FlowScheduler | None = None
 
-    def take_turns(self, jobs: int) -> flow_schedulers.Schedule:
+    def take_turns(self, jobs: int) -> flow_schedulers.Sharing:
         """Congestion controls in turn, and nothing else, for so many jobs."""
         ccs = [self.turns[number % len(self.turns)].spec for number in range(jobs)]
-        return flow_schedulers.Schedule(tuple(flow_schedulers.Decision(cc) for cc in ccs))
+        return flow_schedulers.Sharing(tuple(flow_schedulers.Rule(cc) for cc in ccs))
 
-    def decide(self, jobs: Sequence[flow_schedulers.Job], links: Mapping[str, float]) -> flow_schedulers.Schedule:
+    def decide(self, jobs: Sequence[flow_schedulers.Demand], links: Mapping[str, float]) -> flow_schedulers.Sharing:
         """What the policy tells each job; raises `RequestError`."""
         assert self.policy is not None
         try:
-            decided = self.policy.schedule(jobs, links)
-            for cc in {decision.cc for decision in decided.decisions}:
+            decided = self.policy.share(jobs, links)
+            for cc in {rule.cc for rule in decided.rules}:
                 catalogue.parse(cc)
             return decided
         except (ScheduleError, RequestError) as error:

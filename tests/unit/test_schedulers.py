@@ -13,7 +13,7 @@ import pytest
 import flow_schedulers
 from core.errors import RequestError
 from core.grid import Grid
-from flow_schedulers import Job, Phase, ScheduleError
+from flow_schedulers import Demand, Phase, ScheduleError, cassini
 from flow_schedulers.cassini import affinity, circle
 from testbed import spec
 from testbed.planning import plan
@@ -24,14 +24,17 @@ GBIT = 1e9
 ANY = 360 // 5
 
 
-def job(iteration_s: float, up_s: float, *links: str, bps: float = GBIT) -> Job:
+def job(iteration_s: float, up_s: float, *links: str, bps: float = GBIT) -> Demand:
     """Computes first, then wants ``bps`` of each link."""
-    return Job(iteration_s, {link: (Phase(iteration_s - up_s, iteration_s, bps),) for link in links or ("a",)}, 10**6)
+    return Demand(
+        iteration_s, {link: (Phase(iteration_s - up_s, iteration_s, bps),) for link in links or ("a",)}, 10**6
+    )
 
 
-def cassini(*jobs: Job, **options: Any) -> flow_schedulers.Schedule:
-    links = {link: GBIT for one in jobs for link in one.demand}
-    return flow_schedulers.find("cassini").schedule(jobs, links, slack=0.0, **options)  # type: ignore[no-any-return]
+def shared(*jobs: Demand) -> flow_schedulers.Sharing:
+    """By CASSINI, with iterations exactly as long as they are alone."""
+    links = {link: GBIT for demand in jobs for link in demand.phases or {}}
+    return cassini.share(jobs, links, cassini.Options(slack=0.0))
 
 
 def plans(**fields: Any) -> list[plan.Plan]:
@@ -98,19 +101,19 @@ def test_the_score_agrees_with_brute_force(count: int) -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(0.5, 0.5), (0.375, 0.5), (0.25, 0.75), (0.1, 0.85)])
 def test_jobs_that_leave_room_for_each_other_score_one(first: float, second: float) -> None:
-    assert cassini(job(1.6, first * 1.6), job(1.6, second * 1.6)).report["scores"] == {"a": 1.0}
+    assert shared(job(1.6, first * 1.6), job(1.6, second * 1.6)).report["scores"] == {"a": 1.0}
 
 
 def test_jobs_that_do_not_fit_score_what_is_too_much() -> None:
     for share in (0.55, 0.6, 0.75, 1.0):
-        found = cassini(job(1.0, share), job(1.0, share))
+        found = shared(job(1.0, share), job(1.0, share))
         assert found.report["scores"]["a"] == pytest.approx(1 - (2 * share - 1))
         # Their slots are as far apart as the link needs.
-        assert {one.grid and one.grid.period_ns for one in found.decisions} == {round(2 * share * 1e9)}
+        assert {one.grid and one.grid.period_ns for one in found.rules} == {round(2 * share * 1e9)}
 
 
 def test_many_jobs_that_fit_are_found_quickly() -> None:
-    found = cassini(*[job(1.0, 0.95 / 8)] * 8)
+    found = shared(*[job(1.0, 0.95 / 8)] * 8)
     assert found.report["scores"] == {"a": 1.0}
     with pytest.raises(ScheduleError, match="more rotations than can be looked at exactly"):
         draw = random.Random(3)
@@ -118,31 +121,31 @@ def test_many_jobs_that_fit_are_found_quickly() -> None:
 
 
 def test_equally_good_rotations_leave_air_on_both_sides() -> None:
-    two = cassini(job(1.0, 0.3), job(1.0, 0.3))
+    two = shared(job(1.0, 0.3), job(1.0, 0.3))
     assert two.report["rotations_degrees"]["a"] == {"0": 0.0, "1": 180.0}
-    assert two.decisions[1].grid == Grid(10**9, 5 * 10**8)
+    assert two.rules[1].grid == Grid(10**9, 5 * 10**8)
 
 
 def test_jobs_that_share_nothing_are_left_alone() -> None:
-    found = cassini(job(1.0, 0.3, "a"), job(1.0, 0.3, "b"))
-    assert [one.grid for one in found.decisions] == [None, None] and found.report["scores"] == {}
+    found = shared(job(1.0, 0.3, "a"), job(1.0, 0.3, "b"))
+    assert [one.grid for one in found.rules] == [None, None] and found.report["scores"] == {}
 
 
 def test_a_loop_is_refused_and_the_scores_are_told() -> None:
     """Three jobs on a ring of three links."""
     with pytest.raises(ScheduleError) as caught:
-        cassini(job(1.0, 0.3, "a", "b"), job(1.0, 0.6, "b", "c"), job(1.0, 0.6, "c", "a"))
+        shared(job(1.0, 0.3, "a", "b"), job(1.0, 0.6, "b", "c"), job(1.0, 0.6, "c", "a"))
     words = str(caught.value)
     assert "has a loop (job 1 – link b – job 0 – link a – job 2 – link c – job 1)" in words
     assert "a 1.000, b 1.000, c 0.800" in words
 
 
 def test_both_directions_of_a_cable_are_no_loop() -> None:
-    found = cassini(job(1.0, 0.5, "a", "b"), job(1.0, 0.4, "a", "b"))
+    found = shared(job(1.0, 0.5, "a", "b"), job(1.0, 0.4, "a", "b"))
     assert found.report["scores"] == {"a": 1.0, "b": 1.0}
     # But that a third job crosses one of them closes a loop.
     with pytest.raises(ScheduleError, match="has a loop"):
-        cassini(job(1.0, 0.6, "a", "b"), job(1.0, 0.1, "a", "b"), job(1.0, 0.1, "b"))
+        shared(job(1.0, 0.6, "a", "b"), job(1.0, 0.1, "a", "b"), job(1.0, 0.1, "b"))
 
 
 def test_one_shift_suits_every_link_of_a_tree() -> None:

@@ -1,0 +1,22 @@
+"""Packed: one edge router's hosts after the other, so that jobs keep to themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from job_schedulers import Assignments, Cluster, IterationModel, Request, at_once, check_room
+
+
+@dataclass(frozen=True)
+class Options:
+    pass
+
+
+def schedule(
+    requests: Sequence[Request], cluster: Cluster, model: IterationModel, options: Options, *, seed: int
+) -> Assignments:
+    """Each request the next free GPUs."""
+    check_room(requests, cluster)
+    free = iter(cluster.gpus)
+    return at_once(requests, [[next(free) for _ in range(request.gpus)] for request in requests], model)
