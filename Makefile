@@ -119,7 +119,6 @@ check: environment
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
-	.venv/bin/mypy vagrant/box/*.py
 
 benchmarks: setup
 	$(SUDO) $(PYTHON) benchmarks/ebpf_cost.py

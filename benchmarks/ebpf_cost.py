@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import msgspec
 
@@ -74,7 +75,7 @@ def measure(network: Network, name: str, program: bytes) -> float:
     before = {entry["id"] for entry in programs_now()}
     loaded = bpf.register(program, f"mlt_bench_{name}"[:15], {})
     job = plan.plans(spec.read(None, {"compute": "20ms", "bytes": "5MB", "jobs": 1}))[0].jobs[0]
-    with Workers(network, (msgspec.structs.replace(job, offset_ns=0),), loaded.name) as workers:
+    with Workers(network, (msgspec.structs.replace(job, offset_ns=0),), lambda _: loaded.name) as workers:
         workers.start(time.monotonic_ns())
         time.sleep(SECONDS)
         ours = [entry for entry in programs_now() if entry["id"] not in before]
@@ -84,7 +85,7 @@ def measure(network: Network, name: str, program: bytes) -> float:
     return float(sum(entry["run_time_ns"] for entry in per_ack) / acks)
 
 
-def programs_now() -> list[dict[str, int | str]]:
+def programs_now() -> list[dict[str, Any]]:
     shown = subprocess.run(["bpftool", "-j", "prog", "show"], capture_output=True, text=True, check=True).stdout
     return [
         {"run_cnt": 0, "run_time_ns": 0, "name": ""} | entry

@@ -88,9 +88,9 @@ def _tables(plan: Plan, run: Run, model: fluid.Flows) -> dict[str, pd.DataFrame]
         # Evenly within a phase: the tables of a fluid need no more.
         knots = np.column_stack([begin, end]).ravel()
         sent = np.interp(times, knots, np.repeat(np.arange(len(begin) + 1), 2)[1:-1] * float(size))
-        number = np.searchsorted(begin, times, side="right") - 1
-        ratio = np.clip(sent / size - np.maximum(number, 0), 0, 1)
-        known = (number >= fluid.LEARNED_AT) & ("mltcp" in job.cc.name)
+        current = np.searchsorted(begin, times, side="right") - 1
+        ratio = np.clip(sent / size - np.maximum(current, 0), 0, 1)
+        known = (current >= fluid.LEARNED_AT) & ("mltcp" in job.cc.name)
         sent_by_all += sent
         samples.append(
             pd.DataFrame({

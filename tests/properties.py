@@ -9,4 +9,4 @@ USUAL = 100  # hypothesis' own
 
 def examples(usual: int) -> settings:
     """So many, where a hundred would take too long or be too few; in `make test-long` as many times more as there of others."""
-    return settings(max_examples=usual * settings.default.max_examples // USUAL)
+    return settings(max_examples=usual * settings().max_examples // USUAL)

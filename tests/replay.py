@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from tests.runs import Result
@@ -17,13 +19,14 @@ def starts(result: Result, trace: Trace) -> pd.DataFrame:
     (job,) = result.manifest["plan"]["jobs"]
     iterations, operations = result.table("iterations.csv"), result.table("operations.csv")
     assert len(iterations) == job["iterations"] * len(job["hosts"])
-    rows = []
+    rows: list[tuple[float, float]] = []
+    mine: Any
     for mine in iterations.itertuples():
         assert mine.bytes == job["bytes_per_worker"][mine.worker]
         if any(op.ranks is not None and mine.worker not in op.ranks for op in trace.operations):
             continue  # it waits for the others' computing
         own = operations[(operations["worker"] == mine.worker) & (operations["iteration"] == mine.iteration)]
-        actual = own.set_index("operation")[["start_s", "end_s"]] - mine.start_s
+        actual: Any = own.set_index("operation")[["start_s", "end_s"]] - mine.start_s
         ended: dict[str, float] = {}
         computing = communicating = 0.0
         for op in trace.operations:

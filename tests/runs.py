@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from core.runs import rundir
+from core.runs.plan import Plan
 from testbed import spec
 from testbed.campaign import experiment
 from testbed.planning import plan
@@ -53,7 +54,7 @@ class Result:
         return dict(json.loads(self.files["manifest.json"]))
 
 
-def one_plan(alone: bool = False, **fields: Any) -> plan.Plan:
+def one_plan(alone: bool = False, **fields: Any) -> Plan:
     """The (only) plan of a spec, or that of its first job alone."""
     wanted = 0 if alone else None
     (one,) = [one for one in plan.plans(spec.read(None, fields)) if one.alone == wanted]

@@ -22,7 +22,7 @@ class TopologyError(ValueError):
 
 def names() -> list[str]:
     """The topologies that come with the testbed."""
-    found = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    found = (module.name for module in pkgutil.iter_modules(__path__))
     return sorted(set(found) - _NOT_TOPOLOGIES)
 
 

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mininet.topo import Topo
@@ -339,7 +340,7 @@ def test_what_a_program_may_not_do_is_explained(old: str, new: str, tmp_path: Pa
 
 def test_one_of_your_own() -> None:
     """The example of docs/congestion-controls.md, with a parameter, beside another use of the same file."""
-    fields = {"iterations": 2, "compute": "10ms", "bytes": "2MB", "jobs": 2}
+    fields: dict[str, Any] = {"iterations": 2, "compute": "10ms", "bytes": "2MB", "jobs": 2}
     result = runs.run_plan(Host(), cc=[f"{MINE}:step=4+{MINE}"], **fields)
     one, other = result.manifest["congestion_controls"]
     assert one["kind"] == other["kind"] == "eBPF" and one["registered_as"] != other["registered_as"]
@@ -349,7 +350,7 @@ def test_one_of_your_own() -> None:
         runs.run_plan(Host(), cc=[str(MINE.with_name("tcp_mine.c"))], **{**fields, "jobs": 1})
 
 
-MARKED = {"cc": ["dctcp"], "ecn": "20kB", "iterations": 1, "compute": "1ms", "offsets": "0ms,0ms"}
+MARKED: dict[str, Any] = {"cc": ["dctcp"], "ecn": "20kB", "iterations": 1, "compute": "1ms", "offsets": "0ms,0ms"}
 
 
 def test_a_phantom_queue_marks_where_there_is_no_red() -> None:

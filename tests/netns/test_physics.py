@@ -5,6 +5,8 @@ Physics itself is proved under virtual time, in tests/uml.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from testbed.substrates.host import Host
 from tests import runs
 from tests.runs import Result, shown_in_real_time
 
-SYNTHETIC = {"compute": "250ms", "bytes": "5.6MB", "rate": "200mbit"}  # 48 % duty
+SYNTHETIC: dict[str, Any] = {"compute": "250ms", "bytes": "5.6MB", "rate": "200mbit"}  # 48 % duty
 IDEAL_S = 0.25 + 5.6e6 * 8 / 200e6 * 1514 / 1448
 
 
@@ -62,7 +64,7 @@ def test_cassini_interleaves_at_once() -> None:
 
 def test_a_ring_carries_its_bytes_both_ways() -> None:
     """Counted, which no clock changes."""
-    fields = {"trace": "resnet50", "rto_min": "5ms", "acks": "first", "rate": "200mbit"}
+    fields: dict[str, Any] = {"trace": "resnet50", "rto_min": "5ms", "acks": "first", "rate": "200mbit"}
     result = runs.run_plan(Host(), iterations=4, jobs=1, cc=["reno"], **fields)
     rows = result.table("iterations.csv")
     assert set(rows["bytes"]) == set(result.manifest["plan"]["jobs"][0]["bytes_per_worker"])

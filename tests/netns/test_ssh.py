@@ -81,7 +81,7 @@ def test_a_run_there_is_what_a_run_here_is(there: Machine, tmp_path: Path) -> No
     assert sorted(path.name for path in run.iterdir()) == sorted([*TABLES, *beside])
     files = {path.name: path.read_bytes() for path in run.iterdir()}
     here = rundir.unpack(
-        Host().run(one_plan(cc=["mltcp_reno"], compute="100ms", bytes="1MB", rate="200mbit"), str, Patience())
+        Host().run(one_plan(cc=["mltcp_reno"], compute="100ms", bytes="1MB", rate="200mbit"), print, Patience())
     )
     assert {name: table_head(files, name) for name in TABLES} == {name: table_head(here, name) for name in TABLES}
     manifest, host = json.loads(files["manifest.json"]), json.loads(here["manifest.json"])
@@ -122,7 +122,7 @@ def test_its_progress_is_seen_while_it_runs(there: Machine, monkeypatch: pytest.
         files = rundir.unpack(substrate.run(short, lambda event: heard.append(event["event"]), Patience()))
         with pytest.raises(SeenEnoughError):
             substrate.run(long, look, Patience())
-        again = rundir.unpack(substrate.run(short, str, Patience()))
+        again = rundir.unpack(substrate.run(short, print, Patience()))
     assert files.keys() == again.keys() >= {*TABLES, "manifest.json"}
     assert heard.count("iteration") == 2 * 2 * 4 and {"phase", "shares"} <= set(heard)
     assert there.is_clean()
@@ -384,7 +384,7 @@ def test_what_a_run_there_dies_of_is_told(there: Machine, monkeypatch: pytest.Mo
             substrate.run(one_plan(compute="100ms", bytes="1MB", iterations=500, cc=["reno"]), observe, Patience())
         with pytest.raises(TestbedError, match=r"wall limit of 3 s .--wall-limit. ended the run"):
             long = one_plan(compute="100ms", bytes="1MB", iterations=500, cc=["reno"])
-            substrate.run(long, str, Patience(wall_s=3))
+            substrate.run(long, print, Patience(wall_s=3))
         substrate.check(quick())  # connects again
     assert there.is_clean()
 

@@ -41,7 +41,8 @@ def middle(result: Result) -> pd.DataFrame:
     """Samples from the second quarter of a greedy run, when both flows are there and none is new."""
     flows = result.table("flows.csv")
     end = flows["t_s"].max()
-    return flows[(flows["t_s"] > end / 4) & (flows["t_s"] < end / 2)]
+    rows: pd.DataFrame = flows[(flows["t_s"] > end / 4) & (flows["t_s"] < end / 2)]
+    return rows
 
 
 def carried(result: Result) -> np.ndarray:

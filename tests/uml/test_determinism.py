@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from testbed.substrates.usermode import kernel
 from tests.runs import ROOT, cli, one_plan, run_plan
 
 # Random loss, jitter and marking: everything the kernel draws a number for.
-RANDOM = {
+RANDOM: dict[str, Any] = {
     "cc": ["mltcp_reno"], "iterations": 3, "compute": "50ms", "bytes": "3MB", "rate": "300mbit",
     "delay": "1ms", "jitter": "0.2ms", "loss": "0.3%", "ecn": "10kB,60kB,20%", "noise": "2%", "buffer": "100kB",
 }  # fmt: skip

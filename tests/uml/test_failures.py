@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from core.errors import EXIT_FAILED, EXIT_MACHINE, MachineError, TestbedError
-from testbed.planning import plan
+from core.runs.plan import Plan
 from testbed.substrates import uml
 from testbed.substrates.progress import Patience
 from testbed.substrates.usermode import kernel
@@ -83,7 +83,7 @@ COMPUTE = """
 """
 
 
-def own_plan(folder: Path, what: str, **fields: Any) -> plan.Plan:
+def own_plan(folder: Path, what: str, **fields: Any) -> Plan:
     """One small run over a topology that does ``what`` inside."""
     topology(folder, what)
     return runs.one_plan(

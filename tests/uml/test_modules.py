@@ -22,7 +22,7 @@ from tests.uml import inside
 KERNEL = Path(__file__).parents[2] / "kernel"
 EXAMPLES = KERNEL.parent / "examples"
 TROUBLE = re.compile(r"WARNING|BUG|Oops|leak|Call Trace|refcount|tainted|Tainted|segfault")
-JOB = {"iterations": 2, "compute": "10ms", "bytes": "2MB", "jobs": 1}
+JOB: dict[str, Any] = {"iterations": 2, "compute": "10ms", "bytes": "2MB", "jobs": 1}
 
 
 def call(function: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from testbed.substrates import uml
 from tests import runs
 from tests.runs import Result
 
-SYNTHETIC = {"compute": "500ms", "bytes": "28MB"}  # 48 % duty at 500 Mbit/s
+SYNTHETIC: dict[str, Any] = {"compute": "500ms", "bytes": "28MB"}  # 48 % duty at 500 Mbit/s
 RATE = 500e6
 OWN = """
 from topologies.routed import RoutedTopo
@@ -26,7 +26,7 @@ class Mine(RoutedTopo):
         self.link(self.addHost("h2"), "s3")
 topos = {"mine": Mine}
 """
-GREEDY = {"iterations": 1, "compute": "1ms", "bytes": "60MB", "offsets": "0ms,0ms"}
+GREEDY: dict[str, Any] = {"iterations": 1, "compute": "1ms", "bytes": "60MB", "offsets": "0ms,0ms"}
 
 
 def run_plan(alone: bool = False, **fields: Any) -> Result:

@@ -43,9 +43,9 @@ def ring(manifest: dict[str, Any] | None = None) -> Run:
         for worker, flow, link in ((0, "0-1", "s1-s2"), (1, "1-0", "s2-s1"))
     ]
     jobs = [{"job": job, "like": 0, "trace": "ring", "ideal_s": 2.0, "cc": {"spec": "reno"}} for job in (0, 1)]
-    link = {"rate_bps": int(RATE_BPS), "mtu": 1500, "buffer_bytes": 1000}
+    capacity = {"rate_bps": int(RATE_BPS), "mtu": 1500, "buffer_bytes": 1000}
     plan = {
-        "cc": {"spec": "reno"}, "seed": 1, "link": link, "bottlenecks": {"s1-s2": link, "s2-s1": link}, "jobs": jobs,
+        "cc": {"spec": "reno"}, "seed": 1, "link": capacity, "bottlenecks": {"s1-s2": capacity, "s2-s1": capacity}, "jobs": jobs,
         "sample_ns": 10_000_000, "topology": "dumbbell", "events": [],
     }  # fmt: skip
     told = {"crossings": crossings} if manifest is None else manifest
@@ -71,7 +71,7 @@ def test_a_ring_fills_the_link_and_no_more() -> None:
     rates = bottleneck.carried(run, "s1-s2", 0.02)
     assert rates.sum(axis="columns").max() <= RATE_BPS * 1.0001
     assert rates.sum(axis="columns").mean() == pytest.approx(RATE_BPS, rel=1e-3)
-    assert rates[0][0.5:0.9].mean() == pytest.approx(RATE_BPS) and rates[1][0.5:0.9].max() == 0  # type: ignore[misc]
+    assert rates[0][0.5:0.9].mean() == pytest.approx(RATE_BPS) and rates[1][0.5:0.9].max() == 0
 
 
 def test_what_jobs_need_of_the_link_together() -> None:
@@ -104,7 +104,7 @@ def test_of_equally_busy_links_the_one_that_most_jobs_cross() -> None:
 
 
 def test_a_jobs_live_share_is_that_of_its_busier_direction() -> None:
-    plan = one_plan(cc=["reno"], alone="first", trace="resnet50", rate="1mbit", buffer="20kB")
+    plan = one_plan(cc=["reno"], alone=True, trace="resnet50", rate="1mbit", buffer="20kB")
     before = {(0, "s1-s2"): 0, (0, "s2-s1"): 1000}
     by_link = sampler.shares({(0, "s1-s2"): 62_500, (0, "s2-s1"): 32_250}, before, 10**9)
     assert by_link == {0: {"s1-s2": 500_000, "s2-s1": 250_000}}

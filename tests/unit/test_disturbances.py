@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from core.runs import disturbed, load, rundir
+from testbed import spec
 from testbed.campaign import experiment, summary
 from testbed.linux.sampling import disturbances, ticker
 from testbed.linux.sampling.ticker import Account, Disturbance, Jiffies, Ticker
@@ -107,7 +108,7 @@ def test_a_recorder_that_cannot_be_started_fails_no_run(monkeypatch: pytest.Monk
     def refuse(*arguments: Any, **more: Any) -> None:
         raise PermissionError(13, "no")
 
-    monkeypatch.setattr(disturbances.subprocess, "Popen", refuse)
+    monkeypatch.setattr("subprocess.Popen", refuse)
     with disturbances.recorded() as recording:
         recording.heard(lambda event: None)({"event": "start", "start_ns": 7})
         files = rundir.unpack(recording.added_to(_archive()))
@@ -270,7 +271,7 @@ def test_an_invalid_run_is_repeated(
 
     monkeypatch.setattr(experiment, "_completed", completed)
     monkeypatch.setattr(rundir, "unpack", lambda archive: archive)
-    asked = judged.spec.read(None, {"jobs": 2})
+    asked = spec.read(None, {"jobs": 2})
     events: list[dict[str, Any]] = []
     substrate: Any = Elsewhere(place, *verdicts)
     planned = judged.made()

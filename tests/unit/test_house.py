@@ -166,7 +166,12 @@ def test_make_demo_needs_no_root_and_no_new_kernel() -> None:
 def test_the_demo_asks_for_nothing_that_linux_6_1_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Debian 12's own source: no minimum RTO of a namespace, no seeded hash of paths (both 6.11), no eBPF congestion control (6.4)."""
     asked: list[Plan] = []
-    monkeypatch.setattr(dry_run, "describe", lambda one: asked.append(one) or [])
+
+    def keep(plan: Plan) -> list[str]:
+        asked.append(plan)
+        return []
+
+    monkeypatch.setattr(dry_run, "describe", keep)
     shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for line in shown.splitlines():
         if "testbed/run.py" in line:

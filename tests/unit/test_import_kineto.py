@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,7 +171,7 @@ def test_process_groups(tmp_path: Path) -> None:
         imported(path, group="pp")
 
 
-OLD = dict.fromkeys(("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size"))
+OLD: dict[str, Any] = dict.fromkeys(("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size"))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,9 @@ HYBRID = [("all_to_all", 51_200)] * 9 + [
     ("all_reduce", 4000), ("all_reduce", 3072), ("reduce_scatter", 4096), ("reduce_scatter", 4096),
     ("all_gather", 8192), ("all_gather", 4096),
 ]  # fmt: skip
-SIXTEEN = {"distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 16, "pg_config": [{"pg_size": 16}]}}
+SIXTEEN: dict[str, Any] = {
+    "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 16, "pg_config": [{"pg_size": 16}]}
+}
 
 
 def test_annotations_tell_what_kernels_of_one_name_carry_out(tmp_path: Path) -> None:

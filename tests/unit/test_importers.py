@@ -26,7 +26,17 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     for number in range(3):
         made.collective(100 * number + 20, 100 * number + 20, 1, elements=50, name="broadcast", kernel="Broadcast")
     out = tmp_path / "mine.json"
-    arguments = [made.write(tmp_path), "--only", "all_reduce", "--model", "ResNet-50", "--on", "two GPUs", "-o", out]
+    arguments: list[str | Path] = [
+        made.write(tmp_path),
+        "--only",
+        "all_reduce",
+        "--model",
+        "ResNet-50",
+        "--on",
+        "two GPUs",
+        "-o",
+        out,
+    ]
     assert cli(*arguments) == 0
     said = capsys.readouterr().out
     assert "16 kB in 2 collectives" in said and "at 10 Gbit/s" in said

@@ -18,7 +18,6 @@ from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, Reque
 from testbed.cli import main
 from testbed.substrates.usermode import build as kernel_build
 from testbed.substrates.usermode import kernel
-from testbed.substrates.usermode import source as kernel_source
 from testbed.substrates.usermode.source import EDITS, Origin, edit
 from tests import processes
 
@@ -254,7 +253,7 @@ def test_missing_tools_are_named(
 
 
 def test_no_room(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil._ntuple_diskusage(10, 9, 1 << 20)  # type: ignore[attr-defined]
+    usage = shutil._ntuple_diskusage(10, 9, 1 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(MachineError, match=r"takes 4 GiB below .*; 0\.0 GiB are free"):
         kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
@@ -273,7 +272,7 @@ def test_blanks_in_the_cache_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_apt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_source.shutil, "which", lambda tool: None)
+    monkeypatch.setattr("shutil.which", lambda tool: None)
     with pytest.raises(MachineError, match=r"no apt here.*--linux-source"):
         Origin.of(None)
 

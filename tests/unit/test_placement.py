@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import topologies
 from core.errors import EXIT_REQUEST
+from core.runs.plan import Plan
 from job_schedulers import place
 from testbed import spec
 from testbed.cli import main
@@ -25,11 +26,11 @@ from topologies.routed import path
 BOTH_WAYS = [("l1", "r1"), ("r2", "l2")]
 
 
-def made(**fields: object) -> plan.Plan:
+def made(**fields: object) -> Plan:
     return plan.plans(spec.read(None, dict(fields)))[0]
 
 
-def uses(one: plan.Plan, job: int) -> set[str]:
+def uses(one: Plan, job: int) -> set[str]:
     """The bottlenecks between the first and the last worker of a job."""
     topo = topologies.find(one.topology)(*one.topology_args)
     hosts = one.jobs[job].hosts

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from core.errors import TestbedError
+from core.runs.plan import Plan
 from testbed import spec
 from testbed.planning import plan
 from testbed.substrates import progress, uml
@@ -171,7 +172,7 @@ def test_on_a_real_clock_only_progress_counts() -> None:
         run.say(tick()).wait(299)
 
 
-def made(**fields: Any) -> plan.Plan:
+def made(**fields: Any) -> Plan:
     return plan.plans(spec.read(None, {"compute": "500ms", "bytes": "28MB", **fields}))[0]
 
 
@@ -209,7 +210,7 @@ def test_a_console_is_followed_until_the_kernel_is_given_up(
     def sleep(seconds: float) -> None:
         clock.now += 0.25
 
-    monkeypatch.setattr(uml.time, "sleep", sleep)
+    monkeypatch.setattr("time.sleep", sleep)
     with pytest.raises(TestbedError, match=r"virtual time stood still for 60 s .*iteration 0 of job 1"):
         uml._follow(process, tmp_path, Watch(PATIENCE, heard.append, virtual=True, clock=clock))
     assert [event["event"] for event in heard] == ["phase", "phase", "shares", "iteration"]

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from core.runs.plan import Plan
 from testbed import spec
 from testbed.campaign import proposal
 from testbed.planning import plan
@@ -17,7 +18,7 @@ from testbed.planning import plan
 NEW, OLD = "Linux 6.18.2 #1 SMP x86_64", "Linux 6.1.0-18 #1 SMP x86_64"
 
 
-def planned(**fields: Any) -> plan.Plan:
+def planned(**fields: Any) -> Plan:
     return next(one for one in plan.plans(spec.read(None, {"jobs": 4, **fields})) if one.alone is None)
 
 
@@ -79,7 +80,7 @@ def test_an_invalid_run_is_told_what_to_paste(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_bytes_become_fewer_with_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = {"compute": "500ms", "bytes": "28MB"}
+    fields: dict[str, Any] = {"compute": "500ms", "bytes": "28MB"}
     first, _ = lines(monkeypatch, "--compute 500ms --bytes 28MB --on host", **fields)
     assert first.endswith("--rate 200mbit --buffer 1ms --rto-min 5ms --bytes 11200kB")
     job = "--job synthetic,compute=1s,bytes=5MB --on host"  # each says its bytes itself: no rate can be proposed alone

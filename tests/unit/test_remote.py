@@ -41,6 +41,10 @@ def test_what_a_run_says() -> None:
     assert [event["event"] for event in heard] == ["phase", "iteration", "shares", "results"]
 
 
+def unexpected(event: dict[str, Any]) -> None:
+    pytest.fail(f"nobody said {event}")
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -52,25 +56,25 @@ def test_what_a_run_says() -> None:
 )  # fmt: skip
 def test_an_event_that_no_run_says_is_one_error(line: str) -> None:
     with pytest.raises(TestbedError, match="nobody understands"):
-        stream.listen(saying(line.encode("latin-1") + b"\n"), pytest.fail)
+        stream.listen(saying(line.encode("latin-1") + b"\n"), unexpected)
 
 
 @pytest.mark.parametrize("size", [-1, stream.MOST_ARCHIVE_BYTES + 1, 1 << 62])
 def test_an_archive_has_a_size_that_can_be_meant(size: int) -> None:
     line = json.dumps({"event": "results", "size": size, "sha256": ""}).encode() + b"\n"
     with pytest.raises(TestbedError, match="to hand over"):
-        stream.listen(saying(line), pytest.fail)
+        stream.listen(saying(line), unexpected)
 
 
 def test_a_line_ends() -> None:
     with pytest.raises(TestbedError, match="more than 1 MB"):
-        stream.listen(lambda: b"x" * 65536, pytest.fail)
+        stream.listen(lambda: b"x" * 65536, unexpected)
 
 
 def test_an_error_has_its_code() -> None:
     line = json.dumps({"event": "error", "code": EXIT_REQUEST, "message": "no"}).encode() + b"\n"
     with pytest.raises(RequestError, match="no"):
-        stream.listen(saying(line), pytest.fail)
+        stream.listen(saying(line), unexpected)
 
 
 class Talkative:  # stands in for a paramiko.Channel

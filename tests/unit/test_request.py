@@ -11,9 +11,9 @@ import pytest
 import job_schedulers as placement
 from congestion import catalogue
 from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from core.runs.plan import Marking
 from testbed import spec
 from testbed.cli import main
-from testbed.linux.queues import shaper
 from testbed.planning import plan
 
 BAD = [
@@ -182,11 +182,11 @@ def test_a_link_may_have_settings_of_its_own(tmp_path: Path) -> None:
     made = plan.plans(spec.read(None, {"topo": str(tmp_path / "mine.py"), "jobs": 1}))[0]
     assert made.bottlenecks["s1-s2"].rate_bps == 100_000_000
     assert made.bottlenecks["s2-s1"].buffer_bytes == 25_000
-    assert made.bottlenecks["s1-s2"].marking == shaper.Marking(5_000, 5_000, 1.0)
+    assert made.bottlenecks["s1-s2"].marking == Marking(5_000, 5_000, 1.0)
     assert {name: wire.delay_ns for name, wire in made.wires.items()} == {"s2-s3": 5_000_000, "s3-s2": 5_000_000}
     assert made.base_rtt_s == pytest.approx(0.010 + 2 * 60 * 8 / 100e6)
     # The default job is made for the experiment's rate; its ideal time is that of this link.
-    assert made.jobs[0].ideal_s > 2
+    assert (made.jobs[0].ideal_s or 0) > 2
 
 
 @pytest.mark.parametrize(

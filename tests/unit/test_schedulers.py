@@ -13,6 +13,7 @@ import pytest
 import flow_schedulers
 from core.errors import RequestError
 from core.grid import Grid
+from core.runs.plan import Plan
 from flow_schedulers import Demand, Phase, ScheduleError, cassini
 from flow_schedulers.cassini import affinity, circle
 from testbed import spec
@@ -37,7 +38,7 @@ def shared(*jobs: Demand) -> flow_schedulers.Sharing:
     return cassini.share(jobs, links, cassini.Options(slack=0.0))
 
 
-def plans(**fields: Any) -> list[plan.Plan]:
+def plans(**fields: Any) -> list[Plan]:
     """Of the runs with every job."""
     return [one for one in plan.plans(spec.read(None, fields)) if one.alone is None]
 
@@ -89,7 +90,9 @@ def test_the_score_agrees_with_brute_force(count: int) -> None:
             demands = [np.concatenate([one, draw.random() * one]) for one in demands]
         steps = [-(-count // repeated) for repeated in times]
         left = min(
-            circle.excess(sum(circle.turn(one, by) for one, by in zip(demands, (0, *rest), strict=True))).sum()
+            circle.excess(
+                np.sum([circle.turn(one, by) for one, by in zip(demands, (0, *rest), strict=True)], axis=0)
+            ).sum()
             for rest in itertools.product(*map(range, steps[1:]))
         )
         found = circle.fit(demands, steps)

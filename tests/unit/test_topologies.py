@@ -52,7 +52,8 @@ def walk(topo: RoutedTopo, source: str, target: str) -> set[tuple[str, ...]]:
     owner = {info[f"params{end}"]["ip"].split("/")[0]: (a, b)[end - 1]
              for a, b, info in topo.links(withInfo=True) for end in (1, 2)}  # fmt: skip
     address = topo.nodeInfo(target)["ip"].split("/")[0]
-    ways, ended = [(source,)], set()
+    ways: list[tuple[str, ...]] = [(source,)]
+    ended: set[tuple[str, ...]] = set()
     while ways:
         way = ways.pop()
         assert len(set(way)) == len(way) < 32, f"a loop: {way}"
@@ -69,7 +70,7 @@ def walk(topo: RoutedTopo, source: str, target: str) -> set[tuple[str, ...]]:
             ]
             assert len(routes) == 1, (here, target)
             vias = list(routes[0])
-        ways += [(*way, owner[via]) for via in vias]
+        ways += [(*way, str(owner[via])) for via in vias]
     return ended
 
 
@@ -121,7 +122,7 @@ def test_hosts_routers_bottlenecks(
     name: str, args: tuple[int, ...], counts: tuple[int, int], bottlenecks: int, choice: bool
 ) -> None:
     topo = topologies.find(name)(*args)
-    assert (len(hosts(topo)), len(topo.nodes()) - len(hosts(topo))) == counts  # type: ignore[arg-type]
+    assert (len(hosts(topo)), len(topo.nodes()) - len(hosts(topo))) == counts
     assert len(shaped(topo)) == bottlenecks
     assert has_choice(topo) == choice
 

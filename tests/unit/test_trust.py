@@ -135,6 +135,7 @@ def test_what_is_planned_can_be_read_again(
 
 
 def test_a_plan_may_be_anything(tmp_path: Path) -> None:
-    for manifest in ({}, {"plan": None}, {"plan": []}, {"plan": {"version": "1"}}):
+    manifests: tuple[dict[str, Any], ...] = ({}, {"plan": None}, {"plan": []}, {"plan": {"version": "1"}})
+    for manifest in manifests:
         with pytest.raises(RequestError, match="is not one of this testbed's"):
             stored.plan_of(manifest, tmp_path)

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from core.errors import MachineError
+from core.runs.plan import Plan
 from testbed import spec
 from testbed.campaign.verdict import INVARIANTS, Case, judge
 from testbed.planning import plan
@@ -27,7 +28,7 @@ MEASURED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def made(**fields: Any) -> plan.Plan:
+def made(**fields: Any) -> Plan:
     return plan.plans(spec.read(None, {"compute": "500ms", "bytes": "28MB", **fields}))[0]
 
 
@@ -68,7 +69,7 @@ def of_bytes(sent: np.ndarray, t: np.ndarray, backlog: int = 30_000) -> pd.DataF
 
 def rows(
     identity: str,
-    planned: plan.Plan,
+    planned: Plan,
     *,
     iterations: pd.DataFrame | None = None,
     link: pd.DataFrame | None = None,
@@ -79,7 +80,12 @@ def rows(
     **measured: Any,
 ) -> list[dict[str, Any]]:
     """What is said under one id: those rows that apply."""
-    manifest = {"substrate": substrate, "settings": [], "measured": {**MEASURED, **measured}, "disturbances": account}
+    manifest: dict[str, Any] = {
+        "substrate": substrate,
+        "settings": [],
+        "measured": {**MEASURED, **measured},
+        "disturbances": account,
+    }
     case = Case(
         planned, manifest, table() if iterations is None else iterations, links(1.0) if link is None else link,
         pd.concat([known(0), known(1)]) if flows is None else flows, disturbances,
@@ -174,7 +180,12 @@ def test_one_bad_window_in_thirty_seconds_makes_no_run_invalid(account: dict[str
     stood = of_bytes(np.cumsum(np.where((t > 5) & (t <= 5.1), 0, RATE / 8 * 0.01)), t)
 
     def verdict(substrate: str) -> tuple[str, str]:
-        manifest = {"substrate": substrate, "settings": [], "measured": MEASURED, "disturbances": account}
+        manifest: dict[str, Any] = {
+            "substrate": substrate,
+            "settings": [],
+            "measured": MEASURED,
+            "disturbances": account,
+        }
         nothing = pd.DataFrame(columns=["start_s", "end_s", "core", "kind", "waited_s"])
         found = judge(Case(made(), manifest, table(), stood, pd.DataFrame(), None if account is None else nothing))
         (worst,) = [row for row in found["invariants"] if row["name"] == "the same, the worst"]
@@ -423,7 +434,7 @@ def test_edges_are_recorded() -> None:
 
 
 def test_what_an_older_testbed_did_not_record_is_not_evaluated() -> None:
-    manifest = {"substrate": "uml", "settings": [], "measured": {**MEASURED}}
+    manifest: dict[str, Any] = {"substrate": "uml", "settings": [], "measured": {**MEASURED}}
     for key in ("tcp", "senders"):
         del manifest["measured"][key]
     found = {

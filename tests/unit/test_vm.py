@@ -57,7 +57,7 @@ def test_the_packages_of_the_set_up() -> None:
 def test_a_box_of_another_system_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(box.platform, "freedesktop_os_release", lambda: {"ID": "fedora", "PRETTY_NAME": "Fedora 42"})
+    monkeypatch.setattr("platform.freedesktop_os_release", lambda: {"ID": "fedora", "PRETTY_NAME": "Fedora 42"})
     monkeypatch.setattr(sys, "argv", ["box.py"])
     assert box.main() == 3
     assert "Fedora 42" in capsys.readouterr().err

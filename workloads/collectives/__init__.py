@@ -28,7 +28,6 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 
 from workloads.bands import Bands
@@ -45,7 +44,7 @@ PIECE = 64 << 20
 @cache
 def names() -> list[str]:
     """The collectives there are."""
-    return sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
 @cache

@@ -59,7 +59,7 @@ class Profile:
 
 def names() -> list[str]:
     """The importers there are."""
-    modules = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    modules = (module.name for module in pkgutil.iter_modules(__path__))
     return sorted(name for name in modules if not name.startswith("_"))
 
 

@@ -1,0 +1,199 @@
+"""What the house promises: a new one of its parts is one new file, which is found, checked and named by itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import flow_schedulers
+import job_schedulers
+import topologies
+from analysis import figures
+from analysis.study import Study
+from core.errors import RequestError
+from core.runs.plan import Plan
+from testbed import spec
+from testbed.planning import plan
+from workloads import collectives, importers
+
+TOPOLOGY = '''
+from topologies.routed import RoutedTopo
+
+class Pair(RoutedTopo):
+    """Every job's hosts at one router each, and a link between."""
+
+    @classmethod
+    def sized(cls, jobs, workers):
+        return cls(n=jobs * workers)
+
+    def wire(self, n=2):
+        self.router("s1")
+        self.router("s2")
+        self.link("s1", "s2", bottleneck=True)
+        for number in range(1, n + 1):
+            self.link(self.addHost(f"a{number}"), "s1")
+            self.link(self.addHost(f"b{number}"), "s2")
+
+topos = {"pair": Pair}
+'''
+
+COLLECTIVE = '''
+from workloads.collectives import receive, send
+
+KIND = "all_reduce"
+
+def connections(n):
+    return 2 * (n - 1)
+
+def rounds(n, size):
+    """All to the first, which answers all."""
+    return [{(rank, 0): size for rank in range(1, n)}, {(0, rank): size for rank in range(1, n)}]
+
+def run(rank, n, size, links):
+    for (source, target), link in links.items():
+        (send if source == rank else receive)(link, size)
+'''
+
+IMPORTER = """
+from workloads.importers import Profile
+from workloads.steps import Exchange, Step
+
+TITLE = "one number, the bytes of an all-reduce"
+USES = frozenset({"iteration"})
+
+def recognises(head, path):
+    return head.startswith(b"toy ")
+
+def read(path, request):
+    size = int(path.read_text().split()[1])
+    return Profile([Step(1.0, (Exchange("all_reduce", size, 0.5, 0.75),))] * 3, measured_by="nobody")
+"""
+
+FLOW_SCHEDULER = """
+from dataclasses import dataclass
+
+from core.options import number, option
+from flow_schedulers import Rule, Sharing
+
+@dataclass(frozen=True)
+class Options:
+    over: str = option("cubic", "what carries the bytes", str)
+    urge: float = option(1.0, "how much it matters", number(0, 2))
+
+def share(jobs, links, options):
+    return Sharing(tuple(Rule(options.over) for _ in jobs), {"urge": options.urge})
+"""
+
+JOB_SCHEDULER = '''
+from dataclasses import dataclass
+
+from core.options import option
+from job_schedulers import at_once, check_room
+
+@dataclass(frozen=True)
+class Options:
+    skip: int = option(0, "hosts left free at first", int)
+
+def schedule(requests, cluster, model, options, *, seed):
+    """From the last host to the first."""
+    check_room(requests, cluster)
+    free = iter(cluster.gpus[::-1][options.skip:])
+    return at_once(requests, [[next(free) for _ in range(request.gpus)] for request in requests], model)
+'''
+
+FIGURE = """
+ID = "toy"
+TITLE = "A toy"
+TEXT = "What one sees."
+
+def draw(study, out):
+    (out / "toy.csv").write_text("runs\\\\n")
+    return [out / "toy.csv"]
+
+def find(study):
+    return []
+"""
+
+
+Add = Callable[[ModuleType, str], None]
+
+
+@pytest.fixture
+def add(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Add]:
+    """Puts one file, ``toy.py``, where a package looks for its parts, for the length of a test."""
+
+    def add(package: ModuleType, text: str) -> None:
+        (tmp_path / "toy.py").write_text(text)
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+        monkeypatch.delitem(sys.modules, f"{package.__name__}.toy", raising=False)
+
+    collectives.names.cache_clear()
+    yield add
+    collectives.names.cache_clear()
+
+
+def contended(**fields: object) -> Plan:
+    """The first run that is not of a job alone."""
+    return next(made for made in plan.plans(spec.read(None, dict(fields))) if made.alone is None)
+
+
+def test_a_topology(add: Add) -> None:
+    add(topologies, TOPOLOGY.replace('"pair"', '"toy"'))
+    assert "toy" in topologies.names()
+    made = contended(topo="toy", jobs=2)
+    assert set(made.bottlenecks) == {"s1-s2", "s2-s1"} and made.jobs[1].hosts == ("a2", "b2")
+
+
+def test_a_topology_may_stay_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TOPOLOGY)
+    assert set(contended(topo=str(tmp_path / "mine.py"), jobs=2).bottlenecks) == {"s1-s2", "s2-s1"}
+
+
+def test_a_collective(add: Add) -> None:
+    add(collectives, COLLECTIVE)
+    made = contended(jobs=1, workers=4, trace="resnet50", collective="toy")
+    assert {operation["algorithm"] for operation in made.jobs[0].operations if "algorithm" in operation} == {"toy"}
+    first, *others = made.jobs[0].bytes_per_worker
+    assert others == [first // 3] * 3
+
+
+def test_an_importer(add: Add, tmp_path: Path) -> None:
+    profile = tmp_path / "recorded"
+    profile.write_text("toy 1000000\n")
+    add(importers, IMPORTER)
+    assert importers.detect(profile) == "toy"
+    assert (
+        importers.import_trace([profile], importers.Request(), name="mine", model="a toy").bytes_per_iteration == 10**6
+    )
+
+
+def test_a_flow_scheduler(add: Add) -> None:
+    add(flow_schedulers, FLOW_SCHEDULER)
+    made = contended(cc=["toy:urge=2"])
+    assert made.schedule == {"urge": 2.0} and [job.cc.spec for job in made.jobs] == ["cubic", "cubic"]
+    with pytest.raises(RequestError, match=r"'x=1' in 'toy:x=1' is no option of toy .* urge \(how much it matters\)"):
+        contended(cc=["toy:x=1"])
+    with pytest.raises(RequestError, match="urge in 'toy:urge=3': 3 is not between 0 and 2"):
+        contended(cc=["toy:urge=3"])
+
+
+def test_a_job_scheduler(add: Add) -> None:
+    add(job_schedulers, JOB_SCHEDULER)
+    assert [job.hosts for job in contended(topo="dumbbell,3", place="toy").jobs] == [("r3", "r2"), ("r1", "l3")]
+    assert contended(topo="dumbbell,3", place="toy:skip=2").jobs[0].hosts == ("r1", "l3")
+    with pytest.raises(
+        RequestError, match=r"'x=1' in 'toy:x=1' is no option of toy .* skip \(hosts left free at first\)"
+    ):
+        contended(place="toy:x=1")
+
+
+def test_a_figure(add: Add, tmp_path: Path) -> None:
+    add(figures, FIGURE)
+    last = figures.every()[-1]
+    assert last.ID == "toy"
+    study = Study("toy", (), ())
+    assert last.draw(study, tmp_path) == [tmp_path / "toy.csv"] and last.find(study) == []
