@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
@@ -19,10 +18,9 @@ import pytest
 from core.runs import rundir
 from core.runs.plan import Plan
 from testbed import spec
-from testbed.campaign import experiment
+from testbed.campaign.tasks import Completed, Task, carry_out
 from testbed.planning import plan
 from testbed.substrates import Substrate
-from testbed.substrates.host import Host
 from testbed.substrates.progress import patience
 
 ROOT = Path(__file__).parents[1]
@@ -82,13 +80,11 @@ def shown_in_real_time(check: Callable[[Result], None], alone: bool = False, **f
     Without a run that shows it in a few attempts the test is skipped: a real clock does not promise more. Physics itself is
     proved under virtual time, in tests/uml.
     """
-    one, asked = one_plan(alone, **fields), spec.read(None, fields)
-    Host().check(one)
+    one = one_plan(alone, **fields)
     for _ in range(ATTEMPTS):
-        with tempfile.TemporaryDirectory() as out:
-            experiment.execute(one, asked, Host(), Path(out), [], lambda event: None, retries=0)
-            run = Path(out, one.experiment, one.folder)
-            result = Result({path.name: path.read_bytes() for path in run.iterdir()})
+        outcome = carry_out(Task(one, "host", retries=0))
+        assert isinstance(outcome, Completed), outcome
+        result = Result(outcome.files)
         verdict = json.loads(result.files["verdict.json"])
         if verdict["verdict"] == "invalid":
             continue

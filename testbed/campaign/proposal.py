@@ -83,7 +83,7 @@ def _version(kernel: str) -> tuple[int, int]:
 def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: bool | None = None) -> list[str]:
     """What to try after an invalid result against a real clock: commands that can be pasted.
 
-    ``command`` is as `experiment.command_line` has it. ``root``: whether it was run by root (if not said: as now).
+    ``command`` is as `provenance.command_line` has it. ``root``: whether it was run by root (if not said: as now).
     """
     runs = [(plan, load_run(folder / plan.folder)) for plan in todo]
     broken = [(plan, run) for plan, run in runs if run.verdict["verdict"] == "invalid"]

@@ -15,7 +15,7 @@ from core.runs.plan import Plan
 from core.text import quoted
 from core.units import Duration
 from testbed.campaign import stored
-from testbed.campaign.experiment import congestion_control_sha256, provenance, topology_sha256
+from testbed.campaign.provenance import congestion_control_sha256, provenance, topology_sha256
 from testbed.substrates import Substrate, uml
 from testbed.substrates.progress import patience
 

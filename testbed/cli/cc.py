@@ -8,6 +8,7 @@ one cgroup, and at boot.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -28,17 +29,27 @@ GONE_S = 60  # a busy machine takes its time
 RUN_PREFIX = "mlt"  # of the names runs register; see `registry.register`
 
 
-def command(action: str, spec: str | None, cgroup: Path | None = None) -> int:
-    """Carry out one of the four actions; its exit code."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", required=True, dest="action", parser_class=type(parser))
+    actions.add_parser("list", help="those of the testbed and of this kernel")
+    load = actions.add_parser("load", help="register one under its plain name, until unloaded")
+    load.add_argument("cc", help="for instance mltcp_reno, or mltcp_reno:slope=2,intercept=0.5")
+    load.add_argument("--cgroup", type=Path, help="let the sockets of this cgroup (version 2) use it")
+    unload = actions.add_parser("unload", help="take one off again")
+    unload.add_argument("cc")
+    actions.add_parser("status", help="what is loaded, and by whom")
+
+
+def run(parsed: argparse.Namespace) -> int:
     console = Console(highlight=False, soft_wrap=True)
-    if action == "list":
+    if parsed.action == "list":
         _list(console)
-    elif action == "status":
+    elif parsed.action == "status":
         _status(console)
-    elif action == "load":
-        _load(console, catalogue.parse(spec or ""), cgroup)
+    elif parsed.action == "load":
+        _load(console, catalogue.parse(parsed.cc), parsed.cgroup)
     else:
-        _unload(console, spec or "")
+        _unload(console, parsed.cc)
     return EXIT_OK
 
 

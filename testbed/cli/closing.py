@@ -12,9 +12,10 @@ from rich.console import Console
 from core.runs import rundir
 from core.runs.plan import Plan
 from core.text import plain
-from testbed.campaign import experiment, proposal
+from testbed.campaign import proposal
 from testbed.campaign.answer import advice
-from testbed.campaign.table import closing_table, jobs_table, legend, reference_line
+from testbed.campaign.provenance import command_line
+from testbed.cli.table import closing_table, jobs_table, legend, reference_line
 
 
 def show(
@@ -36,7 +37,7 @@ def show(
         *_disturbances(summary),
         *_doubts(folder, todo),
         *([] if (what := advice(summary)) is None else [what]),
-        *(proposal.lines(folder, todo, experiment.command_line()) if summary["substrate"] != "uml" else []),
+        *(proposal.lines(folder, todo, command_line()) if summary["substrate"] != "uml" else []),
         *(f"Figure: {path}" for path in figures[:1]),
         f"Results: {folder}",
     ]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
 from core.runs.plan import Plan
-from core.text import plain, shown
+from core.text import paragraph, plain, shown
+from testbed.campaign.driver import Wanted
+from testbed.spec.place import is_remote
 
 BAR = 24
 COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "yellow", "white", "bright_black")
-Observer = Callable[[Plan, dict[str, Any]], None]
 
 
 class Progress:
@@ -129,3 +133,37 @@ def _share(plan: Plan, bps: Mapping[str, float]) -> float:
 def _title(plan: Plan) -> str:
     alone = "" if plan.alone is None else f", job {plan.alone} ({plan.jobs[0].trace}) alone"
     return plain(f"{plan.cc.spec} seed {plan.seed}{alone}")
+
+
+class Count:
+    """Observes a sweep: a bar on a terminal, and a line for every run; a context manager."""
+
+    def __init__(self, runs: Sequence[Wanted], console: Console, *, quiet: bool, places: bool) -> None:
+        self.console, self.quiet, self.places = console, quiet, places
+        self.out = runs[0].out if runs else Path()
+        self.weight, self.done, self.begun = sum(run.plan.expected_s + 3 for run in runs), 0.0, time.monotonic()
+        columns = (TextColumn("{task.completed}/{task.total} runs"), BarColumn(), TextColumn("{task.description}"))
+        self.progress = Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+        self.bar = self.progress.add_task("", total=len(runs))
+
+    def __enter__(self) -> Count:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, plan: Plan, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "given up":
+            self._say(paragraph(f"given up: {event['because']}"))
+        elif kind in ("stored", "failed", "there"):
+            self.done += plan.expected_s + 3
+            left_s = (time.monotonic() - self.begun) * (self.weight - self.done) / self.done
+            self.progress.update(self.bar, advance=1, description=f"about {left_s:.0f} s left")
+            if not self.quiet and kind != "there":
+                at = f" (on {event['place']})" if self.places and is_remote(event["place"]) else ""
+                self._say(plain(f"{self.out / plan.experiment / plan.folder}: {event.get('verdict', kind)}{at}"))
+
+    def _say(self, line: str) -> None:
+        self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)

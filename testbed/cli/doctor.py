@@ -6,6 +6,7 @@ from a version number. One line each, with what to do where it fails.
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -93,6 +94,14 @@ def examine() -> list[Finding]:
         _Trial("a small run on this machine's clock", _host, "--on uml", "host", root=True),
         _Trial("a small run in user-mode Linux", _uml, "docs/virtual-time.md", "uml"),
     )]  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    return report(as_json=parsed.json)
 
 
 def report(*, as_json: bool) -> int:

@@ -10,7 +10,6 @@ flags win. Quantities are text with a unit in both. A file may stand on another 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +21,7 @@ from congestion import catalogue
 from core.errors import RequestError
 from core.runs.plan import Marking
 from core.text import is_text, quoted, shown
-from core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
+from core.units import Duration, Rate, Size, UnitError, parse_fraction
 from testbed.spec import files, limits, systems
 from testbed.spec import place as where
 from testbed.spec.job import Job, JobError, complete, parse
@@ -241,47 +240,6 @@ def differences(spec: Spec, other: Spec) -> list[str]:
         for name in before
         if before[name] != after[name] and name != "on"
     ]
-
-
-def schema(flags: Mapping[str, str]) -> dict[str, Any]:
-    """A JSON schema of the files, for editors; ``flags`` are descriptions of the fields."""
-
-    def quantity(kind: type[Quantity]) -> dict[str, Any]:
-        return {"type": "string", "description": f"a {kind.noun}, with its unit: {kind.examples}"}
-
-    found = msgspec.json.schema(Spec, schema_hook=quantity)
-    properties = found["$defs"]["Spec"]["properties"]
-    for name in properties.keys() & flags.keys():
-        properties[name] = {**properties[name], "description": flags[name]}
-    properties["job"] = {
-        "type": "array",
-        "items": {
-            "anyOf": [{"$ref": "#/$defs/Job"}, {"type": "string", "description": "as --job has it: s2,workers=4"}]
-        },
-    }
-    properties["base"] = {"type": "string", "description": "a file that this one stands on"}
-    properties["sweep"] = {
-        "type": "object",
-        "description": "a list of values for each path: every combination is an experiment; below `zip` lists are taken together",
-        "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "object"}]},
-    }
-    properties |= {
-        name: {
-            "type": "object",
-            "description": f"fields that take the place of those above {when}",
-            "properties": {key: value for key, value in properties.items() if key not in ("name", "on", "base")},
-            "additionalProperties": False,
-        }
-        for name, when in (
-            ("quick", "with --quick"),
-            ("realtime", "wherever the clock is a real one (host, vagrant, ssh)"),
-        )
-    }
-    properties["realtime"]["properties"]["impossible"] = {
-        "type": "string",
-        "description": "why there is no form of the experiment for a real clock; instead of fields",
-    }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "MLTCP testbed experiment", **found}
 
 
 _FORMS = {

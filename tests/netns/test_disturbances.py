@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,8 @@ import pytest
 
 from core.runs import disturbed
 from testbed import spec
-from testbed.campaign import experiment
+from testbed.campaign.tasks import Completed, Task, carry_out
 from testbed.planning import plan
-from testbed.substrates.host import Host
 from tests import processes
 from tests.runs import ATTEMPTS, Result
 
@@ -104,11 +102,9 @@ def hogs() -> Iterator[list[subprocess.Popen[str]]]:
 
 def run(fields: dict[str, Any], count: int) -> Hogged:
     """A run in which ``count`` times, at random, a core is taken for 60 ms."""
-    asked = spec.read(None, fields)
-    one = next(each for each in plan.plans(asked) if each.alone is None)
-    Host().check(one)
+    one = next(each for each in plan.plans(spec.read(None, fields)) if each.alone is None)
     start_ns = 0
-    with hogs() as waiting, tempfile.TemporaryDirectory() as folder:
+    with hogs() as waiting:
 
         def hear(event: dict[str, Any]) -> None:
             nonlocal start_ns
@@ -123,9 +119,9 @@ def run(fields: dict[str, Any], count: int) -> Hogged:
                 hog.stdin.write(f"{start_ns + int(at_s * 1e9)} {HOG_NS}\n")
                 hog.stdin.flush()
 
-        experiment.execute(one, asked, Host(), Path(folder), [], hear, retries=0)
-        stored = Path(folder) / one.experiment / one.folder
-        result = Result({path.name: path.read_bytes() for path in stored.iterdir()})
+        outcome = carry_out(Task(one, "host", retries=0), hear=hear)
+        assert isinstance(outcome, Completed), outcome
+        result = Result(outcome.files)
         taken = []
         for core, hog in zip(sorted(os.sched_getaffinity(0)), waiting, strict=True):
             assert hog.stdin is not None and hog.stdout is not None

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from testbed.campaign import answer, table
+from testbed.campaign import answer
 from testbed.campaign.answer import Demand
+from testbed.cli import table
 
 FITS = Demand(0.96, False, (1.0, 1.0))
 

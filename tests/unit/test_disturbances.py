@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +14,7 @@ import pandas as pd
 import pytest
 
 from core.runs import disturbed, load, rundir
-from testbed import spec
-from testbed.campaign import experiment, summary
+from testbed.campaign import summary, tasks
 from testbed.linux.sampling import disturbances, ticker
 from testbed.linux.sampling.ticker import Account, Disturbance, Jiffies, Ticker
 from tests.unit import test_verdict as judged
@@ -264,20 +264,18 @@ class Elsewhere:
 def test_an_invalid_run_is_repeated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, place: str, retries: int | None, verdicts: list[str], attempts: int
 ) -> None:
-    def completed(_plan: Any, archive: Any, *_: Any) -> experiment._Completed:
+    def judged_(_plan: Any, archive: Any, *_: Any) -> tasks._Judged:
         verdict = archive.decode()
         rows = [{"id": "I4", "name": "share", "value": 0.9, "status": verdict}]
-        return experiment._Completed({}, {"measured": {"capacity_bps": 1e9}}, {"verdict": verdict, "invariants": rows})
+        return tasks._Judged({}, {"measured": {"capacity_bps": 1e9}}, {"verdict": verdict, "invariants": rows})
 
-    monkeypatch.setattr(experiment, "_completed", completed)
+    monkeypatch.setattr(tasks, "_judged", judged_)
     monkeypatch.setattr(rundir, "unpack", lambda archive: archive)
-    asked = spec.read(None, {"jobs": 2})
     events: list[dict[str, Any]] = []
     substrate: Any = Elsewhere(place, *verdicts)
-    planned = judged.made()
-    verdict, _ = experiment.execute(planned, asked, substrate, tmp_path, [], events.append, None, retries)
-    assert verdict == verdicts[-1]
-    manifest = rundir.read_json(tmp_path / planned.experiment / planned.folder / "manifest.json")
+    outcome = tasks.carry_out(tasks.Task(judged.made(), place, retries=retries), substrate, events.append)
+    assert isinstance(outcome, tasks.Completed) and outcome.verdict == verdicts[-1]
+    manifest = json.loads(outcome.files["manifest.json"])
     assert [one["verdict"] for one in manifest["attempts"]] == verdicts[:attempts]
     assert manifest["attempts"][0]["because"] == (["I4 share: 0.9"] if verdicts[0] == "invalid" else [])
     assert len([one for one in events if one["event"] == "repeated"]) == attempts - 1

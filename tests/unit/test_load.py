@@ -11,7 +11,7 @@ import pytest
 from core.errors import EXIT_OK, EXIT_REQUEST
 from core.runs import load
 from core.runs.load import TABLES, LoadError, digest, load_run
-from testbed.campaign import judged_again, sweep
+from testbed.campaign import driver, judge, provenance
 from testbed.cli import main
 from testbed.spec import read
 from testbed.substrates.host import Host
@@ -139,14 +139,14 @@ def test_judge_wants_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_a_sweep_repeats_what_it_cannot_read(run: Path, text: str) -> None:
     spec = read(None, {"jobs": 1, "cc": ["reno"], "iterations": 3, "name": "x"})
-    (task, *_) = sweep.tasks([spec], run.parents[2])
+    (wanted, *_) = driver.wanted([spec], run.parents[2])
     (run / "manifest.json").write_text(text)
-    assert task.folder == run and not sweep.is_there(task, Host())
+    assert wanted.folder == run and not provenance.is_there(wanted.plan, run, Host())
 
 
 def test_what_judge_names_commands_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(judged_again, "judge_again", lambda _: [(Path("1\x1b[2J"), "\x1b]0;owned\x07", "valid")])
+    monkeypatch.setattr(judge, "again", lambda _: [(Path("1\x1b[2J"), "\x1b]0;owned\x07", "valid")])
     assert main(["judge", "results"]) == EXIT_OK
     assert r"1\x1b[2J: \x1b]0;owned\x07, now valid" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed import spec
-from testbed.campaign import sweep
+from testbed.campaign import driver
 from testbed.cli import dry_run, main
 from testbed.planning import plan
 from testbed.spec import files, points
@@ -100,7 +100,7 @@ def test_every_combination_and_lists_taken_together(tmp_path: Path) -> None:
     assert {one.job[1].trace for one in made} == {"s2", "s3"} and {one.job[0].trace for one in made} == {"s1"}
     assert all(one.seeds == 2 for one in made)
     assert "s.rate-100mbit.trace-s2.mtu-1500.buffer-1ms" in {one.name for one in made}
-    assert len(sweep.tasks(made, tmp_path)) == sum(len(plan.plans(one)) for one in made)
+    assert len(driver.wanted(made, tmp_path)) == sum(len(plan.plans(one)) for one in made)
 
 
 def test_values_that_are_written_alike_have_folders_of_their_own(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     files = [write(tmp_path / "a.toml", "jobs = 2"), write(tmp_path / "x" / "a.toml", "jobs = 3")]
     with pytest.raises(RequestError, match="two experiments would be stored there"):
-        sweep.tasks([one for file in files for one in points.read(file, {})], tmp_path)
+        driver.wanted([one for file in files for one in points.read(file, {})], tmp_path)
 
 
 def test_a_single_run_of_a_sweep_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import itertools
 import json
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from rich.console import Console
 
 from core.errors import EXIT_MACHINE, EXIT_REQUEST, MachineError, RequestError, TestbedError, UnreachableError
 from testbed import substrates
-from testbed.campaign import sweep
+from testbed.campaign import driver
+from testbed.campaign.executors import Lane
+from testbed.campaign.tasks import Failed, Outcome, Task
 from testbed.cli import main
+from testbed.cli.console import Count
 from testbed.spec import read
 from testbed.substrates import connection, ssh, stream
 
@@ -198,26 +201,20 @@ def test_what_another_machine_says_commands_no_terminal(
     assert r"it says: \x1b]0;owned\x07\x1b[2J" in capsys.readouterr().err
 
 
-class NoPool(ProcessPoolExecutor):
-    """Of a machine that cannot be reached, and whose name in known_hosts looks like markup."""
+class NoLane(Lane):
+    """To a machine that cannot be reached, and whose name in known_hosts looks like markup."""
 
-    def __init__(self) -> None:
-        pass
-
-    def submit(self, *_: object, **__: object) -> Future[Any]:
-        said: Future[Any] = Future()
-        said.set_exception(UnreachableError("ssh-keygen -R '[server]:2222'"))
+    def submit(self, _: Task) -> Future[Outcome]:
+        said: Future[Outcome] = Future()
+        said.set_result(Failed(UnreachableError("ssh-keygen -R '[server]:2222'")))
         return said
-
-    def shutdown(self, *_: object, **__: object) -> None:
-        pass
 
 
 def test_a_machine_keeps_its_name(tmp_path: Path) -> None:
     place, said = "ssh:server:2222", io.StringIO()
     asked = read(None, {"on": place, "jobs": 1, "cc": ["reno"], "iterations": 3, "name": "x"})
-    (task, *_) = sweep.tasks([asked], tmp_path)
-    lanes = [sweep._Lane(place, NoPool())]
-    failures = sweep._run_all([task], lanes, Console(file=said), quiet=True, retries=0)
-    assert failures == [(task, "ssh-keygen -R '[server]:2222'")]
+    (run, *_) = driver.wanted([asked], tmp_path)
+    with Count([run], Console(file=said), quiet=True, places=False) as count:
+        (failure,) = driver.drive([run], [NoLane(place)], count, keep_going=True)
+    assert failure.run == run and str(failure.error) == "ssh-keygen -R '[server]:2222'"
     assert "given up: ssh-keygen -R '[server]:2222'" in said.getvalue()

@@ -18,7 +18,7 @@ from testbed import spec
 from testbed.cli import main
 from testbed.linux import privileges
 from testbed.planning import plan
-from testbed.spec import limits, points
+from testbed.spec import described, limits, points
 from testbed.spec import place as where
 from testbed.spec.place import Address
 from testbed.substrates import bootstrap, choice, connection, host, uml, upload
@@ -328,10 +328,10 @@ def test_a_place_for_results_that_cannot_be_written_is_refused_before_anything_r
 
 
 def test_the_schema_knows_it() -> None:
-    properties = spec.schema({})["$defs"]["Spec"]["properties"]
+    properties = described.schema()["$defs"]["Spec"]["properties"]
     assert "rate" in properties["realtime"]["properties"] and "sweep" in properties["realtime"]["properties"]
     assert "on" not in properties["realtime"]["properties"]
-    json.dumps(spec.schema({}))
+    json.dumps(described.schema())
 
 
 def test_what_goes_first_is_understood_by_old_pythons_without_packages() -> None:

@@ -16,7 +16,7 @@ from testbed.campaign import stored
 from testbed.campaign.verdict import Case, judge
 
 
-def judge_again(folder: Path) -> Iterator[tuple[Path, str, str]]:
+def again(folder: Path) -> Iterator[tuple[Path, str, str]]:
     """Every run in ``folder`` with its verdict before and now, which is stored.
 
     Raises `LoadError` if there is none, or one cannot be read; those before it are judged.

@@ -1,0 +1,245 @@
+"""Many runs: planned, carried out by whoever is free, stored, summed up. For ``run`` and ``sweep`` alike.
+
+A run that a scheduler times waits for those of its jobs alone. Those of a machine that is lost go to the others.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core import folders
+from core.errors import LostError, RequestError, TestbedError, UnreachableError
+from core.runs import rundir
+from core.runs.load import load_experiment, load_run
+from core.runs.metrics import alone, iteration_times
+from core.runs.plan import Plan, alone_folder
+from testbed.campaign import executors
+from testbed.campaign.executors import Executor, Observer
+from testbed.campaign.provenance import command_line
+from testbed.campaign.summary import summarise
+from testbed.campaign.tasks import Failed, Outcome, Task
+from testbed.planning.plan import plans
+from testbed.planning.profiles import Profile
+from testbed.spec import Spec
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One run of one experiment that is asked for, and the folder where all results go."""
+
+    spec: Spec
+    plan: Plan
+    out: Path
+
+    @property
+    def experiment(self) -> Path:
+        """The experiment's folder."""
+        return self.out / self.plan.experiment
+
+    @property
+    def folder(self) -> Path:
+        return self.experiment / self.plan.folder
+
+    @property
+    def waits(self) -> bool:
+        """Whether it cannot be told before its jobs have been measured alone."""
+        return self.plan.alone is None and any(job.grid for job in self.plan.jobs)
+
+    @property
+    def needs(self) -> set[Path]:
+        """The folders of the runs that come before it."""
+        return {self.experiment / alone_folder(self.plan, job.like) for job in self.plan.jobs} if self.waits else set()
+
+    def scheduled(self) -> Wanted:
+        """With the clock that a scheduler sets by what was measured of the jobs alone; raises `LoadError` if they were not."""
+        if not self.waits:
+            return self
+        profiles = {
+            (self.plan.cc.spec, job.job): _profile(self.experiment / alone_folder(self.plan, job.like))
+            for job in self.plan.jobs
+        }
+        again = next(plan for plan in plans(self.spec, profiles) if plan.folder == self.plan.folder)
+        plan = msgspec.structs.replace(again, measure_capacity=self.plan.measure_capacity)
+        return Wanted(self.spec, plan, self.out)
+
+
+def _profile(folder: Path) -> Profile:
+    times = iteration_times(load_run(folder).iterations)
+    return Profile(alone(times), float(times.iloc[1:].std(ddof=0).fillna(0).iloc[0]))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that there is none of, and why."""
+
+    run: Wanted
+    error: TestbedError
+
+
+def drive(
+    runs: Sequence[Wanted],
+    free: Sequence[Executor],
+    tell: Observer,
+    *,
+    linux_source: Path | None = None,
+    retries: int | None = None,
+    is_there: Callable[[Wanted], bool] = lambda run: False,
+    keep_going: bool = False,
+) -> list[Failure]:
+    """Carry out ``runs``, in this order as far as executors are ``free``, and store them; those that failed.
+
+    ``tell`` is told of each that is ``started``, ``stored``, ``failed``, or ``given up`` by a machine that is lost, which goes
+    on elsewhere. What had to wait, and `is_there` now that its schedule is known, is not run again (``there``). Raises the
+    first failure's error unless it is to ``keep_going``.
+    """
+    for run in runs:
+        folders.check(run.folder, run.out)
+    for folder in {run.experiment: None for run in runs}:
+        rundir.sweep(folder)
+    queue = _Queue(list(runs), list(free), tell, is_there, linux_source, retries)
+    failures = []
+    for run, outcome in queue.outcomes():
+        if isinstance(outcome, Failed):
+            if not keep_going:
+                raise outcome.error
+            failures.append(Failure(run, outcome.error))
+    return failures
+
+
+@dataclass
+class _Queue:
+    """Runs on their way to executors, and from there to the disk."""
+
+    waiting: list[Wanted]
+    idle: list[Executor]
+    tell: Observer
+    is_there: Callable[[Wanted], bool]
+    linux_source: Path | None
+    retries: int | None
+    running: dict[Future[Outcome], tuple[Executor, str, Wanted]] = field(default_factory=dict)
+    failed: set[Path] = field(default_factory=set)
+    # The unshaped path is measured once per experiment and kept with every run of it.
+    capacity_bps: dict[Path, float | None] = field(default_factory=dict)
+    lost: TestbedError = field(default_factory=lambda: TestbedError("no machine is left"))
+
+    def outcomes(self) -> Iterator[tuple[Wanted, Outcome]]:
+        """Every run with what came of it, stored."""
+        while self.waiting or self.running:
+            while (found := self._next()) is not None:
+                yield from self._begin(*found)
+            if not self.running:
+                for run in self.waiting:
+                    yield self._ended(run, run.spec.on, Failed(self.lost))
+                return
+            for future in wait(self.running, return_when=FIRST_COMPLETED).done:
+                executor, place, run = self.running.pop(future)
+                outcome = _outcome_of(future)
+                if isinstance(outcome, Failed) and isinstance(outcome.error, LostError | UnreachableError):
+                    self.lost = outcome.error
+                    self.waiting.insert(0, run)
+                    self.tell(run.plan, {"event": "given up", "because": str(outcome.error)})
+                    continue
+                self.idle.append(executor)
+                yield self._ended(run, place, outcome)
+
+    def _next(self) -> tuple[Wanted, Executor, str] | None:
+        """The first run that somebody idle takes, and for which nothing is missing; taken off those waiting."""
+        for run in self.waiting:
+            for executor in self.idle:
+                if (place := executor.place(run.spec.on)) is not None and not run.needs & self._coming(run):
+                    self.waiting.remove(run)
+                    return run, executor, place
+        return None
+
+    def _coming(self, run: Wanted) -> set[Path]:
+        """Folders of the runs that are not there yet, as far as ``run`` may have to wait for them."""
+        if not run.waits:
+            return set()
+        return {other.folder for other in [*self.waiting, *(run for _, _, run in self.running.values())]}
+
+    def _begin(self, run: Wanted, executor: Executor, place: str) -> Iterator[tuple[Wanted, Outcome]]:
+        """Hand ``run`` over; what came of it if that can be told without."""
+        try:
+            if self.failed & run.needs:
+                raise TestbedError("needs runs of its jobs alone, and they failed")
+            run = run.scheduled()
+        except TestbedError as error:
+            yield self._ended(run, place, Failed(error))
+            return
+        if run.waits and self.is_there(run):
+            self.tell(run.plan, {"event": "there"})
+            return
+        self.idle.remove(executor)
+        self.tell(run.plan, {"event": "started"})
+        self.running[executor.submit(self._task(run, place))] = executor, place, run
+
+    def _task(self, run: Wanted, place: str) -> Task:
+        return Task(
+            run.plan,
+            place,
+            self.linux_source,
+            None if run.spec.wall_limit is None else run.spec.wall_limit / 1e9,
+            self.retries,
+            None if run.plan.measure_capacity else self.capacity_bps.get(run.experiment),
+            tuple(command_line()),
+        )
+
+    def _ended(self, run: Wanted, place: str, outcome: Outcome) -> tuple[Wanted, Outcome]:
+        """Stored, if there is something to store."""
+        if not isinstance(outcome, Failed):
+            try:
+                rundir.store(outcome.files, run.folder, run.out)
+            except TestbedError as error:
+                outcome = Failed(error)
+        if isinstance(outcome, Failed):
+            self.failed.add(run.folder)
+            self.tell(run.plan, {"event": "failed", "place": place})
+        else:
+            self.capacity_bps[run.experiment] = outcome.capacity_bps
+            self.tell(run.plan, {"event": "stored", "place": place, "verdict": outcome.verdict})
+        return run, outcome
+
+
+def _outcome_of(future: Future[Outcome]) -> Outcome:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return executors.killed()
+    except Exception as error:  # ours, and no reason to stop the others
+        return Failed(TestbedError("".join(traceback.format_exception(error))))
+
+
+def sum_up(runs: Sequence[Wanted]) -> dict[str, Any]:
+    """The summary of an experiment whose ``runs`` are there, which is also written to its folder."""
+    folder = runs[0].experiment
+    summary = summarise(load_experiment(folder, compared(runs)))
+    rundir.write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n", runs[0].out)
+    return summary
+
+
+def compared(runs: Sequence[Wanted]) -> list[tuple[str, int]]:
+    """Folder and seed of those that are compared: the runs of jobs alone are what they are compared with."""
+    return [(run.plan.cc.label, run.plan.seed) for run in runs if run.plan.alone is None]
+
+
+def wanted(specs: Sequence[Spec], out: Path) -> list[Wanted]:
+    """Every run of every experiment; raises `RequestError` if two would share a folder."""
+    found: dict[Path, Wanted] = {}
+    for spec in specs:
+        for plan in plans(spec):
+            run = Wanted(spec, plan, out)
+            if run.folder in found:
+                raise RequestError(
+                    f"{run.folder}: two experiments would be stored there; give them different names (name)."
+                )
+            found[run.folder] = run
+    return list(found.values())

@@ -1,0 +1,99 @@
+"""What made a run: program, packages, commit, kernel, command; and whether a stored one was made by the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core import packages
+from core.environment import ROOT
+from core.runs.load import LoadError, load_run
+from core.runs.plan import Plan
+from testbed import __version__
+from testbed.substrates import Substrate
+
+PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
+
+
+def provenance(substrate: Substrate, command: list[str], begun: float) -> dict[str, Any]:
+    """What stands in the manifest of a run that has ``begun`` at this time and ends now."""
+    return {
+        "testbed": __version__,
+        "substrate": substrate.name,
+        "uml": substrate.identity() if substrate.name == "uml" else None,
+        "remote": substrate.identity() if substrate.name not in ("host", "uml") else None,
+        "packages": {name: metadata.version(name) for name in PACKAGES},
+        "git_commit": _commit(),
+        "source_sha256": source_sha256(),
+        "command": command,
+        "started": datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"),
+        "wall_s": time.time() - begun,
+    }
+
+
+def is_there(plan: Plan, folder: Path, substrate: Substrate) -> bool:
+    """Whether ``folder`` holds the results of this very run, complete (a folder always is) and of this testbed."""
+    try:
+        manifest = load_run(folder).manifest
+    except LoadError:
+        return False
+    remote = manifest.get("remote")
+    now = provenance(substrate, [], 0.0)
+    same = ("testbed", "substrate", "uml", "source_sha256")
+    return (
+        manifest.get("plan") == json.loads(msgspec.json.encode(plan))
+        and all(manifest.get(key) == now[key] for key in same)
+        and (now["remote"] is None or (isinstance(remote, dict) and remote.get("kernel") == now["remote"]["kernel"]))
+        and (now["substrate"] != "host" or platform.version() in str(manifest.get("kernel")))
+        and manifest.get("topology_sha256") == topology_sha256(plan)
+        and manifest.get("congestion_control_sha256") == congestion_control_sha256(plan)
+    )
+
+
+def topology_sha256(plan: Plan) -> str | None:
+    """Of a topology from outside the checkout: its file may change."""
+    return hashlib.sha256(Path(plan.topology).read_bytes()).hexdigest() if plan.topology.endswith(".py") else None
+
+
+def congestion_control_sha256(plan: Plan) -> dict[str, str]:
+    """Of congestion controls from outside the checkout, by their specs."""
+    return {cc.spec: hashlib.sha256(Path(cc.source).read_bytes()).hexdigest() for cc in plan.ccs if cc.source}
+
+
+@cache
+def source_sha256() -> str:
+    """Of everything that runs: the same commit may have changes, and another one may have changed documentation only."""
+    whole = hashlib.sha256()
+    for room in ("kernel", *sorted(packages.that_run())):
+        for path in sorted(Path(ROOT, room).rglob("*")):
+            if path.suffix in (".py", ".c", ".h", ".json", ".config") or path.name in ("config", "Kbuild"):
+                whole.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return whole.hexdigest()
+
+
+@cache
+def _commit() -> str | None:
+    """The checkout's commit, with ``+changes`` if it differs from it; None outside a checkout."""
+    git = ["git", "-c", f"safe.directory={ROOT}", "-C", ROOT]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        status = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit.stdout.strip() + ("+changes" if status.stdout.strip() else "")
+
+
+def command_line() -> list[str]:
+    """The command as it was typed, as far as it is known."""
+    return [Path(sys.argv[0]).name, *sys.argv[1:]]

@@ -1,0 +1,138 @@
+"""One run, from its plan to the files that are kept of it: `carry_out`, whoever asks and wherever it goes.
+
+Nothing is written here. A task can be handed to another process, or to another machine, and its outcome comes back.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+
+from core.errors import TestbedError
+from core.runs import disturbed, rundir
+from core.runs.load import digest
+from core.runs.plan import Plan
+from testbed import substrates
+from testbed.campaign.provenance import congestion_control_sha256, provenance, topology_sha256
+from testbed.campaign.verdict import Case, judge
+from testbed.linux.sampling import disturbances
+from testbed.substrates import Substrate
+from testbed.substrates.progress import patience
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run that is to be carried out."""
+
+    plan: Plan
+    place: str  # a single one, as in --on
+    linux_source: Path | None = None  # of a user-mode Linux of one's own
+    wall_limit_s: float | None = None
+    retries: int | None = None  # how often it is repeated while it is invalid; None: `default_retries`
+    capacity_bps: float | None = None  # of the unshaped path, if another run of the experiment measured it
+    command: tuple[str, ...] = ()  # as it was typed
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A run, judged: the files of its run directory."""
+
+    files: dict[str, bytes]
+    verdict: str
+    capacity_bps: float | None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why there is no run: the class of the ``error`` says whose fault it is (`core.errors`)."""
+
+    error: TestbedError
+
+
+Outcome = Completed | Failed
+Hear = Callable[[dict[str, Any]], None]
+
+
+def unheard(event: dict[str, Any]) -> None:
+    """For those whom events do not concern."""
+
+
+def carry_out(task: Task, substrate: Substrate | None = None, hear: Hear = unheard) -> Outcome:
+    """Run a task's plan and judge it; while it is invalid again, at most ``task.retries`` times: the last attempt counts.
+
+    ``substrate`` is that of the task's place, if it is at hand. ``hear`` is told of every event of the run, and of
+    ``{"event": "repeated"}``.
+    """
+    try:
+        return _carried_out(task, substrate or substrates.find(task.place, [task.plan], task.linux_source), hear)
+    except TestbedError as error:
+        return Failed(error)
+
+
+def default_retries(substrate: Substrate) -> int:
+    """A real clock may have had a bad moment; under virtual time the same would come out."""
+    return 0 if substrate.name == "uml" else 1
+
+
+def _carried_out(task: Task, substrate: Substrate, hear: Hear) -> Completed:
+    most = default_retries(substrate) if task.retries is None else task.retries
+    attempts: list[dict[str, Any]] = []
+    while True:
+        begun = time.time()
+        archive = substrate.run(task.plan, hear, patience(task.plan, task.wall_limit_s))
+        made = provenance(substrate, list(task.command), begun)
+        run = _judged(task.plan, rundir.unpack(archive), made, task.capacity_bps)
+        attempts.append({"started": made["started"], "wall_s": made["wall_s"], **run.result})
+        if run.verdict["verdict"] != "invalid" or len(attempts) > most:
+            return Completed(run.files(attempts), run.verdict["verdict"], run.manifest["measured"]["capacity_bps"])
+        hear({"event": "repeated", **run.result})
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A run with provenance and verdict."""
+
+    tables: dict[str, bytes]
+    manifest: dict[str, Any]
+    verdict: dict[str, Any]
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """Its verdict, and why if it is invalid."""
+        rows = [row for row in self.verdict["invariants"] if row["status"] == "invalid"]
+        return {
+            "verdict": self.verdict["verdict"],
+            "because": [f"{row['id']} {row['name']}: {row['value']:.4g}" for row in rows],
+        }
+
+    def files(self, attempts: list[dict[str, Any]]) -> dict[str, bytes]:
+        """What its directory holds."""
+        told = {"manifest.json": {**self.manifest, "attempts": attempts}, "verdict.json": self.verdict}
+        return {**self.tables, **{name: (json.dumps(data, indent=1) + "\n").encode() for name, data in told.items()}}
+
+
+def _judged(plan: Plan, files: dict[str, bytes], made: dict[str, Any], capacity_bps: float | None) -> _Judged:
+    """A run's files, judged; ``capacity_bps`` is the unshaped path's if this run did not measure it."""
+    manifest = json.loads(files.pop("manifest.json"))
+    measured = manifest["measured"]
+    measured["capacity_bps"] = measured["capacity_bps"] or capacity_bps
+    manifest |= made
+    manifest["plan"] = msgspec.to_builtins(plan)  # as asked for: inside, paths have other names
+    manifest["topology_sha256"] = topology_sha256(plan)
+    manifest["congestion_control_sha256"] = congestion_control_sha256(plan)
+    manifest["digest"] = digest(files)
+    read = {name: pd.read_csv(io.BytesIO(files[f"{name}.csv"])) for name in ("iterations", "links", "flows")}
+    noted = None
+    if disturbances.TABLE in files:
+        manifest["disturbances"] = json.loads(files.pop(disturbances.ACCOUNT))
+        noted = pd.read_csv(io.BytesIO(files[disturbances.TABLE]))
+        files[disturbances.TOUCHED] = disturbed.listed(read["iterations"], noted).to_csv(index=False).encode()
+    return _Judged(files, manifest, judge(Case(plan, manifest, **read, disturbances=noted)))

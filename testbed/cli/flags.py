@@ -1,0 +1,51 @@
+"""Flags that are fields of an experiment: names, types and choices are those of `Spec`, help is what `described` says."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from core.errors import RequestError
+from testbed.spec import Spec, described
+
+# What the type of a field does not say.
+SHAPES: dict[str, dict[str, Any]] = {
+    "ecn": {"nargs": "?", "const": "on"},
+    "job": {"action": "append", "metavar": "JOB"},
+    "cc": {"action": "extend", "nargs": "+"},
+    "on": {"metavar": "PLACE"},
+}
+SET = "any field by its path: job.0.trace=s2, link.s1-s2.buffer=2ms"
+
+
+def add(parser: argparse._ActionsContainer, *names: str, suffix: str = "", **shape: Any) -> None:
+    """The fields ``names`` as flags (``rto_min`` is ``--rto-min``); their help ends with a ``suffix``."""
+    types = get_type_hints(Spec)
+    for name in names:
+        known = {"help": described.SPEC[name] + suffix, **_shape(types[name]), **SHAPES.get(name, {}), **shape}
+        known["help"] = known["help"].replace("%", "%%")
+        parser.add_argument(f"--{name.replace('_', '-')}", **known)
+
+
+def _shape(kind: Any) -> dict[str, Any]:
+    if kind is int:
+        return {"type": int}
+    return {"choices": list(get_args(kind))} if get_origin(kind) is Literal else {}
+
+
+def given(parsed: argparse.Namespace) -> dict[str, Any]:
+    """The fields that flags give, as `testbed.spec` takes them."""
+    fields = (*Spec.__struct_fields__, "set")
+    found = {name: value for name in fields if (value := getattr(parsed, name, None)) is not None}
+    return {**found, "quick": True} if parsed.quick else found
+
+
+def add_retries(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--retries", type=int, metavar="N", help="how often a run that is invalid is repeated (1; 0 under virtual time)"
+    )
+
+
+def check_retries(retries: int | None) -> None:
+    if retries is not None and not 0 <= retries <= 100:
+        raise RequestError(f"--retries {retries}: give how often an invalid run is repeated, 0 to 100")

@@ -1,0 +1,32 @@
+"""Judge stored runs again, by the rules of this testbed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from core import text
+from core.errors import EXIT_INVALID, EXIT_OK, RequestError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", help="a run directory, or a folder with some")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from core.runs.load import LoadError
+    from testbed.campaign import judge
+
+    if not parsed.results:
+        raise RequestError("judge: name a run directory, or a folder with some, such as results.")
+    count, invalid = 0, False
+    try:
+        for path, before, now in judge.again(Path(parsed.results)):
+            count += 1
+            invalid |= now == "invalid"
+            if now != before:
+                print(text.plain(f"{path}: {before}, now {now}"))
+    except LoadError as error:
+        raise RequestError(str(error)) from error
+    print(f"{count} runs judged")
+    return EXIT_INVALID if invalid else EXIT_OK

@@ -1,0 +1,203 @@
+"""``python testbed/run.py``: one experiment, from its flags and file to a table, a figure and a verdict."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core import text
+from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, said_of
+from testbed import spec
+from testbed.cli import flags
+from testbed.spec import Spec
+from testbed.spec import place as where
+
+if TYPE_CHECKING:
+    from testbed.campaign.driver import Wanted
+    from testbed.substrates import Substrate
+    from testbed.substrates.choice import Choice
+
+DESCRIPTION = "Run training jobs against each other over a shared bottleneck, on the real TCP stack."
+EPILOG = """\
+Quantities need a unit: 500mbit, 64kB, 1.5ms. Algorithms take parameters:
+--cc reno mltcp_reno:slope=1.75,intercept=0.25
+
+exit codes: 0 done (the last line says whether valid or suspect; --strict turns suspect into 4),
+1 the run failed, 2 the request was wrong, 3 this machine cannot do it, 4 it ran but the result is invalid
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.prog, parser.description, parser.epilog = "python testbed/run.py", DESCRIPTION, EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("file", nargs="?", help="experiment as TOML; flags override its fields")
+    flags.add(
+        parser.add_argument_group("network"),
+        "topo", "place", "rate", "buffer", "mtu", "acks", "ecn", "delay", "jitter", "loss", "corrupt", "rto_min",
+    )  # fmt: skip
+    flags.add(
+        parser.add_argument_group("jobs"),
+        "jobs", "workers", "trace", "compute", "bytes", "iterations", "offsets", "noise", "collective", "channels", "job",
+    )  # fmt: skip
+    flags.add(parser.add_argument_group("congestion control"), "cc")
+    how = parser.add_argument_group("how")
+    how.add_argument("--set", action="append", metavar="PATH=VALUE", help=flags.SET)
+    flags.add(how, "seed", "seeds", "alone", "sample", "on")
+    how.add_argument(
+        "--linux-source",
+        type=Path,
+        metavar="PATH",
+        help="a user-mode Linux of one's own: tarball or tree, 6.1 or newer",
+    )
+    flags.add(how, "wall_limit")
+    flags.add_retries(how)
+    how.add_argument(
+        "--verify", type=Path, metavar="RUNDIR", help="repeat a run from its manifest and compare byte for byte"
+    )
+    how.add_argument(
+        "--trust",
+        action="store_true",
+        help="with --verify: execute the files that RUNDIR names (topology, congestion control)",
+    )
+    flags.add(how, "name")
+    how.add_argument("--out", default="results", help="where results go (%(default)s)")
+    how.add_argument("--quick", action="store_true", help="as the file's [quick] table has it: less of everything")
+    how.add_argument("--json", action="store_true", help="print the summary as JSON")
+    how.add_argument("--quiet", action="store_true", help="no progress")
+    how.add_argument("--dry-run", action="store_true", help="print what would be done, in order")
+    how.add_argument("--strict", action="store_true", help="a suspect result ends with code 4")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    flags.check_retries(parsed.retries)
+    if parsed.verify is not None:
+        return _verify(parsed)
+    if parsed.trust:
+        raise RequestError("--trust is for --verify RUNDIR: what you name yourself is trusted.")
+    asked = _Request(parsed)
+    chosen = asked.choice()
+    if parsed.dry_run:
+        print("\n".join(asked.described(chosen)))
+        return EXIT_OK
+
+    from rich.console import Console
+
+    from core import folders
+    from testbed.campaign import driver
+    from testbed.campaign.executors import Here
+    from testbed.cli.console import Progress
+
+    notes, quiet = Console(stderr=True), parsed.quiet or parsed.json
+    connecting = where.is_remote(chosen.place) and not quiet
+    with notes.status(f"{chosen.place}: connecting") if connecting else contextlib.nullcontext():
+        chosen, substrate = asked.settled(chosen)
+    if chosen.reason is not None:
+        print(text.paragraph(str(chosen)), file=sys.stderr)
+    (only,) = chosen.specs
+    runs = [driver.Wanted(only, plan, Path(parsed.out)) for plan in chosen.plans]
+    folders.check(runs[0].experiment / "figures", runs[0].out)
+    with Progress(chosen.plans, notes, quiet=quiet) as progress:
+        driver.drive(runs, [Here(substrate, progress)], progress, retries=parsed.retries)
+        summary = driver.sum_up(runs)
+    _show(summary, runs, substrate if where.is_remote(chosen.place) else None, as_json=parsed.json)
+    if summary["verdict"] == "invalid" or (parsed.strict and summary["verdict"] != "valid"):
+        return EXIT_INVALID
+    return EXIT_OK
+
+
+class _Request:
+    """The experiment that the command line asks for, read as often as the place it goes to becomes clearer."""
+
+    def __init__(self, parsed: argparse.Namespace) -> None:
+        self.file, self.linux_source = parsed.file, parsed.linux_source
+        self.out, self.dry_run = Path(parsed.out), parsed.dry_run
+        self.flags = flags.given(parsed)
+
+    def read(self, given: dict[str, Any]) -> list[Spec]:
+        asked = spec.read(self.file, given)
+        if "," in asked.on:
+            raise RequestError(
+                f"--on {asked.on}: several machines share the runs of a sweep (`python -m testbed sweep`)."
+            )
+        if self.linux_source is not None and asked.on not in ("auto", "uml"):
+            raise RequestError(f"--linux-source is for --on uml; on `{asked.on}` the kernel is the machine's own.")
+        return [asked]
+
+    def choice(self) -> Choice:
+        """Where it would run, and what; results can be written."""
+        from core.runs import rundir
+        from testbed.linux import privileges
+        from testbed.substrates import choice
+
+        root = privileges.caller() is not None
+        if self.dry_run:
+            privileges.give_up()
+        with said_of(self.file):
+            chosen = choice.choose(self.read, self.flags, self.linux_source)
+        if not (root and self.dry_run and chosen.place != "uml"):  # that run would write as root
+            rundir.check_writable(self.out)
+        return chosen
+
+    def settled(self, chosen: Choice) -> tuple[Choice, Substrate]:
+        from testbed.substrates import choice
+
+        with said_of(self.file):
+            return choice.settle(chosen, self.read, self.flags, self.linux_source)
+
+    def described(self, chosen: Choice) -> Iterator[str]:
+        """Where it would run, what the file's ``[realtime]`` changes there, and every run."""
+        from testbed.cli import dry_run
+
+        yield str(chosen)
+        if where.in_real_time(chosen.place):
+            (virtual,), (real,) = self.read({**self.flags, "on": "uml"}), self.read({**self.flags, "on": "host"})
+            if changed := spec.differences(virtual, real):
+                yield "[realtime] is in force:"
+                yield from (f"  {line}" for line in changed)
+        for plan in chosen.plans:
+            yield from dry_run.describe(plan)
+
+
+def _show(summary: dict[str, Any], runs: Sequence[Wanted], machine: Substrate | None, *, as_json: bool) -> None:
+    """Draw the figures, print the results; ``machine`` is the other one that they were on."""
+    from analysis import views
+    from core.runs import rundir
+    from core.runs.load import load_experiment
+    from testbed.campaign import driver
+    from testbed.cli import closing
+
+    folder, out = runs[0].experiment, runs[0].out
+    results = load_experiment(folder, driver.compared(runs))
+    with rundir.filled(folder / "figures", out) as aside:
+        figures = [folder / "figures" / path.name for path in views.draw(results, aside)]
+    if as_json:
+        print(json.dumps(summary, indent=1))
+    else:
+        remote = None if machine is None else machine.identity()
+        closing.show(summary, folder, [wanted.plan for wanted in runs], figures, remote)
+
+
+def _verify(parsed: argparse.Namespace) -> int:
+    from testbed.campaign import verify
+    from testbed.cli import dry_run
+    from testbed.linux import privileges
+
+    allowed = {"run", "verify", "trust", "linux_source", "wall_limit", "quiet", "on", "dry_run"}
+    given = [key for key, value in vars(parsed).items() if value not in (None, False) and key not in {*allowed, "out"}]
+    if given:
+        raise RequestError(
+            f"--verify repeats a run from its manifest; it takes no --{given[0].replace('_', '-')} beside it."
+        )
+    privileges.give_up()  # it repeats what ran under virtual time
+    if parsed.dry_run:
+        print("\n".join(dry_run.describe(verify.read(parsed.verify, trusted=parsed.trust)[1])))
+        return EXIT_OK
+    limit = None if parsed.wall_limit is None else spec.read(None, {"wall_limit": parsed.wall_limit}).wall_limit
+    lines = verify.repeat(parsed.verify, parsed.linux_source, limit, trusted=parsed.trust)
+    print("\n".join(map(text.paragraph, lines or [f"{parsed.verify}: repeated, identical to the byte"])))
+    return EXIT_FAILED if lines else EXIT_OK

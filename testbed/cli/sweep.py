@@ -1,0 +1,206 @@
+"""``python -m testbed sweep experiments/*.toml -j 2``: many experiments at once.
+
+What is not there yet is run, in a shuffled order (that only depends on what there is), so that a drift of the machine is
+not taken for an effect. A run is there if its manifest holds the very same plan, run by the same testbed on the same
+kernel. A run that fails does not stop the others and is listed at the end.
+
+Several other machines (``--on ssh:a --on ssh:b``) share the runs, one at a time each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from core import text
+from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, VirtualTimeOnlyError, said_of
+from testbed.cli import flags
+from testbed.spec import Spec, points
+from testbed.spec import place as where
+
+if TYPE_CHECKING:
+    from testbed.campaign.driver import Failure, Wanted
+    from testbed.substrates import Substrate
+    from testbed.substrates.choice import Choice
+
+DESCRIPTION = "Runs what is not there yet, in a shuffled order; a run that fails does not stop the others."
+SHUFFLE = "sweep"  # any order will do, but always the same
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = DESCRIPTION
+    parser.add_argument("files", nargs="+", help="experiments as TOML, each with or without a [sweep]")
+    parser.add_argument("-j", "--parallel", type=int, default=1, help="runs at a time (1; more on uml alone)")
+    flags.add(
+        parser, "on", action="append",
+        help="where to run, whatever the files say; several other machines (ssh:a,ssh:b, or --on repeated) share the runs",
+    )  # fmt: skip
+    parser.add_argument("--out", default="results", help="where results go (%(default)s)")
+    parser.add_argument("--set", action="append", metavar="PATH=VALUE", help=f"{flags.SET}; in all of them")
+    flags.add(parser, "seeds", "iterations", suffix=", in all of them")
+    flags.add_retries(parser)
+    parser.add_argument("--quick", action="store_true", help="as the files' [quick] tables have it: less of everything")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from testbed.linux import privileges
+
+    flags.check_retries(parsed.retries)
+    given = flags.given(parsed)
+    if parsed.on is not None:
+        given["on"] = ",".join(parsed.on)
+    if parsed.dry_run:
+        privileges.give_up()
+        for file, chosen in _possible(parsed.files, given):
+            with said_of(file):
+                print("\n".join(_described(chosen)))
+        return EXIT_OK
+    if parsed.parallel < 1:
+        raise RequestError(f"-j {parsed.parallel}: at least one run at a time")
+    _check_privileges(parsed.files, given)
+    specs, machines = _settled(parsed.files, given, Path(parsed.out))
+    return _carried_out(specs, machines, parsed)
+
+
+def _possible(files: list[str], given: dict[str, Any]) -> Iterator[tuple[str, Choice]]:
+    """Of several files those that can be had where they are to run, and where that is; the others are said to be left out."""
+    from testbed.substrates import choice
+
+    for file in files:
+        try:
+            with said_of(file):
+                yield file, choice.choose(partial(points.read, file), given)
+        except VirtualTimeOnlyError as error:
+            if len(files) == 1:
+                raise
+            print(text.paragraph(f"left out: {error}"), file=sys.stderr)
+
+
+def _described(chosen: Choice) -> Iterator[str]:
+    """What would be run, an experiment a line, and where."""
+    if chosen.reason is not None:
+        yield f"{chosen}:"
+    by_experiment = groupby(chosen.plans, lambda plan: plan.experiment)
+    for spec, (_, planned) in zip(chosen.specs, by_experiment, strict=True):
+        plans = list(planned)
+        yield f"{plans[0].experiment}: {len(plans)} runs of {len(plans[0].jobs)} jobs, {' '.join(spec.cc)}, on {spec.on}"
+
+
+def _check_privileges(files: list[str], given: dict[str, Any]) -> None:
+    """Under ``sudo`` all runs give up root, or none; raises `RequestError` before anything is read as root."""
+    from testbed.linux import privileges
+    from testbed.substrates import choice
+
+    if privileges.caller() is None:
+        return
+    places = {file: place for file in files if (place := choice.foreseen(partial(points.read, file), given))}
+    real = [file for file, found in places.items() if found.place != "uml"]
+    if real and len(real) < len(places):
+        raise RequestError(
+            "under `sudo`, runs in user-mode Linux give up root, and others of this sweep keep it: "
+            + ", ".join(real)
+            + ". Sweep them apart, or name one place with --on."
+        )
+
+
+def _settled(files: list[str], given: dict[str, Any], out: Path) -> tuple[list[Spec], dict[str, Substrate]]:
+    """Every experiment, and every place where some of them run."""
+    from core.runs import rundir
+    from testbed import substrates
+    from testbed.substrates import choice
+
+    possible = list(_possible(files, given))
+    rundir.check_writable(out)
+    specs: list[Spec] = []
+    machines: dict[str, Substrate] = {}
+    for file, chosen in possible:
+        with said_of(file):
+            if where.is_remote(chosen.place):
+                for place in where.places(chosen.place):
+                    machines[place] = substrates.find(place, chosen.plans)
+            else:
+                chosen, machines[chosen.place] = choice.settle(chosen, partial(points.read, file), given)
+        if chosen.reason is not None:
+            print(f"{file}: {chosen}", file=sys.stderr)
+        specs += chosen.specs
+    return specs, machines
+
+
+def _carried_out(specs: list[Spec], machines: dict[str, Substrate], parsed: argparse.Namespace) -> int:
+    """Run what is missing, then sum up every experiment; an exit code."""
+    from rich.console import Console
+
+    from testbed.campaign import driver, executors
+    from testbed.campaign.provenance import is_there
+    from testbed.cli.console import Count
+
+    def done(run: Wanted) -> bool:
+        return any(is_there(run.plan, run.folder, machines[place]) for place in where.places(run.spec.on))
+
+    todo = _alike(driver.wanted(specs, Path(parsed.out)))
+    if parsed.parallel > 1 and any(place != "uml" for place in machines):
+        raise RequestError(
+            f"-j {parsed.parallel}: against a real clock runs on one machine would disturb each other; use --on uml, or -j 1, "
+            "or several other machines (--on ssh:a --on ssh:b)."
+        )
+    waiting = [run for run in todo if run.waits]
+    missing = [run for run in todo if not run.waits and not done(run)]
+    console = Console(stderr=True)
+    console.print(
+        f"{len(todo)} runs of {len(specs)} experiments, {len(todo) - len(waiting) - len(missing)} of them there"
+        + (f"; {len(waiting)} wait for those of their jobs alone" if waiting else ""),
+        highlight=False,
+    )
+    shuffle = random.Random(SHUFFLE).shuffle
+    shuffle(missing)
+    shuffle(waiting)
+    order = [*missing, *waiting]
+    with (
+        executors.lanes(machines, parsed.parallel) as lanes,
+        Count(order, console, quiet=parsed.quiet, places=len(lanes) > 1) as count,
+    ):
+        failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=done, keep_going=True)
+    invalid = _sum_up(specs, todo, failures)
+    for failure in failures:
+        print(text.paragraph(f"failed: {failure.run.folder}: {failure.error}"), file=sys.stderr)
+    if failures:
+        print(f"{len(failures)} of {len(todo)} runs failed; the same command tries them again.", file=sys.stderr)
+        return EXIT_FAILED
+    return EXIT_INVALID if invalid else EXIT_OK
+
+
+def _alike(runs: Sequence[Wanted]) -> list[Wanted]:
+    """Every run measures the capacity it needs: which of an experiment comes first is left to the shuffle."""
+    from testbed.campaign.driver import Wanted
+
+    return [Wanted(run.spec, msgspec.structs.replace(run.plan, measure_capacity=True), run.out) for run in runs]
+
+
+def _sum_up(specs: list[Spec], todo: Sequence[Wanted], failures: Sequence[Failure]) -> bool:
+    """Write every complete experiment's summary and print its table; whether any of them is invalid."""
+    from rich.console import Console
+
+    from testbed.campaign import driver
+    from testbed.cli.table import closing_table
+
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    failed = {failure.run.folder for failure in failures}
+    invalid = False
+    for spec in specs:
+        own = [run for run in todo if run.spec is spec]
+        if failed & {run.folder for run in own}:
+            continue
+        summary = driver.sum_up(own)
+        console.print(closing_table(summary))
+        invalid |= summary["verdict"] == "invalid"
+    return invalid

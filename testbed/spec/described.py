@@ -1,0 +1,127 @@
+"""What every field of an experiment means: the help of its flag, and its description in the schema of the files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from core.units import Quantity
+from testbed.spec import Event, LinkSpec, Spec
+from testbed.spec.job import Job
+
+# In brackets what holds if nothing is said.
+SPEC = {
+    "name": "of the results folder",
+    "topo": "topology, or ./mine.py; with arguments as in Mininet: dumbbell,4 (dumbbell)",
+    "place": "which host runs which worker: spread over the edges, packed, random, or ./mine.toml (spread)",
+    "jobs": "how many (2)",
+    "workers": "of each job (2)",
+    "trace": "what they replay: a name of the library, or ./mine.json",
+    "compute": "a synthetic job's compute time, with --bytes",
+    "bytes": "a synthetic job's bytes, sent one way over the bottleneck",
+    "collective": "how all-reduces are carried out: ring, tree, parameter_server, … (ring)",
+    "channels": "connections per flow (1)",
+    "job": "a job of its own, once for each: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; "
+    'ddp:resnet18 (real PyTorch, on `host`); cmd:"python train.py"',
+    "cc": "one or more; the first is the baseline (reno mltcp_reno); or schedulers: cassini, priority, unfair "
+    "(docs/baselines.md)",
+    "iterations": "of every job (30)",
+    "seed": "the first (1)",
+    "seeds": "how many (1; intervals from 3)",
+    "alone": "seeds for which each job also runs alone (each)",
+    "rate": "of the bottleneck, both directions (500mbit)",
+    "buffer": "of the bottleneck, as time or size (1ms)",
+    "mtu": "in bytes (1500)",
+    "link": "what single links have of their own, by their names: s1-s2",
+    "event": "what happens to bottlenecks while jobs run, once for each event",
+    "acks": "pure ACKs in a band of their own at the bottleneck",
+    "ecn": "mark instead of dropping, by RED from a threshold on: 65kB, 200us, or MIN,MAX,PROBABILITY "
+    "(a fifth of the buffer)",
+    "delay": "one-way, added on the last hop of every path (0ms)",
+    "jitter": "delay varies by as much, evenly; packets may overtake (0ms)",
+    "loss": "share of packets lost at random on the last hop (0%)",
+    "corrupt": "share of packets with a bit flipped at random on the last hop (0%)",
+    "offsets": "starts: overlapped (0-5 % of an iteration), uniform, or 0ms,50ms,…",
+    "noise": "of the compute time: 5%, lognormal:5%, stragglers:1% (what the trace was measured with)",
+    "rto_min": "minimum retransmission timeout, 1ms to 200ms (the kernel's 200ms)",
+    "sample": "interval of link and flow samples (10ms)",
+    "on": "where to run: uml (user-mode Linux, under virtual time), host (this machine's kernel; root), vagrant, "
+    "ssh:[USER@]HOST[:PORT] (auto: uml where it can run it, else host, saying why)",
+    "wall_limit": "end a run after so much wall time, whatever happens (else: when nothing moves any more)",
+}
+LINK = {
+    "rate": "of a bottleneck, or a share of the experiment's: 50%",
+    "buffer": "of a bottleneck, as time or size",
+    "ecn": "of a bottleneck, as the experiment's",
+    "delay": "one-way, of a link that is no bottleneck",
+    "jitter": "by which that delay varies, evenly",
+    "loss": "share of packets lost at random",
+    "corrupt": "share of packets with a bit flipped at random",
+}
+EVENT = {
+    "at": "after the start",
+    "link": "a bottleneck, both directions: s1-s2",
+    "rate": "it is this fast from then on; or a share of what it is at first: 50%",
+    "state": "it fails, or works again",
+}
+JOB = {
+    "trace": "it replays this one: a name of the library, or ./mine.json",
+    "compute": "or it computes so long and then sends: a synthetic job",
+    "bytes": "what a synthetic job sends",
+    "ddp": "or it trains this model for real (PyTorch)",
+    "cmd": "or it runs this program on every worker",
+    "workers": "how many",
+    "collective": "how operations of its kind are carried out",
+    "channels": "connections per flow",
+    "offset": "it arrives so long after the start",
+    "leave": "it departs (its workers are killed) so long after the start",
+    "noise": "of the compute time",
+    "iterations": "how many count; it goes on until every job has its own",
+    "cc": "whatever the others use",
+}
+OF: dict[type[msgspec.Struct], dict[str, str]] = {Spec: SPEC, LinkSpec: LINK, Event: EVENT, Job: JOB}
+
+
+def schema() -> dict[str, Any]:
+    """A JSON schema of experiment files, for editors."""
+
+    def quantity(kind: type[Quantity]) -> dict[str, Any]:
+        return {"type": "string", "description": f"a {kind.noun}, with its unit: {kind.examples}"}
+
+    found = msgspec.json.schema(Spec, schema_hook=quantity)
+    for kind, descriptions in OF.items():
+        fields = found["$defs"][kind.__name__]["properties"]
+        for name, description in descriptions.items():
+            fields[name] = {**fields[name], "description": description}
+    properties = found["$defs"]["Spec"]["properties"]
+    properties["job"] = {
+        "description": SPEC["job"],
+        "type": "array",
+        "items": {
+            "anyOf": [{"$ref": "#/$defs/Job"}, {"type": "string", "description": "as --job has it: s2,workers=4"}]
+        },
+    }
+    properties["base"] = {"type": "string", "description": "a file that this one stands on"}
+    properties["sweep"] = {
+        "type": "object",
+        "description": "a list of values for each path: every combination is an experiment; below `zip` lists are taken together",
+        "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "object"}]},
+    }
+    properties |= {
+        name: {
+            "type": "object",
+            "description": f"fields that take the place of those above {when}",
+            "properties": {key: value for key, value in properties.items() if key not in ("name", "on", "base")},
+            "additionalProperties": False,
+        }
+        for name, when in (
+            ("quick", "with --quick"),
+            ("realtime", "wherever the clock is a real one (host, vagrant, ssh)"),
+        )
+    }
+    properties["realtime"]["properties"]["impossible"] = {
+        "type": "string",
+        "description": "why there is no form of the experiment for a real clock; instead of fields",
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "MLTCP testbed experiment", **found}
