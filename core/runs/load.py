@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import pandas as pd
 
+from core.errors import TestbedError
 from core.runs import faults
 
 VERSION = 1
@@ -22,7 +23,7 @@ MOST_JSON_BYTES, MOST_TABLE_BYTES = 256 << 20, 2 << 30
 PIECE_BYTES = 1 << 20
 
 
-class LoadError(Exception):
+class LoadError(TestbedError):
     """A run directory that cannot be used: what, where, and what to do."""
 
 
