@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.campaign import experiment
-from testbed.substrates.host import Host
+from testbed.campaign.tasks import Completed, Task
 from tests import runs
 
 
@@ -34,19 +32,16 @@ def verdict(**statuses: str) -> dict[str, Any]:
 def test_a_failure_counts_unless_the_machine_spoiled_the_run(
     monkeypatch: pytest.MonkeyPatch, found: dict[str, Any], spoiled: bool
 ) -> None:
-    made: list[Path] = []
+    made: list[Task] = []
 
-    def execute(one: Any, asked: Any, host: Any, out: Path, *_: Any, **__: Any) -> None:
-        folder = out / one.experiment / one.folder
-        folder.mkdir(parents=True)
-        (folder / "verdict.json").write_text(json.dumps(found))
-        made.append(folder)
+    def carry_out(task: Task) -> Completed:
+        made.append(task)
+        return Completed({"verdict.json": json.dumps(found).encode()}, found["verdict"], None)
 
     def check(result: runs.Result) -> None:
         raise AssertionError("no physics")
 
-    monkeypatch.setattr(experiment, "execute", execute)
-    monkeypatch.setattr(Host, "check", lambda self, one: None)
+    monkeypatch.setattr(runs, "carry_out", carry_out)
     with pytest.raises(pytest.skip.Exception if spoiled else AssertionError):
         runs.shown_in_real_time(check, cc=["reno"], alone=True)
     assert len(made) == (runs.ATTEMPTS if spoiled else 1)
