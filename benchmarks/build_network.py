@@ -20,9 +20,12 @@ from mininet.net import Mininet
 from mininet.node import Host
 from mininet.topo import Topo
 
-from testbed.linux import paths, settings
-from testbed.linux.network import build
-from testbed.linux.queues import shaper
+from testbed.linux import changes, features, settings
+from testbed.linux.network import build, link_name
+from testbed.linux.queues.fifo import Fifo
+from testbed.linux.queues.rates import bucket_bytes
+from testbed.linux.queues.setting import Queues
+from testbed.linux.queues.tbf import Tbf
 from topologies.dumbbell import Dumbbell
 from topologies.fattree import FatTree
 
@@ -72,15 +75,16 @@ def timed(make: Callable[[], Mininet]) -> float:
 def ours(topo: Topo) -> Mininet:
     """Built, every setting of a run applied and read back, shaped."""
     network = build(topo)
-    wanted: list[settings.Setting] = paths.settings(network, seed=1)
+    wanted: list[settings.Setting] = changes.multipath(topo, 1, seeded=features.probe().hash_seed)
     for host in network.hosts:
         values = {"net.ipv4.ip_forward": str(int(host.forwards)), "net.ipv4.tcp_slow_start_after_idle": "0"}
         wanted += [settings.Sysctl(host.name, key, value) for key, value in values.items()]
     for end in network.ends():
         wanted += [settings.Mtu(end.node.name, end.name, 1500), settings.OffloadsOff(end.node.name, end.name)]
     for end in network.ends(bottleneck=True):
-        bucket = shaper.bucket_bytes(500_000_000, 1500, real_time=True)
-        wanted.append(shaper.Shaper(end.node.name, end.name, 500_000_000, bucket, 62_500))
+        bucket = bucket_bytes(500_000_000, 1500, real_time=True)
+        root = Tbf(500_000_000, bucket, Fifo(62_500, made_above=True))
+        wanted.append(Queues(end.node.name, end.name, link_name(end), root))
     settings.apply_all(wanted, network)
     return network
 

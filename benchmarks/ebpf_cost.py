@@ -23,9 +23,12 @@ from core.environment import ROOT
 from testbed import spec
 from testbed.linux import settings
 from testbed.linux.loading import bpf, bpfsys
-from testbed.linux.network import Network, build
+from testbed.linux.network import Network, build, link_name
 from testbed.linux.participants.workers import Workers
-from testbed.linux.queues import shaper
+from testbed.linux.queues.fifo import Fifo
+from testbed.linux.queues.rates import bucket_bytes
+from testbed.linux.queues.setting import Queues
+from testbed.linux.queues.tbf import Tbf
 from testbed.planning import plan
 from topologies.dumbbell import Dumbbell
 
@@ -63,10 +66,8 @@ def main() -> None:
 def prepare(network: Network) -> None:
     settings.apply_all([settings.Sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], network)
     settings.apply_all([settings.OffloadsOff(end.node.name, end.name) for end in network.ends()], network)
-    bucket = shaper.bucket_bytes(500_000_000, 1500, real_time=True)
-    shapes = [
-        shaper.Shaper(end.node.name, end.name, 500_000_000, bucket, 62_500) for end in network.ends(bottleneck=True)
-    ]
+    root = Tbf(500_000_000, bucket_bytes(500_000_000, 1500, real_time=True), Fifo(62_500, made_above=True))
+    shapes = [Queues(end.node.name, end.name, link_name(end), root) for end in network.ends(bottleneck=True)]
     settings.apply_all(shapes, network)
 
 

@@ -27,11 +27,14 @@ from rich.table import Table
 from congestion import catalogue
 from core.errors import EXIT_MACHINE, EXIT_OK, TestbedError
 from core.runs import rundir
+from core.runs.plan import Link
 from testbed import spec
 from testbed.campaign import proposal
-from testbed.linux import network, privileges, settings
-from testbed.linux.loading import bpf, registry
-from testbed.linux.queues import phantom, qdiscs, shaper
+from testbed.linux import features, network, privileges, settings
+from testbed.linux.changes import shaper
+from testbed.linux.loading import bpf, classifier, registry
+from testbed.linux.queues.rates import bucket_bytes
+from testbed.linux.queues.setting import Queues
 from testbed.linux.sampling import disturbances
 from testbed.planning import plan
 from testbed.substrates import uml
@@ -173,9 +176,9 @@ def _network() -> str:
 def _shape(rate_bps: int, *, acks_first: bool) -> None:
     def use(net: network.Network) -> None:
         end = next(net.ends(bottleneck=True))
-        bucket = shaper.bucket_bytes(rate_bps, 1500, real_time=True)
-        shape = shaper.Shaper(end.node.name, end.name, rate_bps, bucket, rate_bps // 8000, acks_first)
-        settings.apply_all([shape], net)
+        link = Link(rate_bps, rate_bps // 8000, 1500, acks_first)
+        root = shaper(link, bucket_bytes(rate_bps, 1500, real_time=True), features.probe())
+        settings.apply_all([Queues(end.node.name, end.name, network.link_name(end), root)], net)
 
     _with_network(use)
 
@@ -218,7 +221,7 @@ def _rto_min() -> str:
 
 def _qdisc(kind: str) -> Callable[[], str]:
     def attempt() -> str:
-        if not qdiscs.supported(kind):
+        if not features.supported(kind):
             raise _DoesNotWorkError("this kernel has no such queueing discipline")
         return ""
 
@@ -226,9 +229,9 @@ def _qdisc(kind: str) -> Callable[[], str]:
 
 
 def _marking() -> str:
-    if qdiscs.supported("red"):
+    if features.supported("red"):
         return "RED"
-    phantom.check()
+    classifier.check()
     return "phantom queue in eBPF; this kernel has no RED"
 
 

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from itertools import groupby
 
 from core.runs.plan import Plan
+from testbed.linux import changes
+from testbed.linux.features import Features
 
 
-def describe(plan: Plan) -> Iterator[str]:
-    """What the run will do, in order, for ``--dry-run``."""
+def describe(plan: Plan, features: Features) -> Iterator[str]:
+    """What the run will do, in order, for ``--dry-run``; raises what the run would where the kernel cannot do it."""
+    steps = changes.changes(plan, features)
     who = f"job {plan.alone} alone" if plan.alone is not None else f"{len(plan.jobs)} jobs"
     yield f"run {plan.cc.spec}, seed {plan.seed}: {who} → {plan.folder}"
-    yield f"  network {plan.topology}{plan.topology_args}, in a namespace of its own; MTU {plan.link.mtu}, TSO/GSO/GRO off"
-    if plan.multipath:
-        yield "  routers choose among equal paths by a hash of addresses and ports, seeded (Linux 6.11) router by router"
-    if plan.measure_capacity:
-        yield "  measure the capacity of the unshaped path (in real time only)"
-    for name, link in plan.bottlenecks.items():
-        yield (
-            f"  shape {name}: {link.rate_bps} bit/s, buffer {link.buffer_bytes} B"
-            + (", pure ACKs first" if link.acks_first else "")
-            + (f", {link.bands} bands of priority" if link.bands > 1 else "")
-            + (
-                f", mark from {link.marking.min_bytes} B, from {link.marking.max_bytes} B with {link.marking.probability:.4%}"
-                if link.marking
-                else ""
-            )
-        )
-    for name, wire in plan.wires.items():
-        yield f"  {name}: delay {wire.delay_ns / 1e6:g} ms ± {wire.jitter_ns / 1e6:g} ms, loss {wire.loss:.4%}, corrupt {wire.corrupt:.4%}"
-    least = "" if plan.rto_min_us is None else f"; least retransmission timeout {plan.rto_min_us} us"
-    yield f"  sysctls of every host, for deep windows and nothing remembered between connections; each read back{least}"
-    yield f"  register {', '.join(cc.spec for cc in plan.ccs)}; measure the idle round trip"
+    yield f"  network {plan.topology}{plan.topology_args}, in a namespace of its own"
+    for stage, lines in groupby(changes.lines(steps), key=lambda line: line.stage):
+        yield f"  {stage}, each setting read back:" if stage != "capacity" else f"  {stage}:"
+        yield from (f"    {line.text}" for line in lines)
+    yield "  measure the idle round trip"
     for job in plan.jobs:
         collectives = {op["algorithm"]: None for op in job.operations if op["kind"] != "compute"}
         yield (
@@ -60,4 +48,4 @@ def describe(plan: Plan) -> Iterator[str]:
     counts = " or ".join(map(str, sorted({job.iterations for job in plan.jobs})))
     every = "of every job" if len(plan.jobs) > 1 else "of the job"
     yield f"  {counts} iterations {every}, sampled every {plan.sample_ns / 1e6:g} ms"
-    yield f"  measure the idle round trip again, read every setting back, judge, store as {plan.folder}"
+    yield f"  measure the idle round trip again, see that offloads are still off, judge, store as {plan.folder}"

@@ -151,6 +151,7 @@ class _Request:
 
     def described(self, chosen: Choice) -> Iterator[str]:
         """Where it would run, what the file's ``[realtime]`` changes there, and every run."""
+        from testbed import substrates
         from testbed.cli import dry_run
 
         yield str(chosen)
@@ -159,8 +160,9 @@ class _Request:
             if changed := spec.differences(virtual, real):
                 yield "[realtime] is in force:"
                 yield from (f"  {line}" for line in changed)
+        known = substrates.foreseen(chosen.place)
         for plan in chosen.plans:
-            yield from dry_run.describe(plan)
+            yield from dry_run.describe(plan, known)
 
 
 def _show(summary: dict[str, Any], runs: Sequence[Wanted], machine: Substrate | None, *, as_json: bool) -> None:
@@ -183,6 +185,7 @@ def _show(summary: dict[str, Any], runs: Sequence[Wanted], machine: Substrate | 
 
 
 def _verify(parsed: argparse.Namespace) -> int:
+    from testbed import substrates
     from testbed.campaign import verify
     from testbed.cli import dry_run
     from testbed.linux import privileges
@@ -195,7 +198,8 @@ def _verify(parsed: argparse.Namespace) -> int:
         )
     privileges.give_up()  # it repeats what ran under virtual time
     if parsed.dry_run:
-        print("\n".join(dry_run.describe(verify.read(parsed.verify, trusted=parsed.trust)[1])))
+        plan = verify.read(parsed.verify, trusted=parsed.trust)[1]
+        print("\n".join(dry_run.describe(plan, substrates.foreseen("uml"))))
         return EXIT_OK
     limit = None if parsed.wall_limit is None else spec.read(None, {"wall_limit": parsed.wall_limit}).wall_limit
     lines = verify.repeat(parsed.verify, parsed.linux_source, limit, trusted=parsed.trust)

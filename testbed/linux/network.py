@@ -13,7 +13,8 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 from mininet.link import Intf, Link
@@ -26,10 +27,19 @@ from pyroute2.ethtool.ioctl import IoctlEthtool
 from pyroute2.netlink.exceptions import NetlinkError
 
 from core.errors import TestbedError
+from core.runs.plan import CongestionControl
 from testbed.linux import netns
+from testbed.linux.loading import bpf, classifier, registry
+from testbed.linux.loading.registry import Registered
+from testbed.linux.rtnetlink import Kind, Socket, Tc
 from topologies.routed import Routes, router
 
 CARRIER_S = 10.0
+OFFLOADS = {
+    "tso": "tcp-segmentation-offload",
+    "gso": "generic-segmentation-offload",
+    "gro": "generic-receive-offload",
+}
 
 
 class Host(Node):  # type: ignore[misc]
@@ -136,6 +146,9 @@ class Network(Mininet):  # type: ignore[misc]
 
     failed: frozenset[str] = frozenset()  # names of ends that are down
     routes: dict[str, Routes] | None = None  # since something failed
+    modules: Path | None = None  # folder of our congestion controls as modules; None: they are eBPF
+    registered: dict[str, Registered]  # congestion controls, by spec
+    classifiers: dict[tuple[str, str], bpf.Program]  # eBPF that marks, by node and device
 
     @classmethod
     def init(cls) -> None:
@@ -156,13 +169,87 @@ class Network(Mininet):  # type: ignore[misc]
                 yield link.intf1
                 yield link.intf2
 
+    # What settings need of a kernel (`testbed.linux.settings.Kernel`).
 
-def build(topo: Topo) -> Network:
-    """Build and configure ``topo``; the network lives until `Network.stop` or the process's end."""
+    def interface(self, node: str, device: str) -> VethIntf:
+        """The interface ``device`` of ``node``."""
+        return cast(VethIntf, self[node].nameToIntf[device])
+
+    def sysctl(self, node: str, key: str) -> str:
+        with netns.entered(self[node].namespace):
+            return " ".join(_sysctl(key).read_text().split())
+
+    def set_sysctl(self, node: str, key: str, value: str) -> None:
+        with netns.entered(self[node].namespace):
+            _sysctl(key).write_text(value)
+
+    def device(self, node: str, device: str) -> dict[str, Any]:
+        end = self.interface(node, device)
+        told = end.node.ip.get_links(end.index)[0]
+        return {"mtu": told.get("mtu"), "state": told["state"], "gso_max_segs": told.get("gso_max_segs")}
+
+    def set_device(self, node: str, device: str, **values: int) -> None:
+        end = self.interface(node, device)
+        end.node.ip.link("set", index=end.index, **values)
+
+    def offloads(self, node: str, device: str) -> dict[str, bool]:
+        flags = self[node].offloads(device).get_offload_flags()
+        return {short: bool(flags[name]) for short, name in OFFLOADS.items()}
+
+    def set_offloads(self, node: str, device: str, *, on: bool) -> None:
+        with netns.entered(self[node].namespace):
+            for flag in OFFLOADS.values():
+                self[node].offloads(device).set_offload_flag(flag, on)
+
+    def queue(self, node: str, device: str, messages: Sequence[Tc], *, change: bool = False) -> None:
+        end = self.interface(node, device)
+        with Socket(end.node.namespace) as route:
+            for message in messages:
+                (route.change if change else route.add)(end.index, message)
+
+    def queues(self, node: str, device: str, parents: Iterable[int]) -> dict[Kind, Sequence[Tc]]:
+        end = self.interface(node, device)
+        with Socket(end.node.namespace) as route:
+            filters = [found for parent in parents for found in route.shown(end.index, "filter", parent)]
+            return {
+                "qdisc": route.shown(end.index, "qdisc"),
+                "class": route.shown(end.index, "class"),
+                "filter": filters,
+            }
+
+    def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
+        end = self.interface(node, device)
+        program = self.classifiers[node, device] = classifier.load(constants)
+        classifier.attach(end.node.namespace, end.index, name, program)
+
+    def classified(self, node: str, device: str, constants: Mapping[str, int]) -> dict[str, Any]:
+        end = self.interface(node, device)
+        return classifier.held(end.node.namespace, end.index, self.classifiers[node, device], constants)
+
+    def register(self, cc: CongestionControl) -> None:
+        self.registered[cc.spec] = registry.register(cc, self.modules)
+
+    def kind(self, spec: str) -> str:
+        return self.registered[spec].kind
+
+    def name(self, spec: str) -> str:
+        return self.registered[spec].name
+
+
+def _sysctl(key: str) -> Path:
+    return Path("/proc/sys", key.replace(".", "/"))
+
+
+def build(topo: Topo, modules: Path | None = None) -> Network:
+    """Build and configure ``topo``; the network lives until `Network.stop` or the process's end.
+
+    ``modules``: the folder of our congestion controls, where they may be loaded into this kernel.
+    """
     setLogLevel("warning")
     # Mininet.__init__ calls Mininet.init by that name, which would ask for the machine's limits.
     Mininet.inited = True
     network = Network(topo=topo, host=Host, link=VethLink, intf=VethIntf, controller=None, build=False)
+    network.modules, network.registered, network.classifiers = modules, {}, {}
     network.build()
     _await_carrier(network)
     return network

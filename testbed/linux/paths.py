@@ -11,49 +11,19 @@ gives the same paths to every congestion control and to a job alone.
 
 from __future__ import annotations
 
-import hashlib
 import socket
+import struct
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
-
-from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
 from core.errors import TestbedError
 from testbed.linux.network import Host, Network, link_name
-from testbed.linux.settings import Setting, Sysctl
+from testbed.linux.rtnetlink import RTM_GETROUTE, Socket, attribute, attributes
 
-HASH = "net.ipv4.fib_multipath_hash"
-FIVE_TUPLE = 0x01 | 0x02 | 0x04 | 0x10 | 0x20  # source and destination IP, protocol, source and destination port
 MOST_HOPS = 64
-
-if rtmsg.nla_map[-1][0] == "RTA_EXPIRES":  # what pyroute2 (as of 0.9.7) lacks after it; the place is the number
-    rtmsg.nla_map = (
-        *rtmsg.nla_map,
-        *[("RTA_PAD", "hex"), ("RTA_UID", "uint32"), ("RTA_TTL_PROPAGATE", "uint8")],
-        *[("RTA_IP_PROTO", "uint8"), ("RTA_SPORT", "be16"), ("RTA_DPORT", "be16")],
-    )
-
-
-def seeded() -> bool:
-    """Whether the kernel lets us seed its hash (Linux 6.11); else paths change from boot to boot."""
-    return Path("/proc/sys", f"{HASH}_seed".replace(".", "/")).exists()
-
-
-def settings(network: Network, seed: int) -> list[Setting]:
-    """How every router chooses among equal paths; ``seed`` is the run's."""
-    wanted: list[Setting] = []
-    for host in network.hosts:
-        if any(len(next_hops) > 1 for _, next_hops in host.params.get("routes", ())):
-            wanted += [Sysctl(host.name, f"{HASH}_policy", "3"), Sysctl(host.name, f"{HASH}_fields", str(FIVE_TUPLE))]
-            if seeded():
-                wanted.append(Sysctl(host.name, f"{HASH}_seed", str(_seed(seed, host.name))))
-    return wanted
-
-
-def _seed(seed: int, router: str) -> int:
-    """32 bits, not 0 (which means none)."""
-    return int(hashlib.sha256(f"ecmp {seed} {router}".encode()).hexdigest()[:8], 16) or 1
+RTA_DST, RTA_SRC, RTA_IIF, RTA_OIF, RTA_IP_PROTO, RTA_SPORT, RTA_DPORT = 1, 2, 3, 4, 27, 28, 29
+# struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags
+RTMSG = struct.Struct("=BBBBBBBBI")
 
 
 def taken(network: Network, flow: Mapping[str, Any], protocol: int = socket.IPPROTO_TCP) -> list[str]:
@@ -78,11 +48,19 @@ def taken(network: Network, flow: Mapping[str, Any], protocol: int = socket.IPPR
 
 def _next(here: Host, flow: Mapping[str, Any], protocol: int, arrived: int | None) -> int:
     """The index of the interface by which ``here`` sends what came in by interface ``arrived`` (None: its own)."""
-    came = {} if arrived is None else {"iif": arrived}
-    (route,) = here.ip.route(
-        "get", dst=flow["daddr"], src=flow["saddr"], ip_proto=protocol, sport=flow["sport"], dport=flow["dport"], **came
-    )  # fmt: skip
-    return int(route.get_attr("RTA_OIF"))
+    question = (
+        RTMSG.pack(socket.AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
+        + attribute(RTA_DST, socket.inet_aton(flow["daddr"]))
+        + attribute(RTA_SRC, socket.inet_aton(flow["saddr"]))
+        + attribute(RTA_IP_PROTO, bytes([protocol]))
+        + attribute(RTA_SPORT, flow["sport"].to_bytes(2, "big"))
+        + attribute(RTA_DPORT, flow["dport"].to_bytes(2, "big"))
+    )
+    if arrived is not None:
+        question += attribute(RTA_IIF, struct.pack("=I", arrived))
+    with Socket(here.namespace) as route:
+        (answer,) = route.ask(RTM_GETROUTE, 0, question)
+    return int.from_bytes(attributes(answer[RTMSG.size :])[RTA_OIF], "little")
 
 
 def back(flow: Mapping[str, Any]) -> dict[str, Any]:

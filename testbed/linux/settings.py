@@ -1,23 +1,64 @@
-"""Settings that reach the kernel: each is a value that is applied, read back, and printed.
+"""Settings that reach a kernel: each is a value that is applied, read back, and printed.
 
-A set-up is a list of them. A mismatch between what was asked and what the kernel holds
-stops the run. Nothing is undone: a setting ends with the namespace it lives in.
+A set-up is a list of them (`testbed.linux.changes`). A mismatch between what was asked and what the kernel holds
+stops the run; what it cannot tell is recorded as unknown. Nothing is undone: a setting ends with the namespace it lives in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import TestbedError
-from testbed.linux import netns
-from testbed.linux.network import Host, Network, VethIntf
+from core.runs.plan import CongestionControl
+from testbed.linux.queues.tree import matches
+from testbed.linux.rtnetlink import Kind, Tc
+
+
+class Kernel(Protocol):
+    """What settings need of a kernel: a network in it (`testbed.linux.network`), or a fake (`testbed.linux.recording`)."""
+
+    def sysctl(self, node: str, key: str) -> str: ...
+    def set_sysctl(self, node: str, key: str, value: str) -> None: ...
+    def device(self, node: str, device: str) -> Mapping[str, Any]:
+        """Of an interface its ``mtu``, ``state`` and ``gso_max_segs``."""
+        ...
+
+    def set_device(self, node: str, device: str, **values: int) -> None: ...
+    def offloads(self, node: str, device: str) -> dict[str, bool]:
+        """Whether ``tso``, ``gso`` and ``gro`` are on."""
+        ...
+
+    def set_offloads(self, node: str, device: str, *, on: bool) -> None: ...
+    def queue(self, node: str, device: str, messages: Sequence[Tc], *, change: bool = False) -> None:
+        """Add queueing disciplines, classes and filters, or change them."""
+        ...
+
+    def queues(self, node: str, device: str, parents: Iterable[int]) -> dict[Kind, Sequence[Tc]]:
+        """What it holds of them; filters of these parents."""
+        ...
+
+    def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
+        """Let the phantom queue mark what leaves there."""
+        ...
+
+    def classified(self, node: str, device: str, constants: Mapping[str, int]) -> dict[str, Any]: ...
+    def register(self, cc: CongestionControl) -> None:
+        """Make ``cc`` usable (`testbed.linux.loading.registry`)."""
+        ...
+
+    def kind(self, spec: str) -> str:
+        """What was registered as that: ``kernel`` (its own), ``module`` or ``eBPF``."""
+        ...
+
+    def name(self, spec: str) -> str:
+        """By which sockets ask for it."""
+        ...
 
 
 class Setting(Protocol):
-    """One change in one node."""
+    """One change in one place."""
 
     @property
     def where(self) -> str: ...
@@ -25,8 +66,13 @@ class Setting(Protocol):
     def what(self) -> str: ...
     @property
     def asked(self) -> Any: ...
-    def apply(self, network: Network) -> None: ...
-    def read(self, network: Network) -> Any: ...
+    @property
+    def line(self) -> str:
+        """It in words, without where."""
+        ...
+
+    def apply(self, kernel: Kernel) -> None: ...
+    def read(self, kernel: Kernel) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -50,16 +96,14 @@ class Sysctl:
         return self.value
 
     @property
-    def path(self) -> Path:
-        return Path("/proc/sys", self.key.replace(".", "/"))
+    def line(self) -> str:
+        return f"{self.key} = {self.value}"
 
-    def apply(self, network: Network) -> None:
-        with netns.entered(network[self.node].namespace):
-            self.path.write_text(self.value)
+    def apply(self, kernel: Kernel) -> None:
+        kernel.set_sysctl(self.node, self.key, self.value)
 
-    def read(self, network: Network) -> str:
-        with netns.entered(network[self.node].namespace):
-            return " ".join(self.path.read_text().split())
+    def read(self, kernel: Kernel) -> str:
+        return kernel.sysctl(self.node, self.key)
 
 
 @dataclass(frozen=True)
@@ -82,15 +126,16 @@ class Mtu:
     def asked(self) -> list[Any]:
         return [self.value, "up"]
 
-    def apply(self, network: Network) -> None:
-        interface(network, self.node, self.device).node.ip.link(
-            "set", index=interface(network, self.node, self.device).index, mtu=self.value
-        )
+    @property
+    def line(self) -> str:
+        return f"MTU {self.value}"
 
-    def read(self, network: Network) -> list[Any]:
-        end = interface(network, self.node, self.device)
-        link = end.node.ip.get_links(end.index)[0]
-        return [link.get("mtu"), link["state"]]
+    def apply(self, kernel: Kernel) -> None:
+        kernel.set_device(self.node, self.device, mtu=self.value)
+
+    def read(self, kernel: Kernel) -> list[Any]:
+        link = kernel.device(self.node, self.device)
+        return [link["mtu"], link["state"]]
 
 
 @dataclass(frozen=True)
@@ -112,20 +157,18 @@ class FrameByFrame:
     def asked(self) -> int:
         return 1
 
-    def apply(self, network: Network) -> None:
-        end = interface(network, self.node, self.device)
-        end.node.ip.link("set", index=end.index, gso_max_segs=1)
+    @property
+    def line(self) -> str:
+        return "TCP sends frame by frame (gso_max_segs 1)"
 
-    def read(self, network: Network) -> int:
-        end = interface(network, self.node, self.device)
-        return int(end.node.ip.get_links(end.index)[0].get("gso_max_segs"))
+    def apply(self, kernel: Kernel) -> None:
+        kernel.set_device(self.node, self.device, gso_max_segs=1)
+
+    def read(self, kernel: Kernel) -> int:
+        return int(kernel.device(self.node, self.device)["gso_max_segs"])
 
 
-_SHORT = {
-    "tso": "tcp-segmentation-offload",
-    "gso": "generic-segmentation-offload",
-    "gro": "generic-receive-offload",
-}
+OFFLOADS = ("tso", "gso", "gro")
 
 
 @dataclass(frozen=True)
@@ -145,32 +188,81 @@ class OffloadsOff:
 
     @property
     def asked(self) -> dict[str, bool]:
-        return dict.fromkeys(_SHORT, False)
+        return dict.fromkeys(OFFLOADS, False)
 
-    def apply(self, network: Network) -> None:
-        host: Host = network[self.node]
-        with netns.entered(host.namespace):
-            for flag in _SHORT.values():
-                host.offloads(self.device).set_offload_flag(flag, False)
+    @property
+    def line(self) -> str:
+        return "TSO, GSO and GRO off"
 
-    def read(self, network: Network) -> dict[str, bool]:
-        host: Host = network[self.node]
-        return read_offloads(host, self.device)
+    def apply(self, kernel: Kernel) -> None:
+        kernel.set_offloads(self.node, self.device, on=False)
 
-
-def read_offloads(host: Host, device: str) -> dict[str, bool]:
-    """Whether ``tso``, ``gso`` and ``gro`` are on."""
-    flags = host.offloads(device).get_offload_flags()
-    return {short: bool(flags[name]) for short, name in _SHORT.items()}
+    def read(self, kernel: Kernel) -> dict[str, bool]:
+        return kernel.offloads(self.node, self.device)
 
 
-def interface(network: Network, node: str, device: str) -> VethIntf:
-    """The interface ``device`` of ``node``."""
-    end: VethIntf = network[node].nameToIntf[device]
-    return end
+@dataclass(frozen=True)
+class Register:
+    """A congestion control made known to the kernel, as ``kind``."""
+
+    cc: CongestionControl
+    kind: str
+
+    @property
+    def where(self) -> str:
+        return "kernel"
+
+    @property
+    def what(self) -> str:
+        return f"congestion control {self.cc.spec}"
+
+    @property
+    def asked(self) -> str:
+        return self.kind
+
+    @property
+    def line(self) -> str:
+        return f"congestion control {self.cc.spec}: " + ("the kernel's own" if self.kind == "kernel" else self.kind)
+
+    def apply(self, kernel: Kernel) -> None:
+        kernel.register(self.cc)
+
+    def read(self, kernel: Kernel) -> str:
+        return kernel.kind(self.cc.spec)
 
 
-def apply_all(settings: Iterable[Setting], network: Network) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Default:
+    """The congestion control of sockets that a program opens: its namespace's default."""
+
+    node: str
+    spec: str
+
+    @property
+    def where(self) -> str:
+        return self.node
+
+    @property
+    def what(self) -> str:
+        return "net.ipv4.tcp_congestion_control"
+
+    @property
+    def asked(self) -> str:
+        return self.spec
+
+    @property
+    def line(self) -> str:
+        return f"sockets of programs use {self.spec}"
+
+    def apply(self, kernel: Kernel) -> None:
+        kernel.set_sysctl(self.node, self.what, kernel.name(self.spec))
+
+    def read(self, kernel: Kernel) -> str:
+        found = kernel.sysctl(self.node, self.what)
+        return self.spec if found == kernel.name(self.spec) else found
+
+
+def apply_all(settings: Iterable[Setting], kernel: Kernel) -> list[dict[str, Any]]:
     """Apply each setting and read it back; a record of what was asked and what was found.
 
     Raises `TestbedError` at the first one the kernel did not take.
@@ -178,18 +270,23 @@ def apply_all(settings: Iterable[Setting], network: Network) -> list[dict[str, A
     record = []
     for setting in settings:
         try:
-            setting.apply(network)
-            found = setting.read(network)
+            setting.apply(kernel)
+            found = setting.read(kernel)
         except TestbedError:
             raise
         except Exception as error:
             raise TestbedError(
                 f"{setting.where}: {setting.what} could not be set to {setting.asked!r}: {error}"
             ) from error
-        if found != setting.asked:
-            raise TestbedError(
-                f"{setting.where}: {setting.what} was set to {setting.asked!r} but the kernel holds "
-                f"{found!r}; a result under other settings than those asked for would be wrong, so the run stops here."
-            )
+        check(setting, found)
         record.append({"where": setting.where, "what": setting.what, "value": found})
     return record
+
+
+def check(setting: Setting, found: Any) -> None:
+    """Raises `TestbedError` if the kernel holds something else than was asked for."""
+    if not matches(setting.asked, found):
+        raise TestbedError(
+            f"{setting.where}: {setting.what} was set to {setting.asked!r} but the kernel holds "
+            f"{found!r}; a result under other settings than those asked for would be wrong, so the run stops here."
+        )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from core.errors import MachineError
 from core.runs.plan import Plan
+from testbed.linux import features
+from testbed.linux.features import Features
 from testbed.spec import place as where
 from testbed.spec.limits import Limits
 from testbed.substrates.progress import Patience
+from testbed.substrates.usermode import kernel
 
 
 class Substrate(Protocol):
@@ -41,6 +46,16 @@ class Substrate(Protocol):
         ...
 
 
+def foreseen(place: str) -> Features:
+    """What the kernel there can, as far as that is known without running anything; of today's Linux, the rest is assumed."""
+    if place == "uml":
+        try:
+            return features.user_mode(kernel.find().version)
+        except MachineError:
+            return features.user_mode()
+    return features.probe() if place == "host" and os.geteuid() == 0 else Features()
+
+
 def find(place: str, plans: list[Plan], linux_source: Path | None = None) -> Substrate:
     """The substrate at one place, able to run ``plans``; raises `MachineError`."""
     from testbed.substrates import host, uml  # noqa: PLC0415 (each knows this module)
@@ -58,7 +73,7 @@ def find(place: str, plans: list[Plan], linux_source: Path | None = None) -> Sub
             substrate.limits.check(what, count, plan.experiment)
     # One plan of each kind, as far as places may be able to run one and not another.
     kinds = {
-        (plan.cc.spec, bool(plan.wires), bool(plan.events), any(link.marking for link in plan.bottlenecks.values()),
+        (plan.cc.spec, bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.marking for link in plan.bottlenecks.values()),
          any(link.bands > 1 or link.acks_first for link in plan.bottlenecks.values()), plan.topology,
          tuple(job.program for job in plan.jobs)): plan
         for plan in plans

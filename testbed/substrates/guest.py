@@ -30,8 +30,9 @@ def main() -> None:
     try:
         # Imported here, for its errors to be seen.
         from testbed import inside  # noqa: PLC0415
+        from testbed.linux.participants.timeline import Machine  # noqa: PLC0415
 
-        machine = inside.Machine(virtual_time=True, modules=RUN / "modules")
+        machine = Machine(virtual_time=True, modules=RUN / "modules")
         if (RUN / "call").exists():
             module, _, function = (RUN / "call").read_text().partition(":")
             inside.deliver(getattr(importlib.import_module(module), function)(machine), events)

@@ -28,9 +28,10 @@ from congestion import catalogue
 from core.environment import ROOT
 from core.errors import MachineError, TestbedError
 from core.runs.plan import CongestionControl, Plan
-from testbed.linux.loading import registry
+from testbed.linux import features
+from testbed.linux.changes import changes
+from testbed.linux.loading import classifier, registry
 from testbed.linux.participants import program as programs
-from testbed.linux.queues import phantom, qdiscs
 from testbed.linux.sampling import disturbances
 from testbed.spec.limits import LINUX, Limits
 from testbed.substrates.progress import LOOK_S, Patience, Watch
@@ -60,18 +61,10 @@ class Host:
             if cc.source is not None or (cc.name in catalogue.names() and not registry.loaded_module(cc)):
                 _check_struct_ops(cc, release)
         programs.check(plan)
-        if plan.wires and not qdiscs.supported("netem"):
-            raise MachineError(
-                "--delay, --jitter, --loss and --corrupt need --on uml: this machine's kernel has no queueing discipline netem "
-                "(CONFIG_NET_SCH_NETEM)."
-            )
-        if any(link.marking for link in plan.bottlenecks.values()) and not qdiscs.supported("red"):
-            phantom.check()
-            if any(event.rate_bps is not None for event in plan.events):
-                raise MachineError(
-                    "an event that changes the rate of a link that marks (--ecn) needs --on uml: this machine's kernel has no "
-                    "RED (CONFIG_NET_SCH_RED), and the phantom queue that marks instead keeps its rate."
-                )
+        can = features.probe()
+        changes(plan, can)
+        if any(link.marking for link in plan.bottlenecks.values()) and not can.red:
+            classifier.check()
 
     def identity(self) -> None:
         """The kernel is the machine's own."""

@@ -36,6 +36,8 @@ from core.errors import MachineError, TestbedError
 from core.leftovers import locked, removed_in_any_case
 from core.runs import rundir
 from core.runs.plan import CongestionControl, Plan
+from testbed.linux import features
+from testbed.linux.changes import changes
 from testbed.spec.limits import LINUX, Limits
 from testbed.substrates.host import end_with_sudo
 from testbed.substrates.progress import Patience, Watch
@@ -110,6 +112,7 @@ class Uml:
         """What the plan asks for (`lacks`), one's own congestion control compiled here, and util-linux."""
         if lacking := lacks(plan):
             raise MachineError(f"{lacking.what}: {lacking.instead}.")
+        changes(plan, features.user_mode(self.kernel.version))
         self._own_modules(plan)
         if missing := [tool for tool in ("setpriv", "prlimit", "taskset", "mount") if shutil.which(tool) is None]:
             raise MachineError(f"missing: {', '.join(missing)}. Install the package util-linux.")

@@ -20,8 +20,7 @@ from congestion import catalogue
 from core import packages
 from core.environment import ROOT
 from core.runs.plan import Plan
-from testbed.linux.loading import bpf
-from testbed.linux.queues import phantom
+from testbed.linux.loading import bpf, classifier
 
 PACKAGES = ("mininet", "msgspec", "pyroute2", "elftools")  # what `testbed.inside` imports
 
@@ -73,7 +72,7 @@ def files(plan: Plan) -> dict[str, bytes]:
         found["own/topology.py"] = Path(plan.topology).read_bytes()
     programs = [source for source in map(catalogue.program, plan.ccs) if source is not None]
     if any(link.marking for link in plan.bottlenecks.values()):
-        programs.append(phantom.PROGRAM)
+        programs.append(classifier.PROGRAM)
     for source in programs:
         found |= {f"cache/mltcp/{name}": content for name, content in bpf.compile_for_others(source).items()}
     for cc in plan.ccs:

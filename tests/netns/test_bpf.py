@@ -20,10 +20,9 @@ from mininet.topo import Topo
 from congestion import catalogue
 from core.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
 from testbed.cli import cc, main
-from testbed.linux import netns
+from testbed.linux import features, netns
 from testbed.linux.loading import bpf, registry
 from testbed.linux.network import Network
-from testbed.linux.queues import qdiscs
 from testbed.linux.settings import Sysctl, apply_all
 from testbed.substrates.host import Host
 from tests import processes, runs
@@ -358,7 +357,7 @@ def test_a_phantom_queue_marks_where_there_is_no_red() -> None:
     result = runs.run_plan(Host(), bytes="10MB", **MARKED)
     links = result.table("links.csv")
     assert links[links["link"] == "s1-s2"]["ecn_marks"].iloc[-1] > 100
-    if not qdiscs.supported("red"):
+    if not features.supported("red"):
         (phantom, _back) = [row["value"] for row in result.manifest["settings"] if row["what"] == "phantom queue"]
         assert phantom["min_bytes"] == phantom["max_bytes"] == 20_000 and phantom["filter"] == "phantom"
 

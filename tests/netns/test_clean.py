@@ -17,7 +17,7 @@ import pytest
 
 from core.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
 from testbed import spec
-from testbed.linux.queues import qdiscs
+from testbed.linux import features
 from testbed.planning import plan
 from testbed.substrates.host import Host
 from testbed.substrates.progress import Patience
@@ -209,7 +209,7 @@ def test_doctor_tries_everything(tmp_path: Path, before: Before) -> None:
 
 
 def test_what_this_kernel_lacks_is_told(tmp_path: Path) -> None:
-    if qdiscs.supported("netem"):
+    if features.supported("netem"):
         pytest.skip("this kernel has netem")
     done = cli(*QUICK, "--delay", "1ms", "--on", "host", cwd=tmp_path)
     assert done.returncode == EXIT_MACHINE

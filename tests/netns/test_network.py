@@ -14,12 +14,16 @@ import pytest
 from mininet.topo import Topo
 
 from core.errors import TestbedError
-from testbed.linux import netns, network
-from testbed.linux.network import Network
-from testbed.linux.queues import shaper
-from testbed.linux.settings import Mtu, OffloadsOff, Sysctl, apply_all, read_offloads
+from core.runs.plan import Link
+from testbed.linux import features, netns, network
+from testbed.linux.changes import interfaces, shaper
+from testbed.linux.network import Network, link_name
+from testbed.linux.queues.rates import bucket_bytes
+from testbed.linux.queues.setting import Queues
+from testbed.linux.settings import Mtu, OffloadsOff, Sysctl, apply_all
 from tests import processes
 from topologies.dumbbell import Dumbbell
+from topologies.leafspine import LeafSpine
 
 Build = Callable[[Topo], Network]
 ROOT = Path(__file__).parents[2]
@@ -44,6 +48,14 @@ def test_every_host_reaches_every_other(build: Build) -> None:
             there.close()
 
 
+@pytest.mark.parametrize("topo", [Dumbbell(n=11), LeafSpine(2, 2, 2)])
+def test_interfaces_are_called_as_planned(build: Build, topo: Topo) -> None:
+    net = build(topo)
+    planned = [(end.node, end.device, end.link) for end in interfaces(topo)]
+    assert planned == [(end.node.name, end.name, link_name(end)) for end in net.ends()]
+    assert [host.name for host in net.hosts] == topo.hosts()
+
+
 def test_no_host_asks_for_addresses(build: Build) -> None:
     net = build(Dumbbell(n=1))
     for name in ("l1", "s1", "s2", "r1"):
@@ -55,7 +67,7 @@ def test_offloads_are_off_and_read_back(build: Build) -> None:
     net = build(Dumbbell(n=1))
     for end in net.ends():
         apply_all([OffloadsOff(end.node.name, end.name), Mtu(end.node.name, end.name, 9000)], net)
-        assert not any(read_offloads(end.node, end.name).values())
+        assert not any(net.offloads(end.node.name, end.name).values())
 
 
 def test_a_setting_the_kernel_does_not_take_stops_the_run(build: Build) -> None:
@@ -82,9 +94,9 @@ REAL_TIME_BPS = [rate for rate in ANY_RATE_BPS if rate < 15e9]  # bands, by HTB,
 def test_the_shaper_holds_what_was_asked(build: Build, rate_bps: int, acks_first: bool, bands: int) -> None:
     net = build(Dumbbell(n=1))
     end = next(net.ends(bottleneck=True))
-    bucket = shaper.bucket_bytes(rate_bps, 1500, real_time=True)
-    asked = shaper.Shaper(end.node.name, end.name, rate_bps, bucket, 62_500, acks_first, bands=bands)
-    record = apply_all([asked], net)
+    bucket = bucket_bytes(rate_bps, 1500, real_time=True)
+    root = shaper(Link(rate_bps, 62_500, 1500, acks_first, bands=bands), bucket, features.probe())
+    record = apply_all([Queues(end.node.name, end.name, link_name(end), root)], net)
     assert record[0]["value"]["rate_bps"] == rate_bps
     assert record[0]["value"]["buffer_bytes"] == 62_500
     shown = end.node.cmd("tc", "-s", "qdisc", "show", "dev", end.name)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from mininet.topo import Topo
 
-from testbed.linux import netns, paths
+from testbed.linux import changes, features, netns, paths
 from testbed.linux.network import Host, Network, link_name
-from testbed.linux.settings import Sysctl, apply_all
+from testbed.linux.settings import Setting, Sysctl, apply_all
 from tests.processes import HANG_S
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
@@ -35,6 +35,10 @@ def forwarding(network: Network) -> list[Sysctl]:
     ]
 
 
+def choosing(network: Network, seed: int) -> list[Setting]:
+    return changes.multipath(network.topo, seed, seeded=features.probe().hash_seed)
+
+
 def ends(network: Network) -> list[Host]:
     return [node for node in network.hosts if not node.forwards]
 
@@ -53,7 +57,7 @@ def open_socket(host: Host, kind: socket.SocketKind, port: int) -> Iterator[sock
 @pytest.mark.parametrize("topo", [FatTree(k=4, hosts=8), Ring(n=4, hosts=2)], ids=["64 hosts", "ring"])
 def test_every_host_reaches_every_other(build: Build, topo: Topo) -> None:
     network = build(topo)
-    apply_all([*forwarding(network), *paths.settings(network, seed=1)], network)
+    apply_all([*forwarding(network), *choosing(network, 1)], network)
     addresses = {host.IP() for host in ends(network)}
     with ExitStack() as stack:
         sockets = {host.IP(): stack.enter_context(open_socket(host, socket.SOCK_DGRAM, 9)) for host in ends(network)}
@@ -92,7 +96,7 @@ def carried(network: Network) -> dict[str, int]:
 def test_a_flow_takes_the_links_it_is_said_to(build: Build, topo: Topo) -> None:
     """Every byte of every flow, and of its ACKs, by the counters of every interface."""
     network = build(topo)
-    apply_all([*forwarding(network), *paths.settings(network, seed=1)], network)
+    apply_all([*forwarding(network), *choosing(network, 1)], network)
     source, target = ends(network)[0], ends(network)[-1]
     ways = set()
     for sport in range(35_001, 35_013):
@@ -111,14 +115,14 @@ def test_a_flow_takes_the_links_it_is_said_to(build: Build, topo: Topo) -> None:
 
 
 def test_paths_follow_from_the_seed(build: Build) -> None:
-    if not paths.seeded():
+    if not features.probe().hash_seed:
         pytest.skip("this kernel's hash cannot be seeded (Linux 6.11 can)")
     network = build(FatTree(k=4, hosts=1))
     apply_all(forwarding(network), network)
     source, target = ends(network)[0], ends(network)[-1]
 
     def ways(seed: int) -> list[list[str]]:
-        apply_all(paths.settings(network, seed), network)
+        apply_all(choosing(network, seed), network)
         return [
             paths.taken(network, {"saddr": source.IP(), "sport": sport, "daddr": target.IP(), "dport": PORT})
             for sport in range(35_001, 35_065)

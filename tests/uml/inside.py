@@ -16,10 +16,10 @@ from typing import Any
 
 from congestion import catalogue
 from core.errors import MachineError
-from testbed.inside import Machine
 from testbed.linux import netns
 from testbed.linux.loading import bpf, modules, registry
 from testbed.linux.loading.bpfsys import libc
+from testbed.linux.participants.timeline import Machine
 
 SYS_DELETE_MODULE = 176
 TCP_CC_INFO, TCP_NOTSENT_LOWAT = 26, 25

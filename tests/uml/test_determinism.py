@@ -19,7 +19,7 @@ import pytest
 from core.errors import EXIT_OK, EXIT_REQUEST
 from core.runs.load import TABLES
 from testbed.cli import main
-from testbed.linux.queues import qdiscs
+from testbed.linux import features
 from testbed.substrates import uml
 from testbed.substrates.usermode import kernel
 from tests.runs import ROOT, cli, one_plan, run_plan
@@ -159,7 +159,7 @@ def test_auto_goes_where_it_can(tmp_path: Path) -> None:
     flags = [word for word in FLAGS if word not in ("--on", "uml")]
     done = cli(*[word for word in flags if word != "--quiet"], cwd=tmp_path)
     assert done.returncode == EXIT_OK, done.stderr
-    if os.geteuid() != 0 or not qdiscs.supported("netem"):
+    if os.geteuid() != 0 or not features.supported("netem"):
         assert "x on uml: 2 jobs" in done.stdout
         assert "of wall time (2 runs)" in done.stdout
 

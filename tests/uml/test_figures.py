@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import views
 from core.runs.load import load_experiment
-from testbed.linux.queues.shaper import bucket_bytes
+from testbed.linux.queues.rates import bucket_bytes
 from testbed.substrates import uml
 from tests import runs
 

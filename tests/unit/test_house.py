@@ -167,7 +167,7 @@ def test_the_demo_asks_for_nothing_that_linux_6_1_lacks(monkeypatch: pytest.Monk
     """Debian 12's own source: no minimum RTO of a namespace, no seeded hash of paths (both 6.11), no eBPF congestion control (6.4)."""
     asked: list[Plan] = []
 
-    def keep(plan: Plan) -> list[str]:
+    def keep(plan: Plan, _: object) -> list[str]:
         asked.append(plan)
         return []
 

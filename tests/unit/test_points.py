@@ -13,6 +13,7 @@ from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed import spec
 from testbed.campaign import driver
 from testbed.cli import dry_run, main
+from testbed.linux.features import Features
 from testbed.planning import plan
 from testbed.spec import files, points
 from testbed.substrates.host import Host
@@ -196,8 +197,8 @@ def test_links_and_events_reach_the_plan(tmp_path: Path) -> None:
         (10**9, "s1-l1", 10**7, None), (10**9, "l1-s1", 10**7, None),
         (2 * 10**9, "s1-l1", None, False), (2 * 10**9, "l1-s1", None, False),
     ]  # fmt: skip
-    assert "at 1 s s1-l1 becomes 10000000 bit/s" in "\n".join(dry_run.describe(made))
-    assert "at 2 s s1-l1 becomes down" in "\n".join(dry_run.describe(made))
+    assert "at 1 s s1-l1 becomes 10000000 bit/s" in "\n".join(dry_run.describe(made, Features()))
+    assert "at 2 s s1-l1 becomes down" in "\n".join(dry_run.describe(made, Features()))
 
 
 def test_files_are_named_from_where_the_file_is(tmp_path: Path) -> None:

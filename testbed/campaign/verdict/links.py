@@ -16,7 +16,7 @@ from testbed.campaign.verdict.invariant import (
     not_evaluated,
     without,
 )
-from testbed.linux.queues.shaper import bucket_bytes
+from testbed.linux.queues.rates import bucket_bytes
 
 BUSY_WINDOW_S = 0.1
 EVENT_S = 0.02  # within which, against a real clock, an event happens

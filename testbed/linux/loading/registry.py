@@ -15,6 +15,7 @@ from pathlib import Path
 from congestion import catalogue
 from core.errors import MachineError, TestbedError
 from core.runs.plan import CongestionControl
+from testbed.linux.features import loaded
 from testbed.linux.loading import bpf
 from testbed.linux.loading.modules import load as load_module
 
@@ -33,7 +34,7 @@ def kernel_has(name: str) -> bool:
 
 def loaded_module(cc: CongestionControl) -> bool:
     """Whether ours is loaded in this kernel as a module (by DKMS, say): then it is used, rather than eBPF."""
-    return cc.source is None and cc.name in catalogue.names() and Path(f"/proc/sys/net/{cc.name}").is_dir()
+    return cc.source is None and loaded(cc.name)
 
 
 def check_available(cc: CongestionControl) -> None:
@@ -99,8 +100,3 @@ def _load(cc: CongestionControl, modules: Path) -> str:
             f"{cc.source}: loading the module registered {', '.join(new) or 'no congestion control'}; it must register one."
         )
     return new[0]
-
-
-def sysctls(cc: CongestionControl) -> dict[str, str]:
-    """Its parameters in a network namespace, where it is one of our modules."""
-    return {f"net.{cc.name}.{key}": str(value) for key, value in cc.constants.items()}

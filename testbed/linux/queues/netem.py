@@ -6,23 +6,26 @@ router's end of a link that is no bottleneck.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from testbed.linux.network import Network
-from testbed.linux.queues import qdiscs  # noqa: F401 (teaches pyroute2 nanoseconds)
-from testbed.linux.settings import interface
+from testbed.linux.queues.tree import UNKNOWN, Leaf
+from testbed.linux.rtnetlink import Tc, attribute, attributes
 
 SMALLEST_PACKET_BYTES = 64
 WHOLE = 2**32 - 1  # netem's probability 1
+QOPT = struct.Struct("=IIIIII")  # struct tc_netem_qopt: latency and jitter in ticks, and between them what follows
+TCA_NETEM_CORRUPT, TCA_NETEM_LATENCY64, TCA_NETEM_JITTER64, TCA_NETEM_PRNG_SEED = 4, 10, 11, 14
+PAIR = struct.Struct("=II")  # struct tc_netem_corrupt: probability, correlation
 
 
 @dataclass(frozen=True)
-class Netem:
-    """Every packet that leaves by ``device``: ``delay_ns`` ± up to ``jitter_ns`` (uniform), lost or with a bit flipped at random."""
+class Netem(Leaf):
+    """Every packet that leaves: ``delay_ns`` ± up to ``jitter_ns`` (uniform), lost or with a bit flipped at random."""
 
-    node: str
-    device: str
+    kind: ClassVar[str] = "netem"
     delay_ns: int
     jitter_ns: int
     loss: float  # probabilities
@@ -31,49 +34,46 @@ class Netem:
     seed: int  # of its random numbers (Linux 6.6; before that it uses the kernel's)
 
     @property
-    def where(self) -> str:
-        return self.device
-
-    @property
-    def what(self) -> str:
-        return "netem"
-
-    @property
-    def asked(self) -> dict[str, Any]:
+    def _limit(self) -> int:
         waiting = self.fastest_bps // 8 * (self.delay_ns + self.jitter_ns) // 10**9
+        return 1000 + 2 * waiting // SMALLEST_PACKET_BYTES
+
+    def options(self) -> bytes:
+        return (
+            QOPT.pack(0, self._limit, round(self.loss * WHOLE), 0, 0, 0)
+            + attribute(TCA_NETEM_LATENCY64, struct.pack("=q", self.delay_ns))
+            + attribute(TCA_NETEM_JITTER64, struct.pack("=q", self.jitter_ns))
+            + attribute(TCA_NETEM_PRNG_SEED, struct.pack("=Q", self.seed))
+            + attribute(TCA_NETEM_CORRUPT, PAIR.pack(round(self.corrupt * WHOLE), 0))
+        )
+
+    def asked(self, major: int) -> dict[str, Any]:
         return {
             "delay_ns": self.delay_ns,
             "jitter_ns": self.jitter_ns,
             "loss": round(self.loss * WHOLE),
             "corrupt": round(self.corrupt * WHOLE),
-            "limit_packets": 1000 + 2 * waiting // SMALLEST_PACKET_BYTES,
+            "limit_packets": self._limit,
+            "gap": 0,
+            "duplicate": 0,
+            "seed": self.seed,
         }
 
-    def apply(self, network: Network) -> None:
-        end = interface(network, self.node, self.device)
-        asked = self.asked
-        options = {
-            "limit": asked["limit_packets"],
-            "loss": asked["loss"],
-            "attrs": [
-                ("TCA_NETEM_LATENCY64", self.delay_ns),
-                ("TCA_NETEM_JITTER64", self.jitter_ns),
-                ("TCA_NETEM_PRNG_SEED", self.seed),
-                ("TCA_NETEM_CORRUPT", {"prob_corrupt": asked["corrupt"], "corr_corrupt": 0}),
-            ],
+    def held(self, options: bytes, classes: Sequence[Tc], filters: Sequence[Tc]) -> dict[str, Any]:
+        _, limit, loss, gap, duplicate, _ = QOPT.unpack_from(options)
+        told = attributes(options[QOPT.size :])
+        seed = told.get(TCA_NETEM_PRNG_SEED)
+        return {
+            "delay_ns": _signed(told[TCA_NETEM_LATENCY64]),
+            "jitter_ns": _signed(told[TCA_NETEM_JITTER64]),
+            "loss": loss,
+            "corrupt": PAIR.unpack(told[TCA_NETEM_CORRUPT])[0],
+            "limit_packets": limit,
+            "gap": gap,
+            "duplicate": duplicate,
+            "seed": UNKNOWN if seed is None else int.from_bytes(seed, "little"),
         }
-        end.node.ip.tc("add", "netem", end.index, "1:", options=options)
 
-    def read(self, network: Network) -> dict[str, Any]:
-        end = interface(network, self.node, self.device)
-        for qdisc in end.node.ip.get_qdiscs(index=end.index):
-            if qdisc.get("kind") == "netem":
-                options = qdisc.get("options")
-                return {
-                    "delay_ns": options.get("TCA_NETEM_LATENCY64"),
-                    "jitter_ns": options.get("TCA_NETEM_JITTER64"),
-                    "loss": options["loss"],
-                    "corrupt": options.get("TCA_NETEM_CORRUPT")["prob_corrupt"],
-                    "limit_packets": options["limit"],
-                }
-        return {}
+
+def _signed(payload: bytes) -> int:
+    return int.from_bytes(payload, "little", signed=True)

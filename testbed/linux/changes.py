@@ -1,0 +1,276 @@
+"""What a run does to a kernel before its jobs begin, as values: a pure function of the plan and of what the kernel can."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from mininet.topo import Topo
+
+import topologies
+from congestion import catalogue
+from core.errors import MachineError, RequestError
+from core.runs.plan import CongestionControl, JobPlan, Link, Marking, Plan
+from testbed.linux.features import HASH_SEED, RTO_MIN_US, Features
+from testbed.linux.queues.classify import Classify, Dscp, PureAcks
+from testbed.linux.queues.fifo import Fifo
+from testbed.linux.queues.netem import Netem
+from testbed.linux.queues.phantom import PhantomQueue
+from testbed.linux.queues.prio import HTB_LEVELS, Htb, Prio
+from testbed.linux.queues.rates import bucket_bytes
+from testbed.linux.queues.red import Red
+from testbed.linux.queues.setting import Queues
+from testbed.linux.queues.tbf import Tbf
+from testbed.linux.settings import Default, FrameByFrame, Mtu, OffloadsOff, Register, Setting, Sysctl
+
+Stage = Literal["network", "capacity", "queues", "congestion controls"]
+STAGES: tuple[Stage, ...] = ("network", "capacity", "queues", "congestion controls")
+RECEIVE_BUFFER, SMALLEST_BUFFER = 16 << 20, 128 << 10
+HASH = "net.ipv4.fib_multipath_hash"
+FIVE_TUPLE = 0x01 | 0x02 | 0x04 | 0x10 | 0x20  # source and destination IP, protocol, source and destination port
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Measure what the unshaped path carries."""
+
+    line = "measure the capacity of the unshaped path"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that is done, in its place in the order."""
+
+    stage: Stage
+    change: Setting | Capacity
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One end of a link, which is called after the direction that leaves by it."""
+
+    node: str
+    device: str
+    there: str
+
+    @property
+    def link(self) -> str:
+        return f"{self.node}-{self.there}"
+
+
+@lru_cache(maxsize=8)
+def _topology(name: str, arguments: tuple[int, ...]) -> Topo:
+    return topologies.find(name)(*arguments)
+
+
+def topology(plan: Plan) -> Topo:
+    """The plan's network, as yet without a kernel."""
+    return _topology(plan.topology, plan.topology_args)
+
+
+def interfaces(topo: Topo) -> list[Interface]:
+    """Both ends of every link, named and ordered as `testbed.linux.network` makes them."""
+    found = []
+    for _, _, info in topo.links(sort=True, withInfo=True):
+        a, b = info["node1"], info["node2"]
+        found += [Interface(a, f"{a}-eth{info['port1']}", b), Interface(b, f"{b}-eth{info['port2']}", a)]
+    return found
+
+
+def changes(plan: Plan, features: Features) -> tuple[Step, ...]:
+    """Every step in order; raises `MachineError` where the kernel lacks what the plan needs, `RequestError` if none has it."""
+    topo = topology(plan)
+    ends = interfaces(topo)
+    _check(plan, features)
+    steps = [Step("network", setting) for setting in _network(plan, features, topo, ends)]
+    if plan.measure_capacity and features.clock == "real":
+        steps.append(Step("capacity", Capacity()))
+    steps += [Step("queues", setting) for setting in _queues(plan, features, ends)]
+    steps += [Step("congestion controls", setting) for setting in _congestion_controls(plan, features)]
+    return tuple(steps)
+
+
+def settings(steps: Iterable[Step], stage: Stage) -> list[Setting]:
+    """Those of one stage that are applied and read back."""
+    return [step.change for step in steps if step.stage == stage and not isinstance(step.change, Capacity)]
+
+
+def _check(plan: Plan, features: Features) -> None:
+    marking = any(link.marking for link in plan.bottlenecks.values())
+    several = any(link.acks_first or link.bands > 1 for link in plan.bottlenecks.values())
+    for job in plan.jobs:
+        if job.program is not None and any(word in job.cc.name for word in ("dctcp", "dcqcn")):
+            raise RequestError(
+                f"job {job.job} ({job.trace}) opens its own sockets, and the kernel lets no namespace have {job.cc.name} as its "
+                "default: it needs marks everywhere. Use reno, cubic, mltcp_reno or mltcp_cubic for real programs."
+            )
+    if plan.wires and not features.netem:
+        raise MachineError(
+            "--delay, --jitter, --loss and --corrupt need --on uml: this machine's kernel has no queueing discipline netem "
+            "(CONFIG_NET_SCH_NETEM)."
+        )
+    if several and not (features.prio or features.htb):
+        raise MachineError(
+            "--acks first and bands of priority need the queueing discipline PRIO or HTB, and this kernel has neither "
+            "(CONFIG_NET_SCH_PRIO). Leave it out, or use --on uml."
+        )
+    if marking and not features.red and any(event.rate_bps is not None for event in plan.events):
+        raise MachineError(
+            "an event that changes the rate of a link that marks (--ecn) needs --on uml: this machine's kernel has no "
+            "RED (CONFIG_NET_SCH_RED), and the phantom queue that marks instead keeps its rate."
+        )
+    if plan.rto_min_us is not None and not features.rto_min:
+        raise MachineError(
+            f"--rto-min needs Linux 6.11 or newer, whose namespaces have {RTO_MIN_US}; this kernel has none. Leave it out, "
+            "or build a newer kernel for --on uml (`python -m testbed kernel --linux-source`)."
+        )
+
+
+def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -> Iterator[Setting]:
+    # A sender may hold several full paths and buffers, and no more; the receiver's window begins there
+    # and never limits.
+    path = max(link.buffer_bytes + int(link.rate_bps / 8 * plan.base_rtt_s) for link in plan.bottlenecks.values())
+    most = max(SMALLEST_BUFFER, 4 * path)
+    window = max(RECEIVE_BUFFER, 4 * path)
+    marks = any(link.marking for link in plan.bottlenecks.values())
+    for node in topo.hosts():
+        values = {
+            "net.ipv4.ip_forward": "1" if topo.isRouter(node) else "0",
+            "net.ipv4.tcp_slow_start_after_idle": "0",
+            "net.ipv4.tcp_no_metrics_save": "1",
+            "net.ipv4.tcp_timestamps": "1",
+            "net.ipv4.tcp_sack": "1",
+            "net.ipv4.tcp_ecn": "1" if marks else "0",
+            "net.ipv4.tcp_rmem": f"4096 {most} {window}",
+            "net.ipv4.tcp_wmem": f"4096 {min(131072, most)} {most}",
+        }
+        if features.ipv6:
+            values["net.ipv6.conf.all.disable_ipv6"] = "1"
+        if plan.rto_min_us is not None:
+            values[RTO_MIN_US] = str(plan.rto_min_us)
+        yield from (Sysctl(node, key, value) for key, value in values.items())
+    if plan.multipath:
+        yield from multipath(topo, plan.seed, seeded=features.hash_seed)
+    for end in ends:
+        yield Mtu(end.node, end.device, plan.link.mtu)
+        yield OffloadsOff(end.node, end.device)
+        if any("dcqcn" in cc.name for cc in plan.ccs):  # paced as an adapter does it
+            yield FrameByFrame(end.node, end.device)
+
+
+def multipath(topo: Topo, seed: int, *, seeded: bool) -> list[Setting]:
+    """How every router chooses among equal paths (`testbed.linux.paths`); ``seed`` is the run's."""
+    wanted: list[Setting] = []
+    for node in topo.hosts():
+        if any(len(next_hops) > 1 for _, next_hops in topo.nodeInfo(node).get("routes", ())):
+            wanted += [Sysctl(node, f"{HASH}_policy", "3"), Sysctl(node, f"{HASH}_fields", str(FIVE_TUPLE))]
+            if seeded:
+                wanted.append(Sysctl(node, HASH_SEED, str(_hash_seed(seed, node))))
+    return wanted
+
+
+def _hash_seed(seed: int, router: str) -> int:
+    """32 bits, not 0 (which means none)."""
+    return int(hashlib.sha256(f"ecmp {seed} {router}".encode()).hexdigest()[:8], 16) or 1
+
+
+def _queues(plan: Plan, features: Features, ends: list[Interface]) -> Iterator[Setting]:
+    fastest = max(link.rate_bps for link in plan.bottlenecks.values())
+    for end in ends:
+        if link := plan.bottlenecks.get(end.link):
+            bucket = bucket_bytes(link.rate_bps, link.mtu, real_time=features.clock == "real")
+            if link.marking and not features.red:
+                yield PhantomQueue(end.node, end.device, link.rate_bps, bucket, link.buffer_bytes, link.marking)
+            yield Queues(end.node, end.device, end.link, shaper(link, bucket, features))
+        if wire := plan.wires.get(end.link):
+            seed = int(hashlib.sha256(f"netem {plan.seed} {end.device}".encode()).hexdigest()[:15], 16)
+            root = Netem(wire.delay_ns, wire.jitter_ns, wire.loss, wire.corrupt, fastest, seed)
+            yield Queues(end.node, end.device, end.link, root)
+
+
+def shaper(link: Link, bucket: int, features: Features) -> Tbf:
+    """The queues of a bottleneck."""
+    data = _data(link.buffer_bytes, link.marking if features.red else None)
+    classify: list[Classify] = [PureAcks()] if link.acks_first else []
+    if link.bands > 1:
+        classify.append(Dscp(link.bands))
+    if not classify:
+        below = Fifo(link.buffer_bytes, made_above=True) if isinstance(data, Fifo) else data
+        return Tbf(link.rate_bps, bucket, below)
+    bands = (*[Fifo(link.buffer_bytes)] * (link.bands + link.acks_first - 1), data)
+    if features.prio:
+        return Tbf(link.rate_bps, bucket, Prio(bands, tuple(classify)))
+    plenty = min(2 * link.rate_bps, 30 * 10**9) // 8
+    if len(bands) <= HTB_LEVELS:
+        return Tbf(link.rate_bps, bucket, Htb(bands, tuple(classify), plenty))
+    data_bands = Htb(bands[1:], tuple(classify[1:]), plenty)
+    return Tbf(link.rate_bps, bucket, Htb((bands[0], data_bands), tuple(classify[:1]), plenty))
+
+
+def _data(buffer_bytes: int, marking: Marking | None) -> Fifo | Red:
+    if marking is None:
+        return Fifo(buffer_bytes)
+    return Red(marking.min_bytes, marking.max_bytes, marking.probability, buffer_bytes)
+
+
+def red_parent(root: Tbf) -> int | None:
+    """The handle that RED hangs on, which tells how much was marked."""
+    if isinstance(root.below, Red):
+        return 0x10001
+    minor = next((minor for minor, band in root.below.children.items() if isinstance(band, Red)), None)
+    return None if minor is None else 0x100000 | minor
+
+
+def _congestion_controls(plan: Plan, features: Features) -> Iterator[Setting]:
+    kinds = {cc.spec: _kind(cc, features) for cc in plan.ccs}
+    for cc in plan.ccs:
+        yield Register(cc, kinds[cc.spec])
+    for job in plan.jobs:
+        if kinds[job.cc.spec] == "module" and job.cc.source is None:
+            yield from _parameters(job)
+    for job in plan.jobs:
+        if job.program is not None:
+            yield from (Default(host, job.cc.spec) for host in job.hosts)
+
+
+def _kind(cc: CongestionControl, features: Features) -> str:
+    if cc.source is not None:
+        return "module" if features.loads else "eBPF"
+    if cc.name not in catalogue.names():
+        return "kernel"
+    return "module" if cc.name in features.modules else "eBPF"
+
+
+def _parameters(job: JobPlan) -> Iterator[Setting]:
+    """Of our modules: per network namespace, so that each job has its own."""
+    for host in job.hosts:
+        yield from (Sysctl(host, f"net.{job.cc.name}.{key}", str(value)) for key, value in job.cc.constants.items())
+
+
+@dataclass(frozen=True)
+class Line:
+    """A step in words."""
+
+    stage: Stage
+    text: str
+
+
+def lines(steps: Sequence[Step]) -> Iterator[Line]:
+    """Every step in words, in order; the same done in several places is said once, with all of these."""
+    nodes = {step.change.node for step in steps if isinstance(step.change, Sysctl)}
+    ends = {step.change.device for step in steps if isinstance(step.change, Mtu)}
+    places: dict[tuple[Stage, str], list[str]] = {}
+    for step in steps:
+        where = [] if isinstance(step.change, Capacity | Register) else [step.change.where]
+        places.setdefault((step.stage, step.change.line), []).extend(where)
+    for (stage, line), where in places.items():
+        if set(where) == nodes:
+            said = " on every host and router"
+        elif set(where) == ends:
+            said = " on every interface"
+        else:
+            said = f" on {' '.join(where)}" if where else ""
+        yield Line(stage, line + said)

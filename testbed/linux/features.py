@@ -1,0 +1,110 @@
+"""What a kernel can, as far as a run's set-up depends on it: reported by a substrate, asked by `testbed.linux.changes`."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from congestion import catalogue
+from core.errors import MachineError
+from testbed.linux import netns
+from testbed.linux.queues.fifo import Fifo
+from testbed.linux.queues.netem import Netem
+from testbed.linux.queues.prio import GLOB, HTB_VERSION, RATE_TO_QUANTUM, TCA_HTB_INIT, Prio
+from testbed.linux.queues.red import Red
+from testbed.linux.rtnetlink import TC_H_ROOT, Socket, Tc, attribute, handle
+
+RTO_MIN_US, HASH_SEED = "net.ipv4.tcp_rto_min_us", "net.ipv4.fib_multipath_hash_seed"
+NAMESPACED_SINCE = (6, 11)  # both
+
+
+@dataclass(frozen=True)
+class Features:
+    """What one kernel has. The defaults are a Linux of today that is the machine's own."""
+
+    clock: Literal["real", "virtual"] = "real"
+    red: bool = True
+    prio: bool = True
+    htb: bool = True
+    netem: bool = True
+    modules: frozenset[str] = frozenset()  # congestion controls of ours that it has as modules; others are eBPF
+    loads: bool = False  # one's own modules may be loaded into it
+    rto_min: bool = True  # a least retransmission timeout per namespace (Linux 6.11)
+    hash_seed: bool = True  # a seed of the choice among equal paths (Linux 6.11)
+    ipv6: bool = True
+
+
+def user_mode(version: tuple[int, ...] | None = None) -> Features:
+    """Of the user-mode Linux that kernel/uml/config describes; None: one of today."""
+    new = version is None or version >= NAMESPACED_SINCE
+    return Features(
+        clock="virtual", modules=frozenset(catalogue.names()), loads=True, rto_min=new, hash_seed=new, ipv6=False
+    )
+
+
+def running() -> Features:
+    """Of the user-mode Linux that this process runs in, by its version: what is tried there draws random numbers."""
+    return user_mode(tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2]))
+
+
+def confirm(features: Features) -> None:
+    """Raises `MachineError` if the kernel has no RED after all, without which marking would be another.
+
+    Called at one place in a run: the namespace it tries in draws random numbers, too.
+    """
+    if features.red and not supported("red"):
+        raise MachineError("this kernel has no queueing discipline RED (CONFIG_NET_SCH_RED), which it should have.")
+
+
+def probe() -> Features:
+    """Of the kernel that this process runs on; needs root."""
+    return Features(
+        red=supported("red"),
+        prio=supported("prio"),
+        htb=supported("htb"),
+        netem=supported("netem"),
+        modules=frozenset(name for name in catalogue.names() if loaded(name)),
+        rto_min=_sysctl(RTO_MIN_US).exists(),
+        hash_seed=_sysctl(HASH_SEED).exists(),
+        ipv6=Path("/proc/sys/net/ipv6").exists(),
+    )
+
+
+def loaded(name: str) -> bool:
+    """Whether our congestion control ``name`` is loaded in this kernel as a module (by DKMS, say)."""
+    return name in catalogue.names() and Path(f"/proc/sys/net/{name}").is_dir()
+
+
+def _sysctl(key: str) -> Path:
+    return Path("/proc/sys", key.replace(".", "/"))
+
+
+# The least that each takes, to find out whether the kernel has it.
+_SMALLEST = {
+    "netem": Netem(0, 0, 0.0, 0.0, 0, 1).options(),
+    "red": Red(10**4, 2 * 10**4, 0.02, 10**5).options(),
+    "prio": Prio((Fifo(1), Fifo(1)), ()).options(),
+    "htb": attribute(TCA_HTB_INIT, GLOB.pack(HTB_VERSION, RATE_TO_QUANTUM, 1, 0, 0)),
+}
+
+
+@cache
+def supported(kind: str) -> bool:
+    """Whether the kernel has the qdisc ``kind`` (netem, red, prio, htb), found by trying in a scratch namespace."""
+    scratch = netns.create()
+    try:
+        with Socket(scratch) as route:
+            route.add(1, Tc("qdisc", kind, handle(1), TC_H_ROOT, _SMALLEST[kind]))
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            return False
+        raise
+    finally:
+        os.close(scratch)
+    return True

@@ -1,0 +1,119 @@
+"""When what happens in a run: the first iteration, links that change, jobs that leave, the last record."""
+
+from __future__ import annotations
+
+import fcntl
+import select
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.errors import TestbedError
+from core.runs.plan import LinkEvent, Plan
+from testbed.linux import settings
+from testbed.linux.network import Network, link_name, switch
+from testbed.linux.participants.child import Child
+from testbed.linux.participants.workers import Record, Workers
+from testbed.linux.queues.setting import Queues
+from workloads.clock import sleep_until
+
+CONNECT_NS, START_NS = 4 * 10**9, 10 * 10**9  # of virtual time: connections, first iteration
+LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
+LOOK_S = 0.5
+RNDRESEEDCRNG = 0x5207
+
+Emit = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What differs between the Linuxes a run may be in."""
+
+    virtual_time: bool = False  # computing takes no time, and nobody can hang up on us
+    modules: Path | None = None  # folder of our congestion controls as modules; None: they are eBPF
+
+    def start_ns(self) -> int:
+        """When the first iteration begins, on the monotonic clock; under virtual time always the same."""
+        return START_NS if self.virtual_time else time.monotonic_ns() + int(LEAD_S * 1e9)
+
+    def settle(self, at_ns: int) -> None:
+        """Under virtual time: sleep until ``at_ns`` after boot, then draw new random numbers.
+
+        What came before leaves no trace: how long it took depends, by microseconds, on this
+        machine's files, and so does how many random numbers were drawn.
+        """
+        if not self.virtual_time:
+            return
+        late = time.monotonic_ns() - at_ns
+        if late > 0:
+            raise TestbedError(
+                f"setting up took {late / 1e9:.3f} s of virtual time longer than it may; with as much delay or loss as this, "
+                "connections take too long to come about."
+            )
+        sleep_until(at_ns)
+        with open("/dev/urandom", "rb", buffering=0) as device:
+            fcntl.ioctl(device, RNDRESEEDCRNG)
+
+
+class Timeline:
+    """What is still to come of a plan that began at ``start_ns``."""
+
+    def __init__(self, plan: Plan, start_ns: int, network: Network, queues: list[Queues]) -> None:
+        self.start_ns, self.network = start_ns, network
+        self.queues = {queue.link: queue for queue in queues}
+        self.events = list(plan.events)
+        self.leaving = {job.job: start_ns + job.leave_ns for job in plan.jobs if job.leave_ns is not None}
+        self.wanted = {job.job: job.iterations for job in plan.jobs}
+
+    def run(self, workers: Workers, sampler: Child, emit: Emit, look: Callable[[], None]) -> list[Record]:
+        """Until every job has its iterations or has left; ``look`` is called now and then."""
+        records: list[Record] = []
+        missing = {(each.job, each.rank) for each in workers.participants if each.job not in self.leaving}
+        while missing or self.leaving:
+            look()
+            self._catch_up(workers)
+            if select.select([sampler], [], [], 0)[0]:
+                for line in sampler.lines():
+                    emit(event="shares", bps=line["shares_bps"])
+            for worker, line in workers.read(self._next()):
+                record = Record(worker.job, worker.rank, *line)
+                if record.iteration + 1 >= self.wanted[worker.job]:
+                    missing.discard((worker.job, worker.rank))
+                if record.iteration < self.wanted[worker.job]:
+                    records.append(record)
+                    emit(event="iteration", job=record.job, rank=record.rank, iteration=record.iteration,
+                         duration_s=(record.end - record.start) / 1e9)  # fmt: skip
+        return records
+
+    def missed(self) -> list[str]:
+        """What would have come after the end."""
+        return [f"{event.link} at {event.at_ns / 1e9:g} s" for event in self.events]
+
+    def _catch_up(self, workers: Workers) -> None:
+        while self.events and time.monotonic_ns() >= self.start_ns + self.events[0].at_ns:
+            self._happen(self.events.pop(0))
+        for job in [job for job, at in self.leaving.items() if time.monotonic_ns() >= at]:
+            del self.leaving[job]
+            workers.leave(job)
+
+    def _next(self) -> float:
+        coming = [*self.leaving.values(), *(self.start_ns + event.at_ns for event in self.events[:1])]
+        return min([time.monotonic() + LOOK_S, *(at / 1e9 for at in coming)])
+
+    def _happen(self, event: LinkEvent) -> None:
+        """Change a link as the plan has it; what was set is read back, as ever."""
+        if event.up is not None:
+            end = next(end for end in self.network.ends(bottleneck=True) if link_name(end) == event.link)
+            switch(self.network, end, up=event.up)
+            return
+        assert event.rate_bps is not None
+        changed = self.queues[event.link] = self.queues[event.link].with_rate(event.rate_bps)
+        changed.change(self.network)
+        settings.check(changed, changed.read(self.network))
+
+
+def flow_name(flow: dict[str, Any]) -> str:
+    """``0-1``; of several channels the others are ``0-1#1``, ``0-1#2``, ..."""
+    return f"{flow['source']}-{flow['target']}" + (f"#{flow['channel']}" if flow["channel"] else "")

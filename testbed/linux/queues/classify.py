@@ -1,0 +1,100 @@
+"""Which packets go into which of several bands: u32 filters, each a comparison of one word of the IP header."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.linux.rtnetlink import Tc, attribute, attributes, handle
+from workloads.bands import MOST, tos
+
+ETH_P_IP = 0x0800
+TCA_U32_CLASSID, TCA_U32_SEL = 1, 5
+TC_U32_TERMINAL = 1
+# struct tc_u32_sel: flags, offshift, nkeys, offmask (big endian), off, offoff, hoff, hmask (big endian)
+SELECTOR = struct.Struct("=BBBx2sHhh4s")
+KEY = struct.Struct(">II")  # struct tc_u32_key: mask and value; then where, and a mask of that
+PLACE = struct.Struct("=ii")
+# Above this IPv4 length a packet carries data: a pure ACK with every option has 80 bytes.
+ACK_MAX_BYTES = 128
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Packets whose first word of the IP header is ``value`` under ``mask`` go to the band ``minor``."""
+
+    priority: int
+    minor: int
+    value: int
+    mask: int
+
+
+@dataclass(frozen=True)
+class PureAcks:
+    """Packets without payload go first."""
+
+    def rules(self, bands: int) -> Iterator[Rule]:
+        yield Rule(1, 1, 0, 0xFFFF & ~(ACK_MAX_BYTES - 1))
+
+
+@dataclass(frozen=True)
+class Dscp:
+    """The class selector (`workloads.bands`) says the band; CS0, and whatever is not marked, goes last."""
+
+    levels: int
+
+    def rules(self, bands: int) -> Iterator[Rule]:
+        for level in range(1, self.levels):
+            yield Rule(2, bands - level, tos(level) << 16, tos(MOST - 1) << 16)
+
+
+Classify = PureAcks | Dscp
+
+
+def filters(classify: Iterable[Classify], bands: int, major: int) -> Iterator[Tc]:
+    """The messages that make them."""
+    for each in classify:
+        for rule in each.rules(bands):
+            selector = SELECTOR.pack(TC_U32_TERMINAL, 0, 1, bytes(2), 0, 0, 0, bytes(4))
+            selector += KEY.pack(rule.mask, rule.value) + PLACE.pack(0, 0)
+            options = attribute(TCA_U32_CLASSID, struct.pack("=I", handle(major, rule.minor)))
+            options += attribute(TCA_U32_SEL, selector)
+            info = rule.priority << 16 | int.from_bytes(ETH_P_IP.to_bytes(2, "big"), "little")
+            yield Tc("filter", "u32", 0, handle(major), options, info)
+
+
+def asked(classify: Iterable[Classify], bands: int) -> list[str]:
+    """The rules in the order in which packets meet them."""
+    return [_said(rule) for each in classify for rule in each.rules(bands)]
+
+
+def held(filters: Sequence[Tc]) -> list[str]:
+    """The same as the kernel shows it; hash tables, which it makes by itself, left out."""
+    return [_said_of(one) for one in sorted(filters, key=lambda one: (one.info >> 16, one.handle)) if _has_keys(one)]
+
+
+def _said(rule: Rule) -> str:
+    return f"priority {rule.priority}: {rule.value:#010x}/{rule.mask:#010x} at 0 to band {rule.minor}"
+
+
+def _has_keys(one: Tc) -> bool:
+    return TCA_U32_SEL in attributes(one.options)
+
+
+def _said_of(one: Tc) -> str:
+    told = attributes(one.options)
+    flags, _, keys, *more = SELECTOR.unpack_from(told[TCA_U32_SEL])
+    mask, value = KEY.unpack_from(told[TCA_U32_SEL], SELECTOR.size)
+    at, moved = PLACE.unpack_from(told[TCA_U32_SEL], SELECTOR.size + KEY.size)
+    (target,) = struct.unpack("=I", told.get(TCA_U32_CLASSID, bytes(4)))
+    usual = (
+        one.kind == "u32" and flags == TC_U32_TERMINAL and keys == 1 and not moved and not any(map(any, _bytes(more)))
+    )
+    words = f"priority {one.info >> 16}: {value:#010x}/{mask:#010x} at {at} to band {target & 0xFFFF}"
+    return words if usual else f"{words} ({one.kind}, {keys} keys, flags {flags})"
+
+
+def _bytes(fields: Sequence[Any]) -> Iterator[bytes]:
+    return (field if isinstance(field, bytes) else bytes([field != 0]) for field in fields)

@@ -1,0 +1,116 @@
+"""Queues as a tree of values: what is sent to make one, what the kernel then holds, and how the two are compared.
+
+A queue (`tbf`, `prio`, `htb`, `red`, `fifo`, `netem`: a file each) knows its own options as bytes, what the kernel
+makes of them (``asked``: its rounding, computed here too), and how to read the kernel's answer (``held``). All
+else is the same for every kind, and here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from testbed.linux.rtnetlink import TC_H_ROOT, Kind, Tc, handle
+
+UNKNOWN = "unknown"  # what this kernel cannot tell
+
+
+class Queue(Protocol):
+    """One queueing discipline, with those below it."""
+
+    kind: ClassVar[str]
+
+    @property
+    def children(self) -> Mapping[int, Queue]:
+        """What hangs below, by the minor number it hangs on."""
+        ...
+
+    @property
+    def own(self) -> bool:
+        """Whether it is sent; else the queue above makes it."""
+        ...
+
+    def options(self) -> bytes: ...
+    def classes(self, major: int) -> Iterable[Tc]: ...
+    def filters(self, major: int) -> Iterable[Tc]: ...
+    def asked(self, major: int) -> dict[str, Any]:
+        """What the kernel should hold after this was sent, without what hangs below."""
+        ...
+
+    def held(self, options: bytes, classes: Sequence[Tc], filters: Sequence[Tc]) -> dict[str, Any]:
+        """The same of what the kernel shows."""
+        ...
+
+
+def _walk(queue: Queue, major: int, parent: int) -> Iterator[tuple[Queue, int, int]]:
+    """Every queue with its handle's major number and its parent, from above; below ``10:2`` it is ``22:``."""
+    yield queue, major, parent
+    for minor, below in queue.children.items():
+        yield from _walk(below, _major(major, minor), handle(major, minor))
+
+
+def _major(above: int, minor: int) -> int:
+    return 0x10 if above == 1 else (above & ~0xF) + 0x10 + minor
+
+
+def messages(root: Queue) -> tuple[Tc, ...]:
+    """All that is sent to make the tree, in order."""
+    return tuple(
+        message for queue, major, parent in _walk(root, 1, TC_H_ROOT) for message in _made(queue, major, parent)
+    )
+
+
+def _made(queue: Queue, major: int, parent: int) -> Iterator[Tc]:
+    if queue.own:
+        yield Tc("qdisc", queue.kind, handle(major), parent, queue.options())
+    yield from queue.classes(major)
+    yield from queue.filters(major)
+
+
+def expected(queue: Queue, major: int = 1) -> dict[str, Any]:
+    """What the kernel should hold of the whole tree."""
+    below = {f"below_{minor}": expected(child, _major(major, minor)) for minor, child in queue.children.items()}
+    return {"queue": queue.kind, **queue.asked(major), **below}
+
+
+def read(queue: Queue, shown: Mapping[Kind, Sequence[Tc]], major: int = 1, parent: int = TC_H_ROOT) -> dict[str, Any]:
+    """What the kernel holds where the tree should be; ``shown``: its qdiscs, classes and filters."""
+    found = next((one for one in shown["qdisc"] if one.parent == parent), None)
+    if found is None:
+        return {"queue": None}
+    if found.kind != queue.kind:
+        return {"queue": found.kind}
+    classes = [one for one in shown["class"] if one.handle >> 16 == major]
+    filters = [one for one in shown["filter"] if one.parent >> 16 == major]
+    below = {
+        f"below_{minor}": read(child, shown, _major(major, minor), handle(major, minor))
+        for minor, child in queue.children.items()
+    }
+    return {"queue": found.kind, **queue.held(found.options, classes, filters), **below}
+
+
+def matches(asked: Any, found: Any) -> bool:
+    """Whether what was found is what was asked for, or cannot be told."""
+    if found == UNKNOWN:
+        return True
+    if isinstance(asked, dict) and isinstance(found, dict):
+        return asked.keys() == found.keys() and all(matches(asked[key], found[key]) for key in asked)
+    return bool(asked == found)
+
+
+class Leaf:
+    """What most queues are: sent, without classes, filters and queues below."""
+
+    @property
+    def children(self) -> Mapping[int, Queue]:
+        return {}
+
+    @property
+    def own(self) -> bool:
+        return True
+
+    def classes(self, major: int) -> Iterable[Tc]:
+        return ()
+
+    def filters(self, major: int) -> Iterable[Tc]:
+        return ()

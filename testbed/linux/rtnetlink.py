@@ -1,0 +1,121 @@
+"""rtnetlink as bytes: attributes, messages of traffic control, and a socket that asks; standard library only."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from testbed.linux import netns
+
+Kind = Literal["qdisc", "class", "filter"]
+
+RTM_GETROUTE = 26
+NEW = {"qdisc": 36, "class": 40, "filter": 44}
+GET = {"qdisc": 38, "class": 42, "filter": 46}
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_EXCL, NLM_F_CREATE, NLM_F_DUMP = 0x1, 0x4, 0x200, 0x400, 0x300
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLA_F_NESTED, NLA_TYPE_MASK = 0x8000, 0x3FFF
+TCA_KIND, TCA_OPTIONS, TCA_DUMP_INVISIBLE = 1, 2, 10
+TC_H_ROOT = 0xFFFFFFFF
+OURS = 0x3FF << 22
+HEADER = struct.Struct("=IHHII")  # struct nlmsghdr
+TCMSG = struct.Struct("=BxxxiIII")  # struct tcmsg: family, interface, handle, parent, info
+
+
+def attribute(kind: int, payload: bytes) -> bytes:
+    """One netlink attribute, padded."""
+    return struct.pack("=HH", 4 + len(payload), kind) + payload + bytes(-len(payload) % 4)
+
+
+def attributes(data: bytes) -> dict[int, bytes]:
+    """Payloads of the netlink attributes in ``data``, by type."""
+    found = {}
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if length < 4:
+            break
+        found[kind & NLA_TYPE_MASK] = data[4:length]
+        data = data[(length + 3) & ~3 :]
+    return found
+
+
+def handle(major: int, minor: int = 0) -> int:
+    """``10:2`` of tc is ``handle(0x10, 2)``."""
+    return major << 16 | minor
+
+
+@dataclass(frozen=True)
+class Tc:
+    """A queueing discipline, class or filter at one interface, as it is sent to the kernel or as the kernel shows it."""
+
+    what: Kind
+    kind: str  # "tbf", "u32", …
+    handle: int
+    parent: int
+    options: bytes
+    info: int = 0  # of a filter: priority and protocol
+
+    def packed(self, index: int) -> bytes:
+        told = attribute(TCA_KIND, self.kind.encode() + b"\0") + attribute(TCA_OPTIONS, self.options)
+        return TCMSG.pack(socket.AF_UNSPEC, index, self.handle, self.parent, self.info) + told
+
+
+class Socket:
+    """A socket in one network namespace; questions and answers one after the other."""
+
+    def __init__(self, namespace: int) -> None:
+        with netns.entered(namespace):
+            self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
+        # A number of our own choice: the kernel would draw a random one where another socket of ours has the first.
+        self.socket.bind((OURS | os.getpid(), 0))
+
+    def __enter__(self) -> Socket:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.socket.close()
+
+    def ask(self, kind: int, flags: int, body: bytes) -> Iterator[bytes]:
+        """The payloads of all answers; raises `OSError` if the kernel refuses."""
+        self.socket.send(HEADER.pack(HEADER.size + len(body), kind, NLM_F_REQUEST | flags, 1, 0) + body)
+        while True:
+            data = self.socket.recv(1 << 18)
+            while data:
+                length, answered, multi, _, _ = HEADER.unpack_from(data)
+                payload, data = data[HEADER.size : length], data[(length + 3) & ~3 :]
+                if answered == NLMSG_ERROR:
+                    (code,) = struct.unpack_from("=i", payload)
+                    if code:
+                        raise OSError(-code, os.strerror(-code))
+                    return
+                if answered == NLMSG_DONE:
+                    return
+                yield payload
+                if not (multi & 2 or flags & NLM_F_ACK):
+                    return
+
+    def add(self, index: int, message: Tc) -> None:
+        """Raises `OSError` where the kernel has no such thing (ENOENT), or does not take it."""
+        flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL
+        list(self.ask(NEW[message.what], flags, message.packed(index)))
+
+    def change(self, index: int, message: Tc) -> None:
+        list(self.ask(NEW[message.what], NLM_F_ACK, message.packed(index)))
+
+    def shown(self, index: int, what: Kind, parent: int = 0) -> list[Tc]:
+        """What the kernel holds at one interface, queues that it made by itself included."""
+        body = TCMSG.pack(socket.AF_UNSPEC, index, 0, parent, 0)
+        if what == "qdisc":
+            body += attribute(TCA_DUMP_INVISIBLE, b"")
+        found = []
+        for payload in self.ask(GET[what], NLM_F_DUMP, body):
+            _, where, own, above, info = TCMSG.unpack_from(payload)
+            told = attributes(payload[TCMSG.size :])
+            if where == index:
+                kind = told.get(TCA_KIND, b"").rstrip(b"\0").decode()
+                found.append(Tc(what, kind, own, above, told.get(TCA_OPTIONS, b""), info))
+        return found

@@ -1,0 +1,246 @@
+"""What a run does to a kernel, as data: which steps, in which order, and what a kernel that differs is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from core.errors import EXIT_MACHINE, EXIT_OK, MachineError, RequestError, TestbedError
+from core.runs.plan import Link, Marking, Plan
+from testbed import spec, substrates
+from testbed.cli import main
+from testbed.linux import changes, features, settings
+from testbed.linux.features import Features
+from testbed.linux.queues import tree
+from testbed.linux.queues.classify import Dscp, PureAcks
+from testbed.linux.queues.fifo import Fifo
+from testbed.linux.queues.netem import Netem
+from testbed.linux.queues.prio import Htb, Prio
+from testbed.linux.queues.rates import ticks
+from testbed.linux.queues.red import Red
+from testbed.linux.queues.setting import Queues
+from testbed.linux.queues.tbf import Tbf
+from testbed.linux.recording import Recording
+from testbed.linux.rtnetlink import Tc
+from testbed.planning.plan import plans
+from tests import house
+
+REAL, VIRTUAL = Features(), features.user_mode()
+
+
+def planned(**fields: Any) -> Plan:
+    return plans(spec.read(None, {"jobs": 1, **fields}))[0]
+
+
+def recorded(plan: Plan, can: Features) -> Recording:
+    """A kernel after all steps."""
+    kinds = {cc.spec: step.change.kind for cc in plan.ccs for step in changes.changes(plan, can)
+             if isinstance(step.change, settings.Register) and step.change.cc == cc}  # fmt: skip
+    kernel = Recording(kinds)
+    for stage in changes.STAGES:
+        settings.apply_all(changes.settings(changes.changes(plan, can), stage), kernel)
+    return kernel
+
+
+def test_planning_what_to_change_touches_no_kernel() -> None:
+    program = (
+        "import sys, testbed.linux.changes, testbed.linux.recording\n"
+        "print([name for name in ('pyroute2', 'mininet.node', 'mininet.net', 'elftools') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=house.ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("can", [REAL, VIRTUAL])
+def test_the_stages_come_in_their_order(can: Features) -> None:
+    made = planned(ecn="20kB", acks="first", delay="1ms", cc=["mltcp_dctcp"])
+    steps = changes.changes(made, can)
+    stages = [stage for stage, _ in groupby(steps, key=lambda step: step.stage)]
+    assert stages == [
+        stage for stage in changes.STAGES if stage != "capacity" or (can is REAL and made.measure_capacity)
+    ]
+    assert steps == changes.changes(made, can)
+
+
+def test_a_dumbbell_step_by_step() -> None:
+    steps = changes.changes(planned(cc=["mltcp_reno:slope=2"]), VIRTUAL)
+    sysctls = ["ip_forward", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_timestamps", "tcp_sack", "tcp_ecn",
+               "tcp_rmem", "tcp_wmem"]  # fmt: skip
+    nodes = [(step.change.where, step.change.what) for step in steps if isinstance(step.change, settings.Sysctl)]
+    assert nodes[:32] == [(node, f"net.ipv4.{key}") for node in ("l1", "r1", "s1", "s2") for key in sysctls]
+    devices = ["l1-eth0", "s1-eth1", "r1-eth0", "s2-eth1", "s1-eth0", "s2-eth0"]
+    rest = [
+        (step.change.where, step.change.what) for step in steps[32:] if not isinstance(step.change, changes.Capacity)
+    ]
+    assert sorted(rest[:12]) == sorted((device, what) for device in devices for what in ("mtu, up", "offloads"))
+    assert [what for _, what in rest[:4]] == ["mtu, up", "offloads"] * 2
+    assert rest[12:15] == [
+        ("s1-eth0", "shaper"),
+        ("s2-eth0", "shaper"),
+        ("kernel", "congestion control mltcp_reno:slope=2"),
+    ]
+    assert {where for where, _ in rest[15:]} == {"l1", "r1"}
+    assert all(what.startswith("net.mltcp_reno.") for _, what in rest[15:])
+
+
+def test_a_kernel_is_told_in_that_order_and_holds_it() -> None:
+    kernel = recorded(planned(ecn="20kB", acks="first", delay="1ms", cc=["mltcp_reno"]), VIRTUAL)
+    assert [what for what, _ in groupby(kernel.calls, key=lambda call: call[0])][:3] == ["sysctl", "link", "offloads"]
+    assert [(what, kind) for what, where, kind in kernel.calls if where == "s1-eth0" and what in ("qdisc", "filter")] == [
+        ("qdisc", "tbf"), ("qdisc", "prio"), ("filter", "u32"), ("qdisc", "bfifo"), ("qdisc", "red"),
+    ]  # fmt: skip
+    assert [kind for what, where, kind in kernel.calls if where == "s1-eth1" and what == "qdisc"] == ["netem"]
+    assert kernel.calls[-1] == ("register", "kernel", "mltcp_reno")
+
+
+def test_without_red_a_phantom_queue_marks_in_front() -> None:
+    made = planned(ecn="20kB", cc=["reno"])
+    queues = changes.settings(changes.changes(made, replace(REAL, red=False)), "queues")
+    of = [setting for setting in queues if setting.where == "s1-eth0"]
+    assert [setting.what for setting in of] == ["phantom queue", "shaper"]
+    assert isinstance(of[1], Queues) and isinstance(of[1].root, Tbf) and changes.red_parent(of[1].root) is None
+    recorded(made, replace(REAL, red=False))
+
+
+def marked(bands: int, *, acks_first: bool) -> Link:
+    return Link(500_000_000, 62_500, 1500, acks_first, Marking(20_000, 40_000, 0.1), bands)
+
+
+@pytest.mark.parametrize(
+    ("acks_first", "bands", "parent"),
+    [(False, 1, 0x10001), (True, 1, 0x100002), (False, 8, 0x100008), (True, 8, 0x100009)],
+)
+def test_where_red_hangs(acks_first: bool, bands: int, parent: int) -> None:
+    root = changes.shaper(marked(bands, acks_first=acks_first), 3028, VIRTUAL)
+    assert changes.red_parent(root) == parent
+    assert parent in [message.parent for message in tree.messages(root) if message.kind == "red"]
+
+
+def test_nine_bands_are_more_than_htb_tells_apart() -> None:
+    """The kernel takes a ninth priority for the eighth, without a word: ACKs get a level of their own."""
+    root = changes.shaper(marked(8, acks_first=True), 3028, replace(REAL, prio=False, red=False))
+    assert isinstance(root.below, Htb) and root.below.classify == (PureAcks(),)
+    acks, data = root.below.bands
+    assert isinstance(acks, Fifo) and isinstance(data, Htb)
+    assert len(data.bands) == 8 and data.classify == (Dscp(8),)
+    with pytest.raises(ValueError, match="8 levels"):
+        Htb((Fifo(1),) * 9, (), 1)
+
+
+TREES = [
+    Tbf(500_000_000, 3028, Fifo(62_500, made_above=True)),
+    Tbf(400_000_000_000, 12_500_000, Red(5_000, 5_000, 1.0, 62_500)),
+    Tbf(1_000_000, 3028, Prio((Fifo(10_000), Red(1, 2, 0.5, 20_000, "drop")), (PureAcks(),))),
+    Tbf(10**9, 3028, Htb((Fifo(10_000), Fifo(20_000), Fifo(30_000)), (PureAcks(), Dscp(2)), 10**9)),
+    Netem(10**6, 10**5, 0.01, 0.001, 10**9, 7),
+]
+
+
+@pytest.mark.parametrize("root", TREES)
+def test_every_tree_is_read_back_whole(root: Tbf | Netem) -> None:
+    setting = Queues("s1", "s1-eth0", "s1-s2", root)
+    ((row),) = settings.apply_all([setting], Recording())
+    assert row["value"] == setting.asked and row["where"] == "s1-eth0"
+
+
+def _messages() -> Iterator[tuple[Tbf | Netem, int]]:
+    for root in TREES:
+        yield from ((root, number) for number in range(len(tree.messages(root))))
+
+
+@pytest.mark.parametrize(("root", "number"), list(_messages()))
+def test_whatever_the_kernel_forgets_stops_the_run(root: Tbf | Netem, number: int) -> None:
+    """Every qdisc, class and filter of a tree; a token bucket's own FIFO counts as its limit."""
+    lost = tree.messages(root)[number]
+    kernel = Recording(spoil=lambda message: None if message == lost else message)
+    with pytest.raises(TestbedError, match="but the kernel holds"):
+        settings.apply_all([Queues("s1", "s1-eth0", "s1-s2", root)], kernel)
+
+
+def _with(change: Callable[[Any], Any], root: Tbf | Netem) -> Callable[[Tc], Tc]:
+    """A kernel that makes another tree's message of each."""
+    other = dict(zip(tree.messages(root), tree.messages(change(root)), strict=True))
+    return lambda message: other[message]
+
+
+@pytest.mark.parametrize(
+    ("root", "change"),
+    [
+        (TREES[0], lambda root: replace(root, rate_bps=root.rate_bps + 8)),
+        (TREES[0], lambda root: replace(root, burst_bytes=root.burst_bytes + 64)),
+        (TREES[0], lambda root: replace(root, below=Fifo(62_501, made_above=True))),
+        (TREES[1], lambda root: replace(root, rate_bps=root.rate_bps + 8)),
+        (TREES[1], lambda root: replace(root, below=Red(5_000, 5_001, 1.0, 62_500))),
+        (TREES[1], lambda root: replace(root, below=Red(5_000, 5_000, 0.999, 62_500))),
+        (TREES[1], lambda root: replace(root, below=Red(5_000, 5_000, 1.0, 62_500, "drop"))),
+        (TREES[4], lambda root: replace(root, delay_ns=root.delay_ns + 1)),
+        (TREES[4], lambda root: replace(root, loss=0.011)),
+        (TREES[4], lambda root: replace(root, seed=8)),
+    ],
+)  # fmt: skip
+def test_a_kernel_that_rounds_otherwise_stops_the_run(root: Tbf | Netem, change: Callable[[Any], Any]) -> None:
+    with pytest.raises(TestbedError, match=r"was set to .* but the kernel holds"):
+        settings.apply_all([Queues("s1", "s1-eth0", "s1-s2", root)], Recording(spoil=_with(change, root)))
+
+
+def test_what_a_kernel_cannot_tell_is_unknown() -> None:
+    """Before Linux 6.6 netem has no seed of its own, and does not show one."""
+    netem = TREES[4]
+    seedless = netem.options().replace(bytes([12, 0, 14, 0]), bytes([12, 0, 99, 0]))
+    ((row),) = settings.apply_all(
+        [Queues("s1", "s1-eth0", "s1-s2", netem)], Recording(spoil=lambda message: replace(message, options=seedless))
+    )
+    assert row["value"]["seed"] == tree.UNKNOWN
+    assert {**row["value"], "seed": 7} == tree.expected(netem)
+
+
+def test_a_bucket_is_a_time() -> None:
+    """By a reciprocal of 32 bits; exact at rates that divide a second."""
+    assert ticks(3028, 62_500_000) == 3028 * 16 // 64
+    assert ticks(1 << 20, 3_750_000_000) == (1 << 20) * 10**9 // 3_750_000_000 // 64
+    assert ticks(64, 1) == 10**9
+
+
+@pytest.mark.parametrize(
+    ("fields", "lacks", "words"),
+    [
+        ({"delay": "1ms"}, {"netem": False}, "netem"),
+        ({"acks": "first"}, {"prio": False, "htb": False}, "PRIO or HTB"),
+        ({"rto_min": "5ms"}, {"rto_min": False}, "Linux 6.11"),
+    ],
+)
+def test_what_the_run_refuses_the_plan_of_steps_refuses(
+    fields: dict[str, Any], lacks: dict[str, bool], words: str
+) -> None:
+    changes.changes(planned(**fields), REAL)
+    with pytest.raises(MachineError, match=words):
+        changes.changes(planned(**fields), replace(REAL, **lacks))
+
+
+def test_a_program_cannot_have_what_needs_marks_everywhere() -> None:
+    made = planned(job=[{"cmd": "true"}], cc=["dctcp"], ecn="20kB", on="host")
+    with pytest.raises(RequestError, match="opens its own sockets"):
+        changes.changes(made, REAL)
+
+
+def test_the_dry_run_says_every_step_and_refuses_as_the_run_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(substrates, "foreseen", lambda place: REAL)
+    asked = ["run", "--on", "host", "--jobs", "1", "--cc", "reno", "--delay", "1ms", "--dry-run"]
+    assert main(asked) == EXIT_OK
+    shown = capsys.readouterr().out
+    made = planned(on="host", cc=["reno"], delay="1ms")
+    for line in changes.lines(changes.changes(made, REAL)):
+        assert line.text in shown
+    for step in changes.changes(made, REAL):
+        assert step.change.line in shown
+    monkeypatch.setattr(substrates, "foreseen", lambda place: replace(REAL, netem=False))
+    assert main(asked) == EXIT_MACHINE
+    assert "netem" in capsys.readouterr().err
