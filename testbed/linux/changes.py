@@ -240,7 +240,7 @@ def _kind(cc: CongestionControl, features: Features) -> str:
     if cc.source is not None:
         return "module" if features.loads else "eBPF"
     if cc.name not in catalogue.names():
-        return "kernel"
+        return "eBPF" if cc.name in features.stand_ins else "kernel"
     return "module" if cc.name in features.modules else "eBPF"
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 import platform
 import re
+import socket
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +35,7 @@ class Features:
     htb: bool = True
     netem: bool = True
     modules: frozenset[str] = frozenset()  # congestion controls of ours that it has as modules; others are eBPF
+    stand_ins: frozenset[str] = frozenset()  # of the kernel's own that it lacks; eBPF may stand in
     loads: bool = False  # one's own modules may be loaded into it
     rto_min: bool = True  # a least retransmission timeout per namespace (Linux 6.11)
     hash_seed: bool = True  # a seed of the choice among equal paths (Linux 6.11)
@@ -70,15 +72,33 @@ def probe() -> Features:
         htb=supported("htb"),
         netem=supported("netem"),
         modules=frozenset(name for name in catalogue.names() if loaded(name)),
+        stand_ins=frozenset(name for name in _programs() if not kernel_has(name)),
         rto_min=_sysctl(RTO_MIN_US).exists(),
         hash_seed=_sysctl(HASH_SEED).exists(),
         ipv6=Path("/proc/sys/net/ipv6").exists(),
     )
 
 
+def _programs() -> set[str]:
+    """What has an eBPF program here and is not ours."""
+    return {path.name.removesuffix(".bpf.c") for path in catalogue.PROGRAMS.glob("*.bpf.c")} - set(catalogue.names())
+
+
 def loaded(name: str) -> bool:
     """Whether our congestion control ``name`` is loaded in this kernel as a module (by DKMS, say)."""
     return name in catalogue.names() and Path(f"/proc/sys/net/{name}").is_dir()
+
+
+def kernel_has(name: str) -> bool:
+    """Whether this kernel gives a socket the congestion control ``name`` (loading its module, if that may be)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        except FileNotFoundError:
+            return False
+        except PermissionError:
+            pass  # restricted, which root is not
+    return True
 
 
 def _sysctl(key: str) -> Path:

@@ -133,7 +133,7 @@ def test_nine_bands_are_more_than_htb_tells_apart() -> None:
         Htb((Fifo(1),) * 9, (), 1)
 
 
-TREES = [
+TREES: list[Tbf | Netem] = [
     Tbf(500_000_000, 3028, Fifo(62_500, made_above=True)),
     Tbf(400_000_000_000, 12_500_000, Red(5_000, 5_000, 1.0, 62_500)),
     Tbf(1_000_000, 3028, Prio((Fifo(10_000), Red(1, 2, 0.5, 20_000, "drop")), (PureAcks(),))),
@@ -216,7 +216,7 @@ def test_a_bucket_is_a_time() -> None:
     ],
 )
 def test_what_the_run_refuses_the_plan_of_steps_refuses(
-    fields: dict[str, Any], lacks: dict[str, bool], words: str
+    fields: dict[str, Any], lacks: dict[str, Any], words: str
 ) -> None:
     changes.changes(planned(**fields), REAL)
     with pytest.raises(MachineError, match=words):

@@ -8,28 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from congestion import catalogue
 from core.errors import MachineError, TestbedError
 from core.runs.plan import CongestionControl
-from testbed.linux.features import loaded
+from testbed.linux.features import kernel_has, loaded
 from testbed.linux.loading import bpf
 from testbed.linux.loading.modules import load as load_module
-
-
-def kernel_has(name: str) -> bool:
-    """Whether this kernel gives a socket the congestion control ``name`` (loading its module, if that may be)."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
-        except FileNotFoundError:
-            return False
-        except PermissionError:
-            pass  # restricted, which root is not
-    return True
 
 
 def loaded_module(cc: CongestionControl) -> bool:
