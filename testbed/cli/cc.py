@@ -21,7 +21,8 @@ from congestion import catalogue
 from core.errors import EXIT_OK, MachineError, RequestError
 from core.runs.plan import CongestionControl
 from core.text import quoted
-from testbed.linux.loading import bpf, bpfsys, registry
+from testbed.linux import features
+from testbed.linux.loading import bpf, bpfsys
 
 PINS = Path("/sys/fs/bpf/mltcp")
 CGROUP = "@cgroup"  # ends the name of what gives a cgroup its congestion control (bpffs keeps dots to itself)
@@ -82,7 +83,7 @@ def _status(console: Console) -> None:
 def _load(console: Console, cc: CongestionControl, cgroup: Path | None) -> None:
     _need_root()
     source = catalogue.program(cc)
-    if source is None or (cc.name not in catalogue.names() and cc.source is None and registry.kernel_has(cc.name)):
+    if source is None or (cc.name not in catalogue.names() and cc.source is None and features.kernel_has(cc.name)):
         raise RequestError(f"{cc.name} is the kernel's own: there is nothing to load.")
     folder = _cgroup(cgroup) if cgroup is not None else None
     if not os.path.ismount(PINS.parent):
