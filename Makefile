@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long check benchmarks reproduce agreement figures report clean
+.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check benchmarks reproduce agreement figures report clean
 .PHONY: vm-tools browser vm-kernel box test-vagrant
 
 help:
@@ -22,7 +22,8 @@ help:
 	@echo "make vm-kernel   that kernel alone, as Debian packages (LINUX_SOURCE=…)"
 	@echo "make modules     the congestion controls as modules of the running kernel"
 	@echo "make figures     figures again, from results/ alone; make report: report.html, too"
-	@echo "make check       ruff, mypy, shellcheck"
+	@echo "make check       shellcheck, ruff, mypy, vulture; make coverage: how much of the pure rooms the unit tests reach"
+	@echo "make matrix      the unit tests by every Python, a few runs on every linux-source that is found (LINUX_SOURCE=…)"
 	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
 	@echo "make benchmarks  cost per ACK in eBPF, time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
@@ -66,7 +67,8 @@ torch: environment
 CORES := $(shell nproc)
 PYTEST := $(PYTHON) -m pytest
 SIDE_BY_SIDE := -n $(CORES) --dist loadgroup
-unit_tier = $(PYTEST) tests/unit $(SIDE_BY_SIDE)
+# COVERAGE=1: fails, too, if the unit tests reach less of the pure rooms than pyproject.toml asks for.
+unit_tier = $(PYTEST) tests/unit $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov --cov-report=term)
 uml_tier = $(PYTEST) tests/uml $(SIDE_BY_SIDE)
 netns_tier = $(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTEST) -p no:cacheprovider tests/netns
 
@@ -77,6 +79,9 @@ test: setup
 
 test-unit: setup
 	$(unit_tier)
+
+coverage: setup
+	$(MAKE) --no-print-directory test-unit COVERAGE=1
 
 test-uml: setup
 	$(uml_tier)
@@ -119,6 +124,11 @@ check: environment
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/vulture
+
+# With everything that is found here: Pythons, and the distribution's kernels. Not a part of `make test`.
+matrix: setup
+	$(PYTHON) tools/matrix.py $(if $(LINUX_SOURCE),--linux-source "$(LINUX_SOURCE)")
 
 benchmarks: setup
 	$(SUDO) $(PYTHON) benchmarks/ebpf_cost.py
@@ -163,5 +173,5 @@ report: python
 	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures
 
 clean:
-	rm -rf .venv results figures report.html report.md build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv results figures report.html report.md build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

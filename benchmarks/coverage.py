@@ -24,7 +24,7 @@ def bca(data: np.ndarray, draw: np.random.Generator) -> Interval:
     return float(found.low), float(found.high)
 
 
-def student(data: np.ndarray, draw: np.random.Generator) -> Interval:
+def student(data: np.ndarray, _draw: np.random.Generator) -> Interval:
     low, high = stats.t.interval(0.95, len(data) - 1, data.mean(), stats.sem(data))
     return float(low), float(high)
 

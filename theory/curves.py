@@ -25,7 +25,7 @@ _CURVES: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "concave": lambda r, s, i: s * (2 * r - r**2) + i,
     "falling": lambda r, s, i: s * (1 - r) + i,
     "falling_reciprocal": lambda r, s, i: i * (s + i) / (s + i - s * (1 - r)),
-    "constant": lambda r, s, i: np.full_like(r, i),
+    "constant": lambda r, _s, i: np.full_like(r, i),
 }
 
 

@@ -39,9 +39,8 @@ def added(name: str) -> int:
         # Renaming is no addition, nor is that the base's state lies within another structure.
         plain = Counter(_same(line) for line in code(base.read_text()))
         return sum((Counter(_same(line) for line in lines) - plain).values())
-    own = "\n".join(lines)
     kept = [line for line in lines if not FRAME.search(line)]
-    return len([line for line in kept if not _of_the_base(line, own)])
+    return len([line for line in kept if not _of_the_base(line)])
 
 
 def _same(line: str) -> str:
@@ -53,7 +52,7 @@ def _same(line: str) -> str:
     )
 
 
-def _of_the_base(line: str, own: str) -> bool:
+def _of_the_base(line: str) -> bool:
     """An operation that is the base's own function."""
     match = re.fullmatch(r"\.\w+ = (\w+),", line)
     return match is not None and not match[1].startswith("mltcp_")

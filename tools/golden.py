@@ -61,21 +61,24 @@ def digests_of(experiment: Path) -> tuple[Digests, dict[str, str]]:
     return found, kernel
 
 
-def carry_out(plan: Path, out: Path) -> tuple[Digests, dict[str, str]]:
-    """Run one plan as a user would."""
+def carry_out(plan: Path, out: Path, source: Path | None = None) -> tuple[Digests, dict[str, str]]:
+    """Run one plan as a user would, on the kernel of ``source`` or the usual one."""
     command = [sys.executable, str(ROOT / "testbed" / "run.py"), str(plan), "--on", "uml", "--alone", "first",
-               "--name", plan.stem, "--out", str(out), "--quiet"]  # fmt: skip
+               "--name", plan.stem, "--out", str(out), "--quiet",
+               *(() if source is None else ("--linux-source", str(source)))]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 4):
         raise SystemExit(f"{plan.name}: code {done.returncode}\n{done.stdout}{done.stderr}")
     return digests_of(out / plan.stem)
 
 
-def run_all(names: Sequence[str], parallel: int) -> tuple[dict[str, Digests], dict[str, str]]:
+def run_all(
+    names: Sequence[str], parallel: int, source: Path | None = None
+) -> tuple[dict[str, Digests], dict[str, str]]:
     """The digests of these plans (all, if none is named), and the kernel that ran them."""
     plans = sorted(PLANS / f"{name}.toml" for name in names) if names else sorted(PLANS.glob("*.toml"))
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(parallel) as pool:
-        results = list(pool.map(lambda plan: carry_out(plan, Path(folder)), plans))
+        results = list(pool.map(lambda plan: carry_out(plan, Path(folder), source), plans))
     kernels = {json.dumps(kernel, sort_keys=True) for _, kernel in results}
     assert len(kernels) == 1, "two kernels in one go"
     return {plan.stem: digests for plan, (digests, _) in zip(plans, results, strict=True)}, results[0][1]

@@ -57,7 +57,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         axes[0, 1].plot(rows["d"], rows["shift"], "o", markersize=3, markeredgewidth=0, alpha=0.45, color=colours[cc])
         if "mltcp" in cc:
             _theory(axes[0, 1], axes[0, 2], run, lines, colours[cc])
-    _finish(axes[0], experiment, colours)
+    _finish(axes[0])
     drawing.caption(
         figure,
         f"{drawing.setting(experiment.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}; A = {_comm_s(experiment.runs[0]):.3f} s",
@@ -174,7 +174,7 @@ def _theory(middle: Any, right: Any, run: Run, lines: pd.DataFrame, colour: str)
     right.plot(path, theory.loss(path, 1.0, curve, 0.5), "o", color=colour, markersize=5, markeredgewidth=0, alpha=0.7)
 
 
-def _finish(axes: Any, experiment: Experiment, colours: dict[str, str]) -> None:
+def _finish(axes: Any) -> None:
     left, middle, right = axes
     left.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle=":")
     left.axvline(LEARNED_AT, color=style.REFERENCE, linewidth=0.8, linestyle=":")

@@ -60,7 +60,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
     axes[2, 0].set_ylabel("iteration time (s)")
     jobs = [Patch(color=_colour(job["job"]), label=f"job {job['job']}") for job in runs[0].jobs]
     figure.legend(handles=jobs, loc="outside upper center", ncols=min(len(jobs), 8))
-    figure.text(0.01, -0.01, _caption(experiment, runs, link), va="top", fontsize=8, color=style.REFERENCE)
+    figure.text(0.01, -0.01, _caption(runs, link), va="top", fontsize=8, color=style.REFERENCE)
     drawing.write_table(pd.concat(data), _csv(out))
     written = style.save(figure, out / "interleaving")
     return [*written, _csv(out)]
@@ -170,7 +170,7 @@ def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references
     axis.set_xlabel("iteration")
 
 
-def _caption(experiment: Experiment, runs: Sequence[Run], link: str | None) -> str:
+def _caption(runs: Sequence[Run], link: str | None) -> str:
     run = runs[0]
     plan = run.manifest["plan"]
     shaped = plan["link"]

@@ -92,7 +92,7 @@ def drive(
     *,
     linux_source: Path | None = None,
     retries: int | None = None,
-    is_there: Callable[[Wanted], bool] = lambda run: False,
+    is_there: Callable[[Wanted], bool] = lambda _run: False,
     keep_going: bool = False,
 ) -> list[Failure]:
     """Carry out ``runs``, in this order as far as executors are ``free``, and store them; those that failed.

@@ -104,7 +104,7 @@ def _begin() -> None:
     signal.signal(signal.SIGTERM, _end)
 
 
-def _end(number: int, frame: Any) -> None:
+def _end(_number: int, _frame: Any) -> None:
     raise KeyboardInterrupt("the sweep was ended")
 
 

@@ -29,7 +29,7 @@ def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None,
     manifest, plan, before = read(folder, trusted=trusted)
     substrate = uml.find(linux_source, prefer=manifest["uml"])
     substrate.check(plan)
-    archive = substrate.run(plan, lambda event: None, patience(plan, None if wall_limit is None else wall_limit / 1e9))
+    archive = substrate.run(plan, lambda _event: None, patience(plan, None if wall_limit is None else wall_limit / 1e9))
     after = rundir.unpack(archive)
     lines = [line for name in TABLES if (line := _difference(name, before[name], after[name]))]
     return lines + _reasons(manifest, substrate) if lines else []

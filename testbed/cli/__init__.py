@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_FAILED
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
+def _terminate(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt("terminated")
 
 

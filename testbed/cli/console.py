@@ -32,7 +32,6 @@ class Progress:
         self.begun = time.monotonic()
         # Seconds a plan would take if nothing got in the way: how the time left is weighed.
         self.weights = [3 + plan.expected_s for plan in plans]
-        self.finished: list[Text] = []
         self.live: Live | None = None
         self._reset(plans[0])
 

@@ -13,6 +13,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pass
 
 
-def run(parsed: argparse.Namespace) -> int:
+def run(_parsed: argparse.Namespace) -> int:
     print(json.dumps(described.schema(), indent=1))
     return EXIT_OK

@@ -40,6 +40,6 @@ LINUX = Limits(
 )  # a kernel with a namespace for every host: uml, host, ssh
 
 
-def of(place: str) -> Limits:
+def of(_place: str) -> Limits:
     """Those of a place, as ``--on`` has it."""
     return LINUX

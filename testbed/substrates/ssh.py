@@ -66,7 +66,7 @@ class Ssh:
 
     def check(self, plan: Plan) -> None:
         """What `--on host` checks, there; raises `MachineError` also if it cannot be reached or used."""
-        self._ask("check", plan, lambda event: None, Patience(idle_s=CHECK_S))
+        self._ask("check", plan, lambda _event: None, Patience(idle_s=CHECK_S))
 
     def identity(self) -> dict[str, Any]:
         """Which machine it is."""
@@ -120,7 +120,7 @@ class _Session:
         try:
             with _hung_up_after(START_S, self.client):
                 self.channel = self._start()
-            told = self.answer(lambda event: None, START_S, starting=True, most_bytes=MOST_TOLD_BYTES)
+            told = self.answer(lambda _event: None, START_S, starting=True, most_bytes=MOST_TOLD_BYTES)
             identity = _identity(told)
         except TestbedError as error:
             self.close()

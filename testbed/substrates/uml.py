@@ -141,7 +141,7 @@ class Uml:
         """What ``module:function`` of this checkout returns inside, called with a `Machine`: bytes."""
         patience = Patience(wall_s=wall_s, set_up_s=wall_s)
         return self._boot(
-            lambda folder: rundir.write_text(folder / "call", function), MEMORY_MB, 0, lambda event: None, patience
+            lambda folder: rundir.write_text(folder / "call", function), MEMORY_MB, 0, lambda _event: None, patience
         )
 
     def _boot(

@@ -20,7 +20,6 @@ from workloads import collectives
 from workloads.collectives import Flow, Links
 
 NAMES = collectives.names()
-ALL_REDUCE = [name for name in NAMES if collectives.find(name).KIND == "all_reduce"]
 
 
 def sent_by(name: str, n: int, size: int) -> list[int]:

@@ -26,7 +26,6 @@ cpu1 46853 2536 10078 10192 626 0 364 1530 0 0
 intr 11245 0 9 0
 softirq 337408 0 55973 5 19568 63303 0 3 50126 0 148430
 """
-REFUSED: dict[str, Any] = {"refused": []}
 
 
 def noted(*spans: tuple[float, float], kind: str = "program") -> pd.DataFrame:

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pass
 
 
-def run(parsed: argparse.Namespace) -> int:
+def run(_parsed: argparse.Namespace) -> int:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("name", "what", "from", "bytes of an iteration"):
         table.add_column(heading, justify="right" if "bytes" in heading else "left")

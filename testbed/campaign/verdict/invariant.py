@@ -95,7 +95,7 @@ class Invariant:
     name: str
     measure: Callable[[Case], float | Noted | Unjudged]
     limits: Limits | Callable[[Case], Limits] | None = None  # None: recorded, and judged by nobody
-    applies: Callable[[Case], Unjudged | None] = lambda case: None  # None: it does
+    applies: Callable[[Case], Unjudged | None] = lambda _case: None  # None: it does
     note: str = ""
 
     def judge(self, case: Case) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class _Tail:
     def fileno(self) -> int:
         return self.writing
 
-    def seek(self, position: int) -> None:
+    def seek(self, _position: int) -> None:
         """Before it is read: what has been said must have been heard."""
         self.hearing.join(LAST_WORDS_S)
 

@@ -33,7 +33,7 @@ def capacity_bps(plan: Plan, network: Network) -> float:
     def sent() -> int:
         return sum(end.node.ip.get_links(end.index)[0].get("stats64")["tx_bytes"] for end in ends)
 
-    with Workers(network, greedy, lambda job: "reno", port=PORT_BEFORE) as workers:
+    with Workers(network, greedy, lambda _job: "reno", port=PORT_BEFORE) as workers:
         workers.start(time.monotonic_ns())
         time.sleep(WARM_UP_S)
         before, at = sent(), time.monotonic()

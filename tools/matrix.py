@@ -1,0 +1,122 @@
+"""The same tests with everything the machine has: ``make matrix`` (``LINUX_SOURCE=…`` for a kernel source of one's own).
+
+Every Python from 3.11 on that is found runs the unit tests in an environment of its own (``build/matrix/``); every
+``linux-source`` package that apt knows is built as user-mode Linux and runs a few of the golden plans twice, which must give
+the same bytes both times. One line for each at the end; code 1 if one failed. This takes about ten minutes for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # as `python tools/matrix.py`
+
+from testbed.substrates.usermode.source import OLDEST  # noqa: E402
+from tools import golden  # noqa: E402
+
+BUILD = ROOT / "build" / "matrix"
+OLDEST_PYTHON = (3, 11)
+FOLDERS = ("/usr/bin", "/usr/local/bin", "~/.local/bin", "~/.pyenv/shims")
+PLANS = ("01-reno", "02-mltcp-reno", "19-cassini")
+DEBIAN_PACKAGE = re.compile(r"linux-source-(\d+)\.(\d+)")
+
+Check = tuple[str, Callable[[], bool]]  # what it is called, and whether it passes
+
+
+def pythons() -> list[Path]:
+    """Of each version from 3.11 on the first that is found."""
+    found: dict[tuple[int, int], Path] = {}
+    for folder in map(Path, FOLDERS):
+        for path in folder.expanduser().glob("python3.*"):
+            match = re.fullmatch(r"python3\.(\d+)", path.name)
+            if match and (version := (3, int(match[1]))) >= OLDEST_PYTHON:
+                found.setdefault(version, path)
+    return [found[version] for version in sorted(found)]
+
+
+def linux_packages(listed: str) -> list[str]:
+    """The kernel sources among what ``apt-cache search`` lists, from the oldest that works on."""
+    versions = {(int(match[1]), int(match[2])) for match in DEBIAN_PACKAGE.finditer(listed)}
+    return [f"linux-source-{major}.{minor}" for major, minor in sorted(versions) if (major, minor) >= OLDEST]
+
+
+def unit_tests(python: Path) -> bool:
+    """The unit tier by this Python."""
+    environment = BUILD / python.name
+    return (
+        succeeds([python, "-m", "venv", "--clear", environment])
+        and succeeds([environment / "bin/pip", "install", "-qq", "--disable-pip-version-check", "-e", f"{ROOT}[dev]"])
+        and succeeds(
+            [environment / "bin/python", "-m", "pytest", "tests/unit", "-q", "-n", "auto", "--dist", "loadgroup"]
+        )
+    )
+
+
+def fetched(package: str) -> Path | None:
+    """The tarball in a ``linux-source`` package, downloaded and unpacked without root; None if apt cannot."""
+    folder = BUILD / package
+    folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.glob("*.deb")) and not succeeds(["apt-get", "-qq", "download", package], folder):
+        return None
+    if not succeeds(["dpkg-deb", "--extract", next(folder.glob("*.deb")), folder]):
+        return None
+    return next(folder.glob("usr/src/linux-source-*.tar.*"), None)
+
+
+def virtual_time(source: Path) -> bool:
+    """Whether this kernel builds, and repeats its runs to the byte."""
+    if not succeeds([sys.executable, "-m", "testbed", "kernel", "--linux-source", source]):
+        return False
+    first, kernel = golden.run_all(PLANS, 1, source)
+    again, _ = golden.run_all(PLANS, 1, source)
+    lines = golden.differences(first, again)
+    print("\n".join([f"Linux {kernel['version']}: {len(PLANS)} plans, twice", *lines]))
+    return not lines
+
+
+def of_package(package: str) -> bool:
+    """`virtual_time` of what the package holds."""
+    source = fetched(package)
+    return source is not None and virtual_time(source)
+
+
+def succeeds(command: Sequence[str | Path], folder: Path = ROOT) -> bool:
+    """Run it, its output in the open."""
+    print("+", *command, flush=True)
+    return subprocess.run(command, cwd=folder, check=False).returncode == 0
+
+
+def checks(source: Path | None) -> list[Check]:
+    """All that this machine has, or the kernel ``source`` alone beside its Pythons."""
+    found: list[Check] = [(python.name, partial(unit_tests, python)) for python in pythons()]
+    if source is not None:
+        return [*found, (str(source), partial(virtual_time, source))]
+    listed = subprocess.run(
+        ["apt-cache", "--names-only", "search", "^linux-source-"], capture_output=True, text=True, check=False
+    ).stdout
+    return [*found, *((package, partial(of_package, package)) for package in linux_packages(listed))]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--linux-source", type=Path, help="a tarball or tree instead of the distribution's packages")
+    parser.add_argument("--list", action="store_true", help="only say what would be tested")
+    parsed = parser.parse_args()
+    every = checks(parsed.linux_source)
+    if parsed.list:
+        print("\n".join(name for name, _ in every))
+        return 0
+    results = [(name, passes()) for name, passes in every]
+    print("\n".join(f"{name:24} {'passed' if passed else 'FAILED'}" for name, passed in results))
+    return 0 if all(passed for _, passed in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
