@@ -12,7 +12,7 @@ import pytest
 from congestion import catalogue
 from core.errors import EXIT_OK
 from testbed.cli import main
-from tools import count_lines, trace_table
+from tools import count_lines, draw_house, trace_table
 from workloads import trace
 
 ROOT = Path(__file__).parents[2]
@@ -92,3 +92,24 @@ def test_links_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)\)", text.read_text()):
             if "://" not in target:
                 assert (text.parent / target).exists(), (text.name, target)
+
+
+def test_paths_lead_somewhere() -> None:
+    """What looks like a path of the checkout is one; `<NAME>` and `NAME.py` stand for what somebody adds."""
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"results", "figures", "build"}
+    for text in TEXTS:
+        for path in re.findall(r"`([\w.*-]+/[\w./*-]*)`", text.read_text()):
+            if path.split("/")[0] in folders and "NAME" not in path:
+                assert list(ROOT.glob(path.rstrip("/"))), (text.name, path)
+
+
+def test_the_glossary_is_short() -> None:
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert len(terms) == len(set(terms)) <= 40
+
+
+def test_every_room_is_drawn() -> None:
+    """`python tools/draw_house.py` draws the house anew."""
+    drawn = re.findall(r"<text[^>]*>([^<]+)</text>", (ROOT / "docs/house.svg").read_text())
+    described = re.findall(r"^\| `(\w+(?:/\w+)?)", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    assert set(drawn) == set(draw_house.rooms()) <= {room.replace("/", ".") for room in described}
