@@ -63,8 +63,10 @@ def differences(one: Experiment, other: Experiment) -> list[str]:
 
     Told by runs of the same congestion control and seed; without any, when jobs start is left out.
     """
-    alike = {(run.cc, run.seed) for run in one.runs} & {(run.cc, run.seed) for run in other.runs}
-    runs = [next(run for run in each.runs if not alike or (run.cc, run.seed) == min(alike)) for each in (one, other)]
+    alike = {(run.system, run.seed) for run in one.runs} & {(run.system, run.seed) for run in other.runs}
+    runs = [
+        next(run for run in each.runs if not alike or (run.system, run.seed) == min(alike)) for each in (one, other)
+    ]
     first, second = (run.manifest["plan"] for run in runs)
     found = [
         _values(key, first.get(key), second.get(key))
@@ -93,7 +95,7 @@ def _table(experiment: Experiment) -> pd.DataFrame:
         if None in ideals:  # a real program has none
             continue
         ideal = float(np.mean(ideals))
-        common = {"substrate": run.manifest["substrate"], "cc": run.cc, "seed": run.seed}
+        common = {"substrate": run.manifest["substrate"], "cc": run.system, "role": run.role, "seed": run.seed}
         together = metrics.steady(metrics.iteration_times(run.iterations))
         rows.append({**common, "state": "steady", "ratio": together / ideal})
         lone = list(experiment.alone_of(run).values())
@@ -102,11 +104,11 @@ def _table(experiment: Experiment) -> pd.DataFrame:
             told.update(one.path for one in lone)
             by_itself = float(np.mean([metrics.alone(metrics.iteration_times(one.iterations)) for one in lone]))
             rows.append({**common, "state": "alone", "ratio": by_itself / ideal})
-    return pd.DataFrame(rows, columns=["substrate", "cc", "state", "seed", "ratio"])
+    return pd.DataFrame(rows, columns=["substrate", "cc", "role", "state", "seed", "ratio"])
 
 
 def _draw(found: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
-    ccs, substrates = experiment.ccs, list(dict.fromkeys(found["substrate"]))
+    ccs, substrates = experiment.systems, list(dict.fromkeys(found["substrate"]))
     figure, axes = style.new_figure(1, len(STATES), figsize=(4.6 * len(STATES), 3.6), sharey=True)
     width = 0.7 / len(substrates)
     for axis, (state, title) in zip(axes[0], STATES.items(), strict=True):

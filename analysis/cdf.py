@@ -109,7 +109,7 @@ def _judged(study: Study, gains: pd.DataFrame, metric: str, base: str) -> Findin
 
 def _paired(experiment: Experiment) -> bool:
     """Whether a seed was run under both the base and MLTCP."""
-    pair = observed.pair(experiment.ccs)
+    pair = observed.pair(experiment.roles)
     return pair is not None and bool(set.intersection(*({run.seed for run in experiment.of(cc)} for cc in pair)))
 
 
@@ -122,7 +122,7 @@ def _gains(table: pd.DataFrame) -> pd.DataFrame:
     """One row per point, metric, part of the iterations and seed: ``point, jobs, rate_bps, metric, iterations, seed, speed_up, ceiling``."""
     rows = []
     for _, of_point in table.groupby("experiment", sort=False):
-        pair = observed.pair(of_point["cc"])
+        pair = observed.pair(observed.roles(of_point))
         if pair is None:
             continue
         first = of_point.iloc[0]
@@ -146,13 +146,20 @@ def _seeds(gains: pd.DataFrame) -> str:
 
 def _distribution(axis: Any, point: Experiment, top: float) -> None:
     run = point.runs[0]
-    for cc in observed.pair(point.ccs) or ():
+    for cc in observed.pair(point.roles) or ():
         tables = [observed.relative_times(point, run) for run in point.of(cc)]
         late = [_pool([observed.settled(times)]) for times in tables]
         for values in late:
-            axis.ecdf(values, color=drawing.colour(cc), linewidth=0.5, alpha=0.35)
-        axis.ecdf(np.concatenate(late), color=drawing.colour(cc), linewidth=2.2, label=cc)
-        axis.ecdf(_pool(tables), color=drawing.colour(cc), linewidth=1.1, linestyle=":")
+            axis.ecdf(values, color=drawing.colour(treatment=point.roles[cc] == "treatment"), linewidth=0.5, alpha=0.35)
+        axis.ecdf(
+            np.concatenate(late),
+            color=drawing.colour(treatment=point.roles[cc] == "treatment"),
+            linewidth=2.2,
+            label=cc,
+        )
+        axis.ecdf(
+            _pool(tables), color=drawing.colour(treatment=point.roles[cc] == "treatment"), linewidth=1.1, linestyle=":"
+        )
     axis.axvline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set_xlim(0.97, top)
     axis.set_title(f"{len(run.jobs)} jobs, {drawing.rate(run.rate_bps)}", fontsize=10)
@@ -199,9 +206,16 @@ def _marks(run: Run) -> float:
 def _marks_panel(axis: Any, table: pd.DataFrame, points: list[Experiment]) -> None:
     names = [point.path.name for point in points]
     for x, name in enumerate(names):
-        for shift, cc in zip((-0.17, 0.17), observed.pair(points[x].ccs) or (), strict=True):
+        for shift, cc in zip((-0.17, 0.17), observed.pair(points[x].roles) or (), strict=True):
             values = table[(table["experiment"] == name) & (table["cc"] == cc)]["marks"]
-            drawing.seeds(axis, x + shift, list(values), drawing.colour(cc), width=0.26, label=cc if x == 0 else None)
+            drawing.seeds(
+                axis,
+                x + shift,
+                list(values),
+                drawing.colour(treatment=shift > 0),
+                width=0.26,
+                label=cc if x == 0 else None,
+            )
     axis.set_ylim(bottom=0)
     axis.set_xticks(range(len(names)), [f"{len(point.runs[0].jobs)} jobs" for point in points], fontsize=8)
     axis.grid(visible=False, axis="x")

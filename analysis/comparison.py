@@ -69,8 +69,8 @@ def compare(a: Path, b: Path) -> Comparison:
         other = second[name]
         if what := differences(one, other):
             notes.append(f"{name}: the plans are not the same: {'; '.join(what)}.")
-        rows += [_row(name, cc, one, other) for cc in one.ccs if cc in other.ccs]
-        if alone := [cc for cc in (*one.ccs, *other.ccs) if (cc in one.ccs) != (cc in other.ccs)]:
+        rows += [_row(name, cc, one, other) for cc in one.systems if cc in other.systems]
+        if alone := [cc for cc in (*one.systems, *other.systems) if (cc in one.systems) != (cc in other.systems)]:
             notes.append(f"{name}: only one of the two has {', '.join(alone)}.")
     notes += [f"{name} is in {b} alone." for name in second if name not in first]
     if not rows:

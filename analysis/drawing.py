@@ -17,9 +17,9 @@ from theory.statistics import interval, median
 BASE, MLTCP = style.JOBS[1], style.JOBS[0]
 
 
-def colour(cc: str) -> str:
-    """One colour for MLTCP on any base, another for the bases."""
-    return MLTCP if "mltcp" in cc else BASE
+def colour(*, treatment: bool) -> str:
+    """One colour for treatments (MLTCP on any base), another for what they are compared with."""
+    return MLTCP if treatment else BASE
 
 
 def rate(bps: float) -> str:
@@ -98,7 +98,7 @@ def _no_formula(cell: Any) -> Any:
 
 def save(figure: Any, table: pd.DataFrame, out: Path, id: str) -> list[Path]:
     """Write ``<id>.png``, ``.pdf`` and the data behind them, ``.csv``."""
-    write_table(table, out / f"{id}.csv")
+    write_table(table.drop(columns="role", errors="ignore"), out / f"{id}.csv")
     return [*style.save(figure, out / id), out / f"{id}.csv"]
 
 

@@ -7,7 +7,7 @@ of them include those in which MLTCP still learns what an iteration is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, nan
 
 import numpy as np
@@ -16,6 +16,7 @@ import pandas as pd
 from analysis.study import Study
 from core.runs import measured
 from core.runs.load import Experiment, LoadError, Run
+from core.runs.plan import Role
 from theory.frames import payload_share
 from theory.statistics import interval
 
@@ -65,7 +66,7 @@ def load(run: Run) -> float:
 def compared(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
     """`table`, and the base and the MLTCP in it that are compared; raises `LoadError` if one of them is missing."""
     rows = table(study)
-    found = pair(rows["cc"]) if len(rows) else None
+    found = pair(roles(rows)) if len(rows) else None
     if found is None:
         raise LoadError(f"{study.id}: there are no results of both a base and MLTCP; run experiments/{study.id}.toml")
     return rows, found
@@ -82,12 +83,16 @@ def ratios(rows: pd.DataFrame, base: str, other: str, column: str) -> list[float
     return [float(value) for value in speed_ups(rows, (base, other), column)["speed_up"]]
 
 
-def pair(ccs: Iterable[str]) -> tuple[str, str] | None:
-    """The first base and the first MLTCP among congestion controls; None if one of them is missing."""
-    ccs = list(ccs)
-    base = next((cc for cc in ccs if "mltcp" not in cc), None)
-    other = next((cc for cc in ccs if "mltcp" in cc), None)
+def pair(roles: Mapping[str, Role]) -> tuple[str, str] | None:
+    """The first baseline and the first treatment among systems; None if one of them is missing."""
+    base = next((system for system, role in roles.items() if role == "baseline"), None)
+    other = next((system for system, role in roles.items() if role == "treatment"), None)
     return (base, other) if base and other else None
+
+
+def roles(rows: pd.DataFrame) -> dict[str, Role]:
+    """Of the systems in a `table`, in its order."""
+    return dict(zip(rows["cc"], rows["role"], strict=True))
 
 
 def with_interval(values: list[float], digits: int = 2) -> str:
@@ -103,7 +108,7 @@ def _row(experiment: Experiment, run: Run) -> dict[str, object]:
     every, late = (_pooled(part) for part in (times, settled(times)))
     noise = dict.fromkeys(job["noise"] for job in run.jobs)
     return {
-        "experiment": experiment.path.name, "cc": run.cc, "seed": run.seed, "jobs": len(run.jobs),
+        "experiment": experiment.path.name, "cc": run.system, "role": run.role, "seed": run.seed, "jobs": len(run.jobs),
         "load": round(load(run), 3), "rate_bps": run.rate_bps, "buffer_bytes": plan["link"]["buffer_bytes"],
         "noise": next(iter(noise)) if len(noise) == 1 else "various",
         "mean": every.mean(), "p99": np.percentile(every, 99),

@@ -98,7 +98,7 @@ def _section(section: Section, results: Path, here: Path) -> dict[str, Any]:
         "experiments": [
             {
                 "name": experiment.path.name,
-                "rows": [(cc, [_link(run.path, here, str(run.seed)) for run in experiment.of(cc)]) for cc in experiment.ccs],
+                "rows": [(cc, [_link(run.path, here, str(run.seed)) for run in experiment.of(cc)]) for cc in experiment.systems],
             }
             for experiment in section.study.experiments
         ],

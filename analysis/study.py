@@ -69,7 +69,7 @@ def load_folder(folder: Path) -> tuple[Experiment | None, list[str]]:
     alone = {}
     for path in sorted(folder.glob("alone/job*/*/[0-9]*/"), key=by_number):
         if run := _usable(path, problems):
-            alone[run.cc, run.seed, run.jobs[0]["like"]] = run
+            alone[run.system, run.seed, run.jobs[0]["like"]] = run
     return Experiment(folder, in_order(folder, runs), alone), problems
 
 
@@ -78,7 +78,7 @@ def _usable(path: Path, problems: list[str]) -> Run | None:
         run = load_run(path)
         check(run)
         verdict = run.verdict["verdict"]
-        _ = run.cc, run.seed, run.jobs, run.rate_bps
+        _ = run.system, run.seed, run.jobs, run.rate_bps
     except LoadError as error:
         problems.append(f"{error}. Left out.")
         return None

@@ -6,27 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from congestion.curves import CURVES, ONE
 from core.runs.load import LoadError, Run
 from theory import curves as theory
 from theory.curves import Curve
 from theory.fluid import Flows, simulate
 
-ONE = 1024  # of constants in manifests
-CURVES = ("linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal")  # their numbers in manifests
-
 
 def curve(run: Run) -> Curve:
     """F of a run's first job; constant 1 for what is no MLTCP."""
-    cc = run.jobs[0]["cc"]
-    if not cc["name"].startswith("mltcp"):
+    constants = run.constants(run.jobs[0]["cc"]["spec"])
+    if "slope" not in constants:
         return theory.FAIR
-    constants = cc["constants"]
-    slope, intercept = (1.067, 0.267) if cc["name"] == "mltcp_dcqcn" else (theory.SLOPE, theory.INTERCEPT)
-    return Curve(
-        CURVES[constants.get("curve", 0)],
-        constants["slope"] / ONE if "slope" in constants else slope,
-        constants["intercept"] / ONE if "intercept" in constants else intercept,
-    )
+    return Curve(CURVES[constants["curve"]], constants["slope"] / ONE, constants["intercept"] / ONE)
 
 
 def comm_s(run: Run) -> np.ndarray:

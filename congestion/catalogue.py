@@ -5,103 +5,46 @@ Ours are a file each: a module (``kernel/tcp_NAME.c``) and an eBPF program
 lack (``dctcp``). One of your own is named by its file: ``./mine.bpf.c`` (host) or
 ``./tcp_mine.c`` (uml). ``a+b``: the jobs of one run use them in turn.
 
-There is one table of names for the whole machine, so a run registers each eBPF one under
-a name nobody else has, and reports it by its spec string.
+What is known of each (base, role, traits, parameters) stands in a file of this folder, one a family; of your own
+what its file declares (`_declared`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import pkgutil
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 
+import congestion
+from congestion.family import Family, Parameter
 from core.environment import ROOT
 from core.errors import RequestError
 from core.reading import is_file
-from core.runs.plan import CongestionControl
+from core.runs.plan import CongestionControl, Traits
 from core.text import quoted
-from core.units import Duration, Rate, Size
 
 KERNEL = Path(ROOT) / "kernel"
 PROGRAMS = KERNEL / "bpf"
-ONE = 1024  # fractions travel to the kernel in units of 1/1024
-CURVES = ("linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal")
-PUBLISHED_BPS = 40 * 10**9  # link rate that DCQCN's constants are published for
-# What Linux has, if its configuration says so; anything else was misspelt.
-KERNEL_OWN = frozenset([
-    "reno", "cubic", "bbr", "dctcp", "vegas", "westwood", "htcp", "bic", "hybla", "highspeed", "illinois", "lp", "nv",
-    "scalable", "veno", "yeah", "cdg",
-])  # fmt: skip
+DECLARED = re.compile(r"^[ */#]*testbed: +(.+?)[ */]*$", re.MULTILINE)  # in the file of one's own
+LONGEST_BYTES = 1 << 20  # of such a file, as far as this is looked for
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter: its constant in the program (and name in the module), its range there, how it is written."""
-
-    name: str
-    constant: str
-    meaning: str
-    read: Callable[[str], int]
-    lowest: int
-    highest: int
-    default: str
-    of: str = "mltcp"  # what has it: every congestion control with this in its name
+@cache
+def families() -> Mapping[str, Family]:
+    """Every congestion control that is known, by name: one file of this folder a family."""
+    modules = (import_module(f"congestion.{found.name}") for found in pkgutil.iter_modules(congestion.__path__))
+    return {family.name: family for module in modules for family in getattr(module, "FAMILIES", ())}
 
 
-def _fraction(text: str) -> int:
-    return round(float(text) * ONE)
-
-
-def _us(text: str) -> int:
-    return Duration.parse(text) // 1000
-
-
-def _kbps(text: str) -> int:
-    return Rate.parse(text) // 1000
-
-
-def _curve(text: str) -> int:
-    if text not in CURVES:
-        raise ValueError(f"{quoted(text)} is not one of {', '.join(CURVES)}")
-    return CURVES.index(text)
-
-
-PARAMETERS = {
-    p.name: p
-    for p in (
-        Parameter("slope", "slope", "S of F(r) = S r + I", _fraction, -16 * ONE, 16 * ONE, "1.75; mltcp_dcqcn 1.067"),
-        Parameter("intercept", "intercept", "I of F(r) = S r + I", _fraction, 0, 16 * ONE, "0.25; mltcp_dcqcn 0.267"),
-        Parameter("curve", "curve", f"shape of F: {', '.join(CURVES)}", _curve, 0, len(CURVES) - 1, "linear"),
-        Parameter(
-            "gap_factor", "gap_factor", "share of the longest recent gap that ends an iteration",
-            _fraction, ONE // 16, ONE, "0.5",
-        ),
-        Parameter("first_gap", "first_gap_us", "shortest gap that can end an iteration", _us, 1, 10**7, "1ms"),
-        Parameter(
-            "total_bytes", "total_bytes", "bytes one flow sends per iteration; 0B: learn it",
-            lambda text: int(Size.parse(text)), 0, 1 << 54, "0B",
-        ),
-        Parameter(
-            "line_rate", "line_rate", "where flows begin", lambda text: Rate.parse(text) // 10**6, 1, 10**6,
-            "the bottleneck's", "dcqcn",
-        ),
-        Parameter("r_ai", "r_ai", "R_AI, step of additive increase", _kbps, 1, 10**8, "40mbit, scaled", "dcqcn"),
-        Parameter("r_hai", "r_hai", "R_HAI, step of hyper increase", _kbps, 1, 10**8, "400mbit, scaled", "dcqcn"),
-        Parameter("g", "g", "gain of alpha", _fraction, 1, ONE // 2, "0.0039 (1/256)", "dcqcn"),
-        Parameter("cnp_interval", "cnp_interval", "N, least time between CNPs", _us, 1, 10**6, "50us", "dcqcn"),
-        Parameter("alpha_timer", "alpha_timer", "K, time without a CNP until alpha decays", _us, 1, 10**6, "55us", "dcqcn"),
-        Parameter("rate_timer", "rate_timer", "T, time until the rate increases", _us, 1, 10**6, "55us", "dcqcn"),
-        Parameter("fast_recovery", "fast_recovery", "F, increases of fast recovery", int, 1, 100, "5", "dcqcn"),
-        Parameter(
-            "byte_counter", "byte_counter", "B, bytes until the rate increases",
-            lambda text: int(Size.parse(text)), 1000, 1 << 40, "10MB, scaled", "dcqcn",
-        ),
-    )
-}  # fmt: skip
+def parameters() -> Mapping[str, Parameter]:
+    """Those of all that come with the testbed, by name."""
+    return {parameter.name: parameter for family in families().values() for parameter in family.parameters}
 
 
 def program(cc: CongestionControl) -> Path | None:
@@ -126,13 +69,6 @@ def names() -> list[str]:
     return sorted(path.stem.removeprefix("tcp_") for path in KERNEL.glob("tcp_*.c"))
 
 
-def together(ccs: tuple[CongestionControl, ...]) -> CongestionControl:
-    """What a run with several of them is called."""
-    if len(ccs) == 1:
-        return ccs[0]
-    return CongestionControl("+".join(cc.spec for cc in ccs), "+".join(cc.name for cc in ccs), {})
-
-
 def parse_all(spec: str) -> tuple[CongestionControl, ...]:
     """Read ``one`` or ``one+another``: the jobs of a run take turns; raises `RequestError`."""
     return tuple(parse(part) for part in spec.split("+"))
@@ -144,13 +80,14 @@ def parse(spec: str) -> CongestionControl:
     items = [item for item in rest.split(",") if item]
     if name.endswith(".c"):
         return _own(spec, name, items)
-    if name not in names() and name not in KERNEL_OWN:
+    family = families().get(name)
+    if family is None:
         raise RequestError(
             f"there is no congestion control {quoted(name)}. The testbed brings {', '.join(names())}; of the "
-            f"kernel's own it knows {', '.join(sorted(KERNEL_OWN))}; one of your own is named by its file: "
-            "./mine.bpf.c (host) or ./tcp_mine.c (uml). Schedulers, such as cassini, are in docs/baselines.md."
+            f"kernel's own it knows {', '.join(sorted(families().keys() - set(names())))}; one of your own is named by its "
+            "file: ./mine.bpf.c (host) or ./tcp_mine.c (uml). Schedulers, such as cassini, are in docs/baselines.md."
         )
-    known = {key: p for key, p in PARAMETERS.items() if p.of in name and name in names()}
+    known = {parameter.name: parameter for parameter in family.parameters}
     constants: dict[str, int] = {}
     for item in items:
         key, equals, text = item.partition("=")
@@ -164,7 +101,7 @@ def parse(spec: str) -> CongestionControl:
                 f"{', '.join(f'{p.name} ({p.meaning}; default {p.default})' for p in known.values())}."
             )
         constants[known[key].constant] = _value(known[key], text, spec)
-    return CongestionControl(spec=spec, name=name, constants=constants)
+    return CongestionControl(spec, name, constants, None, family.role, family.base, family.traits)
 
 
 def _value(parameter: Parameter, text: str, spec: str) -> int:
@@ -191,8 +128,8 @@ def _own(spec: str, path: str, items: list[str]) -> CongestionControl:
     constants: dict[str, int] = {}
     for item in items:
         key, _, text = item.partition("=")
-        if key in PARAMETERS:
-            constants[PARAMETERS[key].constant] = _value(PARAMETERS[key], text, spec)
+        if key in parameters():
+            constants[parameters()[key].constant] = _value(parameters()[key], text, spec)
             continue
         try:
             constants[key] = int(text)
@@ -200,7 +137,22 @@ def _own(spec: str, path: str, items: list[str]) -> CongestionControl:
             raise RequestError(
                 f"{quoted(item)} in {quoted(spec)}: a parameter of your own is a whole number"
             ) from error
-    return CongestionControl(spec, name, constants, str(file.resolve()))
+    base, traits = _declared(file)
+    return CongestionControl(spec, name, constants, str(file.resolve()), "treatment", base, traits)
+
+
+def _declared(file: Path) -> tuple[str | None, Traits]:
+    """What a file of one's own says of itself in a comment, ``testbed: base=reno needs_marks``; nothing else is assumed."""
+    with file.open(errors="replace") as text:
+        found = DECLARED.search(text.read(LONGEST_BYTES))
+    words = dict(word.partition("=")[::2] for word in (found[1].split() if found else ()))
+    base, state = words.pop("base", None), words.pop("state", None)
+    known = [name for name in Traits.__struct_fields__ if name != "state"]
+    if stray := [word for word, value in words.items() if word not in known or value]:
+        raise RequestError(
+            f"{file}: testbed: {quoted(stray[0])} is no trait; there are {', '.join(known)}, base=NAME and state=MAP."
+        )
+    return base, Traits(**dict.fromkeys(words, True), state=state)
 
 
 def own_name(file: Path) -> str | None:
@@ -210,13 +162,22 @@ def own_name(file: Path) -> str | None:
 
 
 def on_link(cc: CongestionControl, rate_bps: int) -> CongestionControl:
-    """``cc`` for a bottleneck of this rate: DCQCN begins at its rate, and its constants belong to 40 Gbit/s and more."""
-    if cc.source is not None or "dcqcn" not in cc.name:
+    """``cc`` for a bottleneck of this rate (`Family.scaled_to`); what was asked for stays."""
+    family = families().get(cc.name) if cc.source is None else None
+    if family is None:
         return cc
-    share = min(1.0, rate_bps / PUBLISHED_BPS)
-    r_ai = max(1, round(40_000 * share))
-    scaled = {
-        "line_rate": max(1, rate_bps // 10**6), "r_ai": r_ai, "r_hai": 10 * r_ai,
-        "byte_counter": max(1000, round(10**7 * share)),
-    }  # fmt: skip
-    return msgspec.structs.replace(cc, constants={**scaled, **cc.constants})
+    return msgspec.structs.replace(cc, constants={**family.scaled_to(rate_bps), **cc.constants})
+
+
+def effective(cc: CongestionControl) -> dict[str, int]:
+    """Its constants, those not asked for included, as far as their defaults are numbers."""
+    family = families().get(cc.name) if cc.source is None else families()["mltcp_reno"] if cc.traits.learns else None
+    return {**_defaults(family.parameters if family else ()), **cc.constants}
+
+
+def _defaults(parameters: tuple[Parameter, ...]) -> dict[str, int]:
+    found = {}
+    for parameter in parameters:
+        with contextlib.suppress(ValueError):
+            found[parameter.constant] = parameter.read(parameter.default)
+    return found

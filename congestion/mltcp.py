@@ -1,38 +1,42 @@
-"""F as ``kernel/mltcp.h`` computes it, for flows whose eBPF program does not tell.
-
-Standard library only: the sampler uses it for every flow and sample.
-"""
+"""MLTCP: the increase of its base is multiplied by F(bytes sent ÷ bytes of an iteration) (arXiv 2402.09589)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-ONE = 1024
-LEAST, MOST = 16, 64 * ONE
-LINEAR, QUADRATIC, RECIPROCAL, CONCAVE, FALLING, FALLING_RECIPROCAL = range(6)
-
-
-def defaults(*, dcqcn: bool) -> dict[str, int]:
-    """Slope and intercept, in 1/1024, and curve."""
-    return {"slope": 1093 if dcqcn else 1792, "intercept": 273 if dcqcn else 256, "curve": LINEAR}
+from congestion.curves import CURVES, ONE
+from congestion.family import Family, Parameter, fraction, microseconds
+from core.runs.plan import Traits
+from core.text import quoted
+from core.units import Size
 
 
-def factor(parameters: Mapping[str, int], ratio: int) -> int:
-    """``mltcp_factor``: F in 1/1024 at r = ``ratio``/1024 (negative: not known yet)."""
-    if ratio < 0:
-        return ONE
-    slope, low, curve = (parameters[key] for key in ("slope", "intercept", "curve"))
-    high = low + slope
-    r = ONE - ratio if curve >= FALLING else ratio
-    if curve in (RECIPROCAL, FALLING_RECIPROCAL):
-        below = high * ONE - slope * r
-        if low * high <= 0 or below <= 0:
-            return LEAST
-        f = low * high * ONE // below
-    else:
-        if curve == QUADRATIC:
-            r = r * r >> 10
-        elif curve == CONCAVE:
-            r = 2 * r - (r * r >> 10)
-        f = (slope * r >> 10) + low
-    return max(LEAST, min(MOST, f))
+def _curve(text: str) -> int:
+    if text not in CURVES:
+        raise ValueError(f"{quoted(text)} is not one of {', '.join(CURVES)}")
+    return CURVES.index(text)
+
+
+def parameters(slope: str = "1.75", intercept: str = "0.25") -> tuple[Parameter, ...]:
+    """Those of every MLTCP, with the defaults of this one's F."""
+    return (
+        Parameter("slope", "slope", "S of F(r) = S r + I", fraction, -16 * ONE, 16 * ONE, slope),
+        Parameter("intercept", "intercept", "I of F(r) = S r + I", fraction, 0, 16 * ONE, intercept),
+        Parameter("curve", "curve", f"shape of F: {', '.join(CURVES)}", _curve, 0, len(CURVES) - 1, "linear"),
+        Parameter(
+            "gap_factor", "gap_factor", "share of the longest recent gap that ends an iteration",
+            fraction, ONE // 16, ONE, "0.5",
+        ),
+        Parameter("first_gap", "first_gap_us", "shortest gap that can end an iteration", microseconds, 1, 10**7, "1ms"),
+        Parameter(
+            "total_bytes", "total_bytes", "bytes one flow sends per iteration; 0B: learn it",
+            lambda text: int(Size.parse(text)), 0, 1 << 54, "0B",
+        ),
+    )  # fmt: skip
+
+
+STATE = "mltcp_flows"  # the eBPF map that holds what a flow knows of its iteration
+
+FAMILIES = (
+    Family("mltcp_reno", "treatment", "reno", Traits(learns=True, state=STATE), parameters()),
+    Family("mltcp_cubic", "treatment", "cubic", Traits(learns=True, state=STATE), parameters()),
+    Family("mltcp_dctcp", "treatment", "dctcp", Traits(needs_marks=True, learns=True, state=STATE), parameters()),
+)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* An algorithm of one's own in eBPF, for --on host --cc reno ./FILE:step=4: Reno that grows faster. */
+/* testbed: base=reno */
 #include "guard.h"
 
 const volatile u32 step = 2;

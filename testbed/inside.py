@@ -33,7 +33,9 @@ import msgspec
 
 from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from core.runs.plan import Plan
+from core.runs.upgrade import VERSION
 from testbed.linux import changes, features
+from testbed.linux.loading import registry
 from testbed.linux.network import Network, build
 from testbed.linux.participants.timeline import CONNECT_NS, LEAD_S, Emit, Machine, Timeline
 from testbed.linux.participants.workers import Record, Workers
@@ -99,6 +101,10 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     read_back += apply_all(queues, network)
     rtt_before = probes.round_trip_us(plan, network)
     read_back += apply_all(changes.settings(steps, "congestion controls"), network)
+    constants = {
+        job.cc.spec: registry.constants_in(network[job.hosts[0]].namespace, job.cc, network.registered[job.cc.spec])
+        for job in plan.jobs
+    }
     emit(event="phase", text="jobs")
     counters_before, tcp_before = probes.counters(network), probes.tcp_counters(network)
     with Workers(
@@ -122,11 +128,11 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     tables.write_iterations(folder / "iterations.csv", plan, complete)
     tables.write_operations(folder / "operations.csv", complete)
     manifest = {
-        "version": 1,
+        "version": VERSION,
         "plan": msgspec.to_builtins(plan),
         "settings": read_back,
         "congestion_controls": [
-            {"spec": spec, "registered_as": each.name, "kind": each.kind} for spec, each in network.registered.items()
+            {"spec": spec, "registered_as": each.name, "kind": each.kind, "constants": constants[spec]} for spec, each in network.registered.items()
         ],
         "kernel": f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}",
         "python": platform.python_version(),

@@ -17,8 +17,10 @@ import pandas as pd
 from analysis import twin
 from core.runs.load import Run, digest
 from core.runs.plan import Plan
+from core.runs.upgrade import VERSION
 from testbed.planning import plan as plans
 from testbed.spec import Spec
+from tests.synthetic import loaded
 from theory import fluid
 
 
@@ -32,16 +34,16 @@ def write(spec: Spec, results: Path, exponent: float = 0.5, **manifest: Any) -> 
 def write_run(plan: Plan, folder: Path, exponent: float = 0.5, **manifest: Any) -> None:
     folder.mkdir(parents=True)
     built = msgspec.to_builtins(plan)
-    run = Run(folder, {"plan": built}, {})
+    run = Run(folder, {"plan": built, "congestion_controls": loaded(plan)}, {})
     noise_s = float(plan.jobs[0].noise.removesuffix("%")) / 100 * float(twin.compute_s(run)[0])
     flows = fluid.simulate(
         twin.compute_s(run), twin.comm_s(run), [[job.offset_ns / 1e9 for job in plan.jobs]], twin.curve(run),
         exponent=exponent, iterations=plan.iterations, noise_s=noise_s, seed=plan.seed,
     )  # fmt: skip
     files = {name: _csv(table) for name, table in _tables(plan, run, flows).items()}
-    verdict = {"version": 1, "verdict": "valid", "invariants": []}
+    verdict = {"version": VERSION, "verdict": "valid", "invariants": []}
     whole = {
-        "version": 1, "plan": built, "substrate": "uml", "kernel": "Linux 6.12.0 #1 fluid x86_64", "testbed": "0", "wall_s": 1.0,
+        "version": VERSION, "plan": built, "congestion_controls": loaded(plan), "clock": "virtual", "substrate": "uml", "kernel": "Linux 6.12.0 #1 fluid x86_64", "testbed": "0", "wall_s": 1.0,
         "python": "3.11", "packages": {"numpy": np.__version__}, "git_commit": "0" * 40, "command": ["__main__.py", "sweep"],
         "started": "2026-01-01T00:00:00+00:00", "uml": {"version": "6.12.0", "source": "linux", "compiler": "gcc"},
         "digest": digest(files), **manifest,
@@ -72,7 +74,7 @@ def _tables(plan: Plan, run: Run, model: fluid.Flows) -> dict[str, pd.DataFrame]
                 comm = begin[number] if worker == 0 else start[number]
                 rows.append(
                     (
-                        plan.cc.spec,
+                        plan.system.label,
                         plan.seed,
                         job.job,
                         worker,

@@ -14,8 +14,10 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from congestion import catalogue
 from core.runs.load import TABLES, digest
 from core.runs.plan import Plan
+from core.runs.upgrade import VERSION
 from testbed.planning import plan
 from testbed.spec import Spec
 
@@ -32,12 +34,20 @@ def write(specs: list[Spec], results: Path, times: Times) -> None:
         for name, table in zip(TABLES, tables, strict=True):
             table.to_csv(folder / name, index=False)
         manifest = {
-            "version": 1, "plan": json.loads(msgspec.json.encode(one)), "substrate": "uml", "kernel": "Linux 6.12 #1", "testbed": "1",
+            "version": VERSION, "plan": json.loads(msgspec.json.encode(one)), "congestion_controls": loaded(one), "clock": "virtual", "substrate": "uml", "kernel": "Linux 6.12 #1", "testbed": "1",
             "digest": digest({name: (folder / name).read_bytes() for name in TABLES}),
             "measured": {"counters": {"tcp_timeouts": 0}},
         }  # fmt: skip
         (folder / "manifest.json").write_text(json.dumps(manifest))
-        (folder / "verdict.json").write_text(json.dumps({"version": 1, "verdict": "valid", "invariants": []}))
+        (folder / "verdict.json").write_text(json.dumps({"version": VERSION, "verdict": "valid", "invariants": []}))
+
+
+def loaded(plan: Plan) -> list[dict[str, object]]:
+    """What a manifest says of the congestion controls of a run."""
+    return [
+        {"spec": cc.spec, "registered_as": cc.name, "kind": "module", "constants": catalogue.effective(cc)}
+        for cc in plan.ccs
+    ]
 
 
 def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:
@@ -51,7 +61,9 @@ def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:
         for i, (end, length) in enumerate(zip(ends, lasts, strict=True)):
             begin = end - length
             for worker in range(len(job.hosts)):
-                iterations.append((one.cc.spec, one.seed, job.job, worker, i, begin, begin + 0.4 * length, end, 1, 0.0))
+                iterations.append(
+                    (one.system.label, one.seed, job.job, worker, i, begin, begin + 0.4 * length, end, 1, 0.0)
+                )
         t = np.arange(0.0, last, STEP_S)
         sent = max(job.bytes_per_worker) * t / ideal
         flows.append(pd.DataFrame({

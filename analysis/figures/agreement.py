@@ -36,7 +36,7 @@ def find(study: Study) -> list[Finding]:
         found = agreement.table(places)
     except LoadError as error:
         return [not_measured(CLAIM, SOURCE, str(error))]
-    chance = (found["state"] == "steady") & ~found["cc"].str.startswith("mltcp")
+    chance = (found["state"] == "steady") & (found["role"] != "treatment")
     judged = found[~chance]
     means = judged.pivot_table(index="substrate", columns=["cc", "state"], values="ratio", sort=False)
     apart = float((means.max() / means.min()).max() - 1)

@@ -32,6 +32,7 @@ KNOWS = {  # beforehand
     "unfair": "who is\nto win", "priority": "bytes to\nsend; bands\nin switches", "cassini": "all jobs,\ntheir\nplaces",
 }  # fmt: skip
 ORDER = ("unfair", "priority", "cassini")
+CENTRAL = ("priority", "cassini")  # they decide for all jobs, from what they know of them
 METRICS = (
     ("mean", "mean of all iterations"),
     ("settled", "mean, settled half"),
@@ -73,8 +74,9 @@ def find(study: Study) -> list[Finding]:
 
 def _against(study: Study, rows: pd.DataFrame, noise: str) -> Finding:
     claim = f"{CLAIM} Compute noise {noise}."
-    central = [cc for cc in rows["cc"].unique() if cc.partition(":")[0] in ("priority", "cassini")]
-    mltcp = [cc for cc in rows["cc"].unique() if "mltcp" in cc]
+    roles = observed.roles(rows)
+    central = [cc for cc, role in roles.items() if role == "reference" and cc.partition(":")[0] in CENTRAL]
+    mltcp = [cc for cc, role in roles.items() if role == "treatment"]
     if not central or not mltcp:
         return not_measured(claim, SOURCE, "neither priority nor CASSINI was run beside MLTCP")
     means = rows.groupby("cc")["settled"].mean()
@@ -83,7 +85,7 @@ def _against(study: Study, rows: pd.DataFrame, noise: str) -> Finding:
     whole = [1 / value for value in observed.ratios(rows, best, mltcp[0], "mean")]
     if not away:
         return not_measured(claim, SOURCE, f"no seed was run under both {best} and {mltcp[0]}")
-    base = observed.pair(cc for cc in rows["cc"] if ":" not in cc and cc not in KNOWS)
+    base = observed.pair({cc: role for cc, role in roles.items() if ":" not in cc})
     gains = observed.ratios(rows, *base, "settled") if base else []
     found = interval(away)
     verdict = graded(ends(away)[1] <= 1 + NEAR, bool(gains) and float(np.mean(gains)) > 1)
@@ -113,10 +115,16 @@ def _table(study: Study) -> pd.DataFrame:
 
 def _panel(axis: Any, rows: pd.DataFrame, column: str) -> None:
     ccs = list(dict.fromkeys(rows["cc"]))
-    ccs.sort(key=lambda cc: ("mltcp" in cc, ORDER.index(cc.partition(":")[0]) if cc.partition(":")[0] in ORDER else -1))
+    roles = observed.roles(rows)
+    ccs.sort(
+        key=lambda cc: (
+            roles[cc] == "treatment",
+            ORDER.index(cc.partition(":")[0]) if cc.partition(":")[0] in ORDER else -1,
+        )
+    )
     for x, cc in enumerate(ccs):
-        scheduler = cc.partition(":")[0] in KNOWS
-        colour = style.JOBS[2] if scheduler else drawing.colour(cc)
+        scheduler = roles[cc] == "reference"
+        colour = style.JOBS[2] if scheduler else drawing.colour(treatment=roles[cc] == "treatment")
         values = rows[rows["cc"] == cc][column]
         drawing.seeds(axis, x, list(values), colour, width=0.5)
         top = max([values.max(), *(interval(values) or ())])

@@ -149,7 +149,7 @@ def _rings(study: Study) -> list[tuple[Experiment, tuple[str, str]]]:
     found = [
         (experiment, pair)
         for experiment in study.experiments
-        if (pair := observed.pair(experiment.ccs)) and experiment.runs[0].manifest["plan"]["topology"] == "ring"
+        if (pair := observed.pair(experiment.roles)) and experiment.runs[0].manifest["plan"]["topology"] == "ring"
     ]
     if not found:
         raise LoadError("circular: there is no ring with both a base and MLTCP; run experiments/circular.toml")
@@ -207,8 +207,8 @@ def _iterations(axis: Any, experiment: Experiment, pair: tuple[str, str]) -> Non
     for cc in pair:
         lines = [observed.relative_times(experiment, run).mean(axis="columns") for run in experiment.of(cc)]
         for line in lines:
-            axis.plot(line.index, line, color=drawing.colour(cc), linewidth=0.7, alpha=0.45)
+            axis.plot(line.index, line, color=drawing.colour(treatment=cc == pair[1]), linewidth=0.7, alpha=0.45)
         mean = pd.concat(lines, axis="columns").mean(axis="columns")
-        axis.plot(mean.index, mean, color=drawing.colour(cc), linewidth=2.2, label=cc)
+        axis.plot(mean.index, mean, color=drawing.colour(treatment=cc == pair[1]), linewidth=2.2, label=cc)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set_ylabel("iteration time ÷ ideal")

@@ -51,7 +51,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     _shares(lower, runs)
     drawing.caption(
         figure,
-        f"{drawing.setting(runs[0])}; {runs[0].cc}; {len(runs)} seeds, left: seed {runs[0].seed}, iteration {SHOWN}",
+        f"{drawing.setting(runs[0])}; {runs[0].system}; {len(runs)} seeds, left: seed {runs[0].seed}, iteration {SHOWN}",
     )
     return drawing.save(figure, table, out, ID)
 
@@ -111,10 +111,10 @@ def _ahead_finding(runs: list[Run]) -> Finding:
 
 
 def _runs(study: Study) -> list[Run]:
-    found: list[Experiment] = [one for one in study.experiments if any("mltcp" in cc for cc in one.ccs)]
+    found: list[Experiment] = [one for one in study.experiments if "treatment" in one.roles.values()]
     if not found:
         return []
-    cc = next(cc for cc in found[0].ccs if "mltcp" in cc)
+    cc = next(cc for cc, role in found[0].roles.items() if role == "treatment")
     return [run for run in found[0].of(cc) if len(run.jobs) == 2 and "f" in run.flows]
 
 
@@ -163,7 +163,7 @@ def _iteration(axes: Any, run: Run) -> pd.DataFrame:
     axes[3].set_xlabel("time since the first job of the two began to communicate (s)")
     for axis in axes:
         axis.set_xlim(-margin, end - begin + margin)
-    axes[0].set_title(f"One iteration of two jobs: {run.cc}")
+    axes[0].set_title(f"One iteration of two jobs: {run.system}")
     axes[0].legend(loc="lower right", ncols=2)
     return pd.concat(parts)
 

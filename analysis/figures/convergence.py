@@ -130,13 +130,13 @@ def _table(study: Study) -> pd.DataFrame:
     """One row per run: ``jobs, start, cc, mltcp, seed, at, twin``; iterations, infinity is never."""
     rows = []
     for experiment in study.experiments:
-        for cc in experiment.ccs:
+        for cc in experiment.systems:
             runs = experiment.of(cc)
             ideals = [float(job["ideal_s"]) for job in runs[0].jobs]
             model = twin.flows(runs, 0.5).interleaved_at(ideals)
             rows += [
                 {
-                    "jobs": len(run.jobs), "start": _start(run), "cc": run.cc, "mltcp": "mltcp" in run.cc, "seed": run.seed,
+                    "jobs": len(run.jobs), "start": _start(run), "cc": run.system, "mltcp": run.role == "treatment", "seed": run.seed,
                     "at": measured.interleaved_at(experiment, run), "twin": model[number], "iterations": run.jobs[0]["iterations"],
                 }
                 for number, run in enumerate(runs)

@@ -122,14 +122,14 @@ def _agreement(up: pd.DataFrame, study: Study) -> Finding:
 
 
 def _base(study: Study) -> str:
-    return next((run.cc for run in study.runs if "mltcp" not in run.cc), "F = 1")
+    return next((run.system for run in study.runs if run.role != "treatment"), "F = 1")
 
 
 def _table(study: Study) -> pd.DataFrame:
     """One row per run: ``jobs, curve, direction, seed, at, twin_one, twin_half, steady, iterations`` (steady ÷ ideal)."""
     rows = []
     for experiment in study.experiments:
-        for cc in experiment.ccs:
+        for cc in experiment.systems:
             runs = experiment.of(cc)
             curve = twin.curve(runs[0])
             ends = curve([0.0, 1.0])
@@ -158,7 +158,7 @@ def _shapes(axis: Any, runs: list[Run]) -> None:
 
 
 def _trajectories(axis: Any, experiment: Experiment) -> None:
-    for cc in experiment.ccs:
+    for cc in experiment.systems:
         runs = experiment.of(cc)
         name = twin.curve(runs[0]).name
         table = pd.DataFrame(

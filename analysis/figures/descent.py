@@ -44,18 +44,18 @@ def draw(study: Study, out: Path) -> list[Path]:
         return []
     experiment = study.experiments[0]
     colours = {
-        cc: (style.REFERENCE if "mltcp" not in cc else style.JOBS[i % len(style.JOBS)])
-        for i, cc in enumerate(experiment.ccs, -1)
+        cc: (style.REFERENCE if experiment.roles[cc] != "treatment" else style.JOBS[i % len(style.JOBS)])
+        for i, cc in enumerate(experiment.systems, -1)
     }
     figure, axes = style.new_figure(1, 3, figsize=(14.5, 4.4))
     table = _table(experiment)
-    for cc in experiment.ccs:
+    for cc in experiment.systems:
         run = experiment.of(cc)[0]
         lines = table[table["cc"] == cc].pivot(index="iteration", columns="seed", values="d")
         drawing.bundle(axes[0, 0], lines, colours[cc], _name(run))
         rows = _steps(table, cc)
         axes[0, 1].plot(rows["d"], rows["shift"], "o", markersize=3, markeredgewidth=0, alpha=0.45, color=colours[cc])
-        if "mltcp" in cc:
+        if experiment.roles[cc] == "treatment":
             _theory(axes[0, 1], axes[0, 2], run, lines, colours[cc])
     _finish(axes[0])
     drawing.caption(
@@ -67,11 +67,11 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 def find(study: Study) -> list[Finding]:
     """Two findings: whether the shift is the equation's, and whether each iteration goes down."""
-    if not study.experiments or not any("mltcp" in cc for cc in study.experiments[0].ccs):
+    if not study.experiments or "treatment" not in study.experiments[0].roles.values():
         why = "there are no results" if not study.experiments else "there is no run of MLTCP"
         return [not_measured(SHIFT, SHIFT_SOURCE, why), not_measured(STEP, STEP_SOURCE, why)]
     experiment = study.experiments[0]
-    cc = next(cc for cc in experiment.ccs if "mltcp" in cc)
+    cc = next(cc for cc, role in experiment.roles.items() if role == "treatment")
     runs = experiment.of(cc)
     rows = _steps(_table(experiment), cc)
     rows = rows[(rows["iteration"] >= LEARNED_AT) & (rows["d"] < SETTLED)]
@@ -154,7 +154,9 @@ def _table(experiment: Experiment) -> pd.DataFrame:
     tables = []
     for run in experiment.runs:
         apart = metrics.start_difference(run.iterations, measured.ideal_s(run)) / _comm_s(run)
-        tables.append(pd.DataFrame({"cc": run.cc, "seed": run.seed, "iteration": apart.index, "d": apart.to_numpy()}))
+        tables.append(
+            pd.DataFrame({"cc": run.system, "seed": run.seed, "iteration": apart.index, "d": apart.to_numpy()})
+        )
     return pd.concat(tables, ignore_index=True)
 
 

@@ -42,7 +42,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         f"{drawing.setting(study.runs[0])}; training jobs with a duty of {observed.duty(study.runs[0], 0):.0%}; "
         f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals.",
     )
-    return drawing.save(figure, table, out, ID)
+    return drawing.save(figure, table.drop(columns="job_treated"), out, ID)
 
 
 def find(study: Study) -> list[Finding]:
@@ -55,8 +55,8 @@ def find(study: Study) -> list[Finding]:
 
 
 def _jobs(study: Study, table: pd.DataFrame) -> Finding:
-    ordinary = table[~table["job_cc"].str.contains("mltcp")]
-    alike, mix = ordinary[~ordinary["cc"].str.contains("mltcp")], ordinary[ordinary["cc"].str.contains("mltcp")]
+    ordinary = table[~table["job_treated"]]
+    alike, mix = ordinary[ordinary["role"] != "treatment"], ordinary[ordinary["role"] == "treatment"]
     paired = (
         alike.set_index("seed")["time"].to_frame("alike").join(mix.set_index("seed")["time"].rename("mix"), how="inner")
     )
@@ -72,7 +72,7 @@ def _jobs(study: Study, table: pd.DataFrame) -> Finding:
 
 def _flow(study: Study, table: pd.DataFrame) -> Finding:
     wide = table.pivot_table(index=["training", "seed"], columns="cc", values="background_share")
-    pair = observed.pair(wide.columns)
+    pair = observed.pair({cc: observed.roles(table)[cc] for cc in wide.columns})
     if pair is None:
         return not_measured(FLOW, SOURCE, "no long-lived flow was run beside both a base and MLTCP")
     ratios = (wide[pair[1]] / wide[pair[0]]).dropna()
@@ -116,11 +116,11 @@ def _rows(experiment: Experiment, run: Run) -> list[dict[str, Any]]:
     late = observed.settled(times[[job["job"] for job in training]].dropna())
     return [
         {
-            "experiment": experiment.path.name, "cc": run.cc, "job_cc": cc, "seed": run.seed, "training": len(training),
+            "experiment": experiment.path.name, "cc": run.system, "role": run.role, "job_cc": cc, "job_treated": treated, "seed": run.seed, "training": len(training),
             "background": bool(long_lived), "time": float(late[[job["job"] for job in training if job["cc"]["spec"] == cc]].mean().mean()),
             "background_share": share,
         }
-        for cc in dict.fromkeys(job["cc"]["spec"] for job in training)
+        for cc, treated in {job["cc"]["spec"]: job["cc"]["role"] == "treatment" for job in training}.items()
     ]  # fmt: skip
 
 
@@ -139,7 +139,9 @@ def _share(run: Run, long_lived: list[int]) -> float:
 
 def _mixes(axis: Any, table: pd.DataFrame) -> None:
     ccs = list(dict.fromkeys(table["cc"]))
-    ccs.sort(key=lambda cc: ("mltcp" in cc, "+" not in cc))
+    roles = observed.roles(table)
+    ccs.sort(key=lambda cc: (roles[cc] == "treatment", "+" not in cc))
+    treated = dict(zip(table["job_cc"], table["job_treated"], strict=True))
     seen: set[str] = set()
     for x, cc in enumerate(ccs):
         rows = table[table["cc"] == cc]
@@ -148,7 +150,12 @@ def _mixes(axis: Any, table: pd.DataFrame) -> None:
             at = x + (i - (len(kinds) - 1) / 2) * 0.4
             label = None if kind in seen else f"jobs on {kind}"
             drawing.seeds(
-                axis, at, list(rows[rows["job_cc"] == kind]["time"]), drawing.colour(kind), width=0.32, label=label
+                axis,
+                at,
+                list(rows[rows["job_cc"] == kind]["time"]),
+                drawing.colour(treatment=bool(treated[kind])),
+                width=0.32,
+                label=label,
             )
             seen.add(kind)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
@@ -166,14 +173,20 @@ def _beside(axis: Any, table: pd.DataFrame, column: str, label: str, title: str)
         axis.set_visible(False)
         return
     numbers = sorted(table["training"].unique())
-    ccs = sorted(table["cc"].unique(), key=lambda cc: "mltcp" in cc)
+    roles = observed.roles(table)
+    ccs = sorted(table["cc"].unique(), key=lambda cc: roles[cc] == "treatment")
     for x, number in enumerate(numbers):
         for i, cc in enumerate(ccs):
             values = list(table[(table["training"] == number) & (table["cc"] == cc)][column])
             at = x + (i - (len(ccs) - 1) / 2) * 0.36
             if values:
                 drawing.seeds(
-                    axis, at, values, drawing.colour(cc), width=0.3, label=f"jobs on {cc}" if x == 0 else None
+                    axis,
+                    at,
+                    values,
+                    drawing.colour(treatment=roles[cc] == "treatment"),
+                    width=0.3,
+                    label=f"jobs on {cc}" if x == 0 else None,
                 )
     axis.set_xticks(range(len(numbers)), [f"{number} job" + ("s" if number > 1 else "") for number in numbers])
     axis.set_xlim(-0.6, len(numbers) - 0.4)

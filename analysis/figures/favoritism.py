@@ -36,7 +36,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     if not study.experiments:
         return []
     experiment = study.experiments[0]
-    shown = [cc for cc in experiment.ccs if "mltcp" in cc]
+    shown = [cc for cc, role in experiment.roles.items() if role == "treatment"]
     figure, axes = style.new_figure(
         2, max(2, len(shown)), figsize=(5.2 * max(2, len(shown)), 7.2), height_ratios=(1.0, 0.9)
     )
@@ -79,7 +79,7 @@ def find(study: Study) -> list[Finding]:
             CLAIM, SOURCE,
             f"overlap of the communication phases in the last {LAST} iterations, from {_percent(_first(up))} at the start: "
             f"increasing F {_percent(apart)}, decreasing F {_percent(together)}"
-            + (f", {experiment.ccs[0]} {_percent(statistics.mean(last for _, last in by_direction['constant'].values()))}"
+            + (f", {experiment.systems[0]} {_percent(statistics.mean(last for _, last in by_direction['constant'].values()))}"
                if "constant" in by_direction else ""),
             together.value - apart.value, "of a phase: overlap with a decreasing F − with an increasing one",
             statistics.interval([down[seed][1] - up[seed][1] for seed in up if seed in down]),
@@ -135,7 +135,7 @@ def _waterfall(axis: Any, run: Run, period: float) -> None:
 
 def _overlaps(axis: Any, experiment: Experiment) -> None:
     styles = {"constant": style.REFERENCE, "increasing": style.JOBS[0], "decreasing": style.JOBS[1]}
-    for cc in experiment.ccs:
+    for cc in experiment.systems:
         runs = experiment.of(cc)
         colour = styles[_direction(runs[0])]
         table = pd.DataFrame({run.seed: metrics.overlap(run.iterations).mean(axis="columns") for run in runs})
@@ -169,7 +169,7 @@ def _table(experiment: Experiment) -> pd.DataFrame:
             metrics.overlap(run.iterations)
             .reset_index()
             .melt("iteration", var_name="job", value_name="overlap")
-            .assign(cc=run.cc, seed=run.seed)
+            .assign(cc=run.system, seed=run.seed)
             for run in experiment.runs
         ]
     )[["cc", "seed", "job", "iteration", "overlap"]]

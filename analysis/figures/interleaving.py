@@ -38,7 +38,7 @@ def find(study: Study) -> list[Finding]:
     if not study.experiments:
         return [not_measured(CLAIM, SOURCE, "there are no results")]
     experiment = study.experiments[0]
-    base, *others = experiment.ccs
+    base, *others = experiment.systems
     if not others:
         return [not_measured(CLAIM, SOURCE, f"{experiment.path} holds {base} alone, and nothing to compare it with")]
     steady = {cc: {run.seed: measured.steady_s(run) for run in experiment.of(cc)} for cc in (base, others[0])}

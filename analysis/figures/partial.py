@@ -45,7 +45,15 @@ def draw(study: Study, out: Path) -> list[Path]:
     )
     left.plot(loads, np.maximum(1, loads), color=style.REFERENCE, linewidth=1.2, linestyle="--", label="least possible")
     for cc, marker in zip(pair, "so", strict=True):
-        drawing.trend(left, table[table["cc"] == cc], "load", "settled", drawing.colour(cc), label=cc, marker=marker)
+        drawing.trend(
+            left,
+            table[table["cc"] == cc],
+            "load",
+            "settled",
+            drawing.colour(treatment=cc == pair[1]),
+            label=cc,
+            marker=marker,
+        )
     left.set_xlabel("what the jobs need together ÷ the link's rate")
     left.set_ylabel("iteration time ÷ ideal, settled half")
     left.set_title(f"{jobs} jobs, one second each alone")

@@ -38,7 +38,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     for y, name in enumerate(names):
         rows = table[table["pattern"] == name]
         for shift, cc in zip((-0.17, 0.17), pair, strict=True):
-            _row(left, y + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(cc))
+            _row(left, y + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(treatment=cc == pair[1]))
         alone = rows["alone"].mean()
         left.plot(
             [alone, alone],
@@ -47,7 +47,7 @@ def draw(study: Study, out: Path) -> list[Path]:
             linewidth=1.6,
         )
         _row(right, y, observed.ratios(rows, *pair, "settled"), drawing.MLTCP)
-    for name, colour in (*((cc, drawing.colour(cc)) for cc in pair), ("alone", style.REFERENCE)):
+    for name, colour in (*((cc, drawing.colour(treatment=cc == pair[1])) for cc in pair), ("alone", style.REFERENCE)):
         left.plot([], [], color=colour, linewidth=2.4, label=name)
     # Of few seeds, intervals may be wider than this.
     left.set_xlim(0.97 * min(1.0, float(table["settled"].min())), 1.03 * float(table["settled"].max()))

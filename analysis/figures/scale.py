@@ -42,10 +42,16 @@ def draw(study: Study, out: Path) -> list[Path]:
             of_cc = rows[rows["cc"] == cc]
             for rate, of_rate in of_cc.groupby("rate_bps"):
                 axis.plot(of_rate["cycles"], of_rate["settled"], MARKERS[rates.index(rate) % len(MARKERS)], markersize=4, markeredgewidth=0,
-                          color=drawing.colour(cc), alpha=0.45)  # fmt: skip
+                          color=drawing.colour(treatment=cc == pair[1]), alpha=0.45)  # fmt: skip
             means = of_cc.groupby("experiment")[["cycles", "settled"]].mean().sort_values("cycles")
-            axis.plot(means["cycles"], means["settled"], linewidth=1.6, color=drawing.colour(cc), label=cc)
-            _intervals(axis, of_cc, drawing.colour(cc))
+            axis.plot(
+                means["cycles"],
+                means["settled"],
+                linewidth=1.6,
+                color=drawing.colour(treatment=cc == pair[1]),
+                label=cc,
+            )
+            _intervals(axis, of_cc, drawing.colour(treatment=cc == pair[1]))
         for rate in rates:
             axis.plot(
                 [], [], MARKERS[rates.index(rate) % len(MARKERS)], color=style.REFERENCE, label=drawing.rate(rate)

@@ -12,6 +12,7 @@ from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
+from congestion.curves import ONE
 from core.runs.load import LoadError
 from theory.statistics import interval
 
@@ -24,7 +25,6 @@ TEXT = (
 )
 CLAIM = "A range of F wide enough to overcome noise interleaves; the chosen slope and intercept (1.75, 0.25) are in it."
 SOURCE = "requirement on F: paper [recalled with high confidence, unconfirmed]"
-ONE = 1024  # F in manifests
 DEFAULT = (1.75, 0.25)
 NEAR = 0.02  # of the ideal: as good as the best
 FINE = 0.05  # of the ideal: interleaved
@@ -35,7 +35,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     table = _table(study)
     variants = table.dropna(subset="slope")
     figure, axes = style.new_figure(1, 2, figsize=(11, 4.2))
-    base = table[~table["cc"].str.contains("mltcp")]
+    base = table[table["role"] != "treatment"]
     title = "Settled iteration time ÷ ideal"
     if len(base):
         title += f" ({base['cc'].iloc[0]}: {base['settled'].mean():.2f})"
@@ -91,12 +91,11 @@ def find(study: Study) -> list[Finding]:
 
 def _table(study: Study) -> pd.DataFrame:
     table = observed.table(study)
-    if table.empty or not table["cc"].str.contains("mltcp").any():
+    if table.empty or not (table["role"] == "treatment").any():
         raise LoadError("sensitivity: there is no run of MLTCP; run experiments/sensitivity.toml")
-    for name, default in (("slope", DEFAULT[0]), ("intercept", DEFAULT[1])):
+    for name in ("slope", "intercept"):
         table[name] = [
-            (run.manifest["plan"]["cc"]["constants"].get(name, default * ONE) / ONE) if "mltcp" in run.cc else np.nan
-            for run in study.runs
+            run.constants(run.system)[name] / ONE if run.role == "treatment" else np.nan for run in study.runs
         ]
         table[name] = table[name].round(2)
     return table

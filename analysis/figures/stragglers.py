@@ -12,7 +12,7 @@ from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
-from core.runs.load import LoadError, Run
+from core.runs.load import Experiment, LoadError, Run
 from theory.statistics import ends, interval
 
 ID = "stragglers"
@@ -27,7 +27,6 @@ BOUND = "Around the interleaved state the error has a standard deviation of at m
 BOUND_SOURCE = "paper [recalled with high confidence, unconfirmed]"
 ROBUST = "MLTCP is robust to stragglers: it keeps its gain when compute times vary."
 ROBUST_SOURCE = "paper, summary, without numbers [published]"
-ONE = 1024  # F in manifests
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -89,7 +88,7 @@ def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
                 observed.settled(observed.relative_times(experiment, one)).mean().mean() for one in lone.values()
             ]
             more.append({
-                "sigma_ms": 1e3 * sigma, "error_ms": 1e3 * spread_s(offsets, period), "bound_ms": 1e3 * 2 * sigma * (1 + _i_over_s(run)),
+                "sigma_ms": 1e3 * sigma, "error_ms": 1e3 * spread_s(offsets, period), "bound_ms": 1e3 * 2 * sigma * (1 + _i_over_s(experiment)),
                 "alone": float(np.mean(relative)) if relative else np.nan,
             })  # fmt: skip
     table = pd.concat([table, pd.DataFrame(more)], axis="columns")
@@ -103,10 +102,11 @@ def _sigma_s(run: Run) -> float:
     return compute * float(noise.rstrip("%")) / 100 if ":" not in noise else 0.0
 
 
-def _i_over_s(run: Run) -> float:
-    constants = run.manifest["plan"]["cc"].get("constants") or {}
-    slope, intercept = constants.get("slope", 1.75 * ONE), constants.get("intercept", 0.25 * ONE)
-    return float(intercept / slope)
+def _i_over_s(experiment: Experiment) -> float:
+    """Of the MLTCP that is compared; the base, which has no F, is held against the same bound."""
+    treated = next(run for run in experiment.runs if run.role == "treatment")
+    constants = treated.constants(treated.system)
+    return float(constants["intercept"] / constants["slope"])
 
 
 def _floor_ms(table: pd.DataFrame, cc: str) -> float:
@@ -126,7 +126,13 @@ def _errors(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
     axis.plot(x, x * np.sqrt(2 / (1 - q**2)), color=style.REFERENCE, linewidth=1.2, linestyle=":", label="linear model")
     for cc, marker in zip(pair, "so", strict=True):
         drawing.trend(
-            axis, table[table["cc"] == cc], "sigma_ms", "error_ms", drawing.colour(cc), label=cc, marker=marker
+            axis,
+            table[table["cc"] == cc],
+            "sigma_ms",
+            "error_ms",
+            drawing.colour(treatment=cc == pair[1]),
+            label=cc,
+            marker=marker,
         )
     drawing.plain_log(axis.xaxis)
     drawing.plain_log(axis.yaxis)
@@ -141,11 +147,17 @@ def _costs(axis: Any, table: pd.DataFrame, pair: tuple[str, str]) -> None:
     for x, noise in enumerate(noises):
         rows = table[table["noise"] == noise]
         for shift, cc in zip((-0.25, 0.0), pair, strict=True):
-            drawing.seeds(axis, x + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(cc), width=0.22)
+            drawing.seeds(
+                axis,
+                x + shift,
+                list(rows[rows["cc"] == cc]["settled"]),
+                drawing.colour(treatment=cc == pair[1]),
+                width=0.22,
+            )
         alone = list(dict.fromkeys(rows[rows["cc"] == pair[1]]["alone"].dropna()))  # one run may stand for all seeds
         if alone:
             drawing.seeds(axis, x + 0.25, alone, style.JOBS[2], width=0.22)
-    for name, colour in (*((cc, drawing.colour(cc)) for cc in pair), ("alone", style.JOBS[2])):
+    for name, colour in (*((cc, drawing.colour(treatment=cc == pair[1])) for cc in pair), ("alone", style.JOBS[2])):
         axis.plot([], [], color=colour, linewidth=2.2, label=name)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set_xticks(range(len(noises)), [noise.replace(":", ":\n") for noise in noises], fontsize=9)

@@ -38,7 +38,15 @@ def draw(study: Study, out: Path) -> list[Path]:
         for cc, marker in zip(pair, "so", strict=True):
             rows = of_rto[of_rto["cc"] == cc]
             for axis, column in ((axes[0, 0], "settled_p99"), (axes[0, 1], "per_hundred")):
-                _line(axis, rows, column, drawing.colour(cc), marker, line, f"{cc}, least timeout {rto_ms:g} ms")
+                _line(
+                    axis,
+                    rows,
+                    column,
+                    drawing.colour(treatment=cc == pair[1]),
+                    marker,
+                    line,
+                    f"{cc}, least timeout {rto_ms:g} ms",
+                )
         _line(
             axes[0, 2],
             observed.speed_ups(of_rto, pair, "settled_p99", ["ideal_ms"]),

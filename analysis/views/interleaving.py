@@ -29,7 +29,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
     """Write ``interleaving.{png,pdf,csv}`` to ``out``; nothing if there is but one iteration, or no sample."""
     if experiment.runs[0].iterations["iteration"].max() == 0 or any(run.flows.empty for run in experiment.runs):
         return []
-    runs = [experiment.of(cc)[0] for cc in experiment.ccs]
+    runs = [experiment.of(cc)[0] for cc in experiment.systems]
     link = bottleneck.busiest(runs)
     figure, axes = style.new_figure(3, len(runs), figsize=(5.2 * len(runs), 7.2), sharey="row")
     data = []
@@ -43,7 +43,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
         )
         end = float(run.iterations["end_s"].max())
         shown = min(SHOWN_ITERATIONS, len(times))
-        name = run.cc
+        name = run.system
         _throughput(axes[0, column], run, link, rates, (0.0, first))
         axes[0, column].set_title(f"{name}: the first {shown} iterations")
         _throughput(axes[1, column], run, link, rates, (end - last, end))
@@ -93,7 +93,7 @@ def _csv(out: Path) -> Path:
 
 def _tidy(run: Run, rates: pd.DataFrame) -> pd.DataFrame:
     rows = rates.rename_axis("t_s").reset_index().melt("t_s", var_name="job", value_name="bps")
-    rows.insert(0, "cc", run.cc)
+    rows.insert(0, "cc", run.system)
     return rows
 
 
@@ -178,7 +178,7 @@ def _caption(runs: Sequence[Run], link: str | None) -> str:
     lines = [
         f"{len(plan['jobs'])} jobs ({names}), {Path(plan['topology']).name}, "
         f"{drawing.rate(shaped['rate_bps'])}, buffer {shaped['buffer_bytes']:,} B, MTU {shaped['mtu']}, seed {run.seed}; "
-        f"{drawing.substrate(run)}; verdict " + ", ".join(f"{one.cc} {one.verdict['verdict']}" for one in runs)
+        f"{drawing.substrate(run)}; verdict " + ", ".join(f"{one.system} {one.verdict['verdict']}" for one in runs)
     ]
     if link is None:
         lines.append("Above: payload acknowledged over all flows of a job, in both directions and over all links.")

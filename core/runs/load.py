@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pandas as pd
 
 from core.errors import TestbedError
 from core.runs import faults
+from core.runs.plan import Role
+from core.runs.upgrade import NewerError, upgrade
 
-VERSION = 1
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
 MOST_JSON_BYTES, MOST_TABLE_BYTES = 256 << 20, 2 << 30
 PIECE_BYTES = 1 << 20
@@ -29,15 +30,25 @@ class LoadError(TestbedError):
 
 @dataclass(frozen=True)
 class Run:
-    """One run: a congestion control, a seed, and what was measured."""
+    """One run: a system, a seed, and what was measured."""
 
     path: Path
     manifest: dict[str, Any]
     verdict: dict[str, Any]
 
     @property
-    def cc(self) -> str:
-        return str(self.manifest["plan"]["cc"]["spec"])
+    def system(self) -> str:
+        """What was compared, as it was typed."""
+        return str(self.manifest["plan"]["system"]["label"])
+
+    @property
+    def role(self) -> Role:
+        return cast(Role, self.manifest["plan"]["system"]["role"])
+
+    def constants(self, spec: str) -> dict[str, int]:
+        """Of one of its congestion controls, as the kernel held them; empty for what takes none."""
+        loaded = {row["spec"]: row.get("constants", {}) for row in self.manifest["congestion_controls"]}
+        return dict(loaded.get(spec, {}))
 
     @property
     def seed(self) -> int:
@@ -89,12 +100,17 @@ class Experiment:
 
     path: Path
     runs: list[Run]
-    alone: dict[tuple[str, int, int], Run]  # by congestion control, seed and job
+    alone: dict[tuple[str, int, int], Run]  # by system, seed and job
 
     @property
-    def ccs(self) -> list[str]:
-        """Congestion controls in the order they were run."""
-        return list(dict.fromkeys(run.cc for run in self.runs))
+    def systems(self) -> list[str]:
+        """What was compared, in the order in which it was run."""
+        return list(dict.fromkeys(run.system for run in self.runs))
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """By system."""
+        return {run.system: run.role for run in self.runs}
 
     def alone_of(self, run: Run) -> dict[int, Run]:
         """For each job of ``run`` the run of that job, or one just like it, alone; those that there are.
@@ -107,13 +123,13 @@ class Experiment:
     def _alone(self, run: Run, like: int) -> Run | None:
         there = {
             seed: one
-            for (cc, seed, job), one in self.alone.items()
-            if (cc, job) == (run.cc, like) and _same_job(one, run, like)
+            for (system, seed, job), one in self.alone.items()
+            if (system, job) == (run.system, like) and _same_job(one, run, like)
         }
         return there.get(run.seed, there[min(there)] if there else None)
 
-    def of(self, cc: str) -> list[Run]:
-        return [run for run in self.runs if run.cc == cc]
+    def of(self, system: str) -> list[Run]:
+        return [run for run in self.runs if run.system == system]
 
 
 def _same_job(lone: Run, run: Run, like: int) -> bool:
@@ -147,24 +163,24 @@ def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -
         for job in {job["like"] for job in run.jobs}:
             for path in (folder / "alone" / f"job{job}" / run.path.parent.name).glob("[0-9]*"):
                 if path.name in seeds:
-                    alone[run.cc, int(path.name), job] = load_run(path)
+                    alone[run.system, int(path.name), job] = load_run(path)
     return Experiment(folder, runs, alone)
 
 
 def by_number(path: Path) -> tuple[str, int, str]:
-    """Run directories by congestion control, seeds in the order of numbers."""
+    """Run directories by system, seeds in the order of numbers."""
     return str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name
 
 
 def in_order(folder: Path, runs: list[Run]) -> list[Run]:
-    """Runs by congestion control: as these were named (the experiment's summary knows), else bases first, by name."""
-    ccs = sorted({run.cc for run in runs}, key=lambda cc: ("mltcp" in cc, cc))
+    """Runs by system: as these were named (the experiment's summary knows), else baselines first, by name."""
+    systems = [label for _, label in sorted({(run.role == "treatment", run.system) for run in runs})]
     try:
-        named = [str(row["cc"]) for row in json.loads((folder / "summary.json").read_text())["results"]]
-    except (OSError, ValueError, KeyError, TypeError):
+        named = [str(row["system"]) for row in _json(folder / "summary.json")["results"]]
+    except (LoadError, KeyError, TypeError):
         named = []
-    order = list(dict.fromkeys([*named, *ccs]))
-    return sorted(runs, key=lambda run: order.index(run.cc))
+    order = list(dict.fromkeys([*named, *systems]))
+    return sorted(runs, key=lambda run: order.index(run.system))
 
 
 def check(run: Run) -> None:
@@ -234,9 +250,12 @@ def _json(path: Path) -> dict[str, Any]:
             data = json.load(file)
     except (OSError, ValueError, RecursionError) as error:
         raise LoadError(f"{path} cannot be read ({error}); run it again") from error
-    if not isinstance(data, dict) or data.get("version") != VERSION:
-        raise LoadError(f"{path} is of a format version this program does not know (it knows {VERSION})")
-    return data
+    try:
+        return upgrade(data)
+    except NewerError as error:
+        raise LoadError(f"{path} {error}; read it with the release that wrote it, or a newer one") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LoadError(f"{path} is of no format version that this release knows ({error}); run it again") from error
 
 
 def _table(path: Path) -> pd.DataFrame:

@@ -7,11 +7,24 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from core.grid import Grid
+
+Role = Literal["baseline", "treatment", "reference"]
+
+
+class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What matters elsewhere of how a congestion control works."""
+
+    needs_marks: bool = False  # it lives on marks: without ECN it is nothing
+    frame_by_frame: bool = False  # hosts hand frames to the link one by one, as an adapter does that paces
+    paced: bool = False  # it sends at a rate of its own, with which queues come and go
+    learns: bool = False  # bytes and end of an iteration
+    may_leave_idle: bool = False  # a link, at times: it goes by delay, or by a rate that it measures
+    state: str | None = None  # the eBPF map that holds what a flow has learned
 
 
 class CongestionControl(msgspec.Struct, frozen=True):
@@ -21,6 +34,9 @@ class CongestionControl(msgspec.Struct, frozen=True):
     name: str
     constants: dict[str, int]
     source: str | None = None  # of one's own: the path of its file
+    role: Role = "baseline"
+    base: str | None = None  # what it changes
+    traits: Traits = Traits()
 
     @property
     def label(self) -> str:
@@ -28,6 +44,24 @@ class CongestionControl(msgspec.Struct, frozen=True):
         if ":" not in self.spec:
             return self.name
         return f"{self.name}-{hashlib.sha256(self.spec.encode()).hexdigest()[:8]}"
+
+
+class System(msgspec.Struct, frozen=True):
+    """What is compared: congestion controls that jobs take turns with, or a flow scheduler that decides for all jobs."""
+
+    label: str  # as typed
+    name: str  # the same without options
+    role: Role
+    congestion: tuple[CongestionControl, ...] = ()  # empty: the flow scheduler says
+    transport: Literal["tcp"] = "tcp"
+    flow_scheduler: str | None = None  # as typed
+
+    @property
+    def folder(self) -> str:
+        """Where its results lie: its plain name, or that and a hash of its options."""
+        if ":" not in self.label:
+            return self.name
+        return f"{self.name}-{hashlib.sha256(self.label.encode()).hexdigest()[:8]}"
 
 
 class Marking(msgspec.Struct, frozen=True):
@@ -95,7 +129,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     version: int
     experiment: str
-    cc: CongestionControl  # of every job; or what several of them are called together
+    system: System
     seed: int
     topology: str
     topology_args: tuple[int, ...]
@@ -135,9 +169,9 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def folder(self) -> Path:
         """Where its results lie below the experiment's folder."""
-        return Path(self.cc.label, str(self.seed)) if self.alone is None else alone_folder(self, self.alone)
+        return Path(self.system.folder, str(self.seed)) if self.alone is None else alone_folder(self, self.alone)
 
 
 def alone_folder(plan: Plan, job: int) -> Path:
     """Where the results of ``job`` alone lie below the experiment's folder."""
-    return Path("alone", f"job{job}", plan.cc.label, str(plan.seed))
+    return Path("alone", f"job{job}", plan.system.folder, str(plan.seed))

@@ -20,9 +20,9 @@ class Demand:
     periods_s: tuple[float, ...]  # each job's iteration, if it had the network to itself; empty: unknown
 
 
-def name(cc: str) -> str:
+def name(system: str) -> str:
     """A congestion control as people write it: ``MLTCP-Reno``; with its parameters as they were typed."""
-    plain, colon, rest = cc.partition(":")
+    plain, colon, rest = system.partition(":")
     base = plain.removeprefix("mltcp_")
     written = ("MLTCP-" if base != plain else "") + NAMES.get(base, base)
     return f"{written} ({rest})" if colon else written
@@ -30,9 +30,9 @@ def name(cc: str) -> str:
 
 def sentence(row: Mapping[str, Any], base: Mapping[str, Any], demand: Demand) -> str | None:
     """How a result of a summary compares with its baseline, and why it gains nothing if it does not; None of an invalid one."""
-    if row["cc"] == base["cc"] or "invalid" in (*row["verdicts"], *base["verdicts"]):
+    if row["system"] == base["system"] or "invalid" in (*row["verdicts"], *base["verdicts"]):
         return None
-    who, other, gain = name(row["cc"]), name(base["cc"]), f"{row['speedup_mean']:.2f}×"
+    who, other, gain = name(row["system"]), name(base["system"]), f"{row['speedup_mean']:.2f}×"
     if what := _too_short(row):
         return f"{who}: too few iterations to judge ({what}); so far {gain} as fast as {other}."
     interval = row["speedup_mean_ci95"]
@@ -52,7 +52,7 @@ def sentence(row: Mapping[str, Any], base: Mapping[str, Any], demand: Demand) ->
 
 def _too_short(row: Mapping[str, Any]) -> str:
     """Why a run of MLTCP was too short to tell; empty if it was not."""
-    if not any("mltcp" in job["cc"] for job in row["per_job"]):
+    if not any(job["learns"] for job in row["per_job"]):
         return ""
     if row["learned_at"] is None:
         return f"F was never in force in {row['iterations']}"
@@ -91,7 +91,7 @@ def _reasons(row: Mapping[str, Any], base: Mapping[str, Any], demand: Demand) ->
     if demand.periods_s and max(demand.periods_s) > min(demand.periods_s) * (1 + ALIKE):
         found.append(f"periods {_periods(demand.periods_s)}")
     if not found and base["ideal_s"] and base["steady_s"] <= base["ideal_s"] * (1 + ALIKE):
-        found.append(f"{name(base['cc'])} is at its ideal by itself")
+        found.append(f"{name(base['system'])} is at its ideal by itself")
     return found
 
 

@@ -64,7 +64,7 @@ class Wanted:
         if not self.waits:
             return self
         profiles = {
-            (self.plan.cc.spec, job.job): _profile(self.experiment / alone_folder(self.plan, job.like))
+            (self.plan.system.label, job.job): _profile(self.experiment / alone_folder(self.plan, job.like))
             for job in self.plan.jobs
         }
         again = next(plan for plan in plans(self.spec, profiles) if plan.folder == self.plan.folder)
@@ -228,7 +228,7 @@ def sum_up(runs: Sequence[Wanted]) -> dict[str, Any]:
 
 def compared(runs: Sequence[Wanted]) -> list[tuple[str, int]]:
     """Folder and seed of those that are compared: the runs of jobs alone are what they are compared with."""
-    return [(run.plan.cc.label, run.plan.seed) for run in runs if run.plan.alone is None]
+    return [(run.plan.system.folder, run.plan.seed) for run in runs if run.plan.alone is None]
 
 
 def wanted(specs: Sequence[Spec], out: Path) -> list[Wanted]:

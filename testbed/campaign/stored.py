@@ -17,6 +17,7 @@ import topologies
 from congestion import catalogue
 from core.errors import RequestError
 from core.runs.plan import CongestionControl, Plan
+from core.runs.upgrade import VERSION
 from core.text import plain, quoted
 from testbed.spec import systems
 from workloads import collectives
@@ -61,7 +62,7 @@ def _executed(plan: Plan) -> Iterator[str]:
 
 def _wrong(plan: Plan) -> Iterator[str]:
     """What no request could have led to."""
-    if plan.version != 1:
+    if plan.version != VERSION:
         yield f"version {plan.version}"
     if not _FOLDER.fullmatch(plan.experiment):
         yield f"experiment {quoted(plan.experiment)} cannot name a folder"
@@ -80,12 +81,12 @@ def _wrong(plan: Plan) -> Iterator[str]:
     for kind in (op.get("algorithm") for job in plan.jobs for op in job.operations if op.get("kind") != "compute"):
         if kind not in collectives.names():
             yield f"there is no collective {quoted(kind)}"
-    if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", plan.cc.name):
-        yield f"congestion control {quoted(plan.cc.name)}"
+    if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", plan.system.name):
+        yield f"system {quoted(plan.system.name)}"
     for cc in plan.ccs:
         yield from _wrong_in(cc)
-    if plan.cc.source is None and not any(part.partition(":")[0].endswith(".c") for part in plan.cc.spec.split("+")):
-        yield from _unknown(plan.cc)
+    if not any(cc.source for cc in plan.system.congestion):
+        yield from _unknown(plan.system.label, plan.system.name)
 
 
 def _wrong_in(cc: CongestionControl) -> Iterator[str]:
@@ -95,18 +96,19 @@ def _wrong_in(cc: CongestionControl) -> Iterator[str]:
         if catalogue.own_name(Path(cc.source)) != cc.name:
             yield f"{quoted(cc.source)} cannot be the file of a congestion control named {quoted(cc.name)}"
         return
-    known = {one.constant: one for one in catalogue.PARAMETERS.values() if one.of in cc.name}
+    family = catalogue.families().get(cc.name)
+    known = {parameter.constant: parameter for parameter in (family.parameters if family else ())}
     if stray := [name for name in cc.constants if name not in known]:
         yield f"{quoted(cc.name)} has no parameter {quoted(stray[0])}"
     for name, value in cc.constants.items():
         if name in known and not known[name].lowest <= value <= known[name].highest:
             yield f"{name} of {quoted(cc.name)} is out of range"
-    yield from _unknown(cc)
+    yield from _unknown(cc.spec, cc.name)
 
 
-def _unknown(cc: CongestionControl) -> Iterator[str]:
+def _unknown(label: str, name: str) -> Iterator[str]:
     try:
-        if systems.parse(cc.spec).cc.name != cc.name:
-            yield f"congestion control {quoted(cc.name)} is not {quoted(cc.spec)}"
+        if systems.parse(label).name != name:
+            yield f"congestion control {quoted(name)} is not {quoted(label)}"
     except RequestError:
-        yield f"there is no congestion control {quoted(cc.spec)}"
+        yield f"there is no congestion control {quoted(label)}"

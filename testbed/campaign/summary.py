@@ -1,4 +1,4 @@
-"""One experiment in numbers: ``summary.json``, version 1 (see docs/results.md)."""
+"""One experiment in numbers: ``summary.json`` (see docs/results.md)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 from core.runs import disturbed, metrics
 from core.runs.load import Experiment, Run
 from core.runs.measured import alone_s
+from core.runs.upgrade import VERSION
 from testbed.campaign import answer
 from testbed.campaign.answer import Demand
 from theory import bottleneck
@@ -20,8 +21,8 @@ ORDER = ("valid", "suspect", "invalid")
 
 def summarise(experiment: Experiment) -> dict[str, Any]:
     """The summary of an experiment. The first congestion control is the baseline."""
-    rows = {cc: _row(experiment, cc) for cc in experiment.ccs}
-    baseline = experiment.ccs[0]
+    rows = {system: _row(experiment, system) for system in experiment.systems}
+    baseline = experiment.systems[0]
     demand = _demand(experiment)
     for row in rows.values():
         _speed_up(row, rows[baseline])
@@ -29,7 +30,7 @@ def summarise(experiment: Experiment) -> dict[str, Any]:
     verdicts = [run.verdict["verdict"] for run in [*experiment.runs, *experiment.alone.values()]]
     first = experiment.runs[0]
     return {
-        "version": 1,
+        "version": VERSION,
         "experiment": experiment.path.name,
         "substrate": first.manifest["substrate"],
         "baseline": baseline,
@@ -62,8 +63,8 @@ def _demand(experiment: Experiment) -> Demand:
     return Demand(max(found.values(), default=None), several, tuple(known))
 
 
-def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
-    runs = experiment.of(cc)
+def _row(experiment: Experiment, system: str) -> dict[str, Any]:
+    runs = experiment.of(system)
     tables = [metrics.iteration_times(run.iterations) for run in runs]
     pooled = np.concatenate([metrics.pooled(table) for table in tables])
     alone = [alone_s(experiment, run) for run in runs]
@@ -76,7 +77,8 @@ def _row(experiment: Experiment, cc: str) -> dict[str, Any]:
     known = [float(a.mean()) for a in alone if a is not None]
     ideals = [job["ideal_s"] for job in runs[0].jobs]
     return {
-        "cc": cc,
+        "system": system,
+        "role": experiment.roles[system],
         "seeds": [run.seed for run in runs],
         "jobs": len(runs[0].jobs),
         "iterations": len(tables[0]),
@@ -124,7 +126,8 @@ def _job(job: dict[str, Any], tables: list[pd.DataFrame], alone: list[pd.Series[
     return {
         "job": number,
         "trace": job["trace"],
-        "cc": job["cc"]["spec"],
+        "system": job["cc"]["spec"],
+        "learns": bool(job["cc"]["traits"].get("learns")),
         "workers": len(job["hosts"]),
         "mean_s": float(times.mean()),
         "p99_s": float(np.percentile(times, 99)),

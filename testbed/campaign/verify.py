@@ -12,6 +12,7 @@ from core.errors import RequestError
 from core.runs import rundir
 from core.runs.load import TABLES, digest
 from core.runs.plan import Plan
+from core.runs.upgrade import VERSION
 from core.text import quoted
 from core.units import Duration
 from testbed.campaign import stored
@@ -40,9 +41,10 @@ def read(folder: Path, *, trusted: bool) -> tuple[dict[str, Any], Plan, dict[str
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         before = {name: (folder / name).read_bytes() for name in TABLES}
-        if manifest["version"] != 1:
+        if manifest["version"] != VERSION:
             raise RequestError(
-                f"{folder}: this testbed knows version 1 of the manifest, not {quoted(manifest['version'])}."
+                f"{folder}: this release repeats runs of format version {VERSION}, not {quoted(manifest['version'])}: "
+                "repeat it with the release that wrote it."
             )
         recorded, where = manifest["digest"], manifest["substrate"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -64,7 +66,7 @@ def read(folder: Path, *, trusted: bool) -> tuple[dict[str, Any], Plan, dict[str
     if topology_sha256(plan) != manifest.get("topology_sha256"):
         raise RequestError(f"{folder}: its topology {plan.topology} is not what it was.")
     if congestion_control_sha256(plan) != manifest.get("congestion_control_sha256", {}):
-        raise RequestError(f"{folder}: its congestion control {plan.cc.spec} is not what it was.")
+        raise RequestError(f"{folder}: its system {plan.system.label} is not what it was.")
     if digest(before) != recorded:
         raise RequestError(
             f"{folder}: its tables are not the ones its manifest was written for; somebody changed them."

@@ -58,11 +58,10 @@ def _list(console: Console) -> None:
     console.print("[bold]of the testbed[/] (eBPF on host, modules on uml)")
     for name in catalogue.names():
         console.print(f"  {name}")
-    for of, example in (("mltcp", "mltcp_reno:slope=1.75,intercept=0.25"), ("dcqcn", "mltcp_dcqcn:r_ai=80mbit")):
-        console.print(f"[bold]parameters[/] of those with {of} in their names, as in {example}")
-        for parameter in catalogue.PARAMETERS.values():
-            if parameter.of == of:
-                console.print(f"  {parameter.name:13} {parameter.meaning} (default {parameter.default})")
+    for name in catalogue.names():
+        console.print(f"[bold]parameters[/] of {name}, as in {name}:{catalogue.families()[name].parameters[0].name}=…")
+        for parameter in catalogue.families()[name].parameters:
+            console.print(f"  {parameter.name:13} {parameter.meaning} (default {parameter.default})")
     console.print(f"[bold]of this kernel[/]\n  {' '.join(bpf.available())}")
 
 

@@ -74,6 +74,6 @@ def _doubts(folder: Path, todo: Sequence[Plan]) -> list[str]:
     for one in todo:
         for row in rundir.read_json(folder / one.folder / "verdict.json")["invariants"]:
             if row["status"] in ("suspect", "invalid"):
-                text = f"{one.cc.spec}{'' if one.alone is None else f' job {one.alone} alone'} {row['value']:.4g}"
+                text = f"{one.system.label}{'' if one.alone is None else f' job {one.alone} alone'} {row['value']:.4g}"
                 found.setdefault((row["status"], f"invariant {row['id']}, {row['name']}"), []).append(text)
     return [f"{status}: {name}: {', '.join(where)}" for (status, name), where in found.items()]

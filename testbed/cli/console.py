@@ -131,7 +131,7 @@ def _share(plan: Plan, bps: Mapping[str, float]) -> float:
 
 def _title(plan: Plan) -> str:
     alone = "" if plan.alone is None else f", job {plan.alone} ({plan.jobs[0].trace}) alone"
-    return plain(f"{plan.cc.spec} seed {plan.seed}{alone}")
+    return plain(f"{plan.system.label} seed {plan.seed}{alone}")
 
 
 class Count:

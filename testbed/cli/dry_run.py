@@ -15,7 +15,7 @@ def describe(plan: Plan, features: Features) -> Iterator[str]:
     """What the run will do, in order, for ``--dry-run``; raises what the run would where the kernel cannot do it."""
     steps = changes.changes(plan, features)
     who = f"job {plan.alone} alone" if plan.alone is not None else f"{len(plan.jobs)} jobs"
-    yield f"run {plan.cc.spec}, seed {plan.seed}: {who} → {plan.folder}"
+    yield f"run {plan.system.label}, seed {plan.seed}: {who} → {plan.folder}"
     yield f"  network {plan.topology}{plan.topology_args}, in a namespace of its own"
     for stage, lines in groupby(changes.lines(steps), key=lambda line: line.stage):
         yield f"  {stage}, each setting read back:" if stage != "capacity" else f"  {stage}:"
@@ -44,7 +44,7 @@ def describe(plan: Plan, features: Features) -> Iterator[str]:
         what = f"{event.rate_bps} bit/s" if event.rate_bps is not None else "up" if event.up else "down"
         yield f"  at {event.at_ns / 1e9:g} s {event.link} becomes {what}"
     for key, value in (plan.schedule or {}).items():
-        yield f"  {plan.cc.name}: {key.replace('_', ' ')} {value}"
+        yield f"  {plan.system.name}: {key.replace('_', ' ')} {value}"
     counts = " or ".join(map(str, sorted({job.iterations for job in plan.jobs})))
     every = "of every job" if len(plan.jobs) > 1 else "of the job"
     yield f"  {counts} iterations {every}, sampled every {plan.sample_ns / 1e6:g} ms"

@@ -26,9 +26,9 @@ def closing_table(summary: dict[str, Any]) -> Table:
     table.add_column("inter-\nleaved", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in summary["results"]:
-        base = row["cc"] == summary["baseline"]
+        base = row["system"] == summary["baseline"]
         table.add_row(
-            Text(plain(row["cc"])),
+            Text(plain(row["system"])),
             _number(row["mean_s"]),
             _number(row["p50_s"]),
             _number(row["p99_s"]),
@@ -45,9 +45,9 @@ def closing_table(summary: dict[str, Any]) -> Table:
 def reference_line(summary: dict[str, Any]) -> str:
     """What the times compare with."""
     row = summary["results"][-1]
-    alone = f"; measured alone {_number(row['alone_s'])} s ({row['cc']})" if row["alone_s"] else ""
+    alone = f"; measured alone {_number(row['alone_s'])} s ({row['system']})" if row["alone_s"] else ""
     learned = (
-        f". {row['cc']} has F in force from iteration {row['learned_at']}" if row["learned_at"] is not None else ""
+        f". {row['system']} has F in force from iteration {row['learned_at']}" if row["learned_at"] is not None else ""
     )
     ideal = "No ideal is known" if row["ideal_s"] is None else f"Ideal iteration {_number(row['ideal_s'])} s"
     return f"{ideal}{alone}{learned}."
@@ -82,12 +82,12 @@ def jobs_table(summary: dict[str, Any]) -> Table | None:
     ):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in summary["results"]:
-        base = row["cc"] == summary["baseline"]
+        base = row["system"] == summary["baseline"]
         for job in row["per_job"]:
             references = (job["alone_s"], job["ideal_s"])
             table.add_row(
                 Text(plain(f"{job['job']}: {job['trace']} × {job['workers']}")),
-                Text(plain(job["cc"])),
+                Text(plain(job["system"])),
                 *(_number(job[key]) for key in ("mean_s", "p99_s", "steady_s")),
                 *("–" if value is None else _number(value) for value in references),
                 *("–" if base else _times(job[key], job[f"{key}_ci95"]) for key in ("speedup_mean", "speedup_p99")),

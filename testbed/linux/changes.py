@@ -102,7 +102,7 @@ def _check(plan: Plan, features: Features) -> None:
     marking = any(link.marking for link in plan.bottlenecks.values())
     several = any(link.acks_first or link.bands > 1 for link in plan.bottlenecks.values())
     for job in plan.jobs:
-        if job.program is not None and any(word in job.cc.name for word in ("dctcp", "dcqcn")):
+        if job.program is not None and job.cc.traits.needs_marks:
             raise RequestError(
                 f"job {job.job} ({job.trace}) opens its own sockets, and the kernel lets no namespace have {job.cc.name} as its "
                 "default: it needs marks everywhere. Use reno, cubic, mltcp_reno or mltcp_cubic for real programs."
@@ -157,7 +157,7 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
     for end in ends:
         yield Mtu(end.node, end.device, plan.link.mtu)
         yield OffloadsOff(end.node, end.device)
-        if any("dcqcn" in cc.name for cc in plan.ccs):  # paced as an adapter does it
+        if any(cc.traits.frame_by_frame for cc in plan.ccs):  # paced as an adapter does it
             yield FrameByFrame(end.node, end.device)
 
 

@@ -20,7 +20,8 @@ import flow_schedulers
 import topologies
 from congestion import catalogue
 from core.errors import RequestError
-from core.runs.plan import CongestionControl, JobPlan, Link, Plan, Wire
+from core.runs.plan import CongestionControl, JobPlan, Link, Plan, System, Wire
+from core.runs.upgrade import VERSION
 from core.text import file_name, quoted, shown
 from core.units import Duration, Size, UnitError
 from job_schedulers import place
@@ -40,7 +41,6 @@ from workloads.trace import Operation, Trace, TraceError
 
 ALONE_ITERATIONS = 10
 NONE_YET = CongestionControl("", "", {})
-NEED_MARKS = ("dctcp", "dcqcn")
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
 
 
@@ -86,23 +86,24 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
     _check_size(asked, limits.of(spec.on))
     topo, args = topology_of(spec)
     bottlenecks, wires = links.bottlenecks_and_wires(spec, topo)
-    contenders = [systems.parse(one) for one in spec.cc]
+    asked_systems = [systems.parse(label) for label in spec.cc]
     result: list[Plan] = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
         places = place(topo, [one.workers for one in asked], spec.place, seed)
         jobs = _jobs(spec, asked, topo, bottlenecks, places, seed)
         ways = [_way(one, hosts, topo, bottlenecks, wires) for one, hosts in zip(asked, places, strict=True)]
-        for contender in contenders:
-            schedule = _schedule(contender, asked, topo, bottlenecks, places, profiles or {})
+        for system in asked_systems:
+            schedule = _schedule(system, asked, topo, bottlenecks, places, profiles or {})
             own = [
                 catalogue.on_link(catalogue.parse(one.job.cc or decision.cc), link.rate_bps)
                 for one, decision in zip(asked, schedule.rules, strict=True)
             ]
-            turns = tuple(catalogue.on_link(cc, link.rate_bps) for cc in contender.turns)
             plan = Plan(
-                version=1,
+                version=VERSION,
                 experiment=spec.name or default_name(spec),
-                cc=contender.cc if contender.policy else catalogue.together(turns),
+                system=msgspec.structs.replace(
+                    system, congestion=tuple(catalogue.on_link(cc, link.rate_bps) for cc in system.congestion)
+                ),
                 seed=seed,
                 topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
                 topology_args=args,
@@ -131,9 +132,9 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
             )
             _check_marks(plan)
             # A scheduler's plan goes by the jobs alone of its own seed.
-            wanted = spec.alone == "each" or seed == spec.seed or contender.policy is not None
+            wanted = spec.alone == "each" or seed == spec.seed or system.flow_scheduler is not None
             alone = [_alone(plan, job) for job in plan.jobs if wanted and job.like == job.job]
-            result += [*alone, plan] if contender.policy else [plan, *alone]
+            result += [*alone, plan] if system.flow_scheduler else [plan, *alone]
     return result
 
 
@@ -146,13 +147,15 @@ def _check_size(asked: list[_Asked], most: Limits) -> None:
 def _check_marks(plan: Plan) -> None:
     marks = any(link.marking for link in plan.bottlenecks.values())
     for cc in plan.ccs:
-        if not marks and cc.name.removeprefix("mltcp_") in NEED_MARKS:
+        if not marks and cc.traits.needs_marks:
             raise RequestError(
                 f"ecn: {cc.name} lives on marks, and no bottleneck marks: add --ecn on (for DCTCP), or "
                 "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
             )
     if marks and any(link.bands > 1 for link in plan.bottlenecks.values()):
-        raise RequestError(f"ecn: {plan.cc.spec} serves bands of priority, which do not mark here: leave out --ecn.")
+        raise RequestError(
+            f"ecn: {plan.system.label} serves bands of priority, which do not mark here: leave out --ecn."
+        )
 
 
 def _banded(bottlenecks: dict[str, Link], sharing: flow_schedulers.Sharing) -> dict[str, Link]:
@@ -293,16 +296,16 @@ def _jobs(
 
 
 def _schedule(
-    contender: systems.Contender,
+    system: System,
     asked: list[_Asked],
     topo: Topo,
     bottlenecks: dict[str, Link],
     places: list[tuple[str, ...]],
     profiles: Mapping[tuple[str, int], Profile],
 ) -> flow_schedulers.Sharing:
-    """What ``contender`` tells every job; raises `RequestError`."""
-    if contender.policy is None:
-        return contender.take_turns(len(asked))
+    """What ``system`` tells every job; raises `RequestError`."""
+    if system.flow_scheduler is None:
+        return systems.take_turns(system, len(asked))
     share = payload_share(next(iter(bottlenecks.values())).mtu)
 
     def profile(number: int) -> flow_schedulers.Demand:
@@ -317,11 +320,11 @@ def _schedule(
             loads = bounds.loads(payload, hosts, topo, bottlenecks)
             return {name: size * 8 / share for name, size in loads.items()}
 
-        measured = profiles.get((contender.cc.spec, number))
+        measured = profiles.get((system.label, number))
         return profiled(one.trace, one.rounds, bits, capacity, max(_sent(one)), measured)
 
     capacity = {name: float(link.rate_bps) for name, link in bottlenecks.items()}
-    return contender.decide([profile(number) for number in range(len(asked))], capacity)
+    return systems.share(system, [profile(number) for number in range(len(asked))], capacity)
 
 
 def _sent(asked: _Asked) -> tuple[int, ...]:

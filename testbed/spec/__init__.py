@@ -307,7 +307,7 @@ def _check(spec: Spec, source: str) -> None:
             raise wrong("cc", str(error)) from error
         if "+" in one and len(one.split("+")) > spec.jobs:
             raise wrong("cc", f"{quoted(one)} names more congestion controls than there are jobs ({spec.jobs})")
-    labels = [systems.parse(one).cc.label for one in spec.cc]
+    labels = [systems.parse(one).folder for one in spec.cc]
     if len(set(labels)) < len(labels):
         raise wrong("cc", f"{' '.join(spec.cc)} names one twice")
     if spec.trace is not None and (spec.compute is not None or spec.bytes is not None):

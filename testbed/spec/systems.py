@@ -1,61 +1,80 @@
-"""What may be named under ``--cc``: congestion controls, in turn, or a scheduler that decides for all jobs.
+"""What may be named under ``--system``: congestion controls, in turn, or a flow scheduler that decides for all jobs.
 
 ::
 
-    --cc reno mltcp_reno reno+cubic cassini cassini:over=cubic unfair:weights=3/1 priority
+    --system reno mltcp_reno reno+cubic cassini cassini:over=cubic unfair:weights=3/1 priority
+
+The role of a system follows from its congestion controls' own files: a treatment if one of them is, else a baseline; a
+flow scheduler, which knows what no congestion control does, is a reference. ``role=`` among the options overrides that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import cast, get_args
 
 import flow_schedulers
 from congestion import catalogue
 from core.errors import RequestError
-from core.runs.plan import CongestionControl
+from core.runs.plan import Role, System
 from core.text import quoted
-from flow_schedulers import FlowScheduler, ScheduleError
+from flow_schedulers import ScheduleError
 
 
-@dataclass(frozen=True)
-class Contender:
-    """One word of ``--cc``; ``cc`` is what its runs are called."""
-
-    cc: CongestionControl
-    turns: tuple[CongestionControl, ...]  # the jobs take turns; empty: `policy` says
-    policy: FlowScheduler | None = None
-
-    def take_turns(self, jobs: int) -> flow_schedulers.Sharing:
-        """Congestion controls in turn, and nothing else, for so many jobs."""
-        ccs = [self.turns[number % len(self.turns)].spec for number in range(jobs)]
-        return flow_schedulers.Sharing(tuple(flow_schedulers.Rule(cc) for cc in ccs))
-
-    def decide(self, jobs: Sequence[flow_schedulers.Demand], links: Mapping[str, float]) -> flow_schedulers.Sharing:
-        """What the policy tells each job; raises `RequestError`."""
-        assert self.policy is not None
-        try:
-            decided = self.policy.share(jobs, links)
-            for cc in {rule.cc for rule in decided.rules}:
-                catalogue.parse(cc)
-            return decided
-        except (ScheduleError, RequestError) as error:
-            raise RequestError(f"cc: {self.cc.spec}: {error}") from error
-
-
-def parse(spec: str) -> Contender:
-    """Read one word of ``--cc``; raises `RequestError`."""
-    parts = [part.partition(":")[0] for part in spec.split("+")]
-    named = [part for part in parts if part in flow_schedulers.names()]
+def parse(label: str) -> System:
+    """Read one word of ``--system``; raises `RequestError`."""
+    text, asked = _role(label)
+    parts = text.split("+")
+    names = [part.partition(":")[0] for part in parts]
+    named = [name for name in names if name in flow_schedulers.names()]
     if not named:
-        turns = catalogue.parse_all(spec)
-        return Contender(catalogue.together(turns), turns)
+        controls = tuple(catalogue.parse(part) for part in parts)
+        treats = any(control.role == "treatment" for control in controls)
+        name = "+".join(control.name for control in controls)
+        return System(label, name, asked or ("treatment" if treats else "baseline"), controls)
     if len(parts) > 1:
         raise RequestError(
-            f"{quoted(spec)}: {named[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
+            f"{quoted(text)}: {named[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
         )
     try:
-        policy = flow_schedulers.parse(spec)
+        policy = flow_schedulers.parse(text)
     except ScheduleError as error:
         raise RequestError(str(error)) from error
-    return Contender(CongestionControl(spec, policy.name, {}), (), policy)
+    return System(label, policy.name, asked or "reference", flow_scheduler=text)
+
+
+def _role(label: str) -> tuple[str, Role | None]:
+    """What is typed without ``role=…``, and that role."""
+    found: list[str] = []
+    parts = []
+    for part in label.split("+"):
+        name, colon, rest = part.partition(":")
+        items = rest.split(",")
+        found += [item.removeprefix("role=") for item in items if item.startswith("role=")]
+        kept = ",".join(item for item in items if not item.startswith("role="))
+        parts.append(name + (colon + kept if kept else ""))
+    if not found:
+        return label, None
+    if len(set(found)) > 1 or found[0] not in get_args(Role):
+        raise RequestError(f"role in {quoted(label)}: give one of {', '.join(get_args(Role))}")
+    return "+".join(parts), cast(Role, found[0])
+
+
+def share(
+    system: System, demands: Sequence[flow_schedulers.Demand], links: Mapping[str, float]
+) -> flow_schedulers.Sharing:
+    """What its flow scheduler tells each job; raises `RequestError`."""
+    assert system.flow_scheduler is not None
+    try:
+        decided = flow_schedulers.parse(system.flow_scheduler).share(demands, links)
+        for cc in {rule.cc for rule in decided.rules}:
+            catalogue.parse(cc)
+        return decided
+    except (ScheduleError, RequestError) as error:
+        raise RequestError(f"cc: {system.label}: {error}") from error
+
+
+def take_turns(system: System, jobs: int) -> flow_schedulers.Sharing:
+    """Its congestion controls in turn, and nothing else, for so many jobs."""
+    specs = [system.congestion[number % len(system.congestion)].spec for number in range(jobs)]
+    return flow_schedulers.Sharing(tuple(flow_schedulers.Rule(cc) for cc in specs))

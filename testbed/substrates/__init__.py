@@ -73,7 +73,7 @@ def find(place: str, plans: list[Plan], linux_source: Path | None = None) -> Sub
             substrate.limits.check(what, count, plan.experiment)
     # One plan of each kind, as far as places may be able to run one and not another.
     kinds = {
-        (plan.cc.spec, bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.marking for link in plan.bottlenecks.values()),
+        (plan.system.label, bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.marking for link in plan.bottlenecks.values()),
          any(link.bands > 1 or link.acks_first for link in plan.bottlenecks.values()), plan.topology,
          tuple(job.program for job in plan.jobs)): plan
         for plan in plans

@@ -271,7 +271,8 @@ def _prepare(folder: Path, image: Path, modules: Path) -> None:
 def _portable(plan: Plan, folder: Path) -> Plan:
     """What is from outside the checkout, by names that are the same in every run."""
     jobs = tuple(msgspec.structs.replace(job, cc=_named_alike(job.cc)) for job in plan.jobs)
-    plan = msgspec.structs.replace(plan, jobs=jobs, cc=_named_alike(plan.cc))
+    system = msgspec.structs.replace(plan.system, congestion=tuple(map(_named_alike, plan.system.congestion)))
+    plan = msgspec.structs.replace(plan, jobs=jobs, system=system)
     if not plan.topology.endswith(".py"):
         return plan
     shutil.copy(plan.topology, folder / "topology.py")

@@ -14,6 +14,7 @@ from analysis import agreement
 from analysis.cli import main
 from core.runs import metrics
 from core.runs.load import TABLES, LoadError, digest, load_experiment
+from core.runs.upgrade import VERSION
 from testbed.campaign.summary import summarise
 
 
@@ -82,14 +83,15 @@ def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: st
         (folder / name).write_text("t_s\n")
     tables = digest({name: (folder / name).read_bytes() for name in TABLES})
     plan: dict[str, Any] = {
-        "cc": {"spec": cc, "name": cc, "constants": {}}, "seed": seed,
+        "system": {"label": cc, "name": cc, "role": "treatment" if cc == "fast" else "baseline"}, "seed": seed,
         "link": {"rate_bps": 1, "buffer_bytes": 1}, "topology": "dumbbell",
-        "jobs": [{"job": 0, "like": 0, "ideal_s": 1.0, "trace": "synthetic", "iterations": len(times), "hosts": ["l1", "r1"], "cc": {"spec": cc}}],
+        "jobs": [{"job": 0, "like": 0, "ideal_s": 1.0, "trace": "synthetic", "iterations": len(times), "hosts": ["l1", "r1"],
+                  "cc": {"spec": cc, "traits": {}}}],
     }  # fmt: skip
     (folder / "manifest.json").write_text(
-        json.dumps({"version": 1, "substrate": substrate, "plan": plan, "digest": tables})
+        json.dumps({"version": VERSION, "substrate": substrate, "plan": plan, "digest": tables})
     )
-    (folder / "verdict.json").write_text(json.dumps({"version": 1, "verdict": "valid", "invariants": []}))
+    (folder / "verdict.json").write_text(json.dumps({"version": VERSION, "verdict": "valid", "invariants": []}))
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_summary_of_a_golden_experiment(golden: Path) -> None:
     wanted = [(cc, seed) for seed in (1, 2, 3) for cc in ("base", "fast")]
     summary = summarise(load_experiment(golden, wanted))
     base, fast = summary["results"]
-    assert (summary["version"], summary["baseline"], summary["verdict"]) == (1, "base", "valid")
+    assert (summary["version"], summary["baseline"], summary["verdict"]) == (VERSION, "base", "valid")
     assert (base["mean_s"], fast["mean_s"]) == pytest.approx((2.0, 1.1))
     assert fast["speedup_mean"] == pytest.approx(2 / 1.1)
     assert fast["speedup_mean_ci95"] == pytest.approx([2 / 1.1] * 2)
@@ -119,7 +121,7 @@ def test_summary_of_a_golden_experiment(golden: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("manifest.json", '{"version": 2}', "version this program does not know"),
+        ("manifest.json", '{"version": 99}', "version this program does not know"),
         ("manifest.json", "{", "cannot be read"),
         ("verdict.json", None, "is missing"),
         ("iterations.csv", "", "line 1: has no column job"),

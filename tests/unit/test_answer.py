@@ -17,12 +17,12 @@ FITS = Demand(0.96, False, (1.0, 1.0))
 def row(cc: str, gain: float = 1.0, interval: list[float] | None = None, **more: Any) -> dict[str, Any]:
     seeds = [1] if interval is None else [1, 2, 3]
     jobs = [
-        {"job": job, "trace": "t", "workers": 2, "cc": cc, "ideal_s": 1.0, "alone_s": 1.0, "mean_s": 1.0, "p99_s": 1.0,
+        {"job": job, "trace": "t", "workers": 2, "system": cc, "learns": cc.startswith("mltcp"), "ideal_s": 1.0, "alone_s": 1.0, "mean_s": 1.0, "p99_s": 1.0,
          "steady_s": 1.0, "speedup_mean": gain, "speedup_mean_ci95": interval, "speedup_p99": gain, "speedup_p99_ci95": None}
         for job in (0, 1)
     ]  # fmt: skip
     return {
-        "cc": cc, "seeds": seeds, "jobs": 2, "iterations": 30, "verdicts": ["valid"] * len(seeds), "per_job": jobs, "alone_s": 1.0,
+        "system": cc, "seeds": seeds, "jobs": 2, "iterations": 30, "verdicts": ["valid"] * len(seeds), "per_job": jobs, "alone_s": 1.0,
         "ideal_s": 1.0, "steady_s": 1.4, "mean_s": 1.0, "p50_s": 1.0, "p99_s": 1.0, "speedup_p99": 1.0, "speedup_p99_ci95": None,
         "learned_at": 2 if "mltcp" in cc else None, "interleaved_at": None, "interleaved_in": f"0 of {len(seeds)}",
         "speedup_mean": gain, "speedup_mean_ci95": interval, **more,

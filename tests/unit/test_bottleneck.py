@@ -45,7 +45,7 @@ def ring(manifest: dict[str, Any] | None = None) -> Run:
     jobs = [{"job": job, "like": 0, "trace": "ring", "ideal_s": 2.0, "cc": {"spec": "reno"}} for job in (0, 1)]
     capacity = {"rate_bps": int(RATE_BPS), "mtu": 1500, "buffer_bytes": 1000}
     plan = {
-        "cc": {"spec": "reno"}, "seed": 1, "link": capacity, "bottlenecks": {"s1-s2": capacity, "s2-s1": capacity}, "jobs": jobs,
+        "system": {"label": "reno", "role": "baseline"}, "seed": 1, "link": capacity, "bottlenecks": {"s1-s2": capacity, "s2-s1": capacity}, "jobs": jobs,
         "sample_ns": 10_000_000, "topology": "dumbbell", "events": [],
     }  # fmt: skip
     told = {"crossings": crossings} if manifest is None else manifest

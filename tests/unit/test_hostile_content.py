@@ -27,7 +27,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seeds of the first figure, whose manifests say what nobody should repeat."""
     folder = tmp_path_factory.mktemp("foreign") / "results"
     specs = points.read(str(ROOT / "experiments/interleaving.toml"), {"quick": True, "seeds": 2, "iterations": 12})
-    synthetic.write(specs, folder, lambda plan, i: 1.4 if "mltcp" not in plan.cc.spec else 1.0)
+    synthetic.write(specs, folder, lambda plan, i: 1.4 if plan.system.role != "treatment" else 1.0)
     for path in folder.rglob("manifest.json"):
         manifest = json.loads(path.read_text())
         manifest |= {"command": PROGRAM, "kernel": EVIL, "python": EVIL, "substrate": EVIL}

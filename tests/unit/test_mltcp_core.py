@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from congestion import catalogue, mltcp
+from congestion import catalogue, curves
 from tests.properties import examples
 from tests.unit import core as library
 from tests.unit.core import CA_PRIV_BYTES, ONE, ROOT, Params, State
@@ -199,7 +199,7 @@ def test_factor_is_the_line_within_its_bounds(core: ctypes.CDLL, slope: int, int
 @pytest.mark.parametrize("curve", CURVES)
 def test_the_curves_are_those_of_the_paper(core: ctypes.CDLL, curve: str) -> None:
     """Figure 5 with S = 1.75 and I = 0.25, for instance 1/(4 - 3.5 r)."""
-    params = default(curve=catalogue.CURVES.index(curve))
+    params = default(curve=curves.CURVES.index(curve))
     for ratio in range(0, ONE + 1, 16):
         exact = CURVES[curve](1.75, 0.25, ratio / ONE)
         assert core.core_factor(params, ratio) / ONE == pytest.approx(exact, abs=3 / ONE)
@@ -212,8 +212,8 @@ def test_the_curves_are_those_of_the_paper(core: ctypes.CDLL, curve: str) -> Non
 def test_python_computes_the_same_f(core: ctypes.CDLL, slope: int, intercept: int, curve: int, ratio: int) -> None:
     """What the sampler writes for eBPF flows; and no parameters lead to an overflow or a division by zero."""
     found = core.core_factor(default(slope=slope, intercept=intercept, curve=curve), ratio)
-    assert found == mltcp.factor({"slope": slope, "intercept": intercept, "curve": curve}, ratio)
-    assert mltcp.LEAST <= found <= mltcp.MOST
+    assert found == curves.factor({"slope": slope, "intercept": intercept, "curve": curve}, ratio)
+    assert curves.LEAST <= found <= curves.MOST
 
 
 @pytest.mark.parametrize("header", ["mltcp.h", "dcqcn.h"])
@@ -222,10 +222,10 @@ def test_parameters_have_one_range_everywhere(header: str) -> None:
     text = (ROOT / "kernel" / header).read_text().replace("\\\n", " ")
     rows = re.findall(r"P\((\w+), (\w+), \w+,\s+(\w+),\s+(-?\w+),\s+([\w <]+),", text)
     assert len(rows) >= 6
-    by_constant = {p.constant: p for p in catalogue.PARAMETERS.values()}
-    for of, name, _, low, high in rows:
+    by_constant = {parameter.constant: parameter for parameter in catalogue.parameters().values()}
+    for _, name, _, low, high in rows:
         highest = 1 << int(high.split()[-1]) if "<<" in high else int(high)
-        assert (of, int(low), highest) == (by_constant[name].of, by_constant[name].lowest, by_constant[name].highest)
+        assert (int(low), highest) == (by_constant[name].lowest, by_constant[name].highest)
 
 
 def test_what_the_application_says_of_a_socket(core: ctypes.CDLL) -> None:

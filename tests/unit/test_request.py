@@ -241,7 +241,7 @@ def test_offsets_are_drawn_from_the_seed_within_five_percent() -> None:
 
 def test_each_run_is_followed_by_one_job_alone() -> None:
     made = plan.plans(spec.read(None, {"jobs": 3, "seeds": 2}))
-    assert [(p.seed, p.cc.name, p.alone) for p in made[:4]] == [
+    assert [(p.seed, p.system.name, p.alone) for p in made[:4]] == [
         (1, "reno", None), (1, "reno", 0), (1, "mltcp_reno", None), (1, "mltcp_reno", 0),
     ]  # fmt: skip
     assert [job.offset_ns for job in made[1].jobs] == [0]
@@ -258,7 +258,7 @@ def test_variants_have_folders_of_their_own() -> None:
 def test_jobs_take_turns() -> None:
     made = plan.plans(spec.read(None, {"jobs": 3, "cc": ["reno+mltcp_reno:slope=2"]}))
     assert [job.cc.spec for job in made[0].jobs] == ["reno", "mltcp_reno:slope=2", "reno"]
-    assert made[0].cc.spec == "reno+mltcp_reno:slope=2" and made[0].cc.label.startswith("reno+mltcp_reno-")
+    assert made[0].system.label == "reno+mltcp_reno:slope=2" and made[0].system.folder.startswith("reno+mltcp_reno-")
     assert [cc.name for cc in made[0].ccs] == ["reno", "mltcp_reno"]
     assert [job.cc.spec for job in made[1].jobs] == ["reno"]
 
@@ -274,9 +274,9 @@ def test_jobs_take_turns() -> None:
 def test_dcqcn_fits_its_link(rate: str, held: tuple[int, ...]) -> None:
     """Published constants from 40 Gbit/s on, scaled below; what is asked for stays."""
     fields = {"rate": rate, "cc": ["mltcp_dcqcn"], "ecn": "on", "buffer": "20kB", "bytes": "100kB", "compute": "1ms"}
-    constants = plan.plans(spec.read(None, fields))[0].cc.constants
+    constants = plan.plans(spec.read(None, fields))[0].system.congestion[0].constants
     assert tuple(constants[key] for key in ("line_rate", "r_ai", "r_hai", "byte_counter")) == held
-    own = plan.plans(spec.read(None, {**fields, "cc": ["mltcp_dcqcn:r_ai=80mbit"]}))[0].cc.constants
+    own = plan.plans(spec.read(None, {**fields, "cc": ["mltcp_dcqcn:r_ai=80mbit"]}))[0].system.congestion[0].constants
     assert own["r_ai"] == 80_000
 
 

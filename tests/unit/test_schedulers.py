@@ -214,7 +214,7 @@ def test_schedulers_stand_beside_congestion_controls() -> None:
 
 def test_what_a_scheduler_is_told_comes_before_its_runs() -> None:
     made = plan.plans(spec.read(None, {"cc": ["reno", "cassini"]}))
-    assert [(one.cc.name, one.alone) for one in made] == [
+    assert [(one.system.name, one.alone) for one in made] == [
         ("reno", None), ("reno", 0), ("cassini", 0), ("cassini", None),
     ]  # fmt: skip
     profiles = {("cassini", job): profiling.Profile(1.1, 0.01) for job in (0, 1)}

@@ -63,7 +63,7 @@ def test_a_foreign_source_is_not_compiled(run: Path, tmp_path: Path, capsys: pyt
     source.write_text("")
 
     def evil(manifest: Manifest) -> None:
-        for cc in (manifest["plan"]["cc"], *(job["cc"] for job in manifest["plan"]["jobs"])):
+        for cc in (*manifest["plan"]["system"]["congestion"], *(job["cc"] for job in manifest["plan"]["jobs"])):
             cc |= {"source": str(source), "name": "mine", "spec": str(source)}
 
     change(run, evil)
@@ -90,11 +90,11 @@ def every_cc(**fields: Any) -> Callable[[Manifest], None]:
         (lambda plan: plan.update(topology="../evil"), "there is no topology"),
         (lambda plan: plan.update(experiment="../../etc"), "cannot name a folder"),
         (lambda plan: plan.update(experiment=".."), "cannot name a folder"),
-        (lambda plan: plan.update(version=2), "version 2"),
+        (lambda plan: plan.update(version=99), "version 99"),
         (lambda plan: plan.update(jobs=[]), "less than two workers"),
         (lambda plan: plan.update(bottlenecks={"$(id)": plan["link"]}), "link"),
         (lambda plan: plan.update(bottlenecks={}), "no bottleneck"),
-        (lambda plan: plan["cc"].update(name="a/../../b"), "congestion control"),
+        (lambda plan: plan["system"].update(name="a/../../b"), "system"),
         (every_job(hosts=["l1", "../../x"]), "host"),
         (every_job(operations=[{"kind": "all_reduce", "algorithm": "..os"}]), "there is no collective"),
         (every_cc(name="../../evil"), "is not 'reno'"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.runs.upgrade import VERSION
 from testbed.campaign.verdict import disturbed, jobs, links, machine, tcp
 from testbed.campaign.verdict.invariant import Case, Invariant, above, below, by_construction
 
@@ -81,7 +82,7 @@ INVARIANTS = (
 
 
 def judge(case: Case) -> dict[str, Any]:
-    """The verdict on a run: the worst of its invariants (version 1, docs/results.md)."""
+    """The verdict on a run: the worst of its invariants (docs/results.md)."""
     rows = [invariant.judge(case) for invariant in INVARIANTS]
     worst = max((ORDER.index(row["status"]) for row in rows if row["status"] in ORDER), default=0)
-    return {"version": 1, "verdict": ORDER[worst], "invariants": rows}
+    return {"version": VERSION, "verdict": ORDER[worst], "invariants": rows}

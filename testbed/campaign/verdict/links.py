@@ -26,7 +26,6 @@ SAMPLED_S = 1e-6  # to which the tables tell when a sample was taken
 ROUNDED_S = 1e-9  # by which TBF may take a packet's time for shorter than it is: it counts in whole ns
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
 ALL_DISTURBED = "something disturbed it all the time (I21)"
-PACED = ("dcqcn", "mltcp_dcqcn")
 COME_AND_GO = "with rings, delay, loss or BBR a queue comes and goes between two samples"
 COARSE = "samples are more than 10 ms apart: between two a queue comes and goes"
 
@@ -59,7 +58,7 @@ def one_queue(case: Case) -> Unjudged | None:
 def one_busy_queue(case: Case) -> Unjudged | None:
     if reason := one_queue(case):
         return reason
-    if any(cc.name in PACED for cc in case.plan.ccs):
+    if any(cc.traits.paced for cc in case.plan.ccs):
         return not_evaluated("DCQCN sends at a rate of its own, with which a queue comes and goes between two samples")
     return None
 
@@ -85,7 +84,7 @@ def _why_queues_go(case: Case) -> str:
 
 def shy(plan: Plan) -> list[str]:
     """The congestion controls of its jobs that leave a link idle at times: they go by delay, or by a rate they measure."""
-    return [cc.name for cc in plan.ccs if cc.name in ("bbr", "vegas", "nv", "lp", "cdg")]
+    return [cc.name for cc in plan.ccs if cc.traits.may_leave_idle]
 
 
 def excess(case: Case) -> float:

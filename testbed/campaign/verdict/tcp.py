@@ -19,7 +19,7 @@ def runs_mltcp(case: Case) -> Unjudged | None:
 
 
 def _mltcp(case: Case) -> list[int]:
-    return [job.job for job in case.plan.jobs if job.cc.name.startswith("mltcp_")]
+    return [job.job for job in case.plan.jobs if job.cc.traits.learns]
 
 
 def in_force(case: Case) -> float | Unjudged:

@@ -229,13 +229,16 @@ def with_constants(program: bytes, constants: Mapping[str, int]) -> bytes:
 
 
 def read_constants(map_fds: Mapping[str, int], program: bytes, constants: Mapping[str, int]) -> dict[str, int]:
-    """What the kernel holds of these constants."""
+    """What the kernel holds of these constants, with the signs that they have."""
     elf = ELFFile(io.BytesIO(program))
     (fd,) = (fd for name, fd in map_fds.items() if name.endswith(".rodata"))
     rodata: Any = elf.get_section_by_name(".rodata")
     data = bpfsys.MapReader(fd, 4, rodata["sh_size"])(bytes(4)) or b""
     places = {name: _place(program, name, ".rodata") for name in constants}
-    return {name: int.from_bytes(data[at : at + size], "little") for name, (at, size) in places.items()}
+    return {
+        name: int.from_bytes(data[at : at + size], "little", signed=constants[name] < 0)
+        for name, (at, size) in places.items()
+    }
 
 
 def _place(program: bytes, variable: str, section: str) -> tuple[int, int]:
@@ -285,7 +288,7 @@ def _registered(program: bytes, name: str, constants: Mapping[str, int], replace
         try:
             with _uninterrupted():
                 own = _linked(ops, name, replaces, log)
-                fds = _kept({key: m for key, m in maps.items() if m != ops and ".rodata" not in key})
+                fds = _kept({key: m for key, m in maps.items() if m != ops})
                 loaded = Loaded(name, own, fds, repairs, bss["sh_size"] if bss else 0)
         except BaseException:
             if loaded is not None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from congestion import catalogue
 from core.errors import MachineError, TestbedError
 from core.runs.plan import CongestionControl
+from testbed.linux import netns
 from testbed.linux.features import kernel_has, loaded
 from testbed.linux.loading import bpf
 from testbed.linux.loading.modules import load as load_module
@@ -51,6 +53,7 @@ class Registered:
     name: str
     kind: str  # "kernel" (its own), "module" or "eBPF"
     program: bpf.Loaded | None = None  # what holds an eBPF one
+    constants: Mapping[str, int] = field(default_factory=dict)  # of an eBPF one, as the kernel holds them
 
 
 def register(cc: CongestionControl, modules: Path | None = None, name: str | None = None) -> Registered:
@@ -70,7 +73,10 @@ def register(cc: CongestionControl, modules: Path | None = None, name: str | Non
         name = "mlt" + hashlib.sha256(unique.encode()).hexdigest()[:12]
     program = catalogue.program(cc)
     assert program is not None
-    return Registered(name, "eBPF", bpf.register(bpf.compile_program(program), name, cc.constants))
+    compiled = bpf.compile_program(program)
+    loaded = bpf.register(compiled, name, cc.constants)
+    held = bpf.read_constants(loaded.map_fds, compiled, catalogue.effective(cc))
+    return Registered(name, "eBPF", loaded, held)
 
 
 def _load(cc: CongestionControl, modules: Path) -> str:
@@ -87,3 +93,14 @@ def _load(cc: CongestionControl, modules: Path) -> str:
             f"{cc.source}: loading the module registered {', '.join(new) or 'no congestion control'}; it must register one."
         )
     return new[0]
+
+
+def constants_in(namespace: int, cc: CongestionControl, registered: Registered) -> dict[str, int]:
+    """Every constant of ``cc`` as the kernel holds it, in a network namespace where it is used; empty for the kernel's own."""
+    folder = Path("/proc/sys/net", registered.name)
+    if registered.kind != "module":
+        return dict(registered.constants)
+    if cc.source is not None:  # its parameters are the module's
+        return dict(cc.constants)
+    with netns.entered(namespace):
+        return {path.name: int(path.read_text()) for path in sorted(folder.iterdir())}

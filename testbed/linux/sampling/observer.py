@@ -7,6 +7,7 @@ from typing import Any
 
 from mininet.topo import Topo
 
+from congestion import catalogue
 from core.runs.plan import CongestionControl, Plan
 from testbed.linux import paths
 from testbed.linux.changes import red_parent
@@ -105,8 +106,7 @@ def _red_parent(root: Any) -> int | None:
 def _state_of(registered: Registered, cc: CongestionControl) -> dict[str, Any]:
     """Where the sampler finds MLTCP's state of a flow: in a map (eBPF), or told by sock_diag (module)."""
     return {
-        "state_map": None if registered.program is None else registered.program.map_fds.get("mltcp_flows"),
+        "state_map": None if registered.program is None else registered.program.map_fds.get(cc.traits.state or ""),
         "state_in_diag": registered.kind == "module" and cc.name.startswith("mltcp_"),
-        "parameters": cc.constants,
-        "dcqcn": "dcqcn" in cc.name,
+        "parameters": catalogue.effective(cc),
     }

@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from congestion import mltcp
+from congestion import curves
 from testbed.linux import netns
 from testbed.linux.loading.bpfsys import MapReader
 from workloads.clock import punctual, sleep_until
@@ -171,7 +171,7 @@ class FlowProbe:
         self.info = Field(72, INET_DIAG_INFO)
         self.state = Field(72, INET_DIAG_VEGASINFO) if flow["state_in_diag"] else None
         self.state_of = MapReader(flow["state_map"], 12, 24) if flow["state_map"] is not None else None
-        self.parameters = {**mltcp.defaults(dcqcn=flow["dcqcn"]), **flow["parameters"]}
+        self.parameters = flow["parameters"]
         # struct mltcp_flow_key: addresses, source port in host order, target port as on the wire
         self.key = saddr + daddr + struct.pack("=H", flow["sport"]) + flow["dport"].to_bytes(2, "big")
         self.limited_us = (
@@ -203,7 +203,7 @@ class FlowProbe:
             if state is None:
                 return ",0,1.0000"
             ratio, (iterations,) = ratio_of(state, acked), struct.unpack_from("=I", state, 16)
-            f = mltcp.factor(self.parameters, ratio)
+            f = curves.factor(self.parameters, ratio)
         elif self.state and (at := self.state.find(data)):
             iterations, f, ratio = struct.unpack_from("=4xIIi", data, at)  # mltcp_module_info
         else:

@@ -38,12 +38,12 @@ def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(
-            ["cc", "seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+            ["system", "seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
         )
         for r in records:
             times = (f"{ns / 1e9:.9f}" for ns in (r.start, r.comm_start, r.end))
             writer.writerow(
-                [plan.cc.spec, plan.seed, r.job, r.rank, r.iteration, *times, r.bytes, f"{r.late / 1e9:.9f}"]
+                [plan.system.label, plan.seed, r.job, r.rank, r.iteration, *times, r.bytes, f"{r.late / 1e9:.9f}"]
             )
 
 

@@ -1,0 +1,35 @@
+"""F as ``kernel/mltcp.h`` computes it, for flows whose eBPF program does not tell.
+
+Standard library only: the sampler uses it for every flow and sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ONE = 1024  # fractions travel to the kernel in units of 1/1024
+CURVES = ("linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal")
+SLOPE, INTERCEPT = 1792, 256  # of MLTCP's F, as the paper has them: 1.75 and 0.25
+LEAST, MOST = 16, 64 * ONE
+LINEAR, QUADRATIC, RECIPROCAL, CONCAVE, FALLING, FALLING_RECIPROCAL = range(len(CURVES))
+
+
+def factor(parameters: Mapping[str, int], ratio: int) -> int:
+    """``mltcp_factor``: F in 1/1024 at r = ``ratio``/1024 (negative: not known yet)."""
+    if ratio < 0:
+        return ONE
+    slope, low, curve = (parameters[key] for key in ("slope", "intercept", "curve"))
+    high = low + slope
+    r = ONE - ratio if curve >= FALLING else ratio
+    if curve in (RECIPROCAL, FALLING_RECIPROCAL):
+        below = high * ONE - slope * r
+        if low * high <= 0 or below <= 0:
+            return LEAST
+        f = low * high * ONE // below
+    else:
+        if curve == QUADRATIC:
+            r = r * r >> 10
+        elif curve == CONCAVE:
+            r = 2 * r - (r * r >> 10)
+        f = (slope * r >> 10) + low
+    return max(LEAST, min(MOST, f))

@@ -1,0 +1,49 @@
+"""What is known of a congestion control: its base, its traits, its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from congestion.curves import ONE
+from core.runs.plan import Role, Traits
+from core.units import Duration
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: its constant in the program (and name in the module), its range there, how it is written."""
+
+    name: str
+    constant: str
+    meaning: str
+    read: Callable[[str], int]
+    lowest: int
+    highest: int
+    default: str
+
+
+def unscaled(rate_bps: int) -> Mapping[str, int]:
+    """Constants that hold at every rate."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A congestion control by name; ``base`` is what it changes."""
+
+    name: str
+    role: Role = "baseline"
+    base: str | None = None
+    traits: Traits = field(default_factory=Traits)
+    parameters: tuple[Parameter, ...] = ()
+    scaled_to: Callable[[int], Mapping[str, int]] = unscaled  # constants for a bottleneck of so many bit/s
+
+
+def fraction(text: str) -> int:
+    """In units of 1/1024."""
+    return round(float(text) * ONE)
+
+
+def microseconds(text: str) -> int:
+    return Duration.parse(text) // 1000

@@ -1,0 +1,116 @@
+"""Formats of run directories: one number for all files of a run, and what older ones lack.
+
+What an older manifest does not say is filled with what held in the release that wrote it, written down here: names that
+have another meaning today, or defaults that change, must not change what an old run says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+VERSION = 2
+
+# Version 1 knew its congestion controls by name alone.
+_LEARNS_1 = {"learns": True, "state": "mltcp_flows"}
+_DCQCN_1 = {"needs_marks": True, "frame_by_frame": True, "paced": True}
+_TREATMENTS_1: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "mltcp_reno": ("reno", _LEARNS_1),
+    "mltcp_cubic": ("cubic", _LEARNS_1),
+    "mltcp_dctcp": ("dctcp", {"needs_marks": True, **_LEARNS_1}),
+    "mltcp_dcqcn": ("dcqcn", {**_DCQCN_1, **_LEARNS_1}),
+}
+_TRAITS_1: Mapping[str, dict[str, Any]] = {
+    "dctcp": {"needs_marks": True},
+    "dcqcn": _DCQCN_1,
+    **{name: {"may_leave_idle": True} for name in ("bbr", "vegas", "nv", "lp", "cdg")},
+}
+_FLOW_SCHEDULERS_1 = ("cassini", "priority", "unfair")
+# Constants of the programs of version 1, for those that a run did not give: a plan held what was given alone.
+_F_1 = {"slope": 1792, "intercept": 256, "curve": 0, "gap_factor": 512, "first_gap_us": 1000, "total_bytes": 0}
+_RATES_1 = {
+    "line_rate": 50_000, "r_ai": 40_000, "r_hai": 400_000, "g": 4, "cnp_interval": 50, "alpha_timer": 55, "rate_timer": 55,
+    "fast_recovery": 5, "byte_counter": 10_000_000,
+}  # fmt: skip
+_CONSTANTS_1: Mapping[str, dict[str, int]] = {
+    **dict.fromkeys(("mltcp_reno", "mltcp_cubic", "mltcp_dctcp"), _F_1),
+    "dcqcn": _RATES_1,
+    "mltcp_dcqcn": {**_F_1, "slope": 1093, "intercept": 273, **_RATES_1},
+}
+
+
+class NewerError(ValueError):
+    """A format of a newer release."""
+
+
+def upgrade(data: dict[str, Any]) -> dict[str, Any]:
+    """What a file of a run directory (manifest, verdict, summary) holds, in today's format.
+
+    Raises `NewerError`, or `ValueError` for what is of no version.
+    """
+    version = data["version"]
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ValueError("it names no format version")
+    if version > VERSION:
+        raise NewerError(
+            f"is of a format version this program does not know: {version}, and it knows {VERSION} and older"
+        )
+    if version == 1:
+        data = _from_1(data)
+    return {**data, "version": VERSION}
+
+
+def _from_1(data: dict[str, Any]) -> dict[str, Any]:
+    if "plan" in data:
+        return _manifest_from_1(data)
+    if "results" in data:
+        return _summary_from_1(data)
+    return data
+
+
+def _manifest_from_1(data: dict[str, Any]) -> dict[str, Any]:
+    plan = dict(data["plan"])
+    control = plan.pop("cc")
+    jobs = [{**job, "cc": _control_from_1(job["cc"])} for job in plan["jobs"]]
+    plan |= {"version": VERSION, "jobs": jobs, "system": _system_from_1(control, [job["cc"] for job in jobs])}
+    given = {job["cc"]["spec"]: job["cc"] for job in jobs}
+    loaded = [
+        {**row, "constants": {**_CONSTANTS_1.get(used["name"], {}), **used["constants"]}}
+        for row in data.get("congestion_controls", ())
+        if (used := given.get(row["spec"])) is not None
+    ]
+    clock = "virtual" if data.get("substrate") == "uml" else "real"
+    return {**data, "plan": plan, "congestion_controls": loaded, "clock": clock}
+
+
+def _control_from_1(control: dict[str, Any]) -> dict[str, Any]:
+    name = control["name"]
+    if control.get("source") is not None:
+        return {**control, "role": "treatment", "base": None, "traits": {}}
+    if name in _TREATMENTS_1:
+        base, traits = _TREATMENTS_1[name]
+        return {**control, "role": "treatment", "base": base, "traits": traits}
+    return {**control, "role": "baseline", "base": None, "traits": _TRAITS_1.get(name, {})}
+
+
+def _system_from_1(control: dict[str, Any], used: list[dict[str, Any]]) -> dict[str, Any]:
+    label, name = control["spec"], control["name"]
+    system = {"label": label, "name": name, "transport": "tcp", "flow_scheduler": None}
+    if name in _FLOW_SCHEDULERS_1:
+        return {**system, "role": "reference", "congestion": [], "flow_scheduler": label}
+    turns = list({each["spec"]: each for each in used}.values())
+    own = any(word.partition(":")[0].endswith(".c") for word in label.split("+"))
+    treats = own or any(word in _TREATMENTS_1 for word in name.split("+"))
+    return {**system, "role": "treatment" if treats else "baseline", "congestion": turns}
+
+
+def _summary_from_1(data: dict[str, Any]) -> dict[str, Any]:
+    renamed = []
+    for row in data["results"]:
+        jobs = [{**_renamed(job)} for job in row.get("per_job", ())]
+        renamed.append({**_renamed(row), "per_job": jobs})
+    return {**data, "results": renamed}
+
+
+def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+    return {"system" if key == "cc" else key: value for key, value in row.items()}
