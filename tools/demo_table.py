@@ -25,7 +25,7 @@ def rows(what: str, summary: dict[str, Any]) -> list[str]:
         mean_s, steady = numbers(result)
         at = "–" if result["interleaved_at"] is None else result["interleaved_at"]
         verdict = ", ".join(sorted(set(result["verdicts"])))
-        found.append(f"| {what} | `{result['cc']}` | {mean_s:.3f} s | {steady:.3f}× | {at} | {verdict} |")
+        found.append(f"| {what} | `{result['system']}` | {mean_s:.3f} s | {steady:.3f}× | {at} | {verdict} |")
     return found
 
 

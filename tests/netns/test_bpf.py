@@ -95,7 +95,7 @@ def test_interrupted_between_registering_and_remembering_it_is_gone(
 
     def interrupted(maps: dict[str, object]) -> dict[str, int]:
         assert "mlt_test_int" in bpf.available()
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # another thread would be told of it any time later
         return kept(maps)
 
     monkeypatch.setattr(bpf, "_kept", interrupted)

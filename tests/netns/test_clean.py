@@ -67,7 +67,7 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Bef
     assert done.returncode in (EXIT_OK, 4), done.stderr
     summary = json.loads(done.stdout)
     assert summary["version"] == 1
-    assert [row["cc"] for row in summary["results"]] == ["reno", "mltcp_reno"]
+    assert [row["system"] for row in summary["results"]] == ["reno", "mltcp_reno"]
     assert summary["results"][0]["speedup_mean_ci95"] is None  # one seed
     folder = tmp_path / "results" / "quick"
     run = folder / "mltcp_reno" / "1"

@@ -149,7 +149,7 @@ def test_what_is_from_outside_the_checkout_goes_along(there: Machine, tmp_path: 
     (found,) = (tmp_path / "results/own").glob("mine-*/1/manifest.json")
     manifest = json.loads(found.read_text())
     assert manifest["plan"]["topology"] == str(topology)
-    assert manifest["plan"]["cc"]["source"] == str(mine)
+    assert manifest["plan"]["system"]["congestion"][0]["source"] == str(mine)
     assert manifest["congestion_controls"][0]["kind"] == "eBPF"
     assert there.is_clean()
 

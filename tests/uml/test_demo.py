@@ -52,7 +52,7 @@ def test_the_demo_comes_out_as_the_readme_says(number: int, tmp_path: Path) -> N
         return
     for line, result in zip(told, summary["results"], strict=True):
         row = ROW.fullmatch(line)
-        assert row is not None and (row["cc"], row["verdict"]) == (result["cc"], "valid")
+        assert row is not None and (row["cc"], row["verdict"]) == (result["system"], "valid")
         if result["interleaved_at"] is not None:
             _, steady = demo_table.numbers(result)
             assert steady == pytest.approx(float(row["steady"]), rel=0.01)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.xdist_group("paths")  # who share what follows
 def results() -> dict[tuple[str, int | None], runs.Result]:
     """By congestion control, and by the job that is alone."""
     return {
-        (one.cc.spec, one.alone): runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, patience(one))))
+        (one.system.label, one.alone): runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, patience(one))))
         for one in plan.plans(spec.read(None, FIELDS))
     }
 

@@ -63,9 +63,15 @@ def test_a_decreasing_f_does_not_interleave() -> None:
     result = run_plan(iterations=10, cc=["mltcp_reno:slope=-1.75,intercept=2"], **SYNTHETIC)
     times = metrics.iteration_times(result.table("iterations.csv"))
     assert times.to_numpy().mean() >= 1.35 * 0.9684
+    constants = {
+        "slope": -1792, "intercept": 2048, "curve": 0, "gap_factor": 512, "first_gap_us": 1000, "total_bytes": 0,
+    }  # fmt: skip
     assert result.manifest["congestion_controls"] == [
-        {"spec": "mltcp_reno:slope=-1.75,intercept=2", "registered_as": "mltcp_reno", "kind": "module"},
-    ]
+        {
+            "spec": "mltcp_reno:slope=-1.75,intercept=2", "registered_as": "mltcp_reno", "kind": "module",
+            "constants": constants,
+        },
+    ]  # fmt: skip
 
 
 def test_50_gbit_with_large_frames() -> None:
