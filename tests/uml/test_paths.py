@@ -25,7 +25,9 @@ pytestmark = pytest.mark.xdist_group("paths")  # who share what follows
 def results() -> dict[tuple[str, int | None], runs.Result]:
     """By congestion control, and by the job that is alone."""
     return {
-        (one.system.label, one.alone): runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, patience(one))))
+        (one.system.label, one.alone): runs.Result(
+            rundir.unpack(uml.find().run(one, lambda event: None, patience(one)))
+        )
         for one in plan.plans(spec.read(None, FIELDS))
     }
 
