@@ -61,7 +61,7 @@ def _disturbances(summary: dict[str, Any]) -> list[str]:
         return "unknown" if value is None else f"{value:.3f} s"
 
     return [
-        f"Disturbed by this machine: {row['touched']} iterations of {row['cc']}; without them mean "
+        f"Disturbed by this machine: {row['touched']} iterations of {row['system']}; without them mean "
         f"{said(row['undisturbed_mean_s'])}, last 10 {said(row['undisturbed_steady_s'])}."
         for row in summary["results"]
         if row.get("touched")
