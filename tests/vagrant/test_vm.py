@@ -129,7 +129,7 @@ def test_a_run_in_the_vm(vm: Machine) -> None:
     said = vm.ssh(f"{RUN} || [ $? -eq 4 ]")
     summary = json.loads(vm.ssh("cat results/in-the-vm/*/summary.json"))
     (result,) = summary["results"]
-    assert (result["cc"], result["jobs"], result["iterations"]) == ("mltcp_reno", 4, 8), said
+    assert (result["system"], result["jobs"], result["iterations"]) == ("mltcp_reno", 4, 8), said
     rows = json.loads(vm.ssh("cat results/in-the-vm/*/mltcp_reno/1/verdict.json"))["invariants"]
     settled = {row["id"]: row["status"] for row in rows if row["id"] in ("I1", "I9")}  # which no clock spoils
     assert settled == {"I1": "ok", "I9": "ok"}, said
