@@ -107,6 +107,6 @@ def _state_of(registered: Registered, cc: CongestionControl) -> dict[str, Any]:
     """Where the sampler finds MLTCP's state of a flow: in a map (eBPF), or told by sock_diag (module)."""
     return {
         "state_map": None if registered.program is None else registered.program.map_fds.get(cc.traits.state or ""),
-        "state_in_diag": registered.kind == "module" and cc.name.startswith("mltcp_"),
+        "state_in_diag": registered.kind == "module" and cc.traits.learns,
         "parameters": catalogue.effective(cc),
     }
