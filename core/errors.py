@@ -4,11 +4,16 @@
 
     TestbedError            1  the run failed
     ├── LostError           1  the connection to another machine ended too early
+    ├── LoadError           1  results cannot be used
     ├── RequestError        2  the request was wrong
+    │   ├── UnitError, OptionError, TomlError, FileError            what was typed, a file that was named
+    │   ├── TraceError, JobError, TopologyError, ScheduleError      what it asks for
+    │   ├── TooLargeError         more than its place takes
     │   └── VirtualTimeOnlyError  this experiment cannot be had against a real clock
     └── MachineError        3  this machine cannot do it
         └── UnreachableError   no connection to another machine came about
 
+Each says what is wrong, and where: who hands it on adds to the latter (`within`) and lets it pass.
 Code 4 (it ran, but the result is invalid) is no error: it is a verdict.
 A message is one readable paragraph: what, where, what to do.
 """
@@ -27,6 +32,23 @@ class TestbedError(Exception):
     __test__ = False  # the name begins with Test, but pytest has nothing to collect here
     exit_code = EXIT_FAILED
 
+    def __init__(self, what: str = "", where: str = "") -> None:
+        super().__init__(what)
+        self.what, self.where = what, where
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}" if self.where else self.what
+
+
+@contextlib.contextmanager
+def within(where: str, joint: str = ": ") -> Iterator[None]:
+    """Errors from inside happened at ``where``: a file, one of its fields. Put in front of where they say themselves."""
+    try:
+        yield
+    except TestbedError as error:
+        error.where = f"{where}{joint}{error.where}" if error.where else where
+        raise
+
 
 class LostError(TestbedError):
     """The connection to another machine was lost; elsewhere, or later, the same may work."""
@@ -44,13 +66,14 @@ class VirtualTimeOnlyError(RequestError):
 
 @contextlib.contextmanager
 def said_of(source: str | None) -> Iterator[None]:
-    """Put ``source`` (a file, an experiment) in front of a wrong request's message, if it is not named there."""
+    """As `within` ``source`` (a file, an experiment), of a wrong request that does not name it."""
     try:
         yield
     except RequestError as error:
         if source is None or source in str(error):
             raise
-        raise RequestError(f"{source}: {error}") from error
+        with within(source):
+            raise
 
 
 class MachineError(TestbedError):

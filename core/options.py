@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import Field, field, fields
 from typing import Any, TypeVar
 
+from core.errors import RequestError
 from core.text import quoted, shown
 
 T = TypeVar("T")
 
 
-class OptionError(ValueError):
+class OptionError(RequestError):
     """No such option, or a value that it does not take; the message says what there is."""
 
 

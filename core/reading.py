@@ -7,12 +7,13 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from core.errors import RequestError
 from core.text import is_text, shown
 
 MEGABYTE = 10**6
 
 
-class FileError(ValueError):
+class FileError(RequestError):
     """A file that cannot be read; the message is a sentence that names it."""
 
 

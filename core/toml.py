@@ -5,12 +5,13 @@ from __future__ import annotations
 import tomllib
 from typing import Any
 
+from core.errors import RequestError
 from core.text import shown
 
 MOST_DOTS = 200  # in one line: a key of n parts costs time and memory in n²
 
 
-class TomlError(ValueError):
+class TomlError(RequestError):
     """Text that is not TOML, or that no experiment can mean; the message says why."""
 
 

@@ -20,12 +20,13 @@ import re
 from decimal import Decimal
 from typing import ClassVar, Self
 
+from core.errors import RequestError
 from core.text import quoted
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
 
 
-class UnitError(ValueError):
+class UnitError(RequestError, ValueError):  # msgspec, too, asks for a ValueError and adds the field
     """A quantity that cannot be read; the message says what would be accepted."""
 
 

@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from core import options
+from core.errors import RequestError
 from core.grid import Grid
 from core.text import quoted
 
 
-class ScheduleError(ValueError):
+class ScheduleError(RequestError):
     """No such flow scheduler or option, or jobs it cannot serve; the message says what there is."""
 
 
@@ -99,9 +100,6 @@ def find(name: str) -> Module:
 
 
 def parse(text: str) -> FlowScheduler:
-    """Read ``name`` or ``name:option=value,…``; raises `ScheduleError`."""
+    """Read ``name`` or ``name:option=value,…``; raises `ScheduleError` or `OptionError`."""
     name = text.partition(":")[0]
-    try:
-        return FlowScheduler(name, options.parse(find(name).Options, text))
-    except options.OptionError as error:
-        raise ScheduleError(str(error)) from error
+    return FlowScheduler(name, options.parse(find(name).Options, text))

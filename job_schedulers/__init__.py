@@ -127,10 +127,7 @@ def check(text: str) -> None:
     if not is_named(text):
         by_hand.read(Path(text), names())
         return
-    try:
-        options.parse(find(text.partition(":")[0]).Options, text)
-    except options.OptionError as error:
-        raise RequestError(str(error)) from error
+    options.parse(find(text.partition(":")[0]).Options, text)
 
 
 def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -> list[Hosts]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from core import toml
 from core.errors import RequestError
-from core.reading import FileError, MissingError, read_text
+from core.reading import MissingError, read_text
 from core.text import quoted, shown
 
 MOST_BYTES = 10**6
@@ -25,9 +25,7 @@ def read(path: Path, schedulers: Sequence[str]) -> dict[str, Any]:
             f"{error}, and it is none of {', '.join(schedulers)}; give one of these, or a TOML or JSON "
             'file with a line for each job: 0 = ["l1", "r1"]'
         ) from error
-    except FileError as error:
-        raise RequestError(str(error)) from error
-    except (ValueError, RecursionError) as error:  # also: JSON and TOML errors
+    except (toml.TomlError, ValueError, RecursionError) as error:  # JSON has ValueErrors
         kind = "JSON" if path.suffix == ".json" else "TOML"
         raise RequestError(f"{path} is not {kind}: {shown(error, 200)}") from error
     if not isinstance(found, dict):

@@ -13,10 +13,12 @@ from types import ModuleType
 
 from mininet.topo import Topo
 
+from core.errors import RequestError
+
 _NOT_TOPOLOGIES = {"routed", "router"}
 
 
-class TopologyError(ValueError):
+class TopologyError(RequestError):
     """No such topology, or a file that does not define one; the message says what there is."""
 
 

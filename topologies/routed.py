@@ -19,13 +19,15 @@ from typing import Any
 
 from mininet.topo import Topo
 
+from core.errors import RequestError
+
 _FIRST_SUBNET = int(IPv4Address("10.0.0.0"))
 Hop = tuple[str, str]  # a link in one direction
 Neighbours = dict[str, list[str]]
 Routes = list[tuple[str, tuple[str, ...]]]  # a subnet, and the addresses of the next hops
 
 
-class TooManyError(ValueError):
+class TooManyError(RequestError):
     """A network with more hosts or links than it may have (`at_most`)."""
 
 

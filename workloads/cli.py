@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from core import text
-from core.units import UnitError
+from core.errors import EXIT_REQUEST, TestbedError
 from workloads import commands
 from workloads.trace import TraceError
-
-EXIT_REQUEST = 2
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,6 +35,6 @@ def main(arguments: Sequence[str]) -> int:
         parsed = parser.parse_args(arguments)
         code: int = parsed.run(parsed)
         return code
-    except (TraceError, UnitError, OSError) as error:
+    except (TestbedError, OSError) as error:
         print(text.paragraph(f"error: {error}"), file=sys.stderr)
         return EXIT_REQUEST

@@ -7,7 +7,8 @@ from datetime import date
 from pathlib import Path
 from statistics import fmean, median
 
-from core.units import Rate, Size, UnitError
+from core.errors import within
+from core.units import Rate, Size
 from workloads.recording import Origin, Sample
 from workloads.steps import Exchange, Step, trace_of
 from workloads.trace import Source, Trace, TraceError, save
@@ -80,7 +81,5 @@ def _step(sample: Sample) -> Step:
 
 
 def rate(text: str) -> Rate | None:
-    try:
+    with within("--native-rate"):
         return Rate.parse(text) if text else None
-    except UnitError as error:
-        raise ValueError(f"--native-rate: {error}") from error

@@ -29,6 +29,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from core.errors import TestbedError
 from workloads.recording import Bucket, Origin, Sample, Sink
 
 try:
@@ -103,7 +104,7 @@ class Recorder:
     def _at_exit(self) -> None:
         try:
             self.close()
-        except ValueError as error:
+        except (TestbedError, ValueError) as error:
             print(f"error: {error}", file=sys.stderr)
 
     def _stepped(self) -> None:

@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from core.errors import RequestError
 from core.reading import MEGABYTE, FileError, MissingError, is_file, read_bytes
 from core.text import is_text, quoted, shown
 from core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
@@ -46,7 +47,7 @@ ALGORITHMS: dict[str, str] = {
 }  # fmt: skip
 
 
-class TraceError(ValueError):
+class TraceError(RequestError):
     """A trace that cannot be used; the message names the file and the field."""
 
 

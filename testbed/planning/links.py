@@ -7,7 +7,7 @@ import re
 
 from mininet.topo import Topo
 
-from core.errors import RequestError
+from core.errors import RequestError, within
 from core.runs.plan import Link, LinkEvent, Wire
 from core.text import quoted
 from core.units import Duration, Rate, UnitError, parse_fraction
@@ -43,25 +43,22 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
                 + ("a link that is no bottleneck can: one interface cannot shape and delay (put it on the next link)."
                    if shaped else "a bottleneck has.")
             )  # fmt: skip
-        try:
-            if shaped:
+        if shaped:
+            with within(f"topo: link {a}-{b}"):
                 bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = link(spec, own)
-                if asked := [
-                    name for name in _PLAIN if (a not in routers or b not in routers) and name in _unusual(spec)
-                ]:
-                    raise RequestError(
-                        f"{asked[0]}: link {a}-{b} is the last hop to a host and a bottleneck, and one interface cannot shape "
-                        f"and delay; leave out {', '.join(asked)}, or take a topology whose hosts' links are none."
-                    )
-                continue
-            for here, there in ((a, b), (b, a)):
-                # What the experiment asks of every path happens once, on its last hop.
-                if here in routers and (own or there not in routers):
+            if asked := [name for name in _PLAIN if (a not in routers or b not in routers) and name in _unusual(spec)]:
+                raise RequestError(
+                    f"{asked[0]}: link {a}-{b} is the last hop to a host and a bottleneck, and one interface cannot shape "
+                    f"and delay; leave out {', '.join(asked)}, or take a topology whose hosts' links are none."
+                )
+            continue
+        for here, there in ((a, b), (b, a)):
+            # What the experiment asks of every path happens once, on its last hop.
+            if here in routers and (own or there not in routers):
+                with within(f"topo: link {a}-{b}"):
                     wire = _wire(spec, own)
-                    if wire != Wire(0, 0, 0.0, 0.0):
-                        wires[f"{here}-{there}"] = wire
-        except UnitError as error:
-            raise RequestError(f"topo: link {a}-{b}: {error}") from error
+                if wire != Wire(0, 0, 0.0, 0.0):
+                    wires[f"{here}-{there}"] = wire
     if not bottlenecks:
         raise RequestError(f"topo: {spec.topo} has no bottleneck, and nothing to share; say link(…, bottleneck=True)")
     return bottlenecks, wires
@@ -87,10 +84,8 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
             raise RequestError(f"{where}: something happens to {twin.link} at {one.at} already; give it another time")
         if (one.rate is None) == (one.state is None):
             raise RequestError(f"{where}: give either a rate or a state (up, down)")
-        try:
+        with within(f"{where}: rate"):
             rate_bps = None if one.rate is None else _rate(one.rate, bottlenecks[one.link].rate_bps)
-        except UnitError as error:
-            raise RequestError(f"{where}: rate: {error}") from error
         found += [
             LinkEvent(int(one.at), name, rate_bps, None if one.state is None else one.state == "up")
             for name in (one.link, back)

@@ -37,7 +37,7 @@ from topologies.routed import RoutedTopo, TooManyError, at_most, has_choice, sta
 from workloads import collectives
 from workloads import trace as traces
 from workloads.collectives import Flow
-from workloads.trace import Operation, Trace, TraceError
+from workloads.trace import Operation, Trace
 
 ALONE_ITERATIONS = 10
 NONE_YET = CongestionControl("", "", {})
@@ -79,10 +79,7 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
     that have been measured, by congestion control and job. Without them it goes by the ideal iteration.
     """
     link = links.link(spec, {})
-    try:
-        asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
-    except TraceError as error:
-        raise RequestError(str(error)) from error
+    asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
     _check_size(asked, limits.of(spec.on))
     topo, args = topology_of(spec)
     bottlenecks, wires = links.bottlenecks_and_wires(spec, topo)

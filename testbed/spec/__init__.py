@@ -18,13 +18,13 @@ import msgspec
 import job_schedulers
 import topologies
 from congestion import catalogue
-from core.errors import RequestError
+from core.errors import RequestError, within
 from core.runs.plan import Marking
 from core.text import is_text, quoted, shown
 from core.units import Duration, Rate, Size, UnitError, parse_fraction
 from testbed.spec import files, limits, systems
 from testbed.spec import place as where
-from testbed.spec.job import Job, JobError, complete, parse
+from testbed.spec.job import Job, complete, parse
 from theory.frames import payload_share
 from workloads import trace as traces
 
@@ -112,10 +112,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             return (complete(Job(), defaults),) * self.jobs
         result = []
         for number, one in enumerate(self.job):
-            try:
+            with within(f"job.{number}", "."):
                 result.append(complete(one, defaults))
-            except JobError as error:
-                raise JobError(f"job.{number}.{error.field}", str(error)) from error
         return tuple(result)
 
 
@@ -186,10 +184,8 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
             raise RequestError(f"{source}: link.{name}: {_readable(error, LinkSpec)}") from error
     jobs = fields.get("job")
     if isinstance(jobs, list) and jobs:
-        try:
+        with within(source):
             fields["job"] = jobs = [parse(one) if isinstance(one, str) else one for one in jobs]
-        except JobError as error:
-            raise RequestError(f"{source}: {error.field}: {error}") from error
         if fields.get("jobs", len(jobs)) != len(jobs):
             raise RequestError(f"{source}: jobs: {fields['jobs']} asked for, but {len(jobs)} given; leave out `jobs`")
         fields["jobs"] = len(jobs)
@@ -201,7 +197,8 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         spec = msgspec.convert(fields, Spec, dec_hook=traces.decode_quantity)
     except msgspec.ValidationError as error:
         raise RequestError(f"{source}: {_readable(error)}") from error
-    _check(spec, source)
+    with within(source):
+        _check(spec)
     return spec
 
 
@@ -261,14 +258,12 @@ def _readable(error: msgspec.ValidationError, kind: Any = None) -> str:
     return f"{field}: {words}" if field else words
 
 
-def _check(spec: Spec, source: str) -> None:
+def _check(spec: Spec) -> None:
     def wrong(field: str, message: str) -> RequestError:
-        return RequestError(f"{source}: {field}: {message}")
+        return RequestError(message, where=field)
 
-    try:
+    with within("on"):
         where.places(spec.on)
-    except RequestError as error:
-        raise wrong("on", str(error)) from error
 
     most = limits.of(spec.on)
     reach = f", the most that can be {most.done}"
@@ -279,7 +274,7 @@ def _check(spec: Spec, source: str) -> None:
     for field, (low, high, why) in ranges.items():
         if not low <= getattr(spec, field) <= high:
             raise wrong(field, f"{getattr(spec, field)} is not between {low} and {high}{why}")
-    most.check("runs", len(spec.cc) * spec.seeds, f"{source}: cc")
+    most.check("runs", len(spec.cc) * spec.seeds, "cc")
     if spec.rate < 1_000_000:
         raise wrong("rate", f"{spec.rate} is too slow to emulate; the slowest is 1mbit")
     if spec.sample < 1_000_000:
@@ -292,19 +287,13 @@ def _check(spec: Spec, source: str) -> None:
         raise wrong(
             "name", f"{quoted(spec.name)} cannot name a folder: letters, digits, '.', '_' and '-' only, 200 at most"
         )
-    try:
+    with within("topo"):
         topologies.find(spec.topo.partition(",")[0])
-    except topologies.TopologyError as error:
-        raise wrong("topo", str(error)) from error
-    try:
+    with within("place"):
         job_schedulers.check(spec.place)
-    except RequestError as error:
-        raise wrong("place", str(error)) from error
     for one in spec.cc:
-        try:
+        with within("cc"):
             systems.parse(one)
-        except RequestError as error:
-            raise wrong("cc", str(error)) from error
         if "+" in one and len(one.split("+")) > spec.jobs:
             raise wrong("cc", f"{quoted(one)} names more congestion controls than there are jobs ({spec.jobs})")
     labels = [systems.parse(one).folder for one in spec.cc]
@@ -312,10 +301,8 @@ def _check(spec: Spec, source: str) -> None:
         raise wrong("cc", f"{' '.join(spec.cc)} names one twice")
     if spec.trace is not None and (spec.compute is not None or spec.bytes is not None):
         raise wrong("trace", "give a trace, or --compute and --bytes, not both")
-    try:
+    with within("buffer"):
         buffer = spec.buffer_bytes
-    except UnitError as error:
-        raise wrong("buffer", str(error)) from error
     if buffer < 2 * (spec.mtu + 14):
         raise wrong("buffer", f"{buffer} bytes do not hold two frames of {spec.mtu + 14} bytes")
     if buffer >= 2**32:
@@ -325,25 +312,16 @@ def _check(spec: Spec, source: str) -> None:
     if spec.delay > 10**9:
         raise wrong("delay", f"{spec.delay} is longer than a second")
     for name, share in (("loss", spec.loss), ("corrupt", spec.corrupt)):
-        try:
+        with within(name):
             if not 0 <= parse_fraction(share) < 1:
-                raise wrong(name, f"{share} is not between 0% and 100%")
-        except UnitError as error:
-            raise wrong(name, str(error)) from error
+                raise RequestError(f"{share} is not between 0% and 100%")
     if spec.ecn is not None:
-        try:
+        with within("ecn"):
             marking(spec.ecn, int(spec.rate), buffer)
-        except UnitError as error:
-            raise wrong("ecn", str(error)) from error
-    try:
-        jobs = spec.all_jobs
-    except JobError as error:
-        raise wrong(error.field, str(error)) from error
+    jobs = spec.all_jobs
     for number, job in enumerate(jobs):
         if (job.workers or 0) > most.workers:
             raise wrong(f"job.{number}.workers", f"{job.workers} is not between 2 and {most.workers}{reach}")
         if job.cc is not None:
-            try:
+            with within(f"job.{number}.cc"):
                 catalogue.parse(job.cc)
-            except RequestError as error:
-                raise wrong(f"job.{number}.cc", str(error)) from error

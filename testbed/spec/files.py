@@ -13,8 +13,8 @@ from typing import Any
 
 import job_schedulers
 from core import toml
-from core.errors import RequestError, VirtualTimeOnlyError
-from core.reading import FileError, is_file, read_text
+from core.errors import RequestError, VirtualTimeOnlyError, within
+from core.reading import is_file, read_text
 from core.text import quoted, shown
 from testbed.spec import place as where
 
@@ -174,9 +174,6 @@ def toml_value(text: str) -> Any:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return toml.loads(read_text(path, MOST_BYTES))
-    except toml.TomlError as error:
-        raise RequestError(f"{shown(path, 200)} is not TOML: {error}") from error
-    except FileError as error:
-        raise RequestError(str(error)) from error
+    text = read_text(path, MOST_BYTES)
+    with within(f"{shown(path, 200)} is not TOML"):
+        return toml.loads(text)

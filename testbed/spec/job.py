@@ -16,22 +16,19 @@ from typing import Any
 
 import msgspec
 
+from core.errors import RequestError, within
 from core.text import quoted
-from core.units import Duration, Size, UnitError
+from core.units import Duration, Size
 from workloads import collectives, noise
 from workloads import trace as traces
-from workloads.trace import Trace, TraceError
+from workloads.trace import Trace
 
 _WHAT = ("trace", "ddp", "cmd")
 _OF_A_REPLAY = ("collective", "channels", "noise")
 
 
-class JobError(ValueError):
-    """A job that cannot be; ``field`` and what is allowed."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
+class JobError(RequestError):
+    """A job that cannot be; where is its field."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -60,7 +57,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         try:
             words = shlex.split(said)
         except ValueError as error:  # an odd quote
-            raise JobError("ddp" if self.ddp is not None else "cmd", f"{quoted(said)}: {str(error).lower()}") from error
+            raise JobError(
+                f"{quoted(said)}: {str(error).lower()}", where="ddp" if self.ddp is not None else "cmd"
+            ) from error
         return ("python", "-m", "workloads.training.ddp", *words) if self.ddp is not None else tuple(words)
 
     @property
@@ -90,7 +89,8 @@ def parse(text: str) -> dict[str, Any]:
         if not equals or key in fields or key not in Job.__struct_fields__ or key in _WHAT:
             known = ", ".join(name for name in Job.__struct_fields__ if name not in _WHAT)
             raise JobError(
-                "job", f"{quoted(option)} in {quoted(text)} is no option of a job (once each, as in workers=4): {known}"
+                f"{quoted(option)} in {quoted(text)} is no option of a job (once each, as in workers=4): {known}",
+                where="job",
             )
         fields[key] = int(value) if value.isdecimal() and len(value) < 20 else value
     return fields
@@ -101,13 +101,15 @@ def complete(job: Job, defaults: Job) -> Job:
     given = [name for name in _WHAT if getattr(job, name) is not None]
     synthetic = job.compute is not None or job.bytes is not None
     if len(given) + synthetic > 1:
-        raise JobError(given[0], "a job replays a trace, or computes and sends (compute, bytes), or runs a program")
+        raise JobError(
+            "a job replays a trace, or computes and sends (compute, bytes), or runs a program", where=given[0]
+        )
     own = {name: getattr(job, name) for name in Job.__struct_fields__ if getattr(job, name) is not None}
     if given or synthetic:
         own = dict.fromkeys((*_WHAT, "compute", "bytes")) | own
     if job.program is not None:
         if stray := [name for name in _OF_A_REPLAY if name in own]:
-            raise JobError(stray[0], f"{job.label} is a real program and decides that itself")
+            raise JobError(f"{job.label} is a real program and decides that itself", where=stray[0])
         own |= {"collective": None, "channels": 1, "noise": None}
     result = msgspec.structs.replace(defaults, **own)
     _check(result)
@@ -117,43 +119,41 @@ def complete(job: Job, defaults: Job) -> Job:
 def _check(job: Job) -> None:
     if (job.compute is None) != (job.bytes is None):
         missing = "compute" if job.compute is None else "bytes"
-        raise JobError(missing, "a synthetic job needs both compute and bytes")
+        raise JobError("a synthetic job needs both compute and bytes", where=missing)
     if job.bytes is not None and job.bytes < 1:
-        raise JobError("bytes", "a job must send something")
+        raise JobError("a job must send something", where="bytes")
     if (job.workers or 0) < 2:  # how many at most, its place says (testbed.spec.limits)
-        raise JobError("workers", f"{job.workers} is less than 2")
+        raise JobError(f"{job.workers} is less than 2", where="workers")
     for name, low, high in (("channels", 1, 32), ("iterations", 1, 100_000)):
         value = getattr(job, name)
         if not low <= value <= high:
-            raise JobError(name, f"{value} is not between {low} and {high}")
+            raise JobError(f"{value} is not between {low} and {high}", where=name)
     if job.leave is not None and job.leave <= (job.offset or 0):
-        raise JobError("leave", f"it would leave after {job.leave}, before it has begun")
+        raise JobError(f"it would leave after {job.leave}, before it has begun", where="leave")
     if job.noise is not None:
-        try:
+        with within("noise"):
             noise.parse(job.noise)
-        except UnitError as error:
-            raise JobError("noise", str(error)) from error
     if job.collective is not None and job.collective not in collectives.names():
         raise JobError(
-            "collective", f"there is no collective {quoted(job.collective)}; there are {', '.join(collectives.names())}"
+            f"there is no collective {quoted(job.collective)}; there are {', '.join(collectives.names())}",
+            where="collective",
         )
     if job.program is None:
         _check_trace(job)
     elif not job.program:
-        raise JobError("cmd", "is empty: say what to run")
+        raise JobError("is empty: say what to run", where="cmd")
 
 
 def _check_trace(job: Job) -> None:
-    try:
+    with within("trace"):
         trace = job.read_trace()
-    except TraceError as error:
-        raise JobError("trace", str(error)) from error
     kinds = {op.kind for op in trace.operations} - {"compute"}
     if job.collective is not None:
         kind = collectives.find(job.collective).KIND
         if kind not in kinds:
             raise JobError(
-                "collective", f"{job.collective} carries out {kind}; {trace.name} has only {', '.join(sorted(kinds))}"
+                f"{job.collective} carries out {kind}; {trace.name} has only {', '.join(sorted(kinds))}",
+                where="collective",
             )
     used = {traces.algorithm(op, job.collective) for op in trace.operations if op.kind != "compute"}
     if "send_recv" in used and job.workers != 2:
@@ -164,4 +164,4 @@ def _check_trace(job: Job) -> None:
                 f"{trace.name} has send_recv operations, which go one way from rank 0 to rank 1; for more than two "
                 f"workers, collective=pipeline takes them from stage to stage"
             )
-        raise JobError("workers", says)
+        raise JobError(says, where="workers")

@@ -8,8 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from core.errors import within
 from core.text import file_name, plain, shown
-from core.units import Rate, UnitError
+from core.units import Rate
 from workloads import trace as traces
 from workloads.trace import Trace
 
@@ -29,10 +30,8 @@ def run(parsed: argparse.Namespace) -> int:
     from workloads.drawing import draw  # matplotlib takes long to import
 
     trace = traces.load(parsed.trace)
-    try:
+    with within("--rate"):
         rate = Rate.parse(parsed.rate) if parsed.rate else trace.native_rate or Rate(10**10)
-    except UnitError as error:
-        raise traces.TraceError(f"--rate: {error}") from error
     if rate < 1000:
         raise traces.TraceError(f"--rate: {rate} is no rate to replay a trace at; the slowest is 1kbit")
     if not 2 <= parsed.workers <= 64:

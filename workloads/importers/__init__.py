@@ -25,6 +25,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from core.errors import within
 from core.text import quoted
 from core.units import Duration, Rate, Size
 from workloads.importers._stream import head
@@ -110,13 +111,11 @@ def import_trace(
         measured_by=profiles[0].measured_by,
         on=on or profiles[0].on,
     )
-    try:
+    with within(", ".join(map(str, paths))):
         return trace_of(
             ranks, name=name, model=model, source=source, native_rate=native_rate,
             assumptions=tuple(dict.fromkeys(said)),
         )  # fmt: skip
-    except TraceError as error:
-        raise TraceError(f"{', '.join(str(path) for path in paths)}: {error}") from error
 
 
 def _profile(path: Path, request: Request, format: str) -> Profile:

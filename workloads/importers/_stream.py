@@ -99,8 +99,6 @@ def items(path: Path, key: str) -> Iterator[dict[str, Any]]:
             except StopIteration:
                 return
             except (ijson.JSONError, UnicodeDecodeError, ValueError) as error:
-                if isinstance(error, TraceError):
-                    raise
                 reason = " ".join(str(error).split("\n")[0].split())
                 raise TraceError(f"{path} is not complete, valid JSON: {reason}") from error
             source.progress()
