@@ -83,10 +83,10 @@ def emit(out: BinaryIO, event: dict[str, Any]) -> None:
 
 
 def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
+    emit(event="phase", text="network")  # before the topology, which may be somebody's own
     folder = _private_folder()
     can = features.running() if machine.virtual_time else features.probe()
     steps = changes.changes(plan, can)
-    emit(event="phase", text="network")
     before = time.monotonic()
     network = build(changes.topology(plan), machine.modules)
     read_back = apply_all(changes.settings(steps, "network"), network)
