@@ -15,16 +15,13 @@ time only), ``{"event": "iteration", …}``,
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import platform
 import select
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -37,7 +34,7 @@ from core.runs.upgrade import VERSION
 from testbed.linux import changes, features
 from testbed.linux.loading import registry
 from testbed.linux.network import Network, build
-from testbed.linux.participants.timeline import CONNECT_NS, LEAD_S, Emit, Machine, Timeline
+from testbed.linux.participants.timeline import CONNECT_NS, LEAD_S, Emit, Machine, Timeline, explained
 from testbed.linux.participants.workers import Record, Workers
 from testbed.linux.queues.setting import Queues
 from testbed.linux.sampling import observer, probes, tables
@@ -84,7 +81,7 @@ def emit(out: BinaryIO, event: dict[str, Any]) -> None:
 
 def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     emit(event="phase", text="network")  # before the topology, which may be somebody's own
-    folder = _private_folder()
+    folder = tables.private_folder()
     can = features.running() if machine.virtual_time else features.probe()
     steps = changes.changes(plan, can)
     before = time.monotonic()
@@ -114,16 +111,12 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
         taken = observer.taken(network, workers) if plan.multipath else []
         crossings = observer.crossings(plan, network.topo, workers, taken)
         trees = [queue for queue in queues if isinstance(queue, Queues)]
-        with _explained(plan):
+        with explained(plan):
             records, sampled, clock_s = _measure(plan, network, workers, crossings, trees, folder, machine, emit)
-        counted = [each.program.repairs() for each in network.registered.values() if each.program is not None]
-        counts = [count for count in counted if count is not None]
-    counters_after, tcp = probes.counters(network), _grown(tcp_before, probes.tcp_counters(network))
+        repairs = probes.repairs(network)
+    counters_after, tcp = probes.counters(network), probes.grown(tcp_before, probes.tcp_counters(network))
     rtt_after = probes.round_trip_us(plan, network)
-    # What was set must still hold at the end.
-    for end in network.ends():
-        if any(network.offloads(end.node.name, end.name).values()):
-            raise TestbedError(f"{end.name}: an offload was switched on during the run")
+    probes.check_offloads(network)
     complete = tables.complete(plan, records)
     tables.write_iterations(folder / "iterations.csv", plan, complete)
     tables.write_operations(folder / "operations.csv", complete)
@@ -141,11 +134,11 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
             "capacity_bps": capacity,
             "rtt_us_before": rtt_before,
             "rtt_us_after": rtt_after,
-            "counters": {**_grown(counters_before, counters_after), "tcp_timeouts": tcp["TCPTimeouts"]},
+            "counters": {**probes.grown(counters_before, counters_after), "tcp_timeouts": tcp["TCPTimeouts"]},
             "tcp": tcp,
             "senders": sampled.pop("senders"),
             "clock_drift_s": clock_s,
-            "congestion_control_repairs": sum(counts) if counts else None,
+            "congestion_control_repairs": repairs,
             "sampler": sampled,
             "paths": taken,
             "paths_seeded": can.hash_seed if plan.multipath else None,
@@ -156,19 +149,6 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     }  # fmt: skip
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     return tables.archive(folder)
-
-
-def _grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    return {key: value - before[key] for key, value in after.items()}
-
-
-def _private_folder() -> Path:
-    """An empty folder in memory that ends with this process's mount namespace."""
-    folder = Path("/dev/shm")
-    subprocess.run(["mount", "-t", "tmpfs", "mltcp", str(folder)], check=True, capture_output=True)
-    results = folder / "run"
-    results.mkdir()
-    return results
 
 
 def _measure(
@@ -188,21 +168,6 @@ def _measure(
     account = observer.stop(sampler)
     account["events_missed"] = timeline.missed()
     return records, account, (time.time() - time.monotonic()) - clocks
-
-
-@contextlib.contextmanager
-def _explained(plan: Plan) -> Iterator[None]:
-    """If a run fails in which links do, say so."""
-    try:
-        yield
-    except TestbedError as error:
-        down = [f"{event.link} goes down at {event.at_ns / 1e9:g} s" for event in plan.events if event.up is False]
-        if not down:
-            raise
-        raise type(error)(
-            f"{error}\nIn this experiment {', '.join(down)}: without another way, and if it does not come up again soon, "
-            "connections break."
-        ) from error
 
 
 def _check_caller() -> None:

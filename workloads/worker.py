@@ -38,6 +38,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from core import layouts
 from core.grid import Grid
 from workloads import collectives, noise
 from workloads.bands import Bands, mark
@@ -45,6 +46,7 @@ from workloads.clock import punctual, sleep_until
 from workloads.collectives import Flow, Links
 
 TCP_CONGESTION = 13
+ACKED = layouts.TCP_INFO.reader("tcpi_bytes_acked")
 ANSWER_S = 30.0
 FROM_PORT = (
     30_000  # above the port listened at: connections begin at fixed ports, too, since paths are hashed from them
@@ -266,11 +268,15 @@ class _Pace:
 def _written(sock: socket.socket) -> int:
     """Bytes ever written to a connection, as the kernel counts them: acknowledged and waiting."""
     while True:
-        acked = struct.unpack_from("=Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), 120)[0]
+        acked = _acked(sock)
         waiting = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0" * 4))[0]
-        again = struct.unpack_from("=Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), 120)[0]
-        if acked == again:  # no ACK came in between
+        if acked == _acked(sock):  # no ACK came in between
             return int(acked + waiting)
+
+
+def _acked(sock: socket.socket) -> int:
+    told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, layouts.TCP_INFO_BYTES)
+    return int(ACKED.unpack_from(told)[0])
 
 
 def _compute(computes: list[dict[str, Any]], state: _Iteration, begun: int, factor: float) -> int:

@@ -80,10 +80,24 @@ def test_what_is_asked_for_and_planned_needs_no_kernel() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_importing_a_run_changes_no_library() -> None:
+    program = (
+        "from pyroute2.netlink.rtnl.tcmsg import plugins\n"
+        "from pyroute2.netlink.rtnl.rtmsg import rtmsg\n"
+        "from mininet.net import Mininet\n"
+        "def state(): return dict(plugins), rtmsg.nla_map, dict(vars(Mininet))\n"
+        "before = state()\n"
+        "import testbed.inside\n"
+        "print(state() == before)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "True", done.stderr
+
+
 def test_what_runs_in_a_host_needs_the_standard_library_alone() -> None:
     files = [ROOT / "workloads" / f"{name}.py" for name in ("worker", "clock", "bands", "noise")]
     files += (ROOT / "workloads/collectives").glob("*.py")
-    files += [ROOT / "core" / name for name in ("environment.py", "grid.py", "text.py", "units.py")]
+    files += [ROOT / "core" / name for name in ("environment.py", "grid.py", "layouts.py", "text.py", "units.py")]
     files += [ROOT / "testbed/linux" / name for name in ("sampling/sampler.py", "netns.py", "loading/bpfsys.py")]
     files += [ROOT / "testbed/run.py", ROOT / "congestion/mltcp.py"]
     files += [ROOT / "workloads" / name for name in ("recording.py", "hook/__init__.py", "hook/sitecustomize.py")]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,18 @@ class Timeline:
 def flow_name(flow: dict[str, Any]) -> str:
     """``0-1``; of several channels the others are ``0-1#1``, ``0-1#2``, ..."""
     return f"{flow['source']}-{flow['target']}" + (f"#{flow['channel']}" if flow["channel"] else "")
+
+
+@contextlib.contextmanager
+def explained(plan: Plan) -> Iterator[None]:
+    """If a run fails in which links do, say so."""
+    try:
+        yield
+    except TestbedError as error:
+        down = [f"{event.link} goes down at {event.at_ns / 1e9:g} s" for event in plan.events if event.up is False]
+        if not down:
+            raise
+        raise type(error)(
+            f"{error}\nIn this experiment {', '.join(down)}: without another way, and if it does not come up again soon, "
+            "connections break."
+        ) from error

@@ -111,3 +111,22 @@ def _netstat(group: str) -> dict[str, int]:
     lines = [line.split() for line in Path("/proc/thread-self/net/netstat").read_text().splitlines()]
     names, values = (line[1:] for line in lines if line[0] == f"{group}:")
     return {name: int(value) for name, value in zip(names, values, strict=True)}
+
+
+def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """What counters have counted in between."""
+    return {key: value - before[key] for key, value in after.items()}
+
+
+def repairs(network: Network) -> int | None:
+    """How often calls that the kernel skipped had to be made good (kernel/bpf/guard.h); None: nothing counts them."""
+    counted = [each.program.repairs() for each in network.registered.values() if each.program is not None]
+    counts = [count for count in counted if count is not None]
+    return sum(counts) if counts else None
+
+
+def check_offloads(network: Network) -> None:
+    """What was switched off must still be off; raises `TestbedError`."""
+    for end in network.ends():
+        if any(network.offloads(end.node.name, end.name).values()):
+            raise TestbedError(f"{end.name}: an offload was switched on during the run")

@@ -22,21 +22,38 @@ from dataclasses import dataclass
 from typing import Any
 
 from congestion import curves
+from core import layouts
+from core.layouts import (
+    INET_DIAG_INFO,
+    INET_DIAG_MSG_BYTES,
+    INET_DIAG_VEGASINFO,
+    NETLINK_SOCK_DIAG,
+    NLM_F_ECHO,
+    NLM_F_REQUEST,
+    RTM_GETQDISC,
+    RTM_NEWQDISC,
+    SOCK_DIAG_BY_FAMILY,
+    TC_H_ROOT,
+    TCA_STATS2,
+    TCA_STATS_APP,
+    TCA_STATS_BASIC,
+    TCA_STATS_QUEUE,
+    TCMSG_BYTES,
+)
 from testbed.linux import netns
 from testbed.linux.loading.bpfsys import MapReader
 from workloads.clock import punctual, sleep_until
 
-NLM_F_REQUEST, NLM_F_ECHO = 1, 8  # a question for one qdisc is answered only if an echo is asked for
-RTM_GETQDISC = 38
-TC_H_ROOT = 0xFFFFFFFF
-TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE, TCA_STATS_APP = 7, 1, 3, 4
-SOCK_DIAG_BY_FAMILY, INET_DIAG_INFO, INET_DIAG_VEGASINFO = 20, 2, 3
-NETLINK_SOCK_DIAG = 4
 U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
-# struct tcp_info: rtt at 68, snd_cwnd at 80, total_retrans at 100, bytes_acked at 120
-TCP_INFO = struct.Struct("=68xI8xI16xI16xQ")
-# the same, further on: busy_time at 168, rwnd_limited, sndbuf_limited, in us
-TCP_LIMITED = struct.Struct("=168xQQQ")
+TCP_INFO = layouts.TCP_INFO.reader("tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked")
+TCP_LIMITED = layouts.TCP_INFO.reader("tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_sndbuf_limited")  # in us
+MODULE_INFO = layouts.VEGAS_INFO.reader("tcpv_rttcnt", "tcpv_rtt", "tcpv_minrtt")
+SENT = layouts.BASIC_STATS.reader("bytes", "packets")
+WAITING = layouts.QUEUE_STATS.reader("backlog", "drops")
+MARKED = layouts.RED_XSTATS.reader("marked")
+MARKED_BY_PHANTOM = layouts.PHANTOM.reader("marks")
+LEARNED = layouts.FLOW.reader("start", "total_bytes")
+ITERATIONS = layouts.FLOW.reader("iterations")
 SHARES_EVERY_NS = 500_000_000
 CPU_EVERY_NS = 1_000_000_000
 Carried = dict[tuple[int, str], int]  # bytes acknowledged, by job and direction of a bottleneck
@@ -64,7 +81,10 @@ class _Netlink:
             self.socket.bind((0, 0))
 
     def ask(self, kind: int, body: bytes) -> bytes:
-        """The payload of the answer; empty if the kernel says there is none."""
+        """The payload of the answer; empty if the kernel says there is none.
+
+        A question for one qdisc is answered only if an echo is asked for.
+        """
         self.socket.send(struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 1, 0) + body)
         answer = self.socket.recv(65536)
         return answer[16:] if struct.unpack_from("=H", answer, 4)[0] == kind_of_answer(kind) else b""
@@ -72,7 +92,7 @@ class _Netlink:
 
 def kind_of_answer(kind: int) -> int:
     """An rtnetlink question is answered by the message that would create the thing."""
-    return 36 if kind == RTM_GETQDISC else kind  # RTM_NEWQDISC
+    return RTM_NEWQDISC if kind == RTM_GETQDISC else kind
 
 
 def attributes(data: bytes, start: int, end: int) -> dict[int, tuple[int, int]]:
@@ -112,6 +132,10 @@ class Field:
         return start
 
 
+def _map(descriptor: int | None, key_bytes: int, value: layouts.Layout) -> MapReader | None:
+    return None if descriptor is None else MapReader(descriptor, key_bytes, value.size or 0)
+
+
 class LinkProbe:
     """Counters of the qdisc at one end of a link."""
 
@@ -124,10 +148,10 @@ class LinkProbe:
         self.red_question = None
         if link["red_parent"] is not None:
             self.red_question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, link["red_parent"], 0)
-        self.marks_of = MapReader(link["marks_map"], 4, 8) if link["marks_map"] is not None else None
-        self.red = Field(20, TCA_STATS2, TCA_STATS_APP)
-        self.basic = Field(20, TCA_STATS2, TCA_STATS_BASIC)
-        self.queue = Field(20, TCA_STATS2, TCA_STATS_QUEUE)
+        self.marks_of = _map(link["marks_map"], layouts.MAP_INDEX_BYTES, layouts.PHANTOM)
+        self.red = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_APP)
+        self.basic = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_BASIC)
+        self.queue = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_QUEUE)
 
     def read(self) -> tuple[int, int, int, int, int]:
         """Bytes and packets sent, packets dropped, packets marked, bytes waiting."""
@@ -135,21 +159,21 @@ class LinkProbe:
         basic, queue = self.basic.find(data), self.queue.find(data)
         if basic is None or queue is None:
             raise RuntimeError(f"link {self.name} has no queue any more")
-        sent, packets = struct.unpack_from("=QI", data, basic)
-        _qlen, backlog, drops = struct.unpack_from("=III", data, queue)
+        sent, packets = SENT.unpack_from(data, basic)
+        backlog, drops = WAITING.unpack_from(data, queue)
         return sent, packets, drops, self._marks(), backlog
 
     def _marks(self) -> int:
         if self.marks_of is not None:
-            return int.from_bytes(self.marks_of(bytes(4)) or b"", "little")
+            value = self.marks_of(bytes(layouts.MAP_INDEX_BYTES))
+            return 0 if value is None else int(MARKED_BY_PHANTOM.unpack_from(value)[0])
         if self.red_question is None:
             return 0
         data = self.netlink.ask(RTM_GETQDISC, self.red_question)
         at = self.red.find(data)
         if at is None:
             raise RuntimeError(f"link {self.name} has no RED any more")
-        # struct tc_red_xstats: early, pdrop, other, marked
-        return int(struct.unpack_from("=12xI", data, at)[0])
+        return int(MARKED.unpack_from(data, at)[0])
 
 
 class FlowProbe:
@@ -168,9 +192,9 @@ class FlowProbe:
             flow["sport"].to_bytes(2, "big"), flow["dport"].to_bytes(2, "big"),
             saddr.ljust(16, b"\0"), daddr.ljust(16, b"\0"), 0, NO_COOKIE,
         )  # fmt: skip
-        self.info = Field(72, INET_DIAG_INFO)
-        self.state = Field(72, INET_DIAG_VEGASINFO) if flow["state_in_diag"] else None
-        self.state_of = MapReader(flow["state_map"], 12, 24) if flow["state_map"] is not None else None
+        self.info = Field(INET_DIAG_MSG_BYTES, INET_DIAG_INFO)
+        self.state = Field(INET_DIAG_MSG_BYTES, INET_DIAG_VEGASINFO) if flow["state_in_diag"] else None
+        self.state_of = _map(flow["state_map"], layouts.FLOW_KEY.size or 0, layouts.FLOW)
         self.parameters = flow["parameters"]
         # struct mltcp_flow_key: addresses, source port in host order, target port as on the wire
         self.key = saddr + daddr + struct.pack("=H", flow["sport"]) + flow["dport"].to_bytes(2, "big")
@@ -202,10 +226,10 @@ class FlowProbe:
             state = self.state_of(self.key)
             if state is None:
                 return ",0,1.0000"
-            ratio, (iterations,) = ratio_of(state, acked), struct.unpack_from("=I", state, 16)
+            ratio, (iterations,) = ratio_of(state, acked), ITERATIONS.unpack_from(state)
             f = curves.factor(self.parameters, ratio)
         elif self.state and (at := self.state.find(data)):
-            iterations, f, ratio = struct.unpack_from("=4xIIi", data, at)  # mltcp_module_info
+            iterations, f, ratio = MODULE_INFO.unpack_from(data, at)
         else:
             return ",,"
         return f"{f'{ratio / 1024:.4f}' if ratio >= 0 else ''},{iterations},{f / 1024:.4f}"
@@ -213,7 +237,7 @@ class FlowProbe:
 
 def ratio_of(state: bytes, acked: int) -> int:
     """r in 1/1024 as the kernel computes it (``mltcp_ratio``); -1 while it is unknown."""
-    start, total = struct.unpack_from("=QQ", state)
+    start, total = LEARNED.unpack_from(state)
     sent = max(0, acked - start)
     if total == 0 or sent // 2 > total:
         return -1

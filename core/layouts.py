@@ -1,0 +1,87 @@
+"""Where what we read lies in the kernel's structures, and its numbers; standard library only, for it is read inside hosts.
+
+`tests/unit/test_layouts.py` checks all of it against the kernel's headers, and ours against `kernel/bpf`.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+SIZES = {"I": 4, "i": 4, "Q": 8, "q": 8}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Members of one C structure: offset and type (as `struct` has it) of each, in the order in which they lie."""
+
+    name: str
+    header: str
+    members: dict[str, tuple[int, str]]
+    size: int | None = None  # of the whole, where it matters
+
+    def reader(self, *members: str) -> struct.Struct:
+        """Unpacks these."""
+        form, at = "=", 0
+        for offset, kind in (self.members[member] for member in members):
+            form, at = f"{form}{offset - at}x{kind}", offset + SIZES[kind]
+        return struct.Struct(form)
+
+
+UAPI = "linux/"
+TCP_INFO = Layout(
+    "struct tcp_info",
+    f"{UAPI}tcp.h",
+    {
+        "tcpi_rtt": (68, "I"),
+        "tcpi_snd_cwnd": (80, "I"),
+        "tcpi_total_retrans": (100, "I"),
+        "tcpi_bytes_acked": (120, "Q"),
+        "tcpi_busy_time": (168, "Q"),
+        "tcpi_rwnd_limited": (176, "Q"),
+        "tcpi_sndbuf_limited": (184, "Q"),
+    },
+)
+TCP_INFO_BYTES = 192  # of it, up to what we read last
+# What a module of ours says of a flow's MLTCP, in place of TCP Vegas (kernel/mltcp_module.h): iterations, F, r.
+VEGAS_INFO = Layout(
+    "struct tcpvegas_info",
+    f"{UAPI}inet_diag.h",
+    {"tcpv_rttcnt": (4, "I"), "tcpv_rtt": (8, "I"), "tcpv_minrtt": (12, "i")},
+)
+RED_XSTATS = Layout("struct tc_red_xstats", f"{UAPI}pkt_sched.h", {"marked": (12, "I")})
+QUEUE_STATS = Layout(
+    "struct gnet_stats_queue",
+    f"{UAPI}gen_stats.h",
+    {"qlen": (0, "I"), "backlog": (4, "I"), "drops": (8, "I")},
+)
+BASIC_STATS = Layout("struct gnet_stats_basic", f"{UAPI}gen_stats.h", {"bytes": (0, "Q"), "packets": (8, "I")})
+# In maps of our programs (eBPF): a look-up writes the whole value.
+FLOW_KEY = Layout("struct mltcp_flow_key", "mltcp_reno.bpf.c", {}, 12)
+FLOW = Layout(
+    "struct mltcp_flow", "mltcp_reno.bpf.c", {"start": (0, "Q"), "total_bytes": (8, "Q"), "iterations": (16, "I")}, 24
+)
+PHANTOM = Layout("struct queue", "phantom.bpf.c", {"marks": (0, "Q")}, 24)
+MAP_INDEX_BYTES = 4  # of an array's key
+LAYOUTS = (TCP_INFO, VEGAS_INFO, RED_XSTATS, QUEUE_STATS, BASIC_STATS, FLOW_KEY, FLOW, PHANTOM)
+
+# Messages: how long each is before its attributes.
+INET_DIAG_MSG_BYTES, TCMSG_BYTES = 72, 20
+MESSAGES = {
+    "struct inet_diag_msg": (f"{UAPI}inet_diag.h", INET_DIAG_MSG_BYTES),
+    "struct tcmsg": (f"{UAPI}rtnetlink.h", TCMSG_BYTES),
+}
+NLM_F_REQUEST, NLM_F_ECHO = 1, 8
+RTM_NEWQDISC, RTM_GETQDISC = 36, 38
+TC_H_ROOT = 0xFFFFFFFF
+TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE, TCA_STATS_APP = 7, 1, 3, 4
+SOCK_DIAG_BY_FAMILY, INET_DIAG_INFO, INET_DIAG_VEGASINFO = 20, 2, 3
+NETLINK_SOCK_DIAG = 4
+NUMBERS = {
+    f"{UAPI}netlink.h": ("NLM_F_REQUEST", "NLM_F_ECHO", "NETLINK_SOCK_DIAG"),
+    f"{UAPI}rtnetlink.h": ("RTM_NEWQDISC", "RTM_GETQDISC", "TCA_STATS2"),
+    f"{UAPI}pkt_sched.h": ("TC_H_ROOT",),
+    f"{UAPI}gen_stats.h": ("TCA_STATS_BASIC", "TCA_STATS_QUEUE", "TCA_STATS_APP"),
+    f"{UAPI}sock_diag.h": ("SOCK_DIAG_BY_FAMILY",),
+    f"{UAPI}inet_diag.h": ("INET_DIAG_INFO", "INET_DIAG_VEGASINFO"),
+}
