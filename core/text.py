@@ -60,9 +60,9 @@ def _cut(text: str, limit: int) -> str:
     return f"{text[: limit - tail - 1]}…{text[-tail:]}"
 
 
-def _character(one: str) -> str:
-    if one.isprintable():
-        return one
-    if "\udc80" <= one <= "\udcff":  # a byte that Python could not decode (surrogateescape)
-        return f"\\x{ord(one) - 0xDC00:02x}"
-    return one.encode("unicode_escape").decode()
+def _character(character: str) -> str:
+    if character.isprintable():
+        return character
+    if "\udc80" <= character <= "\udcff":  # a byte that Python could not decode (surrogateescape)
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode()

@@ -118,17 +118,17 @@ def _operations(exchanges: tuple[Exchange, ...], lengths: list[float]) -> list[O
     operations: list[Operation] = []
     awaited: list[str] = []  # what the next span of computing waits for
     computed: str | None = None
-    for number, (one, length_s) in enumerate(zip(exchanges, lengths[:-2], strict=True), 1):
+    for number, (sent, length_s) in enumerate(zip(exchanges, lengths[:-2], strict=True), 1):
         length = Duration(round(length_s * 1e9))
         if length or awaited:
             computed = f"compute{number}"
             operations.append(Operation(id=computed, kind="compute", duration=length, after=tuple(awaited)))
             awaited = []
         exchange = Operation(
-            id=f"{one.kind}{number}", kind=one.kind, bytes=Size(one.bytes), after=(computed,) if computed else ()
+            id=f"{sent.kind}{number}", kind=sent.kind, bytes=Size(sent.bytes), after=(computed,) if computed else ()
         )
         operations.append(exchange)
-        if one.blocking:
+        if sent.blocking:
             awaited = [exchange.id]
     everything = tuple(op.id for op in operations if op.kind != "compute")
     beside, rest = (Duration(round(length_s * 1e9)) for length_s in lengths[-2:])

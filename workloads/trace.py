@@ -263,9 +263,9 @@ def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> f
 def busiest_s(op: Operation, workers: int, rate_bps: float) -> float:
     """A collective between workers that each have a link of ``rate_bps``, payload alone: the busiest link decides."""
     total = 0.0
-    for one in rounds(op, workers):
+    for flows in rounds(op, workers):
         ends: dict[tuple[str, int], int] = {}
-        for (source, target), size in one.items():
+        for (source, target), size in flows.items():
             for end in (("out", source), ("in", target)):
                 ends[end] = ends.get(end, 0) + size
         total += max(ends.values(), default=0) * 8 / rate_bps
@@ -284,9 +284,9 @@ def rounds(op: Operation, workers: int, collective: str | None = None, channels:
     result: list[dict[Flow, int]] = []
     module = collectives.find(algorithm(op, collective))
     for share in collectives.parts(channels, op.bytes or 0):
-        for number, one in enumerate(module.rounds(workers, share)):
+        for number, flows in enumerate(module.rounds(workers, share)):
             if number == len(result):
                 result.append({})
-            for flow, size in one.items():
+            for flow, size in flows.items():
                 result[number][flow] = result[number].get(flow, 0) + size
     return result

@@ -133,8 +133,8 @@ def _ports(job: Job, rank: int) -> dict[tuple[Flow, int], int]:
 
 def _listen(job: Job) -> dict[tuple[Flow, int], socket.socket]:
     listeners = {}
-    for one, port in _ports(job, job.rank).items():
-        listener = listeners[one] = _socket(job)
+    for connection, port in _ports(job, job.rank).items():
+        listener = listeners[connection] = _socket(job)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((job.addresses[job.rank], port))
         listener.listen(1)
@@ -146,14 +146,14 @@ def _connect(job: Job, listeners: dict[tuple[Flow, int], socket.socket]) -> list
     """Connect every flow that begins here, accept every one that ends here; by channel."""
     channels: list[Links] = [{} for _ in range(job.channels)]
     ports = itertools.count(job.port + FROM_PORT)
-    for one in _wanted(job):
-        flow, channel = one
+    for connection in _wanted(job):
+        flow, channel = connection
         if flow[0] == job.rank:
             sock = channels[channel][flow] = _socket(job)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((job.addresses[job.rank], next(ports)))
             sock.settimeout(ANSWER_S)
-            sock.connect((job.addresses[flow[1]], _ports(job, flow[1])[one]))
+            sock.connect((job.addresses[flow[1]], _ports(job, flow[1])[connection]))
     for (flow, channel), listener in listeners.items():
         sock, _ = listener.accept()
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -55,12 +55,12 @@ def walk(links: Mapping[str, Iterable[int]]) -> Walk:
     return Walk(tuple(components), tuple(steps), loop)
 
 
-def _loop(parent: Mapping[int | str, int | str | None], one: int | str, other: int | str) -> tuple[int | str, ...]:
-    """The way from ``one`` up to where it meets ``other``'s, and down to that; they are neighbours."""
-    up, down = _ancestors(parent, one), _ancestors(parent, other)
+def _loop(parent: Mapping[int | str, int | str | None], begin: int | str, other: int | str) -> tuple[int | str, ...]:
+    """The way from ``begin`` up to where it meets ``other``'s, and down to that; they are neighbours."""
+    up, down = _ancestors(parent, begin), _ancestors(parent, other)
     meet = next(node for node in up if node in down)
     way = [*up[: up.index(meet) + 1], *reversed(down[: down.index(meet)])]
-    return (*way, one)
+    return (*way, begin)
 
 
 def _ancestors(parent: Mapping[int | str, int | str | None], node: int | str | None) -> list[int | str]:

@@ -147,7 +147,7 @@ def _carried_out(specs: list[Spec], machines: dict[str, Substrate], parsed: argp
     def done(run: Wanted) -> bool:
         return any(is_there(run.plan, run.folder, machines[place]) for place in where.places(run.spec.on))
 
-    todo = _alike(driver.wanted(specs, Path(parsed.out)))
+    todo = _each_measured(driver.wanted(specs, Path(parsed.out)))
     if parsed.parallel > 1 and any(place != "uml" for place in machines):
         raise RequestError(
             f"-j {parsed.parallel}: against a real clock runs on one machine would disturb each other; use --on uml, or -j 1, "
@@ -179,7 +179,7 @@ def _carried_out(specs: list[Spec], machines: dict[str, Substrate], parsed: argp
     return EXIT_INVALID if invalid else EXIT_OK
 
 
-def _alike(runs: Sequence[Wanted]) -> list[Wanted]:
+def _each_measured(runs: Sequence[Wanted]) -> list[Wanted]:
     """Every run measures the capacity it needs: which of an experiment comes first is left to the shuffle."""
     from testbed.campaign.driver import Wanted
 

@@ -222,8 +222,8 @@ def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> 
     own = [one for one in jobs if isinstance(one, dict)] if isinstance(jobs, list) else []
     what = {"trace", "compute", "bytes", "ddp", "cmd"}
     for key in given:
-        deaf = [one for one in own if (key in _OF_JOBS and key in one) or (key in what and what & one.keys())]
-        if own and len(deaf) == len(own):
+        unaffected = [one for one in own if (key in _OF_JOBS and key in one) or (key in what and what & one.keys())]
+        if own and len(unaffected) == len(own):
             raise RequestError(
                 f"--{key}: every [[job]] of {source} says that itself; change one by --set job.0.{key}=…, or leave out the flag"
             )

@@ -301,7 +301,7 @@ def _follow(process: subprocess.Popen[bytes], folder: Path, watch: Watch) -> byt
         archive = listen(more, watch)
     if archive is not None:
         return archive
-    raise TestbedError(_epitaph(process, folder))
+    raise TestbedError(_why_it_ended(process, folder))
 
 
 def _used_s(session: int) -> float:
@@ -315,7 +315,7 @@ def _used_s(session: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _epitaph(process: subprocess.Popen[bytes], folder: Path) -> str:
+def _why_it_ended(process: subprocess.Popen[bytes], folder: Path) -> str:
     """Why the kernel went away without results."""
     words = [line for name in ("console", "log") for line in (folder / name).read_text(errors="replace").splitlines()]
     words = [line for line in words if not line.startswith("{")]

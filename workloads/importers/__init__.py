@@ -127,12 +127,14 @@ def _profile(path: Path, request: Request, format: str) -> Profile:
     for number, step in enumerate(profile.steps, 1):
         if not 0 < step.duration_s * 1e9 <= Duration.limit:
             raise TraceError(f"{path}: step {number} takes {step.duration_s:g} s, which no iteration does")
-        for one in step.exchanges:
-            if not 0 < one.bytes <= Size.limit:
-                raise TraceError(f"{path}: the {one.kind} of {one.bytes} bytes in step {number} is beyond reason")
-            if not 0 <= one.ready_s <= one.end_s <= step.duration_s * (1 + 1e-9):
+        for exchange in step.exchanges:
+            if not 0 < exchange.bytes <= Size.limit:
                 raise TraceError(
-                    f"{path}: the {one.kind} at {one.ready_s:g} s to {one.end_s:g} s of step {number} does not lie "
+                    f"{path}: the {exchange.kind} of {exchange.bytes} bytes in step {number} is beyond reason"
+                )
+            if not 0 <= exchange.ready_s <= exchange.end_s <= step.duration_s * (1 + 1e-9):
+                raise TraceError(
+                    f"{path}: the {exchange.kind} at {exchange.ready_s:g} s to {exchange.end_s:g} s of step {number} does not lie "
                     f"within it ({step.duration_s:g} s)"
                 )
     return profile

@@ -86,13 +86,13 @@ def _recorded(events: Events, request: Request, path: Path) -> tuple[list[Collec
         return _of_kernels(events, group)
     moments = [_Moment(one.thread, one.start, one.external_id) for one in events.annotations]
     found = []
-    for one, call in zip(events.annotations, _around(events.calls, moments), strict=True):
-        if kind := one.kind:
-            size = events.calls[call].bytes if one.bytes is None and call is not None else one.bytes
+    for annotation, call in zip(events.annotations, _around(events.calls, moments), strict=True):
+        if kind := annotation.kind:
+            size = events.calls[call].bytes if annotation.bytes is None and call is not None else annotation.bytes
             size = gathered_bytes(kind, size, group.workers)
-            found.append(Collective(kind, size, group, one.start, one.end))
+            found.append(Collective(kind, size, group, annotation.start, annotation.end))
         else:
-            events.skipped[one.name] += 1
+            events.skipped[annotation.name] += 1
     if not found:
         return [], []
     names = listed(one.name for one in events.annotations)
@@ -138,9 +138,11 @@ def _of_kernels(events: Events, group: Group) -> tuple[list[Collective], list[st
     return list(found.values()), [*said, *_about_sizes(found.values())]
 
 
-def _joined(one: Kernel | None, other: Kernel) -> Kernel:
+def _joined(first: Kernel | None, other: Kernel) -> Kernel:
     """From the first one's start to the last one's end."""
-    return other if one is None else replace(one, start=min(one.start, other.start), end=max(one.end, other.end))
+    return (
+        other if first is None else replace(first, start=min(first.start, other.start), end=max(first.end, other.end))
+    )
 
 
 class _Moment(NamedTuple):
@@ -187,12 +189,12 @@ def _with_kernels(events: Events) -> list[Collective]:
         if events.nccl[index].external_id not in ids
     )
     found = []
-    for one in events.collectives:
-        kernel_or_none = by_id.get(one.external_id)
-        at = bisect_left(launches, (one.start, -1))
-        if kernel_or_none is None and at < len(launches) and launches[at][0] <= one.end:
+    for collective in events.collectives:
+        kernel_or_none = by_id.get(collective.external_id)
+        at = bisect_left(launches, (collective.start, -1))
+        if kernel_or_none is None and at < len(launches) and launches[at][0] <= collective.end:
             kernel_or_none = events.nccl[launches[at][1]]
-        found.append(replace(one, kernel=kernel_or_none))
+        found.append(replace(collective, kernel=kernel_or_none))
     return found
 
 

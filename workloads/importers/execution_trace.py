@@ -233,9 +233,9 @@ def _collective(nodes: _Nodes, node: _Node, attributes: dict[str, Any], request:
     return replace(node, kind=kind, bytes=size, group=Group(str(attributes.get("pg_name", "")), workers))
 
 
-def _exchange(one: _Node, ready_s: float, end_s: float) -> Exchange:
-    assert one.kind is not None
-    return Exchange(one.kind, one.bytes or 0, ready_s, end_s)
+def _exchange(node: _Node, ready_s: float, end_s: float) -> Exchange:
+    assert node.kind is not None
+    return Exchange(node.kind, node.bytes or 0, ready_s, end_s)
 
 
 def _spread(own: list[_Node], operators: list[int], computing_s: float) -> Step:

@@ -135,12 +135,18 @@ class _Computing:
 
 def _step(own: list[Collective], begin: float, end: float, gpu: _Computing) -> Step:
     exchanges = []
-    for one in own:
-        start, stop = (one.kernel.start, one.kernel.end) if one.kernel else (one.start, one.end)
+    for collective in own:
+        start, stop = (
+            (collective.kernel.start, collective.kernel.end)
+            if collective.kernel
+            else (collective.start, collective.end)
+        )
         start = min(max(start, begin), end)
         stop = min(max(stop, start), end)
-        blocking = one is not own[-1] and one.kernel is not None and gpu.waits_for(one.kernel)
-        exchanges.append(Exchange(one.kind, one.bytes or 0, (start - begin) / 1e6, (stop - begin) / 1e6, blocking))
+        blocking = collective is not own[-1] and collective.kernel is not None and gpu.waits_for(collective.kernel)
+        exchanges.append(
+            Exchange(collective.kind, collective.bytes or 0, (start - begin) / 1e6, (stop - begin) / 1e6, blocking)
+        )
     beside = 0.0
     if exchanges:
         last_ready = begin + exchanges[-1].ready_s * 1e6

@@ -60,12 +60,12 @@ EDITS = (
 
 def edit(tree: Path) -> None:
     """Make `EDITS` in a source tree; raises `MachineError` where it is not as expected."""
-    for one in EDITS:
-        file = tree / one.file
-        text, count = re.subn(one.pattern, one.replacement, file.read_text())
-        if count < one.matches:
+    for wanted in EDITS:
+        file = tree / wanted.file
+        text, count = re.subn(wanted.pattern, wanted.replacement, file.read_text())
+        if count < wanted.matches:
             raise MachineError(
-                f"{one.file} of this Linux is not as expected (no {one.pattern!r}); the testbed knows 6.1 to 7.x. "
+                f"{wanted.file} of this Linux is not as expected (no {wanted.pattern!r}); the testbed knows 6.1 to 7.x. "
                 "Use another version with --linux-source."
             )
         file.write_text(text)
