@@ -133,6 +133,7 @@ matrix: setup
 benchmarks: setup
 	$(SUDO) $(PYTHON) benchmarks/ebpf_cost.py
 	$(SUDO) $(PYTHON) benchmarks/build_network.py
+	$(PYTHON) benchmarks/dry_run.py
 	$(PYTHON) benchmarks/virtual_time.py
 
 # Where the experiments run: vagrant (a VM that is up), uml (virtual time, no privilege) or host (this machine's kernel).

@@ -69,11 +69,6 @@ def names() -> list[str]:
     return sorted(path.stem.removeprefix("tcp_") for path in KERNEL.glob("tcp_*.c"))
 
 
-def parse_all(spec: str) -> tuple[CongestionControl, ...]:
-    """Read ``one`` or ``one+another``: the jobs of a run take turns; raises `RequestError`."""
-    return tuple(parse(part) for part in spec.split("+"))
-
-
 def parse(spec: str) -> CongestionControl:
     """Read ``name`` or ``name:parameter=value,…``; raises `RequestError`."""
     name, _, rest = spec.partition(":")

@@ -11,7 +11,7 @@ ONE = 1024  # fractions travel to the kernel in units of 1/1024
 CURVES = ("linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal")
 SLOPE, INTERCEPT = 1792, 256  # of MLTCP's F, as the paper has them: 1.75 and 0.25
 LEAST, MOST = 16, 64 * ONE
-LINEAR, QUADRATIC, RECIPROCAL, CONCAVE, FALLING, FALLING_RECIPROCAL = range(len(CURVES))
+_, QUADRATIC, RECIPROCAL, CONCAVE, FALLING, FALLING_RECIPROCAL = range(len(CURVES))
 
 
 def factor(parameters: Mapping[str, int], ratio: int) -> int:

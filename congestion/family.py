@@ -23,7 +23,7 @@ class Parameter:
     default: str
 
 
-def unscaled(rate_bps: int) -> Mapping[str, int]:
+def unscaled(_rate_bps: int) -> Mapping[str, int]:
     """Constants that hold at every rate."""
     return {}
 
