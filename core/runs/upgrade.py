@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from core.errors import TestbedError
+
 VERSION = 2
 
 # Version 1 knew its congestion controls by name alone.
@@ -39,7 +41,7 @@ _CONSTANTS_1: Mapping[str, dict[str, int]] = {
 }
 
 
-class NewerError(ValueError):
+class NewerError(TestbedError):
     """A format of a newer release."""
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
+from core.runs.upgrade import VERSION
 from testbed import spec
 from testbed.linux import features
 from testbed.planning import plan
@@ -66,7 +67,7 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Bef
     done = cli(*QUICK, "--name", "quick", "--json", cwd=tmp_path)
     assert done.returncode in (EXIT_OK, 4), done.stderr
     summary = json.loads(done.stdout)
-    assert summary["version"] == 1
+    assert summary["version"] == VERSION
     assert [row["system"] for row in summary["results"]] == ["reno", "mltcp_reno"]
     assert summary["results"][0]["speedup_mean_ci95"] is None  # one seed
     folder = tmp_path / "results" / "quick"
@@ -76,7 +77,7 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Bef
         "verdict.json",
     ]  # fmt: skip
     heads = {
-        "iterations.csv": "cc,seed,job,worker,iteration,start_s,comm_start_s,end_s,bytes,late_s",
+        "iterations.csv": "system,seed,job,worker,iteration,start_s,comm_start_s,end_s,bytes,late_s",
         "operations.csv": "job,worker,iteration,operation,start_s,end_s",
         "links.csv": "t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes",
         "disturbances.csv": "start_s,end_s,core,kind,waited_s",
