@@ -155,8 +155,8 @@ def _speed_up(row: dict[str, Any], base: dict[str, Any]) -> None:
     """Speed-ups against the baseline, of all jobs and of each, their intervals paired by seed."""
     paired = row["seeds"] == base["seeds"]
     jobs = {job["job"]: job for job in base["per_job"]}
-    for one, other in [(row, base), *((job, jobs[job["job"]]) for job in row["per_job"] if job["job"] in jobs)]:
+    for result, other in [(row, base), *((job, jobs[job["job"]]) for job in row["per_job"] if job["job"] in jobs)]:
         for what, seconds, by_seed in (("speedup_mean", "mean_s", "_means"), ("speedup_p99", "p99_s", "_p99s")):
-            one[what] = other[seconds] / one[seconds]
-            ratios = [b / r for b, r in zip(other[by_seed], one[by_seed], strict=False)]
-            one[f"{what}_ci95"] = _listed(log_interval(ratios)) if paired else None
+            result[what] = other[seconds] / result[seconds]
+            ratios = [b / r for b, r in zip(other[by_seed], result[by_seed], strict=False)]
+            result[f"{what}_ci95"] = _listed(log_interval(ratios)) if paired else None

@@ -71,9 +71,11 @@ def _disturbances(summary: dict[str, Any]) -> list[str]:
 def _doubts(folder: Path, todo: Sequence[Plan]) -> list[str]:
     """One line for each invariant (docs/fidelity.md) that is not all right, with the runs it concerns."""
     found: dict[tuple[str, str], list[str]] = {}
-    for one in todo:
-        for row in rundir.read_json(folder / one.folder / "verdict.json")["invariants"]:
+    for task in todo:
+        for row in rundir.read_json(folder / task.folder / "verdict.json")["invariants"]:
             if row["status"] in ("suspect", "invalid"):
-                text = f"{one.system.label}{'' if one.alone is None else f' job {one.alone} alone'} {row['value']:.4g}"
+                text = (
+                    f"{task.system.label}{'' if task.alone is None else f' job {task.alone} alone'} {row['value']:.4g}"
+                )
                 found.setdefault((row["status"], f"invariant {row['id']}, {row['name']}"), []).append(text)
     return [f"{status}: {name}: {', '.join(where)}" for (status, name), where in found.items()]

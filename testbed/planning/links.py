@@ -73,22 +73,24 @@ def _unusual(spec: Spec) -> set[str]:
 def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
     """What happens to links, in order; raises `RequestError`."""
     found: list[LinkEvent] = []
-    for number, one in enumerate(spec.event):
+    for number, wanted in enumerate(spec.event):
         where = f"event.{number}"
-        if one.link not in bottlenecks:
+        if wanted.link not in bottlenecks:
             raise RequestError(
-                f"{where}: link: there is no bottleneck {quoted(one.link)}; there are {', '.join(sorted(bottlenecks))}"
+                f"{where}: link: there is no bottleneck {quoted(wanted.link)}; there are {', '.join(sorted(bottlenecks))}"
             )
-        back = next(f"{b}-{a}" for x, y in topo.links() for a, b in ((x, y), (y, x)) if f"{a}-{b}" == one.link)
-        if twin := next((event for event in found if event.link == one.link and event.at_ns == one.at), None):
-            raise RequestError(f"{where}: something happens to {twin.link} at {one.at} already; give it another time")
-        if (one.rate is None) == (one.state is None):
+        back = next(f"{b}-{a}" for x, y in topo.links() for a, b in ((x, y), (y, x)) if f"{a}-{b}" == wanted.link)
+        if twin := next((event for event in found if event.link == wanted.link and event.at_ns == wanted.at), None):
+            raise RequestError(
+                f"{where}: something happens to {twin.link} at {wanted.at} already; give it another time"
+            )
+        if (wanted.rate is None) == (wanted.state is None):
             raise RequestError(f"{where}: give either a rate or a state (up, down)")
         with within(f"{where}: rate"):
-            rate_bps = None if one.rate is None else _rate(one.rate, bottlenecks[one.link].rate_bps)
+            rate_bps = None if wanted.rate is None else _rate(wanted.rate, bottlenecks[wanted.link].rate_bps)
         found += [
-            LinkEvent(int(one.at), name, rate_bps, None if one.state is None else one.state == "up")
-            for name in (one.link, back)
+            LinkEvent(int(wanted.at), name, rate_bps, None if wanted.state is None else wanted.state == "up")
+            for name in (wanted.link, back)
         ]  # fmt: skip
     return tuple(sorted(found, key=lambda event: event.at_ns))
 

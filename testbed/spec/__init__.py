@@ -291,11 +291,11 @@ def _check(spec: Spec) -> None:
         topologies.find(spec.topo.partition(",")[0])
     with within("place"):
         job_schedulers.check(spec.place)
-    for one in spec.cc:
+    for system in spec.cc:
         with within("cc"):
-            systems.parse(one)
-        if "+" in one and len(one.split("+")) > spec.jobs:
-            raise wrong("cc", f"{quoted(one)} names more congestion controls than there are jobs ({spec.jobs})")
+            systems.parse(system)
+        if "+" in system and len(system.split("+")) > spec.jobs:
+            raise wrong("cc", f"{quoted(system)} names more congestion controls than there are jobs ({spec.jobs})")
     labels = [systems.parse(one).folder for one in spec.cc]
     if len(set(labels)) < len(labels):
         raise wrong("cc", f"{' '.join(spec.cc)} names one twice")

@@ -92,14 +92,14 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
 def with_room(fields: Fields, coming: Collection[str]) -> Fields:
     """``fields`` without what those that are coming take the place of: a job of one kind, that of the other."""
     gone: set[str] = set()
-    for one, others in (
+    for key, others in (
         ("trace", {"compute", "bytes"}),
         ("compute", {"trace"}),
         ("bytes", {"trace"}),
         ("job", {"jobs"}),
         ("jobs", {"job"}),
     ):
-        if one in coming:
+        if key in coming:
             gone |= others - set(coming)
     return {key: value for key, value in fields.items() if key not in gone}
 

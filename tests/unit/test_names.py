@@ -14,14 +14,6 @@ LONGEST_LOOP = 3  # lines of its body
 WAITING = {
     "analysis.agreement",
     "analysis.comparison",
-    "testbed.campaign.summary",
-    "testbed.cli.closing",
-    "testbed.linux.participants.program",
-    "testbed.linux.queues.classify",
-    "testbed.linux.queues.prio",
-    "testbed.planning.links",
-    "testbed.spec",
-    "testbed.spec.files",
 }
 
 

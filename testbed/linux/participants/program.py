@@ -150,17 +150,17 @@ class Program:
                 family=socket.AF_INET, states=ESTABLISHED, extensions=WITH_CONGESTION_CONTROL
             )  # fmt: skip
         flows: list[dict[str, Any]] = []
-        for one in sorted(found, key=lambda one: (one["idiag_dst"], one["idiag_sport"])):
-            target = ranks.get(one["idiag_dst"])
-            if target in (None, self.rank) or MASTER_PORT in (one["idiag_sport"], one["idiag_dport"]):
+        for sock in sorted(found, key=lambda sock: (sock["idiag_dst"], sock["idiag_sport"])):
+            target = ranks.get(sock["idiag_dst"])
+            if target in (None, self.rank) or MASTER_PORT in (sock["idiag_sport"], sock["idiag_dport"]):
                 continue
-            used = one.get_attr("INET_DIAG_CONG")
+            used = sock.get_attr("INET_DIAG_CONG")
             if used != self._congestion_control:
                 raise TestbedError(f"{self.what}: a connection uses {used}, not {self._congestion_control}.")
             flows.append({
                 "source": self.rank, "target": target, "channel": sum(flow["target"] == target for flow in flows),
-                "saddr": one["idiag_src"], "sport": one["idiag_sport"],
-                "daddr": one["idiag_dst"], "dport": one["idiag_dport"],
+                "saddr": sock["idiag_src"], "sport": sock["idiag_sport"],
+                "daddr": sock["idiag_dst"], "dport": sock["idiag_dport"],
             })  # fmt: skip
         if not flows:
             raise TestbedError(f"{self.what} has no connection to another worker of its job; does it train together?")

@@ -79,21 +79,21 @@ def _said(rule: Rule) -> str:
     return f"priority {rule.priority}: {rule.value:#010x}/{rule.mask:#010x} at 0 to band {rule.minor}"
 
 
-def _has_keys(one: Tc) -> bool:
-    return TCA_U32_SEL in attributes(one.options)
+def _has_keys(shown: Tc) -> bool:
+    return TCA_U32_SEL in attributes(shown.options)
 
 
-def _said_of(one: Tc) -> str:
-    told = attributes(one.options)
+def _said_of(shown: Tc) -> str:
+    told = attributes(shown.options)
     flags, _, keys, *more = SELECTOR.unpack_from(told[TCA_U32_SEL])
     mask, value = KEY.unpack_from(told[TCA_U32_SEL], SELECTOR.size)
     at, moved = PLACE.unpack_from(told[TCA_U32_SEL], SELECTOR.size + KEY.size)
     (target,) = struct.unpack("=I", told.get(TCA_U32_CLASSID, bytes(4)))
     usual = (
-        one.kind == "u32" and flags == TC_U32_TERMINAL and keys == 1 and not moved and not any(map(any, _bytes(more)))
+        shown.kind == "u32" and flags == TC_U32_TERMINAL and keys == 1 and not moved and not any(map(any, _bytes(more)))
     )
-    words = f"priority {one.info >> 16}: {value:#010x}/{mask:#010x} at {at} to band {target & 0xFFFF}"
-    return words if usual else f"{words} ({one.kind}, {keys} keys, flags {flags})"
+    words = f"priority {shown.info >> 16}: {value:#010x}/{mask:#010x} at {at} to band {target & 0xFFFF}"
+    return words if usual else f"{words} ({shown.kind}, {keys} keys, flags {flags})"
 
 
 def _bytes(fields: Sequence[Any]) -> Iterator[bytes]:

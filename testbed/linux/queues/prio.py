@@ -120,8 +120,8 @@ class Htb(Leaf):
         return {"default": default, "classes": [_held(one) for one in ordered], "filters": rules.held(filters)}
 
 
-def _held(one: Tc) -> dict[str, Any]:
-    parms = attributes(one.options)[TCA_HTB_PARMS]
+def _held(shown: Tc) -> dict[str, Any]:
+    parms = attributes(shown.options)[TCA_HTB_PARMS]
     rate, ceil = (RATESPEC.unpack_from(parms, at)[-1] for at in (0, RATESPEC.size))
     burst, cburst, quantum, _, level = CLASS.unpack_from(parms, 2 * RATESPEC.size)
     return {
