@@ -232,6 +232,9 @@ class Network(Mininet):  # type: ignore[misc]
     def kind(self, spec: str) -> str:
         return self.registered[spec].kind
 
+    def constants(self, spec: str) -> Mapping[str, int]:
+        return self.registered[spec].constants
+
     def name(self, spec: str) -> str:
         return self.registered[spec].name
 

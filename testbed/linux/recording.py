@@ -32,6 +32,7 @@ class Recording:
     _queues: dict[str, list[Tc]] = field(default_factory=dict)
     _classifiers: dict[str, dict[str, Any]] = field(default_factory=dict)
     _registered: dict[str, str] = field(default_factory=dict)
+    _constants: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def sysctl(self, node: str, key: str) -> str:
         return self._sysctls[node, key]
@@ -82,9 +83,13 @@ class Recording:
     def register(self, cc: CongestionControl) -> None:
         self.calls.append(("register", "kernel", cc.spec))
         self._registered[cc.spec] = self.kinds.get(cc.spec, "kernel")
+        self._constants[cc.spec] = dict(cc.constants)
 
     def kind(self, spec: str) -> str:
         return self._registered[spec]
+
+    def constants(self, spec: str) -> Mapping[str, int]:
+        return self._constants[spec]
 
     def name(self, spec: str) -> str:
         return spec.split(":", maxsplit=1)[0]

@@ -52,6 +52,10 @@ class Kernel(Protocol):
         """What was registered as that: ``kernel`` (its own), ``module`` or ``eBPF``."""
         ...
 
+    def constants(self, spec: str) -> Mapping[str, int]:
+        """Those of an eBPF program; modules have theirs per namespace."""
+        ...
+
     def name(self, spec: str) -> str:
         """By which sockets ask for it."""
         ...
@@ -217,8 +221,12 @@ class Register:
         return f"congestion control {self.cc.spec}"
 
     @property
-    def asked(self) -> str:
-        return self.kind
+    def asked(self) -> dict[str, Any]:
+        return {"kind": self.kind, "constants": self._constants}
+
+    @property
+    def _constants(self) -> dict[str, int]:
+        return dict(self.cc.constants) if self.kind == "eBPF" else {}
 
     @property
     def line(self) -> str:
@@ -227,8 +235,9 @@ class Register:
     def apply(self, kernel: Kernel) -> None:
         kernel.register(self.cc)
 
-    def read(self, kernel: Kernel) -> str:
-        return kernel.kind(self.cc.spec)
+    def read(self, kernel: Kernel) -> dict[str, Any]:
+        held = kernel.constants(self.cc.spec)
+        return {"kind": kernel.kind(self.cc.spec), "constants": {name: held.get(name) for name in self._constants}}
 
 
 @dataclass(frozen=True)

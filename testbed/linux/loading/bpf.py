@@ -230,6 +230,8 @@ def with_constants(program: bytes, constants: Mapping[str, int]) -> bytes:
 
 def read_constants(map_fds: Mapping[str, int], program: bytes, constants: Mapping[str, int]) -> dict[str, int]:
     """What the kernel holds of these constants, with the signs that they have."""
+    if not constants:  # such a program may have no section for them
+        return {}
     elf = ELFFile(io.BytesIO(program))
     (fd,) = (fd for name, fd in map_fds.items() if name.endswith(".rodata"))
     rodata: Any = elf.get_section_by_name(".rodata")
