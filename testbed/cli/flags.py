@@ -7,12 +7,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from core.errors import RequestError
 from testbed.spec import Spec, described
+from testbed.spec.aliases import ALIASES
 
 # What the type of a field does not say.
 SHAPES: dict[str, dict[str, Any]] = {
     "ecn": {"nargs": "?", "const": "on"},
     "job": {"action": "append", "metavar": "JOB"},
-    "cc": {"action": "extend", "nargs": "+"},
+    "system": {"action": "extend", "nargs": "+"},
     "on": {"metavar": "PLACE"},
 }
 SET = "any field by its path: job.0.trace=s2, link.s1-s2.buffer=2ms"
@@ -24,7 +25,8 @@ def add(parser: argparse._ActionsContainer, *names: str, suffix: str = "", **sha
     for name in names:
         known = {"help": described.SPEC[name] + suffix, **_shape(types[name]), **SHAPES.get(name, {}), **shape}
         known["help"] = known["help"].replace("%", "%%")
-        parser.add_argument(f"--{name.replace('_', '-')}", **known)
+        earlier = [f"--{alias}" for alias, today in ALIASES.items() if today == name]
+        parser.add_argument(f"--{name.replace('_', '-')}", *earlier, **known)
 
 
 def _shape(kind: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DESCRIPTION = "Run training jobs against each other over a shared bottleneck, on the real TCP stack."
 EPILOG = """\
 Quantities need a unit: 500mbit, 64kB, 1.5ms. Algorithms take parameters:
---cc reno mltcp_reno:slope=1.75,intercept=0.25
+--system reno mltcp_reno:slope=1.75,intercept=0.25
 
 exit codes: 0 done (the last line says whether valid or suspect; --strict turns suspect into 4),
 1 the run failed, 2 the request was wrong, 3 this machine cannot do it, 4 it ran but the result is invalid
@@ -38,13 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", help="experiment as TOML; flags override its fields")
     flags.add(
         parser.add_argument_group("network"),
-        "topo", "place", "rate", "buffer", "mtu", "acks", "ecn", "delay", "jitter", "loss", "corrupt", "rto_min",
+        "topo", "scheduler", "rate", "buffer", "mtu", "acks", "ecn", "delay", "jitter", "loss", "corrupt", "rto_min",
     )  # fmt: skip
     flags.add(
         parser.add_argument_group("jobs"),
         "jobs", "workers", "trace", "compute", "bytes", "iterations", "offsets", "noise", "collective", "channels", "job",
     )  # fmt: skip
-    flags.add(parser.add_argument_group("congestion control"), "cc")
+    flags.add(parser.add_argument_group("what is compared"), "system")
     how = parser.add_argument_group("how")
     how.add_argument("--set", action="append", metavar="PATH=VALUE", help=flags.SET)
     flags.add(how, "seed", "seeds", "alone", "sample", "on")

@@ -93,7 +93,7 @@ def _described(chosen: Choice) -> Iterator[str]:
     by_experiment = groupby(chosen.plans, lambda plan: plan.experiment)
     for spec, (_, planned) in zip(chosen.specs, by_experiment, strict=True):
         plans = list(planned)
-        yield f"{plans[0].experiment}: {len(plans)} runs of {len(plans[0].jobs)} jobs, {' '.join(spec.cc)}, on {spec.on}"
+        yield f"{plans[0].experiment}: {len(plans)} runs of {len(plans[0].jobs)} jobs, {' '.join(spec.system)}, on {spec.on}"
 
 
 def _check_privileges(files: list[str], given: dict[str, Any]) -> None:

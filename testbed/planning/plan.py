@@ -5,7 +5,6 @@ A plan is what a substrate carries into its Linux (as JSON) and what the manifes
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,10 +21,11 @@ from congestion import catalogue
 from core.errors import RequestError
 from core.runs.plan import CongestionControl, JobPlan, Link, Plan, System, Wire
 from core.runs.upgrade import VERSION
-from core.text import file_name, quoted, shown
+from core.text import quoted, shown
 from core.units import Duration, Size, UnitError
 from job_schedulers import place
 from testbed.planning import links
+from testbed.planning.names import default_name
 from testbed.planning.profiles import Profile
 from testbed.planning.profiles import profile as profiled
 from testbed.spec import Spec, limits, systems
@@ -83,10 +83,10 @@ def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None)
     _check_size(asked, limits.of(spec.on))
     topo, args = topology_of(spec)
     bottlenecks, wires = links.bottlenecks_and_wires(spec, topo)
-    asked_systems = [systems.parse(label) for label in spec.cc]
+    asked_systems = [systems.parse(label) for label in spec.system]
     result: list[Plan] = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
-        places = place(topo, [one.workers for one in asked], spec.place, seed)
+        places = place(topo, [one.workers for one in asked], spec.scheduler, seed)
         jobs = _jobs(spec, asked, topo, bottlenecks, places, seed)
         ways = [_way(one, hosts, topo, bottlenecks, wires) for one, hosts in zip(asked, places, strict=True)]
         for system in asked_systems:
@@ -243,19 +243,6 @@ def _alone(plan: Plan, job: JobPlan) -> Plan:
     )
     # Nothing happens to links: `alone_s` is what a job takes on the network as it is at first.
     return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=())
-
-
-def default_name(spec: Spec) -> str:
-    """A folder name that tells experiments apart: topology, jobs, trace, and a hash of the rest.
-
-    Of congestion controls, too: a summary and a figure are of those that were compared. (The usual ones count as none
-    named; seeds are left out, for more of them add to what is there.)
-    """
-    cc = () if spec.cc == Spec().cc else spec.cc
-    rest = msgspec.structs.replace(spec, cc=cc, seed=0, seeds=0, on="auto", wall_limit=None)
-    digest = hashlib.sha256(msgspec.json.encode(rest, enc_hook=int)).hexdigest()
-    trace = "mixed" if spec.job else Path(spec.trace).stem if spec.trace else "synthetic"
-    return f"{file_name(Path(spec.topo).stem.replace(',', '-'))}-{spec.jobs}x{file_name(trace)}-{digest[:6]}"
 
 
 def _jobs(

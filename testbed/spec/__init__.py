@@ -24,6 +24,7 @@ from core.text import is_text, quoted, shown
 from core.units import Duration, Rate, Size, UnitError, parse_fraction
 from testbed.spec import files, limits, systems
 from testbed.spec import place as where
+from testbed.spec.aliases import canonical
 from testbed.spec.job import Job, complete, parse
 from theory.frames import payload_share
 from workloads import trace as traces
@@ -61,7 +62,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: str = ""  # of the results folder; made from the other fields if empty
     topo: str = "dumbbell"
-    place: str = "spread"  # or packed, random, or a file: which host runs which worker
+    scheduler: str = "spread"  # or packed, random, or a file: which host runs which worker
     jobs: int = 2
     workers: int = 2
     trace: str | None = None
@@ -70,7 +71,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     collective: str | None = None
     channels: int = 1
     job: tuple[Job, ...] = ()  # each on its own terms; instead of `jobs` alike
-    cc: tuple[str, ...] = ("reno", "mltcp_reno")
+    system: tuple[str, ...] = ("reno", "mltcp_reno")
     iterations: int = 30
     seed: int = 1
     seeds: int = 1
@@ -160,6 +161,7 @@ def read_file(file: str) -> dict[str, Any]:
 
 def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
     """The spec of a file's ``fields`` overridden by ``flags``; ``source`` names the file in messages."""
+    fields, flags = canonical(fields, source), canonical(flags, "the command line")
     fields = files.in_force(fields, flags, source)
     if "sweep" in fields:
         raise RequestError(
@@ -242,7 +244,7 @@ def differences(spec: Spec, other: Spec) -> list[str]:
 _FORMS = {
     "job": "write [[job]], once for each job",
     "event": "write [[event]], once for each event",
-    "cc": 'write cc = ["reno", "mltcp_reno"]',
+    "system": 'write system = ["reno", "mltcp_reno"]',
 }
 
 
@@ -274,31 +276,31 @@ def _check(spec: Spec) -> None:
     for field, (low, high, why) in ranges.items():
         if not low <= getattr(spec, field) <= high:
             raise wrong(field, f"{getattr(spec, field)} is not between {low} and {high}{why}")
-    most.check("runs", len(spec.cc) * spec.seeds, "cc")
+    most.check("runs", len(spec.system) * spec.seeds, "system")
     if spec.rate < 1_000_000:
         raise wrong("rate", f"{spec.rate} is too slow to emulate; the slowest is 1mbit")
     if spec.sample < 1_000_000:
         raise wrong("sample", f"sampling every {spec.sample} would be the experiment; 1ms at the least")
     if spec.rto_min is not None and not 1_000_000 <= spec.rto_min <= 200_000_000:
         raise wrong("rto_min", f"{spec.rto_min} is not between 1ms and 200ms")
-    if not spec.cc:
-        raise wrong("cc", "name at least one congestion control")
+    if not spec.system:
+        raise wrong("system", "name at least one congestion control")
     if spec.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", spec.name):
         raise wrong(
             "name", f"{quoted(spec.name)} cannot name a folder: letters, digits, '.', '_' and '-' only, 200 at most"
         )
     with within("topo"):
         topologies.find(spec.topo.partition(",")[0])
-    with within("place"):
-        job_schedulers.check(spec.place)
-    for system in spec.cc:
-        with within("cc"):
+    with within("scheduler"):
+        job_schedulers.check(spec.scheduler)
+    for system in spec.system:
+        with within("system"):
             systems.parse(system)
         if "+" in system and len(system.split("+")) > spec.jobs:
-            raise wrong("cc", f"{quoted(system)} names more congestion controls than there are jobs ({spec.jobs})")
-    labels = [systems.parse(one).folder for one in spec.cc]
+            raise wrong("system", f"{quoted(system)} names more congestion controls than there are jobs ({spec.jobs})")
+    labels = [systems.parse(one).folder for one in spec.system]
     if len(set(labels)) < len(labels):
-        raise wrong("cc", f"{' '.join(spec.cc)} names one twice")
+        raise wrong("system", f"{' '.join(spec.system)} names one twice")
     if spec.trace is not None and (spec.compute is not None or spec.bytes is not None):
         raise wrong("trace", "give a trace, or --compute and --bytes, not both")
     with within("buffer"):

@@ -8,13 +8,14 @@ import msgspec
 
 from core.units import Quantity
 from testbed.spec import Event, LinkSpec, Spec
+from testbed.spec.aliases import ALIASES
 from testbed.spec.job import Job
 
 # In brackets what holds if nothing is said.
 SPEC = {
     "name": "of the results folder",
     "topo": "topology, or ./mine.py; with arguments as in Mininet: dumbbell,4 (dumbbell)",
-    "place": "which host runs which worker: spread over the edges, packed, random, or ./mine.toml (spread)",
+    "scheduler": "which host runs which worker: spread over the edges, packed, random, or ./mine.toml (spread)",
     "jobs": "how many (2)",
     "workers": "of each job (2)",
     "trace": "what they replay: a name of the library, or ./mine.json",
@@ -24,7 +25,7 @@ SPEC = {
     "channels": "connections per flow (1)",
     "job": "a job of its own, once for each: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; "
     'ddp:resnet18 (real PyTorch, on `host`); cmd:"python train.py"',
-    "cc": "one or more; the first is the baseline (reno mltcp_reno); or schedulers: cassini, priority, unfair "
+    "system": "what is compared: one or more; the first is the baseline (reno mltcp_reno); or schedulers: cassini, priority, unfair "
     "(docs/baselines.md)",
     "iterations": "of every job (30)",
     "seed": "the first (1)",
@@ -102,6 +103,7 @@ def schema() -> dict[str, Any]:
             "anyOf": [{"$ref": "#/$defs/Job"}, {"type": "string", "description": "as --job has it: s2,workers=4"}]
         },
     }
+    properties |= {alias: properties[name] for alias, name in ALIASES.items()}
     properties["base"] = {"type": "string", "description": "a file that this one stands on"}
     properties["sweep"] = {
         "type": "object",

@@ -17,6 +17,7 @@ from core.errors import RequestError, VirtualTimeOnlyError, within
 from core.reading import is_file, read_text
 from core.text import quoted, shown
 from testbed.spec import place as where
+from testbed.spec.aliases import ALIASES, canonical
 
 Fields = dict[str, Any]
 
@@ -60,7 +61,7 @@ def _overlaid(fields: Fields, overlay: Fields) -> Fields:
 
 def _without(swept: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """What is still swept if the fields ``given`` have one value each."""
-    left = {path: values for path, values in swept.items() if path not in given}
+    left = {path: values for path, values in swept.items() if ALIASES.get(path, path) not in given}
     if isinstance(left.get("zip"), dict):
         left["zip"] = _without(left["zip"], given)
     return {path: values for path, values in left.items() if path != "zip" or values}
@@ -71,7 +72,7 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
 
     ``fields``: the names there are. Raises `RequestError`.
     """
-    found = _from_here(_read_toml(path), path.parent)
+    found = _from_here(canonical(_read_toml(path), str(path)), path.parent)
     known = (*fields, "base", "sweep", *OVERLAYS)
     if stray := [key for key in found if key not in known]:
         raise RequestError(f"{path}: unknown field `{stray[0]}`; there are {', '.join(known)}")
@@ -105,7 +106,7 @@ def with_room(fields: Fields, coming: Collection[str]) -> Fields:
 
 
 # In what a file says of these, files are named relative to it: ./mine.py,3  mine.json,workers=4  reno+tcp_mine.c:step=4
-_NAMES_FILES = ("topo", "trace", "cc", "job")
+_NAMES_FILES = ("topo", "trace", "system", "cc", "job")
 _FILE = re.compile(r"(?:^|(?<=\+))(?![/~])[^,:+]+\.(?:py|json|toml|c)(?=[,:+]|$)")
 
 
@@ -118,9 +119,9 @@ def _from_here(fields: Fields, folder: Path) -> Fields:
         return _from_here(value, folder) if isinstance(value, dict) else value
 
     inside = {"sweep", "zip", *OVERLAYS}
-    place = fields.get("place")
-    if isinstance(place, str) and not job_schedulers.is_named(place):
-        fields = {**fields, "place": str(folder / place)}
+    scheduler = fields.get("scheduler")
+    if isinstance(scheduler, str) and not job_schedulers.is_named(scheduler):
+        fields = {**fields, "scheduler": str(folder / scheduler)}
     return {
         key: moved(value)
         if key.split(".")[-1] in _NAMES_FILES

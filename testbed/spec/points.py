@@ -28,6 +28,7 @@ from core.errors import RequestError
 from core.text import shown
 from testbed import spec
 from testbed.spec import Spec, files
+from testbed.spec.aliases import ALIASES, canonical
 
 MOST = 4096  # points of one sweep
 
@@ -38,13 +39,16 @@ def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
     """Every experiment of ``file`` (none: of the flags alone), each with a name of its own; raises `RequestError`."""
     if file is None:
         return [spec.read(None, flags)]
+    flags = canonical(flags, "the command line")
     fields = files.in_force(spec.read_file(file), flags, file)
     swept = fields.pop("sweep", None)
     if swept is None:
         return [spec.make(fields, flags, file)]
     points = _points(swept, file)
     if given := [
-        path for path in points[0] if path in flags or any(one.split("=")[0] == path for one in flags.get("set", ()))
+        path
+        for path in points[0]
+        if ALIASES.get(path, path) in {*flags, *(text.split("=")[0] for text in flags.get("set", ()))}
     ]:
         raise RequestError(
             f"{file}: sweep: {given[0]} is swept, and the command line gives it one value; leave out one of them"
@@ -58,7 +62,7 @@ def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, 
     """The experiment at one point; its name has the ``whole`` of each value (as a hash) if others are written alike."""
     fields = files.with_room(fields, point)
     for path, value in point.items():
-        files.put(fields, path, value, file)
+        files.put(fields, ALIASES.get(path, path), value, file)
     words = [f"{path.split('.')[-1]}-{_word(value)}{_hash(value) if whole else ''}" for path, value in point.items()]
     fields["name"] = ".".join([str(flags.get("name", fields["name"])), *words])
     return spec.make(

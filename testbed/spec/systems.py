@@ -71,7 +71,7 @@ def share(
             catalogue.parse(cc)
         return decided
     except (ScheduleError, RequestError) as error:
-        raise RequestError(f"cc: {system.label}: {error}") from error
+        raise RequestError(f"system: {system.label}: {error}") from error
 
 
 def take_turns(system: System, jobs: int) -> flow_schedulers.Sharing:

@@ -93,7 +93,7 @@ def test_limits_are_the_places_own(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"jobs": 4}, "jobs: 4 is not between 1 and 3, the most that can be computed"),
         ({"job": ["gpt2,workers=5"]}, "job.0.workers: 5 is not between 2 and 3, the most that can be computed"),
         ({"topo": "star,4", "jobs": 1}, "topo: star,4: 4 hosts, and 3 is the most that can be computed"),
-        ({"seeds": 4, "cc": ["reno"]}, "cc: 4 runs, and 3 is the most that can be computed"),
+        ({"seeds": 4, "cc": ["reno"]}, "system: 4 runs, and 3 is the most that can be computed"),
     ],
     ids=str,
 )

@@ -16,6 +16,7 @@ from testbed.cli import dry_run, main
 from testbed.linux.features import Features
 from testbed.planning import plan
 from testbed.spec import files, points
+from testbed.spec.aliases import ALIASES
 from testbed.substrates.host import Host
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +59,7 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
         ("[link.s1-s2]\nrat = '1mbit'", "link.s1-s2: unknown field `rat`; there are rate, buffer, ecn, delay"),
         ("[[event]]\nwhen = '1s'", "event[0]: unknown field `when`; there are at, link, rate, state"),
         ("[[job]]\ntrac = 's2'", "job[0]: unknown field `trac`; there are trace, "),
-        ("jbos = 3", "unknown field `jbos`; there are name, topo, place, jobs"),
+        ("jbos = 3", "unknown field `jbos`; there are name, topo, scheduler, jobs"),
         ("[link.s1-s2]\ndelay = '1ms'", "one interface cannot shape and delay"),
         ("[[event]]\nat = '1s'\nlink = 's1-s9'\nrate = '1mbit'", "event.0: link: there is no bottleneck 's1-s9'; there are s1-s2, s2-s1"),
         ("[[event]]\nat = '1s'\nlink = 's1-s2'", "event.0: give either a rate or a state"),
@@ -70,7 +71,7 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
         (2 * "[[event]]\nat = '1s'\nlink = 's1-s2'\nstate = 'up'\n", "event.1: something happens to s1-s2 at 1 s already"),
         ("[link.s1-s2]\nrate = '50%'\n[link.s2-s1]\nrate = '20%'", "are the two directions of one link"),
         ("[job]\ntrace = 's2'", "write [[job]]"),
-        ("cc = 'reno'", 'write cc = ["reno", "mltcp_reno"]'),
+        ("cc = 'reno'", 'write system = ["reno", "mltcp_reno"]'),
         ("[[job]]\ntrace = 's2'\nworkers = 1", "job.0.workers: 1 is less than 2"),
         ("[[job]]\ntrace = 's2'\n[[job]]\ntrace = 's2'\ncc = 'renoo'", "job.1.cc: there is no congestion control"),
         ("topo = 'ring,2'", "cannot be made"),
@@ -165,7 +166,7 @@ def test_any_field_by_its_path(tmp_path: Path) -> None:
     flags = {"set": ["job.1.trace=s2", "link.s1-s2.buffer=9kB", 'cc=["cubic"]', "mtu=9000", "name=b"]}
     (made,) = points.read(path, flags)
     assert [job.trace for job in made.job] == ["s1", "s2"]
-    assert (made.cc, made.mtu, made.name, made.link["s1-s2"].buffer) == (("cubic",), 9000, "b", "9kB")
+    assert (made.system, made.mtu, made.name, made.link["s1-s2"].buffer) == (("cubic",), 9000, "b", "9kB")
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def test_files_are_named_from_where_the_file_is(tmp_path: Path) -> None:
     text = 'topo = "./mine.py,3"\ncc = ["reno", "reno+./tcp_mine.c:step=4"]\ntrace = "mine.json"\njob = ["mine.json,workers=3", "s2"]\n'
     fields = spec.read_file(write(tmp_path / "a.toml", text + '[sweep]\n"job.0.trace" = ["s1", "mine.json"]\n'))
     assert fields["topo"] == f"{tmp_path}/mine.py,3" and fields["trace"] == f"{tmp_path}/mine.json"
-    assert fields["cc"] == ["reno", f"reno+{tmp_path}/tcp_mine.c:step=4"]
+    assert fields["system"] == ["reno", f"reno+{tmp_path}/tcp_mine.c:step=4"]
     assert fields["job"] == [f"{tmp_path}/mine.json,workers=3", "s2"]
     assert fields["sweep"]["job.0.trace"] == ["s1", f"{tmp_path}/mine.json"]
     (made,) = points.read(write(tmp_path / "b.toml", "[[job]]\ntrace = 'mine.json'\n"), {})
@@ -225,7 +226,7 @@ def test_the_schema_names_every_field(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["schema"]) == EXIT_OK
     schema: dict[str, Any] = json.loads(capsys.readouterr().out)
     known = set(schema["$defs"]["Spec"]["properties"])
-    assert known == {*spec.Spec.__struct_fields__, "base", "sweep", *files.OVERLAYS}
+    assert known == {*spec.Spec.__struct_fields__, *ALIASES, "base", "sweep", *files.OVERLAYS}
     for file in ROOT.glob("experiments/*.toml"):
         assert set(tomllib.loads(file.read_text())) <= known, file
 
@@ -261,3 +262,17 @@ def test_an_experiment_for_virtual_time_only(tmp_path: Path, capsys: pytest.Capt
     assert said in capsys.readouterr().err
     assert main(["sweep", fast, "--on", "uml", "--dry-run"]) == EXIT_OK
     assert capsys.readouterr().out.startswith("fast: ")
+
+
+def test_earlier_names_of_fields_are_understood(tmp_path: Path) -> None:
+    """``cc`` and ``place``, in a file and its tables, as flags, by their paths; both names at once are refused."""
+    old = write(tmp_path / "old.toml", 'cc = ["cubic"]\nplace = "packed"\n[quick]\ncc = ["reno"]\n')
+    new = write(tmp_path / "new.toml", 'system = ["cubic"]\nscheduler = "packed"\n[quick]\nsystem = ["reno"]\n')
+    for flags in ({}, {"quick": True}, {"cc": ("bbr",)}, {"set": ["place=random"]}):
+        (before,), (now,) = points.read(old, dict(flags)), points.read(new, dict(flags))
+        assert (before.system, before.scheduler) == (now.system, now.scheduler)
+    assert points.read(old, {"cc": ("bbr",)})[0].system == ("bbr",)
+    both = write(tmp_path / "both.toml", 'cc = ["cubic"]\nsystem = ["reno"]\n')
+    with pytest.raises(RequestError, match="cc and system are two names of one field") as error:
+        points.read(both, {})
+    assert str(both) in str(error.value)

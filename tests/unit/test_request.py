@@ -14,7 +14,7 @@ from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from core.runs.plan import Marking
 from testbed import spec
 from testbed.cli import main
-from testbed.planning import plan
+from testbed.planning import names, plan
 
 BAD = [
     (["--topo", "torus"], "there is no topology 'torus'; there are dumbbell"),
@@ -25,8 +25,8 @@ BAD = [
     (["--topo", "leafspine,2,2,2,0"], "cannot be made"),
     (["--topo", "star", "--delay", "1ms"], "delay: link h1-s1 is the last hop"),
     (["--topo", "star", "--loss", "1%"], "loss: link h1-s1 is the last hop"),
-    (["--place", "nowhere"], "place: there is no file nowhere, and it is none of spread, packed, random"),
-    (["--place", "tests"], "place: tests cannot be read"),
+    (["--place", "nowhere"], "scheduler: there is no file nowhere, and it is none of spread, packed, random"),
+    (["--place", "tests"], "scheduler: tests cannot be read"),
     (["--cc", "renoo"], "there is no congestion control 'renoo'"),
     (["--cc", "reno", "reno"], "names one twice"),
     (["--cc", "reno:slope=1"], "takes no parameters"),
@@ -121,7 +121,7 @@ def test_a_wrong_request(arguments: list[str], says: str, capsys: pytest.Capture
         ("job = [{trac = 's2'}]", "unknown field `trac`"),
         ("jobs = 3\n[[job]]\n[[job]]", "jobs: 3 asked for, but 2 given"),
         ("rate = 500", "needs a unit"),
-        ("cc = 'reno'", "cc: Expected `array`"),
+        ("cc = 'reno'", "system: Expected `array`"),
         ("trace = 'nosuch'", "there is no trace"),
         ("acks = 'second'", "acks: Invalid enum value"),
     ],
@@ -342,14 +342,20 @@ def test_a_parameter_server_takes_its_two_rounds_one_after_the_other() -> None:
 
 def test_other_congestion_controls_have_a_folder_of_their_own() -> None:
     def name(**flags: Any) -> str:
-        return plan.default_name(spec.read(None, flags))
+        return names.default_name(spec.read(None, flags))
 
     assert name() == name(cc=["reno", "mltcp_reno"]) == name(seeds=3, seed=2)  # more seeds add to what is there
     assert (
         len({name(), name(cc=["cubic", "mltcp_cubic"]), name(cc=["reno", "cassini"]), name(cc=["mltcp_reno", "reno"])})
         == 4
     )
-    assert re.fullmatch(r"dumbbell-2xsynthetic-[0-9a-f]{6}", name(cc=["cubic"]))
+    assert name(cc=["cubic"]) == name(system=["cubic"]) == "dumbbell-2xsynthetic-system-cubic"
+    assert name(rate="50gbit", mtu=9000) == "dumbbell-2xsynthetic-rate-50gbit-mtu-9000"
+    # What a name cannot hold is told apart all the same.
+    odd = {name(cc=[f"mltcp_reno:slope={slope}"]) for slope in (1, "1.0")}
+    assert len(odd) == 2 and all(
+        re.fullmatch(r"dumbbell-2xsynthetic-system-mltcp_reno-slope-1.*-[0-9a-f]{6}", one) for one in odd
+    )
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "-rf", "a b", "é", "x" * 201, "a\nb"])

@@ -1,0 +1,31 @@
+"""Earlier names of fields, which go on being understood: ``cc`` is ``system``, ``place`` is ``scheduler``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.errors import RequestError
+
+ALIASES = {"cc": "system", "place": "scheduler"}
+INSIDE = ("quick", "realtime")  # tables whose keys are fields, too; a sweep's are named as they are typed
+
+
+def canonical(fields: dict[str, Any], source: str) -> dict[str, Any]:
+    """``fields`` by the names of today, in the tables of a file and in ``--set``; raises `RequestError` if one has both."""
+    result: dict[str, Any] = {}
+    for key, value in fields.items():
+        name = ALIASES.get(key, key)
+        if name in result:
+            earlier = next(alias for alias, today in ALIASES.items() if today == name)
+            raise RequestError(f"{source}: {earlier} and {name} are two names of one field; give one of them")
+        if key in INSIDE and isinstance(value, dict):
+            value = canonical(value, f"{source}: {key}")
+        if key == "set":
+            value = [_path(text) for text in value]
+        result[name] = value
+    return result
+
+
+def _path(text: str) -> str:
+    path, equals, value = text.partition("=")
+    return ALIASES.get(path, path) + equals + value
