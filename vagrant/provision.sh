@@ -14,7 +14,7 @@ user=${MLTCP_USER:-vagrant}
 release=${MLTCP_RELEASE:-$(uname -r)}
 state=/var/lib/mltcp
 rebuilt=
-modules='tcp_mltcp_reno tcp_mltcp_cubic tcp_mltcp_dctcp tcp_dcqcn tcp_mltcp_dcqcn'
+modules=$(cd "$checkout/kernel" && printf '%s\n' tcp_*.c | sed 's/\.c$//')
 
 as_user() {
 	runuser -u "$user" -- "$@"
