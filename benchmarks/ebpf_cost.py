@@ -75,7 +75,7 @@ def measure(network: Network, name: str, program: bytes) -> float:
     """Mean time per ACK in ns. Iterations of 0.1 s, so that F is in force."""
     before = {entry["id"] for entry in programs_now()}
     loaded = bpf.register(program, f"mlt_bench_{name}"[:15], {})
-    job = plan.plans(spec.read(None, {"compute": "20ms", "bytes": "5MB", "jobs": 1}))[0].jobs[0]
+    job = plan.plans(plan.resolve(spec.read(None, {"compute": "20ms", "bytes": "5MB", "jobs": 1})))[0].jobs[0]
     with Workers(network, (msgspec.structs.replace(job, offset_ns=0),), lambda _: loaded.name) as workers:
         workers.start(time.monotonic_ns())
         time.sleep(SECONDS)

@@ -61,7 +61,7 @@ def _uml(substrate: uml.Uml, rate: int, mtu: int, buffer: int, size: int) -> tup
         "rate": f"{rate}bit", "mtu": mtu, "buffer": f"{buffer}B", "sample": "100ms",
     }  # fmt: skip
     begun = time.perf_counter()
-    (one, *_) = plan.plans(spec.read(None, asked))
+    (one, *_) = plan.plans(plan.resolve(spec.read(None, asked)))
     archive = substrate.run(one, lambda _event: None, patience(one))
     wall = time.perf_counter() - begun
     last = [line.split(",") for line in rundir.unpack(archive)["links.csv"].decode().splitlines() if ",s1-s2," in line][

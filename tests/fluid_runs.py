@@ -26,7 +26,7 @@ from theory import fluid
 
 def write(spec: Spec, results: Path, exponent: float = 0.5, **manifest: Any) -> Path:
     """Every run of an experiment below ``results``; its folder. ``manifest``: what these runs' manifests have besides."""
-    for plan in plans.plans(spec):
+    for plan in plans.plans(plans.resolve(spec)):
         write_run(plan, results / plan.experiment / plan.folder, exponent, **manifest)
     return results / plan.experiment
 

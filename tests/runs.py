@@ -55,7 +55,7 @@ class Result:
 def one_plan(alone: bool = False, **fields: Any) -> Plan:
     """The (only) plan of a spec, or that of its first job alone."""
     wanted = 0 if alone else None
-    (one,) = [one for one in plan.plans(spec.read(None, fields)) if one.alone == wanted]
+    (one,) = [one for one in plan.plans(plan.resolve(spec.read(None, fields))) if one.alone == wanted]
     return one
 
 

@@ -27,7 +27,7 @@ STEP_S = 0.05
 
 def write(specs: list[Spec], results: Path, times: Times) -> None:
     """Every run of ``specs``, and of their jobs alone (whose iterations take the ideal)."""
-    for one in itertools.chain.from_iterable(plan.plans(spec) for spec in specs):
+    for one in itertools.chain.from_iterable(plan.plans(plan.resolve(spec)) for spec in specs):
         folder = results / one.experiment / one.folder
         folder.mkdir(parents=True)
         tables = _tables(one, times)

@@ -10,11 +10,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from core import folders
 from core.errors import LostError, RequestError, TestbedError, UnreachableError
@@ -27,7 +25,7 @@ from testbed.campaign.executors import Executor, Observer
 from testbed.campaign.provenance import command_line
 from testbed.campaign.summary import summarise
 from testbed.campaign.tasks import Failed, Outcome, Task
-from testbed.planning.plan import plans
+from testbed.planning.plan import Planned, Scenario, replan
 from testbed.planning.profiles import Profile
 from testbed.spec import Spec
 
@@ -36,9 +34,13 @@ from testbed.spec import Spec
 class Wanted:
     """One run of one experiment that is asked for, and the folder where all results go."""
 
-    spec: Spec
+    scenario: Scenario
     plan: Plan
     out: Path
+
+    @property
+    def spec(self) -> Spec:
+        return self.scenario.spec
 
     @property
     def experiment(self) -> Path:
@@ -63,13 +65,8 @@ class Wanted:
         """With the clock that a scheduler sets by what was measured of the jobs alone; raises `LoadError` if they were not."""
         if not self.waits:
             return self
-        profiles = {
-            (self.plan.system.label, job.job): _profile(self.experiment / alone_folder(self.plan, job.like))
-            for job in self.plan.jobs
-        }
-        again = next(plan for plan in plans(self.spec, profiles) if plan.folder == self.plan.folder)
-        plan = msgspec.structs.replace(again, measure_capacity=self.plan.measure_capacity)
-        return Wanted(self.spec, plan, self.out)
+        profiles = {job.job: _profile(self.experiment / alone_folder(self.plan, job.like)) for job in self.plan.jobs}
+        return replace(self, plan=replan(self.scenario, self.plan, profiles))
 
 
 def _profile(folder: Path) -> Profile:
@@ -231,12 +228,12 @@ def compared(runs: Sequence[Wanted]) -> list[tuple[str, int]]:
     return [(run.plan.system.folder, run.plan.seed) for run in runs if run.plan.alone is None]
 
 
-def wanted(specs: Sequence[Spec], out: Path) -> list[Wanted]:
+def wanted(planned: Sequence[Planned], out: Path) -> list[Wanted]:
     """Every run of every experiment; raises `RequestError` if two would share a folder."""
     found: dict[Path, Wanted] = {}
-    for spec in specs:
-        for plan in plans(spec):
-            run = Wanted(spec, plan, out)
+    for scenario, plans in planned:
+        for plan in plans:
+            run = Wanted(scenario, plan, out)
             if run.folder in found:
                 raise RequestError(
                     f"{run.folder}: two experiments would be stored there; give them different names (name)."

@@ -239,14 +239,14 @@ def _uml() -> str:
     privileges.give_up()
     substrate = uml.find()
     asked = spec.read(None, {"jobs": 1, "cc": ["mltcp_reno"], "iterations": 1, "compute": "1ms", "bytes": "100kB"})
-    (one, *_) = plan.plans(asked)
+    (one, *_) = plan.plans(plan.resolve(asked))
     substrate.run(one, lambda _event: None, patience(one))
     return f"Linux {substrate.kernel.identity['version']}, under virtual time"
 
 
 def _host() -> str:
     asked = spec.read(None, {"jobs": 4, "cc": ["reno"], "iterations": 2})
-    one = next(each for each in plan.plans(asked) if each.measure_capacity)
+    one = next(each for each in plan.plans(plan.resolve(asked)) if each.measure_capacity)
     files = rundir.unpack(Host().run(one, lambda _event: None, patience(one)))
     measured, noted = json.loads(files["manifest.json"])["measured"], pd.read_csv(io.BytesIO(files[disturbances.TABLE]))
     fits = proposal.propose(one, measured["capacity_bps"], noted, platform.release(), was_invalid=False)

@@ -98,8 +98,7 @@ def run(parsed: argparse.Namespace) -> int:
         chosen, substrate = asked.settled(chosen)
     if chosen.reason is not None:
         print(text.paragraph(str(chosen)), file=sys.stderr)
-    (only,) = chosen.specs
-    runs = [driver.Wanted(only, plan, Path(parsed.out)) for plan in chosen.plans]
+    runs = driver.wanted(chosen.planned, Path(parsed.out))
     folders.check(runs[0].experiment / "figures", runs[0].out)
     with Progress(chosen.plans, notes, quiet=quiet) as progress:
         driver.drive(runs, [Here(substrate, progress)], progress, retries=parsed.retries)

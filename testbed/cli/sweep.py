@@ -13,8 +13,8 @@ import argparse
 import random
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +23,12 @@ import msgspec
 from core import text
 from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, VirtualTimeOnlyError, said_of
 from testbed.cli import flags
-from testbed.spec import Spec, points
 from testbed.spec import place as where
+from testbed.spec import points
 
 if TYPE_CHECKING:
     from testbed.campaign.driver import Failure, Wanted
+    from testbed.planning.plan import Planned
     from testbed.substrates import Substrate
     from testbed.substrates.choice import Choice
 
@@ -68,8 +69,8 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.parallel < 1:
         raise RequestError(f"-j {parsed.parallel}: at least one run at a time")
     _check_privileges(parsed.files, given)
-    specs, machines = _settled(parsed.files, given, Path(parsed.out))
-    return _carried_out(specs, machines, parsed)
+    planned, machines = _settled(parsed.files, given, Path(parsed.out))
+    return _carried_out(planned, machines, parsed)
 
 
 def _possible(files: list[str], given: dict[str, Any]) -> Iterator[tuple[str, Choice]]:
@@ -90,9 +91,8 @@ def _described(chosen: Choice) -> Iterator[str]:
     """What would be run, an experiment a line, and where."""
     if chosen.reason is not None:
         yield f"{chosen}:"
-    by_experiment = groupby(chosen.plans, lambda plan: plan.experiment)
-    for spec, (_, planned) in zip(chosen.specs, by_experiment, strict=True):
-        plans = list(planned)
+    for scenario, plans in chosen.planned:
+        spec = scenario.spec
         yield f"{plans[0].experiment}: {len(plans)} runs of {len(plans[0].jobs)} jobs, {' '.join(spec.system)}, on {spec.on}"
 
 
@@ -113,7 +113,7 @@ def _check_privileges(files: list[str], given: dict[str, Any]) -> None:
         )
 
 
-def _settled(files: list[str], given: dict[str, Any], out: Path) -> tuple[list[Spec], dict[str, Substrate]]:
+def _settled(files: list[str], given: dict[str, Any], out: Path) -> tuple[list[Planned], dict[str, Substrate]]:
     """Every experiment, and every place where some of them run."""
     from core.runs import rundir
     from testbed import substrates
@@ -121,7 +121,7 @@ def _settled(files: list[str], given: dict[str, Any], out: Path) -> tuple[list[S
 
     possible = list(_possible(files, given))
     rundir.check_writable(out)
-    specs: list[Spec] = []
+    planned: list[Planned] = []
     machines: dict[str, Substrate] = {}
     for file, chosen in possible:
         with said_of(file):
@@ -132,11 +132,11 @@ def _settled(files: list[str], given: dict[str, Any], out: Path) -> tuple[list[S
                 chosen, machines[chosen.place] = choice.settle(chosen, partial(points.read, file), given)
         if chosen.reason is not None:
             print(f"{file}: {chosen}", file=sys.stderr)
-        specs += chosen.specs
-    return specs, machines
+        planned += chosen.planned
+    return planned, machines
 
 
-def _carried_out(specs: list[Spec], machines: dict[str, Substrate], parsed: argparse.Namespace) -> int:
+def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed: argparse.Namespace) -> int:
     """Run what is missing, then sum up every experiment; an exit code."""
     from rich.console import Console
 
@@ -147,7 +147,7 @@ def _carried_out(specs: list[Spec], machines: dict[str, Substrate], parsed: argp
     def done(run: Wanted) -> bool:
         return any(is_there(run.plan, run.folder, machines[place]) for place in where.places(run.spec.on))
 
-    todo = _each_measured(driver.wanted(specs, Path(parsed.out)))
+    todo = _each_measured(driver.wanted(planned, Path(parsed.out)))
     if parsed.parallel > 1 and any(place != "uml" for place in machines):
         raise RequestError(
             f"-j {parsed.parallel}: against a real clock runs on one machine would disturb each other; use --on uml, or -j 1, "
@@ -157,7 +157,7 @@ def _carried_out(specs: list[Spec], machines: dict[str, Substrate], parsed: argp
     missing = [run for run in todo if not run.waits and not done(run)]
     console = Console(stderr=True)
     console.print(
-        f"{len(todo)} runs of {len(specs)} experiments, {len(todo) - len(waiting) - len(missing)} of them there"
+        f"{len(todo)} runs of {len(planned)} experiments, {len(todo) - len(waiting) - len(missing)} of them there"
         + (f"; {len(waiting)} wait for those of their jobs alone" if waiting else ""),
         highlight=False,
     )
@@ -170,7 +170,7 @@ def _carried_out(specs: list[Spec], machines: dict[str, Substrate], parsed: argp
         Count(order, console, quiet=parsed.quiet, places=len(lanes) > 1) as count,
     ):
         failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=done, keep_going=True)
-    invalid = _sum_up(specs, todo, failures)
+    invalid = _sum_up(planned, todo, failures)
     for failure in failures:
         print(text.paragraph(f"failed: {failure.run.folder}: {failure.error}"), file=sys.stderr)
     if failures:
@@ -181,12 +181,10 @@ def _carried_out(specs: list[Spec], machines: dict[str, Substrate], parsed: argp
 
 def _each_measured(runs: Sequence[Wanted]) -> list[Wanted]:
     """Every run measures the capacity it needs: which of an experiment comes first is left to the shuffle."""
-    from testbed.campaign.driver import Wanted
-
-    return [Wanted(run.spec, msgspec.structs.replace(run.plan, measure_capacity=True), run.out) for run in runs]
+    return [replace(run, plan=msgspec.structs.replace(run.plan, measure_capacity=True)) for run in runs]
 
 
-def _sum_up(specs: list[Spec], todo: Sequence[Wanted], failures: Sequence[Failure]) -> bool:
+def _sum_up(planned: list[Planned], todo: Sequence[Wanted], failures: Sequence[Failure]) -> bool:
     """Write every complete experiment's summary and print its table; whether any of them is invalid."""
     from rich.console import Console
 
@@ -196,8 +194,8 @@ def _sum_up(specs: list[Spec], todo: Sequence[Wanted], failures: Sequence[Failur
     console = Console(width=None if sys.stdout.isatty() else 100)
     failed = {failure.run.folder for failure in failures}
     invalid = False
-    for spec in specs:
-        own = [run for run in todo if run.spec is spec]
+    for scenario, _ in planned:
+        own = [run for run in todo if run.scenario is scenario]
         if failed & {run.folder for run in own}:
             continue
         summary = driver.sum_up(own)

@@ -19,7 +19,7 @@ import flow_schedulers
 import topologies
 from congestion import catalogue
 from core.errors import RequestError
-from core.runs.plan import CongestionControl, JobPlan, Link, Plan, System, Wire
+from core.runs.plan import CongestionControl, JobPlan, Link, LinkEvent, Plan, System, Wire
 from core.runs.upgrade import VERSION
 from core.text import quoted, shown
 from core.units import Duration, Size, UnitError
@@ -72,67 +72,128 @@ def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
     return topo, args
 
 
-def plans(spec: Spec, profiles: Mapping[tuple[str, int], Profile] | None = None) -> list[Plan]:
-    """Every run of the experiment, in order: for each seed each congestion control, then one job alone.
+@dataclass(frozen=True)
+class Placed:
+    """The jobs of one seed: on which hosts, and what each of them is, but for its congestion control."""
 
-    A scheduler's runs come after those of its jobs alone, which are the profiles it needs: ``profiles`` holds those
-    that have been measured, by congestion control and job. Without them it goes by the ideal iteration.
-    """
+    seed: int
+    hosts: list[tuple[str, ...]]
+    jobs: tuple[JobPlan, ...]
+    ways: list[Any]  # what the network is to each of them alone
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """An experiment, resolved: its network and its jobs are computed once, and every plan follows from them."""
+
+    spec: Spec
+    link: Link  # what the spec says of every bottleneck
+    asked: list[_Asked]
+    topo: Topo
+    topology_args: tuple[int, ...]
+    bottlenecks: dict[str, Link]
+    wires: dict[str, Wire]
+    events: tuple[LinkEvent, ...]
+    systems: list[System]
+    placed: list[Placed]
+
+
+def resolve(spec: Spec) -> Scenario:
+    """Network and jobs of an experiment, for every seed; raises `RequestError`."""
     link = links.link(spec, {})
     asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
     _check_size(asked, limits.of(spec.on))
     topo, args = topology_of(spec)
     bottlenecks, wires = links.bottlenecks_and_wires(spec, topo)
-    asked_systems = [systems.parse(label) for label in spec.system]
-    result: list[Plan] = []
+    placed = []
     for seed in range(spec.seed, spec.seed + spec.seeds):
-        places = place(topo, [one.workers for one in asked], spec.scheduler, seed)
-        jobs = _jobs(spec, asked, topo, bottlenecks, places, seed)
-        ways = [_way(one, hosts, topo, bottlenecks, wires) for one, hosts in zip(asked, places, strict=True)]
-        for system in asked_systems:
-            schedule = _schedule(system, asked, topo, bottlenecks, places, profiles or {})
-            own = [
-                catalogue.on_link(catalogue.parse(one.job.cc or decision.cc), link.rate_bps)
-                for one, decision in zip(asked, schedule.rules, strict=True)
-            ]
-            plan = Plan(
-                version=VERSION,
-                experiment=spec.name or default_name(spec),
-                system=msgspec.structs.replace(
-                    system, congestion=tuple(catalogue.on_link(cc, link.rate_bps) for cc in system.congestion)
-                ),
-                seed=seed,
-                topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
-                topology_args=args,
-                link=link,
-                bottlenecks=_banded(bottlenecks, schedule),
-                wires=wires,
-                base_rtt_s=links.base_rtt_s(topo, places[0][0], places[0][-1], bottlenecks, wires),
-                jobs=_alike(
-                    (
-                        msgspec.structs.replace(job, cc=cc, grid=decision.grid, bands=decision.bands)
-                        for job, cc, decision in zip(jobs, own, schedule.rules, strict=True)
-                    ),
-                    ways,
-                ),
-                sample_ns=int(spec.sample),
-                events=links.events(spec, topo, bottlenecks),
-                rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
-                measure_capacity=not result,
-                assumptions=tuple(dict.fromkeys(text for one in asked if one.trace for text in one.trace.assumptions)),
-                needed_bps=bounds.needed_bps(_connections(asked, places), topo, bottlenecks),
-                in_a_row=max(
-                    (len(bounds.crossed(topo, bottlenecks, a, b)) for a, b, _ in _connections(asked, places)), default=1
-                ),
-                multipath=has_choice(topo),
-                schedule=schedule.report or None,
-            )
-            _check_marks(plan)
+        hosts = place(topo, [job.workers for job in asked], spec.scheduler, seed)
+        jobs = _jobs(spec, asked, topo, bottlenecks, hosts, seed)
+        ways = [_way(job, own, topo, bottlenecks, wires) for job, own in zip(asked, hosts, strict=True)]
+        placed.append(Placed(seed, hosts, jobs, ways))
+    return Scenario(
+        spec, link, asked, topo, args, bottlenecks, wires, links.events(spec, topo, bottlenecks),
+        [systems.parse(label) for label in spec.system], placed,
+    )  # fmt: skip
+
+
+def plans(scenario: Scenario) -> list[Plan]:
+    """Every run of the experiment, in order: for each seed each system, then its jobs alone.
+
+    A flow scheduler's runs come after those of its jobs alone, which are the profiles it needs (`replan`): here it goes by
+    the ideal iteration.
+    """
+    spec = scenario.spec
+    result: list[Plan] = []
+    for placed in scenario.placed:
+        for system in scenario.systems:
+            plan = _plan(scenario, placed, system, {})
+            plan = msgspec.structs.replace(plan, measure_capacity=not result)
             # A scheduler's plan goes by the jobs alone of its own seed.
-            wanted = spec.alone == "each" or seed == spec.seed or system.flow_scheduler is not None
+            wanted = spec.alone == "each" or placed.seed == spec.seed or system.flow_scheduler is not None
             alone = [_alone(plan, job) for job in plan.jobs if wanted and job.like == job.job]
             result += [*alone, plan] if system.flow_scheduler else [plan, *alone]
     return result
+
+
+Planned = tuple[Scenario, list[Plan]]
+
+
+def planned(spec: Spec) -> Planned:
+    """An experiment, resolved, and its plans."""
+    scenario = resolve(spec)
+    return scenario, plans(scenario)
+
+
+def replan(scenario: Scenario, plan: Plan, profiles: Mapping[int, Profile]) -> Plan:
+    """``plan`` as its flow scheduler makes it that knows what each job's iterations took alone, by job."""
+    placed = next(placed for placed in scenario.placed if placed.seed == plan.seed)
+    system = next(system for system in scenario.systems if system.label == plan.system.label)
+    again = _plan(scenario, placed, system, profiles)
+    return msgspec.structs.replace(again, measure_capacity=plan.measure_capacity)
+
+
+def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[int, Profile]) -> Plan:
+    spec, topo, bottlenecks, link = scenario.spec, scenario.topo, scenario.bottlenecks, scenario.link
+    sharing = _schedule(system, scenario.asked, topo, bottlenecks, placed.hosts, profiles)
+    own = [
+        catalogue.on_link(catalogue.parse(asked.job.cc or rule.cc), link.rate_bps)
+        for asked, rule in zip(scenario.asked, sharing.rules, strict=True)
+    ]
+    connections = list(_connections(scenario.asked, placed.hosts))
+    plan = Plan(
+        version=VERSION,
+        experiment=spec.name or default_name(spec),
+        system=msgspec.structs.replace(
+            system, congestion=tuple(catalogue.on_link(control, link.rate_bps) for control in system.congestion)
+        ),
+        seed=placed.seed,
+        topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
+        topology_args=scenario.topology_args,
+        link=link,
+        bottlenecks=_banded(bottlenecks, sharing),
+        wires=scenario.wires,
+        base_rtt_s=links.base_rtt_s(topo, placed.hosts[0][0], placed.hosts[0][-1], bottlenecks, scenario.wires),
+        jobs=_alike(
+            (
+                msgspec.structs.replace(job, cc=control, grid=rule.grid, bands=rule.bands)
+                for job, control, rule in zip(placed.jobs, own, sharing.rules, strict=True)
+            ),
+            placed.ways,
+        ),
+        sample_ns=int(spec.sample),
+        events=scenario.events,
+        rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
+        assumptions=tuple(
+            dict.fromkeys(text for asked in scenario.asked if asked.trace for text in asked.trace.assumptions)
+        ),
+        needed_bps=bounds.needed_bps(connections, topo, bottlenecks),
+        in_a_row=max((len(bounds.crossed(topo, bottlenecks, a, b)) for a, b, _ in connections), default=1),
+        multipath=has_choice(topo),
+        schedule=sharing.report or None,
+    )
+    _check_marks(plan)
+    return plan
 
 
 def _check_size(asked: list[_Asked], most: Limits) -> None:
@@ -285,7 +346,7 @@ def _schedule(
     topo: Topo,
     bottlenecks: dict[str, Link],
     places: list[tuple[str, ...]],
-    profiles: Mapping[tuple[str, int], Profile],
+    profiles: Mapping[int, Profile],
 ) -> flow_schedulers.Sharing:
     """What ``system`` tells every job; raises `RequestError`."""
     if system.flow_scheduler is None:
@@ -304,7 +365,7 @@ def _schedule(
             loads = bounds.loads(payload, hosts, topo, bottlenecks)
             return {name: size * 8 / share for name, size in loads.items()}
 
-        measured = profiles.get((system.label, number))
+        measured = profiles.get(number)
         return profiled(one.trace, one.rounds, bits, capacity, max(_sent(one)), measured)
 
     capacity = {name: float(link.rate_bps) for name, link in bottlenecks.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from core.errors import MachineError, VirtualTimeOnlyError, said_of
 from core.runs.plan import Plan
 from testbed import substrates
 from testbed.linux import privileges
-from testbed.planning.plan import plans
+from testbed.planning.plan import Planned, planned
 from testbed.spec import Spec
 from testbed.spec import place as where
 from testbed.substrates import Substrate, uml
@@ -33,12 +33,20 @@ Read = Callable[[dict[str, Any]], list[Spec]]
 class Choice:
     """Experiments, their plans, and where they are run."""
 
-    specs: list[Spec]
-    plans: list[Plan]
+    planned: list[Planned]
     place: str  # as in --on, never `auto`
     reason: str | None = None  # why it is not `uml`, where nobody named a place
     named: bool = True  # the place was, by --on or in the file
     to_build: bool = False  # its kernel is not there yet
+
+    @property
+    def specs(self) -> list[Spec]:
+        return [scenario.spec for scenario, _ in self.planned]
+
+    @property
+    def plans(self) -> list[Plan]:
+        """Of all of them."""
+        return [plan for _, plans in self.planned for plan in plans]
 
     def __str__(self) -> str:
         """One line that says it."""
@@ -94,18 +102,18 @@ def _place(read: Read, flags: dict[str, Any]) -> bytes:
 
 def _chosen(read: Read, flags: dict[str, Any], linux_source: Path | None) -> Choice:
     specs = read(flags)
-    on, planned = specs[0].on, _plans(specs)
+    on, there = specs[0].on, _planned(specs)
     if on not in ("auto", "uml"):
-        return Choice(specs, planned, on)
-    lack = next((found for plan in planned if (found := uml.lacks(plan))), None)
+        return Choice(there, on)
+    lack = next((found for _, plans in there for plan in plans if (found := uml.lacks(plan))), None)
     named = on == "uml" or linux_source is not None
     if named and lack:
         raise MachineError(f"{lack.what}: {lack.instead}.")
     to_build = linux_source is None and not kernel.is_built()
     if not named and (reason := IN_VM if where.in_own_vm() else lack.what if lack else _impossible(to_build)):
         return _there(read, flags, Place("host", reason, named=False))
-    specs = [msgspec.structs.replace(one, on="uml") for one in specs]
-    return Choice(specs, planned, "uml", named=named, to_build=to_build)
+    there = [(replace(one, spec=msgspec.structs.replace(one.spec, on="uml")), plans) for one, plans in there]
+    return Choice(there, "uml", named=named, to_build=to_build)
 
 
 def settle(
@@ -140,12 +148,12 @@ def _impossible(to_build: bool) -> str | None:
 
 def _there(read: Read, flags: dict[str, Any], place: Place) -> Choice:
     specs = read({**flags, "on": place.place})
-    return Choice(specs, _plans(specs), specs[0].on, place.reason, named=place.named)
+    return Choice(_planned(specs), specs[0].on, place.reason, named=place.named)
 
 
-def _plans(specs: list[Spec]) -> list[Plan]:
+def _planned(specs: list[Spec]) -> list[Planned]:
     found = []
     for spec in specs:
         with said_of(spec.name if len(specs) > 1 else None):
-            found += plans(spec)
+            found.append(planned(spec))
     return found

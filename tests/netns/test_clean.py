@@ -125,7 +125,7 @@ def test_a_killed_worker_ends_the_run_and_is_named(before: Before, tmp_path: Pat
     trace = traces.one_exchange(tmp_path, collective, "10MB", "1ms")
     count = 2 if collective == "send_recv" else 4
     fields = {"trace": trace, "workers": count, "jobs": 1, "channels": 2, "iterations": 500, "cc": ["reno"]}
-    one = plan.plans(spec.read(None, fields))[0]
+    one = plan.plans(plan.resolve(spec.read(None, fields)))[0]
     killed: list[int] = []
 
     def observe(event: dict[str, object]) -> None:
@@ -139,7 +139,9 @@ def test_a_killed_worker_ends_the_run_and_is_named(before: Before, tmp_path: Pat
 
 
 def test_a_run_that_takes_too_long_is_ended(before: Before, tmp_path: Path) -> None:
-    one = plan.plans(spec.read(None, {"compute": "100ms", "bytes": "5MB", "iterations": 500, "cc": ["reno"]}))[0]
+    one = plan.plans(
+        plan.resolve(spec.read(None, {"compute": "100ms", "bytes": "5MB", "iterations": 500, "cc": ["reno"]}))
+    )[0]
     with pytest.raises(TestbedError, match=r"wall limit of 3 s .--wall-limit. ended the run"):
         Host().run(one, lambda event: None, Patience(wall_s=3))
     nothing_left(before, tmp_path)

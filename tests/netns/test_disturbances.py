@@ -102,7 +102,7 @@ def hogs() -> Iterator[list[subprocess.Popen[str]]]:
 
 def run(fields: dict[str, Any], count: int) -> Hogged:
     """A run in which ``count`` times, at random, a core is taken for 60 ms."""
-    one = next(each for each in plan.plans(spec.read(None, fields)) if each.alone is None)
+    one = next(each for each in plan.plans(plan.resolve(spec.read(None, fields))) if each.alone is None)
     start_ns = 0
     with hogs() as waiting:
 

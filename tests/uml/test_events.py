@@ -80,5 +80,5 @@ def test_a_host_is_back_with_its_link() -> None:
 
 def test_events_happen_to_all_jobs_and_not_to_one_alone() -> None:
     event = [{"at": "1s", "link": "s1-s2", "rate": "50mbit"}]
-    made = plan.plans(spec.read(None, {**ONE, "event": event}))
+    made = plan.plans(plan.resolve(spec.read(None, {**ONE, "event": event})))
     assert [len(one.events) for one in made] == [2, 0]

@@ -28,7 +28,7 @@ def results() -> dict[tuple[str, int | None], runs.Result]:
         (one.system.label, one.alone): runs.Result(
             rundir.unpack(uml.find().run(one, lambda event: None, patience(one)))
         )
-        for one in plan.plans(spec.read(None, FIELDS))
+        for one in plan.plans(plan.resolve(spec.read(None, FIELDS)))
     }
 
 

@@ -23,7 +23,7 @@ ANSWER_S = 20e-6  # by how much the receiver of a one-way job ends before the se
 
 def run(cc: str, **fields: Any) -> runs.Result:
     """The run with all jobs of a spec; what it is based on is computed, not measured."""
-    (one,) = [one for one in plan.plans(spec.read(None, {"cc": [cc], **fields})) if one.alone is None]
+    (one,) = [one for one in plan.plans(plan.resolve(spec.read(None, {"cc": [cc], **fields}))) if one.alone is None]
     return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, patience(one))))
 
 

@@ -24,7 +24,7 @@ EVERYBODY = [name for name in collectives.names() if name != "send_recv"]
 
 def run(**fields: Any) -> runs.Result:
     """The first plan of a spec, whatever else belongs to it."""
-    one = plan.plans(spec.read(None, {"cc": ["reno"], "iterations": 2, **fields}))[0]
+    one = plan.plans(plan.resolve(spec.read(None, {"cc": ["reno"], "iterations": 2, **fields})))[0]
     return runs.Result(rundir.unpack(uml.find().run(one, lambda event: None, patience(one))))
 
 

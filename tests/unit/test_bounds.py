@@ -81,17 +81,17 @@ def test_no_more_links_are_busy_than_there_are_connections() -> None:
     ],
 )
 def test_a_plan_knows_its_network(topo: str, in_a_row: int, multipath: bool, kinds: int) -> None:
-    one = plan.plans(spec.read(None, {"topo": topo, "jobs": 3}))[0]
+    one = plan.plans(plan.resolve(spec.read(None, {"topo": topo, "jobs": 3})))[0]
     assert (one.in_a_row, one.multipath, len({job.like for job in one.jobs})) == (in_a_row, multipath, kinds)
     assert [job.ideal_s for job in one.jobs] == pytest.approx([1.0] * 3, abs=1e-6)
 
 
 def test_where_the_hash_decides_whether_its_flows_meet_every_job_is_measured_alone() -> None:
     fields = {"topo": "leafspine", "jobs": 3, "workers": 4, "trace": "resnet50"}
-    assert [job.like for job in plan.plans(spec.read(None, fields))[0].jobs] == [0, 1, 2]
+    assert [job.like for job in plan.plans(plan.resolve(spec.read(None, fields)))[0].jobs] == [0, 1, 2]
 
 
 def test_a_share_of_the_rate() -> None:
-    one = plan.plans(spec.read(None, {"topo": "leafspine,2,2,6,4", "rate": "1gbit"}))[0]
+    one = plan.plans(plan.resolve(spec.read(None, {"topo": "leafspine,2,2,6,4", "rate": "1gbit"})))[0]
     assert {link.rate_bps for link in one.bottlenecks.values()} == {750_000_000}
     assert {link.buffer_bytes for link in one.bottlenecks.values()} == {93_750}

@@ -28,14 +28,14 @@ from testbed.linux.queues.setting import Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.recording import Recording
 from testbed.linux.rtnetlink import Tc
-from testbed.planning.plan import plans
+from testbed.planning.plan import plans, resolve
 from tests import house
 
 REAL, VIRTUAL = Features(), features.user_mode()
 
 
 def planned(**fields: Any) -> Plan:
-    return plans(spec.read(None, {"jobs": 1, **fields}))[0]
+    return plans(resolve(spec.read(None, {"jobs": 1, **fields})))[0]
 
 
 def recorded(plan: Plan, can: Features) -> Recording:

@@ -17,6 +17,8 @@ from testbed.campaign import driver
 from testbed.campaign.driver import Wanted
 from testbed.campaign.executors import Here, Lane
 from testbed.campaign.tasks import Completed, Failed, Outcome, Task, carry_out
+from testbed.planning import plan
+from testbed.planning.profiles import Profile
 from testbed.spec import read
 
 SMALL = {"jobs": 2, "cc": ["reno", "cubic"], "iterations": 3, "name": "x", "on": "uml"}
@@ -53,7 +55,7 @@ def drive(runs: list[Wanted], *executors: Any, **how: Any) -> tuple[list[driver.
 
 
 def test_runs_go_in_their_order_and_are_stored(tmp_path: Path) -> None:
-    runs = driver.wanted([read(None, SMALL)], tmp_path)
+    runs = driver.wanted([plan.planned(read(None, SMALL))], tmp_path)
     fake = Fake()
     failures, told = drive(runs, fake, retries=3)
     assert failures == [] and [task.plan for task in fake.tasks] == [run.plan for run in runs]
@@ -63,7 +65,7 @@ def test_runs_go_in_their_order_and_are_stored(tmp_path: Path) -> None:
 
 
 def test_the_unshaped_path_is_measured_once(tmp_path: Path) -> None:
-    runs = driver.wanted([read(None, {**SMALL, "wall_limit": "3s"})], tmp_path)
+    runs = driver.wanted([plan.planned(read(None, {**SMALL, "wall_limit": "3s"}))], tmp_path)
     fake = Fake()
     drive(runs, fake)
     assert [task.plan.measure_capacity for task in fake.tasks] == [True] + [False] * (len(runs) - 1)
@@ -72,7 +74,7 @@ def test_the_unshaped_path_is_measured_once(tmp_path: Path) -> None:
 
 
 def test_the_first_failure_ends_it_unless_it_is_to_keep_going(tmp_path: Path) -> None:
-    runs = driver.wanted([read(None, SMALL)], tmp_path)
+    runs = driver.wanted([plan.planned(read(None, SMALL))], tmp_path)
     fake = Fake({runs[1].plan.folder: Failed(MachineError("no memory"))})
     with pytest.raises(MachineError, match="no memory"):
         drive(runs, fake)
@@ -88,13 +90,13 @@ def test_the_first_failure_ends_it_unless_it_is_to_keep_going(tmp_path: Path) ->
     [(BrokenProcessPool(), "its process was killed (out of memory?)"), (ZeroDivisionError("ours"), "ZeroDivisionError: ours")],
 )  # fmt: skip
 def test_what_nobody_foresaw_stops_no_other_run(tmp_path: Path, came: Exception, says: str) -> None:
-    runs = driver.wanted([read(None, SMALL)], tmp_path)
+    runs = driver.wanted([plan.planned(read(None, SMALL))], tmp_path)
     (failure,), _ = drive(runs, Fake({runs[0].plan.folder: came}), keep_going=True)
     assert failure.run == runs[0] and says in str(failure.error)
 
 
 def test_the_runs_of_a_machine_that_is_lost_go_to_the_others(tmp_path: Path) -> None:
-    runs = driver.wanted([read(None, {**SMALL, "on": "ssh:a,ssh:b"})], tmp_path)
+    runs = driver.wanted([plan.planned(read(None, {**SMALL, "on": "ssh:a,ssh:b"}))], tmp_path)
     lost = Fake({runs[0].plan.folder: Failed(LostError("a is gone"))}, at="ssh:a")
     other = Fake(at="ssh:b")
     failures, told = drive(runs, lost, other, keep_going=True)
@@ -108,14 +110,12 @@ def test_the_runs_of_a_machine_that_is_lost_go_to_the_others(tmp_path: Path) -> 
 
 
 def test_a_scheduled_run_comes_after_those_of_its_jobs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = driver.wanted([read(None, {**SMALL, "cc": ["cassini", "reno"], "seeds": 2})], tmp_path)
+    runs = driver.wanted([plan.planned(read(None, {**SMALL, "cc": ["cassini", "reno"], "seeds": 2}))], tmp_path)
     late = [run for run in runs if run.waits]
     assert len(late) == 2 and all(
         run.needs == {run.experiment / "alone/job0/cassini" / str(run.plan.seed)} for run in late
     )
-    profile = type("Profile", (), {"period_s": 1.0})()
-    monkeypatch.setattr(driver, "_profile", lambda folder: profile)
-    monkeypatch.setattr(driver, "plans", lambda spec, profiles: [run.plan for run in runs])
+    monkeypatch.setattr(driver, "_profile", lambda _folder: Profile(1.0, 0.0))
     fake = Fake()
     drive([*late, *(run for run in runs if not run.waits)], fake)
     went = [task.plan.folder for task in fake.tasks]
@@ -131,7 +131,9 @@ def test_a_scheduled_run_comes_after_those_of_its_jobs_alone(tmp_path: Path, mon
 
 
 def test_a_run_whose_jobs_alone_cannot_be_read_is_one_message(tmp_path: Path) -> None:
-    (late,) = [run for run in driver.wanted([read(None, {**SMALL, "cc": ["cassini"]})], tmp_path) if run.waits]
+    (late,) = [
+        run for run in driver.wanted([plan.planned(read(None, {**SMALL, "cc": ["cassini"]}))], tmp_path) if run.waits
+    ]
     with pytest.raises(TestbedError, match=r"alone/job0/cassini/1/manifest.json is missing"):
         drive([late], Fake())
 
@@ -141,7 +143,7 @@ def test_a_task_ends_with_a_classified_failure(monkeypatch: pytest.MonkeyPatch, 
         raise MachineError("no such kernel")
 
     monkeypatch.setattr(substrates, "find", find)
-    (run, *_) = driver.wanted([read(None, SMALL)], tmp_path)
+    (run, *_) = driver.wanted([plan.planned(read(None, SMALL))], tmp_path)
     outcome = carry_out(Task(run.plan, "uml"))
     assert isinstance(outcome, Failed) and isinstance(outcome.error, MachineError)
     assert list(tmp_path.iterdir()) == []
@@ -165,14 +167,14 @@ def test_here_the_run_is_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
     heard: list[Any] = []
     substrate: Any = Substrate()
-    (run, *_) = driver.wanted([read(None, SMALL)], tmp_path)
+    (run, *_) = driver.wanted([plan.planned(read(None, SMALL))], tmp_path)
     outcome = Here(substrate, lambda *said: heard.append(said)).submit(Task(run.plan, "uml")).result()
     assert isinstance(outcome, Failed) and str(outcome.error) == "and no more"
     assert heard == [(run.plan, {"event": "phase"})]
 
 
 def test_a_task_can_be_handed_to_another_process(tmp_path: Path) -> None:
-    (run, *_) = driver.wanted([read(None, SMALL)], tmp_path)
+    (run, *_) = driver.wanted([plan.planned(read(None, SMALL))], tmp_path)
     task = Task(run.plan, "uml", Path("linux.tar"), 3.0, 1, None, ("run.py",))
     assert pickle.loads(pickle.dumps(task)) == task
     failed = pickle.loads(pickle.dumps(Failed(LostError("a is gone"))))

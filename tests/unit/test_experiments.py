@@ -55,7 +55,7 @@ def study(id: str, folder: Path, times: synthetic.Times) -> Study:
 @pytest.mark.parametrize("variant", [{}, {"quick": True}], ids=["full", "quick"])
 def test_every_experiment_can_be_planned(file: Path, variant: dict[str, object]) -> None:
     specs = points.read(str(file), variant)
-    runs = [one for each in specs for one in plan.plans(each)]
+    runs = [one for each in specs for one in plan.plans(plan.resolve(each))]
     assert all(one.experiment.partition(".")[0] == file.stem for one in runs)
     assert {each.on for each in specs} <= {"uml"} | (
         {"auto"} if file.stem in ("constant-factor", "interleaving") else set()
@@ -73,7 +73,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
         except VirtualTimeOnlyError:
             assert file.stem in ("cdf-dcqcn", "static-unfairness", "constant-factor-loss")
             continue
-        for one in [one for each in specs for one in plan.plans(each)]:
+        for one in [one for each in specs for one in plan.plans(plan.resolve(each))]:
             assert one.link.rate_bps <= 500_000_000 and not one.wires and one.link.marking is None
             seconds += 4 + max(job.iterations * (job.ideal_s or 0.0) for job in one.jobs) * (
                 1 if one.alone is not None else 1.3
@@ -90,7 +90,7 @@ def test_every_experiment_is_a_figures_and_every_figure_has_one() -> None:
 def test_cassini_refuses_the_circular_placement() -> None:
     """What the figure `circular` says of it."""
     with pytest.raises(RequestError, match="its affinity graph has a loop"):
-        plan.plans(points.read(str(EXPERIMENTS / "circular.toml"), {"cc": ("cassini",)})[0])
+        plan.plans(plan.resolve(points.read(str(EXPERIMENTS / "circular.toml"), {"cc": ("cassini",)})[0]))
 
 
 @pytest.mark.parametrize("id", INVENTED)

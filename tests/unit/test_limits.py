@@ -76,7 +76,7 @@ def test_one_that_does_not_say_is_stopped_while_it_is_made() -> None:
 def test_what_is_too_large_is_refused_with_count_and_limit(flags: dict[str, object], says: str) -> None:
     begun = time.process_time()
     with pytest.raises(RequestError, match=says):
-        plan.plans(spec.read(None, flags))
+        plan.plans(plan.resolve(spec.read(None, flags)))
     assert time.process_time() - begun < 10  # of computing, whatever else the machine does
 
 
@@ -84,7 +84,7 @@ def test_limits_are_the_places_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         limits, "of", lambda place: limits.Limits(**{**vars(limits.LINUX), "jobs": 1000, "hosts": 10**4})
     )
-    assert len(plan.plans(spec.read(None, {"jobs": 65, "alone": "first"}))[0].jobs) == 65
+    assert len(plan.plans(plan.resolve(spec.read(None, {"jobs": 65, "alone": "first"})))[0].jobs) == 65
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_refusal_has_the_places_own_word(
     flow_level = limits.Limits(3, 3, hosts=3, links=99, connections=99, transfers=99, runs=3, done="computed")
     monkeypatch.setattr(limits, "of", lambda place: flow_level)
     with pytest.raises(RequestError, match=says):
-        plan.plans(spec.read(None, flags))
+        plan.plans(plan.resolve(spec.read(None, flags)))
 
 
 def test_a_sweep_is_counted_before_its_points_are_made(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_sweep_is_counted_before_its_points_are_made(tmp_path: Path) -> None:
 
 
 def test_a_stored_plan_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan.plans(spec.read(None, {"jobs": 4, "alone": "first"}))
+    planned = plan.plans(plan.resolve(spec.read(None, {"jobs": 4, "alone": "first"})))
     small = host.Host(limits=limits.Limits(**{**vars(limits.LINUX), "jobs": 3}))
     monkeypatch.setattr(host, "Host", lambda: small)
     with pytest.raises(RequestError, match="4 jobs, and 3 is the most"):

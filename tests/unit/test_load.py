@@ -13,6 +13,7 @@ from core.runs import load
 from core.runs.load import TABLES, LoadError, digest, load_run
 from testbed.campaign import driver, judge, provenance
 from testbed.cli import main
+from testbed.planning import plan
 from testbed.spec import read
 from testbed.substrates.host import Host
 from tests import synthetic
@@ -139,7 +140,7 @@ def test_judge_wants_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_a_sweep_repeats_what_it_cannot_read(run: Path, text: str) -> None:
     spec = read(None, {"jobs": 1, "cc": ["reno"], "iterations": 3, "name": "x"})
-    (wanted, *_) = driver.wanted([spec], run.parents[2])
+    (wanted, *_) = driver.wanted([plan.planned(spec)], run.parents[2])
     (run / "manifest.json").write_text(text)
     assert wanted.folder == run and not provenance.is_there(wanted.plan, run, Host())
 

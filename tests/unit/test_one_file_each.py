@@ -138,7 +138,7 @@ def add(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Add]:
 
 def contended(**fields: object) -> Plan:
     """The first run that is not of a job alone."""
-    return next(made for made in plan.plans(spec.read(None, dict(fields))) if made.alone is None)
+    return next(made for made in plan.plans(plan.resolve(spec.read(None, dict(fields)))) if made.alone is None)
 
 
 def test_a_topology(add: Add) -> None:

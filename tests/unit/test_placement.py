@@ -27,7 +27,7 @@ BOTH_WAYS = [("l1", "r1"), ("r2", "l2")]
 
 
 def made(**fields: object) -> Plan:
-    return plan.plans(spec.read(None, dict(fields)))[0]
+    return plan.plans(plan.resolve(spec.read(None, dict(fields))))[0]
 
 
 def uses(one: Plan, job: int) -> set[str]:
@@ -75,7 +75,7 @@ def test_packed_fills_one_edge_after_the_other() -> None:
 def test_random_follows_the_seed() -> None:
     drawn = [place(FatTree(), [4, 4], "random", seed) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
-    runs = plan.plans(spec.read(None, {"topo": "fattree", "place": "random", "seeds": 2, "cc": ["reno"]}))
+    runs = plan.plans(plan.resolve(spec.read(None, {"topo": "fattree", "place": "random", "seeds": 2, "cc": ["reno"]})))
     hosts = {one.seed: one.jobs[0].hosts for one in runs if one.alone is None}
     assert hosts[1] != hosts[2]
 

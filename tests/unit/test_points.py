@@ -102,7 +102,9 @@ def test_every_combination_and_lists_taken_together(tmp_path: Path) -> None:
     assert {one.job[1].trace for one in made} == {"s2", "s3"} and {one.job[0].trace for one in made} == {"s1"}
     assert all(one.seeds == 2 for one in made)
     assert "s.rate-100mbit.trace-s2.mtu-1500.buffer-1ms" in {one.name for one in made}
-    assert len(driver.wanted(made, tmp_path)) == sum(len(plan.plans(one)) for one in made)
+    assert len(driver.wanted([plan.planned(one) for one in made], tmp_path)) == sum(
+        len(plan.plans(plan.resolve(one))) for one in made
+    )
 
 
 def test_values_that_are_written_alike_have_folders_of_their_own(tmp_path: Path) -> None:
@@ -152,7 +154,7 @@ def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     files = [write(tmp_path / "a.toml", "jobs = 2"), write(tmp_path / "x" / "a.toml", "jobs = 3")]
     with pytest.raises(RequestError, match="two experiments would be stored there"):
-        driver.wanted([one for file in files for one in points.read(file, {})], tmp_path)
+        driver.wanted([plan.planned(one) for file in files for one in points.read(file, {})], tmp_path)
 
 
 def test_a_single_run_of_a_sweep_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +194,7 @@ def test_links_and_events_reach_the_plan(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.toml", BASE + event.format("2s", "state = 'down'") + event.format("1s", "rate = '10mbit'")
     )
-    made = plan.plans(points.read(path, {})[0])[0]
+    made = plan.plans(plan.resolve(points.read(path, {})[0]))[0]
     assert made.bottlenecks["s1-l1"].rate_bps == made.bottlenecks["l1-s1"].rate_bps == 50_000_000
     assert [(one.at_ns, one.link, one.rate_bps, one.up) for one in made.events] == [
         (10**9, "s1-l1", 10**7, None), (10**9, "l1-s1", 10**7, None),
@@ -211,13 +213,13 @@ def test_files_are_named_from_where_the_file_is(tmp_path: Path) -> None:
     assert fields["job"] == [f"{tmp_path}/mine.json,workers=3", "s2"]
     assert fields["sweep"]["job.0.trace"] == ["s1", f"{tmp_path}/mine.json"]
     (made,) = points.read(write(tmp_path / "b.toml", "[[job]]\ntrace = 'mine.json'\n"), {})
-    assert plan.plans(made)[0].jobs[0].trace == "two-bursts"
+    assert plan.plans(plan.resolve(made))[0].jobs[0].trace == "two-bursts"
 
 
 def test_rates_as_shares(tmp_path: Path) -> None:
     """A link's of the experiment's, an event's of what the link has at first."""
     text = "rate = '1gbit'\n[link.s1-s2]\nrate = '50%'\n[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '50%'\n"
-    made = plan.plans(points.read(write(tmp_path / "a.toml", text), {})[0])[0]
+    made = plan.plans(plan.resolve(points.read(write(tmp_path / "a.toml", text), {})[0]))[0]
     assert made.bottlenecks["s2-s1"].rate_bps == 500_000_000
     assert {event.rate_bps for event in made.events} == {250_000_000}
 

@@ -173,7 +173,7 @@ def test_on_a_real_clock_only_progress_counts() -> None:
 
 
 def made(**fields: Any) -> Plan:
-    return plan.plans(spec.read(None, {"compute": "500ms", "bytes": "28MB", **fields}))[0]
+    return plan.plans(plan.resolve(spec.read(None, {"compute": "500ms", "bytes": "28MB", **fields})))[0]
 
 
 def test_what_a_plan_is_given() -> None:

@@ -19,7 +19,7 @@ NEW, OLD = "Linux 6.18.2 #1 SMP x86_64", "Linux 6.1.0-18 #1 SMP x86_64"
 
 
 def planned(**fields: Any) -> Plan:
-    return next(one for one in plan.plans(spec.read(None, {"jobs": 4, **fields})) if one.alone is None)
+    return next(one for one in plan.plans(plan.resolve(spec.read(None, {"jobs": 4, **fields}))) if one.alone is None)
 
 
 def noted(*waited_s: float) -> pd.DataFrame:

@@ -83,7 +83,11 @@ def test_a_wrong_field_in_it_says_so(tmp_path: Path) -> None:
 
 def test_jobs_alone_for_the_first_seed_only() -> None:
     specs = [spec.make({"seeds": 3, "alone": alone}, {}, "here") for alone in ("each", "first")]
-    alone = [[one.seed for one in plan.plans(each) if one.alone is not None] for each in specs]
+    alone = [[one.seed for one in plan.plans(plan.resolve(each)) if one.alone is not None] for each in specs]
     assert alone == [[1, 1, 2, 2, 3, 3], [1, 1]]
     scheduled = spec.make({"seeds": 2, "alone": "first", "cc": ["reno", "cassini"]}, {}, "here")
-    assert [one.seed for one in plan.plans(scheduled) if one.alone is not None] == [1, 1, 2]  # CASSINI's profiles
+    assert [one.seed for one in plan.plans(plan.resolve(scheduled)) if one.alone is not None] == [
+        1,
+        1,
+        2,
+    ]  # CASSINI's profiles

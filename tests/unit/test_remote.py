@@ -22,6 +22,7 @@ from testbed.campaign.executors import Lane
 from testbed.campaign.tasks import Failed, Outcome, Task
 from testbed.cli import main
 from testbed.cli.console import Count
+from testbed.planning import plan
 from testbed.spec import read
 from testbed.substrates import connection, ssh, stream
 
@@ -213,7 +214,7 @@ class NoLane(Lane):
 def test_a_machine_keeps_its_name(tmp_path: Path) -> None:
     place, said = "ssh:server:2222", io.StringIO()
     asked = read(None, {"on": place, "jobs": 1, "cc": ["reno"], "iterations": 3, "name": "x"})
-    (run, *_) = driver.wanted([asked], tmp_path)
+    (run, *_) = driver.wanted([plan.planned(asked)], tmp_path)
     with Count([run], Console(file=said), quiet=True, places=False) as count:
         (failure,) = driver.drive([run], [NoLane(place)], count, keep_going=True)
     assert failure.run == run and str(failure.error) == "ssh-keygen -R '[server]:2222'"

@@ -179,7 +179,7 @@ topos = {{"mine": Mine}}
 
 def test_a_link_may_have_settings_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_LINKS.format(extra=', delay="5ms", loss="1%"'))
-    made = plan.plans(spec.read(None, {"topo": str(tmp_path / "mine.py"), "jobs": 1}))[0]
+    made = plan.plans(plan.resolve(spec.read(None, {"topo": str(tmp_path / "mine.py"), "jobs": 1})))[0]
     assert made.bottlenecks["s1-s2"].rate_bps == 100_000_000
     assert made.bottlenecks["s2-s1"].buffer_bytes == 25_000
     assert made.bottlenecks["s1-s2"].marking == Marking(5_000, 5_000, 1.0)
@@ -216,12 +216,12 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
 def test_the_ideal_iteration_counts_every_byte() -> None:
     # 28 MB + 0.5 s at 500 Mbit/s, MTU 1500: 0.968 s (docs/results.md)
     asked = spec.read(None, {"compute": "500ms", "bytes": "28MB"})
-    assert plan.plans(asked)[0].jobs[0].ideal_s == pytest.approx(0.9684, abs=1e-4)
+    assert plan.plans(plan.resolve(asked))[0].jobs[0].ideal_s == pytest.approx(0.9684, abs=1e-4)
 
 
 def test_default_jobs_fill_96_percent_of_the_link() -> None:
     for jobs in (2, 4, 8):
-        made = plan.plans(spec.read(None, {"jobs": jobs}))[0]
+        made = plan.plans(plan.resolve(spec.read(None, {"jobs": jobs})))[0]
         assert made.jobs[0].ideal_s == pytest.approx(1.0, abs=1e-6)
         compute = made.jobs[0].operations[0]["duration_ns"] / 1e9
         assert jobs * (1 - compute) == pytest.approx(0.96, abs=1e-6)
@@ -229,7 +229,7 @@ def test_default_jobs_fill_96_percent_of_the_link() -> None:
 
 def test_offsets_are_drawn_from_the_seed_within_five_percent() -> None:
     def offsets(**changes: object) -> list[int]:
-        return [job.offset_ns for job in plan.plans(spec.read(None, {"jobs": 8, **changes}))[0].jobs]
+        return [job.offset_ns for job in plan.plans(plan.resolve(spec.read(None, {"jobs": 8, **changes})))[0].jobs]
 
     assert offsets() == offsets()
     assert offsets() != offsets(seed=2)
@@ -240,7 +240,7 @@ def test_offsets_are_drawn_from_the_seed_within_five_percent() -> None:
 
 
 def test_each_run_is_followed_by_one_job_alone() -> None:
-    made = plan.plans(spec.read(None, {"jobs": 3, "seeds": 2}))
+    made = plan.plans(plan.resolve(spec.read(None, {"jobs": 3, "seeds": 2})))
     assert [(p.seed, p.system.name, p.alone) for p in made[:4]] == [
         (1, "reno", None), (1, "reno", 0), (1, "mltcp_reno", None), (1, "mltcp_reno", 0),
     ]  # fmt: skip
@@ -249,14 +249,14 @@ def test_each_run_is_followed_by_one_job_alone() -> None:
 
 
 def test_variants_have_folders_of_their_own() -> None:
-    made = plan.plans(spec.read(None, {"cc": ["mltcp_reno", "mltcp_reno:slope=2"]}))
+    made = plan.plans(plan.resolve(spec.read(None, {"cc": ["mltcp_reno", "mltcp_reno:slope=2"]})))
     folders = {p.folder for p in made if p.alone is None}
     assert len(folders) == 2
     assert Path("mltcp_reno/1") in folders
 
 
 def test_jobs_take_turns() -> None:
-    made = plan.plans(spec.read(None, {"jobs": 3, "cc": ["reno+mltcp_reno:slope=2"]}))
+    made = plan.plans(plan.resolve(spec.read(None, {"jobs": 3, "cc": ["reno+mltcp_reno:slope=2"]})))
     assert [job.cc.spec for job in made[0].jobs] == ["reno", "mltcp_reno:slope=2", "reno"]
     assert made[0].system.label == "reno+mltcp_reno:slope=2" and made[0].system.folder.startswith("reno+mltcp_reno-")
     assert [cc.name for cc in made[0].ccs] == ["reno", "mltcp_reno"]
@@ -274,9 +274,13 @@ def test_jobs_take_turns() -> None:
 def test_dcqcn_fits_its_link(rate: str, held: tuple[int, ...]) -> None:
     """Published constants from 40 Gbit/s on, scaled below; what is asked for stays."""
     fields = {"rate": rate, "cc": ["mltcp_dcqcn"], "ecn": "on", "buffer": "20kB", "bytes": "100kB", "compute": "1ms"}
-    constants = plan.plans(spec.read(None, fields))[0].system.congestion[0].constants
+    constants = plan.plans(plan.resolve(spec.read(None, fields)))[0].system.congestion[0].constants
     assert tuple(constants[key] for key in ("line_rate", "r_ai", "r_hai", "byte_counter")) == held
-    own = plan.plans(spec.read(None, {**fields, "cc": ["mltcp_dcqcn:r_ai=80mbit"]}))[0].system.congestion[0].constants
+    own = (
+        plan.plans(plan.resolve(spec.read(None, {**fields, "cc": ["mltcp_dcqcn:r_ai=80mbit"]})))[0]
+        .system.congestion[0]
+        .constants
+    )
     assert own["r_ai"] == 80_000
 
 
@@ -318,7 +322,7 @@ collective = "tree"
 channels = 2
 iterations = 3
 """)
-    made = plan.plans(spec.read(str(path), {"cc": ["reno"]}))
+    made = plan.plans(plan.resolve(spec.read(str(path), {"cc": ["reno"]})))
     tree, synthetic, other = made[0].jobs
     assert [len(job.hosts) for job in made[0].jobs] == [4, 2, 4]
     assert [job.iterations for job in made[0].jobs] == [7, 7, 3]
@@ -334,7 +338,7 @@ iterations = 3
 def test_a_parameter_server_takes_its_two_rounds_one_after_the_other() -> None:
     fields = {"jobs": 1, "trace": "s2", "workers": 2}
     ring, server = (
-        plan.plans(spec.read(None, {**fields, "collective": name}))[0].jobs[0].ideal_s or 0.0
+        plan.plans(plan.resolve(spec.read(None, {**fields, "collective": name})))[0].jobs[0].ideal_s or 0.0
         for name in ("ring", "parameter_server")
     )
     assert server - 1 == pytest.approx(2 * (ring - 1))

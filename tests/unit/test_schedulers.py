@@ -40,7 +40,7 @@ def shared(*jobs: Demand) -> flow_schedulers.Sharing:
 
 def plans(**fields: Any) -> list[Plan]:
     """Of the runs with every job."""
-    return [one for one in plan.plans(spec.read(None, fields)) if one.alone is None]
+    return [one for one in plan.plans(plan.resolve(spec.read(None, fields))) if one.alone is None]
 
 
 def test_the_unified_circle_is_the_least_common_multiple() -> None:
@@ -213,12 +213,13 @@ def test_schedulers_stand_beside_congestion_controls() -> None:
 
 
 def test_what_a_scheduler_is_told_comes_before_its_runs() -> None:
-    made = plan.plans(spec.read(None, {"cc": ["reno", "cassini"]}))
+    scenario = plan.resolve(spec.read(None, {"cc": ["reno", "cassini"]}))
+    made = plan.plans(scenario)
     assert [(one.system.name, one.alone) for one in made] == [
         ("reno", None), ("reno", 0), ("cassini", 0), ("cassini", None),
     ]  # fmt: skip
-    profiles = {("cassini", job): profiling.Profile(1.1, 0.01) for job in (0, 1)}
-    slower = plan.plans(spec.read(None, {"cc": ["reno", "cassini"]}), profiles)[3]
+    profiles = {job: profiling.Profile(1.1, 0.01) for job in (0, 1)}
+    slower = plan.replan(scenario, made[3], profiles)
     assert slower.jobs[0].grid and slower.jobs[0].grid.period_ns == round((1.1 * 1.001 + 0.02) * 1e9)
     assert made[2].jobs[0].grid is None  # alone, nobody has to wait
 

@@ -212,7 +212,7 @@ def test_the_example_of_ones_own() -> None:
     topo = topologies.find(str(ROOT / "examples/two_sites.py")).sized(2, 2)  # type: ignore[attr-defined]
     assert path(topo, "a1", "b2") == ["a1", "west", "edge", "east", "b2"]
     asked = {"topo": str(ROOT / "examples/two_sites.py"), "rate": "1gbit"}
-    made = plan.plans(spec.read(None, asked))[0]
+    made = plan.plans(plan.resolve(spec.read(None, asked)))[0]
     assert {name: link.rate_bps for name, link in made.bottlenecks.items()} == dict.fromkeys(
         ("west-edge", "edge-west"), 500_000_000
     )

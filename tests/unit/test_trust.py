@@ -130,7 +130,7 @@ def test_what_is_planned_can_be_read_again(
         fields = {"topo": str(root / fields["topo"])}
     (tmp_path / "tcp_own.c").write_text("")
     monkeypatch.chdir(tmp_path)
-    for one in plan.plans(read(None, fields)):
+    for one in plan.plans(plan.resolve(read(None, fields))):
         assert stored.plan_of({"plan": json.loads(msgspec.json.encode(one))}, Path("x")) == one
 
 

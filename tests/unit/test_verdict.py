@@ -29,7 +29,7 @@ MEASURED: dict[str, Any] = {
 
 
 def made(**fields: Any) -> Plan:
-    return plan.plans(spec.read(None, {"compute": "500ms", "bytes": "28MB", **fields}))[0]
+    return plan.plans(plan.resolve(spec.read(None, {"compute": "500ms", "bytes": "28MB", **fields})))[0]
 
 
 def table(late_s: float = 0.0, size: int = 28_000_000, length_s: float = 0.9684) -> pd.DataFrame:
@@ -358,7 +358,7 @@ def test_bytes_other_than_the_traces_are_invalid() -> None:
 
 @pytest.mark.parametrize(("length_s", "status"), [(0.97, "ok"), (0.985, "suspect"), (1.1, "invalid")])
 def test_a_lone_job_must_take_its_ideal_time(length_s: float, status: str) -> None:
-    alone = plan.plans(spec.read(None, {"compute": "500ms", "bytes": "28MB"}))[1]
+    alone = plan.plans(plan.resolve(spec.read(None, {"compute": "500ms", "bytes": "28MB"})))[1]
     every = table(length_s=length_s)
     assert rows("I11", alone, iterations=every[every["job"] == 0])[0]["status"] == status
     assert rows("I11", made(), iterations=every)[0]["status"] == "not applicable"
