@@ -11,9 +11,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 VALUES = frozenset((
-    "--topo", "--place", "--rate", "--buffer", "--mtu", "--acks", "--ecn", "--delay", "--jitter", "--loss", "--corrupt", "--rto-min",
+    "--topo", "--scheduler", "--place", "--rate", "--buffer", "--mtu", "--acks", "--ecn", "--delay", "--jitter", "--loss", "--corrupt", "--rto-min",
     "--jobs", "--workers", "--trace", "--compute", "--bytes", "--iterations", "--offsets", "--noise", "--collective", "--channels",
-    "--job", "--cc", "--set", "--seed", "--seeds", "--alone", "--sample", "--on", "--wall-limit", "--retries", "--name",
+    "--job", "--system", "--cc", "--set", "--seed", "--seeds", "--alone", "--sample", "--on", "--wall-limit", "--retries", "--name",
 ))  # fmt: skip
 SWITCHES = frozenset(("--quick", "--quiet", "--json", "--strict"))
 LEFT_OUT = frozenset(("--out", "-j", "--parallel", "--linux-source"))  # with their value: where, and how many at a time

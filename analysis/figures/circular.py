@@ -78,7 +78,7 @@ def find(study: Study) -> list[Finding]:
     refusal = Finding(
         LOOP, LOOP_SOURCE,
         f"the affinity graph of this placement has {len(edges)} edges and {'a' if loop else 'no'} loop; where it has one, "
-        "`--cc cassini` ends with code 2 (tests/unit/test_experiments.py)",
+        "`--system cassini` ends with code 2 (tests/unit/test_experiments.py)",
         None, "", None, len({run.seed for run in study.runs}), graded(loop, False),
         "reproduced if the bipartite graph of jobs and shared bottlenecks has a loop",
         study.paths,

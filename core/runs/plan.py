@@ -14,6 +14,7 @@ import msgspec
 from core.grid import Grid
 
 Role = Literal["baseline", "treatment", "reference"]
+Clock = Literal["real", "virtual", "model"]  # of the place where a run was made
 
 
 class Traits(msgspec.Struct, frozen=True, omit_defaults=True):

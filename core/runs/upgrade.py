@@ -81,8 +81,7 @@ def _manifest_from_1(data: dict[str, Any]) -> dict[str, Any]:
         for row in data.get("congestion_controls", ())
         if (used := given.get(row["spec"])) is not None
     ]
-    clock = "virtual" if data.get("substrate") == "uml" else "real"
-    return {**data, "plan": plan, "congestion_controls": loaded, "clock": clock}
+    return {**data, "plan": plan, "congestion_controls": loaded, "clock": _clock_1(data)}
 
 
 def _control_from_1(control: dict[str, Any]) -> dict[str, Any]:
@@ -106,12 +105,16 @@ def _system_from_1(control: dict[str, Any], used: list[dict[str, Any]]) -> dict[
     return {**system, "role": "treatment" if treats else "baseline", "congestion": turns}
 
 
+def _clock_1(data: dict[str, Any]) -> str:
+    return "virtual" if data.get("substrate") == "uml" else "real"
+
+
 def _summary_from_1(data: dict[str, Any]) -> dict[str, Any]:
     renamed = []
     for row in data["results"]:
         jobs = [{**_renamed(job)} for job in row.get("per_job", ())]
         renamed.append({**_renamed(row), "per_job": jobs})
-    return {**data, "results": renamed}
+    return {**data, "results": renamed, "clock": _clock_1(data)}
 
 
 def _renamed(row: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ def provenance(substrate: Substrate, command: list[str], begun: float) -> dict[s
     return {
         "testbed": __version__,
         "substrate": substrate.name,
+        "clock": substrate.clock,
         "uml": substrate.identity() if substrate.name == "uml" else None,
         "remote": substrate.identity() if substrate.name not in ("host", "uml") else None,
         "packages": {name: metadata.version(name) for name in PACKAGES},

@@ -33,6 +33,7 @@ def summarise(experiment: Experiment) -> dict[str, Any]:
         "version": VERSION,
         "experiment": experiment.path.name,
         "substrate": first.manifest["substrate"],
+        "clock": first.manifest["clock"],
         "baseline": baseline,
         "verdict": max(verdicts, key=ORDER.index),
         "needs": demand.needs,

@@ -32,12 +32,12 @@ def show(
     says = [
         reference_line(summary),
         *(f"Assumption: {text}." for text in todo[0].assumptions),
-        *([_virtual_against_wall(folder, todo)] if summary["substrate"] == "uml" else []),
+        *([_virtual_against_wall(folder, todo)] if summary["clock"] == "virtual" else []),
         *(["Machine: {on} ({hostname}, {cpus} cores, {kernel})".format_map(remote)] if remote else []),
         *_disturbances(summary),
         *_doubts(folder, todo),
         *([] if (what := advice(summary)) is None else [what]),
-        *(proposal.lines(folder, todo, command_line()) if summary["substrate"] != "uml" else []),
+        *(proposal.lines(folder, todo, command_line()) if summary["clock"] == "real" else []),
         *(f"Figure: {path}" for path in figures[:1]),
         f"Results: {folder}",
     ]

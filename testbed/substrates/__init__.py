@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import MachineError
-from core.runs.plan import Plan
+from core.runs.plan import Clock, Plan
 from testbed.linux import features
 from testbed.linux.features import Features
 from testbed.spec import place as where
@@ -23,6 +23,11 @@ class Substrate(Protocol):
     @property
     def name(self) -> str:
         """As in ``--on``."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """What its times are told by."""
         ...
 
     @property

@@ -27,7 +27,7 @@ import msgspec
 from congestion import catalogue
 from core.environment import ROOT
 from core.errors import MachineError, TestbedError
-from core.runs.plan import CongestionControl, Plan
+from core.runs.plan import Clock, CongestionControl, Plan
 from testbed.linux import features
 from testbed.linux.changes import changes
 from testbed.linux.loading import classifier, registry
@@ -46,6 +46,7 @@ class Host:
     """This machine's own kernel."""
 
     name: str = "host"
+    clock: Clock = "real"
     limits: Limits = LINUX
 
     def check(self, plan: Plan) -> None:
@@ -119,7 +120,7 @@ def _check_struct_ops(cc: CongestionControl, release: str) -> None:
     raise MachineError(
         f"{cc.name} needs Linux 6.4 or newer with BTF on `host` (eBPF struct_ops links)"
         + (module if cc.source is None else "")
-        + f"; {lacks}. The kernel's own congestion controls (--cc reno cubic) work here."
+        + f"; {lacks}. The kernel's own congestion controls (--system reno cubic) work here."
     )
 
 

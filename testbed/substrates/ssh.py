@@ -24,7 +24,7 @@ import msgspec
 import paramiko
 
 from core.errors import LostError, MachineError, TestbedError
-from core.runs.plan import Plan
+from core.runs.plan import Clock, Plan
 from core.text import quoted
 from testbed.spec.limits import LINUX
 from testbed.spec.place import VAGRANT
@@ -60,6 +60,7 @@ class Ssh:
     def __init__(self, place: str) -> None:
         self.place = place
         self.name = VAGRANT if place == VAGRANT else "ssh"
+        self.clock: Clock = "real"
         self.limits = LINUX
         self._session: _Session | None = None
         self._identity: dict[str, Any] | None = None

@@ -35,7 +35,7 @@ from core.environment import ROOT
 from core.errors import MachineError, TestbedError
 from core.leftovers import locked, removed_in_any_case
 from core.runs import rundir
-from core.runs.plan import CongestionControl, Plan
+from core.runs.plan import Clock, CongestionControl, Plan
 from testbed.linux import features
 from testbed.linux.changes import changes
 from testbed.spec.limits import LINUX, Limits
@@ -106,6 +106,7 @@ class Uml:
 
     kernel: Kernel
     name: str = "uml"
+    clock: Clock = "virtual"
     limits: Limits = LINUX
 
     def check(self, plan: Plan) -> None:

@@ -89,7 +89,15 @@ def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: st
                   "cc": {"spec": cc, "traits": {}}}],
     }  # fmt: skip
     (folder / "manifest.json").write_text(
-        json.dumps({"version": VERSION, "substrate": substrate, "plan": plan, "digest": tables})
+        json.dumps(
+            {
+                "version": VERSION,
+                "substrate": substrate,
+                "clock": "virtual" if substrate == "uml" else "real",
+                "plan": plan,
+                "digest": tables,
+            }
+        )
     )
     (folder / "verdict.json").write_text(json.dumps({"version": VERSION, "verdict": "valid", "invariants": []}))
 

@@ -60,9 +60,9 @@ def test_jobs_that_gain_differently_are_named() -> None:
 def test_what_is_invalid_has_no_answer_but_advice() -> None:
     broken = row("mltcp_reno", 1.3, verdicts=["invalid"])
     assert answer.sentence(broken, row("reno"), FITS) is None
-    summary = {"verdict": "invalid", "substrate": "host", "results": [row("reno"), broken]}
+    summary = {"verdict": "invalid", "substrate": "host", "clock": "real", "results": [row("reno"), broken]}
     assert "--on uml" in str(answer.advice(summary)) and "docs/fidelity.md" in str(answer.advice(summary))
-    virtual = str(answer.advice({**summary, "substrate": "uml"}))
+    virtual = str(answer.advice({**summary, "clock": "virtual"}))
     assert "--on uml" not in virtual and "--sample" not in virtual and "a fault of the testbed: report it" in virtual
     assert answer.advice({**summary, "verdict": "suspect"}) is None
 
@@ -71,7 +71,14 @@ def test_tables_say_how_many_iterations_and_what_each_job_gains() -> None:
     results = [row("reno", iterations=3), row("mltcp_reno", 1.25, [1.2, 1.3], iterations=3)]
     for one in results:
         one["per_job"][1]["trace"] = "[/nope]"  # no markup
-    summary = {"experiment": "x", "substrate": "uml", "baseline": "reno", "verdict": "valid", "results": results}
+    summary = {
+        "experiment": "x",
+        "substrate": "uml",
+        "clock": "virtual",
+        "baseline": "reno",
+        "verdict": "valid",
+        "results": results,
+    }
     console = Console(width=120, record=True)
     jobs = table.jobs_table(summary)
     assert jobs is not None

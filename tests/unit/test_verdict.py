@@ -82,6 +82,7 @@ def rows(
     """What is said under one id: those rows that apply."""
     manifest: dict[str, Any] = {
         "substrate": substrate,
+        "clock": "virtual" if substrate == "uml" else "real",
         "settings": [],
         "measured": {**MEASURED, **measured},
         "disturbances": account,
@@ -131,7 +132,16 @@ def printed_limits(text: str) -> list[tuple[str, Beyond, Beyond]]:
 def test_the_documentation_prints_the_limits_in_force() -> None:
     """One that holds under virtual time alone is printed, too; where both are the same, as what makes a run invalid."""
     cases = [
-        Case(made(), {"substrate": substrate, "settings": [], "measured": MEASURED}, *[pd.DataFrame()] * 3)
+        Case(
+            made(),
+            {
+                "substrate": substrate,
+                "clock": "virtual" if substrate == "uml" else "real",
+                "settings": [],
+                "measured": MEASURED,
+            },
+            *[pd.DataFrame()] * 3,
+        )
         for substrate in ("host", "uml")
     ]
     expected = []
@@ -148,7 +158,7 @@ def test_the_documentation_prints_the_limits_in_force() -> None:
 
 
 def test_every_invariant_has_its_row() -> None:
-    manifest = {"substrate": "host", "settings": [{}], "measured": MEASURED}
+    manifest = {"substrate": "host", "clock": "real", "settings": [{}], "measured": MEASURED}
     verdict = judge(Case(made(), manifest, table(), links(1.0), pd.DataFrame()))
     assert [row["id"] for row in verdict["invariants"]] == [invariant.id for invariant in INVARIANTS]
     assert verdict["verdict"] == "valid"
@@ -182,6 +192,7 @@ def test_one_bad_window_in_thirty_seconds_makes_no_run_invalid(account: dict[str
     def verdict(substrate: str) -> tuple[str, str]:
         manifest: dict[str, Any] = {
             "substrate": substrate,
+            "clock": "virtual" if substrate == "uml" else "real",
             "settings": [],
             "measured": MEASURED,
             "disturbances": account,
@@ -434,7 +445,7 @@ def test_edges_are_recorded() -> None:
 
 
 def test_what_an_older_testbed_did_not_record_is_not_evaluated() -> None:
-    manifest: dict[str, Any] = {"substrate": "uml", "settings": [], "measured": {**MEASURED}}
+    manifest: dict[str, Any] = {"substrate": "uml", "clock": "virtual", "settings": [], "measured": {**MEASURED}}
     for key in ("tcp", "senders"):
         del manifest["measured"][key]
     found = {

@@ -42,7 +42,7 @@ class Case:
     @property
     def virtual(self) -> bool:
         """Under virtual time, where computing takes none."""
-        return bool(self.manifest["substrate"] == "uml")
+        return bool(self.manifest["clock"] == "virtual")
 
     @property
     def measured(self) -> dict[str, Any]:
