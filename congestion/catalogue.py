@@ -42,6 +42,12 @@ def families() -> Mapping[str, Family]:
     return {family.name: family for module in modules for family in getattr(module, "FAMILIES", ())}
 
 
+def titled(name: str) -> str:
+    """A congestion control as people write it: ``MLTCP-Reno``; what is not known, as it is."""
+    family = families().get(name)
+    return family.title or name if family else name
+
+
 def parameters() -> Mapping[str, Parameter]:
     """Those of all that come with the testbed, by name."""
     return {parameter.name: parameter for family in families().values() for parameter in family.parameters}

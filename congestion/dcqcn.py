@@ -51,9 +51,9 @@ def scaled_to(rate_bps: int) -> Mapping[str, int]:
 TRAITS = Traits(needs_marks=True, frame_by_frame=True, paced=True)
 
 FAMILIES = (
-    Family("dcqcn", traits=TRAITS, parameters=PARAMETERS, scaled_to=scaled_to),
+    Family("dcqcn", traits=TRAITS, parameters=PARAMETERS, scaled_to=scaled_to, title="DCQCN"),
     Family(
         "mltcp_dcqcn", "treatment", "dcqcn", msgspec.structs.replace(TRAITS, learns=True, state=mltcp.STATE),
-        (*mltcp.parameters("1.067", "0.267"), *PARAMETERS), scaled_to,
+        (*mltcp.parameters("1.067", "0.267"), *PARAMETERS), scaled_to, "MLTCP-DCQCN",
     ),
 )  # fmt: skip

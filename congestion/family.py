@@ -38,6 +38,7 @@ class Family:
     traits: Traits = field(default_factory=Traits)
     parameters: tuple[Parameter, ...] = ()
     scaled_to: Callable[[int], Mapping[str, int]] = unscaled  # constants for a bottleneck of so many bit/s
+    title: str = ""  # as people write it, if not like its name
 
 
 def fraction(text: str) -> int:

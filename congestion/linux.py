@@ -8,9 +8,12 @@ from core.runs.plan import Traits
 _BY_DELAY = Traits(may_leave_idle=True)  # or by a rate that they measure
 
 FAMILIES = (
+    Family("reno", title="Reno"),
+    Family("cubic", title="CUBIC"),
     *(Family(name) for name in (
-        "reno", "cubic", "westwood", "htcp", "bic", "hybla", "highspeed", "illinois", "scalable", "veno", "yeah",
+        "westwood", "htcp", "bic", "hybla", "highspeed", "illinois", "scalable", "veno", "yeah",
     )),
-    *(Family(name, traits=_BY_DELAY) for name in ("bbr", "vegas", "nv", "lp", "cdg")),
-    Family("dctcp", traits=Traits(needs_marks=True)),
+    *(Family(name, traits=_BY_DELAY) for name in ("vegas", "nv", "lp", "cdg")),
+    Family("bbr", traits=_BY_DELAY, title="BBR"),
+    Family("dctcp", traits=Traits(needs_marks=True), title="DCTCP"),
 )  # fmt: skip

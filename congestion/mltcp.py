@@ -36,7 +36,14 @@ def parameters(slope: str = "1.75", intercept: str = "0.25") -> tuple[Parameter,
 STATE = "mltcp_flows"  # the eBPF map that holds what a flow knows of its iteration
 
 FAMILIES = (
-    Family("mltcp_reno", "treatment", "reno", Traits(learns=True, state=STATE), parameters()),
-    Family("mltcp_cubic", "treatment", "cubic", Traits(learns=True, state=STATE), parameters()),
-    Family("mltcp_dctcp", "treatment", "dctcp", Traits(needs_marks=True, learns=True, state=STATE), parameters()),
+    Family("mltcp_reno", "treatment", "reno", Traits(learns=True, state=STATE), parameters(), title="MLTCP-Reno"),
+    Family("mltcp_cubic", "treatment", "cubic", Traits(learns=True, state=STATE), parameters(), title="MLTCP-CUBIC"),
+    Family(
+        "mltcp_dctcp",
+        "treatment",
+        "dctcp",
+        Traits(needs_marks=True, learns=True, state=STATE),
+        parameters(),
+        title="MLTCP-DCTCP",
+    ),
 )

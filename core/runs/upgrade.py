@@ -27,6 +27,7 @@ _TRAITS_1: Mapping[str, dict[str, Any]] = {
     "dcqcn": _DCQCN_1,
     **{name: {"may_leave_idle": True} for name in ("bbr", "vegas", "nv", "lp", "cdg")},
 }
+_CLOCKS_1 = {"uml": "virtual"}  # every other place had a real one
 _FLOW_SCHEDULERS_1 = ("cassini", "priority", "unfair")
 # Constants of the programs of version 1, for those that a run did not give: a plan held what was given alone.
 _F_1 = {"slope": 1792, "intercept": 256, "curve": 0, "gap_factor": 512, "first_gap_us": 1000, "total_bytes": 0}
@@ -106,7 +107,7 @@ def _system_from_1(control: dict[str, Any], used: list[dict[str, Any]]) -> dict[
 
 
 def _clock_1(data: dict[str, Any]) -> str:
-    return "virtual" if data.get("substrate") == "uml" else "real"
+    return _CLOCKS_1.get(data.get("substrate", ""), "real")
 
 
 def _summary_from_1(data: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from congestion import catalogue
+
 ALIKE = 0.02  # a speed-up within 2 % of 1 is no difference
 ENOUGH = 10  # iterations with F in force, before one judges
-NAMES = {"reno": "Reno", "cubic": "CUBIC", "dctcp": "DCTCP", "dcqcn": "DCQCN", "bbr": "BBR", "cassini": "CASSINI"}
+FLOW_SCHEDULERS = {"cassini": "CASSINI"}  # those that people do not write as they are typed
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,7 @@ class Demand:
 def name(system: str) -> str:
     """A congestion control as people write it: ``MLTCP-Reno``; with its parameters as they were typed."""
     plain, colon, rest = system.partition(":")
-    base = plain.removeprefix("mltcp_")
-    written = ("MLTCP-" if base != plain else "") + NAMES.get(base, base)
+    written = FLOW_SCHEDULERS.get(plain) or catalogue.titled(plain)
     return f"{written} ({rest})" if colon else written
 
 

@@ -21,6 +21,7 @@ from core.environment import ROOT
 from core.runs.load import LoadError, load_run
 from core.runs.plan import Plan
 from testbed import __version__
+from testbed.spec import place
 from testbed.substrates import Substrate
 
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
@@ -32,8 +33,8 @@ def provenance(substrate: Substrate, command: list[str], begun: float) -> dict[s
         "testbed": __version__,
         "substrate": substrate.name,
         "clock": substrate.clock,
-        "uml": substrate.identity() if substrate.name == "uml" else None,
-        "remote": substrate.identity() if substrate.name not in ("host", "uml") else None,
+        "uml": substrate.identity() if substrate.clock == "virtual" else None,
+        "remote": substrate.identity() if place.is_remote(substrate.name) else None,
         "packages": {name: metadata.version(name) for name in PACKAGES},
         "git_commit": _commit(),
         "source_sha256": source_sha256(),
@@ -56,7 +57,7 @@ def is_there(plan: Plan, folder: Path, substrate: Substrate) -> bool:
         manifest.get("plan") == json.loads(msgspec.json.encode(plan))
         and all(manifest.get(key) == now[key] for key in same)
         and (now["remote"] is None or (isinstance(remote, dict) and remote.get("kernel") == now["remote"]["kernel"]))
-        and (now["substrate"] != "host" or platform.version() in str(manifest.get("kernel")))
+        and (now["uml"] or now["remote"] or platform.version() in str(manifest.get("kernel")))
         and manifest.get("topology_sha256") == topology_sha256(plan)
         and manifest.get("congestion_control_sha256") == congestion_control_sha256(plan)
     )

@@ -46,13 +46,13 @@ def read(folder: Path, *, trusted: bool) -> tuple[dict[str, Any], Plan, dict[str
                 f"{folder}: this release repeats runs of format version {VERSION}, not {quoted(manifest['version'])}: "
                 "repeat it with the release that wrote it."
             )
-        recorded, where = manifest["digest"], manifest["substrate"]
+        recorded, where, clock = manifest["digest"], manifest["substrate"], manifest["clock"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RequestError(
             f"{folder} is not a run directory that can be repeated ({type(error).__name__}: {error}); "
             "give one such as results/NAME/mltcp_reno/1."
         ) from error
-    if where != "uml":
+    if clock != "virtual":
         raise RequestError(
             f"{folder} ran on `{where}`, against a real clock: it never repeats to the byte. Use --on uml."
         )

@@ -37,6 +37,7 @@ from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.setting import Queues
 from testbed.linux.sampling import disturbances
 from testbed.planning import plan
+from testbed.spec import place
 from testbed.substrates import uml
 from testbed.substrates.host import Host
 from testbed.substrates.progress import patience
@@ -132,7 +133,9 @@ def report(*, as_json: bool) -> int:
         )
     console.print(f"\nLinux {platform.release()}:")
     for where, can in able.items():
-        console.print(f"  `--on {where}`{' (where runs go that name no place)' if where == 'uml' else ''} {_SAID[can]}")
+        console.print(
+            f"  `--on {where}`{' (where runs go that name no place)' if where == place.EXACT else ''} {_SAID[can]}"
+        )
     return code
 
 

@@ -123,7 +123,7 @@ class _Request:
             raise RequestError(
                 f"--on {asked.on}: several machines share the runs of a sweep (`python -m testbed sweep`)."
             )
-        if self.linux_source is not None and asked.on not in ("auto", "uml"):
+        if self.linux_source is not None and where.in_real_time(asked.on):
             raise RequestError(f"--linux-source is for --on uml; on `{asked.on}` the kernel is the machine's own.")
         return [asked]
 
@@ -138,7 +138,7 @@ class _Request:
             privileges.give_up()
         with said_of(self.file):
             chosen = choice.choose(self.read, self.flags, self.linux_source)
-        if not (root and self.dry_run and chosen.place != "uml"):  # that run would write as root
+        if not (root and self.dry_run and where.in_real_time(chosen.place)):  # that run would write as root
             rundir.check_writable(self.out)
         return chosen
 

@@ -104,7 +104,7 @@ def _check_privileges(files: list[str], given: dict[str, Any]) -> None:
     if privileges.caller() is None:
         return
     places = {file: place for file in files if (place := choice.foreseen(partial(points.read, file), given))}
-    real = [file for file, found in places.items() if found.place != "uml"]
+    real = [file for file, found in places.items() if where.in_real_time(found.place)]
     if real and len(real) < len(places):
         raise RequestError(
             "under `sudo`, runs in user-mode Linux give up root, and others of this sweep keep it: "
@@ -148,7 +148,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
         return any(is_there(run.plan, run.folder, machines[place]) for place in where.places(run.spec.on))
 
     todo = _each_measured(driver.wanted(planned, Path(parsed.out)))
-    if parsed.parallel > 1 and any(place != "uml" for place in machines):
+    if parsed.parallel > 1 and any(map(where.in_real_time, machines)):
         raise RequestError(
             f"-j {parsed.parallel}: against a real clock runs on one machine would disturb each other; use --on uml, or -j 1, "
             "or several other machines (--on ssh:a --on ssh:b)."

@@ -13,7 +13,8 @@ from pathlib import Path
 from core.errors import RequestError
 from core.text import quoted
 
-HERE = ("auto", "host", "uml")
+EXACT = "uml"  # where a run goes that names no place, if it can
+HERE = ("auto", "host", EXACT)
 VAGRANT = "vagrant"
 OWN_VM = Path("/var/lib/mltcp/vm")  # written by vagrant/provision.sh
 WORDS = "auto, host, uml, vagrant, ssh:[USER@]HOST[:PORT]"
@@ -64,4 +65,4 @@ def in_own_vm() -> bool:
 
 def in_real_time(on: str) -> bool:
     """Whether the clock there is a real one, as far as ``on`` says."""
-    return on not in ("auto", "uml")
+    return on not in ("auto", EXACT)

@@ -457,6 +457,6 @@ def test_what_an_older_testbed_did_not_record_is_not_evaluated() -> None:
 def test_an_older_kernel_says_what_else_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(platform, "release", lambda: "6.1.0-28-amd64")
-    with pytest.raises(MachineError, match=r"Linux 6\.4 or newer .* \(--cc reno cubic\)"):
+    with pytest.raises(MachineError, match=r"Linux 6\.4 or newer .* \(--system reno cubic\)"):
         Host().check(made(cc=["mltcp_reno"]))
     Host().check(made(cc=["reno"]))

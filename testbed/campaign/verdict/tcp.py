@@ -75,7 +75,7 @@ def count(name: str) -> Callable[[Case], float | Unjudged]:
     """I18: how often the kernel counted ``name``, over all hosts."""
 
     def counted(case: Case) -> float | Unjudged:
-        if "tcp" not in case.measured:
+        if case.measured.get("tcp") is None:
             return not_evaluated(OLDER)
         found: int | None = case.measured["tcp"].get(name)
         return not_evaluated(f"this kernel does not count {name}") if found is None else found
@@ -85,7 +85,7 @@ def count(name: str) -> Callable[[Case], float | Unjudged]:
 
 def receiver_drops(case: Case) -> float | Noted | Unjudged:
     """I19: what receivers did not take, for want of memory or of somebody who reads, ÷ packets."""
-    if "tcp" not in case.measured:
+    if case.measured.get("tcp") is None:
         return not_evaluated(OLDER)
     found = {name: case.measured["tcp"].get(name, 0) for name in RECEIVER_DROPS}
     share = sum(found.values()) / max(1, case.measured["counters"]["packets"])
