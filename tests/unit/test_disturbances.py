@@ -239,6 +239,7 @@ class Elsewhere:
 
     def __init__(self, name: str, *verdicts: str) -> None:
         self.name, self.left = name, list(verdicts)
+        self.clock = "virtual" if name == "uml" else "real"
 
     def run(self, *_: Any) -> bytes:
         return self.left.pop(0).encode()

@@ -159,7 +159,7 @@ def test_lanes_take_what_is_theirs() -> None:
 
 def test_here_the_run_is_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Substrate:
-        name = "uml"
+        name, clock = "uml", "virtual"
 
         def run(self, plan: Plan, on_event: Any, patience: object) -> bytes:
             on_event({"event": "phase"})
