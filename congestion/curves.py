@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 ONE = 1024  # fractions travel to the kernel in units of 1/1024
 CURVES = ("linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal")
-SLOPE, INTERCEPT = 1792, 256  # of MLTCP's F, as the paper has them: 1.75 and 0.25
+SLOPE, INTERCEPT = 1792, 256  # of F: 1.75 and 0.25, as remembered of the paper, not confirmed
 LEAST, MOST = 16, 64 * ONE
 _, QUADRATIC, RECIPROCAL, CONCAVE, FALLING, FALLING_RECIPROCAL = range(len(CURVES))
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from congestion import curves
+
 Factor = Callable[[np.ndarray], np.ndarray]  # F of bytes_ratio
-SLOPE, INTERCEPT = 1.75, 0.25  # the paper's as remembered, not confirmed
+SLOPE, INTERCEPT = curves.SLOPE / curves.ONE, curves.INTERCEPT / curves.ONE
 
 _CURVES: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "linear": lambda r, s, i: s * r + i,
