@@ -58,11 +58,21 @@ def _list(console: Console) -> None:
     console.print("[bold]of the testbed[/] (eBPF on host, modules on uml)")
     for name in catalogue.names():
         console.print(f"  {name}")
-    for name in catalogue.names():
-        console.print(f"[bold]parameters[/] of {name}, as in {name}:{catalogue.families()[name].parameters[0].name}=…")
-        for parameter in catalogue.families()[name].parameters:
-            console.print(f"  {parameter.name:13} {parameter.meaning} (default {parameter.default})")
+    for lines, names in _parameters().items():
+        console.print(f"[bold]parameters[/] of {', '.join(names)}")
+        for line in lines:
+            console.print(f"  {line}")
     console.print(f"[bold]of this kernel[/]\n  {' '.join(bpf.available())}")
+
+
+def _parameters() -> dict[tuple[str, ...], list[str]]:
+    """What the testbed's congestion controls take, a line each, and who takes just that."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name in catalogue.names():
+        parameters = catalogue.families()[name].parameters
+        lines = tuple(f"{each.name:13} {each.meaning} (default {each.default})" for each in parameters)
+        found.setdefault(lines, []).append(name)
+    return found
 
 
 def _status(console: Console) -> None:
