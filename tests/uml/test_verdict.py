@@ -18,7 +18,7 @@ def judged(**fields: Any) -> dict[str, list[dict[str, Any]]]:
     one = runs.one_plan(**fields)
     result = runs.run_plan(uml.find(), **fields)
     tables = {name: result.table(f"{name}.csv") for name in ("iterations", "links", "flows")}
-    verdict = judge(Case(one, {**result.manifest, "substrate": "uml"}, **tables))
+    verdict = judge(Case(one, {**result.manifest, "substrate": "uml", "clock": "virtual"}, **tables))
     rows: dict[str, list[dict[str, Any]]] = {"verdict": [verdict]}
     for row in verdict["invariants"]:
         rows.setdefault(row["id"], []).append(row)
