@@ -183,7 +183,7 @@ def test_killed_with_a_run_the_recorder_is_gone() -> None:
     """Whatever it had started, too: a process of its own for every core."""
     script = (
         "from testbed import spec\nfrom testbed.planning import plan\nfrom testbed.substrates.progress import Patience\nfrom testbed.substrates.host import Host\n"
-        f"one = plan.plans(spec.read(None, {LONE | {'iterations': 1000}!r}))[0]\n"
+        f"one = plan.plans(plan.resolve(spec.read(None, {LONE | {'iterations': 1000}!r})))[0]\n"
         "Host().run(one, lambda event: print(event['event'], flush=True), Patience())\n"
     )
 
