@@ -28,6 +28,11 @@ class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str | None = None  # the eBPF map that holds what a flow has learned
 
 
+def _folder(name: str, typed: str) -> str:
+    """A plain name; with options, which no name of a folder can hold, that and a hash of what was typed."""
+    return f"{name}-{hashlib.sha256(typed.encode()).hexdigest()[:8]}" if ":" in typed else name
+
+
 class CongestionControl(msgspec.Struct, frozen=True):
     """A congestion control as asked for; ``constants`` are what its program or module gets."""
 
@@ -40,11 +45,9 @@ class CongestionControl(msgspec.Struct, frozen=True):
     traits: Traits = Traits()
 
     @property
-    def label(self) -> str:
-        """The name of its folder in the results."""
-        if ":" not in self.spec:
-            return self.name
-        return f"{self.name}-{hashlib.sha256(self.spec.encode()).hexdigest()[:8]}"
+    def folder(self) -> str:
+        """Where files of one's own lie that go with a run to another machine."""
+        return _folder(self.name, self.spec)
 
 
 class System(msgspec.Struct, frozen=True):
@@ -60,9 +63,7 @@ class System(msgspec.Struct, frozen=True):
     @property
     def folder(self) -> str:
         """Where its results lie: its plain name, or that and a hash of its options."""
-        if ":" not in self.label:
-            return self.name
-        return f"{self.name}-{hashlib.sha256(self.label.encode()).hexdigest()[:8]}"
+        return _folder(self.name, self.label)
 
 
 class Marking(msgspec.Struct, frozen=True):

@@ -79,7 +79,7 @@ def files(plan: Plan) -> dict[str, bytes]:
         if cc.source is not None:
             source = Path(cc.source)
             for path in (source, *source.parent.glob("*.h")):
-                found[f"own/{cc.label}/{path.name}"] = path.read_bytes()
+                found[f"own/{cc.folder}/{path.name}"] = path.read_bytes()
     return found
 
 
@@ -87,7 +87,7 @@ def elsewhere(plan: Plan, folder: str) -> Plan:
     """The plan with the names that its own files have there, below ``folder``."""
     jobs = tuple(
         msgspec.structs.replace(
-            job, cc=msgspec.structs.replace(job.cc, source=f"{folder}/own/{job.cc.label}/{Path(job.cc.source).name}")
+            job, cc=msgspec.structs.replace(job.cc, source=f"{folder}/own/{job.cc.folder}/{Path(job.cc.source).name}")
         )
         if job.cc.source is not None
         else job

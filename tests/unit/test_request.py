@@ -290,7 +290,7 @@ def test_one_of_your_own_is_named_by_its_file(monkeypatch: pytest.MonkeyPatch) -
     assert (module.name, module.constants) == ("mine", {"step": 4, "slope": 1536})
     assert catalogue.module(module) and not catalogue.program(module)
     assert catalogue.program(program) and not catalogue.module(program)
-    assert program.label == "mine"
+    assert program.folder == "mine"
 
 
 def test_jobs_cross_the_bottleneck() -> None:

@@ -358,7 +358,7 @@ def test_files_of_ones_own_go_along_under_names_of_theirs(tmp_path: Path) -> Non
     topology.write_text("from topologies.dumbbell import Dumbbell as Mine\ntopos = {'mine': Mine}\n")
     one = plan.plans(plan.resolve(spec.read(None, {"topo": f"{topology},2", "cc": ["reno", str(mine)]})))[2]
     files = upload.files(one)
-    label = one.jobs[0].cc.label
+    label = one.jobs[0].cc.folder
     assert {"own/topology.py", f"own/{label}/mine.bpf.c", f"own/{label}/mine.h"} <= files.keys()
     there = upload.elsewhere(one, "/media")
     assert there.topology == "/media/own/topology.py"
