@@ -75,8 +75,8 @@ def names() -> list[str]:
     return sorted(path.stem.removeprefix("tcp_") for path in KERNEL.glob("tcp_*.c"))
 
 
-def parse(spec: str) -> CongestionControl:
-    """Read ``name`` or ``name:parameter=value,…``; raises `RequestError`."""
+def parse(spec: str, preset: str = "paper") -> CongestionControl:
+    """Read ``name`` or ``name:parameter=value,…``, with this ``preset`` if it has one and names none; raises `RequestError`."""
     name, _, rest = spec.partition(":")
     items = [item for item in rest.split(",") if item]
     if name.endswith(".c"):
@@ -90,7 +90,7 @@ def parse(spec: str) -> CongestionControl:
         )
     known = {parameter.name: parameter for parameter in family.parameters}
     constants: dict[str, int] = {}
-    for item in items:
+    for item in _expanded(family, items, spec, preset):
         key, equals, text = item.partition("=")
         if not known:
             raise RequestError(
@@ -99,10 +99,31 @@ def parse(spec: str) -> CongestionControl:
         if key not in known or not equals:
             raise RequestError(
                 f"{quoted(item)} in {quoted(spec)} is not a parameter of {name}; there are "
-                f"{', '.join(f'{p.name} ({p.meaning}; default {p.default})' for p in known.values())}."
+                f"{', '.join(f'{p.name} ({p.meaning}; default {p.default})' for p in known.values())}"
+                f"{', and preset: ' * bool(family.presets)}{', '.join(family.presets)}."
             )
         constants[known[key].constant] = _value(known[key], text, spec)
     return CongestionControl(spec, name, constants, None, family.role, family.base, family.traits)
+
+
+def _expanded(family: Family, items: list[str], spec: str, usual: str) -> list[str]:
+    """``items`` with a preset's in its place (the ``usual`` one's, if none is named), before the others, which say more than it does."""
+    wanted = [item.removeprefix("preset=") for item in items if item.startswith("preset=")]
+    if not wanted and usual in family.presets:
+        wanted = [usual]
+    if not wanted or not family.parameters:
+        return items
+    stated = [item for item in items if not item.startswith("preset=")]
+    if len(wanted) > 1 or wanted[0] not in family.presets:
+        raise RequestError(
+            f"{quoted(','.join(wanted))} in {quoted(spec)} is not a preset of {family.name}; there are {', '.join(family.presets)}."
+        )
+    preset = family.presets[wanted[0]]
+    if preset.asks and not any(item.startswith(f"{preset.asks}=") for item in stated):
+        raise RequestError(
+            f"preset={wanted[0]} in {quoted(spec)} knows no {preset.asks}, which its flows are told: add {preset.asks}=…"
+        )
+    return [*(f"{key}={value}" for key, value in preset.values.items()), *stated]
 
 
 def _value(parameter: Parameter, text: str, spec: str) -> int:

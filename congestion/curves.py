@@ -11,6 +11,7 @@ ONE = 1024  # fractions travel to the kernel in units of 1/1024
 CURVES = ("linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal")
 SLOPE, INTERCEPT = 1792, 256  # of F: 1.75 and 0.25, as remembered of the paper, not confirmed
 LEAST, MOST = 16, 64 * ONE
+LOG_FIRST, LOG_SPAN = 14, 17  # of the r that needs no learning: from 16 KiB to 2 GiB
 _, QUADRATIC, RECIPROCAL, CONCAVE, FALLING, FALLING_RECIPROCAL = range(len(CURVES))
 
 
@@ -33,3 +34,13 @@ def factor(parameters: Mapping[str, int], ratio: int) -> int:
             r = 2 * r - (r * r >> 10)
         f = (slope * r >> 10) + low
     return max(LEAST, min(MOST, f))
+
+
+def log_ratio(sent: int) -> int:
+    """``mltcp_log_ratio``: the r, in 1/1024, of a flow that learns nothing."""
+    log = (sent + (1 << LOG_FIRST)).bit_length() - 1
+    if log >= LOG_FIRST + LOG_SPAN:
+        return ONE
+    part = (sent + (1 << LOG_FIRST)) >> (log - 10) & (ONE - 1)
+    part += part * (ONE - part) * 355 >> 20
+    return ((log - LOG_FIRST << 10) + part) // LOG_SPAN

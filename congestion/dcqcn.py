@@ -8,7 +8,7 @@ import msgspec
 
 from congestion import mltcp
 from congestion.curves import ONE
-from congestion.family import Family, Parameter, fraction, microseconds
+from congestion.family import Family, Parameter, Preset, fraction, microseconds
 from core.runs.plan import Traits
 from core.units import Rate, Size
 
@@ -48,12 +48,21 @@ def scaled_to(rate_bps: int) -> Mapping[str, int]:
     }  # fmt: skip
 
 
+# What adapters come with, whatever their rate. Gain and timer of alpha and the interval of reductions as NVIDIA's page of
+# DCQCN's parameters has them (dce_tcp_g 1019, dce_tcp_rtt 1, rate_reduce_monitor_period 4); the others recalled, not confirmed
+# (rpg_ai_rate 5, rpg_hai_rate 50, rpg_time_reset 300, rpg_byte_reset 32767, rpg_threshold 1).
+ADAPTER = Preset({
+    "g": "0.0049", "alpha_timer": "1us", "cnp_interval": "4us", "r_ai": "5mbit", "r_hai": "50mbit", "rate_timer": "300us",
+    "byte_counter": "32767B", "fast_recovery": "1",
+})  # fmt: skip
+PRESETS = {"paper": Preset({}), "adapter": ADAPTER}
+
 TRAITS = Traits(needs_marks=True, frame_by_frame=True, paced=True)
 
 FAMILIES = (
-    Family("dcqcn", traits=TRAITS, parameters=PARAMETERS, scaled_to=scaled_to, title="DCQCN"),
+    Family("dcqcn", traits=TRAITS, parameters=PARAMETERS, scaled_to=scaled_to, presets=PRESETS, title="DCQCN"),
     Family(
         "mltcp_dcqcn", "treatment", "dcqcn", msgspec.structs.replace(TRAITS, learns=True, state=mltcp.STATE),
-        (*mltcp.parameters("1.067", "0.267"), *PARAMETERS), scaled_to, "MLTCP-DCQCN",
+        (*mltcp.parameters("1.067", "0.267"), *PARAMETERS), scaled_to, {**PRESETS, "recommended": PRESETS["paper"]}, "MLTCP-DCQCN",
     ),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from congestion.curves import ONE
 from core.runs.plan import Role, Traits
+from core.text import quoted
 from core.units import Duration
 
 
@@ -21,6 +22,14 @@ class Parameter:
     lowest: int
     highest: int
     default: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Parameters that belong together, as one writes them; ``asks`` for one that it has no value for."""
+
+    values: Mapping[str, str]
+    asks: str | None = None
 
 
 def unscaled(_rate_bps: int) -> Mapping[str, int]:
@@ -38,6 +47,7 @@ class Family:
     traits: Traits = field(default_factory=Traits)
     parameters: tuple[Parameter, ...] = ()
     scaled_to: Callable[[int], Mapping[str, int]] = unscaled  # constants for a bottleneck of so many bit/s
+    presets: Mapping[str, Preset] = field(default_factory=dict)
     title: str = ""  # as people write it, if not like its name
 
 
@@ -48,3 +58,14 @@ def fraction(text: str) -> int:
 
 def microseconds(text: str) -> int:
     return Duration.parse(text) // 1000
+
+
+def one_of(*words: str) -> Callable[[str], int]:
+    """Which of these it is."""
+
+    def read(text: str) -> int:
+        if text not in words:
+            raise ValueError(f"{quoted(text)} is not one of {', '.join(words)}")
+        return words.index(text)
+
+    return read

@@ -7,7 +7,9 @@
  *	module parameters, refused at load outside their range;
  *	the same per network namespace, as sysctls net.CC_NAME.*, which begin
  *	with the module's and can be changed at any time;
- *	cc_params_of(sk), and cc_register() and cc_unregister().
+ *	cc_params(sk), and CC_MODULE().
+ *
+ * What else it keeps in every namespace it names in CC_NET_STATE before.
  */
 #ifndef MLTCP_CC_MODULE_H
 #define MLTCP_CC_MODULE_H
@@ -20,6 +22,11 @@
 #include <net/tcp.h>
 
 #include "compat.h"
+
+#ifndef CC_NET_STATE
+#define CC_NET_STATE
+#define CC_NET_INIT(cn)
+#endif
 
 #define CC_DEFAULT(member, name, type, value, low, high, text) \
 	.member.name = value,
@@ -37,10 +44,32 @@ CC_PARAMETERS(CC_MODULE_PARAM)
 
 #define CC_TYPE_int	int
 #define CC_TYPE_uint	unsigned int
-#define CC_TYPE_ullong	unsigned long
+#define CC_TYPE_ullong	u64
 #define CC_HANDLER_int	proc_dointvec_minmax
 #define CC_HANDLER_uint	proc_douintvec_minmax
-#define CC_HANDLER_ullong	proc_doulongvec_minmax
+#define CC_HANDLER_ullong	cc_proc_u64
+
+/* A u64 as a sysctl, on 32-bit machines, too. */
+static int cc_proc_u64(CA_PROC_HANDLER_ARGS)
+{
+	const u64 *lowest = table->extra1, *highest = table->extra2;
+	u64 *value = table->data, wanted;
+	char text[24];
+	struct ctl_table line = { .data = text, .maxlen = sizeof(text) };
+	int error;
+
+	snprintf(text, sizeof(text), "%llu", READ_ONCE(*value));
+	error = proc_dostring(&line, write, buffer, length, position);
+	if (error || !write)
+		return error;
+	error = kstrtoull(strim(text), 0, &wanted);
+	if (error)
+		return error;
+	if (wanted < *lowest || wanted > *highest)
+		return -EINVAL;
+	WRITE_ONCE(*value, wanted);
+	return 0;
+}
 
 #define CC_RANGE(member, name, type, value, low, high, text)		\
 	static const CC_TYPE_##type name##_range[] = { low, high };
@@ -67,15 +96,26 @@ struct cc_net {
 	struct cc_params params;
 	struct ctl_table *table;
 	struct ctl_table_header *header;
+
+	CC_NET_STATE
 };
 
 static unsigned int cc_net_id __read_mostly;
 
-static inline const struct cc_params *cc_params_of(const struct sock *sk)
+static inline struct cc_net *cc_net(const struct sock *sk)
 {
-	const struct cc_net *cn = net_generic(sock_net(sk), cc_net_id);
+	return net_generic(sock_net(sk), cc_net_id);
+}
 
-	return &cn->params;
+#define CC_READ(member, name, type, value, low, high, text)		\
+	.member.name = READ_ONCE(cn->params.member.name),
+
+/* As they are now; they may change at any time. */
+static inline struct cc_params cc_params(const struct sock *sk)
+{
+	const struct cc_net *cn = cc_net(sk);
+
+	return (struct cc_params){ CC_PARAMETERS(CC_READ) };
 }
 
 static int __net_init cc_net_init(struct net *net)
@@ -84,6 +124,7 @@ static int __net_init cc_net_init(struct net *net)
 	size_t i, entries = ARRAY_SIZE(cc_sysctls) - 1;
 
 	cn->params = cc_defaults;
+	CC_NET_INIT(cn);
 	cn->table = kmemdup(cc_sysctls, sizeof(cc_sysctls), GFP_KERNEL);
 	if (!cn->table)
 		return -ENOMEM;
@@ -140,5 +181,22 @@ static void __exit cc_unregister(struct tcp_congestion_ops *ops)
 	tcp_unregister_congestion_control(ops);
 	unregister_pernet_subsys(&cc_net_ops);
 }
+
+/* All that a module is besides @ops, which keep @state in each socket. */
+#define CC_MODULE(ops, state, text)					\
+	static int __init ops##_register(void)				\
+	{								\
+		BUILD_BUG_ON(sizeof(state) > ICSK_CA_PRIV_SIZE);	\
+		return cc_register(&(ops));				\
+	}								\
+	static void __exit ops##_unregister(void)			\
+	{								\
+		cc_unregister(&(ops));					\
+	}								\
+	module_init(ops##_register);					\
+	module_exit(ops##_unregister);					\
+	MODULE_AUTHOR("MLTCP testbed");					\
+	MODULE_LICENSE("GPL");						\
+	MODULE_DESCRIPTION(text)
 
 #endif /* MLTCP_CC_MODULE_H */

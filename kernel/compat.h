@@ -28,6 +28,16 @@
 	struct sock *sk, const struct rate_sample *rs
 #endif
 
+#ifdef HAVE_CONST_CTL_TABLE
+#define CA_PROC_HANDLER_ARGS \
+	const struct ctl_table *table, int write, void *buffer, \
+	size_t *length, loff_t *position
+#else
+#define CA_PROC_HANDLER_ARGS \
+	struct ctl_table *table, int write, void *buffer, \
+	size_t *length, loff_t *position
+#endif
+
 /* TCP_CA_Open and so on. */
 static inline u8 ca_state(const struct sock *sk)
 {

@@ -29,19 +29,33 @@
 #define HYSTART_DELAY_MAX	(16000U)	/* 16 ms */
 #define HYSTART_DELAY_THRESH(x)	clamp(x, HYSTART_DELAY_MIN, HYSTART_DELAY_MAX)
 
-static const int fast_convergence = 1;
-static const int beta = 717;	/* = 717/1024 (BICTCP_BETA_SCALE) */
-static const int bic_scale = 41;
-static const int tcp_friendliness = 1;
+enum {
+	fast_convergence = 1,
+	beta = 717,	/* = 717/1024 (BICTCP_BETA_SCALE) */
+	bic_scale = 41,
+	tcp_friendliness = 1,
+};
 
 static const int hystart = 1;
 static const int hystart_detect = HYSTART_ACK_TRAIN | HYSTART_DELAY;
 static const int hystart_low_window = 16;
 static const int hystart_ack_delta_us = 2000;
 
-static u32 cube_rtt_scale __read_mostly;
-static u32 beta_scale __read_mostly;
-static u64 cube_factor __read_mostly;
+static const u32 cube_rtt_scale = bic_scale * 10;	/* 1024*c/rtt */
+static const u32 beta_scale = 8 * (BICTCP_BETA_SCALE + beta) / 3 /
+			      (BICTCP_BETA_SCALE - beta);
+
+/*
+ * calculate the "K" for (wmax-cwnd) = c/rtt * K^3
+ *  so K = cubic_root( (wmax-cwnd)*rtt/c )
+ * the unit of K is bictcp_HZ=2^10, not HZ
+ *
+ *  c = bic_scale >> 10
+ *  rtt = 100ms
+ *
+ * 1/c * 2^2*bictcp_HZ * srtt
+ */
+static const u64 cube_factor = (1ULL << (10 + 3 * BICTCP_HZ)) / (bic_scale * 10);
 
 /* BIC TCP Parameters */
 struct bictcp {
@@ -424,36 +438,6 @@ static void cubictcp_acked(struct sock *sk, const struct ack_sample *sample)
 
 	if (!ca->found && tcp_in_slow_start(tp) && hystart)
 		hystart_update(sk, delay);
-}
-
-/* Precompute a bunch of the scaling factors that are used per-packet
- * based on SRTT of 100ms
- */
-static void cubictcp_scales(void)
-{
-	beta_scale = 8 * (BICTCP_BETA_SCALE + beta) / 3
-		/ (BICTCP_BETA_SCALE - beta);
-
-	cube_rtt_scale = (bic_scale * 10);	/* 1024*c/rtt */
-
-	/* calculate the "K" for (wmax-cwnd) = c/rtt * K^3
-	 *  so K = cubic_root( (wmax-cwnd)*rtt/c )
-	 * the unit of K is bictcp_HZ=2^10, not HZ
-	 *
-	 *  c = bic_scale >> 10
-	 *  rtt = 100ms
-	 *
-	 * the following code has been designed and tested for
-	 * cwnd < 1 million packets
-	 * RTT < 100 seconds
-	 * HZ < 1,000,00  (corresponding to 10 nano-second)
-	 */
-
-	/* 1/c * 2^2*bictcp_HZ * srtt */
-	cube_factor = 1ull << (10 + 3 * BICTCP_HZ); /* 2^40 */
-
-	/* divide by bic_scale and by constant Srtt (100ms) */
-	do_div(cube_factor, bic_scale * 10);
 }
 
 #endif /* MLTCP_CUBIC_H */

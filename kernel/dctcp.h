@@ -133,22 +133,28 @@ static inline void dctcp_react_to_loss(struct sock *sk, struct dctcp *ca)
 	WRITE_ONCE(tp->snd_ssthresh, max(cwnd >> 1U, 2U));
 }
 
-/* For set_state. A timeout comes as CA_EVENT_LOSS: one reaction per RTT. */
-static inline void dctcp_new_state(struct sock *sk, struct dctcp *ca,
+/*
+ * For set_state. A timeout comes as CA_EVENT_LOSS: one reaction per RTT.
+ * Returns true where there was one.
+ */
+static inline bool dctcp_new_state(struct sock *sk, struct dctcp *ca,
 				   u8 new_state)
 {
-	if (new_state == TCP_CA_Recovery &&
-	    new_state != ca_state(sk))
-		dctcp_react_to_loss(sk, ca);
+	if (new_state != TCP_CA_Recovery || new_state == ca_state(sk))
+		return false;
+	dctcp_react_to_loss(sk, ca);
+	return true;
 }
 
-/* For cwnd_event. */
-static inline void dctcp_event(struct sock *sk, struct dctcp *ca,
+/* For cwnd_event; true where it was a loss. */
+static inline bool dctcp_event(struct sock *sk, struct dctcp *ca,
 			       enum tcp_ca_event event)
 {
 	ce_state_event(sk, &ca->ce, event);
-	if (event == CA_EVENT_LOSS)
-		dctcp_react_to_loss(sk, ca);
+	if (event != CA_EVENT_LOSS)
+		return false;
+	dctcp_react_to_loss(sk, ca);
+	return true;
 }
 
 static inline u32 dctcp_undo(struct sock *sk, const struct dctcp *ca)

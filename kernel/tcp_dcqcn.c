@@ -16,9 +16,10 @@ static struct tcp_congestion_ops dcqcn_reno;
 
 static void dcqcn_sk_init(struct sock *sk)
 {
+	const struct dcqcn_params p = cc_params(sk).dcqcn;
 	struct dcqcn_flow *ca = inet_csk_ca(sk);
 
-	if (!dcqcn_start(sk, ca, &cc_params_of(sk)->dcqcn)) {
+	if (!dcqcn_start(sk, ca, &p)) {
 		WRITE_ONCE(inet_csk(sk)->icsk_ca_ops, &dcqcn_reno);
 		INET_ECN_dontxmit(sk);
 	}
@@ -26,10 +27,10 @@ static void dcqcn_sk_init(struct sock *sk)
 
 static void dcqcn_sk_update(struct sock *sk)
 {
-	const struct dcqcn_params *p = &cc_params_of(sk)->dcqcn;
+	const struct dcqcn_params p = cc_params(sk).dcqcn;
 	struct dcqcn_flow *ca = inet_csk_ca(sk);
 
-	dcqcn_update(sk, ca, p, p->r_ai);
+	dcqcn_update(sk, ca, &p, p.r_ai);
 }
 
 static void dcqcn_cong_control(CA_CONG_CONTROL_ARGS)
@@ -78,20 +79,4 @@ static struct tcp_congestion_ops dcqcn_reno __read_mostly = {
 	.name = "dcqcn-reno",
 };
 
-static int __init dcqcn_register(void)
-{
-	BUILD_BUG_ON(sizeof(struct dcqcn_flow) > ICSK_CA_PRIV_SIZE);
-	return cc_register(&dcqcn);
-}
-
-static void __exit dcqcn_unregister(void)
-{
-	cc_unregister(&dcqcn);
-}
-
-module_init(dcqcn_register);
-module_exit(dcqcn_unregister);
-
-MODULE_AUTHOR("MLTCP testbed");
-MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("DCQCN's reaction point as a congestion control of TCP");
+CC_MODULE(dcqcn, struct dcqcn_flow, "DCQCN's reaction point as a congestion control of TCP");

@@ -32,15 +32,29 @@ static void mltcp_cubic_init(struct sock *sk)
 	struct mltcp_cubic *ca = inet_csk_ca(sk);
 
 	cubictcp_init(sk);
-	mltcp_init(&ca->m, &cc_params_of(sk)->mltcp);
+	mltcp_ca_init(sk, &ca->m);
+}
+
+static void mltcp_cubic_release(struct sock *sk)
+{
+	struct mltcp_cubic *ca = inet_csk_ca(sk);
+
+	mltcp_ca_release(sk, &ca->m);
 }
 
 static void mltcp_cubic_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 {
 	struct mltcp_cubic *ca = inet_csk_ca(sk);
 
-	acked = mltcp_sk_scale(sk, &ca->m, &cc_params_of(sk)->mltcp, acked);
+	acked = mltcp_ca_scale(sk, &ca->m, acked);
 	cubictcp_cong_avoid(sk, ack, acked);
+}
+
+static u32 mltcp_cubic_ssthresh(struct sock *sk)
+{
+	struct mltcp_cubic *ca = inet_csk_ca(sk);
+
+	return mltcp_ca_reduced(sk, &ca->m, cubictcp_recalc_ssthresh(sk));
 }
 
 static void mltcp_cubic_tx_start(struct sock *sk)
@@ -48,7 +62,7 @@ static void mltcp_cubic_tx_start(struct sock *sk)
 	struct mltcp_cubic *ca = inet_csk_ca(sk);
 
 	cubictcp_tx_start(sk);
-	mltcp_sk_tx_start(sk, &ca->m, &cc_params_of(sk)->mltcp);
+	mltcp_ca_tx_start(sk, &ca->m);
 }
 
 static void mltcp_cubic_cwnd_event(struct sock *sk, enum tcp_ca_event event)
@@ -62,12 +76,13 @@ static size_t mltcp_cubic_get_info(struct sock *sk, u32 ext, int *attr,
 {
 	struct mltcp_cubic *ca = inet_csk_ca(sk);
 
-	return mltcp_module_info(sk, &ca->m, ext, attr, info);
+	return mltcp_ca_info(sk, &ca->m, ext, attr, info);
 }
 
 static struct tcp_congestion_ops mltcp_cubic __read_mostly = {
 	.init = mltcp_cubic_init,
-	.ssthresh = cubictcp_recalc_ssthresh,
+	.release = mltcp_cubic_release,
+	.ssthresh = mltcp_cubic_ssthresh,
 	.cong_avoid = mltcp_cubic_cong_avoid,
 	.set_state = cubictcp_state,
 	.undo_cwnd = tcp_reno_undo_cwnd,
@@ -75,26 +90,8 @@ static struct tcp_congestion_ops mltcp_cubic __read_mostly = {
 	CA_OP_TX_START(mltcp_cubic_tx_start)
 	.pkts_acked = cubictcp_acked,
 	.get_info = mltcp_cubic_get_info,
-	.flags = TCP_CONG_NON_RESTRICTED,
 	.owner = THIS_MODULE,
 	.name = CC_NAME,
 };
 
-static int __init mltcp_cubic_register(void)
-{
-	BUILD_BUG_ON(sizeof(struct mltcp_cubic) > ICSK_CA_PRIV_SIZE);
-	cubictcp_scales();
-	return cc_register(&mltcp_cubic);
-}
-
-static void __exit mltcp_cubic_unregister(void)
-{
-	cc_unregister(&mltcp_cubic);
-}
-
-module_init(mltcp_cubic_register);
-module_exit(mltcp_cubic_unregister);
-
-MODULE_AUTHOR("MLTCP testbed");
-MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("MLTCP-CUBIC: increment per ACK scaled by the share of an iteration already sent");
+CC_MODULE(mltcp_cubic, struct mltcp_cubic, "MLTCP-CUBIC: increment per ACK scaled by the share of an iteration already sent");

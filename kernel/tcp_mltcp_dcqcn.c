@@ -6,6 +6,8 @@
 /* DCQCN's of the paper as recalled. */
 #define MLTCP_SLOPE	1093
 #define MLTCP_INTERCEPT	273
+/* It has a rate. */
+#define MLTCP_WINDOW_PARAMETERS(P)
 #include "mltcp.h"
 
 #define CC_NAME			"mltcp_dcqcn"
@@ -27,22 +29,30 @@ static struct tcp_congestion_ops mltcp_dcqcn_reno;
 
 static void mltcp_dcqcn_sk_init(struct sock *sk)
 {
+	const struct dcqcn_params p = cc_params(sk).dcqcn;
 	struct mltcp_dcqcn *ca = inet_csk_ca(sk);
 
-	mltcp_init(&ca->m, &cc_params_of(sk)->mltcp);
-	if (!dcqcn_start(sk, &ca->base, &cc_params_of(sk)->dcqcn)) {
+	mltcp_ca_init(sk, &ca->m);
+	if (!dcqcn_start(sk, &ca->base, &p)) {
 		WRITE_ONCE(inet_csk(sk)->icsk_ca_ops, &mltcp_dcqcn_reno);
 		INET_ECN_dontxmit(sk);
 	}
 }
 
+static void mltcp_dcqcn_release(struct sock *sk)
+{
+	struct mltcp_dcqcn *ca = inet_csk_ca(sk);
+
+	mltcp_ca_release(sk, &ca->m);
+}
+
 static void mltcp_dcqcn_sk_update(struct sock *sk)
 {
-	const struct dcqcn_params *p = &cc_params_of(sk)->dcqcn;
+	const struct dcqcn_params p = cc_params(sk).dcqcn;
 	struct mltcp_dcqcn *ca = inet_csk_ca(sk);
-	u64 f = mltcp_sk_factor(sk, &ca->m, &cc_params_of(sk)->mltcp);
+	u64 f = mltcp_ca_factor(sk, &ca->m);
 
-	dcqcn_update(sk, &ca->base, p, (p->r_ai * f) >> 10);
+	dcqcn_update(sk, &ca->base, &p, (p.r_ai * f) >> 10);
 }
 
 static void mltcp_dcqcn_cong_control(CA_CONG_CONTROL_ARGS)
@@ -55,7 +65,7 @@ static void mltcp_dcqcn_tx_start(struct sock *sk)
 	struct mltcp_dcqcn *ca = inet_csk_ca(sk);
 
 	mltcp_dcqcn_sk_update(sk);
-	mltcp_sk_tx_start(sk, &ca->m, &cc_params_of(sk)->mltcp);
+	mltcp_ca_tx_start(sk, &ca->m);
 }
 
 static void mltcp_dcqcn_cwnd_event(struct sock *sk, enum tcp_ca_event event)
@@ -72,7 +82,7 @@ static size_t mltcp_dcqcn_get_info(struct sock *sk, u32 ext, int *attr,
 {
 	struct mltcp_dcqcn *ca = inet_csk_ca(sk);
 
-	return mltcp_module_info(sk, &ca->m, ext, attr, info);
+	return mltcp_ca_info(sk, &ca->m, ext, attr, info);
 }
 
 /* Neither means anything to a rate; TCP asks all the same. */
@@ -83,6 +93,7 @@ static u32 mltcp_dcqcn_window(struct sock *sk)
 
 static struct tcp_congestion_ops mltcp_dcqcn __read_mostly = {
 	.init = mltcp_dcqcn_sk_init,
+	.release = mltcp_dcqcn_release,
 	.cong_control = mltcp_dcqcn_cong_control,
 	.ssthresh = mltcp_dcqcn_window,
 	.undo_cwnd = mltcp_dcqcn_window,
@@ -103,20 +114,4 @@ static struct tcp_congestion_ops mltcp_dcqcn_reno __read_mostly = {
 	.name = "mltcp_dcqcn-rn",
 };
 
-static int __init mltcp_dcqcn_register(void)
-{
-	BUILD_BUG_ON(sizeof(struct mltcp_dcqcn) > ICSK_CA_PRIV_SIZE);
-	return cc_register(&mltcp_dcqcn);
-}
-
-static void __exit mltcp_dcqcn_unregister(void)
-{
-	cc_unregister(&mltcp_dcqcn);
-}
-
-module_init(mltcp_dcqcn_register);
-module_exit(mltcp_dcqcn_unregister);
-
-MODULE_AUTHOR("MLTCP testbed");
-MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("MLTCP-DCQCN: additive increase scaled by the share of an iteration already sent");
+CC_MODULE(mltcp_dcqcn, struct mltcp_dcqcn, "MLTCP-DCQCN: additive increase scaled by the share of an iteration already sent");

@@ -23,11 +23,18 @@ static void mltcp_dctcp_init(struct sock *sk)
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
 
-	mltcp_init(&ca->m, &cc_params_of(sk)->mltcp);
+	mltcp_ca_init(sk, &ca->m);
 	if (!dctcp_start(sk, &ca->base)) {
 		WRITE_ONCE(inet_csk(sk)->icsk_ca_ops, &mltcp_dctcp_reno);
 		INET_ECN_dontxmit(sk);
 	}
+}
+
+static void mltcp_dctcp_release(struct sock *sk)
+{
+	struct mltcp_dctcp *ca = inet_csk_ca(sk);
+
+	mltcp_ca_release(sk, &ca->m);
 }
 
 static void mltcp_dctcp_in_ack_event(struct sock *sk, u32 flags)
@@ -41,14 +48,14 @@ static u32 mltcp_dctcp_ssthresh(struct sock *sk)
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
 
-	return dctcp_reduced(sk, &ca->base);
+	return mltcp_ca_reduced(sk, &ca->m, dctcp_reduced(sk, &ca->base));
 }
 
 static void mltcp_dctcp_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
 
-	acked = mltcp_sk_scale(sk, &ca->m, &cc_params_of(sk)->mltcp, acked);
+	acked = mltcp_ca_scale(sk, &ca->m, acked);
 	tcp_reno_cong_avoid(sk, ack, acked);
 }
 
@@ -56,21 +63,23 @@ static void mltcp_dctcp_set_state(struct sock *sk, u8 new_state)
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
 
-	dctcp_new_state(sk, &ca->base, new_state);
+	if (dctcp_new_state(sk, &ca->base, new_state))
+		mltcp_ca_lost(sk, &ca->m);
 }
 
 static void mltcp_dctcp_tx_start(struct sock *sk)
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
 
-	mltcp_sk_tx_start(sk, &ca->m, &cc_params_of(sk)->mltcp);
+	mltcp_ca_tx_start(sk, &ca->m);
 }
 
 static void mltcp_dctcp_cwnd_event(struct sock *sk, enum tcp_ca_event event)
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
 
-	dctcp_event(sk, &ca->base, event);
+	if (dctcp_event(sk, &ca->base, event))
+		mltcp_ca_lost(sk, &ca->m);
 	if (event == CA_EVENT_TX_START)
 		mltcp_dctcp_tx_start(sk);
 }
@@ -87,11 +96,12 @@ static size_t mltcp_dctcp_get_info(struct sock *sk, u32 ext, int *attr,
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
 
-	return mltcp_module_info(sk, &ca->m, ext, attr, info);
+	return mltcp_ca_info(sk, &ca->m, ext, attr, info);
 }
 
 static struct tcp_congestion_ops mltcp_dctcp __read_mostly = {
 	.init = mltcp_dctcp_init,
+	.release = mltcp_dctcp_release,
 	.in_ack_event = mltcp_dctcp_in_ack_event,
 	.ssthresh = mltcp_dctcp_ssthresh,
 	.cong_avoid = mltcp_dctcp_cong_avoid,
@@ -114,20 +124,4 @@ static struct tcp_congestion_ops mltcp_dctcp_reno __read_mostly = {
 	.name = "mltcp_dctcp-rn",
 };
 
-static int __init mltcp_dctcp_register(void)
-{
-	BUILD_BUG_ON(sizeof(struct mltcp_dctcp) > ICSK_CA_PRIV_SIZE);
-	return cc_register(&mltcp_dctcp);
-}
-
-static void __exit mltcp_dctcp_unregister(void)
-{
-	cc_unregister(&mltcp_dctcp);
-}
-
-module_init(mltcp_dctcp_register);
-module_exit(mltcp_dctcp_unregister);
-
-MODULE_AUTHOR("MLTCP testbed");
-MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("MLTCP-DCTCP: additive increase scaled by the share of an iteration already sent");
+CC_MODULE(mltcp_dctcp, struct mltcp_dctcp, "MLTCP-DCTCP: additive increase scaled by the share of an iteration already sent");

@@ -13,18 +13,28 @@ struct cc_params {
 
 static void mltcp_reno_init(struct sock *sk)
 {
-	mltcp_init(inet_csk_ca(sk), &cc_params_of(sk)->mltcp);
+	mltcp_ca_init(sk, inet_csk_ca(sk));
+}
+
+static void mltcp_reno_release(struct sock *sk)
+{
+	mltcp_ca_release(sk, inet_csk_ca(sk));
 }
 
 static void mltcp_reno_cong_avoid(struct sock *sk, u32 ack, u32 acked)
 {
-	acked = mltcp_sk_scale(sk, inet_csk_ca(sk), &cc_params_of(sk)->mltcp, acked);
+	acked = mltcp_ca_scale(sk, inet_csk_ca(sk), acked);
 	tcp_reno_cong_avoid(sk, ack, acked);
+}
+
+static u32 mltcp_reno_ssthresh(struct sock *sk)
+{
+	return mltcp_ca_reduced(sk, inet_csk_ca(sk), tcp_reno_ssthresh(sk));
 }
 
 static void mltcp_reno_tx_start(struct sock *sk)
 {
-	mltcp_sk_tx_start(sk, inet_csk_ca(sk), &cc_params_of(sk)->mltcp);
+	mltcp_ca_tx_start(sk, inet_csk_ca(sk));
 }
 
 static void mltcp_reno_cwnd_event(struct sock *sk, enum tcp_ca_event event)
@@ -36,36 +46,20 @@ static void mltcp_reno_cwnd_event(struct sock *sk, enum tcp_ca_event event)
 static size_t mltcp_reno_get_info(struct sock *sk, u32 ext, int *attr,
 				  union tcp_cc_info *info)
 {
-	return mltcp_module_info(sk, inet_csk_ca(sk), ext, attr, info);
+	return mltcp_ca_info(sk, inet_csk_ca(sk), ext, attr, info);
 }
 
 static struct tcp_congestion_ops mltcp_reno __read_mostly = {
 	.init = mltcp_reno_init,
-	.ssthresh = tcp_reno_ssthresh,
+	.release = mltcp_reno_release,
+	.ssthresh = mltcp_reno_ssthresh,
 	.cong_avoid = mltcp_reno_cong_avoid,
 	.undo_cwnd = tcp_reno_undo_cwnd,
 	.cwnd_event = mltcp_reno_cwnd_event,
 	CA_OP_TX_START(mltcp_reno_tx_start)
 	.get_info = mltcp_reno_get_info,
-	.flags = TCP_CONG_NON_RESTRICTED,
 	.owner = THIS_MODULE,
 	.name = CC_NAME,
 };
 
-static int __init mltcp_reno_register(void)
-{
-	BUILD_BUG_ON(sizeof(struct mltcp) > ICSK_CA_PRIV_SIZE);
-	return cc_register(&mltcp_reno);
-}
-
-static void __exit mltcp_reno_unregister(void)
-{
-	cc_unregister(&mltcp_reno);
-}
-
-module_init(mltcp_reno_register);
-module_exit(mltcp_reno_unregister);
-
-MODULE_AUTHOR("MLTCP testbed");
-MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("MLTCP-Reno: additive increase scaled by the share of an iteration already sent");
+CC_MODULE(mltcp_reno, struct mltcp, "MLTCP-Reno: additive increase scaled by the share of an iteration already sent");

@@ -94,7 +94,9 @@ void BPF_PROG(mltcp_cubic_pkts_acked, struct sock *sk, const struct ack_sample *
 SEC("struct_ops/mltcp_cubic_ssthresh")
 u32 BPF_PROG(mltcp_cubic_ssthresh, struct sock *sk)
 {
-	return cubictcp_recalc_ssthresh(sk);
+	struct mltcp_cubic *ca = inet_csk_ca(sk);
+
+	return mltcp_bpf_reduced(sk, &ca->m, cubictcp_recalc_ssthresh(sk));
 }
 
 SEC("struct_ops/mltcp_cubic_undo_cwnd")
@@ -118,6 +120,7 @@ struct tcp_congestion_ops mltcp_cubic = {
 	.in_ack_event = (void *)mltcp_cubic_in_ack_event,
 	.pkts_acked = (void *)mltcp_cubic_pkts_acked,
 	.undo_cwnd = (void *)mltcp_cubic_undo_cwnd,
+	/* Who loads it decides for everybody here, once: see the docs. */
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "mltcp_cubic",
 };

@@ -3,6 +3,8 @@
 /* DCQCN's of the paper as recalled. */
 #define MLTCP_SLOPE	1093
 #define MLTCP_INTERCEPT	273
+/* It has a rate. */
+#define MLTCP_WINDOW_PARAMETERS(P)
 #include "mltcp_bpf.h"
 #include "dcqcn_bpf.h"
 
@@ -26,10 +28,9 @@ void BPF_PROG(mltcp_dcqcn_sk_init, struct sock *sk)
 
 static inline void mltcp_dcqcn_update(struct sock *sk)
 {
-	const struct mltcp_params mp = mltcp_params();
 	const struct dcqcn_params p = dcqcn_params();
 	struct mltcp_dcqcn *ca = inet_csk_ca(sk);
-	u64 f = mltcp_sk_factor(sk, &ca->m, &mp);
+	u64 f = mltcp_bpf_factor(sk, &ca->m);
 
 	dcqcn_update(sk, &ca->base, &p, (p.r_ai * f) >> 10);
 }

@@ -41,6 +41,14 @@ void BPF_PROG(mltcp_dctcp_cong_avoid, struct sock *sk, u32 ack, u32 acked)
 	tcp_reno_cong_avoid(sk, ack, acked);
 }
 
+/* The base has reacted to a loss. */
+static inline void mltcp_dctcp_lost(struct sock *sk, const struct mltcp *m)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	tp->snd_ssthresh = mltcp_bpf_reduced(sk, m, tp->snd_ssthresh);
+}
+
 static inline void mltcp_dctcp_on_tx_start(struct sock *sk)
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
@@ -55,7 +63,8 @@ void BPF_PROG(mltcp_dctcp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
 
-	dctcp_event(sk, &ca->base, event);
+	if (dctcp_event(sk, &ca->base, event))
+		mltcp_dctcp_lost(sk, &ca->m);
 	if (event == CA_EVENT_TX_START)
 		mltcp_dctcp_on_tx_start(sk);
 }
@@ -71,7 +80,8 @@ void BPF_PROG(mltcp_dctcp_set_state, struct sock *sk, u8 new_state)
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
 
-	dctcp_new_state(sk, &ca->base, new_state);
+	if (dctcp_new_state(sk, &ca->base, new_state))
+		mltcp_dctcp_lost(sk, &ca->m);
 }
 
 SEC("struct_ops/mltcp_dctcp_ssthresh")
@@ -79,7 +89,7 @@ u32 BPF_PROG(mltcp_dctcp_ssthresh, struct sock *sk)
 {
 	struct mltcp_dctcp *ca = inet_csk_ca(sk);
 
-	return dctcp_reduced(sk, &ca->base);
+	return mltcp_bpf_reduced(sk, &ca->m, dctcp_reduced(sk, &ca->base));
 }
 
 SEC("struct_ops/mltcp_dctcp_undo_cwnd")

@@ -61,7 +61,9 @@ void BPF_PROG(mltcp_reno_release, struct sock *sk)
 SEC("struct_ops/mltcp_reno_ssthresh")
 u32 BPF_PROG(mltcp_reno_ssthresh, struct sock *sk)
 {
-	return tcp_reno_ssthresh(sk);
+	struct mltcp_reno *ca = inet_csk_ca(sk);
+
+	return mltcp_bpf_reduced(sk, &ca->m, tcp_reno_ssthresh(sk));
 }
 
 SEC("struct_ops/mltcp_reno_undo_cwnd")
@@ -80,6 +82,7 @@ struct tcp_congestion_ops mltcp_reno = {
 	CA_OP_TX_START(mltcp_reno_tx_start)
 	.in_ack_event = (void *)mltcp_reno_in_ack_event,
 	.undo_cwnd = (void *)mltcp_reno_undo_cwnd,
+	/* Who loads it decides for everybody here, once: see the docs. */
 	.flags = TCP_CONG_NON_RESTRICTED,
 	.name = "mltcp_reno",
 };

@@ -12,6 +12,7 @@ typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef int s32;
+typedef signed char s8;
 typedef long long s64;
 typedef _Bool bool;
 #define true 1
@@ -30,28 +31,63 @@ typedef u32 __wsum;
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include <bpf/bpf_endian.h>
 
 #define BPF_MAP_TYPE_HASH	1
+#define BPF_MAP_TYPE_SK_STORAGE	24
 #define BPF_ANY		0
+#define BPF_NOEXIST	1
+#define BPF_F_NO_PREALLOC	1
+#define BPF_SK_STORAGE_GET_F_CREATE	1
 
 #define max(a, b)	((a) > (b) ? (a) : (b))
 #define min(a, b)	((a) < (b) ? (a) : (b))
+#define div64_u64(a, b)	((u64)(a) / (u64)(b))
 #define WRITE_ONCE(x, v)	(*(volatile typeof(x) *)&(x) = (v))
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct net {
+	u64 net_cookie;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct in6_addr {
+	union {
+		__be32 u6_addr32[4];
+	} in6_u;
+};
 
 struct sock_common {
 	__be32 skc_daddr;
 	__be32 skc_rcv_saddr;
 	__be16 skc_dport;
 	u16 skc_num;
+	u16 skc_family;
 	u8 skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;		/* where the kernel has IPv6 */
+	struct in6_addr skc_v6_rcv_saddr;
 };
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct refcount_struct {
+	atomic_t refs;
+} refcount_t;
 
 struct sock {
 	struct sock_common __sk_common;
+	int sk_wmem_queued;
+	refcount_t sk_wmem_alloc;
 	unsigned long sk_pacing_rate;
 	u32 sk_pacing_status;
+	u32 sk_mark;
 };
 
 #define sk_state	__sk_common.skc_state
@@ -87,6 +123,8 @@ struct tcp_sock {
 	u32 snd_ssthresh;
 	u32 snd_una;
 	u32 snd_nxt;
+	u32 write_seq;
+	u32 max_packets_out;	/* in the last window */
 	u32 rcv_nxt;
 	u32 packets_out;
 	u32 delivered;
@@ -136,6 +174,8 @@ struct tcp_congestion_ops {
 };
 
 #pragma clang attribute pop
+
+#define AF_INET6	10
 
 #define TCP_CONG_NON_RESTRICTED	1
 #define TCP_CONG_NEEDS_ECN	2
@@ -189,6 +229,11 @@ static inline struct inet_connection_sock *inet_csk(const struct sock *sk)
 static inline void *inet_csk_ca(const struct sock *sk)
 {
 	return (void *)inet_csk(sk)->icsk_ca_priv;
+}
+
+static inline int sk_wmem_alloc_get(const struct sock *sk)
+{
+	return sk->sk_wmem_alloc.refs.counter - 1;
 }
 
 static inline u32 tcp_snd_cwnd(const struct tcp_sock *tp)
