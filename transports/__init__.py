@@ -1,0 +1,244 @@
+"""How the bytes of a collective travel from one worker to another: transports, one file each.
+
+A transport runs inside a host: standard library and the C core (`transports.native`, by ctypes) alone. It is a module with
+
+``Options``
+    a frozen dataclass of what may be written behind its name (``ltp:fraction=0.8``), see `core.options`;
+``LOSSY``
+    whether a message may end with holes;
+``listen(place, options) -> Listening``
+    a worker's ports, bound; nobody has been called yet;
+``close(options, stage) -> Close``
+    when the receiver of a message of that stage has enough.
+
+Adding one is adding a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Protocol, cast
+
+from core import options
+from core.errors import RequestError, TestbedError
+from core.text import quoted
+
+Buffer = bytes | bytearray | memoryview
+Flow = tuple[int, int]  # from one rank to another
+Span = tuple[int, int]  # offset and length, in bytes
+Stage = Literal["gradient", "parameter"]
+Closed = Literal["complete", "tolerance", "fraction", "deadline", "round", "gone"]
+
+
+COUNTERS_BYTES = 4096  # of a channel, in the file where counters are kept for who samples them
+
+
+class TransportError(TestbedError, OSError):
+    """A peer is gone, or says what no peer says; the message names it."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One tensor, or a part of one, on its way; what both ends know of it beforehand."""
+
+    round: int  # the job's iteration
+    operation: int  # the collective, by its place in the iteration
+    part: int  # of the operation, on this flow
+    bytes: int
+    stage: Stage
+    layer: int = 0
+    layers: int = 1
+    element: int = 4  # bytes of a number, which no packet cuts
+    critical: tuple[Span, ...] = ()  # arrives, whatever else is given up
+
+
+@dataclass(frozen=True)
+class Close:
+    """When a receiver has enough: at once with all but ``tolerance``, after LT with ``fraction``, at the deadline in any case.
+
+    ``lt_s`` and ``deadline_s`` are s after the clock's start, which is the first packet; None: as the transport finds them.
+    With a ``fraction`` of 1 nothing but the whole is enough, however long it takes.
+    """
+
+    tolerance: float = 0.0
+    fraction: float = 1.0
+    lt_s: float | None = None
+    deadline_s: float | None = None
+    group: str | None = None  # messages of a round that share one clock
+    missing: Literal["zero", "keep", "local"] = "zero"  # what stands in a hole: zeros, or what was there before
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How a message ended, at both ends alike; times on the monotonic clock."""
+
+    bytes: int
+    delivered: int
+    closed: Closed
+    holes: tuple[Span, ...] = ()
+    resent: int = 0  # bytes sent again
+    first_ns: int = 0  # packets that were the first and the last
+    last_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Tag:
+    """What a packet tells the network: its band of priority, whether it may be dropped, and which of several paths it takes."""
+
+    band: int = 0
+    droppable: bool = False
+    path: int = 0
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How much a span matters, where nobody has its bytes."""
+
+    value: float
+
+
+Tagger = Callable[[Span, Buffer | Importance], Tag]
+
+
+@dataclass(frozen=True)
+class Counters:
+    """A connection to a peer, as ``flows.csv`` has it."""
+
+    window_packets: int
+    rtt_us: int
+    acked_bytes: int
+    resent_packets: int
+
+
+class Transfer(Protocol):
+    """A message that is being sent or received."""
+
+    def wait(self, timeout_s: float | None = None) -> Delivery:
+        """Until it has ended; raises `TransportError` (its peer is gone) or `TimeoutError`."""
+        ...
+
+    def done(self) -> bool: ...
+    def on_done(self, callback: Callable[[Transfer], None]) -> None:
+        """Called once when it has ended, from another thread; `wait` says at once how."""
+        ...
+
+
+class Endpoint(Protocol):
+    """One worker's end of its connections; any thread may use it, and many transfers may be on their way."""
+
+    def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
+        """``data``: None sends as many bytes that nobody looks at."""
+        ...
+
+    def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer: ...
+    def counters(self, peer: int) -> Counters: ...
+    def end(self, reason: str) -> None:
+        """Every transfer that is left fails with ``reason``."""
+        ...
+
+
+class Bands(Protocol):
+    """Marks what a worker sends by how much of its iteration is left (`workloads.bands`)."""
+
+    def claim(self, link: Any, size: int) -> int: ...
+    def give_back(self, size: int) -> None: ...
+    def raise_to_top(self, link: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker is, and whom it talks to."""
+
+    rank: int
+    addresses: Sequence[str]  # of all ranks
+    port: int  # the first of those that the job listens at
+    flows: Sequence[Flow]  # of the job, in an order that all its workers agree on
+    channels: int = 1  # connections per flow
+    congestion_control: str = "reno"  # of what goes by TCP
+    mark: int = 0  # SO_MARK of its sockets, by which they know each other; 0: none
+    seed: bytes = b""  # of what it draws; empty: the machine's own random numbers
+    copying: bool = True  # bytes are copied, as a program does, and not only counted
+    bands: Bands | None = None
+    mtu: int = 1500
+    send_bytes: int = 106_496  # at most as much waits in a socket: less than the host's own queue has room for
+    counters: int | None = None  # a file in memory: `COUNTERS_BYTES` a channel
+
+
+class Connected(Protocol):
+    """A worker with all its connections."""
+
+    def endpoint(self, channel: int, flows: Sequence[Flow]) -> Endpoint:
+        """For a collective that has these flows."""
+        ...
+
+    def described(self) -> list[dict[str, Any]]:
+        """The flows that begin here, by addresses and ports."""
+        ...
+
+    def sent(self) -> int:
+        """Payload bytes ever handed over on the flows that begin here."""
+        ...
+
+
+class Listening(Protocol):
+    """A worker that can be called."""
+
+    def connect(self) -> Connected:
+        """Call everybody, and wait for those who call."""
+        ...
+
+
+class Module(Protocol):
+    """What a file of this folder has."""
+
+    LOSSY: bool
+
+    @property
+    def Options(self) -> type[Any]: ...
+    def listen(self, place: Place, options: Any) -> Listening: ...
+    def close(self, options: Any, stage: Stage) -> Close: ...
+
+
+class UnknownTransportError(RequestError):
+    """No such transport; the message says what there is."""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """One with its options."""
+
+    name: str
+    options: Any  # the `Options` of its module
+
+    @property
+    def lossy(self) -> bool:
+        return find(self.name).LOSSY
+
+    def listen(self, place: Place) -> Listening:
+        return find(self.name).listen(place, self.options)
+
+    def close(self, stage: Stage) -> Close:
+        return find(self.name).close(self.options, stage)
+
+
+@cache
+def names() -> list[str]:
+    """The transports there are."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+
+
+def find(name: str) -> Module:
+    """The transport ``name``; raises `UnknownTransportError` naming those there are."""
+    if name not in names():
+        raise UnknownTransportError(f"there is no transport {quoted(name)}; there are {', '.join(names())}")
+    return cast(Module, importlib.import_module(f"{__name__}.{name}"))
+
+
+def parse(text: str) -> Transport:
+    """Read ``name`` or ``name:option=value,…``; raises `UnknownTransportError` or `core.options.OptionError`."""
+    name = text.partition(":")[0]
+    return Transport(name, options.parse(find(name).Options, text))

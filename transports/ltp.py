@@ -1,0 +1,389 @@
+"""LTP, the loss-tolerant transmission protocol for parameter-server training (Chen et al., IWQoS 2023), over UDP.
+
+Gradients may lose a little: their receiver closes early (`Close`), everything else arrives whole. What the paper's abstract
+publishes, and what others recall of it, is labelled in docs/transports.md; every number that is only recalled is an option.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast, get_args
+
+from core.options import number, option
+from core.text import shown
+from core.units import Duration
+from transports import (
+    COUNTERS_BYTES,
+    Buffer,
+    Close,
+    Closed,
+    Connected,
+    Counters,
+    Delivery,
+    Endpoint,
+    Flow,
+    Listening,
+    Message,
+    Place,
+    Stage,
+    Tagger,
+    Transfer,
+    TransportError,
+    native,
+    tcp,
+)
+
+LOSSY = True
+OWN, TCP = "ltp", "tcp"
+ANSWER_NS = 30 * 10**9
+RECEIVE_BYTES = 64 << 20
+SILENT_ROUNDS = 3  # then the run ends
+RAISED = 1.5  # times LT, after an epoch in which nothing was complete
+CLOSED = cast(tuple[Closed, ...], get_args(Closed))
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{shown(text)} is none of {', '.join(words)}")
+        return text
+
+    return read
+
+
+def _broadcast(text: str) -> str:
+    if text != OWN and text.partition(":")[0] != TCP:
+        raise ValueError(f"{shown(text)} is neither ltp nor tcp nor tcp:CONGESTION_CONTROL")
+    return text
+
+
+def _maybe_duration(text: str) -> Duration | None:
+    return None if text == "adapts" else Duration.parse(text)
+
+
+def _count(text: str) -> int:
+    return int(number(1, 10**6)(text))
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be written behind ``ltp:``; recalled means: not confirmed by anything published."""
+
+    fraction: float = option(0.8, "of a gradient, enough once LT is over; recalled; default 0.8", number(0, 1))
+    tolerance: float = option(0.0, "share of a gradient that may be missing at any time; default 0", number(0, 1))
+    lt: Duration | None = option(
+        None, "the first threshold; adapts (default): 1.5 RTprop + bytes ÷ BtlBw, then once an epoch", _maybe_duration
+    )
+    c: Duration = option(Duration.parse("30ms"), "from LT to the deadline; recalled; default 30ms", Duration.parse)
+    per: str = option(
+        "worker", "whose first packet LT counts from: worker (default) or round", _one_of("worker", "round")
+    )
+    epoch: int = option(10, "rounds after which LT adapts; default 10", _count)
+    broadcast: str = option("ltp", "how parameters travel: ltp (default), tcp or tcp:CONGESTION_CONTROL", _broadcast)
+    coalesce: Duration = option(
+        Duration.parse("20us"),
+        "for how long a receiver rests after each look at its socket; default 20us",
+        Duration.parse,
+    )
+    reorder: int = option(3, "later packets acknowledged, until one counts as lost; recalled; default 3", _count)
+    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Duration.parse)
+
+    @property
+    def by_tcp(self) -> str | None:
+        """The congestion control that parameters travel with, if by TCP; ``""``: as everybody's."""
+        name, _, cc = self.broadcast.partition(":")
+        return cc if name == TCP else None
+
+
+def close(options: Options, stage: Stage) -> Close:
+    """A gradient by the options; a parameter only whole."""
+    if stage == "parameter":
+        return Close()
+    return Close(
+        tolerance=options.tolerance,
+        fraction=options.fraction,
+        lt_s=None if options.lt is None else options.lt / 1e9,
+        group="round",
+    )
+
+
+class Threshold:
+    """LT of one message of a worker, round after round: the shortest time in which it came whole in the epoch before.
+
+    As recalled it could only fall, and a network that becomes slower would close every round early for ever; here it rises
+    by half after an epoch in which nothing came whole.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.lt_ns: int | None = None  # None: what the sender measures decides
+        self._first: int | None = None  # round of the epoch
+        self._whole: list[int] = []
+        self._longest = 0
+
+    def heard(self, round: int, took_ns: int, *, whole: bool) -> None:
+        """A message of ``round`` ended after so long."""
+        if self._first is None:
+            self._first = round
+        if round >= self._first + self.epoch:
+            self._adapt()
+            self._first = round
+        if whole:
+            self._whole.append(took_ns)
+        self._longest = max(self._longest, took_ns)
+
+    def _adapt(self) -> None:
+        if self._whole:
+            self.lt_ns = min(self._whole)
+        else:
+            self.lt_ns = int((self._longest if self.lt_ns is None else self.lt_ns) * RAISED)
+        self._whole, self._longest = [], 0
+
+
+class LtpListening:
+    """Bound, a socket a channel; nobody has been called."""
+
+    def __init__(self, place: Place, options: Options) -> None:
+        self.place, self.options = place, options
+        self.peers = sorted({end for flow in place.flows if place.rank in flow for end in flow} - {place.rank})
+        self.channels = [_Engine(place, options, channel) for channel in range(place.channels)]
+        self.tcp: Listening | None = None
+        if options.by_tcp is not None:
+            self.tcp = tcp.listen(place, tcp.Options())
+
+    def connect(self) -> LtpConnected:
+        """Ranks call those above them, and wait for those below."""
+        for engine in self.channels:
+            engine.connect(self.peers)
+        return LtpConnected(self.place, self.options, self.channels, self.tcp.connect() if self.tcp else None)
+
+
+def listen(place: Place, options: Options) -> LtpListening:
+    return LtpListening(place, options)
+
+
+@dataclass(frozen=True)
+class LtpConnected:
+    """All of a worker's connections."""
+
+    place: Place
+    options: Options
+    channels: list[_Engine]
+    tcp: Connected | None
+
+    def endpoint(self, channel: int, flows: Sequence[Flow]) -> Endpoint:
+        parameters = self.tcp.endpoint(channel, flows) if self.tcp else None
+        return LtpEndpoint(self.channels[channel], frozenset(flows), parameters)
+
+    def described(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "source": flow[0], "target": flow[1], "channel": channel, "protocol": "udp",
+                "saddr": self.place.addresses[flow[0]], "sport": self.place.port + channel,
+                "daddr": self.place.addresses[flow[1]], "dport": self.place.port + channel,
+            }
+            for channel in range(self.place.channels) for flow in self.place.flows if flow[0] == self.place.rank
+        ]  # fmt: skip
+
+    def sent(self) -> int:
+        """By LTP as it was handed over, by TCP as the kernel counts it."""
+        return sum(engine.offered for engine in self.channels) + (self.tcp.sent() if self.tcp else 0)
+
+
+class _Engine:
+    """A socket, the thread behind it, and what is kept of its peers from round to round."""
+
+    def __init__(self, place: Place, options: Options, channel: int) -> None:
+        self.place, self.options = place, options
+        self.library = native.load()
+        self.offered = 0
+        self.lock = threading.Lock()
+        self.thresholds: dict[tuple[int, int, int], Threshold] = {}
+        self.silent: Counter[int] = Counter()  # rounds in a row in which a peer sent nothing
+        ranks = len(place.addresses)
+        seed = hashlib.sha256(place.seed + bytes([channel])).digest() if place.seed else os.urandom(16)
+        settings = native.Settings(
+            rank=place.rank, ranks=ranks, segment=segment_bytes(place.mtu), reorder=options.reorder, gain_permille=1000,
+            coalesce_ns=int(options.coalesce), silence_ns=int(options.silence),
+            seed=(ctypes.c_uint64 * 2)(int.from_bytes(seed[:8], "big"), int.from_bytes(seed[8:16], "big")),
+        )  # fmt: skip
+        addresses = (ctypes.c_char_p * ranks)(*(address.encode() for address in place.addresses))
+        ports = (ctypes.c_uint16 * ranks)(*([place.port + channel] * ranks))
+        counters = -1 if place.counters is None else place.counters
+        self.pointer = self.library.endpoint_open(
+            settings, addresses, ports, place.send_bytes, RECEIVE_BYTES, counters, channel * COUNTERS_BYTES
+        )
+        if not self.pointer:
+            error = ctypes.get_errno()
+            raise TransportError(f"no socket at {place.addresses[place.rank]}: {os.strerror(error)}")
+
+    def connect(self, peers: Sequence[int]) -> None:
+        for peer in peers:
+            if peer > self.place.rank:
+                self.library.endpoint_call(self.pointer, peer)
+        for peer in peers:
+            if not self.library.endpoint_await(self.pointer, peer, ANSWER_NS):
+                raise TransportError(f"worker {peer} ({self.place.addresses[peer]}) does not answer")
+
+    def threshold(self, source: int, m: Message) -> Threshold:
+        with self.lock:
+            return self.thresholds.setdefault((source, m.operation, m.part), Threshold(self.options.epoch))
+
+
+def segment_bytes(mtu: int) -> int:
+    """Payload of a packet: what fits, in whole numbers of every size."""
+    return (mtu - native.UDP_IP_HEADERS - native.DATA_HEADER) // 8 * 8
+
+
+class LtpEndpoint:
+    """For a collective with these flows; ``parameters``: what carries those, if not LTP."""
+
+    def __init__(self, engine: _Engine, flows: frozenset[Flow], parameters: Endpoint | None) -> None:
+        self.engine, self.flows, self.parameters = engine, flows, parameters
+
+    def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
+        """``tag`` is not asked: LTP has no priorities in the network."""
+        if self.parameters and m.stage == "parameter":
+            return self.parameters.post_send(to, m, data, tag)
+        engine = self.engine
+        if (engine.place.rank, to) in self.flows:
+            with engine.lock:
+                engine.offered += m.bytes
+        memory = None if data is None else _memory(bytes(data) if isinstance(data, bytes) else data)
+        handle = engine.library.endpoint_send(
+            engine.pointer, to, m.round, _name(m), m.bytes, memory, *_spans(m.critical)
+        )
+        return _Transfer(engine, handle, to, m, memory)
+
+    def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:
+        if self.parameters and m.stage == "parameter":
+            return self.parameters.post_receive(source, m, into, close)
+        engine, options = self.engine, self.engine.options
+        memory = None if into is None else _memory(into)
+        how = native.Close(tolerance=close.tolerance, fraction=close.fraction, lt_ns=-1, after_ns=-1)
+        threshold = None
+        if close.fraction < 1:
+            if close.lt_s is not None:
+                how.lt_ns = int(close.lt_s * 1e9)
+            else:
+                threshold = engine.threshold(source, m)
+                how.lt_ns = -1 if threshold.lt_ns is None else threshold.lt_ns
+            how.after_ns = int(options.c)
+            if close.deadline_s is not None:
+                how.after_ns = max(0, int(close.deadline_s * 1e9) - max(0, how.lt_ns))
+        if close.group is not None:
+            how.group = _group(close.group, m)
+            how.shared_lt = options.per == "round"
+        how.keep = close.missing != "zero"
+        handle = engine.library.endpoint_receive(
+            engine.pointer, source, m.round, _name(m), m.bytes, memory, how, *_spans(m.critical)
+        )
+        return _Transfer(engine, handle, source, m, memory, threshold=threshold, receives=True)
+
+    def counters(self, peer: int) -> Counters:
+        found, own = native.Counters(), native.OwnCounters()
+        self.engine.library.endpoint_read(self.engine.pointer, peer, found, own)
+        return Counters(int(found.window), int(found.rtt_ns) // 1000, int(found.acked), int(found.resent))
+
+    def end(self, reason: str) -> None:
+        """Peers are told that this worker leaves; the ``reason`` stays here."""
+        del reason
+        self.engine.library.endpoint_end(self.engine.pointer)
+        if self.parameters:
+            self.parameters.end("")
+
+
+@dataclass
+class _Transfer:
+    engine: _Engine
+    handle: int | None
+    peer: int
+    message: Message
+    memory: Any  # kept until it has ended
+    threshold: Threshold | None = None
+    receives: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    delivery: Delivery | None = None
+
+    def __post_init__(self) -> None:
+        if not self.handle:
+            raise TransportError(
+                f"round {self.message.round}: a message of this name is under way with worker {self.peer}"
+            )
+
+    def wait(self, timeout_s: float | None = None) -> Delivery:
+        if self.delivery is None:
+            result = self._result(native.NEVER if timeout_s is None else int(timeout_s * 1e9))
+            if not result.done:
+                raise TimeoutError(f"{self.message.bytes} bytes were not there within {timeout_s:g} s")
+            with self.lock:
+                if self.delivery is None:
+                    self.delivery = self._ended(result)
+        if self.delivery.closed == "gone":
+            raise TransportError(f"worker {self.peer} is gone")
+        if self.engine.silent[self.peer] >= SILENT_ROUNDS:
+            raise TransportError(f"worker {self.peer} has sent nothing for {SILENT_ROUNDS} rounds")
+        return self.delivery
+
+    def done(self) -> bool:
+        return self.delivery is not None or bool(self._result(0).done)
+
+    def on_done(self, callback: Callable[[Transfer], None]) -> None:
+        def follow() -> None:
+            self._result(native.NEVER)
+            callback(self)
+
+        threading.Thread(target=follow, daemon=True).start()
+
+    def _result(self, patience_ns: int) -> native.Result:
+        result = native.Result()
+        self.engine.library.endpoint_wait(self.engine.pointer, self.handle, patience_ns, result)
+        return result
+
+    def _ended(self, result: native.Result) -> Delivery:
+        spans = (native.Span * result.holes)()
+        if result.holes:
+            self.engine.library.endpoint_holes(self.engine.pointer, self.handle, spans, result.holes)
+        self.engine.library.endpoint_release(self.engine.pointer, self.handle)
+        self.memory = None
+        closed = CLOSED[result.reason]
+        if self.threshold and closed != "gone":
+            self.threshold.heard(self.message.round, result.last_ns - result.clock_ns, whole=closed == "complete")
+        if self.receives and self.message.stage == "gradient":
+            quiet = closed == "deadline" and not result.delivered
+            self.engine.silent[self.peer] = self.engine.silent[self.peer] + 1 if quiet else 0
+        return Delivery(
+            int(result.bytes), int(result.delivered), closed, tuple((span.offset, span.bytes) for span in spans),
+            int(result.resent), int(result.first_ns), int(result.last_ns),
+        )  # fmt: skip
+
+
+def _name(m: Message) -> int:
+    """Operation and part in 32 bits."""
+    if not (0 <= m.operation < 1 << 16 and 0 <= m.part < 1 << 16):
+        raise ValueError(f"operation {m.operation}, part {m.part}: an iteration has at most 65536 of each")
+    return m.operation << 16 | m.part
+
+
+def _group(name: str, m: Message) -> int:
+    """What the messages of all workers to the same part of the same operation have in common; never 0."""
+    return 1 + int.from_bytes(hashlib.sha256(f"{name} {m.operation} {m.part}".encode()).digest()[:7], "big")
+
+
+def _spans(critical: Sequence[tuple[int, int]]) -> tuple[Any, int]:
+    if not critical:
+        return None, 0
+    return (native.Span * len(critical))(*(native.Span(*span) for span in critical)), len(critical)
+
+
+def _memory(buffer: Buffer) -> Any:
+    """The address of its bytes; what is read-only is copied."""
+    if isinstance(buffer, bytes) or (isinstance(buffer, memoryview) and buffer.readonly):
+        return ctypes.create_string_buffer(bytes(buffer), len(buffer))
+    return (ctypes.c_char * memoryview(buffer).nbytes).from_buffer(buffer)

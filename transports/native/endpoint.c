@@ -1,0 +1,564 @@
+// SPDX-License-Identifier: BSD-3-Clause
+/*
+ * The state machine on a UDP socket: one thread receives, sends and keeps time; whoever has
+ * something to send or waits for something calls from any other.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/errqueue.h>
+#include <netinet/in.h>
+#include <netinet/ip_icmp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "protocol.h"
+
+#define NS 1000000000ULL
+#define BATCH 64
+#define LARGEST 65536
+#define CONTROL 128
+
+#ifndef SO_RXQ_OVFL
+#define SO_RXQ_OVFL 40
+#endif
+
+/* Of every peer, where who samples them reads them; in the order of flows.csv. */
+struct shared {
+	uint64_t window, rtt_us, acked, resent;
+};
+
+struct endpoint_counters {
+	uint64_t overflowed; /* datagrams that the socket had no room for */
+	uint64_t not_sent; /* that this host itself dropped */
+	uint64_t foreign; /* from addresses of nobody we know */
+	uint64_t wake_ups;
+	uint64_t received;
+	uint64_t sent;
+};
+
+struct slot {
+	struct ltp_packet packet;
+	uint8_t *payload;
+};
+
+struct endpoint {
+	struct ltp *ltp;
+	struct ltp_settings settings;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pthread_t thread;
+	bool running, stop;
+	int fd, wake;
+	struct sockaddr_in *addresses;
+	struct shared *shared;
+	struct endpoint_counters counters;
+	uint64_t ended;
+	uint64_t quiet_until, drained_at;
+
+	struct slot slots[BATCH];
+	struct mmsghdr outgoing[BATCH];
+	struct iovec pieces[BATCH][2];
+	uint32_t first, filled; /* slots that wait for room in the socket */
+
+	uint8_t *incoming[BATCH];
+	struct mmsghdr arriving[BATCH];
+	struct iovec into[BATCH];
+	struct sockaddr_in from[BATCH];
+	uint8_t control[BATCH][CONTROL] __attribute__((aligned(8)));
+};
+
+static const uint8_t zeros[LARGEST];
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return now.tv_sec * NS + now.tv_nsec;
+}
+
+static uint64_t now_ns(void)
+{
+	return clock_ns(CLOCK_MONOTONIC);
+}
+
+static int rank_of(const struct endpoint *endpoint, const struct sockaddr_in *address)
+{
+	uint32_t i;
+
+	for (i = 0; i < endpoint->settings.ranks; i++)
+		if (endpoint->addresses[i].sin_addr.s_addr == address->sin_addr.s_addr &&
+		    endpoint->addresses[i].sin_port == address->sin_port)
+			return i;
+	return -1;
+}
+
+/* Nobody listens there any more, says its kernel. */
+static void hear_errors(struct endpoint *endpoint)
+{
+	for (;;) {
+		struct sockaddr_in about;
+		uint8_t control[512] __attribute__((aligned(8)));
+		struct msghdr message = { .msg_name = &about, .msg_namelen = sizeof(about),
+					  .msg_control = control, .msg_controllen = sizeof(control) };
+		struct cmsghdr *part;
+
+		if (recvmsg(endpoint->fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
+			return;
+		for (part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
+			struct sock_extended_err error;
+			int rank = rank_of(endpoint, &about);
+
+			if (part->cmsg_level != IPPROTO_IP || part->cmsg_type != IP_RECVERR)
+				continue;
+			memcpy(&error, CMSG_DATA(part), sizeof(error));
+			if (error.ee_origin == SO_EE_ORIGIN_ICMP && error.ee_type == ICMP_DEST_UNREACH &&
+			    error.ee_code == ICMP_PORT_UNREACH && rank >= 0 &&
+			    ltp_connected(endpoint->ltp, rank))
+				ltp_gone(endpoint->ltp, rank);
+		}
+	}
+}
+
+/* When the kernel received it, on the monotonic clock. */
+static uint64_t stamp_of(struct endpoint *endpoint, struct msghdr *message, uint64_t now, uint64_t wall)
+{
+	uint64_t stamp = now;
+	struct cmsghdr *part;
+
+	for (part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+		if (part->cmsg_level != SOL_SOCKET)
+			continue;
+		if (part->cmsg_type == SCM_TIMESTAMPNS) {
+			struct timespec at;
+			uint64_t ns;
+
+			memcpy(&at, CMSG_DATA(part), sizeof(at));
+			ns = at.tv_sec * NS + at.tv_nsec;
+			if (ns <= wall && wall - ns < NS && wall - ns < now)
+				stamp = now - (wall - ns);
+		} else if (part->cmsg_type == SO_RXQ_OVFL) {
+			uint32_t lost;
+
+			memcpy(&lost, CMSG_DATA(part), sizeof(lost));
+			endpoint->counters.overflowed = lost;
+		}
+	}
+	return stamp;
+}
+
+/*
+ * What has come. Where much comes, the socket is left alone for a while afterwards, as an
+ * adapter holds back its interrupts; where little does, that would only cost a wake-up more.
+ */
+static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
+{
+	uint64_t wall;
+	int count, i;
+
+	do {
+		for (i = 0; i < BATCH; i++) {
+			endpoint->arriving[i].msg_hdr.msg_namelen = sizeof(struct sockaddr_in);
+			endpoint->arriving[i].msg_hdr.msg_controllen = CONTROL;
+		}
+		count = recvmmsg(endpoint->fd, endpoint->arriving, BATCH, MSG_DONTWAIT, NULL);
+		if (count < 0) {
+			if (errno == EAGAIN || errno == EINTR)
+				return now;
+			hear_errors(endpoint);
+			continue;
+		}
+		now = now_ns();
+		wall = clock_ns(CLOCK_REALTIME);
+		for (i = 0; i < count; i++) {
+			struct msghdr *message = &endpoint->arriving[i].msg_hdr;
+			uint64_t stamp = stamp_of(endpoint, message, now, wall);
+			const uint8_t *datagram = endpoint->incoming[i];
+
+			endpoint->counters.received++;
+			if (message->msg_flags & MSG_TRUNC || rank_of(endpoint, &endpoint->from[i]) < 0) {
+				endpoint->counters.foreign++;
+				continue;
+			}
+			ltp_input(endpoint->ltp, datagram, endpoint->arriving[i].msg_len, stamp, now);
+		}
+		if (now - endpoint->drained_at < 3 * endpoint->settings.coalesce_ns)
+			endpoint->quiet_until = now + endpoint->settings.coalesce_ns;
+		endpoint->drained_at = now;
+	} while (count == BATCH || count < 0);
+	return now;
+}
+
+static bool fill(struct endpoint *endpoint, uint64_t now)
+{
+	while (endpoint->filled < BATCH) {
+		struct slot *slot = &endpoint->slots[endpoint->filled];
+		struct msghdr *message = &endpoint->outgoing[endpoint->filled].msg_hdr;
+		struct iovec *pieces = endpoint->pieces[endpoint->filled];
+
+		if (!ltp_output(endpoint->ltp, now, &slot->packet))
+			break;
+		pieces[0].iov_base = slot->packet.header;
+		pieces[0].iov_len = slot->packet.header_bytes;
+		pieces[1].iov_len = slot->packet.payload_bytes;
+		pieces[1].iov_base = (void *)zeros;
+		if (slot->packet.payload) { /* it may have to wait, and its buffer may not be there then */
+			memcpy(slot->payload, slot->packet.payload, slot->packet.payload_bytes);
+			pieces[1].iov_base = slot->payload;
+		}
+		message->msg_name = &endpoint->addresses[slot->packet.rank];
+		message->msg_namelen = sizeof(struct sockaddr_in);
+		message->msg_iov = pieces;
+		message->msg_iovlen = slot->packet.payload_bytes ? 2 : 1;
+		endpoint->filled++;
+	}
+	return endpoint->filled;
+}
+
+/* Until there is nothing left, or no room in the socket: true. */
+static bool send_out(struct endpoint *endpoint, uint64_t now)
+{
+	for (;;) {
+		int count;
+
+		if (endpoint->first == endpoint->filled) {
+			endpoint->first = endpoint->filled = 0;
+			if (!fill(endpoint, now))
+				return false;
+		}
+		count = sendmmsg(endpoint->fd, endpoint->outgoing + endpoint->first,
+				 endpoint->filled - endpoint->first, MSG_DONTWAIT);
+		if (count > 0) {
+			endpoint->first += count;
+			endpoint->counters.sent += count;
+			continue;
+		}
+		if (errno == EAGAIN)
+			return true;
+		if (errno == EINTR)
+			continue;
+		if (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH) {
+			hear_errors(endpoint); /* of an earlier one; if of this one, it counts as lost */
+		}
+		endpoint->counters.not_sent++;
+		endpoint->first++;
+	}
+}
+
+static void publish(struct endpoint *endpoint)
+{
+	struct ltp_counters counters;
+	uint32_t i;
+
+	if (ltp_ended(endpoint->ltp) != endpoint->ended) {
+		endpoint->ended = ltp_ended(endpoint->ltp);
+		pthread_cond_broadcast(&endpoint->changed);
+	}
+	for (i = 0; endpoint->shared && i < endpoint->settings.ranks; i++) {
+		ltp_read(endpoint->ltp, i, &counters);
+		endpoint->shared[i] = (struct shared){ counters.window, counters.rtt_ns / 1000,
+						       counters.acked, counters.resent };
+	}
+}
+
+static void *serve(void *argument)
+{
+	struct endpoint *endpoint = argument;
+	uint64_t now, next;
+	bool full;
+
+	pthread_mutex_lock(&endpoint->lock);
+	while (!endpoint->stop) {
+		struct pollfd fds[2] = { { .fd = endpoint->wake, .events = POLLIN },
+					 { .fd = endpoint->fd, .events = POLLIN } };
+		struct timespec timeout;
+		uint64_t drained;
+		bool quiet;
+
+		now = now_ns();
+		if (now >= endpoint->quiet_until)
+			now = take_in(endpoint, now);
+		ltp_tick(endpoint->ltp, now);
+		full = send_out(endpoint, now);
+		publish(endpoint);
+		next = ltp_next(endpoint->ltp, now);
+		quiet = endpoint->quiet_until > now;
+		if (quiet && endpoint->quiet_until < next)
+			next = endpoint->quiet_until;
+		if (full) {
+			fds[1].events |= POLLOUT;
+			quiet = false;
+			if (next <= now)
+				next = now + NS / 1000;
+		}
+		pthread_mutex_unlock(&endpoint->lock);
+		if (next > now + 3600 * NS)
+			next = now + 3600 * NS;
+		timeout.tv_sec = (next - now) / NS;
+		timeout.tv_nsec = (next - now) % NS;
+		if (next > now || full)
+			ppoll(fds, quiet ? 1 : 2, &timeout, NULL);
+		if (fds[0].revents & POLLIN)
+			(void)!read(endpoint->wake, &drained, sizeof(drained));
+		pthread_mutex_lock(&endpoint->lock);
+		if (!quiet && fds[1].revents & POLLERR)
+			hear_errors(endpoint);
+		endpoint->counters.wake_ups++;
+	}
+	pthread_mutex_unlock(&endpoint->lock);
+	return NULL;
+}
+
+static void nudge(struct endpoint *endpoint)
+{
+	uint64_t one = 1;
+
+	(void)!write(endpoint->wake, &one, sizeof(one));
+}
+
+static bool set(int fd, int level, int name, int value)
+{
+	return !setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+static bool open_socket(struct endpoint *endpoint, int send_bytes, int receive_bytes)
+{
+	const struct sockaddr_in *here = &endpoint->addresses[endpoint->settings.rank];
+	int fd;
+
+	fd = endpoint->fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	if (!set(fd, SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes))
+		set(fd, SOL_SOCKET, SO_RCVBUF, receive_bytes);
+	return set(fd, SOL_SOCKET, SO_SNDBUF, send_bytes) && set(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1) &&
+	       set(fd, SOL_SOCKET, SO_RXQ_OVFL, 1) && set(fd, IPPROTO_IP, IP_RECVERR, 1) &&
+	       set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
+	       !bind(fd, (const struct sockaddr *)here, sizeof(*here));
+}
+
+void endpoint_close(struct endpoint *endpoint)
+{
+	int i;
+
+	if (endpoint->running) {
+		pthread_mutex_lock(&endpoint->lock);
+		endpoint->stop = true;
+		pthread_mutex_unlock(&endpoint->lock);
+		nudge(endpoint);
+		pthread_join(endpoint->thread, NULL);
+	}
+	if (endpoint->fd >= 0)
+		close(endpoint->fd);
+	if (endpoint->wake >= 0)
+		close(endpoint->wake);
+	if (endpoint->shared)
+		munmap(endpoint->shared, endpoint->settings.ranks * sizeof(struct shared));
+	for (i = 0; i < BATCH; i++) {
+		free(endpoint->slots[i].payload);
+		free(endpoint->incoming[i]);
+	}
+	ltp_delete(endpoint->ltp);
+	free(endpoint->addresses);
+	free(endpoint);
+}
+
+/*
+ * NULL, and errno, if there is no socket to be had at the address of this rank. counters: a
+ * file in memory for who samples them, or -1; at: where in it, a multiple of the page size.
+ */
+struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *const *addresses,
+			       const uint16_t *ports, int send_bytes, int receive_bytes, int counters,
+			       uint64_t at)
+{
+	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
+	pthread_condattr_t attributes;
+	int error;
+	uint32_t i;
+
+	if (!endpoint)
+		return NULL;
+	endpoint->fd = endpoint->wake = -1;
+	endpoint->settings = *settings;
+	endpoint->addresses = calloc(settings->ranks, sizeof(*endpoint->addresses));
+	endpoint->ltp = ltp_new(settings);
+	pthread_mutex_init(&endpoint->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&endpoint->changed, &attributes);
+	if (!endpoint->addresses || !endpoint->ltp) {
+		errno = EINVAL;
+		goto fail;
+	}
+	for (i = 0; i < settings->ranks; i++) {
+		endpoint->addresses[i].sin_family = AF_INET;
+		endpoint->addresses[i].sin_port = htons(ports[i]);
+		if (inet_pton(AF_INET, addresses[i], &endpoint->addresses[i].sin_addr) != 1) {
+			errno = EINVAL;
+			goto fail;
+		}
+	}
+	for (i = 0; i < BATCH; i++) {
+		struct msghdr *message = &endpoint->arriving[i].msg_hdr;
+
+		endpoint->slots[i].payload = malloc(settings->segment);
+		endpoint->incoming[i] = malloc(LTP_DATA_HEADER + settings->segment + LTP_LONGEST);
+		if (!endpoint->slots[i].payload || !endpoint->incoming[i])
+			goto fail;
+		endpoint->into[i].iov_base = endpoint->incoming[i];
+		endpoint->into[i].iov_len = LTP_DATA_HEADER + settings->segment + LTP_LONGEST;
+		message->msg_iov = &endpoint->into[i];
+		message->msg_iovlen = 1;
+		message->msg_name = &endpoint->from[i];
+		message->msg_control = endpoint->control[i];
+	}
+	if (counters >= 0) {
+		endpoint->shared = mmap(NULL, settings->ranks * sizeof(struct shared), PROT_READ | PROT_WRITE,
+					MAP_SHARED, counters, at);
+		if (endpoint->shared == MAP_FAILED) {
+			endpoint->shared = NULL;
+			goto fail;
+		}
+	}
+	endpoint->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (endpoint->wake < 0 || !open_socket(endpoint, send_bytes, receive_bytes))
+		goto fail;
+	error = pthread_create(&endpoint->thread, NULL, serve, endpoint);
+	if (error) {
+		errno = error;
+		goto fail;
+	}
+	endpoint->running = true;
+	return endpoint;
+fail:
+	error = errno;
+	endpoint_close(endpoint);
+	errno = error;
+	return NULL;
+}
+
+static bool wait_change(struct endpoint *endpoint, uint64_t until)
+{
+	struct timespec at = { .tv_sec = until / NS, .tv_nsec = until % NS };
+
+	if (until == LTP_NEVER)
+		return !pthread_cond_wait(&endpoint->changed, &endpoint->lock);
+	return pthread_cond_timedwait(&endpoint->changed, &endpoint->lock, &at) != ETIMEDOUT;
+}
+
+/* Call this peer; it may call first. */
+void endpoint_call(struct endpoint *endpoint, uint32_t rank)
+{
+	pthread_mutex_lock(&endpoint->lock);
+	ltp_call(endpoint->ltp, rank, now_ns());
+	pthread_mutex_unlock(&endpoint->lock);
+	nudge(endpoint);
+}
+
+/* Whether this peer has called, or answered, within so many ns. */
+int endpoint_await(struct endpoint *endpoint, uint32_t rank, uint64_t ns)
+{
+	uint64_t until = now_ns() + ns;
+	int connected;
+
+	pthread_mutex_lock(&endpoint->lock);
+	while (!ltp_connected(endpoint->ltp, rank))
+		if (!wait_change(endpoint, until))
+			break;
+	connected = ltp_connected(endpoint->ltp, rank);
+	pthread_mutex_unlock(&endpoint->lock);
+	return connected;
+}
+
+struct ltp_transfer *endpoint_send(struct endpoint *endpoint, uint32_t to, uint32_t round, uint32_t message,
+				   uint64_t bytes, const uint8_t *data, const struct ltp_span *critical,
+				   size_t criticals)
+{
+	struct ltp_transfer *transfer;
+
+	pthread_mutex_lock(&endpoint->lock);
+	transfer = ltp_send(endpoint->ltp, to, round, message, bytes, data, critical, criticals, now_ns());
+	pthread_mutex_unlock(&endpoint->lock);
+	nudge(endpoint);
+	return transfer;
+}
+
+struct ltp_transfer *endpoint_receive(struct endpoint *endpoint, uint32_t from, uint32_t round,
+				      uint32_t message, uint64_t bytes, uint8_t *into,
+				      const struct ltp_close *how, const struct ltp_span *critical,
+				      size_t criticals)
+{
+	struct ltp_transfer *transfer;
+
+	pthread_mutex_lock(&endpoint->lock);
+	transfer = ltp_receive(endpoint->ltp, from, round, message, bytes, into, how, critical, criticals,
+			       now_ns());
+	pthread_mutex_unlock(&endpoint->lock);
+	nudge(endpoint);
+	return transfer;
+}
+
+/* Until it has ended or so many ns are over (UINT64_MAX: however long it takes). */
+void endpoint_wait(struct endpoint *endpoint, const struct ltp_transfer *transfer, uint64_t ns,
+		   struct ltp_result *result)
+{
+	uint64_t until = ns == LTP_NEVER ? LTP_NEVER : now_ns() + ns;
+
+	pthread_mutex_lock(&endpoint->lock);
+	for (;;) {
+		ltp_result(transfer, result);
+		if (result->done || !wait_change(endpoint, until))
+			break;
+	}
+	ltp_result(transfer, result);
+	pthread_mutex_unlock(&endpoint->lock);
+}
+
+size_t endpoint_holes(struct endpoint *endpoint, const struct ltp_transfer *transfer, struct ltp_span *holes,
+		      size_t most)
+{
+	size_t count;
+
+	pthread_mutex_lock(&endpoint->lock);
+	count = ltp_holes(transfer, holes, most);
+	pthread_mutex_unlock(&endpoint->lock);
+	return count;
+}
+
+void endpoint_release(struct endpoint *endpoint, struct ltp_transfer *transfer)
+{
+	pthread_mutex_lock(&endpoint->lock);
+	ltp_release(endpoint->ltp, transfer);
+	pthread_mutex_unlock(&endpoint->lock);
+}
+
+void endpoint_read(struct endpoint *endpoint, uint32_t rank, struct ltp_counters *peer,
+		   struct endpoint_counters *own)
+{
+	pthread_mutex_lock(&endpoint->lock);
+	ltp_read(endpoint->ltp, rank, peer);
+	*own = endpoint->counters;
+	pthread_mutex_unlock(&endpoint->lock);
+}
+
+/* Tell everybody; what is under way fails. */
+void endpoint_end(struct endpoint *endpoint)
+{
+	uint32_t i;
+
+	pthread_mutex_lock(&endpoint->lock);
+	ltp_end(endpoint->ltp);
+	send_out(endpoint, now_ns());
+	for (i = 0; i < endpoint->settings.ranks; i++)
+		ltp_gone(endpoint->ltp, i);
+	pthread_cond_broadcast(&endpoint->changed);
+	pthread_mutex_unlock(&endpoint->lock);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A loss-tolerant transport between the workers of a job: its state machine, which knows
+ * neither sockets nor clocks. Whoever drives it hands in datagrams and the time, takes out
+ * datagrams, and asks when it wants to be called again. docs/transports.md has the protocol
+ * byte by byte. All times are in ns of one clock that never goes back.
+ */
+#ifndef TRANSPORTS_PROTOCOL_H
+#define TRANSPORTS_PROTOCOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LTP_VERSION 1
+#define LTP_HEADER 16 /* of every datagram */
+#define LTP_DATA_HEADER 60
+#define LTP_ACK_HEADER 48
+#define LTP_CLOSE_HEADER 48
+#define LTP_HELLO_BYTES 64
+#define LTP_WELCOME_BYTES 26
+#define LTP_LONGEST 1400 /* of what is no data */
+#define LTP_NEVER UINT64_MAX
+
+enum ltp_type {
+	LTP_HELLO = 1,
+	LTP_WELCOME,
+	LTP_DATA,
+	LTP_ACK,
+	LTP_CLOSE,
+	LTP_CLOSED,
+	LTP_PING,
+	LTP_PONG,
+	LTP_END,
+};
+
+enum ltp_flag { LTP_CRITICAL = 1, LTP_RESENT = 2 };
+
+enum ltp_reason {
+	LTP_COMPLETE,
+	LTP_TOLERANCE,
+	LTP_FRACTION,
+	LTP_DEADLINE,
+	LTP_ROUND,
+	LTP_GONE,
+};
+
+struct ltp_settings {
+	uint32_t rank;
+	uint32_t ranks;
+	uint32_t segment; /* payload of a packet, a multiple of 8 */
+	uint32_t reorder; /* later packets acknowledged, until one counts as lost */
+	uint32_t fraction_gain_permille; /* scales the rate; 1000: as measured */
+	uint32_t unused;
+	uint64_t coalesce_ns; /* for how long ACKs may be held back */
+	uint64_t silence_ns; /* until a peer counts as gone */
+	uint64_t seed[2];
+};
+
+/* How a receiver closes. */
+struct ltp_close {
+	double tolerance;
+	double fraction;
+	int64_t lt_ns; /* below 0: 1.5 RTprop + bytes / BtlBw, as the sender measures them */
+	int64_t after_ns; /* the deadline: so long after LT; below 0: never */
+	uint64_t group; /* messages of a round with one clock; 0: a clock of its own */
+	uint32_t shared_lt; /* LT by the group's clock, too */
+	uint32_t keep; /* leave what stands in holes */
+};
+
+struct ltp_result {
+	uint64_t bytes;
+	uint64_t delivered;
+	uint64_t resent;
+	uint64_t first_ns;
+	uint64_t last_ns;
+	uint64_t clock_ns; /* when the clock of its closing began */
+	uint64_t holes;
+	uint32_t reason;
+	uint32_t done;
+};
+
+struct ltp_counters {
+	uint64_t acked; /* bytes */
+	uint64_t sent; /* bytes of messages handed over */
+	uint64_t resent; /* packets */
+	uint64_t rate_bps;
+	uint64_t rtprop_ns;
+	uint64_t rtt_ns;
+	uint64_t window; /* packets */
+	uint64_t stale; /* datagrams of another connection, round, or version */
+	uint64_t malformed;
+};
+
+struct ltp;
+struct ltp_transfer;
+
+struct ltp_span {
+	uint64_t offset;
+	uint64_t bytes;
+};
+
+struct ltp_packet {
+	uint32_t rank; /* whom it goes to */
+	uint32_t header_bytes;
+	uint32_t payload_bytes;
+	uint32_t unused;
+	const uint8_t *payload; /* NULL: zeros */
+	uint8_t header[LTP_LONGEST];
+};
+
+struct ltp *ltp_new(const struct ltp_settings *settings);
+void ltp_delete(struct ltp *ltp);
+void ltp_call(struct ltp *ltp, uint32_t rank, uint64_t now);
+int ltp_connected(const struct ltp *ltp, uint32_t rank);
+
+/* NULL if there is no such peer, no memory, or a message of that name already. */
+struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint32_t message,
+			      uint64_t bytes, const uint8_t *data, const struct ltp_span *critical,
+			      size_t criticals, uint64_t now);
+struct ltp_transfer *ltp_receive(struct ltp *ltp, uint32_t from, uint32_t round, uint32_t message,
+				 uint64_t bytes, uint8_t *into, const struct ltp_close *close,
+				 const struct ltp_span *critical, size_t criticals, uint64_t now);
+void ltp_result(const struct ltp_transfer *transfer, struct ltp_result *result);
+/* At most so many holes, in order; how many there are. */
+size_t ltp_holes(const struct ltp_transfer *transfer, struct ltp_span *holes, size_t most);
+void ltp_release(struct ltp *ltp, struct ltp_transfer *transfer);
+
+/* The rank it came from, if it is of a connection; below 0: nothing to do with us. */
+int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t arrived, uint64_t now);
+/* The next datagram that may leave now; 0: none. */
+int ltp_output(struct ltp *ltp, uint64_t now, struct ltp_packet *packet);
+/* When to call again at the latest: ltp_tick, then ltp_output. */
+uint64_t ltp_next(const struct ltp *ltp, uint64_t now);
+void ltp_tick(struct ltp *ltp, uint64_t now);
+/* A peer is gone: what has to do with it fails. */
+void ltp_gone(struct ltp *ltp, uint32_t rank);
+void ltp_end(struct ltp *ltp); /* tells every peer that this one leaves */
+int ltp_is_gone(const struct ltp *ltp, uint32_t rank);
+void ltp_read(const struct ltp *ltp, uint32_t rank, struct ltp_counters *counters);
+uint64_t ltp_ended(const struct ltp *ltp); /* transfers that have ended so far */
+
+#endif

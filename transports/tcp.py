@@ -1,0 +1,323 @@
+"""TCP with the job's congestion control: a connection for each flow and channel; everything arrives, in order."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import mmap
+import os
+import select
+import socket
+import struct
+import termios
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from core import layouts
+from transports import Bands, Buffer, Close, Counters, Delivery, Flow, Message, Place, Stage, Tagger, Transfer
+
+LOSSY = False
+TCP_CONGESTION, SO_MARK = 13, 36
+ACKED = layouts.TCP_INFO.reader("tcpi_bytes_acked")
+STATE = layouts.TCP_INFO.reader("tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked")
+ANSWER_S = 30.0
+FROM_PORT = (
+    30_000  # above the port listened at: connections begin at fixed ports, too, since paths are hashed from them
+)
+# A receiver is woken for this much at a time, not for every packet.
+WAKE = 256 << 10
+# One system call moves at most this much: each has its price under virtual time.
+PIECE = 64 << 20
+COPIED = 1 << 20
+_ZEROS = memoryview(bytes(COPIED))
+
+
+@dataclass(frozen=True)
+class Options:
+    """There are none: its congestion control is a system of its own."""
+
+
+def close(_options: Options, _stage: Stage) -> Close:
+    """Everything arrives."""
+    return Close()
+
+
+class Listening:
+    """A socket listens for each connection that ends here, so that the port tells which it is."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.listeners: dict[tuple[Flow, int], socket.socket] = {}
+        for connection, port in _ports(place, place.rank).items():
+            listener = self.listeners[connection] = _socket(place)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((place.addresses[place.rank], port))
+            listener.listen(1)
+            listener.settimeout(ANSWER_S)
+
+    def connect(self) -> Connected:
+        """Connect every flow that begins here, accept every one that ends here."""
+        place = self.place
+        channels: list[dict[Flow, socket.socket]] = [{} for _ in range(place.channels)]
+        ports = itertools.count(place.port + FROM_PORT)
+        for connection in _wanted(place):
+            flow, channel = connection
+            if flow[0] == place.rank:
+                sock = channels[channel][flow] = _socket(place)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                sock.bind((place.addresses[place.rank], next(ports)))
+                sock.settimeout(ANSWER_S)
+                sock.connect((place.addresses[flow[1]], _ports(place, flow[1])[connection]))
+        for (flow, channel), listener in self.listeners.items():
+            sock, _ = listener.accept()
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if place.bands:  # what ends here answers with ACKs, which nothing may hold up
+                place.bands.raise_to_top(sock)
+            channels[channel][flow] = sock
+        for links in channels:
+            for sock in links.values():
+                sock.settimeout(None)
+        for listener in self.listeners.values():
+            listener.close()
+        return Connected(place, channels)
+
+
+def listen(place: Place, _options: Options) -> Listening:
+    return Listening(place)
+
+
+@dataclass(frozen=True)
+class Connected:
+    """All connections of a worker, by channel and flow."""
+
+    place: Place
+    channels: list[dict[Flow, socket.socket]]
+
+    def endpoint(self, channel: int, flows: Sequence[Flow]) -> TcpEndpoint:
+        links = {flow: sock for flow, sock in self.channels[channel].items() if flow in flows}
+        return TcpEndpoint(self.place.rank, links, copying=self.place.copying, bands=self.place.bands)
+
+    def described(self) -> list[dict[str, Any]]:
+        return [_describe(flow, channel, sock) for channel, flow, sock in self._outgoing()]
+
+    def sent(self) -> int:
+        return sum(_written(sock) for _, _, sock in self._outgoing())
+
+    def _outgoing(self) -> list[tuple[int, Flow, socket.socket]]:
+        return [
+            (channel, flow, sock)
+            for channel, links in enumerate(self.channels)
+            for flow, sock in links.items()
+            if flow[0] == self.place.rank
+        ]
+
+
+class TcpEndpoint:
+    """Of one channel. A transfer is moved by the thread that waits for it; who waits for two at once has two threads."""
+
+    def __init__(
+        self, rank: int, links: Mapping[Flow, socket.socket], *, copying: bool = True, bands: Bands | None = None
+    ) -> None:
+        self.rank, self.links, self.copying, self.bands = rank, links, copying, bands
+
+    def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
+        """``tag`` is for packets, which TCP makes by itself."""
+        del tag
+        link = self._link(self.rank, to)
+        if data is not None:
+            return _Transfer(m.bytes, lambda: link.sendall(data))
+        return _Transfer(m.bytes, lambda: _send(link, m.bytes, copying=self.copying, bands=self.bands))
+
+    def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:
+        """``close`` is met: everything arrives."""
+        del close
+        link = self._link(source, self.rank)
+        if into is not None:
+            return _Transfer(m.bytes, lambda: _fill(link, memoryview(into)))
+        return _Transfer(m.bytes, lambda: _receive(link, m.bytes))
+
+    def counters(self, peer: int) -> Counters:
+        told = self._link(self.rank, peer).getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, layouts.TCP_INFO_BYTES)
+        rtt_us, window, resent, acked = STATE.unpack_from(told)
+        return Counters(window_packets=window, rtt_us=rtt_us, acked_bytes=acked, resent_packets=resent)
+
+    def end(self, reason: str) -> None:
+        """The peers see their connections closed; TCP carries no ``reason``."""
+        del reason
+        for link in self.links.values():
+            link.close()
+
+    def _link(self, source: int, target: int) -> socket.socket:
+        """The connection of that flow; what answers on it, where there is none of its own, goes back on it."""
+        return self.links.get((source, target)) or self.links[target, source]
+
+
+class _Transfer:
+    """Moved by whoever waits first.
+
+    That takes no lock: under virtual time each would cost a nanosecond, since Python reads the clock to take one.
+    """
+
+    def __init__(self, size: int, move: Callable[[], None]) -> None:
+        self._moves = [move]  # of which one is taken, once
+        self._delivery = Delivery(size, size, "complete")
+        self._error: BaseException | None = None
+        self._ended = False
+        self._waiting: list[threading.Event] = []
+
+    def wait(self, timeout_s: float | None = None) -> Delivery:
+        if timeout_s is None:
+            self._carry()
+        elif self._moves:
+            threading.Thread(target=self._carry, daemon=True).start()
+        if not self._ended:  # somebody else moves it
+            ended = threading.Event()
+            self._waiting.append(ended)
+            if not self._ended and not ended.wait(timeout_s):
+                raise TimeoutError(f"{self._delivery.bytes} bytes were not moved within {timeout_s:g} s")
+        if self._error:
+            raise self._error
+        return self._delivery
+
+    def done(self) -> bool:
+        return self._ended
+
+    def on_done(self, callback: Callable[[Transfer], None]) -> None:
+        def follow() -> None:
+            with contextlib.suppress(OSError):  # `wait` raises it again
+                self.wait()
+            callback(self)
+
+        threading.Thread(target=follow, daemon=True).start()
+
+    def _carry(self) -> None:
+        try:
+            move = self._moves.pop()
+        except IndexError:
+            return
+        try:
+            move()
+        except BaseException as error:
+            self._error = error
+        self._ended = True
+        for one in self._waiting:
+            one.set()
+
+
+def _socket(place: Place) -> socket.socket:
+    """A TCP socket that uses the job's congestion control; read back, since a child
+    namespace may silently offer another."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    name = place.congestion_control.encode()
+    sock.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, name)
+    found = sock.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16).split(b"\0")[0]
+    if found != name:
+        raise SystemExit(f"asked for congestion control {name!r}, the kernel took {found!r}")
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if place.mark:
+        sock.setsockopt(socket.SOL_SOCKET, SO_MARK, place.mark)
+        if (marked := sock.getsockopt(socket.SOL_SOCKET, SO_MARK)) != place.mark:
+            raise SystemExit(f"asked for the mark {place.mark}, the kernel took {marked}")
+    return sock
+
+
+def _wanted(place: Place) -> list[tuple[Flow, int]]:
+    """Every flow of the job and channel of it."""
+    return [(flow, channel) for channel in range(place.channels) for flow in place.flows]
+
+
+def _ports(place: Place, rank: int) -> dict[tuple[Flow, int], int]:
+    """Where ``rank`` listens: a port for each connection that ends there, so that the port tells which it is."""
+    ending = [one for one in _wanted(place) if one[0][1] == rank]
+    return {one: place.port + number for number, one in enumerate(ending)}
+
+
+def _describe(flow: Flow, channel: int, sock: socket.socket) -> dict[str, Any]:
+    (saddr, sport), (daddr, dport) = sock.getsockname(), sock.getpeername()
+    return {
+        "source": flow[0], "target": flow[1], "channel": channel,
+        "saddr": saddr, "sport": sport, "daddr": daddr, "dport": dport,
+    }  # fmt: skip
+
+
+def _written(sock: socket.socket) -> int:
+    """Bytes ever written to a connection, as the kernel counts them: acknowledged and waiting."""
+    while True:
+        acked = _acked(sock)
+        waiting = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0" * 4))[0]
+        if acked == _acked(sock):  # no ACK came in between
+            return int(acked + waiting)
+
+
+def _acked(sock: socket.socket) -> int:
+    told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, layouts.TCP_INFO_BYTES)
+    return int(ACKED.unpack_from(told)[0])
+
+
+@cache
+def _hole() -> int:
+    """A file of nothing but a hole: its pages are sent without being copied, or even there."""
+    hole = os.memfd_create("zeros")
+    os.ftruncate(hole, PIECE)
+    return hole
+
+
+@cache
+def _sink() -> mmap.mmap:
+    """Memory that received bytes would be written to; never touched, so never there."""
+    return mmap.mmap(-1, PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _send(link: socket.socket, size: int, *, copying: bool, bands: Bands | None) -> None:
+    """Send ``size`` bytes nobody looks at; ``link`` blocks.
+
+    Under virtual time nothing is copied. On a real clock copying is what keeps a sender from filling its buffer at once:
+    without it bursts cost timeouts.
+    """
+    while size > 0:
+        piece = min(size, COPIED if copying else PIECE)
+        if bands:
+            piece = bands.claim(link, piece)
+        sent = link.send(_ZEROS[:piece]) if copying else os.sendfile(link.fileno(), _hole(), 0, piece)
+        if bands:
+            bands.give_back(piece - sent)
+        size -= sent
+
+
+def _receive(link: socket.socket, size: int) -> None:
+    """Receive exactly ``size`` bytes and drop them.
+
+    ``SO_RCVLOWAT`` lets the kernel wake us once so much is there instead of at every
+    packet; ``MSG_TRUNC`` drops the bytes without copying (tcp(7)). A call that waits for
+    everything it asked for (``MSG_WAITALL``) forgets that what it has taken already
+    counts towards the mark: so it asks for what is certain to be followed by a mark's
+    worth of bytes, and `poll` waits for those.
+    """
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, WAKE))
+    while size > WAKE:
+        size -= _take(link, min(size - WAKE, PIECE), socket.MSG_WAITALL)
+    poll = select.poll()
+    poll.register(link, select.POLLIN)
+    while size > 0:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+        poll.poll()
+        size -= _take(link, size, 0)
+
+
+def _take(link: socket.socket, size: int, flags: int) -> int:
+    got = link.recv_into(_sink(), size, socket.MSG_TRUNC | flags)
+    if got == 0:
+        raise ConnectionResetError("the peer closed the connection")
+    return got
+
+
+def _fill(link: socket.socket, into: memoryview) -> None:
+    while into:
+        got = link.recv_into(into, len(into), socket.MSG_WAITALL)
+        if got == 0:
+            raise ConnectionResetError("the peer closed the connection")
+        into = into[got:]
