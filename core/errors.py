@@ -5,9 +5,10 @@
     TestbedError            1  the run failed
     ├── LostError           1  the connection to another machine ended too early
     ├── LoadError           1  results cannot be used
+    ├── TransportError      1  a worker's peer is gone, or says what none says
     ├── RequestError        2  the request was wrong
     │   ├── UnitError, OptionError, TomlError, FileError            what was typed, a file that was named
-    │   ├── TraceError, JobError, TopologyError, ScheduleError      what it asks for
+    │   ├── TraceError, JobError, TopologyError, ScheduleError, UnknownTransportError      what it asks for
     │   ├── TooLargeError         more than its place takes
     │   └── VirtualTimeOnlyError  this experiment cannot be had against a real clock
     └── MachineError        3  this machine cannot do it
@@ -65,7 +66,7 @@ class VirtualTimeOnlyError(RequestError):
 
 
 @contextlib.contextmanager
-def said_of(source: str | None) -> Iterator[None]:
+def within_unless_named(source: str | None) -> Iterator[None]:
     """As `within` ``source`` (a file, an experiment), of a wrong request that does not name it."""
     try:
         yield

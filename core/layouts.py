@@ -43,11 +43,9 @@ TCP_INFO = Layout(
     },
 )
 TCP_INFO_BYTES = 192  # of it, up to what we read last
-# What a module of ours says of a flow's MLTCP, in place of TCP Vegas (kernel/mltcp_module.h): iterations, F, r.
-VEGAS_INFO = Layout(
-    "struct tcpvegas_info",
-    f"{UAPI}inet_diag.h",
-    {"tcpv_rttcnt": (4, "I"), "tcpv_rtt": (8, "I"), "tcpv_minrtt": (12, "i")},
+# What a module of ours says of a flow's MLTCP, in an attribute of its own.
+MLTCP_INFO = Layout(
+    "struct mltcp_info", "mltcp_diag.h", {"iterations": (0, "I"), "factor": (4, "I"), "ratio": (8, "i")}, 12
 )
 RED_XSTATS = Layout("struct tc_red_xstats", f"{UAPI}pkt_sched.h", {"marked": (12, "I")})
 QUEUE_STATS = Layout(
@@ -57,13 +55,15 @@ QUEUE_STATS = Layout(
 )
 BASIC_STATS = Layout("struct gnet_stats_basic", f"{UAPI}gen_stats.h", {"bytes": (0, "Q"), "packets": (8, "I")})
 # In maps of our programs (eBPF): a look-up writes the whole value.
-FLOW_KEY = Layout("struct mltcp_flow_key", "mltcp_reno.bpf.c", {}, 12)
+FLOW_KEY = Layout("struct mltcp_flow_key", "mltcp_reno.bpf.c", {"netns": (0, "Q")}, 48)
+JOB_KEY = Layout("struct mltcp_job_key", "mltcp_reno.bpf.c", {"netns": (0, "Q"), "mark": (8, "I")}, 16)
+JOB = Layout("struct mltcp_job", "mltcp_reno.bpf.c", {"sent": (0, "Q"), "total_bytes": (8, "Q")}, 24)
 FLOW = Layout(
     "struct mltcp_flow", "mltcp_reno.bpf.c", {"start": (0, "Q"), "total_bytes": (8, "Q"), "iterations": (16, "I")}, 24
 )
 PHANTOM = Layout("struct queue", "phantom.bpf.c", {"marks": (0, "Q")}, 24)
 MAP_INDEX_BYTES = 4  # of an array's key
-LAYOUTS = (TCP_INFO, VEGAS_INFO, RED_XSTATS, QUEUE_STATS, BASIC_STATS, FLOW_KEY, FLOW, PHANTOM)
+LAYOUTS = (TCP_INFO, MLTCP_INFO, RED_XSTATS, QUEUE_STATS, BASIC_STATS, FLOW_KEY, FLOW, JOB_KEY, JOB, PHANTOM)
 
 # Messages: how long each is before its attributes.
 INET_DIAG_MSG_BYTES, TCMSG_BYTES = 72, 20
@@ -76,6 +76,8 @@ RTM_NEWQDISC, RTM_GETQDISC = 36, 38
 TC_H_ROOT = 0xFFFFFFFF
 TCA_STATS2, TCA_STATS_BASIC, TCA_STATS_QUEUE, TCA_STATS_APP = 7, 1, 3, 4
 SOCK_DIAG_BY_FAMILY, INET_DIAG_INFO, INET_DIAG_VEGASINFO = 20, 2, 3
+MLTCP_DIAG_INFO = 0x3E00  # told where any congestion control is asked for its own: INET_DIAG_VEGASINFO
+SO_NETNS_COOKIE = 71
 NETLINK_SOCK_DIAG = 4
 NUMBERS = {
     f"{UAPI}netlink.h": ("NLM_F_REQUEST", "NLM_F_ECHO", "NETLINK_SOCK_DIAG"),
@@ -84,4 +86,5 @@ NUMBERS = {
     f"{UAPI}gen_stats.h": ("TCA_STATS_BASIC", "TCA_STATS_QUEUE", "TCA_STATS_APP"),
     f"{UAPI}sock_diag.h": ("SOCK_DIAG_BY_FAMILY",),
     f"{UAPI}inet_diag.h": ("INET_DIAG_INFO", "INET_DIAG_VEGASINFO"),
+    "asm/socket.h": ("SO_NETNS_COOKIE",),
 }

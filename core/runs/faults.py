@@ -14,6 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from msgspec import inspect
+
+from core.runs import rows
+from core.runs.rows import Row
 
 LONGEST_LINE, MOST_BYTES = 1 << 16, 64 << 20  # so far a table is searched for its fault
 SHOWN = 40  # characters of what stands there
@@ -25,35 +29,44 @@ class Columns:
 
     needed: tuple[str, ...]
     numbers: tuple[str, ...]
-    may_be_empty: tuple[str, ...] = ()
-    words: tuple[tuple[str, str], ...] = ()  # of a column of text: its name, a regular expression
+    may_be_empty: tuple[str, ...]
+    words: dict[str, str]  # of a column of text that has a form: a regular expression
     key: tuple[str, ...] = ()  # what no two rows have in common
 
 
+def _columns(kind: type[Row], key: tuple[str, ...] = ()) -> Columns:
+    """As the rows of a table say."""
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType)
+    kinds = {field.name: _alternatives(field.type) for field in found.fields}
+    return Columns(
+        needed=tuple(field.name for field in found.fields if field.required),
+        numbers=tuple(name for name, types in kinds.items() if isinstance(types[0], inspect.IntType | inspect.FloatType)),
+        may_be_empty=tuple(name for name, types in kinds.items() if isinstance(types[-1], inspect.NoneType)),
+        words={name: form for name, types in kinds.items() if (form := _form(types[0]))},
+        key=key,
+    )  # fmt: skip
+
+
+def _alternatives(kind: inspect.Type) -> tuple[inspect.Type, ...]:
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+
+
+def _form(kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.LiteralType):
+        return "|".join(re.escape(str(value)) for value in kind.values)
+    return (kind.pattern or "") if isinstance(kind, inspect.StrType) else ""
+
+
 TABLES = {
-    "iterations.csv": Columns(
-        needed=("job", "worker", "iteration", "start_s", "comm_start_s", "end_s"),
-        numbers=("seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"),
-        key=("job", "worker", "iteration"),
-    ),
-    "operations.csv": Columns((), ("job", "worker", "iteration", "start_s", "end_s")),
-    "links.csv": Columns(
-        needed=("t_s", "link", "bytes"),
-        numbers=("t_s", "bytes", "packets", "drops", "ecn_marks", "backlog_bytes"),
-        words=(("link", r"[A-Za-z0-9_.]+-[A-Za-z0-9_.]+"),),
-    ),
-    "flows.csv": Columns(
-        needed=("t_s", "job"),
-        numbers=("t_s", "job", "worker", "cwnd_segments", "rtt_us", "bytes_acked", "retrans", "bytes_ratio", "iterations", "f"),
-        may_be_empty=("bytes_ratio", "iterations", "f"),
-        words=(("flow", r"\d+-\d+(#\d+)?"),),
-    ),
-    "disturbances.csv": Columns(
-        needed=("start_s", "end_s", "core", "kind", "waited_s"),
-        numbers=("start_s", "end_s", "core", "waited_s"),
-        words=(("kind", "stolen|interrupts|program|unknown|ksoftirqd"),),
-    ),
-}  # fmt: skip
+    "iterations.csv": _columns(rows.Iteration, key=("job", "worker", "iteration")),
+    "operations.csv": _columns(rows.Operation),
+    "links.csv": _columns(rows.LinkSample),
+    "nics.csv": _columns(rows.LinkSample),
+    "flows.csv": _columns(rows.FlowSample),
+    "messages.csv": _columns(rows.Messages, key=("job", "worker", "iteration", "peer", "end", "stage")),
+    "disturbances.csv": _columns(rows.Disturbance),
+}
 
 
 def none_in(table: pd.DataFrame, name: str) -> bool:
@@ -65,7 +78,7 @@ def none_in(table: pd.DataFrame, name: str) -> bool:
         values = table[number]
         if len(values) and not (values.dtype.kind in "iuf" and _finite(values, number, columns)):
             return False
-    words = [(table[name], form) for name, form in columns.words if name in table.columns]
+    words = [(table[name], form) for name, form in columns.words.items() if name in table.columns]
     return all(re.fullmatch(form, str(word)) for texts, form in words for word in texts.unique())
 
 
@@ -127,7 +140,7 @@ def _in(name: str, text: str, columns: Columns) -> str:
         except ValueError:
             return f"{_shown(text)} is not a number"
         return "" if math.isfinite(number) else f"{_shown(text)} is not a finite number"
-    form = dict(columns.words).get(name, "")
+    form = columns.words.get(name, "")
     return f"{_shown(text)} is none" if form and not re.fullmatch(form, text) else ""
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO
 
+import msgspec
 import pandas as pd
 
 from core.errors import TestbedError
-from core.runs import faults
-from core.runs.plan import Role
-from core.runs.upgrade import NewerError, upgrade
+from core.runs import documents, faults
+from core.runs.documents import Document
+from core.runs.manifest import Manifest
+from core.runs.plan import JobPlan, Plan, Role
+from core.runs.summary import Summary
+from core.runs.upgrade import NewerError
+from core.runs.verdict import Verdict
 
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
 MOST_JSON_BYTES, MOST_TABLE_BYTES = 256 << 20, 2 << 30
@@ -33,34 +37,37 @@ class Run:
     """One run: a system, a seed, and what was measured."""
 
     path: Path
-    manifest: dict[str, Any]
-    verdict: dict[str, Any]
+    manifest: Manifest
+    verdict: Verdict
+
+    @property
+    def plan(self) -> Plan:
+        return self.manifest.plan
 
     @property
     def system(self) -> str:
         """What was compared, as it was typed."""
-        return str(self.manifest["plan"]["system"]["label"])
+        return self.plan.system.label
 
     @property
     def role(self) -> Role:
-        return cast(Role, self.manifest["plan"]["system"]["role"])
+        return self.plan.system.role
 
     def constants(self, spec: str) -> dict[str, int]:
         """Of one of its congestion controls, as the kernel held them; empty for what takes none."""
-        loaded = {row["spec"]: row.get("constants", {}) for row in self.manifest["congestion_controls"]}
-        return dict(loaded.get(spec, {}))
+        return next((one.constants for one in self.manifest.congestion_controls if one.spec == spec), {})
 
     @property
     def seed(self) -> int:
-        return int(self.manifest["plan"]["seed"])
+        return self.plan.seed
 
     @property
-    def jobs(self) -> list[dict[str, Any]]:
-        return list(self.manifest["plan"]["jobs"])
+    def jobs(self) -> tuple[JobPlan, ...]:
+        return self.plan.jobs
 
     @property
     def rate_bps(self) -> int:
-        return int(self.manifest["plan"]["link"]["rate_bps"])
+        return self.plan.link.rate_bps
 
     @cached_property
     def iterations(self) -> pd.DataFrame:
@@ -83,14 +90,26 @@ class Run:
         return _table(self.path / "flows.csv")
 
     @cached_property
+    def nics(self) -> pd.DataFrame | None:
+        """One row per sample and host's interface, as in ``nics.csv``; None: interfaces as fast as memory."""
+        path = self.path / "nics.csv"
+        return _table(path) if path.exists() else None
+
+    @cached_property
     def disturbances(self) -> pd.DataFrame | None:
         """When the machine disturbed the run, as in ``disturbances.csv``; None: a clock that nothing disturbs, or no record."""
         path = self.path / "disturbances.csv"
         return _table(path) if path.exists() else None
 
+    @cached_property
+    def messages(self) -> pd.DataFrame | None:
+        """How messages ended, as in ``messages.csv``; None: every byte of every one arrived."""
+        path = self.path / "messages.csv"
+        return _table(path) if path.exists() else None
+
     def forget(self) -> None:
         """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
-        for name in (*TABLES, "disturbances.csv"):
+        for name in (*TABLES, "nics.csv", "messages.csv", "disturbances.csv"):
             vars(self).pop(name.removesuffix(".csv"), None)
 
 
@@ -117,14 +136,14 @@ class Experiment:
 
         Of the same seed; or of the lowest there is, where jobs alone were run for one seed only.
         """
-        lone = {job["job"]: self._alone(run, job["like"]) for job in run.jobs}
-        return {job: one for job, one in lone.items() if one is not None}
+        lone = {job.job: self._alone(run, job.like) for job in run.jobs}
+        return {job: found for job, found in lone.items() if found is not None}
 
     def _alone(self, run: Run, like: int) -> Run | None:
         there = {
-            seed: one
-            for (system, seed, job), one in self.alone.items()
-            if (system, job) == (run.system, like) and _same_job(one, run, like)
+            seed: lone
+            for (system, seed, job), lone in self.alone.items()
+            if (system, job) == (run.system, like) and _same_job(lone, run, like)
         }
         return there.get(run.seed, there[min(there)] if there else None)
 
@@ -134,16 +153,19 @@ class Experiment:
 
 def _same_job(lone: Run, run: Run, like: int) -> bool:
     """Whether a job alone is one of ``run`` on the same link (and not left from an earlier experiment of that name)."""
-    job = next(one for one in run.jobs if one["job"] == like)
+    job = next(job for job in run.jobs if job.job == like)
     same = ("operations", "ideal_s", "noise", "channels")
-    return lone.manifest["plan"]["link"] == run.manifest["plan"]["link"] and all(
-        lone.jobs[0].get(key) == job.get(key) for key in same
-    )
+    return lone.plan.link == run.plan.link and all(getattr(lone.jobs[0], name) == getattr(job, name) for name in same)
 
 
 def load_run(path: Path) -> Run:
     """One run directory, its tables unread; raises `LoadError`."""
-    return Run(path, _json(path / "manifest.json"), _json(path / "verdict.json"))
+    return Run(path, _read(path / "manifest.json", Manifest), _read(path / "verdict.json", Verdict))
+
+
+def load_summary(folder: Path) -> Summary:
+    """An experiment in numbers; raises `LoadError`."""
+    return _read(folder / "summary.json", Summary)
 
 
 def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -> Experiment:
@@ -160,7 +182,7 @@ def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -
     alone = {}
     seeds = {run.path.name for run in runs}
     for run in runs:
-        for job in {job["like"] for job in run.jobs}:
+        for job in {job.like for job in run.jobs}:
             for path in (folder / "alone" / f"job{job}" / run.path.parent.name).glob("[0-9]*"):
                 if path.name in seeds:
                     alone[run.system, int(path.name), job] = load_run(path)
@@ -176,8 +198,8 @@ def in_order(folder: Path, runs: list[Run]) -> list[Run]:
     """Runs by system: as these were named (the experiment's summary knows), else baselines first, by name."""
     systems = [label for _, label in sorted({(run.role == "treatment", run.system) for run in runs})]
     try:
-        named = [str(row["system"]) for row in _json(folder / "summary.json")["results"]]
-    except (LoadError, KeyError, TypeError):
+        named = [result.system for result in load_summary(folder).results]
+    except LoadError:
         named = []
     order = list(dict.fromkeys([*named, *systems]))
     return sorted(runs, key=lambda run: order.index(run.system))
@@ -186,9 +208,10 @@ def in_order(folder: Path, runs: list[Run]) -> list[Run]:
 def check(run: Run) -> None:
     """Raises `LoadError` if a table is missing, or the tables are not those that the manifest was written with."""
     paths = [run.path / name for name in TABLES]
-    if _digest(
-        (path.name, path.stat().st_size, _pieces(path)) for path in paths if _readable(path)
-    ) == run.manifest.get("digest"):
+    if (
+        _digest((path.name, path.stat().st_size, _pieces(path)) for path in paths if _readable(path))
+        == run.manifest.digest
+    ):
         return
     for path in paths:
         if fault := faults.first(path):
@@ -244,16 +267,20 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
     )
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read(path: Path, kind: type[Document]) -> Document:
     try:
         with _opened(path, MOST_JSON_BYTES) as file:
-            data = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
+            content = file.read()
+    except OSError as error:
         raise LoadError(f"{path} cannot be read ({error}); run it again") from error
     try:
-        return upgrade(data)
+        return documents.decode(content, kind)
     except NewerError as error:
         raise LoadError(f"{path} {error}; read it with the release that wrote it, or a newer one") from error
+    except msgspec.ValidationError as error:
+        raise LoadError(f"{path} is not what a run writes ({error}); run it again") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise LoadError(f"{path} cannot be read ({error}); run it again") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LoadError(f"{path} is of no format version that this release knows ({error}); run it again") from error
 

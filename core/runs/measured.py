@@ -20,14 +20,19 @@ def steady_s(run: Run) -> float:
     return metrics.steady(times(run))
 
 
+def ideals_s(run: Run) -> list[float]:
+    """The computed ideal of each job; NaN of a real program."""
+    return [nan if job.ideal_s is None else job.ideal_s for job in run.jobs]
+
+
 def ideal_s(run: Run) -> float:
     """Mean over the jobs of the computed ideal; NaN if one is a real program."""
-    return sum(nan if job["ideal_s"] is None else float(job["ideal_s"]) for job in run.jobs) / len(run.jobs)
+    return sum(ideals_s(run)) / len(run.jobs)
 
 
 def alone_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
     """Each job's measured time alone; None if that is not known of all of them."""
-    lone = {job: metrics.alone(times(one)) for job, one in experiment.alone_of(run).items()}
+    lone = {job: metrics.alone(times(found)) for job, found in experiment.alone_of(run).items()}
     return pd.Series(lone) if len(lone) == len(run.jobs) else None
 
 

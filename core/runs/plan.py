@@ -13,7 +13,9 @@ import msgspec
 
 from core.grid import Grid
 
+TCP = "tcp"  # the transport where none is named
 Role = Literal["baseline", "treatment", "reference"]
+RTO_MIN_MS = 200.0  # TCP_RTO_MIN of include/net/tcp.h
 Clock = Literal["real", "virtual", "model"]  # of the place where a run was made
 
 
@@ -28,9 +30,9 @@ class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
     state: str | None = None  # the eBPF map that holds what a flow has learned
 
 
-def _folder(name: str, typed: str) -> str:
-    """A plain name; with options, which no name of a folder can hold, that and a hash of what was typed."""
-    return f"{name}-{hashlib.sha256(typed.encode()).hexdigest()[:8]}" if ":" in typed else name
+def _folder(name: str, typed: str, *, exact: bool) -> str:
+    """A plain name; if it is not all that was typed (options, a path), that and a hash of the whole."""
+    return name if exact else f"{name}-{hashlib.sha256(typed.encode()).hexdigest()[:8]}"
 
 
 class CongestionControl(msgspec.Struct, frozen=True):
@@ -47,23 +49,23 @@ class CongestionControl(msgspec.Struct, frozen=True):
     @property
     def folder(self) -> str:
         """Where files of one's own lie that go with a run to another machine."""
-        return _folder(self.name, self.spec)
+        return _folder(self.name, self.spec, exact=":" not in self.spec)
 
 
 class System(msgspec.Struct, frozen=True):
-    """What is compared: congestion controls that jobs take turns with, or a flow scheduler that decides for all jobs."""
+    """What is compared: congestion controls that jobs take turns with, a transport, or a flow scheduler that decides for all jobs."""
 
     label: str  # as typed
     name: str  # the same without options
     role: Role
-    congestion: tuple[CongestionControl, ...] = ()  # empty: the flow scheduler says
-    transport: Literal["tcp"] = "tcp"
+    congestion: tuple[CongestionControl, ...] = ()  # empty: the transport or the flow scheduler says
+    transport: str = TCP  # as typed
     flow_scheduler: str | None = None  # as typed
 
     @property
     def folder(self) -> str:
         """Where its results lie: its plain name, or that and a hash of its options."""
-        return _folder(self.name, self.label)
+        return _folder(self.name, self.label, exact=":" not in self.label)
 
 
 class Marking(msgspec.Struct, frozen=True):
@@ -95,6 +97,17 @@ class Wire(msgspec.Struct, frozen=True):
     corrupt: float
 
 
+class Sender(msgspec.Struct, frozen=True):
+    """How a host hands its packets to the network; the same on all. The defaults are a host that nothing holds up."""
+
+    nic_bps: int | None = None  # of its interface; None: as fast as memory
+    queue: Literal["fq", "fifo"] = "fifo"  # before that interface
+    queue_bytes: int = 0  # of a FIFO
+    send_buffer_bytes: int | None = None  # of a socket, at most; None: more than its path holds
+    slow_start_after_idle: bool = False
+    small_queue_bytes: int | None = None  # of a socket below TCP (tcp_limit_output_bytes); None: the kernel's
+
+
 class LinkEvent(msgspec.Struct, frozen=True):
     """A bottleneck becomes ``rate_bps`` fast, or fails or works again (``up``), in one direction."""
 
@@ -104,6 +117,22 @@ class LinkEvent(msgspec.Struct, frozen=True):
     up: bool | None
 
 
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker replays: a compute of so long, or a collective of so many bytes."""
+
+    id: str
+    kind: str
+    after: tuple[str, ...]
+    ranks: tuple[int, ...] | None = None  # whom it concerns; None: all
+    duration_ns: int | None = None  # of a compute
+    bytes: int | None = None  # of a collective
+    algorithm: str = ""  # of a collective
+
+    @property
+    def computes(self) -> bool:
+        return self.kind == "compute"
+
+
 class JobPlan(msgspec.Struct, frozen=True):
     """One job: where its workers run and what they replay; times in ns, sizes in bytes."""
 
@@ -111,7 +140,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     trace: str
     hosts: tuple[str, ...]
     cc: CongestionControl
-    operations: tuple[dict[str, Any], ...]
+    operations: tuple[Operation, ...]
     offset_ns: int
     noise: str
     seed: str
@@ -124,6 +153,17 @@ class JobPlan(msgspec.Struct, frozen=True):
     like: int = 0  # the first job that is the same in everything but its start and noise
     grid: Grid | None = None  # where its iterations may begin; None: anywhere
     bands: tuple[int, ...] = ()  # remaining bytes of an iteration at which a worker's packets move up a band
+    transport: str = TCP  # as typed; with another, `cc` is what it sends by TCP, if anything
+
+    @property
+    def compute_ns(self) -> int:
+        """Of an iteration, one operation after the other."""
+        return sum(operation.duration_ns or 0 for operation in self.operations)
+
+    @property
+    def collectives(self) -> list[Operation]:
+        """Its operations that send."""
+        return [operation for operation in self.operations if not operation.computes]
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -149,7 +189,11 @@ class Plan(msgspec.Struct, frozen=True):
     needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
     in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
     multipath: bool = False  # routers choose among equal paths (testbed.linux.paths)
+    sender: Sender = Sender()
+    nics: tuple[str, ...] = ()  # the directions that leave a host by an interface of `sender`'s rate
     schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on
+    scheduler: str | None = None  # which host runs which worker, as typed; None: an older testbed did not record it
+    crossed: bool = False  # with other job schedulers: its results lie in a folder of its scheduler's
 
     @property
     def ccs(self) -> list[CongestionControl]:
@@ -162,6 +206,18 @@ class Plan(msgspec.Struct, frozen=True):
         return max(job.iterations for job in self.jobs)
 
     @property
+    def transports(self) -> list[str]:
+        """Those of its jobs that are not TCP, as typed, each once."""
+        return list(dict.fromkeys(job.transport for job in self.jobs if job.transport != TCP))
+
+    def host_queue_bytes(self, host: str) -> int | None:
+        """What waits at most before a host's own interface; None: nothing does."""
+        own = [link.buffer_bytes for name, link in self.bottlenecks.items() if name.startswith(f"{host}-")]
+        if any(name.startswith(f"{host}-") for name in self.nics) and self.sender.queue == "fifo":
+            own.append(self.sender.queue_bytes)
+        return min(own, default=None)
+
+    @property
     def expected_s(self) -> float:
         """How long it takes if nothing gets in the way; a real program's iteration is taken for a second."""
         return max(
@@ -169,11 +225,26 @@ class Plan(msgspec.Struct, frozen=True):
         )
 
     @property
+    def rto_min_ms(self) -> float:
+        """TCP's least retransmission timeout; the kernel's own if nothing else was asked for."""
+        return RTO_MIN_MS if self.rto_min_us is None else self.rto_min_us / 1e3
+
+    @property
     def folder(self) -> Path:
         """Where its results lie below the experiment's folder."""
-        return Path(self.system.folder, str(self.seed)) if self.alone is None else alone_folder(self, self.alone)
+        if self.alone is not None:
+            return alone_folder(self, self.alone)
+        return self.scheduler_folder / self.system.folder / str(self.seed)
+
+    @property
+    def scheduler_folder(self) -> Path:
+        """Below the experiment's folder, where all of its job scheduler lies; that folder itself if there is but one."""
+        if not self.crossed or self.scheduler is None:
+            return Path()
+        name = Path(self.scheduler.partition(":")[0]).stem
+        return Path(_folder(name, self.scheduler, exact=name == self.scheduler))
 
 
 def alone_folder(plan: Plan, job: int) -> Path:
     """Where the results of ``job`` alone lie below the experiment's folder."""
-    return Path("alone", f"job{job}", plan.system.folder, str(plan.seed))
+    return plan.scheduler_folder / "alone" / f"job{job}" / plan.system.folder / str(plan.seed)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
-import json
 import os
 import secrets
 import shutil
@@ -18,7 +17,6 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from core import folders, leftovers
 from core.errors import RequestError, TestbedError
@@ -145,9 +143,3 @@ def _put(name: str, destination: Path, above: int) -> None:
         os.rename(destination.name, old, **both)
         os.rename(name, destination.name, **both)
         shutil.rmtree(old, dir_fd=above)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a run directory."""
-    result: dict[str, Any] = json.loads(path.read_text())
-    return result

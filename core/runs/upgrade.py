@@ -68,6 +68,8 @@ def _from_1(data: dict[str, Any]) -> dict[str, Any]:
         return _manifest_from_1(data)
     if "results" in data:
         return _summary_from_1(data)
+    if "invariants" in data:
+        return {**data, "invariants": [_invariant_from_1(row) for row in data["invariants"]]}
     return data
 
 
@@ -98,12 +100,11 @@ def _control_from_1(control: dict[str, Any]) -> dict[str, Any]:
 def _system_from_1(control: dict[str, Any], used: list[dict[str, Any]]) -> dict[str, Any]:
     label, name = control["spec"], control["name"]
     system = {"label": label, "name": name, "transport": "tcp", "flow_scheduler": None}
-    if name in _FLOW_SCHEDULERS_1:
-        return {**system, "role": "reference", "congestion": [], "flow_scheduler": label}
+    role = _role_1(label)
+    if role == "reference":
+        return {**system, "role": role, "congestion": [], "flow_scheduler": label}
     turns = list({each["spec"]: each for each in used}.values())
-    own = any(word.partition(":")[0].endswith(".c") for word in label.split("+"))
-    treats = own or any(word in _TREATMENTS_1 for word in name.split("+"))
-    return {**system, "role": "treatment" if treats else "baseline", "congestion": turns}
+    return {**system, "role": role, "congestion": turns}
 
 
 def _clock_1(data: dict[str, Any]) -> str:
@@ -111,12 +112,34 @@ def _clock_1(data: dict[str, Any]) -> str:
 
 
 def _summary_from_1(data: dict[str, Any]) -> dict[str, Any]:
-    renamed = []
+    base = next(row for row in data["results"] if row["cc"] == data["baseline"])
+    results = []
     for row in data["results"]:
-        jobs = [{**_renamed(job)} for job in row.get("per_job", ())]
-        renamed.append({**_renamed(row), "per_job": jobs})
-    return {**data, "results": renamed, "clock": _clock_1(data)}
+        jobs = [_job_from_1(job, before) for job, before in zip(row["per_job"], base["per_job"], strict=True)]
+        results.append({**_renamed(row), "role": _role_1(row["cc"]), "per_job": jobs, "answer": None})
+    return {**data, "results": results, "needs": None, "clock": _clock_1(data)}
+
+
+def _job_from_1(job: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    """With what it gains over the same job under the baseline, which was not said."""
+    gains = {f"speedup_{what}": base[f"{what}_s"] / job[f"{what}_s"] for what in ("mean", "p99")}
+    learns = job["cc"].partition(":")[0] in _TREATMENTS_1
+    return {**_renamed(job), "learns": learns, **gains, "speedup_mean_ci95": None, "speedup_p99_ci95": None}
 
 
 def _renamed(row: dict[str, Any]) -> dict[str, Any]:
     return {"system" if key == "cc" else key: value for key, value in row.items()}
+
+
+def _invariant_from_1(row: dict[str, Any]) -> dict[str, Any]:
+    """I1 said in words that it has no limits."""
+    return {**row, "limit": None} if isinstance(row["limit"], str) else row
+
+
+def _role_1(label: str) -> str:
+    """Of what was compared, as typed."""
+    words = label.split("+")
+    if label.partition(":")[0] in _FLOW_SCHEDULERS_1:
+        return "reference"
+    treats = any(name.endswith(".c") or name in _TREATMENTS_1 for name in (word.partition(":")[0] for word in words))
+    return "treatment" if treats else "baseline"

@@ -1,0 +1,129 @@
+"""A run's tables: what a row of each holds, and with it their columns, in order. Times in seconds since the common start.
+
+Text has a form where names of links, flows and causes are meant; a number that may be unknown is empty.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+import msgspec
+
+
+class Iteration(msgspec.Struct, frozen=True, kw_only=True):
+    """``iterations.csv``: one iteration of one worker."""
+
+    system: str | msgspec.UnsetType = msgspec.UNSET  # as typed; format 1 has ``cc`` in its place
+    seed: int
+    job: int
+    worker: int
+    iteration: int
+    start_s: float
+    comm_start_s: float
+    end_s: float
+    bytes: int  # payload that it wrote
+    late_s: float  # by which its worst phase began after its deadline
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """``operations.csv``: one collective of one iteration of one worker."""
+
+    job: int
+    worker: int
+    iteration: int
+    operation: str
+    start_s: float
+    end_s: float
+
+
+class LinkSample(msgspec.Struct, frozen=True):
+    """``links.csv``: counters of one direction of a bottleneck, since the start."""
+
+    t_s: float
+    link: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.]+-[A-Za-z0-9_.]+$")]
+    bytes: int
+    packets: int
+    drops: int
+    ecn_marks: int
+    backlog_bytes: int
+
+
+class FlowSample(msgspec.Struct, frozen=True):
+    """``flows.csv``: a flow's sending socket, and what MLTCP knows of it (None: another congestion control, or unknown)."""
+
+    t_s: float
+    job: int
+    worker: int
+    flow: Annotated[str, msgspec.Meta(pattern=r"^\d+-\d+(#\d+)?$")]
+    cwnd_segments: int
+    rtt_us: int
+    bytes_acked: int
+    retrans: int
+    bytes_ratio: float | None
+    iterations: int | None
+    f: float | None
+
+
+class Messages(msgspec.Struct, frozen=True):
+    """``messages.csv``: what became of an iteration's messages with one peer, where some of their bytes may be lost."""
+
+    job: int
+    worker: int
+    iteration: int
+    peer: int
+    end: Literal["send", "receive"]
+    stage: Literal["gradient", "parameter"]
+    messages: int
+    bytes: int
+    delivered: int
+    missing: int
+    holes: int
+    resent: int  # bytes
+    complete: int  # how many messages were closed for which reason
+    tolerance: int
+    fraction: int
+    deadline: int
+    round: int
+    gone: int
+    first_s: float  # packets that were the first and the last; 0: there was none
+    last_s: float
+
+
+class Disturbance(msgspec.Struct, frozen=True):
+    """``disturbances.csv``: when a core, or its ksoftirqd, did not get on, and for how much of that something waited."""
+
+    start_s: float
+    end_s: float
+    core: int
+    kind: Literal["stolen", "interrupts", "program", "unknown", "ksoftirqd"]
+    waited_s: float
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """``touched.csv``: an iteration that the machine disturbed."""
+
+    job: int
+    iteration: int
+
+
+Row = Iteration | Operation | LinkSample | FlowSample | Messages | Disturbance | Touched
+
+
+def columns(kind: type[Row]) -> tuple[str, ...]:
+    """The header of a table with such rows."""
+    return kind.__struct_fields__
+
+
+def text(kind: type[Row], rows: Iterable[Row], decimals: int) -> str:
+    """A table as it is written: times with so many ``decimals``."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns(kind))
+    for row in rows:
+        writer.writerow(
+            f"{value:.{decimals}f}" if isinstance(value, float) else value for value in msgspec.structs.astuple(row)
+        )
+    return buffer.getvalue()

@@ -1,0 +1,75 @@
+"""What an experiment's ``summary.json`` says: each system in numbers, and what the comparison says. Times in seconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+from core.runs.plan import Clock, Role
+from core.runs.verdict import Word
+
+Ends = tuple[float, float]  # of an interval at 95 %
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One job over all seeds."""
+
+    job: int
+    trace: str
+    system: str  # its congestion control
+    learns: bool
+    workers: int
+    mean_s: float
+    p99_s: float
+    steady_s: float
+    ideal_s: float | None  # None: a real program
+    alone_s: float | None  # None: it was not measured
+    speedup_mean: float  # the baseline's mean ÷ this one's
+    speedup_mean_ci95: Ends | None  # None: fewer than three seeds
+    speedup_p99: float
+    speedup_p99_ci95: Ends | None
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One system over all seeds and jobs."""
+
+    system: str  # as typed
+    scheduler: str | None = None  # which placed its jobs, as typed; None: an older testbed did not record it
+    role: Role
+    seeds: tuple[int, ...]
+    jobs: int
+    iterations: int
+    mean_s: float
+    mean_s_ci95: Ends | None
+    p50_s: float
+    p95_s: float
+    p99_s: float
+    steady_s: float
+    steady_s_ci95: Ends | None
+    ideal_s: float | None
+    alone_s: float | None
+    learned_at: float | int | None  # None: never
+    interleaved_at: float | int | None
+    interleaved_in: str
+    per_job: tuple[JobResult, ...]
+    verdicts: tuple[Word, ...]
+    touched: int | msgspec.UnsetType = msgspec.UNSET  # this and the next two: on real clocks alone
+    undisturbed_mean_s: float | msgspec.UnsetType | None = msgspec.UNSET
+    undisturbed_steady_s: float | msgspec.UnsetType | None = msgspec.UNSET
+    speedup_mean: float
+    speedup_mean_ci95: Ends | None
+    speedup_p99: float
+    speedup_p99_ci95: Ends | None
+    answer: str | None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """One experiment."""
+
+    version: int
+    experiment: str
+    substrate: str
+    clock: Clock
+    baseline: str
+    verdict: Word
+    needs: float | None  # of the busiest bottleneck's rate; None: unknown
+    results: tuple[Result, ...]
