@@ -26,15 +26,14 @@ def crossings(run: Run) -> dict[str, set[Flow]] | None:
     None if nobody can tell: the manifest is older than this record, nothing was sampled, or a link fails, after which flows
     take other ways.
     """
-    plan = run.manifest["plan"]
-    rows = run.manifest.get("crossings") or run.manifest.get("measured", {}).get("paths")
-    if not rows or run.flows.empty or any(event.get("up") is False for event in plan.get("events", ())):
+    crossed = run.manifest.crossings or run.manifest.measured.paths
+    if not crossed or run.flows.empty or any(event.up is False for event in run.plan.events):
         return None
-    found: dict[str, set[Flow]] = {name: set() for name in plan["bottlenecks"]}
-    for row in rows:
-        for name in row["links"]:
+    found: dict[str, set[Flow]] = {name: set() for name in run.plan.bottlenecks}
+    for flow in crossed:
+        for name in flow.links:
             if name in found:
-                found[name].add((row["job"], row["worker"], row["flow"]))
+                found[name].add((flow.job, flow.worker, flow.flow))
     return {name: flows for name, flows in found.items() if flows}
 
 
@@ -65,7 +64,7 @@ def _used(run: Run, link: str) -> float:
 
 def rate_bps(run: Run, link: str) -> float:
     """What the plan gives this direction at the beginning."""
-    return float(run.manifest["plan"]["bottlenecks"][link]["rate_bps"])
+    return float(run.plan.bottlenecks[link].rate_bps)
 
 
 def carried(run: Run, link: str, window_s: float) -> pd.DataFrame:
@@ -89,8 +88,7 @@ def needs(run: Run, periods_s: pd.Series[float]) -> dict[str, float]:
     found = crossings(run)
     if found is None:
         return {}
-    link = run.manifest["plan"]["link"]
-    wire = 1 / payload_share(link["mtu"])
+    wire = 1 / payload_share(run.plan.link.mtu)
     per_iteration = _bytes_per_iteration(run)
     return {
         name: sum(per_iteration[flow] / periods_s[flow[0]] for flow in sorted(flows)) * wire * 8 / rate_bps(run, name)

@@ -16,7 +16,7 @@ from mininet.topo import Topo
 
 from theory.frames import payload_share
 from topologies.routed import stages
-from workloads.collectives import Flow
+from transports import Flow
 
 
 class Shaped(Protocol):

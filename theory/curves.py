@@ -85,12 +85,14 @@ def linear_loss(d_s: npt.ArrayLike, comm_s: float, slope: float = SLOPE, interce
     return np.asarray(d**2 / 2 - (comm_s + k) * d + k * (comm_s + k) * np.log1p(d / k))
 
 
-def noise_bound_s(sigma_s: float, slope: float = SLOPE, intercept: float = INTERCEPT) -> float:
-    """Most that noise of standard deviation ``sigma_s`` per iteration moves jobs from where they interleave: 2 σ (1 + I/S).
+def noise_bound_s(
+    sigma_s: float, slope: float = SLOPE, intercept: float = INTERCEPT, exponent: float = 1.0
+) -> float:  # fmt: skip
+    """Most that noise of standard deviation ``sigma_s`` per iteration moves jobs from where they interleave, in s.
 
-    As published: for shares that go as F. Where they go as F^p it is 2 σ / (1 − (I / (S + I))^p), which is more for p < 1.
+    For shares ∝ F^p it is 2 σ / (1 − (I / (S + I))^p): as published, for p = 1, 2 σ (1 + I/S), and more for p < 1.
     """
-    return 2 * sigma_s * (1 + intercept / slope)
+    return float(2 * sigma_s / (1 - (intercept / (slope + intercept)) ** exponent))
 
 
 def fluid_ceiling(jobs: int) -> float:

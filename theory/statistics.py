@@ -68,6 +68,22 @@ def ends(values: Sequence[float]) -> Interval:
     return interval(values) or (min(values), max(values))
 
 
+def geometric_mean(values: Iterable[float]) -> float:
+    """Of ratios: what a ratio and its inverse agree on."""
+    return float(np.exp(np.mean(np.log(list(values)))))
+
+
+def ratio_ends(values: Sequence[float]) -> Interval:
+    """As `ends`, of ratios."""
+    return log_interval(values) or (min(values), max(values))
+
+
+def of_ratios(values: Iterable[float]) -> Estimate:
+    """The geometric mean of ratios over seeds."""
+    data = list(values)
+    return Estimate(geometric_mean(data), log_interval(data), len(data))
+
+
 def log_interval(values: Iterable[float]) -> Interval | None:
     """95 % interval of the geometric mean of positive values, by their logarithms: for ratios."""
     found = interval(np.log(list(values)))

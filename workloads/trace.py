@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -31,8 +31,8 @@ from core.errors import RequestError
 from core.reading import MEGABYTE, FileError, MissingError, is_file, read_bytes
 from core.text import is_text, quoted, shown
 from core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
+from transports import Flow
 from workloads import collectives
-from workloads.collectives import Flow
 
 VERSION = 1
 MOST_BYTES = 16 * MEGABYTE  # of a file
@@ -117,8 +117,23 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         return msgspec.structs.replace(self, operations=operations, native_rate=Rate(rate_bps))
 
 
-def synthetic(compute: Duration, size: Size) -> Trace:
-    """Rank 0 computes, then sends ``size`` bytes one way; a one-byte answer ends the iteration."""
+FORWARD = 1 / 3  # of a training step's computing: the backward pass takes twice as long, and only it is overlapped
+
+
+def synthetic(compute: Duration, size: Size, kind: Kind = "send_recv", buckets: int = 1) -> Trace:
+    """Every rank computes, then a collective of this kind exchanges a tensor of ``size`` bytes.
+
+    ``send_recv``: rank 0 alone computes, and sends one way; a one-byte answer ends the iteration. ``buckets``: the tensor
+    in so many parts, each exchanged as soon as its part of the backward pass has been computed, as DDP does it.
+    """
+    if kind != "send_recv" or buckets > 1:
+        return Trace(
+            version=VERSION,
+            name="synthetic",
+            model=f"{compute} compute, {kind} of {size}" + (f" in {buckets} buckets" if buckets > 1 else ""),
+            source=Source(kind="synthetic"),
+            operations=tuple(_bucketed(int(compute), int(size), kind, buckets)),
+        )
     return Trace(
         version=VERSION,
         name="synthetic",
@@ -129,6 +144,16 @@ def synthetic(compute: Duration, size: Size) -> Trace:
             Operation(id="exchange", kind="send_recv", bytes=size, after=("compute",)),
         ),
     )
+
+
+def _bucketed(compute_ns: int, size: int, kind: Kind, buckets: int) -> Iterator[Operation]:
+    forward = round(compute_ns * FORWARD) if buckets > 1 else 0
+    for number in range(buckets):
+        first, last = (at * (compute_ns - forward) // buckets for at in (number, number + 1))
+        low, high = (at * size // buckets for at in (number, number + 1))
+        duration = last - first + (forward if number == 0 else 0)
+        yield Operation(id=f"compute{number}", kind="compute", duration=Duration(duration))
+        yield Operation(id=f"exchange{number}", kind=kind, bytes=Size(high - low), after=(f"compute{number}",))
 
 
 def names() -> list[str]:

@@ -10,7 +10,8 @@ the job (`Job`)        ``{"listening": true}``
 ``{"connect_ns": t}``  at t ``{"flows": [{"source", "target", "saddr", "sport", "daddr", "dport"}]}``
 ``{"start_ns": t,      waits for t from w on; then one line per iteration, until killed:
 "wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
-                       in ns after t; operations: ``[[id, start, end]]`` of its collectives
+                       in ns after t; operations: ``[[id, start, end]]`` of its collectives; where
+                       bytes may be lost, then `workloads.messages`
 =====================  ====================================================================
 
 Two streams run side by side, as on a GPU: computes in their order, collectives in theirs;
@@ -24,33 +25,26 @@ decide differently.
 
 from __future__ import annotations
 
-import fcntl
-import itertools
 import json
 import os
 import random
-import socket
-import struct
 import sys
-import termios
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from core import layouts
+import transports
 from core.grid import Grid
+from transports import Connected, Delivery, Flow, Message, Place, Transport
 from workloads import collectives, noise
-from workloads.bands import Bands, mark
+from workloads.bands import Bands
 from workloads.clock import punctual, sleep_until
-from workloads.collectives import Flow, Links
+from workloads.collectives import Link
+from workloads.messages import Messages
 
-TCP_CONGESTION = 13
-ACKED = layouts.TCP_INFO.reader("tcpi_bytes_acked")
-ANSWER_S = 30.0
-FROM_PORT = (
-    30_000  # above the port listened at: connections begin at fixed ports, too, since paths are hashed from them
-)
+SEND_BYTES, LEAST_SEND_BYTES = 106_496, 16_384  # of a socket below which nothing waits; at least
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,9 @@ class Job:
     rank: int
     addresses: list[str]
     port: int
+    transport: str  # as typed
     congestion_control: str
+    mark: int  # of its sockets, by which they know each other; 0: none
     operations: list[dict[str, Any]]
     channels: int  # connections per flow, each of which carries its share of every tensor
     offset_ns: int
@@ -72,26 +68,46 @@ class Job:
     lines: list[int]  # file descriptors that lead to the others (rank 0), or from rank 0
     bands: list[int]  # remaining bytes at which its packets move up a band; empty: there are no bands
     bytes: int  # that this worker sends in an iteration, if there are bands
+    mtu: int = 1500
+    queue_bytes: int | None = None  # what waits at most before the host's interface
+    counters: int | None = None  # where a transport keeps what is sampled
 
 
 def main() -> None:
     punctual()
     job = Job(**json.loads(sys.stdin.readline()))
-    collectives.copying = not job.virtual_time
-    collectives.bands = Bands(job.bands, job.bytes) if job.bands else None
-    listeners = _listen(job)
+    bands = Bands(job.bands, job.bytes) if job.bands else None
+    transport = transports.parse(job.transport)
+    listening = transport.listen(_place(job, bands))
     _say({"listening": True})
     sleep_until(_told()["connect_ns"])
-    channels = _connect(job, listeners)
-    for listener in listeners.values():
-        listener.close()
-    _say({"flows": [
-        _describe(flow, channel, sock)
-        for channel, links in enumerate(channels) for flow, sock in links.items() if flow[0] == job.rank
-    ]})  # fmt: skip
+    connected = listening.connect()
+    _say({"flows": connected.described()})
     told = _told()
     sleep_until(told["wait_from_ns"])
-    _iterate(job, channels, told["start_ns"])
+    _iterate(_Exchanges(job, transport, connected), bands, told["start_ns"])
+
+
+def _place(job: Job, bands: Bands | None) -> Place:
+    return Place(
+        rank=job.rank,
+        addresses=job.addresses,
+        port=job.port,
+        flows=list(dict.fromkeys(flow for op in job.operations if op["kind"] != "compute" for flow in _flows(job, op))),
+        channels=job.channels,
+        congestion_control=job.congestion_control,
+        mark=job.mark,
+        copying=not job.virtual_time,
+        bands=bands,
+        seed=f"{job.seed} {job.rank}".encode() if job.virtual_time else b"",
+        mtu=job.mtu,
+        send_bytes=SEND_BYTES if job.queue_bytes is None else max(LEAST_SEND_BYTES, job.queue_bytes // 2),
+        counters=job.counters,
+    )
+
+
+def _flows(job: Job, op: dict[str, Any]) -> list[Flow]:
+    return collectives.flows(op["algorithm"], len(job.addresses))
 
 
 def _say(message: Any) -> None:
@@ -103,75 +119,6 @@ def _told() -> dict[str, int]:
     if not (line := sys.stdin.readline()):
         raise SystemExit("the testbed is gone")
     return dict(json.loads(line))
-
-
-def _socket(job: Job) -> socket.socket:
-    """A TCP socket that uses the job's congestion control; read back, since a child
-    namespace may silently offer another."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    name = job.congestion_control.encode()
-    sock.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, name)
-    found = sock.getsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, 16).split(b"\0")[0]
-    if found != name:
-        raise SystemExit(f"asked for congestion control {name!r}, the kernel took {found!r}")
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock
-
-
-def _wanted(job: Job) -> list[tuple[Flow, int]]:
-    """Every flow of the job and channel of it, in an order all workers agree on."""
-    names = dict.fromkeys(op["algorithm"] for op in job.operations if op["kind"] != "compute")
-    flows = dict.fromkeys(flow for name in names for flow in collectives.flows(name, len(job.addresses)))
-    return [(flow, channel) for channel in range(job.channels) for flow in flows]
-
-
-def _ports(job: Job, rank: int) -> dict[tuple[Flow, int], int]:
-    """Where ``rank`` listens: a port for each connection that ends there, so that the port tells which it is."""
-    ending = [one for one in _wanted(job) if one[0][1] == rank]
-    return {one: job.port + number for number, one in enumerate(ending)}
-
-
-def _listen(job: Job) -> dict[tuple[Flow, int], socket.socket]:
-    listeners = {}
-    for connection, port in _ports(job, job.rank).items():
-        listener = listeners[connection] = _socket(job)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((job.addresses[job.rank], port))
-        listener.listen(1)
-        listener.settimeout(ANSWER_S)
-    return listeners
-
-
-def _connect(job: Job, listeners: dict[tuple[Flow, int], socket.socket]) -> list[Links]:
-    """Connect every flow that begins here, accept every one that ends here; by channel."""
-    channels: list[Links] = [{} for _ in range(job.channels)]
-    ports = itertools.count(job.port + FROM_PORT)
-    for connection in _wanted(job):
-        flow, channel = connection
-        if flow[0] == job.rank:
-            sock = channels[channel][flow] = _socket(job)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((job.addresses[job.rank], next(ports)))
-            sock.settimeout(ANSWER_S)
-            sock.connect((job.addresses[flow[1]], _ports(job, flow[1])[connection]))
-    for (flow, channel), listener in listeners.items():
-        sock, _ = listener.accept()
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if job.bands:  # what ends here answers with ACKs, which nothing may hold up
-            mark(sock, len(job.bands))
-        channels[channel][flow] = sock
-    for links in channels:
-        for sock in links.values():
-            sock.settimeout(None)
-    return channels
-
-
-def _describe(flow: Flow, channel: int, sock: socket.socket) -> dict[str, Any]:
-    (saddr, sport), (daddr, dport) = sock.getsockname(), sock.getpeername()
-    return {
-        "source": flow[0], "target": flow[1], "channel": channel,
-        "saddr": saddr, "sport": sport, "daddr": daddr, "dport": dport,
-    }  # fmt: skip
 
 
 class _Iteration:
@@ -202,14 +149,54 @@ class _Iteration:
             self.changed.notify_all()
 
 
-def _iterate(job: Job, channels: list[Links], start_ns: int) -> None:
+class _Exchanges:
+    """How this worker carries out its collectives."""
+
+    def __init__(self, job: Job, transport: Transport, connected: Connected) -> None:
+        self.job, self.transport, self.connected = job, transport, connected
+        self.round = 0
+        self.messages = Messages()
+        self.flows = {op["id"]: _flows(job, op) for op in job.operations if op["kind"] != "compute"}
+        self.numbers = {op["id"]: number for number, op in enumerate(job.operations)}
+
+    def carry_out(self, op: dict[str, Any]) -> None:
+        """One collective, its tensor spread over the channels."""
+        run, n = collectives.find(op["algorithm"]).run, len(self.job.addresses)
+        channels = [self._links(channel, op) for channel in range(self.job.channels)]
+        if len(channels) == 1:
+            run(self.job.rank, n, op["bytes"], channels[0])
+            return
+        shares = zip(collectives.parts(len(channels), op["bytes"]), channels, strict=True)
+        collectives.together(
+            *(lambda size=size, links=links: run(self.job.rank, n, size, links) for size, links in shares if size)
+        )
+
+    @property
+    def ended(self) -> Callable[[Link, Message, bool, Delivery], None] | None:
+        """Where it is noted how a message ended."""
+        heard = self.messages.heard
+        return (lambda link, *how: heard(link.peer, *how)) if self.transport.lossy else None
+
+    def _links(self, channel: int, op: dict[str, Any]) -> dict[Flow, Link]:
+        flows, number, rank = self.flows[op["id"]], self.numbers[op["id"]], self.job.rank
+        endpoint = self.connected.endpoint(channel, flows)
+        return {
+            flow: Link(
+                endpoint, flow[1] if flow[0] == rank else flow[0], self.round, number, self.transport.close, self.ended
+            )
+            for flow in flows
+            if rank in flow
+        }
+
+
+def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None:
+    job = exchanging.job
     mine = [op for op in job.operations if job.rank in op.get("ranks", range(len(job.addresses)))]
     computes = [op for op in mine if op["kind"] == "compute"]
     exchanges = [op for op in mine if op["kind"] != "compute"]
     for op in mine:  # an operation waits only for what runs here
         op["after"] = [name for name in op.get("after", []) if any(name == o["id"] for o in mine)]
-    outgoing = [sock for links in channels for flow, sock in links.items() if flow[0] == job.rank]
-    written = sum(_written(sock) for sock in outgoing)
+    written = exchanging.connected.sent()
     varies, draw = noise.parse(job.noise), random.Random(job.seed)
     pace = _Pace(job, start_ns)
     end = start_ns + job.offset_ns
@@ -217,26 +204,27 @@ def _iterate(job: Job, channels: list[Links], start_ns: int) -> None:
     while True:
         begun = pace.begin(end)
         sleep_until(begun)
-        if collectives.bands:
-            collectives.bands.begin()
+        if bands:
+            bands.begin()
+        exchanging.round = index
+        exchanging.messages = Messages()
         factor = noise.factor(varies, draw, job.rank, len(job.addresses))
         state = _Iteration()
         timeline: list[tuple[str, int, int]] = []
         stream = None
         if exchanges:
-            stream = threading.Thread(
-                target=_communicate, args=(job, exchanges, channels, state, timeline), daemon=True
-            )
+            stream = threading.Thread(target=_communicate, args=(exchanging, exchanges, state, timeline), daemon=True)
             stream.start()
         late = _compute(computes, state, begun, factor)
         end = state.wait([op["id"] for op in mine])
         if stream:
             stream.join()
-        before, written = written, sum(_written(sock) for sock in outgoing)
+        before, written = written, exchanging.connected.sent()
         sent = written - before
         _say([
             index, begun - start_ns, (timeline[0][1] if timeline else end) - start_ns, end - start_ns, sent, late,
             [[name, at - start_ns, until - start_ns] for name, at, until in timeline],
+            *([exchanging.messages.told(start_ns)] if exchanging.transport.lossy else []),
         ])  # fmt: skip
         index += 1
 
@@ -265,20 +253,6 @@ class _Pace:
         return max(now_ns, int.from_bytes(told, "little"))
 
 
-def _written(sock: socket.socket) -> int:
-    """Bytes ever written to a connection, as the kernel counts them: acknowledged and waiting."""
-    while True:
-        acked = _acked(sock)
-        waiting = struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0" * 4))[0]
-        if acked == _acked(sock):  # no ACK came in between
-            return int(acked + waiting)
-
-
-def _acked(sock: socket.socket) -> int:
-    told = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, layouts.TCP_INFO_BYTES)
-    return int(ACKED.unpack_from(told)[0])
-
-
 def _compute(computes: list[dict[str, Any]], state: _Iteration, begun: int, factor: float) -> int:
     """Compute one after the other; how late the latest ended, in ns."""
     free, late = begun, 0
@@ -293,9 +267,8 @@ def _compute(computes: list[dict[str, Any]], state: _Iteration, begun: int, fact
 
 
 def _communicate(
-    job: Job,
+    exchanging: _Exchanges,
     exchanges: list[dict[str, Any]],
-    channels: list[Links],
     state: _Iteration,
     timeline: list[tuple[str, int, int]],
 ) -> None:
@@ -303,24 +276,12 @@ def _communicate(
         for op in exchanges:
             state.wait(op["after"])
             begun = time.monotonic_ns()
-            _exchange(job, op, channels)
+            exchanging.carry_out(op)
             ended = time.monotonic_ns()
             timeline.append((op["id"], begun, ended))
             state.finish(op["id"], ended)
     except BaseException as error:
         state.fail(error)
-
-
-def _exchange(job: Job, op: dict[str, Any], channels: list[Links]) -> None:
-    """One collective, its tensor spread over the channels."""
-    run, n = collectives.find(op["algorithm"]).run, len(job.addresses)
-    if len(channels) == 1:
-        run(job.rank, n, op["bytes"], channels[0])
-        return
-    shares = zip(collectives.parts(len(channels), op["bytes"]), channels, strict=True)
-    collectives.together(
-        *(lambda size=size, links=links: run(job.rank, n, size, links) for size, links in shares if size)
-    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ A collective is a module with
     bytes, in rounds of which each begins when the one before has ended everywhere; what
     overlaps is one round;
 ``run(rank, n, size, links) -> None``
-    this rank's part, blocking; ``links[source, target]`` are connected sockets, each used one way.
+    this rank's part, blocking; ``links[source, target]`` are its flows, each used one way. What it sends and receives is
+    of the stage ``"gradient"`` where some of it may be lost (it is summed up), else ``"parameter"``, as is the default.
 
 Adding one is adding a file.
 """
@@ -19,26 +20,15 @@ Adding one is adding a file.
 from __future__ import annotations
 
 import importlib
-import mmap
-import os
 import pkgutil
 import queue
-import select
-import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 
-from workloads.bands import Bands
-
-Flow = tuple[int, int]
-Links = dict[Flow, socket.socket]
-
-# A receiver is woken for this much at a time, not for every packet.
-WAKE = 256 << 10
-# One system call moves at most this much: each has its price under virtual time.
-PIECE = 64 << 20
+from transports import Close, Delivery, Endpoint, Flow, Message, Stage
 
 
 @cache
@@ -75,66 +65,49 @@ def parts(n: int, size: int) -> list[int]:
     return [size * (i + 1) // n - size * i // n for i in range(n)]
 
 
-# Under virtual time (`workloads.worker` says so) nothing is copied. On a real clock copying is
-# what keeps a sender from filling its buffer at once: without it bursts cost timeouts.
-copying = True
-COPIED = 1 << 20
-# Where packets have priorities (`workloads.worker` says so): what marks them.
-bands: Bands | None = None
-_ZEROS = memoryview(bytes(COPIED))
+@dataclass
+class Link:
+    """One flow of a collective, as one of its two ends has it: its messages are numbered there, alike at both ends."""
+
+    endpoint: Endpoint
+    peer: int
+    round: int = 0  # the iteration
+    operation: int = 0
+    closes: Callable[[Stage], Close] = lambda _stage: Close()
+    ended: Callable[[Link, Message, bool, Delivery], None] | None = None  # is told how each was sent (True) or received
+    sent: int = 0  # messages
+    received: int = 0
+
+    def message(self, number: int, size: int, stage: Stage) -> Message:
+        return Message(self.round, self.operation, number, size, stage)
 
 
-@cache
-def _hole() -> int:
-    """A file of nothing but a hole: its pages are sent without being copied, or even there."""
-    hole = os.memfd_create("zeros")
-    os.ftruncate(hole, PIECE)
-    return hole
+Links = Mapping[Flow, Link]
 
 
-@cache
-def _sink() -> mmap.mmap:
-    """Memory that received bytes would be written to; never touched, so never there."""
-    return mmap.mmap(-1, PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def send(link: Link, size: int, stage: Stage = "parameter") -> None:
+    """Send ``size`` bytes nobody looks at, until they are on their way, or (where some may be lost) have arrived."""
+    if size:
+        message = link.message(link.sent, size, stage)
+        link.sent += 1
+        delivery = link.endpoint.post_send(link.peer, message, None).wait()
+        if link.ended:
+            link.ended(link, message, True, delivery)
 
 
-def send(link: socket.socket, size: int) -> None:
-    """Send ``size`` bytes nobody looks at; ``link`` blocks."""
-    while size > 0:
-        piece = min(size, COPIED if copying else PIECE)
-        if bands:
-            piece = bands.claim(link, piece)
-        sent = link.send(_ZEROS[:piece]) if copying else os.sendfile(link.fileno(), _hole(), 0, piece)
-        if bands:
-            bands.give_back(piece - sent)
-        size -= sent
+def answer(link: Link) -> None:
+    """Send a byte back on a flow that ends here."""
+    link.endpoint.post_send(link.peer, link.message(link.sent, 1, "parameter"), b"\0").wait()
 
 
-def receive(link: socket.socket, size: int) -> None:
-    """Receive exactly ``size`` bytes and drop them.
-
-    ``SO_RCVLOWAT`` lets the kernel wake us once so much is there instead of at every
-    packet; ``MSG_TRUNC`` drops the bytes without copying (tcp(7)). A call that waits for
-    everything it asked for (``MSG_WAITALL``) forgets that what it has taken already
-    counts towards the mark: so it asks for what is certain to be followed by a mark's
-    worth of bytes, and `poll` waits for those.
-    """
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, WAKE))
-    while size > WAKE:
-        size -= _take(link, min(size - WAKE, PIECE), socket.MSG_WAITALL)
-    poll = select.poll()
-    poll.register(link, select.POLLIN)
-    while size > 0:
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-        poll.poll()
-        size -= _take(link, size, 0)
-
-
-def _take(link: socket.socket, size: int, flags: int) -> int:
-    got = link.recv_into(_sink(), size, socket.MSG_TRUNC | flags)
-    if got == 0:
-        raise ConnectionResetError("the peer closed the connection")
-    return got
+def receive(link: Link, size: int, stage: Stage = "parameter") -> None:
+    """Receive ``size`` bytes, or as many as the transport says are enough, and drop them."""
+    if size:
+        message = link.message(link.received, size, stage)
+        link.received += 1
+        delivery = link.endpoint.post_receive(link.peer, message, None, link.closes(stage)).wait()
+        if link.ended:
+            link.ended(link, message, False, delivery)
 
 
 def together(*tasks: Callable[[], None]) -> None:
@@ -159,30 +132,38 @@ def together(*tasks: Callable[[], None]) -> None:
             raise error
 
 
-def exchange(sends: Sequence[tuple[socket.socket, int]], receives: Sequence[tuple[socket.socket, int]]) -> None:
-    """Send and receive so many bytes over each of these sockets, all at the same time."""
-    tasks = [lambda link=link, size=size: send(link, size) for link, size in sends if size]
-    tasks += [lambda link=link, size=size: receive(link, size) for link, size in receives if size]
+def exchange(
+    sends: Sequence[tuple[Link, int]], receives: Sequence[tuple[Link, int]], stage: Stage = "parameter"
+) -> None:
+    """Send and receive so many bytes over each of these links, all at the same time."""
+    tasks = [lambda link=link, size=size: send(link, size, stage) for link, size in sends if size]
+    tasks += [lambda link=link, size=size: receive(link, size, stage) for link, size in receives if size]
     together(*tasks)
 
 
-def relay(sources: Sequence[socket.socket], targets: Sequence[socket.socket], pieces: Sequence[int]) -> None:
+def relay(
+    sources: Sequence[Link],
+    targets: Sequence[Link],
+    pieces: Sequence[int],
+    comes: Stage = "parameter",
+    goes: Stage = "parameter",
+) -> None:
     """Send ``pieces`` to every target, each as soon as it has come in from every source."""
-    arrived = {source: [threading.Semaphore(0) for _ in targets] for source in sources}
+    arrived = [[threading.Semaphore(0) for _ in targets] for _ in sources]
 
-    def take(source: socket.socket) -> None:
+    def take(number: int, source: Link) -> None:
         for piece in pieces:
-            receive(source, piece)
-            for one in arrived[source]:
+            receive(source, piece, comes)
+            for one in arrived[number]:
                 one.release()
 
-    def pass_on(number: int, target: socket.socket) -> None:
+    def pass_on(number: int, target: Link) -> None:
         for piece in pieces:
-            for source in sources:
-                arrived[source][number].acquire()
-            send(target, piece)
+            for one in arrived:
+                one[number].acquire()
+            send(target, piece, goes)
 
     together(
-        *(lambda source=source: take(source) for source in sources),
+        *(lambda number=number, source=source: take(number, source) for number, source in enumerate(sources)),
         *(lambda number=number, target=target: pass_on(number, target) for number, target in enumerate(targets)),
     )

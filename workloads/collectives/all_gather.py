@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from workloads.collectives import Flow, Links, parts
+from transports import Flow
+from workloads.collectives import Links, parts
 from workloads.collectives.ring import rotate
 
 KIND = "all_gather"
@@ -20,7 +21,7 @@ def rounds(n: int, size: int) -> list[dict[Flow, int]]:
 
 
 def run(rank: int, n: int, size: int, links: Links) -> None:
-    rotate(rank, n, _sent_by(rank, n, size), _sent_by((rank - 1) % n, n, size), links)
+    rotate(rank, n, _sent_by(rank, n, size), _sent_by((rank - 1) % n, n, size), links, 0)
 
 
 def _sent_by(rank: int, n: int, size: int) -> list[int]:

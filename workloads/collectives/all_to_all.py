@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from workloads.collectives import Flow, Links, exchange, parts
+from transports import Flow
+from workloads.collectives import Links, exchange, parts
 
 KIND = "all_to_all"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from workloads.collectives import Flow, Links, parts, relay
+from transports import Flow
+from workloads.collectives import Links, parts, relay
 
 KIND = "broadcast"
 SLICES = 16

@@ -8,7 +8,8 @@ their tensor to a partner first and get the result last.
 
 from __future__ import annotations
 
-from workloads.collectives import Flow, Links, exchange, parts
+from transports import Flow
+from workloads.collectives import Links, exchange, parts
 
 KIND = "all_reduce"
 
@@ -32,13 +33,19 @@ def rounds(n: int, size: int) -> list[dict[Flow, int]]:
 def run(rank: int, n: int, size: int, links: Links) -> None:
     core = _core(n)
     if rank >= core:
-        exchange([(links[rank, rank - core], size)], [])
+        exchange([(links[rank, rank - core], size)], [], "gradient")
         exchange([], [(links[rank - core, rank], size)])
         return
     if rank + core < n:
-        exchange([], [(links[rank + core, rank], size)])
-    for partner, sent, received in _steps(rank, core, size):
-        exchange([(links[rank, partner], sent)], [(links[partner, rank], received)])
+        exchange([], [(links[rank + core, rank], size)], "gradient")
+    steps = _steps(rank, core, size)
+    for number, (partner, sent, received) in enumerate(steps):
+        halving = number < len(steps) // 2
+        exchange(
+            [(links[rank, partner], sent)],
+            [(links[partner, rank], received)],
+            "gradient" if halving else "parameter",
+        )
     if rank + core < n:
         exchange([(links[rank, rank + core], size)], [])
 

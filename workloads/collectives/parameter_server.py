@@ -1,12 +1,13 @@
 """Parameter server, a single one: all workers push their gradients to rank 0, then pull the result.
 
 The incast case: n-1 senders share the server's link; then the server's link out carries
-n-1 copies (Li et al., OSDI 2014). Rank 0 serves and does not train.
+n-1 copies (Li et al., OSDI 2014). Rank 0 serves and does not train. What is pushed may be lost, what is pulled may not.
 """
 
 from __future__ import annotations
 
-from workloads.collectives import Flow, Links, exchange
+from transports import Flow
+from workloads.collectives import Links, exchange
 
 KIND = "all_reduce"
 
@@ -21,8 +22,8 @@ def rounds(n: int, size: int) -> list[dict[Flow, int]]:
 
 def run(rank: int, n: int, size: int, links: Links) -> None:
     if rank == 0:
-        exchange([], [(links[worker, 0], size) for worker in range(1, n)])
+        exchange([], [(links[worker, 0], size) for worker in range(1, n)], "gradient")
         exchange([(links[0, worker], size) for worker in range(1, n)], [])
     else:
-        exchange([(links[rank, 0], size)], [])
+        exchange([(links[rank, 0], size)], [], "gradient")
         exchange([], [(links[0, rank], size)])

@@ -8,7 +8,8 @@ the stages compute in between is computing of the trace, before and after.
 
 from __future__ import annotations
 
-from workloads.collectives import Flow, Links, parts, relay
+from transports import Flow
+from workloads.collectives import Links, parts, relay
 
 KIND = "send_recv"
 MICRO_BATCHES = 4

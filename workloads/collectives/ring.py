@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 
-from workloads.collectives import Flow, Links, parts, receive, send
+from transports import Flow, Stage
+from workloads.collectives import Links, parts, receive, send
 
 KIND = "all_reduce"
 SLICES = 4  # per chunk
@@ -25,7 +26,7 @@ def rounds(n: int, size: int) -> list[dict[Flow, int]]:
 
 
 def run(rank: int, n: int, size: int, links: Links) -> None:
-    rotate(rank, n, _sent_by(rank, n, size), _sent_by((rank - 1) % n, n, size), links)
+    rotate(rank, n, _sent_by(rank, n, size), _sent_by((rank - 1) % n, n, size), links, n - 1)
 
 
 def _sent_by(rank: int, n: int, size: int) -> list[int]:
@@ -36,11 +37,17 @@ def _sent_by(rank: int, n: int, size: int) -> list[int]:
     ]
 
 
-def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Links) -> None:
-    """Go around a ring: send to the right what came from the left a step before, slice by slice."""
+def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Links, gradients: int) -> None:
+    """Go around a ring: send to the right what came from the left a step before, slice by slice.
+
+    The first ``gradients`` steps carry what is summed up on the way.
+    """
     left, right = (rank - 1) % n, (rank + 1) % n
     received = threading.Semaphore(0)
     failures: list[OSError] = []
+
+    def stage(step: int) -> Stage:
+        return "gradient" if step < gradients else "parameter"
 
     def sender() -> None:
         try:
@@ -50,7 +57,7 @@ def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Link
                         received.acquire()
                     if failures:
                         return
-                    send(links[rank, right], piece)
+                    send(links[rank, right], piece, stage(index))
         except OSError as error:
             failures.append(error)
 
@@ -58,9 +65,9 @@ def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Link
     thread = threading.Thread(target=sender, name="ring-sender", daemon=True)
     thread.start()
     try:
-        for step in receives:
+        for index, step in enumerate(receives):
             for piece in parts(SLICES, step):
-                receive(links[left, rank], piece)
+                receive(links[left, rank], piece, stage(index))
                 received.release()
     except OSError as error:
         failures.append(error)

@@ -5,7 +5,8 @@ The synthetic job's one-way transfer; the answer travels back on the same connec
 
 from __future__ import annotations
 
-from workloads.collectives import Flow, Links, receive, send
+from transports import Flow
+from workloads.collectives import Links, answer, receive, send
 
 KIND = "send_recv"
 
@@ -24,4 +25,4 @@ def run(rank: int, n: int, size: int, links: Links) -> None:
         receive(links[0, 1], 1)
     elif rank == 1:
         receive(links[0, 1], size)
-        links[0, 1].sendall(b"\0")
+        answer(links[0, 1])

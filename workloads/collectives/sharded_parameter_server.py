@@ -7,7 +7,8 @@ its servers; Jiang et al., OSDI 2020).
 
 from __future__ import annotations
 
-from workloads.collectives import Flow, Links, exchange, parts
+from transports import Flow
+from workloads.collectives import Links, exchange, parts
 
 KIND = "all_reduce"
 
@@ -29,6 +30,7 @@ def run(rank: int, n: int, size: int, links: Links) -> None:
     exchange(
         [(links[rank, other], shards[other]) for other in others],
         [(links[other, rank], shards[rank]) for other in others],
+        "gradient",
     )
     exchange(
         [(links[rank, other], shards[rank]) for other in others],

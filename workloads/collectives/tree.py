@@ -7,7 +7,8 @@ Each rank but the root sends the tensor up once, and down to each of its childre
 
 from __future__ import annotations
 
-from workloads.collectives import Flow, Links, parts, relay, together
+from transports import Flow
+from workloads.collectives import Links, parts, relay, together
 
 KIND = "all_reduce"
 SLICES = 16
@@ -27,10 +28,10 @@ def run(rank: int, n: int, size: int, links: Links) -> None:
     children = [child for child in (2 * rank + 1, 2 * rank + 2) if child < n]
     up, down = [links[child, rank] for child in children], [links[rank, child] for child in children]
     if rank == 0:
-        relay(up, down, slices)
+        relay(up, down, slices, "gradient")
         return
     parent = (rank - 1) // 2
     together(
-        lambda: relay(up, [links[rank, parent]], slices),
+        lambda: relay(up, [links[rank, parent]], slices, "gradient", "gradient"),
         lambda: relay([links[parent, rank]], down, slices),
     )

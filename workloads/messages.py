@@ -1,0 +1,40 @@
+"""What became of an iteration's messages where some of their bytes may be lost: a row for each peer, end and stage."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, get_args
+
+from transports import Closed, Delivery, Message
+
+CLOSES = get_args(Closed)
+
+
+class Messages:
+    """Those of one iteration of one worker."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[int, str, str], list[int]] = {}
+        self.lock = threading.Lock()  # several end at once
+
+    def heard(self, peer: int, message: Message, sent: bool, delivery: Delivery) -> None:
+        """One has ended."""
+        with self.lock:
+            key = (peer, "send" if sent else "receive", message.stage)
+            row = self.rows.setdefault(key, [0] * (6 + len(CLOSES)) + [0, 0])
+            missing = sum(size for _, size in delivery.holes)
+            for place, value in enumerate(
+                (1, delivery.bytes, delivery.delivered, missing, len(delivery.holes), delivery.resent)
+            ):
+                row[place] += value
+            row[6 + CLOSES.index(delivery.closed)] += 1
+            if delivery.first_ns:
+                row[-2] = min(row[-2] or delivery.first_ns, delivery.first_ns)
+            row[-1] = max(row[-1], delivery.last_ns)
+
+    def told(self, start_ns: int) -> list[list[Any]]:
+        """Every row as `core.runs.rows.Messages` has it, from its peer on, times in ns after ``start_ns``; from which nothing came has 0 for them."""
+        return [
+            [*key, *row[:-2], *(at - start_ns if at else 0 for at in row[-2:])]
+            for key, row in sorted(self.rows.items())
+        ]
