@@ -36,6 +36,7 @@ python:
 	@tools/setup.sh --python
 
 setup: environment
+	@$(PYTHON) -m transports.native >/dev/null
 	@$(PYTHON) -m testbed kernel --if-missing || { [ $$? -eq 3 ] && echo "Going on without it: --on uml will not work." >&2; }
 
 kernel: environment
@@ -52,7 +53,7 @@ modules:
 MAIN := --topo dumbbell --jobs 4
 demo: setup
 	$(PYTHON) testbed/run.py $(MAIN)
-	$(PYTHON) testbed/run.py --jobs 2 --trace resnet50 --rate 300mbit --iterations 20
+	$(PYTHON) testbed/run.py --jobs 2 --trace resnet50 --rate 300mbit --iterations 40
 	@echo "make demo-host: the same on this machine's kernel (root)"
 
 demo-host: setup

@@ -37,7 +37,7 @@ def main() -> None:
         subprocess.run([sys.executable, "-m", "venv", str(NS3)], check=True)
         subprocess.run([str(NS3 / "bin/pip"), "install", "-q", "ns3"], check=True)
     substrate = uml.find()
-    print(f"user-mode Linux {substrate.kernel.identity['version']}, ns-3 {_ns3_version()}; median of {ROUNDS} rounds")
+    print(f"user-mode Linux {substrate.kernel.identity.version}, ns-3 {_ns3_version()}; median of {ROUNDS} rounds")
     print(f"{'two Reno flows':<22}{'uml packets/s':>15}{'virtual ÷ wall':>16}{'ns-3 packets/s':>16}{'ratio':>8}")
     for name, (rate, mtu, buffer, sizes, seconds) in CASES.items():
         ours, pace, theirs = [], [], []

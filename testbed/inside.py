@@ -22,6 +22,7 @@ import platform
 import select
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +30,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
+from core.runs import documents
+from core.runs.manifest import Crossing, Measured, Sampling, SendingTime, Told
 from core.runs.plan import Plan
 from core.runs.upgrade import VERSION
 from testbed.linux import changes, features
@@ -98,63 +101,43 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     read_back += apply_all(queues, network)
     rtt_before = probes.round_trip_us(plan, network)
     read_back += apply_all(changes.settings(steps, "congestion controls"), network)
-    constants = {
-        job.cc.spec: registry.constants_in(network[job.hosts[0]].namespace, job.cc, network.registered[job.cc.spec])
-        for job in plan.jobs
-    }
+    loaded = registry.in_force(network.registered, plan.jobs, lambda host: network[host].namespace)
     emit(event="phase", text="jobs")
-    counters_before, tcp_before = probes.counters(network), probes.tcp_counters(network)
+    counters = probes.Counting(network)
     with Workers(
         network, plan.jobs, lambda job: network.name(job.cc.spec), partial(machine.settle, CONNECT_NS),
-        virtual_time=machine.virtual_time,
+        virtual_time=machine.virtual_time, plan=plan,
     ) as workers:  # fmt: skip
-        taken = observer.taken(network, workers) if plan.multipath else []
-        crossings = observer.crossings(plan, network.topo, workers, taken)
+        ways = observer.taken(network, workers) if plan.multipath else ()
+        crossings = observer.crossings(plan, network.topo, workers, ways)
         trees = [queue for queue in queues if isinstance(queue, Queues)]
         with explained(plan):
-            records, sampled, clock_s = _measure(plan, network, workers, crossings, trees, folder, machine, emit)
+            records, sampling, senders, drift_s = _measure(
+                plan, network, workers, crossings, trees, folder, machine, emit
+            )
         repairs = probes.repairs(network)
-    counters_after, tcp = probes.counters(network), probes.grown(tcp_before, probes.tcp_counters(network))
+    counted, tcp = counters.since()
     rtt_after = probes.round_trip_us(plan, network)
     probes.check_offloads(network)
     complete = tables.complete(plan, records)
     tables.write_iterations(folder / "iterations.csv", plan, complete)
     tables.write_operations(folder / "operations.csv", complete)
-    manifest = {
-        "version": VERSION,
-        "plan": msgspec.to_builtins(plan),
-        "settings": read_back,
-        "congestion_controls": [
-            {"spec": spec, "registered_as": each.name, "kind": each.kind, "constants": constants[spec]} for spec, each in network.registered.items()
-        ],
-        "kernel": f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}",
-        "python": platform.python_version(),
-        "measured": {
-            "build_network_s": build_s,
-            "capacity_bps": capacity,
-            "rtt_us_before": rtt_before,
-            "rtt_us_after": rtt_after,
-            "counters": {**probes.grown(counters_before, counters_after), "tcp_timeouts": tcp["TCPTimeouts"]},
-            "tcp": tcp,
-            "senders": sampled.pop("senders"),
-            "clock_drift_s": clock_s,
-            "congestion_control_repairs": repairs,
-            "sampler": sampled,
-            "paths": taken,
-            "paths_seeded": can.hash_seed if plan.multipath else None,
-        },
-        "crossings": [
-            {"job": job, "worker": worker, "flow": flow, "links": links} for (job, worker, flow), links in crossings.items()
-        ],
-    }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
+    if plan.transports:
+        tables.write_messages(folder / "messages.csv", complete)
+    measured = Measured(
+        build_s, capacity, rtt_before, rtt_after, counted, drift_s, repairs, sampling, ways,
+        paths_seeded=can.hash_seed if plan.multipath else None, tcp=tcp, senders=senders,
+    )  # fmt: skip
+    kernel = f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}"
+    told = Told(VERSION, plan, tuple(read_back), loaded, kernel, platform.python_version(), measured, crossings)
+    (folder / "manifest.json").write_bytes(documents.encode(told))
     return tables.archive(folder)
 
 
 def _measure(
-    plan: Plan, network: Network, workers: Workers, crossings: observer.Crossings, queues: list[Queues], folder: Path,
+    plan: Plan, network: Network, workers: Workers, crossings: Sequence[Crossing], queues: list[Queues], folder: Path,
     machine: Machine, emit: Emit,
-) -> tuple[list[Record], dict[str, Any], float]:  # fmt: skip
+) -> tuple[list[Record], Sampling, tuple[SendingTime, ...], float]:  # fmt: skip
     """Run until every job has its iterations; records, the sampler's account, clock drift."""
     start_ns = machine.start_ns()
     clocks = time.time() - time.monotonic()
@@ -165,9 +148,7 @@ def _measure(
     machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits
     timeline = Timeline(plan, start_ns, network, queues)
     records = timeline.run(workers, sampler, emit, (lambda: None) if machine.virtual_time else _check_caller)
-    account = observer.stop(sampler)
-    account["events_missed"] = timeline.missed()
-    return records, account, (time.time() - time.monotonic()) - clocks
+    return records, *observer.stop(sampler, timeline.missed()), (time.time() - time.monotonic()) - clocks
 
 
 def _check_caller() -> None:

@@ -5,7 +5,7 @@ Counted twice, without blank lines, comments and lines of nothing but brackets:
 *added*      lines of ``kernel/tcp_mltcp_NAME.c`` that its base's module would not have. The
              base's module is ours (``tcp_dcqcn.c``), or what every congestion control has:
              operations filled with the base's functions, registration, description.
-*executed*   these, and the lines of ``mltcp.h`` and ``mltcp_tcp.h`` in the functions it
+*executed*   these, and the lines of ``mltcp.h``, ``mltcp_tcp.h`` and ``mltcp_module.h`` in the functions it
              calls, directly or not (and the structures and constants they use).
 """
 
@@ -20,7 +20,7 @@ BASES = {"mltcp_reno": "Reno", "mltcp_cubic": "CUBIC", "mltcp_dctcp": "DCTCP", "
 # What the module of any base has, whatever its functions are called.
 FRAME = re.compile(
     r"#include <|#include \"(cubic|dctcp)|module_(init|exit)|MODULE_|\.owner|\.name|\.flags|BUILD_BUG_ON"
-    r"|static int __init|static void __exit|cc_(un)?register|struct tcp_congestion_ops"
+    r"|CC_MODULE|struct tcp_congestion_ops"
 )
 
 
@@ -70,8 +70,8 @@ def functions(*headers: str) -> dict[str, tuple[int, set[str]]]:
 
 def executed(name: str) -> int:
     """Lines added, and those of the algorithm behind them."""
-    known = functions("mltcp.h", "mltcp_tcp.h")
-    text = "".join((KERNEL / file).read_text() for file in (f"tcp_{name}.c", "mltcp_module.h"))
+    known = functions("mltcp.h", "mltcp_tcp.h", "mltcp_module.h")
+    text = (KERNEL / f"tcp_{name}.c").read_text()
     todo, reached = [f for f in known if re.search(rf"\b{f}\(", text)], set[str]()
     while todo:
         one = todo.pop()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from congestion import catalogue
+from core.runs.summary import Result, Summary
 
 ALIKE = 0.02  # a speed-up within 2 % of 1 is no difference
 ENOUGH = 10  # iterations with F in force, before one judges
@@ -29,16 +29,16 @@ def name(system: str) -> str:
     return f"{written} ({rest})" if colon else written
 
 
-def sentence(row: Mapping[str, Any], base: Mapping[str, Any], demand: Demand) -> str | None:
+def sentence(row: Result, base: Result, demand: Demand) -> str | None:
     """How a result of a summary compares with its baseline, and why it gains nothing if it does not; None of an invalid one."""
-    if row["system"] == base["system"] or "invalid" in (*row["verdicts"], *base["verdicts"]):
+    if row == base or "invalid" in (*row.verdicts, *base.verdicts):
         return None
-    who, other, gain = name(row["system"]), name(base["system"]), f"{row['speedup_mean']:.2f}×"
+    who, other, gain = *_told_apart(row, base), f"{row.speedup_mean:.2f}×"
     if what := _too_short(row):
         return f"{who}: too few iterations to judge ({what}); so far {gain} as fast as {other}."
-    interval = row["speedup_mean_ci95"]
-    low, high = interval or (row["speedup_mean"],) * 2
-    of = f" ({low:.2f}–{high:.2f})" if interval else f" ({_count(len(row['seeds']), 'seed')}, no interval)"
+    interval = row.speedup_mean_ci95
+    low, high = interval or (row.speedup_mean,) * 2
+    of = f" ({low:.2f}–{high:.2f})" if interval else f" ({_count(len(row.seeds), 'seed')}, no interval)"
     if round(low, 2) >= 1 - ALIKE and round(high, 2) <= 1 + ALIKE:
         found = f"{who}: no difference, " + (f"{low:.2f}–{high:.2f}×" if interval else f"{gain}{of}")
     elif low > 1:
@@ -46,53 +46,60 @@ def sentence(row: Mapping[str, Any], base: Mapping[str, Any], demand: Demand) ->
     elif high < 1:
         found = f"{who} is slower than {other}, {gain} as fast{of}"
     else:
-        found = f"{who} cannot be told from {other} by {_count(len(row['seeds']), 'seed')}, {gain}{of}"
+        found = f"{who} cannot be told from {other} by {_count(len(row.seeds), 'seed')}, {gain}{of}"
     why = _reasons(row, base, demand)
     return f"{found}{_each_job(row)}{': ' if why else ''}{', '.join(why)}."
 
 
-def _too_short(row: Mapping[str, Any]) -> str:
+def _told_apart(row: Result, base: Result) -> tuple[str, str]:
+    """Both as people write them; with their job schedulers if these differ."""
+    if row.scheduler == base.scheduler:
+        return name(row.system), name(base.system)
+    return f"{name(row.system)} under {row.scheduler}", f"{name(base.system)} under {base.scheduler}"
+
+
+def _too_short(row: Result) -> str:
     """Why a run of MLTCP was too short to tell; empty if it was not."""
-    if not any(job["learns"] for job in row["per_job"]):
+    if not any(job.learns for job in row.per_job):
         return ""
-    if row["learned_at"] is None:
-        return f"F was never in force in {row['iterations']}"
-    if row["iterations"] - row["learned_at"] >= ENOUGH:
+    if row.learned_at is None:
+        return f"F was never in force in {row.iterations}"
+    if row.iterations - row.learned_at >= ENOUGH:
         return ""
-    return f"F in force from {row['learned_at']:g} of {row['iterations']}"
+    return f"F in force from {row.learned_at:g} of {row.iterations}"
 
 
-def _interleaved(row: Mapping[str, Any]) -> str:
+def _interleaved(row: Result) -> str:
     """From when on jobs are interleaved, to follow what was gained; empty if nobody can tell."""
-    if row["jobs"] == 1 or row["alone_s"] is None:
+    if row.jobs == 1 or row.alone_s is None:
         return ""
-    several = f" in {row['interleaved_in']} seeds" if len(row["seeds"]) > 1 else ""
-    if row["interleaved_at"] is None:
+    several = f" in {row.interleaved_in} seeds" if len(row.seeds) > 1 else ""
+    if row.interleaved_at is None:
         return f", interleaved{several}" if several else ", never interleaved"
-    return f", interleaved from iteration {row['interleaved_at']:g}{several}"
+    return f", interleaved from iteration {row.interleaved_at:g}{several}"
 
 
-def _each_job(row: Mapping[str, Any]) -> str:
+def _each_job(row: Result) -> str:
     """What each job gains, where that is not the same."""
-    gains = [job["speedup_mean"] for job in row["per_job"]]
+    gains = [job.speedup_mean for job in row.per_job]
     if max(gains) - min(gains) <= 2 * ALIKE or len(gains) > 4:
         return ""
-    return "; " + ", ".join(f"job {job['job']} {job['speedup_mean']:.2f}×" for job in row["per_job"])
+    return "; " + ", ".join(f"job {job.job} {job.speedup_mean:.2f}×" for job in row.per_job)
 
 
-def _reasons(row: Mapping[str, Any], base: Mapping[str, Any], demand: Demand) -> list[str]:
+def _reasons(row: Result, base: Result, demand: Demand) -> list[str]:
     """Why there was nothing to gain, as far as it is known."""
-    if row["jobs"] == 1:
+    if row.jobs == 1:
         return ["one job has nobody to share with"]
     found = []
     if demand.needs is not None and demand.needs > 1.005:
-        count = {2: "two", 3: "three", 4: "four"}.get(row["jobs"], str(row["jobs"]))
+        count = {2: "two", 3: "three", 4: "four"}.get(row.jobs, str(row.jobs))
         which = "the busiest link" if demand.several else "the link"
         found.append(f"the {count} jobs need {demand.needs * 100:.0f} % of {which}")
     if demand.periods_s and max(demand.periods_s) > min(demand.periods_s) * (1 + ALIKE):
         found.append(f"periods {_periods(demand.periods_s)}")
-    if not found and base["ideal_s"] and base["steady_s"] <= base["ideal_s"] * (1 + ALIKE):
-        found.append(f"{name(base['system'])} is at its ideal by itself")
+    if not found and base.ideal_s and base.steady_s <= base.ideal_s * (1 + ALIKE):
+        found.append(f"{name(base.system)} is at its ideal by itself")
     return found
 
 
@@ -111,12 +118,12 @@ def _count(number: int, what: str) -> str:
     return f"{'one' if number == 1 else number} {what}{'s' * (number != 1)}"
 
 
-def advice(summary: Mapping[str, Any]) -> str | None:
+def advice(summary: Summary) -> str | None:
     """What to do about an invalid result; None if it is none."""
-    if summary["verdict"] != "invalid":
+    if summary.verdict != "invalid":
         return None
-    programs = any(job["ideal_s"] is None for row in summary["results"] for job in row["per_job"])
-    if summary["clock"] == "virtual":
+    programs = any(job.ideal_s is None for row in summary.results for job in row.per_job)
+    if summary.clock == "virtual":
         what = "change what the lines above name; a link that carried more than its rate (I3) is a fault of the testbed: report it"
     elif programs:
         what = "repeat it with a lower --rate on a quieter machine"

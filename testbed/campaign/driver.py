@@ -5,21 +5,20 @@ A run that a scheduler times waits for those of its jobs alone. Those of a machi
 
 from __future__ import annotations
 
-import json
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from core import folders
 from core.errors import LostError, RequestError, TestbedError, UnreachableError
-from core.runs import rundir
-from core.runs.load import load_experiment, load_run
+from core.runs import documents, rundir
+from core.runs.load import Experiment, load_experiment, load_run
 from core.runs.metrics import alone, iteration_times
 from core.runs.plan import Plan, alone_folder
+from core.runs.summary import Summary
 from testbed.campaign import executors
 from testbed.campaign.executors import Executor, Observer
 from testbed.campaign.provenance import command_line
@@ -215,12 +214,21 @@ def _outcome_of(future: Future[Outcome]) -> Outcome:
         return Failed(TestbedError("".join(traceback.format_exception(error))))
 
 
-def sum_up(runs: Sequence[Wanted]) -> dict[str, Any]:
+def sum_up(runs: Sequence[Wanted]) -> Summary:
     """The summary of an experiment whose ``runs`` are there, which is also written to its folder."""
     folder = runs[0].experiment
-    summary = summarise(load_experiment(folder, compared(runs)))
-    rundir.write_text(folder / "summary.json", json.dumps(summary, indent=1) + "\n", runs[0].out)
+    summary = summarise(*experiments(runs))
+    rundir.write_text(folder / "summary.json", documents.encode(summary).decode(), runs[0].out)
     return summary
+
+
+def experiments(runs: Sequence[Wanted]) -> list[Experiment]:
+    """What is there of an experiment's ``runs``: of several job schedulers one after the other, each in a folder of its own."""
+    folders = dict.fromkeys(run.experiment / run.plan.scheduler_folder for run in runs)
+    return [
+        load_experiment(folder, compared([run for run in runs if run.experiment / run.plan.scheduler_folder == folder]))
+        for folder in folders
+    ]
 
 
 def compared(runs: Sequence[Wanted]) -> list[tuple[str, int]]:

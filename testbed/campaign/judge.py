@@ -5,11 +5,10 @@ A verdict follows from what a run has stored; where the rules have become better
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from core.runs import rundir
+from core.runs import documents, rundir
 from core.runs.load import LoadError, check, load_run
 from core.text import shown
 from testbed.campaign import stored
@@ -32,15 +31,14 @@ def again(folder: Path) -> Iterator[tuple[Path, str, str]]:
     for manifest in manifests:
         run = load_run(manifest.parent)
         check(run)
-        plan = stored.plan_of(run.manifest, manifest)
+        stored.check(run.plan, manifest)
         try:
-            before = str(run.verdict["verdict"])
-            verdict = judge(Case(plan, run.manifest, run.iterations, run.links, run.flows, run.disturbances))
+            verdict = judge(Case(run.manifest, run.iterations, run.links, run.flows, run.disturbances, run.messages))
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise LoadError(
                 f"{manifest.parent} cannot be judged: something in its manifest or verdict is missing or is not what it should be "
                 f"({type(error).__name__}: {error}); run it again"
             ) from error
         if verdict != run.verdict:
-            rundir.write_text(run.path / "verdict.json", json.dumps(verdict, indent=1) + "\n", folder)
-        yield run.path, before, verdict["verdict"]
+            rundir.write_text(run.path / "verdict.json", documents.encode(verdict).decode(), folder)
+        yield run.path, run.verdict.verdict, verdict.verdict

@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -86,7 +85,7 @@ def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: b
     ``command`` is as `provenance.command_line` has it. ``root``: whether it was run by root (if not said: as now).
     """
     runs = [(plan, load_run(folder / plan.folder)) for plan in todo]
-    broken = [(plan, run) for plan, run in runs if run.verdict["verdict"] == "invalid"]
+    broken = [(plan, run) for plan, run in runs if run.verdict.verdict == "invalid"]
     words = list(command[1:])
     if not broken:
         return []
@@ -106,8 +105,7 @@ def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: b
 
 def _for(plan: Plan, run: Run) -> Proposal:
     noted = run.disturbances if run.disturbances is not None else pd.DataFrame({"waited_s": []})
-    measured: dict[str, Any] = run.manifest["measured"]
-    return propose(plan, measured["capacity_bps"], noted, run.manifest["kernel"], was_invalid=True)
+    return propose(plan, run.manifest.measured.capacity_bps, noted, run.manifest.kernel, was_invalid=True)
 
 
 def _says_bytes_elsewhere(todo: Sequence[Plan], words: Sequence[str]) -> bool:

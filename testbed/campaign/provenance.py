@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from core import packages
 from core.environment import ROOT
 from core.runs.load import LoadError, load_run
+from core.runs.manifest import Provenance, Remote, UserModeLinux
 from core.runs.plan import Plan
 from testbed import __version__
-from testbed.spec import place
 from testbed.substrates import Substrate
 
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
 
 
-def provenance(substrate: Substrate, command: list[str], begun: float) -> dict[str, Any]:
-    """What stands in the manifest of a run that has ``begun`` at this time and ends now."""
-    return {
-        "testbed": __version__,
-        "substrate": substrate.name,
-        "clock": substrate.clock,
-        "uml": substrate.identity() if substrate.clock == "virtual" else None,
-        "remote": substrate.identity() if place.is_remote(substrate.name) else None,
-        "packages": {name: metadata.version(name) for name in PACKAGES},
-        "git_commit": _commit(),
-        "source_sha256": source_sha256(),
-        "command": command,
-        "started": datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"),
-        "wall_s": time.time() - begun,
-    }
+def provenance(substrate: Substrate, plan: Plan, command: Sequence[str], begun: float) -> Provenance:
+    """What made a run of ``plan`` that has ``begun`` at this time and ends now."""
+    identity = substrate.identity()
+    return Provenance(
+        testbed=__version__,
+        substrate=substrate.name,
+        clock=substrate.clock,
+        uml=identity if isinstance(identity, UserModeLinux) else None,
+        remote=identity if isinstance(identity, Remote) else None,
+        packages={name: metadata.version(name) for name in PACKAGES},
+        git_commit=_commit(),
+        source_sha256=source_sha256(),
+        command=tuple(command),
+        started=datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"),
+        wall_s=time.time() - begun,
+        topology_sha256=topology_sha256(plan),
+        congestion_control_sha256=congestion_control_sha256(plan),
+    )
 
 
 def is_there(plan: Plan, folder: Path, substrate: Substrate) -> bool:
@@ -50,17 +52,18 @@ def is_there(plan: Plan, folder: Path, substrate: Substrate) -> bool:
         manifest = load_run(folder).manifest
     except LoadError:
         return False
-    remote = manifest.get("remote")
-    now = provenance(substrate, [], 0.0)
-    same = ("testbed", "substrate", "uml", "source_sha256")
     return (
-        manifest.get("plan") == json.loads(msgspec.json.encode(plan))
-        and all(manifest.get(key) == now[key] for key in same)
-        and (now["remote"] is None or (isinstance(remote, dict) and remote.get("kernel") == now["remote"]["kernel"]))
-        and (now["uml"] or now["remote"] or platform.version() in str(manifest.get("kernel")))
-        and manifest.get("topology_sha256") == topology_sha256(plan)
-        and manifest.get("congestion_control_sha256") == congestion_control_sha256(plan)
+        msgspec.json.encode(manifest.plan) == msgspec.json.encode(plan)
+        and _same_maker(manifest.made, provenance(substrate, plan, (), 0.0))
+        and (manifest.uml is not None or manifest.remote is not None or platform.version() in manifest.kernel)
     )
+
+
+def _same_maker(then: Provenance, now: Provenance) -> bool:
+    """Whether two runs were made by the same, in all that a result depends on."""
+    kernels = [None if each.remote is None else each.remote.kernel for each in (then, now)]
+    same = ("testbed", "substrate", "uml", "source_sha256", "topology_sha256", "congestion_control_sha256")
+    return kernels[0] == kernels[1] and all(getattr(then, name) == getattr(now, name) for name in same)
 
 
 def topology_sha256(plan: Plan) -> str | None:

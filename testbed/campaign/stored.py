@@ -7,11 +7,8 @@ stand in the same manifest and prove nothing. Whoever repeats such a run says th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 import topologies
 from congestion import catalogue
@@ -28,15 +25,10 @@ _FOLDER = re.compile(r"(?!\.)[^/\x00-\x1f\x7f]{1,255}")
 _CONSTANT = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,55}")
 
 
-def plan_of(manifest: Mapping[str, Any], where: Path) -> Plan:
-    """The plan of a manifest, ``where`` it was read; raises `RequestError`."""
-    try:
-        plan = msgspec.convert(manifest["plan"], Plan)
-    except (KeyError, TypeError, msgspec.ValidationError) as error:
-        raise RequestError(f"{where}: its plan is not one of this testbed's ({plain(error)}).") from error
+def check(plan: Plan, where: Path) -> None:
+    """Raises `RequestError` if no request leads to this plan, which was read ``where``."""
     for wrong in _wrong(plan):
         raise RequestError(f"{where}: its plan is none that this testbed makes: {wrong}.")
-    return plan
 
 
 def check_trusted(plan: Plan, where: Path, *, trusted: bool) -> None:
@@ -78,7 +70,7 @@ def _wrong(plan: Plan) -> Iterator[str]:
             yield f"link {quoted(link)}"
     if not plan.bottlenecks:
         yield "no bottleneck"
-    for kind in (op.get("algorithm") for job in plan.jobs for op in job.operations if op.get("kind") != "compute"):
+    for kind in (op.algorithm for job in plan.jobs for op in job.collectives):
         if kind not in collectives.names():
             yield f"there is no collective {quoted(kind)}"
     if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", plan.system.name):

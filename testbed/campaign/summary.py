@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import pandas as pd
 
 from core.runs import disturbed, metrics
 from core.runs.load import Experiment, Run
 from core.runs.measured import alone_s
+from core.runs.plan import JobPlan
+from core.runs.summary import JobResult, Result, Summary
 from core.runs.upgrade import VERSION
+from core.runs.verdict import worst
 from testbed.campaign import answer
 from testbed.campaign.answer import Demand
 from theory import bottleneck
 from theory.statistics import Interval, interval, log_interval
 
-ORDER = ("valid", "suspect", "invalid")
 
-
-def summarise(experiment: Experiment) -> dict[str, Any]:
-    """The summary of an experiment. The first congestion control is the baseline."""
-    rows = {system: _row(experiment, system) for system in experiment.systems}
-    baseline = experiment.systems[0]
-    demand = _demand(experiment)
-    for row in rows.values():
-        _speed_up(row, rows[baseline])
-        row["answer"] = answer.sentence(row, rows[baseline], demand)
-    verdicts = [run.verdict["verdict"] for run in [*experiment.runs, *experiment.alone.values()]]
-    first = experiment.runs[0]
-    return {
-        "version": VERSION,
-        "experiment": experiment.path.name,
-        "substrate": first.manifest["substrate"],
-        "clock": first.manifest["clock"],
-        "baseline": baseline,
-        "verdict": max(verdicts, key=ORDER.index),
-        "needs": demand.needs,
-        "results": [_told(row) for row in rows.values()],
-    }
-
-
-def _told(row: dict[str, Any]) -> dict[str, Any]:
-    """A row without what only its making needs."""
-    jobs = [{key: value for key, value in job.items() if key[0] != "_"} for job in row["per_job"]]
-    return {key: value for key, value in row.items() if key[0] != "_"} | {"per_job": jobs}
+def summarise(*experiments: Experiment) -> Summary:
+    """The summary of an experiment, which is several if job schedulers were compared. The first system, under the first
+    job scheduler, is the baseline."""
+    taken = [(each, _Taken.by(each, system)) for each in experiments for system in each.systems]
+    results = [_result(each, times, taken[0][1]) for each, times in taken]
+    demands = {each.path: _demand(each) for each in experiments}
+    first = experiments[0].runs[0]
+    every = [run for each in experiments for run in [*each.runs, *each.alone.values()]]
+    return Summary(
+        version=VERSION,
+        experiment=first.plan.experiment,
+        substrate=first.manifest.substrate,
+        clock=first.manifest.clock,
+        baseline=results[0].system,
+        verdict=worst(run.verdict.verdict for run in every),
+        needs=demands[experiments[0].path].needs,
+        results=tuple(
+            msgspec.structs.replace(result, answer=answer.sentence(result, results[0], demands[each.path]))
+            for result, (each, _) in zip(results, taken, strict=True)
+        ),
+    )
 
 
 def _demand(experiment: Experiment) -> Demand:
@@ -52,96 +50,171 @@ def _demand(experiment: Experiment) -> Demand:
     run = experiment.runs[0]
     alone = alone_s(experiment, run)
     periods = [
-        job["ideal_s"] if job["ideal_s"] is not None else None if alone is None else float(alone[job["job"]])
-        for job in run.jobs
+        job.ideal_s if job.ideal_s is not None else None if alone is None else float(alone[job.job]) for job in run.jobs
     ]
     known = [period for period in periods if period is not None]
     if len(known) < len(periods):
         return Demand(None, False, ())
-    found = bottleneck.needs(run, pd.Series(known, index=[job["job"] for job in run.jobs]))
+    found = bottleneck.needs(run, pd.Series(known, index=[job.job for job in run.jobs]))
     # Both directions of one link are one bottleneck.
     several = len({frozenset(link.split("-")) for link in found}) > 1
     return Demand(max(found.values(), default=None), several, tuple(known))
 
 
-def _row(experiment: Experiment, system: str) -> dict[str, Any]:
-    runs = experiment.of(system)
-    tables = [metrics.iteration_times(run.iterations) for run in runs]
-    pooled = np.concatenate([metrics.pooled(table) for table in tables])
+@dataclass(frozen=True)
+class _Taken:
+    """How long iterations of a system took: a table for each of its runs, as `metrics.iteration_times` has it."""
+
+    runs: list[Run]
+    tables: list[pd.DataFrame]
+
+    @classmethod
+    def by(cls, experiment: Experiment, system: str) -> _Taken:
+        runs = experiment.of(system)
+        return cls(runs, [metrics.iteration_times(run.iterations) for run in runs])
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return tuple(run.seed for run in self.runs)
+
+    def of(self, job: int) -> _Taken:
+        """One of the jobs."""
+        return _Taken(self.runs, [table[[job]] for table in self.tables])
+
+    @property
+    def pooled(self) -> np.ndarray:
+        """Every iteration of every job and seed."""
+        return np.concatenate([metrics.pooled(table) for table in self.tables])
+
+    @property
+    def means(self) -> list[float]:
+        """A seed each, as is the next."""
+        return [float(metrics.pooled(table).mean()) for table in self.tables]
+
+    @property
+    def p99s(self) -> list[float]:
+        return [_p99(metrics.pooled(table)) for table in self.tables]
+
+    @property
+    def steady(self) -> list[float]:
+        return [metrics.steady(table) for table in self.tables]
+
+
+def _p99(times: np.ndarray) -> float:
+    return float(np.percentile(times, 99))
+
+
+def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
+    runs, pooled = taken.runs, taken.pooled
     alone = [alone_s(experiment, run) for run in runs]
-    means = [float(metrics.pooled(table).mean()) for table in tables]
-    p99s = [float(np.percentile(metrics.pooled(table), 99)) for table in tables]
-    steady = [metrics.steady(table) for table in tables]
     interleaved = [
-        None if a is None else metrics.interleaved_at(table, a) for table, a in zip(tables, alone, strict=True)
+        None if each is None else metrics.interleaved_at(table, each)
+        for table, each in zip(taken.tables, alone, strict=True)
     ]
-    known = [float(a.mean()) for a in alone if a is not None]
-    ideals = [job["ideal_s"] for job in runs[0].jobs]
-    return {
-        "system": system,
-        "role": experiment.roles[system],
-        "seeds": [run.seed for run in runs],
-        "jobs": len(runs[0].jobs),
-        "iterations": len(tables[0]),
-        "mean_s": float(pooled.mean()),
-        "mean_s_ci95": _listed(interval(means)),
-        "p50_s": float(np.percentile(pooled, 50)),
-        "p95_s": float(np.percentile(pooled, 95)),
-        "p99_s": float(np.percentile(pooled, 99)),
-        "steady_s": float(np.mean(steady)),
-        "steady_s_ci95": _listed(interval(steady)),
-        "ideal_s": float(np.mean(ideals)) if None not in ideals else None,
-        "alone_s": float(np.mean(known)) if known else None,
-        "learned_at": _middle([metrics.learned_at(run.iterations, run.flows) for run in runs]),
-        "interleaved_at": _middle(interleaved),
-        "interleaved_in": f"{sum(at is not None for at in interleaved)} of {len(runs)}",
-        "per_job": [_job(job, tables, alone) for job in runs[0].jobs],
-        "verdicts": [run.verdict["verdict"] for run in runs],
-        **_undisturbed(runs),
-        "_means": means,
-        "_p99s": p99s,
-    }
+    known = [float(each.mean()) for each in alone if each is not None]
+    ideals = [job.ideal_s for job in runs[0].jobs if job.ideal_s is not None]
+    calm = _undisturbed(runs)
+    gains = _gains(taken, base)
+    return Result(
+        system=runs[0].system,
+        scheduler=runs[0].plan.scheduler,
+        role=runs[0].role,
+        seeds=taken.seeds,
+        jobs=len(runs[0].jobs),
+        iterations=len(taken.tables[0]),
+        mean_s=float(pooled.mean()),
+        mean_s_ci95=interval(taken.means),
+        p50_s=float(np.percentile(pooled, 50)),
+        p95_s=float(np.percentile(pooled, 95)),
+        p99_s=_p99(pooled),
+        steady_s=float(np.mean(taken.steady)),
+        steady_s_ci95=interval(taken.steady),
+        ideal_s=float(np.mean(ideals)) if len(ideals) == len(runs[0].jobs) else None,
+        alone_s=float(np.mean(known)) if known else None,
+        learned_at=_middle([metrics.learned_at(run.iterations, run.flows) for run in runs]),
+        interleaved_at=_middle(interleaved),
+        interleaved_in=f"{sum(at is not None for at in interleaved)} of {len(runs)}",
+        per_job=tuple(_job(job, taken.of(job.job), base.of(job.job), alone) for job in runs[0].jobs),
+        verdicts=tuple(run.verdict.verdict for run in runs),
+        touched=msgspec.UNSET if calm is None else calm.touched,
+        undisturbed_mean_s=msgspec.UNSET if calm is None else calm.mean_s,
+        undisturbed_steady_s=msgspec.UNSET if calm is None else calm.steady_s,
+        speedup_mean=gains.mean,
+        speedup_mean_ci95=gains.mean_ci95,
+        speedup_p99=gains.p99,
+        speedup_p99_ci95=gains.p99_ci95,
+        answer=None,
+    )
 
 
-def _undisturbed(runs: list[Run]) -> dict[str, Any]:
-    """The numbers without iterations that the machine touched, where that was recorded: on real clocks."""
+@dataclass(frozen=True)
+class _Calm:
+    """Without the iterations that the machine touched; None where none are left."""
+
+    touched: int
+    mean_s: float | None
+    steady_s: float | None
+
+
+def _undisturbed(runs: list[Run]) -> _Calm | None:
+    """Where that was recorded: on real clocks."""
     found = [disturbed.undisturbed(run.iterations, run.disturbances) for run in runs if run.disturbances is not None]
     if len(found) < len(runs):
-        return {}
+        return None
     calm = [(one.undisturbed_mean_s, one.iterations - one.touched) for one in found if one.touched < one.iterations]
     steady = [one.undisturbed_steady_s for one in found if not np.isnan(one.undisturbed_steady_s)]
-    return {
-        "touched": sum(one.touched for one in found),
-        "undisturbed_mean_s": sum(mean_s * count for mean_s, count in calm) / sum(count for _, count in calm)
-        if calm
-        else None,
-        "undisturbed_steady_s": float(np.mean(steady)) if steady else None,
-    }
+    return _Calm(
+        touched=sum(one.touched for one in found),
+        mean_s=sum(mean_s * count for mean_s, count in calm) / sum(count for _, count in calm) if calm else None,
+        steady_s=float(np.mean(steady)) if steady else None,
+    )
 
 
-def _job(job: dict[str, Any], tables: list[pd.DataFrame], alone: list[pd.Series[float] | None]) -> dict[str, Any]:
+def _job(job: JobPlan, taken: _Taken, base: _Taken, alone: Sequence[pd.Series[float] | None]) -> JobResult:
     """One job over all seeds."""
-    number = job["job"]
-    times = np.concatenate([metrics.pooled(table[[number]]) for table in tables])
-    known = [float(one[number]) for one in alone if one is not None]
-    return {
-        "job": number,
-        "trace": job["trace"],
-        "system": job["cc"]["spec"],
-        "learns": bool(job["cc"]["traits"].get("learns")),
-        "workers": len(job["hosts"]),
-        "mean_s": float(times.mean()),
-        "p99_s": float(np.percentile(times, 99)),
-        "steady_s": float(np.mean([metrics.steady(table[[number]]) for table in tables])),
-        "ideal_s": job["ideal_s"],
-        "alone_s": float(np.mean(known)) if known else None,
-        "_means": [float(metrics.pooled(table[[number]]).mean()) for table in tables],
-        "_p99s": [float(np.percentile(metrics.pooled(table[[number]]), 99)) for table in tables],
-    }
+    known = [float(each[job.job]) for each in alone if each is not None]
+    gains = _gains(taken, base)
+    return JobResult(
+        job=job.job,
+        trace=job.trace,
+        system=job.cc.spec,
+        learns=job.cc.traits.learns,
+        workers=len(job.hosts),
+        mean_s=float(taken.pooled.mean()),
+        p99_s=_p99(taken.pooled),
+        steady_s=float(np.mean(taken.steady)),
+        ideal_s=job.ideal_s,
+        alone_s=float(np.mean(known)) if known else None,
+        speedup_mean=gains.mean,
+        speedup_mean_ci95=gains.mean_ci95,
+        speedup_p99=gains.p99,
+        speedup_p99_ci95=gains.p99_ci95,
+    )
 
 
-def _listed(found: Interval | None) -> list[float] | None:
-    return None if found is None else list(found)
+@dataclass(frozen=True)
+class _Gains:
+    """How many times as fast as the baseline; intervals paired by seed, None if the seeds are not the same."""
+
+    mean: float
+    mean_ci95: Interval | None
+    p99: float
+    p99_ci95: Interval | None
+
+
+def _gains(taken: _Taken, base: _Taken) -> _Gains:
+    return _Gains(
+        float(base.pooled.mean()) / float(taken.pooled.mean()),
+        _paired(taken, base, base.means, taken.means),
+        _p99(base.pooled) / _p99(taken.pooled),
+        _paired(taken, base, base.p99s, taken.p99s),
+    )
+
+
+def _paired(taken: _Taken, base: _Taken, before: list[float], after: list[float]) -> Interval | None:
+    if taken.seeds != base.seeds:
+        return None
+    return log_interval(b / a for b, a in zip(before, after, strict=True))
 
 
 def _middle(values: list[int | None]) -> float | int | None:
@@ -150,14 +223,3 @@ def _middle(values: list[int | None]) -> float | int | None:
     if not np.isfinite(middle):
         return None
     return int(middle) if middle == int(middle) else middle
-
-
-def _speed_up(row: dict[str, Any], base: dict[str, Any]) -> None:
-    """Speed-ups against the baseline, of all jobs and of each, their intervals paired by seed."""
-    paired = row["seeds"] == base["seeds"]
-    jobs = {job["job"]: job for job in base["per_job"]}
-    for result, other in [(row, base), *((job, jobs[job["job"]]) for job in row["per_job"] if job["job"] in jobs)]:
-        for what, seconds, by_seed in (("speedup_mean", "mean_s", "_means"), ("speedup_p99", "p99_s", "_p99s")):
-            result[what] = other[seconds] / result[seconds]
-            ratios = [b / r for b, r in zip(other[by_seed], result[by_seed], strict=False)]
-            result[f"{what}_ci95"] = _listed(log_interval(ratios)) if paired else None

@@ -6,9 +6,8 @@ Nothing is written here. A task can be handed to another process, or to another 
 from __future__ import annotations
 
 import io
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,13 @@ import msgspec
 import pandas as pd
 
 from core.errors import TestbedError
-from core.runs import disturbed, rundir
+from core.runs import disturbed, documents, rundir
 from core.runs.load import digest
+from core.runs.manifest import Attempt, Manifest, Provenance, Recorded, Told
 from core.runs.plan import Plan
+from core.runs.verdict import Row, Verdict, Word
 from testbed import substrates
-from testbed.campaign.provenance import congestion_control_sha256, provenance, topology_sha256
+from testbed.campaign.provenance import provenance
 from testbed.campaign.verdict import Case, judge
 from testbed.linux.sampling import disturbances
 from testbed.substrates import Substrate
@@ -46,7 +47,7 @@ class Completed:
     """A run, judged: the files of its run directory."""
 
     files: dict[str, bytes]
-    verdict: str
+    verdict: Word
     capacity_bps: float | None
 
 
@@ -84,16 +85,16 @@ def default_retries(substrate: Substrate) -> int:
 
 def _carried_out(task: Task, substrate: Substrate, hear: Hear) -> Completed:
     most = default_retries(substrate) if task.retries is None else task.retries
-    attempts: list[dict[str, Any]] = []
+    attempts: list[Attempt] = []
     while True:
         begun = time.time()
         archive = substrate.run(task.plan, hear, patience(task.plan, task.wall_limit_s))
-        made = provenance(substrate, list(task.command), begun)
+        made = provenance(substrate, task.plan, task.command, begun)
         run = _judged(task.plan, rundir.unpack(archive), made, task.capacity_bps)
-        attempts.append({"started": made["started"], "wall_s": made["wall_s"], **run.result})
-        if run.verdict["verdict"] != "invalid" or len(attempts) > most:
-            return Completed(run.files(attempts), run.verdict["verdict"], run.manifest["measured"]["capacity_bps"])
-        hear({"event": "repeated", **run.result})
+        attempts.append(Attempt(made.started, made.wall_s, run.verdict.verdict, tuple(map(_said, run.verdict.invalid))))
+        if run.verdict.verdict != "invalid" or len(attempts) > most:
+            return Completed(run.files(attempts), run.verdict.verdict, run.manifest.measured.capacity_bps)
+        hear({"event": "repeated", "verdict": attempts[-1].verdict, "because": list(attempts[-1].because)})
 
 
 @dataclass(frozen=True)
@@ -101,38 +102,32 @@ class _Judged:
     """A run with provenance and verdict."""
 
     tables: dict[str, bytes]
-    manifest: dict[str, Any]
-    verdict: dict[str, Any]
+    manifest: Manifest
+    verdict: Verdict
 
-    @property
-    def result(self) -> dict[str, Any]:
-        """Its verdict, and why if it is invalid."""
-        rows = [row for row in self.verdict["invariants"] if row["status"] == "invalid"]
-        return {
-            "verdict": self.verdict["verdict"],
-            "because": [f"{row['id']} {row['name']}: {row['value']:.4g}" for row in rows],
-        }
-
-    def files(self, attempts: list[dict[str, Any]]) -> dict[str, bytes]:
+    def files(self, attempts: Sequence[Attempt]) -> dict[str, bytes]:
         """What its directory holds."""
-        told = {"manifest.json": {**self.manifest, "attempts": attempts}, "verdict.json": self.verdict}
-        return {**self.tables, **{name: (json.dumps(data, indent=1) + "\n").encode() for name, data in told.items()}}
+        manifest = msgspec.structs.replace(self.manifest, attempts=tuple(attempts))
+        told = {"manifest.json": documents.encode(manifest), "verdict.json": documents.encode(self.verdict)}
+        return {**self.tables, **told}
 
 
-def _judged(plan: Plan, files: dict[str, bytes], made: dict[str, Any], capacity_bps: float | None) -> _Judged:
+def _said(row: Row) -> str:
+    return f"{row.id} {row.name}: {row.value:.4g}"
+
+
+def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps: float | None) -> _Judged:
     """A run's files, judged; ``capacity_bps`` is the unshaped path's if this run did not measure it."""
-    manifest = json.loads(files.pop("manifest.json"))
-    measured = manifest["measured"]
-    measured["capacity_bps"] = measured["capacity_bps"] or capacity_bps
-    manifest |= made
-    manifest["plan"] = msgspec.to_builtins(plan)  # as asked for: inside, paths have other names
-    manifest["topology_sha256"] = topology_sha256(plan)
-    manifest["congestion_control_sha256"] = congestion_control_sha256(plan)
-    manifest["digest"] = digest(files)
+    told = msgspec.json.decode(files.pop("manifest.json"), type=Told)
+    measured = msgspec.structs.replace(told.measured, capacity_bps=told.measured.capacity_bps or capacity_bps)
+    told = msgspec.structs.replace(told, plan=plan, measured=measured)  # as asked for: inside, paths have other names
     read = {name: pd.read_csv(io.BytesIO(files[f"{name}.csv"])) for name in ("iterations", "links", "flows")}
-    noted = None
+    recorded, noted = None, None
+    tables = digest(files)
     if disturbances.TABLE in files:
-        manifest["disturbances"] = json.loads(files.pop(disturbances.ACCOUNT))
+        recorded = msgspec.json.decode(files.pop(disturbances.ACCOUNT), type=Recorded)
         noted = pd.read_csv(io.BytesIO(files[disturbances.TABLE]))
         files[disturbances.TOUCHED] = disturbed.listed(read["iterations"], noted).to_csv(index=False).encode()
-    return _Judged(files, manifest, judge(Case(plan, manifest, **read, disturbances=noted)))
+    manifest = Manifest.of(told, made, tables, recorded)
+    messages = pd.read_csv(io.BytesIO(files["messages.csv"])) if "messages.csv" in files else None
+    return _Judged(files, manifest, judge(Case(manifest, **read, disturbances=noted, messages=messages)))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import platform
 from pathlib import Path
-from typing import Any
 
 from core.errors import RequestError
-from core.runs import rundir
+from core.runs import documents, rundir
 from core.runs.load import TABLES, digest
-from core.runs.plan import Plan
+from core.runs.manifest import Manifest
 from core.runs.upgrade import VERSION
 from core.text import quoted
 from core.units import Duration
@@ -27,8 +25,9 @@ def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None,
     Raises `RequestError` if it is no run directory, of a clock that never repeats, or if it names files that would be
     executed and is not ``trusted``.
     """
-    manifest, plan, before = read(folder, trusted=trusted)
-    substrate = uml.find(linux_source, prefer=manifest["uml"])
+    manifest, before = read(folder, trusted=trusted)
+    plan = manifest.plan
+    substrate = uml.find(linux_source, prefer=manifest.uml)
     substrate.check(plan)
     archive = substrate.run(plan, lambda _event: None, patience(plan, None if wall_limit is None else wall_limit / 1e9))
     after = rundir.unpack(archive)
@@ -36,42 +35,43 @@ def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None,
     return lines + _reasons(manifest, substrate) if lines else []
 
 
-def read(folder: Path, *, trusted: bool) -> tuple[dict[str, Any], Plan, dict[str, bytes]]:
-    """Manifest, plan and tables of a run that can be repeated; raises `RequestError`."""
+def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
+    """Manifest and tables of a run that can be repeated; raises `RequestError`."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        content = (folder / "manifest.json").read_bytes()
         before = {name: (folder / name).read_bytes() for name in TABLES}
-        if manifest["version"] != VERSION:
+        if (version := documents.version_of(content)) != VERSION:
             raise RequestError(
-                f"{folder}: this release repeats runs of format version {VERSION}, not {quoted(manifest['version'])}: "
+                f"{folder}: this release repeats runs of format version {VERSION}, not {quoted(version)}: "
                 "repeat it with the release that wrote it."
             )
-        recorded, where, clock = manifest["digest"], manifest["substrate"], manifest["clock"]
+        manifest = documents.decode(content, Manifest)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RequestError(
             f"{folder} is not a run directory that can be repeated ({type(error).__name__}: {error}); "
             "give one such as results/NAME/mltcp_reno/1."
         ) from error
-    if clock != "virtual":
+    if manifest.clock != "virtual":
         raise RequestError(
-            f"{folder} ran on `{where}`, against a real clock: it never repeats to the byte. Use --on uml."
+            f"{folder} ran on `{manifest.substrate}`, against a real clock: it never repeats to the byte. Use --on uml."
         )
-    plan = stored.plan_of(manifest, folder / "manifest.json")
+    plan = manifest.plan
+    stored.check(plan, folder / "manifest.json")
     stored.check_trusted(plan, folder, trusted=trusted)
     if plan.topology.endswith(".py") and not Path(plan.topology).is_file():
         raise RequestError(f"{folder}: its topology {plan.topology} is not there any more.")
     for cc in plan.ccs:
         if cc.source is not None and not Path(cc.source).is_file():
             raise RequestError(f"{folder}: its congestion control {cc.source} is not there any more.")
-    if topology_sha256(plan) != manifest.get("topology_sha256"):
+    if topology_sha256(plan) != manifest.topology_sha256:
         raise RequestError(f"{folder}: its topology {plan.topology} is not what it was.")
-    if congestion_control_sha256(plan) != manifest.get("congestion_control_sha256", {}):
+    if congestion_control_sha256(plan) != manifest.congestion_control_sha256:
         raise RequestError(f"{folder}: its system {plan.system.label} is not what it was.")
-    if digest(before) != recorded:
+    if digest(before) != manifest.digest:
         raise RequestError(
             f"{folder}: its tables are not the ones its manifest was written for; somebody changed them."
         )
-    return manifest, plan, before
+    return manifest, before
 
 
 def _difference(name: str, before: bytes, after: bytes) -> str:
@@ -85,12 +85,13 @@ def _difference(name: str, before: bytes, after: bytes) -> str:
     return f"{name} differs in its ends of lines"
 
 
-def _reasons(manifest: dict[str, Any], substrate: Substrate) -> list[str]:
+def _reasons(manifest: Manifest, substrate: Substrate) -> list[str]:
     """What else is not as it was."""
-    now = {**provenance(substrate, [], 0.0), "python": platform.python_version()}
-    names = {"uml": "kernel", "git_commit": "testbed's commit", "packages": "set of packages", "python": "Python"}
-    return [
-        f"the {what} is another one: {manifest.get(key)} → {now[key]}"
-        for key, what in names.items()
-        if manifest.get(key) != now[key]
-    ]
+    now = provenance(substrate, manifest.plan, (), 0.0)
+    pairs = {
+        "kernel": (manifest.uml, now.uml),
+        "testbed's commit": (manifest.git_commit, now.git_commit),
+        "set of packages": (manifest.packages, now.packages),
+        "Python": (manifest.python, platform.python_version()),
+    }
+    return [f"the {what} is another one: {then} → {here}" for what, (then, here) in pairs.items() if then != here]

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
@@ -27,6 +28,7 @@ from rich.table import Table
 from congestion import catalogue
 from core.errors import EXIT_MACHINE, EXIT_OK, TestbedError
 from core.runs import rundir
+from core.runs.manifest import Told
 from core.runs.plan import Link
 from testbed import spec
 from testbed.campaign import proposal
@@ -244,17 +246,20 @@ def _uml() -> str:
     asked = spec.read(None, {"jobs": 1, "cc": ["mltcp_reno"], "iterations": 1, "compute": "1ms", "bytes": "100kB"})
     (one, *_) = plan.plans(plan.resolve(asked))
     substrate.run(one, lambda _event: None, patience(one))
-    return f"Linux {substrate.kernel.identity['version']}, under virtual time"
+    return f"Linux {substrate.kernel.identity.version}, under virtual time"
 
 
 def _host() -> str:
     asked = spec.read(None, {"jobs": 4, "cc": ["reno"], "iterations": 2})
     one = next(each for each in plan.plans(plan.resolve(asked)) if each.measure_capacity)
     files = rundir.unpack(Host().run(one, lambda _event: None, patience(one)))
-    measured, noted = json.loads(files["manifest.json"])["measured"], pd.read_csv(io.BytesIO(files[disturbances.TABLE]))
-    fits = proposal.propose(one, measured["capacity_bps"], noted, platform.release(), was_invalid=False)
+    measured, noted = (
+        msgspec.json.decode(files["manifest.json"], type=Told).measured,
+        pd.read_csv(io.BytesIO(files[disturbances.TABLE])),
+    )
+    fits = proposal.propose(one, measured.capacity_bps, noted, platform.release(), was_invalid=False)
     return (
-        f"unshaped path {measured['capacity_bps'] / 1e9:.2g} Gbit/s, longest pause {noted['waited_s'].max() if len(noted) else 0:.1g} s; "
+        f"unshaped path {(measured.capacity_bps or 0) / 1e9:.2g} Gbit/s, longest pause {noted['waited_s'].max() if len(noted) else 0:.1g} s; "
         f"what fits: sudo python testbed/run.py --on host {' '.join(fits.flags)}; exact: --on uml"
     )
 

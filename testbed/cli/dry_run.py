@@ -22,7 +22,7 @@ def describe(plan: Plan, features: Features) -> Iterator[str]:
         yield from (f"    {line.text}" for line in lines)
     yield "  measure the idle round trip"
     for job in plan.jobs:
-        collectives = {op["algorithm"]: None for op in job.operations if op["kind"] != "compute"}
+        collectives = dict.fromkeys(op.algorithm for op in job.collectives)
         yield (
             f"  job {job.job}: {job.trace} over {job.cc.spec} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
             + (

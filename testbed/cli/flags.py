@@ -14,6 +14,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "ecn": {"nargs": "?", "const": "on"},
     "job": {"action": "append", "metavar": "JOB"},
     "system": {"action": "extend", "nargs": "+"},
+    "scheduler": {"action": "extend", "nargs": "+"},
     "on": {"metavar": "PLACE"},
 }
 SET = "any field by its path: job.0.trace=s2, link.s1-s2.buffer=2ms"
@@ -30,9 +31,11 @@ def add(parser: argparse._ActionsContainer, *names: str, suffix: str = "", **sha
 
 
 def _shape(kind: Any) -> dict[str, Any]:
-    if kind is int:
+    if kind in (int, int | None):
         return {"type": int}
-    return {"choices": list(get_args(kind))} if get_origin(kind) is Literal else {}
+    if get_origin(kind) is not Literal:
+        return {}
+    return {"choices": list(get_args(kind)), "type": type(get_args(kind)[0])}
 
 
 def given(parsed: argparse.Namespace) -> dict[str, Any]:

@@ -31,5 +31,5 @@ def run(parsed: argparse.Namespace) -> int:
         return EXIT_OK
     built = kernel.ensure(parsed.linux_source, say)
     if not parsed.if_missing:
-        say(f"Linux {built.identity['version']} ({built.identity['source']}) in {built.folder}")
+        say(f"Linux {built.identity.version} ({built.identity.source}) in {built.folder}")
     return EXIT_OK

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core import text
-from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, said_of
+from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, within_unless_named
 from testbed import spec
 from testbed.cli import flags
 from testbed.spec import Spec
 from testbed.spec import place as where
 
 if TYPE_CHECKING:
+    from core.runs.summary import Summary
     from testbed.campaign.driver import Wanted
     from testbed.substrates import Substrate
     from testbed.substrates.choice import Choice
@@ -39,12 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser.add_argument_group("network"),
         "topo", "scheduler", "rate", "buffer", "mtu", "acks", "ecn", "delay", "jitter", "loss", "corrupt", "rto_min",
+        "nic", "host_queue", "sndbuf", "slow_start_after_idle", "scale_of",
     )  # fmt: skip
     flags.add(
         parser.add_argument_group("jobs"),
-        "jobs", "workers", "trace", "compute", "bytes", "iterations", "offsets", "noise", "collective", "channels", "job",
+        "jobs", "workers", "trace", "compute", "bytes", "buckets", "iterations", "offsets", "noise", "collective", "channels", "job",
     )  # fmt: skip
-    flags.add(parser.add_argument_group("what is compared"), "system")
+    flags.add(parser.add_argument_group("what is compared"), "system", "preset")
     how = parser.add_argument_group("how")
     how.add_argument("--set", action="append", metavar="PATH=VALUE", help=flags.SET)
     flags.add(how, "seed", "seeds", "alone", "sample", "on")
@@ -104,7 +105,7 @@ def run(parsed: argparse.Namespace) -> int:
         driver.drive(runs, [Here(substrate, progress)], progress, retries=parsed.retries)
         summary = driver.sum_up(runs)
     _show(summary, runs, substrate if where.is_remote(chosen.place) else None, as_json=parsed.json)
-    if summary["verdict"] == "invalid" or (parsed.strict and summary["verdict"] != "valid"):
+    if summary.verdict == "invalid" or (parsed.strict and summary.verdict != "valid"):
         return EXIT_INVALID
     return EXIT_OK
 
@@ -136,7 +137,7 @@ class _Request:
         root = privileges.caller() is not None
         if self.dry_run:
             privileges.give_up()
-        with said_of(self.file):
+        with within_unless_named(self.file):
             chosen = choice.choose(self.read, self.flags, self.linux_source)
         if not (root and self.dry_run and where.in_real_time(chosen.place)):  # that run would write as root
             rundir.check_writable(self.out)
@@ -145,7 +146,7 @@ class _Request:
     def settled(self, chosen: Choice) -> tuple[Choice, Substrate]:
         from testbed.substrates import choice
 
-        with said_of(self.file):
+        with within_unless_named(self.file):
             return choice.settle(chosen, self.read, self.flags, self.linux_source)
 
     def described(self, chosen: Choice) -> Iterator[str]:
@@ -164,22 +165,24 @@ class _Request:
             yield from dry_run.describe(plan, known)
 
 
-def _show(summary: dict[str, Any], runs: Sequence[Wanted], machine: Substrate | None, *, as_json: bool) -> None:
+def _show(summary: Summary, runs: Sequence[Wanted], machine: Substrate | None, *, as_json: bool) -> None:
     """Draw the figures, print the results; ``machine`` is the other one that they were on."""
     from analysis import views
-    from core.runs import rundir
-    from core.runs.load import load_experiment
+    from core.runs import documents, rundir
+    from core.runs.manifest import UserModeLinux
     from testbed.campaign import driver
     from testbed.cli import closing
 
     folder, out = runs[0].experiment, runs[0].out
-    results = load_experiment(folder, driver.compared(runs))
-    with rundir.filled(folder / "figures", out) as aside:
-        figures = [folder / "figures" / path.name for path in views.draw(results, aside)]
+    figures = []
+    for experiment in driver.experiments(runs):
+        with rundir.filled(experiment.path / "figures", out) as aside:
+            figures += [experiment.path / "figures" / path.name for path in views.draw(experiment, aside)]
     if as_json:
-        print(json.dumps(summary, indent=1))
+        print(documents.encode(summary).decode(), end="")
     else:
         remote = None if machine is None else machine.identity()
+        assert not isinstance(remote, UserModeLinux)
         closing.show(summary, folder, [wanted.plan for wanted in runs], figures, remote)
 
 
@@ -197,7 +200,7 @@ def _verify(parsed: argparse.Namespace) -> int:
         )
     privileges.give_up()  # it repeats what ran under virtual time
     if parsed.dry_run:
-        plan = verify.read(parsed.verify, trusted=parsed.trust)[1]
+        plan = verify.read(parsed.verify, trusted=parsed.trust)[0].plan
         print("\n".join(dry_run.describe(plan, substrates.foreseen("uml"))))
         return EXIT_OK
     limit = None if parsed.wall_limit is None else spec.read(None, {"wall_limit": parsed.wall_limit}).wall_limit

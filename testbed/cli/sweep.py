@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from core import text
-from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, VirtualTimeOnlyError, said_of
+from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, VirtualTimeOnlyError, within_unless_named
 from testbed.cli import flags
 from testbed.spec import place as where
 from testbed.spec import points
@@ -63,7 +63,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.dry_run:
         privileges.give_up()
         for file, chosen in _possible(parsed.files, given):
-            with said_of(file):
+            with within_unless_named(file):
                 print("\n".join(_described(chosen)))
         return EXIT_OK
     if parsed.parallel < 1:
@@ -79,7 +79,7 @@ def _possible(files: list[str], given: dict[str, Any]) -> Iterator[tuple[str, Ch
 
     for file in files:
         try:
-            with said_of(file):
+            with within_unless_named(file):
                 yield file, choice.choose(partial(points.read, file), given)
         except VirtualTimeOnlyError as error:
             if len(files) == 1:
@@ -124,7 +124,7 @@ def _settled(files: list[str], given: dict[str, Any], out: Path) -> tuple[list[P
     planned: list[Planned] = []
     machines: dict[str, Substrate] = {}
     for file, chosen in possible:
-        with said_of(file):
+        with within_unless_named(file):
             if where.is_remote(chosen.place):
                 for place in where.places(chosen.place):
                     machines[place] = substrates.find(place, chosen.plans)
@@ -200,5 +200,5 @@ def _sum_up(planned: list[Planned], todo: Sequence[Wanted], failures: Sequence[F
             continue
         summary = driver.sum_up(own)
         console.print(closing_table(summary))
-        invalid |= summary["verdict"] == "invalid"
+        invalid |= summary.verdict == "invalid"
     return invalid

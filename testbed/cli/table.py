@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from rich.table import Table
 from rich.text import Text
 
 from core.runs.metrics import STEADY_ITERATIONS
+from core.runs.summary import Ends, Result, Summary
+from core.runs.verdict import Word, worst
 from core.text import plain
 
 SPEC_WIDTH = 34  # of a congestion control with parameters; what is longer goes on below
 COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
 
-def closing_table(summary: dict[str, Any]) -> Table:
+def closing_table(summary: Summary) -> Table:
     """One row per congestion control; times in seconds, intervals at 95 % over seeds."""
     table = Table(
         box=None, title=Text(plain(_title(summary))), title_style="bold", title_justify="left", pad_edge=False,
@@ -25,48 +27,45 @@ def closing_table(summary: dict[str, Any]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("inter-\nleaved", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for row in summary["results"]:
-        base = row["system"] == summary["baseline"]
+    for row in summary.results:
+        base = row is summary.results[0]
         table.add_row(
-            Text(plain(row["system"])),
-            _number(row["mean_s"]),
-            _number(row["p50_s"]),
-            _number(row["p99_s"]),
-            _number(row["steady_s"])
-            + (f"\n{row['steady_s'] / row['ideal_s']:.3f}×ideal" if row["ideal_s"] is not None else ""),
-            "–" if base else _times(row["speedup_mean"], row["speedup_mean_ci95"]),
-            "–" if base else _times(row["speedup_p99"], row["speedup_p99_ci95"]),
+            Text(plain(_name(row, summary))),
+            _number(row.mean_s),
+            _number(row.p50_s),
+            _number(row.p99_s),
+            _number(row.steady_s) + (f"\n{row.steady_s / row.ideal_s:.3f}×ideal" if row.ideal_s is not None else ""),
+            "–" if base else _times(row.speedup_mean, row.speedup_mean_ci95),
+            "–" if base else _times(row.speedup_p99, row.speedup_p99_ci95),
             _interleaved(row),
-            _verdict(row["verdicts"]),
+            _verdict(row.verdicts),
         )
     return table
 
 
-def reference_line(summary: dict[str, Any]) -> str:
+def reference_line(summary: Summary) -> str:
     """What the times compare with."""
-    row = summary["results"][-1]
-    alone = f"; measured alone {_number(row['alone_s'])} s ({row['system']})" if row["alone_s"] else ""
-    learned = (
-        f". {row['system']} has F in force from iteration {row['learned_at']}" if row["learned_at"] is not None else ""
-    )
-    ideal = "No ideal is known" if row["ideal_s"] is None else f"Ideal iteration {_number(row['ideal_s'])} s"
+    row = summary.results[-1]
+    alone = f"; measured alone {_number(row.alone_s)} s ({row.system})" if row.alone_s else ""
+    learned = f". {row.system} has F in force from iteration {row.learned_at}" if row.learned_at is not None else ""
+    ideal = "No ideal is known" if row.ideal_s is None else f"Ideal iteration {_number(row.ideal_s)} s"
     return f"{ideal}{alone}{learned}."
 
 
-def legend(summary: dict[str, Any]) -> str:
+def legend(summary: Summary) -> str:
     """What the table's words mean, in a line or two."""
-    several = len(summary["results"][0]["seeds"]) > 1
+    several = len(summary.results[0].seeds) > 1
     text = "Interleaved: the first iteration from which every job stays within 5 % of its time alone"
     text += " (the median, and in how many seeds)." if several else "."
-    if any(row["learned_at"] is not None for row in summary["results"]):
+    if any(row.learned_at is not None for row in summary.results):
         text += " F in force: MLTCP has learned what an iteration is; before that it is its base, and p99 holds those iterations, too."
     return text
 
 
-def jobs_table(summary: dict[str, Any]) -> Table | None:
+def jobs_table(summary: Summary) -> Table | None:
     """The jobs of an experiment, each by itself; None if they are all alike."""
-    first = summary["results"][0]["per_job"]
-    if len({(job["trace"], job["workers"], job["ideal_s"]) for job in first}) == 1:
+    first = summary.results[0].per_job
+    if len({(job.trace, job.workers, job.ideal_s) for job in first}) == 1:
         return None
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("job", max_width=SPEC_WIDTH, overflow="fold")
@@ -81,31 +80,32 @@ def jobs_table(summary: dict[str, Any]) -> Table | None:
         "speed-up\np99",
     ):
         table.add_column(heading, justify="right", no_wrap=True)
-    for row in summary["results"]:
-        base = row["system"] == summary["baseline"]
-        for job in row["per_job"]:
-            references = (job["alone_s"], job["ideal_s"])
+    for row in summary.results:
+        base = row is summary.results[0]
+        for job in row.per_job:
+            references = (job.alone_s, job.ideal_s)
             table.add_row(
-                Text(plain(f"{job['job']}: {job['trace']} × {job['workers']}")),
-                Text(plain(job["system"])),
-                *(_number(job[key]) for key in ("mean_s", "p99_s", "steady_s")),
+                Text(plain(f"{job.job}: {job.trace} × {job.workers}")),
+                Text(plain(_name(row, summary) if job.system == row.system else job.system)),
+                *map(_number, (job.mean_s, job.p99_s, job.steady_s)),
                 *("–" if value is None else _number(value) for value in references),
-                *("–" if base else _times(job[key], job[f"{key}_ci95"]) for key in ("speedup_mean", "speedup_p99")),
+                "–" if base else _times(job.speedup_mean, job.speedup_mean_ci95),
+                "–" if base else _times(job.speedup_p99, job.speedup_p99_ci95),
             )
     return table
 
 
-def _last(summary: dict[str, Any]) -> str:
+def _last(summary: Summary) -> str:
     """What `steady_s` is the mean of: ``last 10``, or as many iterations as there are."""
-    return f"last {min(STEADY_ITERATIONS, summary['results'][0]['iterations'])}"
+    return f"last {min(STEADY_ITERATIONS, summary.results[0].iterations)}"
 
 
-def _title(summary: dict[str, Any]) -> str:
-    row = summary["results"][0]
-    seeds = len(row["seeds"])
+def _title(summary: Summary) -> str:
+    row = summary.results[0]
+    seeds = len(row.seeds)
     return (
-        f"{summary['experiment']} on {summary['substrate']}: {_count(row['jobs'], 'job')}, "
-        f"{_count(row['iterations'], 'iteration')}, {_count(seeds, 'seed')}"
+        f"{summary.experiment} on {summary.substrate}: {_count(row.jobs, 'job')}, "
+        f"{_count(row.iterations, 'iteration')}, {_count(seeds, 'seed')}"
     )
 
 
@@ -117,18 +117,24 @@ def _number(value: float) -> str:
     return f"{value:.3f}"
 
 
-def _times(value: float, interval: list[float] | None) -> str:
+def _times(value: float, interval: Ends | None) -> str:
     text = f"{value:.2f}×"
     return text if interval is None else f"{text}\n{interval[0]:.2f}–{interval[1]:.2f}"
 
 
-def _interleaved(row: dict[str, Any]) -> str:
-    if row["interleaved_at"] is None:
-        return "never" if len(row["seeds"]) == 1 else f"–\n{row['interleaved_in']}"
-    text = f"{row['interleaved_at']:g}"
-    return text if len(row["seeds"]) == 1 else f"{text}\n{row['interleaved_in']}"
+def _interleaved(row: Result) -> str:
+    if row.interleaved_at is None:
+        return "never" if len(row.seeds) == 1 else f"–\n{row.interleaved_in}"
+    text = f"{row.interleaved_at:g}"
+    return text if len(row.seeds) == 1 else f"{text}\n{row.interleaved_in}"
 
 
-def _verdict(verdicts: list[str]) -> Text:
-    worst = max(verdicts, key=("valid", "suspect", "invalid").index)
-    return Text(worst, style=COLOURS[worst])
+def _name(row: Result, summary: Summary) -> str:
+    """The system; with its job scheduler where there are several."""
+    several = len({result.scheduler for result in summary.results}) > 1
+    return f"{row.scheduler}: {row.system}" if several else row.system
+
+
+def _verdict(verdicts: Sequence[Word]) -> Text:
+    found = worst(verdicts)
+    return Text(found, style=COLOURS[found])

@@ -13,22 +13,27 @@ from mininet.topo import Topo
 import topologies
 from congestion import catalogue
 from core.errors import MachineError, RequestError
-from core.runs.plan import CongestionControl, JobPlan, Link, Marking, Plan
+from core.runs.plan import CongestionControl, JobPlan, Link, Marking, Plan, Sender
+from core.text import quoted
 from testbed.linux.features import HASH_SEED, RTO_MIN_US, Features
 from testbed.linux.queues.classify import Classify, Dscp, PureAcks
 from testbed.linux.queues.fifo import Fifo
+from testbed.linux.queues.fq import Fq
 from testbed.linux.queues.netem import Netem
 from testbed.linux.queues.phantom import PhantomQueue
 from testbed.linux.queues.prio import HTB_LEVELS, Htb, Prio
 from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.red import Red
-from testbed.linux.queues.setting import Queues
+from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.settings import Default, FrameByFrame, Mtu, OffloadsOff, Register, Setting, Sysctl
+from theory.frames import frame
 
 Stage = Literal["network", "capacity", "queues", "congestion controls"]
 STAGES: tuple[Stage, ...] = ("network", "capacity", "queues", "congestion controls")
 RECEIVE_BUFFER, SMALLEST_BUFFER = 16 << 20, 128 << 10
+SEND_BUFFER = 4 << 20  # the kernel's own (tcp_wmem)
+SMALL_QUEUE = "net.ipv4.tcp_limit_output_bytes"
 HASH = "net.ipv4.fib_multipath_hash"
 FIVE_TUPLE = 0x01 | 0x02 | 0x04 | 0x10 | 0x20  # source and destination IP, protocol, source and destination port
 
@@ -107,6 +112,11 @@ def _check(plan: Plan, features: Features) -> None:
                 f"job {job.job} ({job.trace}) opens its own sockets, and the kernel lets no namespace have {job.cc.name} as its "
                 "default: it needs marks everywhere. Use reno, cubic, mltcp_reno or mltcp_cubic for real programs."
             )
+        if job.program is not None and catalogue.effective(job.cc).get("share"):
+            raise RequestError(
+                f"job {job.job} ({job.trace}) opens its own sockets, which have no mark of their job: "
+                f"{quoted(job.cc.spec)} needs one (share=mark is for replayed jobs)."
+            )
     if plan.wires and not features.netem:
         raise MachineError(
             "--delay, --jitter, --loss and --corrupt need --on uml: this machine's kernel has no queueing discipline netem "
@@ -116,6 +126,11 @@ def _check(plan: Plan, features: Features) -> None:
         raise MachineError(
             "--acks first and bands of priority need the queueing discipline PRIO or HTB, and this kernel has neither "
             "(CONFIG_NET_SCH_PRIO). Leave it out, or use --on uml."
+        )
+    if marking and not features.red and any(link.bands > 1 for link in plan.bottlenecks.values()):
+        raise MachineError(
+            "bands of priority that mark (--ecn) need --on uml: this machine's kernel has no RED "
+            "(CONFIG_NET_SCH_RED). Use --ecn off."
         )
     if marking and not features.red and any(event.rate_bps is not None for event in plan.events):
         raise MachineError(
@@ -133,13 +148,15 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
     # A sender may hold several full paths and buffers, and no more; the receiver's window begins there
     # and never limits.
     path = max(link.buffer_bytes + int(link.rate_bps / 8 * plan.base_rtt_s) for link in plan.bottlenecks.values())
-    most = max(SMALLEST_BUFFER, 4 * path)
+    most = plan.sender.send_buffer_bytes or max(SMALLEST_BUFFER, 4 * path)
+    if plan.sender.nic_bps is not None and plan.sender.send_buffer_bytes is None:
+        most = max(SEND_BUFFER, most)  # what waits before its interface is in it, too
     window = max(RECEIVE_BUFFER, 4 * path)
     marks = any(link.marking for link in plan.bottlenecks.values())
     for node in topo.hosts():
         values = {
             "net.ipv4.ip_forward": "1" if topo.isRouter(node) else "0",
-            "net.ipv4.tcp_slow_start_after_idle": "0",
+            "net.ipv4.tcp_slow_start_after_idle": str(int(plan.sender.slow_start_after_idle)),
             "net.ipv4.tcp_no_metrics_save": "1",
             "net.ipv4.tcp_timestamps": "1",
             "net.ipv4.tcp_sack": "1",
@@ -147,6 +164,8 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
             "net.ipv4.tcp_rmem": f"4096 {most} {window}",
             "net.ipv4.tcp_wmem": f"4096 {min(131072, most)} {most}",
         }
+        if plan.sender.small_queue_bytes is not None and not topo.isRouter(node):
+            values[SMALL_QUEUE] = str(plan.sender.small_queue_bytes)
         if features.ipv6:
             values["net.ipv6.conf.all.disable_ipv6"] = "1"
         if plan.rto_min_us is not None:
@@ -179,7 +198,10 @@ def _hash_seed(seed: int, router: str) -> int:
 
 def _queues(plan: Plan, features: Features, ends: list[Interface]) -> Iterator[Setting]:
     fastest = max(link.rate_bps for link in plan.bottlenecks.values())
+    arrives = {f"{end.there}-{end.node}": end for end in ends}
     for end in ends:
+        if end.link in plan.nics:
+            yield Nic(end.node, end.device, end.link, nic(plan.sender, plan.link.mtu, features))
         if link := plan.bottlenecks.get(end.link):
             bucket = bucket_bytes(link.rate_bps, link.mtu, real_time=features.clock == "real")
             if link.marking and not features.red:
@@ -188,7 +210,21 @@ def _queues(plan: Plan, features: Features, ends: list[Interface]) -> Iterator[S
         if wire := plan.wires.get(end.link):
             seed = int(hashlib.sha256(f"netem {plan.seed} {end.device}".encode()).hexdigest()[:15], 16)
             root = Netem(wire.delay_ns, wire.jitter_ns, wire.loss, wire.corrupt, fastest, seed)
-            yield Queues(end.node, end.device, end.link, root)
+            if end.link in plan.bottlenecks:
+                device = arrives[end.link].device
+                between = f"ifb-{device.rpartition('-')[2]}"
+                yield Behind(device, Queues(end.there, between, end.link, root))
+            else:
+                yield Queues(end.node, end.device, end.link, root)
+
+
+def nic(sender: Sender, mtu: int, features: Features) -> Tbf:
+    """A host's interface, and what waits before it."""
+    assert sender.nic_bps is not None
+    bucket = bucket_bytes(sender.nic_bps, mtu, real_time=features.clock == "real")
+    if sender.queue == "fq":
+        return Tbf(sender.nic_bps, bucket, Fq(frame_bytes=frame(mtu)))
+    return Tbf(sender.nic_bps, bucket, Fifo(max(2 * frame(mtu), sender.queue_bytes), made_above=True))
 
 
 def shaper(link: Link, bucket: int, features: Features) -> Tbf:
@@ -200,7 +236,7 @@ def shaper(link: Link, bucket: int, features: Features) -> Tbf:
     if not classify:
         below = Fifo(link.buffer_bytes, made_above=True) if isinstance(data, Fifo) else data
         return Tbf(link.rate_bps, bucket, below)
-    bands = (*[Fifo(link.buffer_bytes)] * (link.bands + link.acks_first - 1), data)
+    bands = (*[Fifo(link.buffer_bytes)] * link.acks_first, *[data] * link.bands)
     if features.prio:
         return Tbf(link.rate_bps, bucket, Prio(bands, tuple(classify)))
     plenty = min(2 * link.rate_bps, 30 * 10**9) // 8
@@ -216,12 +252,11 @@ def _data(buffer_bytes: int, marking: Marking | None) -> Fifo | Red:
     return Red(marking.min_bytes, marking.max_bytes, marking.probability, buffer_bytes)
 
 
-def red_parent(root: Tbf) -> int | None:
-    """The handle that RED hangs on, which tells how much was marked."""
+def red_parents(root: Tbf) -> list[int]:
+    """The handles that REDs hang on, which tell how much was marked."""
     if isinstance(root.below, Red):
-        return 0x10001
-    minor = next((minor for minor, band in root.below.children.items() if isinstance(band, Red)), None)
-    return None if minor is None else 0x100000 | minor
+        return [0x10001]
+    return [0x100000 | minor for minor, band in root.below.children.items() if isinstance(band, Red)]
 
 
 def _congestion_controls(plan: Plan, features: Features) -> Iterator[Setting]:

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +27,7 @@ from pyroute2 import IPRoute
 from pyroute2.ethtool.ioctl import IoctlEthtool
 from pyroute2.netlink.exceptions import NetlinkError
 
-from core.errors import TestbedError
+from core.errors import MachineError, TestbedError
 from core.runs.plan import CongestionControl
 from testbed.linux import netns
 from testbed.linux.loading import bpf, classifier, registry
@@ -34,7 +35,9 @@ from testbed.linux.loading.registry import Registered
 from testbed.linux.rtnetlink import Kind, Socket, Tc
 from topologies.routed import Routes, router
 
+ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 CARRIER_S = 10.0
+INGRESS, ETH_P_ALL = 0xFFFF0000, 0x0003
 OFFLOADS = {
     "tso": "tcp-segmentation-offload",
     "gso": "generic-segmentation-offload",
@@ -141,12 +144,21 @@ class VethLink(Link):  # type: ignore[misc]
         """The pair ends with its nodes."""
 
 
+@dataclass(frozen=True)
+class Between:
+    """A device that what arrives at another passes first."""
+
+    node: Host
+    index: int
+
+
 class Network(Mininet):  # type: ignore[misc]
     """A Mininet of `Host` and `VethLink`."""
 
     failed: frozenset[str] = frozenset()  # names of ends that are down
     routes: dict[str, Routes] | None = None  # since something failed
     modules: Path | None = None  # folder of our congestion controls as modules; None: they are eBPF
+    between: dict[tuple[str, str], Between]  # by node and name
     registered: dict[str, Registered]  # congestion controls, by spec
     classifiers: dict[tuple[str, str], bpf.Program]  # eBPF that marks, by node and device
 
@@ -171,9 +183,9 @@ class Network(Mininet):  # type: ignore[misc]
 
     # What settings need of a kernel (`testbed.linux.settings.Kernel`).
 
-    def interface(self, node: str, device: str) -> VethIntf:
+    def interface(self, node: str, device: str) -> VethIntf | Between:
         """The interface ``device`` of ``node``."""
-        return cast(VethIntf, self[node].nameToIntf[device])
+        return self.between.get((node, device)) or cast(VethIntf, self[node].nameToIntf[device])
 
     def sysctl(self, node: str, key: str) -> str:
         with netns.entered(self[node].namespace):
@@ -217,6 +229,19 @@ class Network(Mininet):  # type: ignore[misc]
                 "filter": filters,
             }
 
+    def lead_through(self, node: str, device: str, between: str) -> None:
+        end = self.interface(node, device)
+        ip = end.node.ip
+        ip.link("add", ifname=between, kind="ifb")
+        index = ip.link_lookup(ifname=between)[0]
+        ip.link("set", index=index, state="up")
+        self.between[node, between] = Between(end.node, index)
+        ip.tc("add", "ingress", index=end.index)
+        ip.tc(
+            "add-filter", "matchall", index=end.index, parent=INGRESS, prio=1, protocol=ETH_P_ALL,
+            action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": index},
+        )  # fmt: skip
+
     def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
         end = self.interface(node, device)
         program = self.classifiers[node, device] = classifier.load(constants)
@@ -238,6 +263,17 @@ class Network(Mininet):  # type: ignore[misc]
     def name(self, spec: str) -> str:
         return self.registered[spec].name
 
+    def allow(self, spec: str) -> None:
+        name = self.registered[spec].name
+        if self.registered[spec].kind != "module" or name in ALLOWED.read_text().split():
+            return
+        if self.modules is None:
+            raise MachineError(
+                f"{name} is a module of this machine's kernel, which programs may use only where root has said so: "
+                f"add it to {ALLOWED}, or unload the module (a run then uses eBPF)."
+            )
+        ALLOWED.write_text(f"{ALLOWED.read_text().strip()} {name}")
+
 
 def _sysctl(key: str) -> Path:
     return Path("/proc/sys", key.replace(".", "/"))
@@ -252,7 +288,7 @@ def build(topo: Topo, modules: Path | None = None) -> Network:
     # Mininet.__init__ calls Mininet.init by that name, which would ask for the machine's limits.
     Mininet.inited = True
     network = Network(topo=topo, host=Host, link=VethLink, intf=VethIntf, controller=None, build=False)
-    network.modules, network.registered, network.classifiers = modules, {}, {}
+    network.modules, network.registered, network.classifiers, network.between = modules, {}, {}, {}
     network.build()
     _await_carrier(network)
     return network

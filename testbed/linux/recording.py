@@ -73,6 +73,9 @@ class Recording:
             "filter": [each for each in held if each.what == "filter" and each.parent in of],
         }
 
+    def lead_through(self, node: str, device: str, between: str) -> None:
+        self.calls.append(("through", device, between))
+
     def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
         self.calls.append(("classifier", device, name))
         self._classifiers[device] = {"filter": name, **constants}
@@ -93,6 +96,9 @@ class Recording:
 
     def name(self, spec: str) -> str:
         return spec.split(":", maxsplit=1)[0]
+
+    def allow(self, spec: str) -> None:
+        self.calls.append(("allow", spec, None))
 
 
 def _as_shown(message: Tc) -> list[Tc]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from core.errors import TestbedError
+from core.runs.manifest import ReadBack
 from core.runs.plan import CongestionControl
 from testbed.linux.queues.tree import matches
 from testbed.linux.rtnetlink import Kind, Tc
@@ -39,6 +40,10 @@ class Kernel(Protocol):
         """What it holds of them; filters of these parents."""
         ...
 
+    def lead_through(self, node: str, device: str, between: str) -> None:
+        """Let what arrives at ``device`` pass a new device first, whose queue it waits in."""
+        ...
+
     def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
         """Let the phantom queue mark what leaves there."""
         ...
@@ -58,6 +63,10 @@ class Kernel(Protocol):
 
     def name(self, spec: str) -> str:
         """By which sockets ask for it."""
+        ...
+
+    def allow(self, spec: str) -> None:
+        """Let a namespace have it as its default, which the kernel grants to what everybody may use."""
         ...
 
 
@@ -264,6 +273,7 @@ class Default:
         return f"sockets of programs use {self.spec}"
 
     def apply(self, kernel: Kernel) -> None:
+        kernel.allow(self.spec)
         kernel.set_sysctl(self.node, self.what, kernel.name(self.spec))
 
     def read(self, kernel: Kernel) -> str:
@@ -271,8 +281,8 @@ class Default:
         return self.spec if found == kernel.name(self.spec) else found
 
 
-def apply_all(settings: Iterable[Setting], kernel: Kernel) -> list[dict[str, Any]]:
-    """Apply each setting and read it back; a record of what was asked and what was found.
+def apply_all(settings: Iterable[Setting], kernel: Kernel) -> list[ReadBack]:
+    """Apply each setting and read it back; what was found.
 
     Raises `TestbedError` at the first one the kernel did not take.
     """
@@ -288,7 +298,7 @@ def apply_all(settings: Iterable[Setting], kernel: Kernel) -> list[dict[str, Any
                 f"{setting.where}: {setting.what} could not be set to {setting.asked!r}: {error}"
             ) from error
         check(setting, found)
-        record.append({"where": setting.where, "what": setting.what, "value": found})
+        record.append(ReadBack(setting.where, setting.what, found))
     return record
 
 

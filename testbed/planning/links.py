@@ -8,12 +8,14 @@ import re
 from mininet.topo import Topo
 
 from core.errors import RequestError, within
-from core.runs.plan import Link, LinkEvent, Wire
+from core.runs.plan import Link, LinkEvent, Sender, Wire
 from core.text import quoted
 from core.units import Duration, Rate, UnitError, parse_fraction
-from testbed.spec import Spec, marking, queue_bytes
+from testbed.spec import Spec, host_queue_bytes, marking, queue_bytes
+from theory.frames import frame
 from topologies.routed import path
 
+SMALL_QUEUE_BYTES = 1 << 20  # of a socket below TCP, where a host is told nothing (Linux 4.15 to 6.13)
 _SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss", "corrupt")
 
 
@@ -37,24 +39,16 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
         own = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
         for name in (f"{a}-{b}", f"{b}-{a}"):
             own |= spec.link[name].given if name in spec.link else {}
-        if stray := [key for key in own if key in (_PLAIN if shaped else _SHAPED)]:
-            raise RequestError(
-                f"topo: link {a}-{b} sets {', '.join(stray)}, which only "
-                + ("a link that is no bottleneck can: one interface cannot shape and delay (put it on the next link)."
-                   if shaped else "a bottleneck has.")
-            )  # fmt: skip
+        if stray := [key for key in own if key in _SHAPED and not shaped]:
+            raise RequestError(f"topo: link {a}-{b} sets {', '.join(stray)}, which only a bottleneck has.")
         if shaped:
             with within(f"topo: link {a}-{b}"):
                 bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = link(spec, own)
-            if asked := [name for name in _PLAIN if (a not in routers or b not in routers) and name in _unusual(spec)]:
-                raise RequestError(
-                    f"{asked[0]}: link {a}-{b} is the last hop to a host and a bottleneck, and one interface cannot shape "
-                    f"and delay; leave out {', '.join(asked)}, or take a topology whose hosts' links are none."
-                )
-            continue
         for here, there in ((a, b), (b, a)):
-            # What the experiment asks of every path happens once, on its last hop.
-            if here in routers and (own or there not in routers):
+            # What the experiment asks of every path happens once, on its last hop; what is asked of a link, in both its
+            # directions, but not where a host sends that nothing shapes.
+            asked = bool(own.keys() & set(_PLAIN)) and (shaped or here in routers)
+            if asked or (here in routers and there not in routers):
                 with within(f"topo: link {a}-{b}"):
                     wire = _wire(spec, own)
                 if wire != Wire(0, 0, 0.0, 0.0):
@@ -64,10 +58,29 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
     return bottlenecks, wires
 
 
-def _unusual(spec: Spec) -> set[str]:
-    """Which of delay, jitter, loss and corruption the experiment asks of every path."""
-    asked = (spec.delay, spec.jitter, parse_fraction(spec.loss), parse_fraction(spec.corrupt))
-    return {name for name, value in zip(_PLAIN, asked, strict=True) if value}
+def sender(spec: Spec, link: Link) -> Sender:
+    """What a host is at which packets leave for the network; raises `UnitError`."""
+    nic_bps = None if spec.nic == "inf" else _rate(spec.nic, spec.rate)
+    waiting = host_queue_bytes(spec.host_queue, nic_bps or link.rate_bps, spec.mtu)
+    small = None
+    if spec.scale_of is not None:
+        small = max(2 * frame(spec.mtu), SMALL_QUEUE_BYTES * link.rate_bps // int(spec.scale_of))
+    return Sender(
+        nic_bps,
+        "fq" if waiting is None else "fifo",
+        waiting or 0,
+        None if spec.sndbuf is None else int(spec.sndbuf),
+        bool(spec.slow_start_after_idle),
+        small,
+    )
+
+
+def nics(sender: Sender, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[str, ...]:
+    """The directions that leave a host by an interface of a rate of its own."""
+    if sender.nic_bps is None:
+        return ()
+    ways = [way for a, b in topo.links(sort=True) for way in ((a, b), (b, a))]
+    return tuple(f"{a}-{b}" for a, b in ways if not topo.isRouter(a) and f"{a}-{b}" not in bottlenecks)
 
 
 def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEvent, ...]:
@@ -98,11 +111,11 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
 def link(spec: Spec, own: dict[str, str]) -> Link:
     """A bottleneck as the spec has all of them, but for what is its ``own``; raises `UnitError`."""
     rate = _rate(own.get("rate", "100%"), spec.rate)
-    buffer = queue_bytes(own.get("buffer", spec.buffer), rate)
-    if buffer < 2 * (spec.mtu + 14):
-        raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {spec.mtu + 14} bytes")
-    ecn = own.get("ecn", spec.ecn)
-    return Link(rate, buffer, spec.mtu, spec.acks == "first", marking(ecn, rate, buffer) if ecn else None)
+    buffer = queue_bytes(own.get("buffer", spec.buffer), rate, spec.mtu)
+    if buffer < 2 * frame(spec.mtu):
+        raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {frame(spec.mtu)} bytes")
+    marks = marking(own.get("ecn", spec.ecn), rate, buffer, spec.mtu)
+    return Link(rate, buffer, spec.mtu, spec.acks == "first", marks)
 
 
 def _rate(text: str, whole: int) -> int:
@@ -126,13 +139,17 @@ def _wire(spec: Spec, own: dict[str, str]) -> Wire:
     return Wire(int(delay), int(jitter), loss, corrupt)
 
 
-def base_rtt_s(topo: Topo, first: str, last: str, bottlenecks: dict[str, Link], wires: dict[str, Wire]) -> float:
-    """Serialisation of a small frame at each bottleneck, and every delay, there and back."""
+def base_rtt_s(
+    topo: Topo, first: str, last: str, bottlenecks: dict[str, Link], wires: dict[str, Wire], nic_bps: int | None
+) -> float:
+    """Serialisation of a small frame at each bottleneck and host, and every delay, there and back."""
     nodes = path(topo, first, last)
     total = 0.0
     for a, b in [*itertools.pairwise(nodes), *itertools.pairwise(nodes[::-1])]:
         if link := bottlenecks.get(f"{a}-{b}"):
             total += 60 * 8 / link.rate_bps
+        elif nic_bps is not None and not topo.isRouter(a):
+            total += 60 * 8 / nic_bps
         if wire := wires.get(f"{a}-{b}"):
             total += wire.delay_ns / 1e9
     return total

@@ -5,6 +5,7 @@ A plan is what a substrate carries into its Linux (as JSON) and what the manifes
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +20,8 @@ import flow_schedulers
 import topologies
 from congestion import catalogue
 from core.errors import RequestError
-from core.runs.plan import CongestionControl, JobPlan, Link, LinkEvent, Plan, System, Wire
+from core.runs.plan import TCP, CongestionControl, JobPlan, Link, LinkEvent, Plan, System, Wire
+from core.runs.plan import Operation as Numeric
 from core.runs.upgrade import VERSION
 from core.text import quoted, shown
 from core.units import Duration, Size, UnitError
@@ -34,9 +36,9 @@ from testbed.spec.limits import Limits
 from theory import bounds
 from theory.frames import payload_share
 from topologies.routed import RoutedTopo, TooManyError, at_most, has_choice, stages
+from transports import Flow
 from workloads import collectives
 from workloads import trace as traces
-from workloads.collectives import Flow
 from workloads.trace import Operation, Trace
 
 ALONE_ITERATIONS = 10
@@ -74,9 +76,10 @@ def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Placed:
-    """The jobs of one seed: on which hosts, and what each of them is, but for its congestion control."""
+    """The jobs of one seed and job scheduler: on which hosts, and what each of them is, but for its congestion control."""
 
     seed: int
+    scheduler: str
     hosts: list[tuple[str, ...]]
     jobs: tuple[JobPlan, ...]
     ways: list[Any]  # what the network is to each of them alone
@@ -106,11 +109,11 @@ def resolve(spec: Spec) -> Scenario:
     topo, args = topology_of(spec)
     bottlenecks, wires = links.bottlenecks_and_wires(spec, topo)
     placed = []
-    for seed in range(spec.seed, spec.seed + spec.seeds):
-        hosts = place(topo, [job.workers for job in asked], spec.scheduler, seed)
+    for scheduler, seed in itertools.product(spec.scheduler, range(spec.seed, spec.seed + spec.seeds)):
+        hosts = place(topo, [job.workers for job in asked], scheduler, seed)
         jobs = _jobs(spec, asked, topo, bottlenecks, hosts, seed)
-        ways = [_way(job, own, topo, bottlenecks, wires) for job, own in zip(asked, hosts, strict=True)]
-        placed.append(Placed(seed, hosts, jobs, ways))
+        ways = [_network_alone(job, own, topo, bottlenecks, wires) for job, own in zip(asked, hosts, strict=True)]
+        placed.append(Placed(seed, scheduler, hosts, jobs, ways))
     return Scenario(
         spec, link, asked, topo, args, bottlenecks, wires, links.events(spec, topo, bottlenecks),
         [systems.parse(label) for label in spec.system], placed,
@@ -118,7 +121,7 @@ def resolve(spec: Spec) -> Scenario:
 
 
 def plans(scenario: Scenario) -> list[Plan]:
-    """Every run of the experiment, in order: for each seed each system, then its jobs alone.
+    """Every run of the experiment, in order: for each job scheduler and seed each system, then its jobs alone.
 
     A flow scheduler's runs come after those of its jobs alone, which are the profiles it needs (`replan`): here it goes by
     the ideal iteration.
@@ -147,7 +150,7 @@ def planned(spec: Spec) -> Planned:
 
 def replan(scenario: Scenario, plan: Plan, profiles: Mapping[int, Profile]) -> Plan:
     """``plan`` as its flow scheduler makes it that knows what each job's iterations took alone, by job."""
-    placed = next(placed for placed in scenario.placed if placed.seed == plan.seed)
+    placed = next(one for one in scenario.placed if (one.seed, one.scheduler) == (plan.seed, plan.scheduler))
     system = next(system for system in scenario.systems if system.label == plan.system.label)
     again = _plan(scenario, placed, system, profiles)
     return msgspec.structs.replace(again, measure_capacity=plan.measure_capacity)
@@ -157,15 +160,20 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
     spec, topo, bottlenecks, link = scenario.spec, scenario.topo, scenario.bottlenecks, scenario.link
     sharing = _schedule(system, scenario.asked, topo, bottlenecks, placed.hosts, profiles)
     own = [
-        catalogue.on_link(catalogue.parse(asked.job.cc or rule.cc), link.rate_bps)
+        catalogue.on_link(catalogue.parse(asked.job.cc or asked.by_tcp or rule.cc, spec.preset), link.rate_bps)
         for asked, rule in zip(scenario.asked, sharing.rules, strict=True)
     ]
     connections = list(_connections(scenario.asked, placed.hosts))
+    sender = links.sender(spec, link)
     plan = Plan(
         version=VERSION,
         experiment=spec.name or default_name(spec),
         system=msgspec.structs.replace(
-            system, congestion=tuple(catalogue.on_link(control, link.rate_bps) for control in system.congestion)
+            system,
+            congestion=tuple(
+                catalogue.on_link(catalogue.parse(control.spec, spec.preset), link.rate_bps)
+                for control in system.congestion
+            ),
         ),
         seed=placed.seed,
         topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
@@ -173,11 +181,15 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         link=link,
         bottlenecks=_banded(bottlenecks, sharing),
         wires=scenario.wires,
-        base_rtt_s=links.base_rtt_s(topo, placed.hosts[0][0], placed.hosts[0][-1], bottlenecks, scenario.wires),
-        jobs=_alike(
+        base_rtt_s=links.base_rtt_s(
+            topo, placed.hosts[0][0], placed.hosts[0][-1], bottlenecks, scenario.wires, sender.nic_bps
+        ),
+        jobs=_with_their_kinds(
             (
-                msgspec.structs.replace(job, cc=control, grid=rule.grid, bands=rule.bands)
-                for job, control, rule in zip(placed.jobs, own, sharing.rules, strict=True)
+                msgspec.structs.replace(
+                    job, cc=control, grid=rule.grid, bands=rule.bands, transport=asked.transport(system)
+                )
+                for job, asked, control, rule in zip(placed.jobs, scenario.asked, own, sharing.rules, strict=True)
             ),
             placed.ways,
         ),
@@ -190,7 +202,11 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         needed_bps=bounds.needed_bps(connections, topo, bottlenecks),
         in_a_row=max((len(bounds.crossed(topo, bottlenecks, a, b)) for a, b, _ in connections), default=1),
         multipath=has_choice(topo),
+        sender=sender,
+        nics=links.nics(sender, topo, bottlenecks),
         schedule=sharing.report or None,
+        scheduler=placed.scheduler,
+        crossed=len(spec.scheduler) > 1,
     )
     _check_marks(plan)
     return plan
@@ -207,13 +223,9 @@ def _check_marks(plan: Plan) -> None:
     for cc in plan.ccs:
         if not marks and cc.traits.needs_marks:
             raise RequestError(
-                f"ecn: {cc.name} lives on marks, and no bottleneck marks: add --ecn on (for DCTCP), or "
+                f"ecn: {cc.name} lives on marks, and no bottleneck marks: leave out --ecn off (for DCTCP), or give "
                 "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
             )
-    if marks and any(link.bands > 1 for link in plan.bottlenecks.values()):
-        raise RequestError(
-            f"ecn: {plan.system.label} serves bands of priority, which do not mark here: leave out --ecn."
-        )
 
 
 def _banded(bottlenecks: dict[str, Link], sharing: flow_schedulers.Sharing) -> dict[str, Link]:
@@ -231,6 +243,15 @@ class _Asked:
     @property
     def workers(self) -> int:
         return self.job.workers or 0
+
+    def transport(self, system: System) -> str:
+        """How its bytes travel: as it says itself, else as the system does."""
+        return self.job.transport or ("tcp" if self.job.cc else system.transport)
+
+    @property
+    def by_tcp(self) -> str | None:
+        """The congestion control of what its own transport sends by TCP."""
+        return None if self.job.transport in (None, TCP) else systems.by_tcp(self.job.transport)
 
     def rounds(self, op: Operation) -> list[dict[Flow, int]]:
         return traces.rounds(op, self.workers, self.job.collective, self.job.channels or 1)
@@ -260,7 +281,7 @@ class _Asked:
         return list(dict.fromkeys(flow for op in self.exchanges for one in self.rounds(op) for flow in one))
 
 
-def _alike(jobs: Iterable[JobPlan], ways: list[Any]) -> tuple[JobPlan, ...]:
+def _with_their_kinds(jobs: Iterable[JobPlan], ways: list[Any]) -> tuple[JobPlan, ...]:
     """The jobs, each knowing the first one of its kind: that one alone speaks for all."""
     kinds: dict[Any, int] = {}
     return tuple(
@@ -273,6 +294,7 @@ def _alike(jobs: Iterable[JobPlan], ways: list[Any]) -> tuple[JobPlan, ...]:
                     job.noise,
                     job.channels,
                     job.cc.spec,
+                    job.transport,
                     job.ideal_s,
                     len(job.hosts),
                     way,
@@ -284,7 +306,7 @@ def _alike(jobs: Iterable[JobPlan], ways: list[Any]) -> tuple[JobPlan, ...]:
     )
 
 
-def _way(
+def _network_alone(
     asked: _Asked, hosts: tuple[str, ...], topo: Topo, bottlenecks: dict[str, Link], wires: dict[str, Wire]
 ) -> Any:
     """What the network is to a job alone: what its flows cross, or its hosts, where these decide whether flows meet."""
@@ -382,15 +404,12 @@ def _sent(asked: _Asked) -> tuple[int, ...]:
     return tuple(sent)
 
 
-def _numeric(op: Operation, collective: str | None) -> dict[str, Any]:
-    fields: dict[str, Any] = {"id": op.id, "kind": op.kind, "after": list(op.after)}
-    if op.ranks is not None:
-        fields["ranks"] = list(op.ranks)
+def _numeric(op: Operation, collective: str | None) -> Numeric:
+    ranks = None if op.ranks is None else tuple(op.ranks)
     if op.kind == "compute":
-        fields["duration_ns"] = int(op.duration or 0)
-    else:
-        fields |= {"bytes": int(op.bytes or 0), "algorithm": traces.algorithm(op, collective)}
-    return fields
+        return Numeric(op.id, op.kind, tuple(op.after), ranks, duration_ns=int(op.duration or 0))
+    size, algorithm = int(op.bytes or 0), traces.algorithm(op, collective)
+    return Numeric(op.id, op.kind, tuple(op.after), ranks, bytes=size, algorithm=algorithm)
 
 
 def _connections(asked: list[_Asked], places: list[tuple[str, ...]]) -> Iterator[tuple[str, str, int]]:

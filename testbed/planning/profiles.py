@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import flow_schedulers
 from flow_schedulers import Phase
+from transports import Flow
 from workloads import trace as traces
-from workloads.collectives import Flow
 from workloads.trace import Operation, Trace
 
 

@@ -26,7 +26,7 @@ from testbed.spec import files, limits, systems
 from testbed.spec import place as where
 from testbed.spec.aliases import canonical
 from testbed.spec.job import Job, complete, parse
-from theory.frames import payload_share
+from theory.frames import frame, payload_share
 from workloads import trace as traces
 
 
@@ -62,27 +62,29 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: str = ""  # of the results folder; made from the other fields if empty
     topo: str = "dumbbell"
-    scheduler: str = "spread"  # or packed, random, or a file: which host runs which worker
+    scheduler: tuple[str, ...] = ("spread",)  # or packed, random, a file: who runs where; several are crossed
     jobs: int = 2
     workers: int = 2
     trace: str | None = None
     compute: Duration | None = None
     bytes: Size | None = None
+    buckets: int | None = None
     collective: str | None = None
     channels: int = 1
     job: tuple[Job, ...] = ()  # each on its own terms; instead of `jobs` alike
     system: tuple[str, ...] = ("reno", "mltcp_reno")
+    preset: Literal["recommended", "paper"] = "recommended"
     iterations: int = 30
     seed: int = 1
     seeds: int = 1
     alone: Literal["each", "first"] = "each"  # of the seeds: jobs alone run for each of them, or for the first one
     rate: Rate = msgspec.field(default_factory=lambda: Rate(500_000_000))
-    buffer: str = "1ms"
+    buffer: str = "200p"
     mtu: int = 1500
     link: dict[str, LinkSpec] = {}  # what single links have of their own: "s1-s2"
     event: tuple[Event, ...] = ()
     acks: Literal["mixed", "first"] = "mixed"
-    ecn: str | None = None
+    ecn: str = "on"
     delay: Duration = msgspec.field(default_factory=lambda: Duration(0))
     jitter: Duration = msgspec.field(default_factory=lambda: Duration(0))
     loss: str = "0%"
@@ -90,6 +92,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     offsets: str = "overlapped"
     noise: str | None = None  # None: what its trace was measured with
     rto_min: Duration | None = None
+    nic: str = "100%"  # a rate, a share of the experiment's, or inf
+    host_queue: str = "pfifo_fast:20ms"  # or fq, none
+    sndbuf: Size | None = None
+    slow_start_after_idle: Literal[0, 1] = 0
+    scale_of: Rate | None = None
     sample: Duration = msgspec.field(default_factory=lambda: Duration(10_000_000))
     on: str = "auto"  # see `testbed.spec.place`
     wall_limit: Duration | None = None
@@ -97,7 +104,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def buffer_bytes(self) -> int:
         """The bottleneck's buffer: given in bytes, or as a time at its rate."""
-        return queue_bytes(self.buffer, int(self.rate))
+        return queue_bytes(self.buffer, int(self.rate), self.mtu)
 
     @property
     def all_jobs(self) -> tuple[Job, ...]:
@@ -106,7 +113,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.trace is None and compute is None and size is None:
             compute, size = default_job(self.jobs, int(self.rate), self.mtu)
         defaults = Job(
-            trace=self.trace, compute=compute, bytes=size, workers=self.workers, collective=self.collective,
+            trace=self.trace, compute=compute, bytes=size, buckets=self.buckets, workers=self.workers, collective=self.collective,
             channels=self.channels, noise=self.noise, iterations=self.iterations,
         )  # fmt: skip
         if not self.job:
@@ -118,25 +125,44 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return tuple(result)
 
 
-def queue_bytes(text: str, rate_bps: int) -> int:
-    """A length of a queue in bytes, given as such or as a time at its rate; raises `UnitError`."""
+def queue_bytes(text: str, rate_bps: int, mtu: int) -> int:
+    """A length of a queue in bytes, given as such, as a time at its rate, or in frames, ``200p``; raises `UnitError`."""
+    if packets := re.fullmatch(r"(\d{1,7})p", text):
+        return int(packets[1]) * frame(mtu)
     try:
         return int(Size.parse(text))
     except UnitError:
         return int(Duration.parse(text)) * rate_bps // (8 * 10**9)
 
 
-def marking(text: str, rate_bps: int, buffer_bytes: int) -> Marking:
-    """``MIN[,MAX[,PROBABILITY]]``, or ``on``: a step at a fifth of the buffer; raises `UnitError`."""
+NEVER_FULL_BYTES = 1 << 30  # more than the sockets of a host hold
+
+
+def host_queue_bytes(text: str, nic_bps: int, mtu: int) -> int | None:
+    """The queue before a host's interface in bytes; None: ``fq``, which counts packets. Raises `UnitError`."""
+    name, _, length = text.partition(":")
+    if name == "pfifo_fast" and length:
+        return queue_bytes(length, nic_bps, mtu)
+    if text == "none":
+        return NEVER_FULL_BYTES
+    if text != "fq":
+        raise UnitError(f"{quoted(text)} is none of fq, pfifo_fast:20ms (a time or a size), none")
+    return None
+
+
+def marking(text: str, rate_bps: int, buffer_bytes: int, mtu: int) -> Marking | None:
+    """``MIN[,MAX[,PROBABILITY]]``, or ``on``: a step at a fifth of the buffer; None: ``off``. Raises `UnitError`."""
+    if text == "off":
+        return None
     if text == "on":
         return Marking(buffer_bytes // 5, buffer_bytes // 5, 1.0)
     lowest, highest, probability, *more = [*text.split(","), *[""] * 2]
-    first = queue_bytes(lowest, rate_bps)
-    last = queue_bytes(highest, rate_bps) if highest else first
+    first = queue_bytes(lowest, rate_bps, mtu)
+    last = queue_bytes(highest, rate_bps, mtu) if highest else first
     result = Marking(first, last, parse_fraction(probability) if probability else 1.0)
     if any(more) or not 0 < first <= last <= buffer_bytes or not 0 < result.probability <= 1:
         raise UnitError(
-            f"{quoted(text)} is no marking threshold of a buffer of {buffer_bytes} bytes; give `on`, one threshold (65kB, 200us), "
+            f"{quoted(text)} is no marking threshold of a buffer of {buffer_bytes} bytes; give `on`, `off`, one threshold (65kB, 200us, 40p), "
             "or MIN,MAX,PROBABILITY with MIN ≤ MAX ≤ buffer, as in 5kB,200kB,1%"
         )
     return result
@@ -193,6 +219,8 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         fields["jobs"] = len(jobs)
     if given.get("name") == "":
         raise RequestError("--name: is empty; leave it out for a name made from the experiment")
+    if isinstance(scheduler := fields.get("scheduler"), str):
+        fields["scheduler"] = [scheduler]
     for name, value in fields.items():
         _check_text(source, name, value)
     try:
@@ -276,7 +304,7 @@ def _check(spec: Spec) -> None:
     for field, (low, high, why) in ranges.items():
         if not low <= getattr(spec, field) <= high:
             raise wrong(field, f"{getattr(spec, field)} is not between {low} and {high}{why}")
-    most.check("runs", len(spec.system) * spec.seeds, "system")
+    most.check("runs", len(spec.scheduler) * len(spec.system) * spec.seeds, "system")
     if spec.rate < 1_000_000:
         raise wrong("rate", f"{spec.rate} is too slow to emulate; the slowest is 1mbit")
     if spec.sample < 1_000_000:
@@ -291,8 +319,13 @@ def _check(spec: Spec) -> None:
         )
     with within("topo"):
         topologies.find(spec.topo.partition(",")[0])
-    with within("scheduler"):
-        job_schedulers.check(spec.scheduler)
+    if not spec.scheduler:
+        raise wrong("scheduler", "name at least one job scheduler")
+    for scheduler in spec.scheduler:
+        with within("scheduler"):
+            job_schedulers.check(scheduler)
+    if len(set(spec.scheduler)) < len(spec.scheduler):
+        raise wrong("scheduler", f"{' '.join(spec.scheduler)} names one twice")
     for system in spec.system:
         with within("system"):
             systems.parse(system)
@@ -305,10 +338,17 @@ def _check(spec: Spec) -> None:
         raise wrong("trace", "give a trace, or --compute and --bytes, not both")
     with within("buffer"):
         buffer = spec.buffer_bytes
-    if buffer < 2 * (spec.mtu + 14):
-        raise wrong("buffer", f"{buffer} bytes do not hold two frames of {spec.mtu + 14} bytes")
+    if buffer < 2 * frame(spec.mtu):
+        raise wrong("buffer", f"{buffer} bytes do not hold two frames of {frame(spec.mtu)} bytes")
     if buffer >= 2**32:
         raise wrong("buffer", f"{buffer} bytes are more than the kernel's queue can be limited to (4 GB)")
+    with within("host_queue"):
+        if host_queue_bytes(spec.host_queue, int(spec.rate), spec.mtu) == 0:
+            raise RequestError(f"{quoted(spec.host_queue)} holds nothing; none is a host that never drops")
+    if spec.sndbuf is not None and not 4096 <= spec.sndbuf < 2**31:
+        raise wrong("sndbuf", f"{spec.sndbuf} is not between 4096B and 2GB")
+    if spec.scale_of is not None and spec.scale_of < spec.rate:
+        raise wrong("scale_of", f"{spec.scale_of} is slower than the rate that stands for it, {spec.rate}")
     if spec.jitter > spec.delay:
         raise wrong("jitter", f"{spec.jitter} is more than the delay, {spec.delay}")
     if spec.delay > 10**9:
@@ -317,9 +357,8 @@ def _check(spec: Spec) -> None:
         with within(name):
             if not 0 <= parse_fraction(share) < 1:
                 raise RequestError(f"{share} is not between 0% and 100%")
-    if spec.ecn is not None:
-        with within("ecn"):
-            marking(spec.ecn, int(spec.rate), buffer)
+    with within("ecn"):
+        marking(spec.ecn, int(spec.rate), buffer, spec.mtu)
     jobs = spec.all_jobs
     for number, job in enumerate(jobs):
         if (job.workers or 0) > most.workers:

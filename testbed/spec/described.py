@@ -15,30 +15,33 @@ from testbed.spec.job import Job
 SPEC = {
     "name": "of the results folder",
     "topo": "topology, or ./mine.py; with arguments as in Mininet: dumbbell,4 (dumbbell)",
-    "scheduler": "which host runs which worker: spread over the edges, packed, random, or ./mine.toml (spread)",
+    "scheduler": "which host runs which worker: spread over the edges, packed, random, or ./mine.toml; several are crossed with the systems (spread)",
     "jobs": "how many (2)",
     "workers": "of each job (2)",
     "trace": "what they replay: a name of the library, or ./mine.json",
     "compute": "a synthetic job's compute time, with --bytes",
-    "bytes": "a synthetic job's bytes, sent one way over the bottleneck",
+    "bytes": "a synthetic job's bytes: sent one way over the bottleneck, or the tensor of its collective (an all-reduce with more "
+    "than two workers)",
+    "buckets": "in which a synthetic job exchanges its tensor, beside its backward pass (1: after it)",
     "collective": "how all-reduces are carried out: ring, tree, parameter_server, … (ring)",
     "channels": "connections per flow (1)",
     "job": "a job of its own, once for each: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; "
     'ddp:resnet18 (real PyTorch, on `host`); cmd:"python train.py"',
-    "system": "what is compared: one or more; the first is the baseline (reno mltcp_reno); or schedulers: cassini, priority, unfair "
+    "system": "what is compared: one or more; the first is the baseline (reno mltcp_reno); or a transport: ltp (docs/transports.md); or schedulers: cassini, priority, unfair "
     "(docs/baselines.md)",
+    "preset": "of every MLTCP that names none (docs/congestion-controls.md) (recommended)",
     "iterations": "of every job (30)",
     "seed": "the first (1)",
     "seeds": "how many (1; intervals from 3)",
     "alone": "seeds for which each job also runs alone (each)",
     "rate": "of the bottleneck, both directions (500mbit)",
-    "buffer": "of the bottleneck, as time or size (1ms)",
+    "buffer": "of the bottleneck, as time, size or frames: 1ms, 500kB, 200p (200p)",
     "mtu": "in bytes (1500)",
     "link": "what single links have of their own, by their names: s1-s2",
     "event": "what happens to bottlenecks while jobs run, once for each event",
     "acks": "pure ACKs in a band of their own at the bottleneck",
-    "ecn": "mark instead of dropping, by RED from a threshold on: 65kB, 200us, or MIN,MAX,PROBABILITY "
-    "(a fifth of the buffer)",
+    "ecn": "mark before dropping, by RED: on (from a fifth of the buffer), a threshold (65kB, 200us, 40p), MIN,MAX,PROBABILITY, "
+    "or off (on)",
     "delay": "one-way, added on the last hop of every path (0ms)",
     "jitter": "delay varies by as much, evenly; packets may overtake (0ms)",
     "loss": "share of packets lost at random on the last hop (0%)",
@@ -46,6 +49,12 @@ SPEC = {
     "offsets": "starts: overlapped (0-5 % of an iteration), uniform, or 0ms,50ms,…",
     "noise": "of the compute time: 5%, lognormal:5%, stragglers:1% (what the trace was measured with)",
     "rto_min": "minimum retransmission timeout, 1ms to 200ms (the kernel's 200ms)",
+    "nic": "of every host's interface: a rate, a share of the links' (100%), or inf: as fast as memory (100%)",
+    "host_queue": "before that interface: fq (which paces), pfifo_fast:20ms (a time or a size), or none: it never drops "
+    "(pfifo_fast:20ms)",
+    "sndbuf": "of a socket, at most (more than its path holds)",
+    "slow_start_after_idle": "whether a window shrinks while nothing is sent, as Linux has it by default (0)",
+    "scale_of": "the rate for which this one stands: what a host limits in bytes is scaled with it (as it is)",
     "sample": "interval of link and flow samples (10ms)",
     "on": "where to run: uml (user-mode Linux, under virtual time), host (this machine's kernel; root), vagrant, "
     "ssh:[USER@]HOST[:PORT] (auto: uml where it can run it, else host, saying why)",
@@ -53,7 +62,7 @@ SPEC = {
 }
 LINK = {
     "rate": "of a bottleneck, or a share of the experiment's: 50%",
-    "buffer": "of a bottleneck, as time or size",
+    "buffer": "of a bottleneck, as time, size or frames",
     "ecn": "of a bottleneck, as the experiment's",
     "delay": "one-way, of a link that is no bottleneck",
     "jitter": "by which that delay varies, evenly",
@@ -70,6 +79,7 @@ JOB = {
     "trace": "it replays this one: a name of the library, or ./mine.json",
     "compute": "or it computes so long and then sends: a synthetic job",
     "bytes": "what a synthetic job sends",
+    "buckets": "in which it exchanges them, beside its backward pass",
     "ddp": "or it trains this model for real (PyTorch)",
     "cmd": "or it runs this program on every worker",
     "workers": "how many",
@@ -80,6 +90,7 @@ JOB = {
     "noise": "of the compute time",
     "iterations": "how many count; it goes on until every job has its own",
     "cc": "whatever the others use",
+    "transport": "as the system says; with `cc` TCP",
 }
 OF: dict[type[msgspec.Struct], dict[str, str]] = {Spec: SPEC, LinkSpec: LINK, Event: EVENT, Job: JOB}
 

@@ -119,9 +119,14 @@ def _from_here(fields: Fields, folder: Path) -> Fields:
         return _from_here(value, folder) if isinstance(value, dict) else value
 
     inside = {"sweep", "zip", *OVERLAYS}
-    scheduler = fields.get("scheduler")
-    if isinstance(scheduler, str) and not job_schedulers.is_named(scheduler):
-        fields = {**fields, "scheduler": str(folder / scheduler)}
+
+    def placed(value: Any) -> Any:
+        if isinstance(value, list):
+            return [placed(each) for each in value]
+        return str(folder / value) if isinstance(value, str) and not job_schedulers.is_named(value) else value
+
+    if "scheduler" in fields:
+        fields = {**fields, "scheduler": placed(fields["scheduler"])}
     return {
         key: moved(value)
         if key.split(".")[-1] in _NAMES_FILES

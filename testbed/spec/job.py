@@ -35,8 +35,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """One job; a field that is None is as the experiment has it."""
 
     trace: str | None = None  # replays this one
-    compute: Duration | None = None  # or computes and sends one way: a synthetic job
+    compute: Duration | None = None  # or computes and sends: a synthetic job
     bytes: Size | None = None
+    buckets: int | None = None  # in which a synthetic job exchanges them, beside its backward pass
     ddp: str | None = None  # or trains this model for real
     cmd: str | None = None  # or runs this program on every worker
     workers: int | None = None
@@ -47,6 +48,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     noise: str | None = None
     iterations: int | None = None  # that count; it goes on until every job has its own
     cc: str | None = None  # whatever the others use
+    transport: str | None = None  # how its bytes travel, whatever the others do
 
     @property
     def program(self) -> tuple[str, ...] | None:
@@ -69,12 +71,20 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             return f"ddp:{self.ddp}" if self.ddp is not None else f"cmd:{self.cmd}"
         return self.trace or "synthetic"
 
+    @property
+    def several(self) -> bool:
+        """Whether a synthetic job's exchange cannot be one way from one worker to another."""
+        return (self.workers or 0) > 2 or (self.buckets or 1) > 1
+
     def read_trace(self) -> Trace:
         """The iteration it replays, unscaled; raises `TraceError`."""
         if self.trace is not None:
             return traces.load(self.trace)
         assert self.compute is not None and self.bytes is not None
-        return traces.synthetic(self.compute, self.bytes)
+        kind: traces.Kind = "all_reduce" if self.several else "send_recv"
+        if self.collective is not None:
+            kind = collectives.find(self.collective).KIND
+        return traces.synthetic(self.compute, self.bytes, kind, self.buckets or 1)
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -106,7 +116,7 @@ def complete(job: Job, defaults: Job) -> Job:
         )
     own = {name: getattr(job, name) for name in Job.__struct_fields__ if getattr(job, name) is not None}
     if given or synthetic:
-        own = dict.fromkeys((*_WHAT, "compute", "bytes")) | own
+        own = dict.fromkeys((*_WHAT, "compute", "bytes", *(() if synthetic else ("buckets",)))) | own
     if job.program is not None:
         if stray := [name for name in _OF_A_REPLAY if name in own]:
             raise JobError(f"{job.label} is a real program and decides that itself", where=stray[0])
@@ -122,6 +132,10 @@ def _check(job: Job) -> None:
         raise JobError("a synthetic job needs both compute and bytes", where=missing)
     if job.bytes is not None and job.bytes < 1:
         raise JobError("a job must send something", where="bytes")
+    if job.buckets is not None and job.compute is None:
+        raise JobError("only a synthetic job (compute, bytes) is told its buckets", where="buckets")
+    if job.buckets is not None and not 1 <= job.buckets <= min(1000, job.bytes or 1):
+        raise JobError(f"{job.buckets} is not between 1 and 1000, a byte each", where="buckets")
     if (job.workers or 0) < 2:  # how many at most, its place says (testbed.spec.limits)
         raise JobError(f"{job.workers} is less than 2", where="workers")
     for name, low, high in (("channels", 1, 32), ("iterations", 1, 100_000)):
@@ -157,11 +171,8 @@ def _check_trace(job: Job) -> None:
             )
     used = {traces.algorithm(op, job.collective) for op in trace.operations if op.kind != "compute"}
     if "send_recv" in used and job.workers != 2:
-        if job.trace is None:
-            says = "a synthetic job sends one way between two workers; for more, give a trace or collective=pipeline"
-        else:
-            says = (
-                f"{trace.name} has send_recv operations, which go one way from rank 0 to rank 1; for more than two "
-                f"workers, collective=pipeline takes them from stage to stage"
-            )
-        raise JobError(says, where="workers")
+        raise JobError(
+            f"{trace.name} has send_recv operations, which go one way from rank 0 to rank 1; for more than two "
+            f"workers, collective=pipeline takes them from stage to stage",
+            where="workers",
+        )

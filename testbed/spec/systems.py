@@ -1,11 +1,11 @@
-"""What may be named under ``--system``: congestion controls, in turn, or a flow scheduler that decides for all jobs.
+"""What may be named under ``--system``: congestion controls, in turn, a transport, or a flow scheduler for all jobs.
 
 ::
 
-    --system reno mltcp_reno reno+cubic cassini cassini:over=cubic unfair:weights=3/1 priority
+    --system reno mltcp_reno reno+cubic cassini cassini:over=cubic unfair:weights=3/1 priority ltp:fraction=0.9
 
 The role of a system follows from its congestion controls' own files: a treatment if one of them is, else a baseline; a
-flow scheduler, which knows what no congestion control does, is a reference. ``role=`` among the options overrides that.
+transport that is not TCP is a treatment; a flow scheduler, which knows what no congestion control does, is a reference. ``role=`` among the options overrides that.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from collections.abc import Mapping, Sequence
 from typing import cast, get_args
 
 import flow_schedulers
+import transports
 from congestion import catalogue
 from core.errors import RequestError
-from core.runs.plan import Role, System
+from core.runs.plan import TCP, Role, System
 from core.text import quoted
 from flow_schedulers import ScheduleError
+
+PLAIN = "reno"  # that every kernel has
 
 
 def parse(label: str) -> System:
@@ -26,6 +29,13 @@ def parse(label: str) -> System:
     text, asked = _role(label)
     parts = text.split("+")
     names = [part.partition(":")[0] for part in parts]
+    if carried := [name for name in names if name in transports.names() and name != TCP]:
+        if len(parts) > 1:
+            raise RequestError(
+                f"{quoted(text)}: {carried[0]} is a transport, with which jobs cannot take turns here; give a job its own: "
+                f"--job …,transport={carried[0]}"
+            )
+        return System(label, transports.parse(text).name, asked or "treatment", transport=text)
     named = [name for name in names if name in flow_schedulers.names()]
     if not named:
         controls = tuple(catalogue.parse(part) for part in parts)
@@ -75,6 +85,13 @@ def share(
 
 
 def take_turns(system: System, jobs: int) -> flow_schedulers.Sharing:
-    """Its congestion controls in turn, and nothing else, for so many jobs."""
-    specs = [system.congestion[number % len(system.congestion)].spec for number in range(jobs)]
+    """Its congestion controls in turn (a transport's own), and nothing else, for so many jobs."""
+    controls = [control.spec for control in system.congestion] or [by_tcp(system.transport)]
+    specs = [controls[number % len(controls)] for number in range(jobs)]
     return flow_schedulers.Sharing(tuple(flow_schedulers.Rule(cc) for cc in specs))
+
+
+def by_tcp(transport: str) -> str:
+    """The congestion control of what a job with this transport sends by TCP."""
+    found = transports.parse(transport)
+    return str(getattr(found.options, "by_tcp", None) or PLAIN)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import MachineError
+from core.runs.manifest import Remote, UserModeLinux
 from core.runs.plan import Clock, Plan
 from testbed.linux import features
 from testbed.linux.features import Features
@@ -39,7 +40,7 @@ class Substrate(Protocol):
         """Raises `MachineError` if ``plan`` cannot run here, with what would help."""
         ...
 
-    def identity(self) -> dict[str, Any] | None:
+    def identity(self) -> UserModeLinux | Remote | None:
         """What the manifest says of a kernel that is ours, or of another machine."""
         ...
 

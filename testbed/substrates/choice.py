@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from core.errors import MachineError, VirtualTimeOnlyError, said_of
+from core.errors import MachineError, VirtualTimeOnlyError, within_unless_named
 from core.runs.plan import Plan
 from testbed import substrates
 from testbed.linux import privileges
@@ -154,6 +154,6 @@ def _there(read: Read, flags: dict[str, Any], place: Place) -> Choice:
 def _planned(specs: list[Spec]) -> list[Planned]:
     found = []
     for spec in specs:
-        with said_of(spec.name if len(specs) > 1 else None):
+        with within_unless_named(spec.name if len(specs) > 1 else None):
             found.append(planned(spec))
     return found

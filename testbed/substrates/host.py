@@ -36,6 +36,7 @@ from testbed.linux.sampling import disturbances
 from testbed.spec.limits import LINUX, Limits
 from testbed.substrates.progress import LOOK_S, Patience, Watch
 from testbed.substrates.stream import Event, listen
+from transports import native
 
 PR_SET_PDEATHSIG = 1
 _LINUX_STRUCT_OPS_LINKS = (6, 4)
@@ -62,6 +63,8 @@ class Host:
             if cc.source is not None or (cc.name in catalogue.names() and not registry.loaded_module(cc)):
                 _check_struct_ops(cc, release)
         programs.check(plan)
+        if plan.transports:
+            native.build()
         can = features.probe()
         changes(plan, can)
         if any(link.marking for link in plan.bottlenecks.values()) and not can.red:

@@ -41,7 +41,7 @@ class Patience:
 def patience(plan: Plan, wall_s: float | None = None) -> Patience:
     """What ``plan`` is given; ``wall_s`` if that was asked for."""
     usual = Patience()
-    computing_ns = max(sum(op.get("duration_ns", 0) for op in job.operations) for job in plan.jobs)
+    computing_ns = max(job.compute_ns for job in plan.jobs)
     waiting_ns = max(*(job.offset_ns for job in plan.jobs), *(event.at_ns for event in plan.events), 0)
     programs = any(job.program is not None for job in plan.jobs)  # nobody knows what these compute
     idle_s = max(usual.computing_s if programs else IDLE_S, COMPUTING_TIMES * computing_ns / 1e9) + waiting_ns / 1e9

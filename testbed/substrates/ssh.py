@@ -18,12 +18,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import paramiko
 
-from core.errors import LostError, MachineError, TestbedError
+from core.errors import LostError, MachineError, TestbedError, within
+from core.runs.manifest import Remote
 from core.runs.plan import Clock, Plan
 from core.text import quoted
 from testbed.spec.limits import LINUX
@@ -63,13 +63,13 @@ class Ssh:
         self.clock: Clock = "real"
         self.limits = LINUX
         self._session: _Session | None = None
-        self._identity: dict[str, Any] | None = None
+        self._identity: Remote | None = None
 
     def check(self, plan: Plan) -> None:
         """What `--on host` checks, there; raises `MachineError` also if it cannot be reached or used."""
         self._ask("check", plan, lambda _event: None, Patience(idle_s=CHECK_S))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Remote:
         """Which machine it is."""
         return self._identity or self._connected().identity
 
@@ -98,12 +98,10 @@ class Ssh:
             "files": {name: base64.b64encode(content).decode() for name, content in files.items()},
         }  # fmt: skip
         try:
-            session.send(json.dumps(request).encode() + b"\n")
-            wall_s = None if patience.wall_s is None else patience.wall_s + GRACE_S
-            return session.answer(on_event, patience.idle_s + GRACE_S, wall_s=wall_s)
-        except TestbedError as error:
-            self.close()
-            raise type(error)(f"{self.place}: {error}") from error
+            with within(self.place):
+                session.send(json.dumps(request).encode() + b"\n")
+                wall_s = None if patience.wall_s is None else patience.wall_s + GRACE_S
+                return session.answer(on_event, patience.idle_s + GRACE_S, wall_s=wall_s)
         except BaseException:
             self.close()
             raise
@@ -119,21 +117,20 @@ class _Session:
         self.channel: paramiko.Channel | None = None
         atexit.register(self.close)
         try:
-            with _hung_up_after(START_S, self.client):
-                self.channel = self._start()
-            told = self.answer(lambda _event: None, START_S, starting=True, most_bytes=MOST_TOLD_BYTES)
-            identity = _identity(told)
-        except TestbedError as error:
-            self.close()
-            raise type(error)(f"{place}: {error}") from error
+            with within(place):
+                with _hung_up_after(START_S, self.client):
+                    self.channel = self._start()
+                told = self.answer(lambda _event: None, START_S, starting=True, most_bytes=MOST_TOLD_BYTES)
+                says = _identity(told)
         except BaseException:
             self.close()
             raise
-        self.folder: str = identity.pop("folder")
+        self.folder = says.folder
         key = self.transport.get_remote_server_key()
-        self.identity: dict[str, Any] = {
-            **identity, "on": place, "host_key": f"{key.get_name()} {connection.fingerprint(key)}",
-        }  # fmt: skip
+        self.identity = Remote(
+            says.hostname, says.kernel, says.cpus, says.python, says.packages,
+            on=place, host_key=f"{key.get_name()} {connection.fingerprint(key)}",
+        )  # fmt: skip
         threading.Thread(target=self._live, daemon=True).start()
 
     @property
@@ -256,13 +253,12 @@ class _Session:
         self.client.close()
 
 
-def _identity(told: bytes) -> dict[str, Any]:
+def _identity(told: bytes) -> _Told:
     """What the other machine says of itself: what `testbed.substrates.remote` says, and nothing else."""
     try:
-        identity = msgspec.json.decode(told, type=_Told)
+        return msgspec.json.decode(told, type=_Told)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MachineError(f"what answers there is no testbed: {error}.") from error
-    return msgspec.structs.asdict(identity)
 
 
 class _Told(msgspec.Struct):

@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -35,6 +34,7 @@ from core.environment import ROOT
 from core.errors import MachineError, TestbedError
 from core.leftovers import locked, removed_in_any_case
 from core.runs import rundir
+from core.runs.manifest import UserModeLinux
 from core.runs.plan import Clock, CongestionControl, Plan
 from testbed.linux import features
 from testbed.linux.changes import changes
@@ -44,6 +44,7 @@ from testbed.substrates.progress import Patience, Watch
 from testbed.substrates.stream import Event, listen
 from testbed.substrates.usermode import kernel
 from testbed.substrates.usermode.kernel import Kernel
+from transports import native
 
 WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
@@ -115,6 +116,8 @@ class Uml:
             raise MachineError(f"{lacking.what}: {lacking.instead}.")
         changes(plan, features.user_mode(self.kernel.version))
         self._own_modules(plan)
+        if plan.transports:
+            native.build()
         if missing := [tool for tool in ("setpriv", "prlimit", "taskset", "mount") if shutil.which(tool) is None]:
             raise MachineError(f"missing: {', '.join(missing)}. Install the package util-linux.")
 
@@ -123,9 +126,9 @@ class Uml:
         own = (catalogue.module(cc) for cc in plan.ccs if cc.source is not None)
         return [self.kernel.own_module(source) for source in own if source is not None]
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> UserModeLinux:
         """What the manifest says of the kernel."""
-        return {**self.kernel.identity, "modules": self.kernel.modules().name}
+        return UserModeLinux(**msgspec.structs.asdict(self.kernel.identity), modules=self.kernel.modules().name)
 
     def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
         """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or was given up."""
@@ -334,7 +337,7 @@ def _why_it_ended(process: subprocess.Popen[bytes], folder: Path) -> str:
     return f"the user-mode Linux kernel {how}{hint} before the run was over" + (f":\n{tail}" if tail else ".")
 
 
-def find(linux_source: Path | None = None, prefer: dict[str, Any] | None = None) -> Uml:
+def find(linux_source: Path | None = None, prefer: UserModeLinux | None = None) -> Uml:
     """User-mode Linux, with the kernel of ``linux_source``, or one that is as ``prefer``, or the newest there is.
 
     Raises `MachineError`.

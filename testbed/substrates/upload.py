@@ -5,6 +5,7 @@ The other machine needs no testbed, no compiler and, if it has the same Python, 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import io
@@ -19,8 +20,10 @@ import msgspec
 from congestion import catalogue
 from core import packages
 from core.environment import ROOT
+from core.errors import MachineError
 from core.runs.plan import Plan
 from testbed.linux.loading import bpf, classifier
+from transports import native
 
 PACKAGES = ("mininet", "msgspec", "pyroute2", "elftools")  # what `testbed.inside` imports
 
@@ -44,9 +47,15 @@ def archive() -> bytes:
 
 
 def _code() -> Iterator[tuple[str, Path]]:
-    for folder, pattern in [*((name, "*.py") for name in packages.that_run()), ("kernel", "*.[ch]")]:
+    for folder, pattern in [
+        *((name, "*.py") for name in packages.that_run()),
+        ("kernel", "*.[ch]"),
+        ("transports", "*.[ch]"),
+    ]:
         for path in sorted(Path(ROOT, folder).rglob(pattern)):
             yield f"code/{path.relative_to(ROOT)}", path
+    with contextlib.suppress(MachineError):  # no compiler here: whoever needs it there is told so
+        yield f"code/{native.build().relative_to(ROOT)}", native.build()
 
 
 def _packages() -> Iterator[tuple[str, Path]]:

@@ -5,15 +5,12 @@ An invariant that could not be evaluated is listed as such with the reason, neve
 
 from __future__ import annotations
 
-from typing import Any
-
 from core.runs.upgrade import VERSION
+from core.runs.verdict import Verdict, worst
 from testbed.campaign.verdict import disturbed, jobs, links, machine, tcp
 from testbed.campaign.verdict.invariant import Case, Invariant, above, below, by_construction
 
-__all__ = ["INVARIANTS", "ORDER", "Case", "judge"]
-
-ORDER = ("valid", "suspect", "invalid")
+__all__ = ["INVARIANTS", "Case", "judge"]
 
 INVARIANTS = (
     Invariant("I1", "settings applied and read back", machine.settings, note="a mismatch stops the run"),
@@ -81,8 +78,9 @@ INVARIANTS = (
 )  # fmt: skip
 
 
-def judge(case: Case) -> dict[str, Any]:
+def judge(case: Case) -> Verdict:
     """The verdict on a run: the worst of its invariants (docs/results.md)."""
-    rows = [invariant.judge(case) for invariant in INVARIANTS]
-    worst = max((ORDER.index(row["status"]) for row in rows if row["status"] in ORDER), default=0)
-    return {"version": VERSION, "verdict": ORDER[worst], "invariants": rows}
+    rows = tuple(invariant.judge(case) for invariant in INVARIANTS)
+    return Verdict(
+        VERSION, worst(["valid", *(row.status for row in rows if row.status in ("suspect", "invalid"))]), rows
+    )

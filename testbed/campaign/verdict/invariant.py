@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from core.runs.disturbed import Calm
+from core.runs.manifest import Manifest, Measured
 from core.runs.plan import Plan
-
-Status = Literal["ok", "suspect", "invalid", "not evaluated", "not applicable"]
+from core.runs.verdict import Row, Status
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
     """A run to be judged: what was planned, and what was measured."""
 
-    plan: Plan
-    manifest: dict[str, Any]
+    manifest: Manifest
     iterations: pd.DataFrame
     links: pd.DataFrame
     flows: pd.DataFrame
     disturbances: pd.DataFrame | None = None
+    messages: pd.DataFrame | None = None  # of transports that may lose
+
+    @property
+    def plan(self) -> Plan:
+        return self.manifest.plan
 
     @cached_property
     def calm(self) -> Calm:
@@ -35,19 +39,19 @@ class Case:
     @property
     def refused(self) -> str:
         """Why disturbances are not known in full; empty if they are."""
-        if self.disturbances is None:
+        recorded = self.manifest.disturbances
+        if self.disturbances is None or recorded is None:
             return "disturbances were not recorded"
-        return "; ".join(self.manifest["disturbances"]["refused"])
+        return "; ".join(recorded.refused)
 
     @property
     def virtual(self) -> bool:
         """Under virtual time, where computing takes none."""
-        return bool(self.manifest["clock"] == "virtual")
+        return self.manifest.clock == "virtual"
 
     @property
-    def measured(self) -> dict[str, Any]:
-        measured: dict[str, Any] = self.manifest["measured"]
-        return measured
+    def measured(self) -> Measured:
+        return self.manifest.measured
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Invariant:
     applies: Callable[[Case], Unjudged | None] = lambda _case: None  # None: it does
     note: str = ""
 
-    def judge(self, case: Case) -> dict[str, Any]:
+    def judge(self, case: Case) -> Row:
         """Its row in ``verdict.json``."""
         found = self.applies(case) or self.measure(case)
         if isinstance(found, Unjudged):
@@ -109,9 +113,8 @@ class Invariant:
         limits = self.limits(case) if callable(self.limits) else self.limits
         return self._row(value, limits.said(), limits.status(value), note)
 
-    def _row(self, value: float | None, limit: Any, status: Status, note: str) -> dict[str, Any]:
-        row = {"id": self.id, "name": self.name, "value": value, "limit": limit, "status": status}
-        return {**row, "note": note} if note else row
+    def _row(self, value: float | None, limit: dict[str, float] | None, status: Status, note: str) -> Row:
+        return Row(self.id, self.name, value, limit, status, note)
 
 
 def without(value: float, left_out: np.ndarray) -> float | Noted:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
+import transports
 from core.runs.metrics import alone, iteration_times
+from core.runs.plan import TCP, JobPlan
 from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applicable, not_evaluated, without
-from testbed.campaign.verdict.links import shy
+from testbed.campaign.verdict.links import may_leave_idle
+
+STAGES: tuple[transports.Stage, ...] = ("gradient", "parameter")
 
 
 def lateness(case: Case) -> float | Noted | Unjudged:
     """I6: how late phases began, against the compute time of an iteration."""
-    compute_s = {job.job: sum(op.get("duration_ns", 0) for op in job.operations) / 1e9 for job in case.plan.jobs}
+    compute_s = {job.job: job.compute_ns / 1e9 for job in case.plan.jobs}
     rows = case.iterations[case.iterations["job"].map(compute_s) > 0]
     if rows.empty:
         return not_evaluated("nothing is computed by sleeping")
@@ -30,7 +35,35 @@ def other_bytes(case: Case) -> float:
             rows = case.iterations[(case.iterations["job"] == job.job) & (case.iterations["worker"] == rank)]
             short = job.leave_ns is None and len(rows) != job.iterations
             wrong += int((rows["bytes"] != expected).sum()) + short
-    return wrong
+    return wrong + sum(_misreported(job, case.messages) for job in case.plan.jobs if job.transport != TCP)
+
+
+def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
+    """I9 where bytes may be lost: of how many rounds both ends do not say the same, or say less than the transport promises.
+
+    What a deadline closed is no fault: it is counted in ``messages.csv``.
+    """
+    if messages is None:
+        return 1
+    keys = ["iteration", "source", "target", "stage"]
+    mine = messages[messages["job"] == job.job]
+    sent, received = mine[mine["end"] == "send"], mine[mine["end"] == "receive"]
+    sent = sent.assign(source=sent["worker"], target=sent["peer"]).set_index(keys)
+    received = received.assign(source=received["peer"], target=received["worker"]).set_index(keys)
+    both = sent.add_suffix("_sent").join(received.add_suffix("_received"), how="outer")
+    wrong = both["bytes_sent"] != both["bytes_received"]
+    for end in ("sent", "received"):
+        wrong |= both[f"delivered_{end}"] + both[f"missing_{end}"] != both[f"bytes_{end}"]
+    wrong |= both["delivered_sent"] != both["delivered_received"]
+    least = both.index.get_level_values("stage").map({stage: _promised(job, stage) for stage in STAGES}).to_numpy()
+    wrong |= (both["delivered_received"] < least * both["bytes_received"]) & (both["deadline_received"] == 0)
+    return int(wrong.sum())
+
+
+def _promised(job: JobPlan, stage: transports.Stage) -> float:
+    """The least share of every message that arrives, but for deadlines."""
+    close = transports.parse(job.transport).close(stage)
+    return min(close.fraction, 1 - close.tolerance)
 
 
 def repeatability(_case: Case) -> Unjudged:
@@ -47,12 +80,14 @@ def exact_alone(case: Case) -> Unjudged | None:
         return not_applicable("nobody can compute what a real program takes")
     if job.noise != "0%":
         return not_applicable("its computing varies")
-    if job.trace != "synthetic":
+    if job.trace != "synthetic" or any(op.kind != "send_recv" for op in job.collectives):
         return not_applicable("a ring's ACKs queue behind its own reverse data")
     if plan.multipath and len({link.rate_bps for link in plan.bottlenecks.values()}) > 1:
         return not_applicable("a hash chooses its path, and not all are equally fast")
-    if found := shy(plan):
+    if found := may_leave_idle(plan):
         return not_applicable(f"{found[0]} itself leaves the link idle at times")
+    if plan.transports:
+        return not_applicable("the ideal is one of TCP's frames")
     if plan.wires:
         return not_applicable("with delay or loss TCP itself needs longer than the ideal")
     return None

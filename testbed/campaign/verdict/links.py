@@ -58,6 +58,10 @@ def one_queue(case: Case) -> Unjudged | None:
 def one_busy_queue(case: Case) -> Unjudged | None:
     if reason := one_queue(case):
         return reason
+    if case.plan.transports:
+        return not_evaluated(
+            "a transport sends at a rate of its own, with which a queue comes and goes between two samples"
+        )
     if any(cc.traits.paced for cc in case.plan.ccs):
         return not_evaluated("DCQCN sends at a rate of its own, with which a queue comes and goes between two samples")
     return None
@@ -73,18 +77,18 @@ def _why_queues_go(case: Case) -> str:
     if plan.sample_ns > FINE_NS:
         return COARSE
     if (
-        shy(plan)
+        may_leave_idle(plan)
         or plan.wires
-        or any(op["kind"] != "compute" and op["algorithm"] != "send_recv" for job in plan.jobs for op in job.operations)
+        or any(op.algorithm != "send_recv" for job in plan.jobs for op in job.collectives)
         or any(job.program is not None or job.leave_ns is not None for job in plan.jobs)
     ):
         return COME_AND_GO
     return ""
 
 
-def shy(plan: Plan) -> list[str]:
+def may_leave_idle(plan: Plan) -> list[str]:
     """The congestion controls of its jobs that leave a link idle at times: they go by delay, or by a rate they measure."""
-    return [cc.name for cc in plan.ccs if cc.traits.may_leave_idle]
+    return [*(cc.name for cc in plan.ccs if cc.traits.may_leave_idle), *plan.transports]
 
 
 def excess(case: Case) -> float:
@@ -237,9 +241,9 @@ def no_link_fails(case: Case) -> Unjudged | None:
 
 def lost(case: Case) -> float:
     """I5: packets lost anywhere but in a bottleneck's queue, ÷ packets."""
-    counters = case.measured["counters"]
-    gone = counters["interface_dropped"] + counters["interface_errors"] + counters["softnet_dropped"]
-    return float(gone / max(1, counters["packets"]))
+    counters = case.measured.counters
+    gone = counters.interface_dropped + counters.interface_errors + counters.softnet_dropped
+    return float(gone / max(1, counters.packets))
 
 
 def base_rtt(case: Case) -> float:
@@ -251,7 +255,8 @@ def base_rtt(case: Case) -> float:
     """
     expected = case.plan.base_rtt_s
     loaded = expected + max(link.buffer_bytes * 8 / link.rate_bps for link in case.plan.bottlenecks.values())
-    return float(max(abs(case.measured[f"rtt_us_{when}"] / 1e6 - expected) / loaded for when in ("before", "after")))
+    idle_us = case.measured.rtt_us_before, case.measured.rtt_us_after
+    return float(max(abs(rtt_us / 1e6 - expected) / loaded for rtt_us in idle_us))
 
 
 def equal_paths(case: Case) -> Unjudged | None:
@@ -260,7 +265,7 @@ def equal_paths(case: Case) -> Unjudged | None:
 
 def seeded(case: Case) -> float | Noted:
     """I14: which of several equal paths a flow takes follows from the seed."""
-    if case.measured["paths_seeded"]:
+    if case.measured.paths_seeded:
         return 1
     return Noted(0, "this kernel's hash cannot be seeded (Linux 6.11 can): other paths after the next boot")
 
@@ -271,7 +276,7 @@ def changes(case: Case) -> Unjudged | None:
 
 def missed(case: Case) -> float | Noted:
     """I15: what the plan wants to happen to links did happen."""
-    left = case.measured["sampler"]["events_missed"]
+    left = case.measured.sampler.events_missed
     return Noted(len(left), "the run had ended before: " + ", ".join(left)) if left else 0
 
 
@@ -280,6 +285,8 @@ def edges(case: Case) -> float | Unjudged:
     with its whole window at once."""
     hosts = {host for job in case.plan.jobs for host in job.hosts}
     shaped = {name.partition("-")[0]: link.rate_bps for name, link in case.plan.bottlenecks.items()}
+    if case.plan.sender.nic_bps is not None:
+        shaped |= {name.partition("-")[0]: case.plan.sender.nic_bps for name in case.plan.nics}
     if not hosts <= shaped.keys():
         return Unjudged(
             "ok", "hosts' own links are not shaped: as fast as the kernel, under virtual time infinitely so"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from testbed.campaign.verdict.invariant import (
@@ -20,14 +22,14 @@ TOO_SHORT = "the run was too short"
 
 def settings(case: Case) -> float:
     """I1: how many settings were read back; a run with one that differs does not get here."""
-    return len(case.manifest["settings"])
+    return len(case.manifest.settings)
 
 
 def capacity(case: Case) -> float | Unjudged:
     """I2: what the unshaped path carries ÷ what the experiment needs."""
-    if not case.measured["capacity_bps"] or not case.plan.needed_bps:
+    if not case.measured.capacity_bps or not case.plan.needed_bps:
         return not_evaluated("capacity was not measured")
-    return float(case.measured["capacity_bps"] / case.plan.needed_bps)
+    return case.measured.capacity_bps / case.plan.needed_bps
 
 
 def core_limits(case: Case) -> Limits:
@@ -44,15 +46,15 @@ def steal_limits(case: Case) -> Limits:
 
 def busiest_core(case: Case) -> float | Noted | Unjudged:
     """I7: of each second the core that had most to do; the 95th percentile."""
-    return _percentile(case, case.measured["sampler"]["busiest_core"], 95)
+    return _percentile(case, case.measured.sampler.busiest_core, 95)
 
 
 def stolen(case: Case) -> float | Noted | Unjudged:
     """I7: of each second the time a hypervisor gave to others; the 95th percentile."""
-    return _percentile(case, case.measured["sampler"]["steal"], 95)
+    return _percentile(case, case.measured.sampler.steal, 95)
 
 
-def _percentile(case: Case, seconds: list[float], which: float) -> float | Noted | Unjudged:
+def _percentile(case: Case, seconds: Sequence[float], which: float) -> float | Noted | Unjudged:
     """Of what was measured in each second of the run, those left out that something disturbed."""
     if not seconds:
         return not_evaluated(TOO_SHORT)
@@ -65,12 +67,12 @@ def _percentile(case: Case, seconds: list[float], which: float) -> float | Noted
 
 def drift(case: Case) -> float:
     """I12: by how much the two clocks have moved against each other, in s."""
-    return abs(float(case.measured["clock_drift_s"]))
+    return abs(case.measured.clock_drift_s)
 
 
 def skipped_calls(case: Case) -> float | Unjudged:
     """I13: eBPF calls that the kernel skipped and kernel/bpf/guard.h made good, per job and second."""
-    repairs = case.measured["congestion_control_repairs"]
+    repairs = case.measured.congestion_control_repairs
     if repairs is None:
         return not_applicable("not eBPF, or one that such calls do no harm")
     return float(repairs / (case.iterations["end_s"].max() * len(case.plan.jobs)))

@@ -51,33 +51,28 @@ def _known(settled: pd.DataFrame, flows: pd.DataFrame) -> Iterator[np.ndarray]:
 
 def limited(case: Case) -> float | Noted | Unjudged:
     """I17: share of the time with data to send in which something else than congestion control held a job up; of the worst."""
-    if "senders" not in case.measured:
+    if case.measured.senders is None:
         return not_evaluated(OLDER)
-    busy = [one for one in case.measured["senders"] if one["busy_s"] > 0]
+    busy = [sender for sender in case.measured.senders if sender.busy_s > 0]
     if not busy:
         return not_evaluated("nobody sent")
-    worst = max(busy, key=_limited)
-    share = _limited(worst)
-    if not share:
+    worst = max(busy, key=lambda sender: sender.limited_share)
+    if not worst.limited_share:
         return 0.0
     return Noted(
-        share,
-        f"job {worst['job']}: {worst['receive_window_s']:.3g} s by a receive window, {worst['send_buffer_s']:.3g} s by "
-        f"a send buffer, of {worst['busy_s']:.3g} s",
+        worst.limited_share,
+        f"job {worst.job}: {worst.receive_window_s:.3g} s by a receive window, {worst.send_buffer_s:.3g} s by "
+        f"a send buffer, of {worst.busy_s:.3g} s",
     )
-
-
-def _limited(sender: dict[str, float]) -> float:
-    return (sender["receive_window_s"] + sender["send_buffer_s"]) / sender["busy_s"]
 
 
 def count(name: str) -> Callable[[Case], float | Unjudged]:
     """I18: how often the kernel counted ``name``, over all hosts."""
 
     def counted(case: Case) -> float | Unjudged:
-        if case.measured.get("tcp") is None:
+        if case.measured.tcp is None:
             return not_evaluated(OLDER)
-        found: int | None = case.measured["tcp"].get(name)
+        found = case.measured.tcp.get(name)
         return not_evaluated(f"this kernel does not count {name}") if found is None else found
 
     return counted
@@ -85,8 +80,8 @@ def count(name: str) -> Callable[[Case], float | Unjudged]:
 
 def receiver_drops(case: Case) -> float | Noted | Unjudged:
     """I19: what receivers did not take, for want of memory or of somebody who reads, ÷ packets."""
-    if case.measured.get("tcp") is None:
+    if case.measured.tcp is None:
         return not_evaluated(OLDER)
-    found = {name: case.measured["tcp"].get(name, 0) for name in RECEIVER_DROPS}
-    share = sum(found.values()) / max(1, case.measured["counters"]["packets"])
+    found = {name: case.measured.tcp.get(name, 0) for name in RECEIVER_DROPS}
+    share = sum(found.values()) / max(1, case.measured.counters.packets)
     return Noted(share, ", ".join(f"{name} {value}" for name, value in found.items() if value)) if share else 0.0

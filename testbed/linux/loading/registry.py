@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from congestion import catalogue
 from core.errors import MachineError, TestbedError
-from core.runs.plan import CongestionControl
+from core.runs.manifest import Loaded
+from core.runs.plan import CongestionControl, JobPlan
 from testbed.linux import netns
 from testbed.linux.features import kernel_has, loaded
 from testbed.linux.loading import bpf
@@ -93,6 +94,17 @@ def _load(cc: CongestionControl, modules: Path) -> str:
             f"{cc.source}: loading the module registered {', '.join(new) or 'no congestion control'}; it must register one."
         )
     return new[0]
+
+
+def in_force(
+    registered: Mapping[str, Registered], jobs: Iterable[JobPlan], namespace: Callable[[str], int]
+) -> tuple[Loaded, ...]:
+    """Every congestion control of a run with its constants, as the kernel holds them in the ``namespace`` of a host that uses it."""
+    users = {job.cc.spec: job for job in jobs}
+    return tuple(
+        Loaded(spec, each.name, each.kind, constants_in(namespace(users[spec].hosts[0]), users[spec].cc, each))
+        for spec, each in registered.items()
+    )
 
 
 def constants_in(namespace: int, cc: CongestionControl, registered: Registered) -> dict[str, int]:

@@ -13,6 +13,7 @@ class Participant(Protocol):
     host: str
     what: str  # in messages
     flows: list[dict[str, Any]]
+    counters: int | None  # a file in memory, if its transport is not the kernel's
 
     def connect(self, at_ns: int) -> None: ...
     def start(self, at_ns: int, wait_from_ns: int) -> None: ...

@@ -82,6 +82,7 @@ class Program:
         self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
         self.what = f"worker {rank} of job {job.job} ({job.trace}) on host {self.host}"
         self.flows: list[dict[str, Any]] = []
+        self.counters: int | None = None
         self._plan, self._network, self._congestion_control = job, network, congestion_control
         self._start_ns = 0
         said = _Tail()

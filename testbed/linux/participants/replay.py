@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NoReturn
 
-from core.runs.plan import JobPlan
+import msgspec
+
+from congestion import catalogue
+from core.runs.plan import TCP, JobPlan
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child, python
+from transports import COUNTERS_BYTES
+
+
+def mark(job: int) -> int:
+    """The SO_MARK of a job's sockets, where they share their ratio."""
+    return job + 1
 
 
 class Replay:
@@ -14,19 +24,29 @@ class Replay:
 
     def __init__(
         self, job: JobPlan, rank: int, network: Network, congestion_control: str, port: int, lines: list[int], *,
-        virtual_time: bool,
+        virtual_time: bool, mtu: int = 1500, queue_bytes: int | None = None,
     ) -> None:  # fmt: skip
-        """``lines``: descriptors that lead to the other ranks (rank 0), or from rank 0."""
+        """``lines``: descriptors that lead to the other ranks (rank 0), or from rank 0.
+
+        ``queue_bytes``: what waits at most before its host's interface.
+        """
         self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
         self.what = f"worker {rank} of job {job.job} on host {self.host}"
         self.flows: list[dict[str, Any]] = []
+        self.counters: int | None = None  # a file in memory where a transport keeps what the sampler reads
+        if job.transport != TCP:
+            self.counters = os.memfd_create("counters")
+            os.ftruncate(self.counters, COUNTERS_BYTES * job.channels)
+        inherited = [*lines, *([] if self.counters is None else [self.counters])]
         self._child = Child(
-            self.what, python("workloads.worker"), namespace=network[self.host].namespace, pass_fds=lines
+            self.what, python("workloads.worker"), namespace=network[self.host].namespace, pass_fds=inherited
         )
         self._child.tell({
-            "job": job.job, "rank": rank, "port": port, "congestion_control": congestion_control,
+            "job": job.job, "rank": rank, "port": port, "transport": job.transport, "congestion_control": congestion_control,
+            "counters": self.counters, "mtu": mtu, "queue_bytes": queue_bytes,
+            "mark": mark(job.job) if catalogue.effective(job.cc).get("share") else 0,
             "addresses": [network[name].IP() for name in job.hosts],
-            "operations": list(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
+            "operations": msgspec.to_builtins(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed,
             "virtual_time": virtual_time,
             "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,
@@ -56,3 +76,6 @@ class Replay:
 
     def close(self) -> None:
         self._child.close()
+        if self.counters is not None:
+            os.close(self.counters)
+            self.counters = None

@@ -6,12 +6,12 @@ import itertools
 import os
 import select
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from core.errors import TestbedError
-from core.runs.plan import JobPlan
+from core.runs.plan import JobPlan, Plan
 from testbed.linux.network import Network
 from testbed.linux.participants.participant import Participant
 from testbed.linux.participants.program import Program
@@ -40,6 +40,7 @@ class Record:
     bytes: int
     late: int
     operations: list[tuple[str, int, int]]  # its collectives: id, start, end
+    messages: Sequence[Sequence[Any]] = ()  # where some may be lost: how they ended (`workloads.messages`)
 
 
 def wait_from_ns(start_ns: int, number: int) -> int:
@@ -53,7 +54,9 @@ class Workers:
     def __init__(
         self, network: Network, jobs: tuple[JobPlan, ...], congestion_control: Callable[[JobPlan], str],
         before_connect: Callable[[], None] = lambda: None, *, virtual_time: bool = False, port: int = PORT,
+        plan: Plan | None = None,
     ) -> None:  # fmt: skip
+        """``plan``: of which these are jobs, where their transport wants to know its link."""
         self.participants: list[Participant] = []
         self.network = network
         self.jobs = jobs
@@ -61,6 +64,7 @@ class Workers:
         self.before_connect = before_connect
         self.virtual_time = virtual_time
         self.port = port
+        self.plan = plan
 
     def __enter__(self) -> Workers:
         try:
@@ -96,7 +100,8 @@ class Workers:
                 self.participants.append(
                     Replay(
                         job, rank, self.network, self.congestion_control(job), self.port, lines,
-                        virtual_time=self.virtual_time,
+                        virtual_time=self.virtual_time, mtu=self.plan.link.mtu if self.plan else 1500,
+                        queue_bytes=self.plan.host_queue_bytes(job.hosts[rank]) if self.plan else None,
                     )
                 )  # fmt: skip
         finally:

@@ -72,7 +72,9 @@ def asked(classify: Iterable[Classify], bands: int) -> list[str]:
 
 def held(filters: Sequence[Tc]) -> list[str]:
     """The same as the kernel shows it; hash tables, which it makes by itself, left out."""
-    return [_said_of(one) for one in sorted(filters, key=lambda one: (one.info >> 16, one.handle)) if _has_keys(one)]
+    return [
+        _filter_in_words(one) for one in sorted(filters, key=lambda one: (one.info >> 16, one.handle)) if _has_keys(one)
+    ]
 
 
 def _said(rule: Rule) -> str:
@@ -83,7 +85,7 @@ def _has_keys(shown: Tc) -> bool:
     return TCA_U32_SEL in attributes(shown.options)
 
 
-def _said_of(shown: Tc) -> str:
+def _filter_in_words(shown: Tc) -> str:
     told = attributes(shown.options)
     flags, _, keys, *more = SELECTOR.unpack_from(told[TCA_U32_SEL])
     mask, value = KEY.unpack_from(told[TCA_U32_SEL], SELECTOR.size)

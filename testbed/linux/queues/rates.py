@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 
+from theory.frames import frame
+
 TICK_NS = 64
 LINKLAYER_ETHERNET = 1  # lets the kernel compute transmission times itself, without a rate table
 # struct tc_ratespec: cell_log, linklayer, overhead, cell_align, mpu, rate
 RATESPEC = struct.Struct("=BBHhHI")
 U32 = 0xFFFFFFFF
-ETHERNET_HEADER = 14
 
 
 def ratespec(bytes_per_s: int) -> bytes:
@@ -30,5 +31,5 @@ def ticks(size: int, bytes_per_s: int) -> int:
 
 def bucket_bytes(rate_bps: int, mtu: int, *, real_time: bool) -> int:
     """The smallest bucket that holds the rate: two frames, or 250 us of a real, jittery clock."""
-    two_frames = 2 * (mtu + ETHERNET_HEADER)
+    two_frames = 2 * frame(mtu)
     return max(two_frames, rate_bps // 8 // 4000) if real_time else two_frames

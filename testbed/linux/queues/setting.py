@@ -8,6 +8,7 @@ from typing import Any
 
 from testbed.linux.queues import tree
 from testbed.linux.queues.classify import Dscp, PureAcks
+from testbed.linux.queues.fq import Fq
 from testbed.linux.queues.netem import Netem
 from testbed.linux.queues.prio import Htb, Prio
 from testbed.linux.queues.red import Red
@@ -57,6 +58,57 @@ class Queues:
     def change(self, kernel: Kernel) -> None:
         """Make the rate of the running shaper this one's; what waits in it stays."""
         kernel.queue(self.node, self.device, tree.messages(self.root)[:1], change=True)
+
+
+@dataclass(frozen=True)
+class Nic(Queues):
+    """A host's own interface: its rate, and the queue before it."""
+
+    root: Tbf
+
+    @property
+    def what(self) -> str:
+        return "nic"
+
+    @property
+    def line(self) -> str:
+        below = self.root.below
+        waits = "fq" if isinstance(below, Fq) else f"a queue of {below.buffer_bytes} B"
+        return f"NIC of {self.root.rate_bps} bit/s behind {waits}"
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What delays and loses behind a shaper: where the packets arrive, before anybody there sees them (an ``ifb``).
+
+    One interface cannot shape and delay: what waits in netem would not count as the queue.
+    """
+
+    device: str  # where they arrive
+    queues: Queues  # of the device in between
+
+    @property
+    def where(self) -> str:
+        return self.device
+
+    @property
+    def what(self) -> str:
+        return "netem behind the shaper"
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        return self.queues.asked
+
+    @property
+    def line(self) -> str:
+        return f"{self.queues.line}, behind the shaper"
+
+    def apply(self, kernel: Kernel) -> None:
+        kernel.lead_through(self.queues.node, self.device, self.queues.device)
+        self.queues.apply(kernel)
+
+    def read(self, kernel: Kernel) -> dict[str, Any]:
+        return self.queues.read(kernel)
 
 
 def described(link: str, root: Tbf | Netem) -> str:

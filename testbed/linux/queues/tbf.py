@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from testbed.linux.queues.fifo import Fifo
+from testbed.linux.queues.fq import Fq
 from testbed.linux.queues.prio import Htb, Prio
 from testbed.linux.queues.rates import RATESPEC, U32, ratespec, ticks
 from testbed.linux.queues.red import Red
@@ -40,7 +41,7 @@ class Tbf(Leaf):
     kind: ClassVar[str] = "tbf"
     rate_bps: int
     burst_bytes: int
-    below: Fifo | Red | Prio | Htb
+    below: Fifo | Fq | Red | Prio | Htb
 
     @property
     def children(self) -> Mapping[int, Queue]:

@@ -7,9 +7,7 @@ recorded and what could not be.
 from __future__ import annotations
 
 import contextlib
-import csv
 import io
-import json
 import subprocess
 import sys
 import tarfile
@@ -18,12 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.environment import ROOT
+from core.runs import documents, rows
+from core.runs.manifest import Recorded
 from testbed.linux.sampling import ticker
 from testbed.linux.sampling.ticker import Account, Disturbance
 
 TABLE, ACCOUNT = "disturbances.csv", "disturbances.json"
 TOUCHED = "touched.csv"  # which iterations they touched (`core.runs.disturbed`)
-COLUMNS = ("start_s", "end_s", "core", "kind", "waited_s")
 PATIENCE_S = 60.0  # with a machine that has just been busy
 
 Event = dict[str, Any]
@@ -54,7 +53,7 @@ class Recording:
         told = [one for one in account.noted if start_ns is not None and one.end_ns > start_ns]
         if start_ns is None:
             account.refused.append("the run did not say when it began")
-        return with_files(archive, {TABLE: table(told, start_ns or 0), ACCOUNT: json.dumps(manifest(account)).encode()})
+        return with_files(archive, {TABLE: table(told, start_ns or 0), ACCOUNT: documents.encode(recorded_by(account))})
 
     def _account(self) -> Account:
         if self.process is None:
@@ -90,25 +89,25 @@ def recorded() -> Iterator[Recording]:
 
 def table(told: list[Disturbance], start_ns: int) -> bytes:
     """``disturbances.csv`` (docs/results.md), on the run's own axis of time."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for one in told:
-        times = (f"{(ns - start_ns) / 1e9:.6f}" for ns in (one.start_ns, one.end_ns))
-        writer.writerow([*times, one.core, one.kind, f"{one.waited_ns / 1e9:.6f}"])
-    return text.getvalue().encode()
+    found = (
+        rows.Disturbance(
+            (one.start_ns - start_ns) / 1e9, (one.end_ns - start_ns) / 1e9, one.core, one.kind, one.waited_ns / 1e9
+        )
+        for one in told
+    )
+    return rows.text(rows.Disturbance, found, decimals=6).encode()
 
 
-def manifest(account: Account) -> dict[str, Any]:
+def recorded_by(account: Account) -> Recorded:
     """What the manifest says of the recording."""
-    return {
-        "cores": account.cores,
-        "period_s": ticker.PERIOD_NS / 1e9,
-        "noted_from_s": ticker.NOTED_NS / 1e9,
-        "ticks": account.ticks,
-        "cpu_s": account.cpu_s,
-        "refused": account.refused,
-    }
+    return Recorded(
+        cores=tuple(account.cores),
+        period_s=ticker.PERIOD_NS / 1e9,
+        noted_from_s=ticker.NOTED_NS / 1e9,
+        ticks=account.ticks,
+        cpu_s=account.cpu_s,
+        refused=tuple(account.refused),
+    )
 
 
 def with_files(archive: bytes, files: dict[str, bytes]) -> bytes:

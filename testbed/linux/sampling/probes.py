@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 
 from core.errors import TestbedError
-from core.runs.plan import JobPlan, Plan
+from core.runs.manifest import Counters
+from core.runs.plan import JobPlan, Operation, Plan
 from testbed.linux import netns
 from testbed.linux.network import Network
 from testbed.linux.participants.workers import PORT_BEFORE, Workers
@@ -43,11 +44,11 @@ def capacity_bps(plan: Plan, network: Network) -> float:
 
 def _greedy(job: JobPlan) -> JobPlan:
     """The same flows, without computing and without an end."""
-    ring = {"id": "all", "kind": "all_reduce", "algorithm": "ring"}  # what a real program does
-    exchange = next((op for op in job.operations if op["kind"] != "compute"), ring)
-    endless = {**exchange, "bytes": 1 << 40, "after": []}
+    ring = Operation("all", "all_reduce", (), algorithm="ring")  # what a real program does
+    exchange = next(iter(job.collectives), ring)
+    endless = msgspec.structs.replace(exchange, bytes=1 << 40, after=())
     return msgspec.structs.replace(
-        job, operations=(endless,), offset_ns=0, noise="0%", program=None, grid=None, bands=()
+        job, operations=(endless,), offset_ns=0, noise="0%", program=None, grid=None, bands=(), transport="tcp"
     )
 
 
@@ -82,8 +83,22 @@ def round_trip_us(plan: Plan, network: Network) -> float:
     return sorted(times)[len(times) // 2] / 1000
 
 
-def counters(network: Network) -> dict[str, int]:
-    """Losses where none are intended, and the machine's own trouble."""
+class Counting:
+    """What the kernel counts of a network from now on."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.machine, self.tcp = _machine_counters(network), _tcp_counters(network)
+
+    def since(self) -> tuple[Counters, dict[str, int]]:
+        """Losses and the machine's own trouble so far; TCP's stalls and receivers' drops, under the kernel's own names."""
+        machine, tcp = _machine_counters(self.network), _tcp_counters(self.network)
+        grown = {name: value - self.tcp[name] for name, value in tcp.items()}
+        since = {name: value - self.machine[name] for name, value in machine.items()}
+        return Counters(**since, tcp_timeouts=grown["TCPTimeouts"]), grown
+
+
+def _machine_counters(network: Network) -> dict[str, int]:
     dropped = errors = packets = 0
     for end in network.ends():
         stats = end.node.ip.get_links(end.index)[0].get("stats64")
@@ -98,7 +113,7 @@ def counters(network: Network) -> dict[str, int]:
     }  # fmt: skip
 
 
-def tcp_counters(network: Network) -> dict[str, int]:
+def _tcp_counters(network: Network) -> dict[str, int]:
     """Stalls of senders and drops by receivers, summed over the hosts, under the kernel's own names; without those it lacks."""
     total: Counter[str] = Counter()
     for host in network.hosts:
@@ -111,11 +126,6 @@ def _netstat(group: str) -> dict[str, int]:
     lines = [line.split() for line in Path("/proc/thread-self/net/netstat").read_text().splitlines()]
     names, values = (line[1:] for line in lines if line[0] == f"{group}:")
     return {name: int(value) for name, value in zip(names, values, strict=True)}
-
-
-def grown(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """What counters have counted in between."""
-    return {key: value - before[key] for key, value in after.items()}
 
 
 def repairs(network: Network) -> int | None:

@@ -12,6 +12,7 @@ what it cost as one line of JSON.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import select
 import socket
@@ -19,7 +20,7 @@ import struct
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from congestion import curves
 from core import layouts
@@ -27,11 +28,13 @@ from core.layouts import (
     INET_DIAG_INFO,
     INET_DIAG_MSG_BYTES,
     INET_DIAG_VEGASINFO,
+    MLTCP_DIAG_INFO,
     NETLINK_SOCK_DIAG,
     NLM_F_ECHO,
     NLM_F_REQUEST,
     RTM_GETQDISC,
     RTM_NEWQDISC,
+    SO_NETNS_COOKIE,
     SOCK_DIAG_BY_FAMILY,
     TC_H_ROOT,
     TCA_STATS2,
@@ -47,15 +50,19 @@ from workloads.clock import punctual, sleep_until
 U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 TCP_INFO = layouts.TCP_INFO.reader("tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked")
 TCP_LIMITED = layouts.TCP_INFO.reader("tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_sndbuf_limited")  # in us
-MODULE_INFO = layouts.VEGAS_INFO.reader("tcpv_rttcnt", "tcpv_rtt", "tcpv_minrtt")
+MODULE_INFO = layouts.MLTCP_INFO.reader("iterations", "factor", "ratio")
 SENT = layouts.BASIC_STATS.reader("bytes", "packets")
 WAITING = layouts.QUEUE_STATS.reader("backlog", "drops")
 MARKED = layouts.RED_XSTATS.reader("marked")
 MARKED_BY_PHANTOM = layouts.PHANTOM.reader("marks")
 LEARNED = layouts.FLOW.reader("start", "total_bytes")
 ITERATIONS = layouts.FLOW.reader("iterations")
+OF_JOB = layouts.JOB.reader("sent", "total_bytes")
+COUNTERS = struct.Struct("=QQQQ")  # of a peer (transports/native/endpoint.c): window, rtt_us, acked, resent
 SHARES_EVERY_NS = 500_000_000
 CPU_EVERY_NS = 1_000_000_000
+MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address among IPv6's
+NOTHING = bytes(layouts.FLOW.size or 0)  # of a flow that has seen no boundary yet
 Carried = dict[tuple[int, str], int]  # bytes acknowledged, by job and direction of a bottleneck
 
 
@@ -67,9 +74,15 @@ class Config:
     start_ns: int
     wait_from_ns: int
     interval_ns: int
-    links: list[dict[str, Any]]  # name, namespace, index; where RED hangs, or the map of what marks in its place
+    links: list[dict[str, Any]]  # name, namespace, index; where REDs hang, or the map of what marks in its place
+    nics: list[dict[str, Any]]  # as links
     # job, worker, flow, links it crosses, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
     flows: list[dict[str, Any]]
+    columns: dict[str, list[str]]  # of each table (`core.runs.rows`: to be imported here it would take a library)
+
+    def header(self, table: str) -> str:
+        """The first line of a table."""
+        return ",".join(self.columns[table]) + "\n"
 
 
 class _Netlink:
@@ -145,9 +158,9 @@ class LinkProbe:
             sockets[link["namespace"]] = _Netlink(link["namespace"], socket.NETLINK_ROUTE)
         self.netlink = sockets[link["namespace"]]
         self.question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, TC_H_ROOT, 0)
-        self.red_question = None
-        if link["red_parent"] is not None:
-            self.red_question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, link["red_parent"], 0)
+        self.red_questions = [
+            struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, parent, 0) for parent in link["red_parents"]
+        ]
         self.marks_of = _map(link["marks_map"], layouts.MAP_INDEX_BYTES, layouts.PHANTOM)
         self.red = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_APP)
         self.basic = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_BASIC)
@@ -163,13 +176,22 @@ class LinkProbe:
         backlog, drops = WAITING.unpack_from(data, queue)
         return sent, packets, drops, self._marks(), backlog
 
+    def row(self, start_ns: int) -> tuple[str, int]:
+        """Its counters as a line of ``links.csv``, and how long it took to ask in ns."""
+        before = time.monotonic_ns()
+        sent, packets, drops, marks, backlog = self.read()
+        after = time.monotonic_ns()
+        at = ((before + after) // 2 - start_ns) / 1e9
+        return f"{at:.6f},{self.name},{sent},{packets},{drops},{marks},{backlog}\n", after - before
+
     def _marks(self) -> int:
         if self.marks_of is not None:
             value = self.marks_of(bytes(layouts.MAP_INDEX_BYTES))
             return 0 if value is None else int(MARKED_BY_PHANTOM.unpack_from(value)[0])
-        if self.red_question is None:
-            return 0
-        data = self.netlink.ask(RTM_GETQDISC, self.red_question)
+        return sum(self._marked(question) for question in self.red_questions)
+
+    def _marked(self, question: bytes) -> int:
+        data = self.netlink.ask(RTM_GETQDISC, question)
         at = self.red.find(data)
         if at is None:
             raise RuntimeError(f"link {self.name} has no RED any more")
@@ -193,11 +215,16 @@ class FlowProbe:
             saddr.ljust(16, b"\0"), daddr.ljust(16, b"\0"), 0, NO_COOKIE,
         )  # fmt: skip
         self.info = Field(INET_DIAG_MSG_BYTES, INET_DIAG_INFO)
-        self.state = Field(INET_DIAG_MSG_BYTES, INET_DIAG_VEGASINFO) if flow["state_in_diag"] else None
+        self.state = Field(INET_DIAG_MSG_BYTES, MLTCP_DIAG_INFO) if flow["state_in_diag"] else None
         self.state_of = _map(flow["state_map"], layouts.FLOW_KEY.size or 0, layouts.FLOW)
+        self.job_of = _map(flow["jobs_map"], layouts.JOB_KEY.size or 0, layouts.JOB)
         self.parameters = flow["parameters"]
-        # struct mltcp_flow_key: addresses, source port in host order, target port as on the wire
-        self.key = saddr + daddr + struct.pack("=H", flow["sport"]) + flow["dport"].to_bytes(2, "big")
+        netns = self.netlink.socket.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
+        # struct mltcp_flow_key: addresses as in IPv6, source port in host order, target port as on the wire
+        self.key = b"".join((
+            netns, MAPPED, saddr, MAPPED, daddr, struct.pack("=H", flow["sport"]), flow["dport"].to_bytes(2, "big"), bytes(4),
+        ))  # fmt: skip
+        self.job_key = netns + struct.pack("=II", flow["mark"], 0)
         self.limited_us = (
             0,
             0,
@@ -218,30 +245,50 @@ class FlowProbe:
             raise RuntimeError(f"flow {self.prefix} is gone")
         rtt, cwnd, retrans, acked = TCP_INFO.unpack_from(data, at)
         self.limited_us = TCP_LIMITED.unpack_from(data, at)
-        return cwnd, rtt, acked, retrans, self._mltcp(data, acked)
+        return cwnd, rtt, acked, retrans, self._mltcp(data, acked, cwnd)
 
-    def _mltcp(self, data: bytes, acked: int) -> str:
+    def _mltcp(self, data: bytes, acked: int, cwnd: int) -> str:
         """MLTCP's three columns; empty for other congestion controls, r also while it is unknown."""
         if self.state_of:
-            state = self.state_of(self.key)
-            if state is None:
-                return ",0,1.0000"
-            ratio, (iterations,) = ratio_of(state, acked), ITERATIONS.unpack_from(state)
+            state = self.state_of(self.key) or NOTHING
+            ratio, (iterations,) = self._ratio(state, acked), ITERATIONS.unpack_from(state)
             f = curves.factor(self.parameters, ratio)
+            if cwnd < self.parameters.get("floor_cwnd", 0):
+                f = max(f, curves.ONE)
         elif self.state and (at := self.state.find(data)):
             iterations, f, ratio = MODULE_INFO.unpack_from(data, at)
         else:
             return ",,"
         return f"{f'{ratio / 1024:.4f}' if ratio >= 0 else ''},{iterations},{f / 1024:.4f}"
 
+    def _ratio(self, state: bytes, acked: int) -> int:
+        """r of the flow, or of its job where its sockets share one."""
+        start, total = LEARNED.unpack_from(state)
+        sent, total = max(0, acked - start), total or self.parameters["total_bytes"]
+        if self.job_of and (job := self.job_of(self.job_key)):
+            sent, total = OF_JOB.unpack_from(job)
+        return curves.log_ratio(sent) if self.parameters.get("ratio") else ratio_of(sent, total)
 
-def ratio_of(state: bytes, acked: int) -> int:
-    """r in 1/1024 as the kernel computes it (``mltcp_ratio``); -1 while it is unknown."""
-    start, total = LEARNED.unpack_from(state)
-    sent = max(0, acked - start)
+
+def ratio_of(sent: int, total: int) -> int:
+    """r in 1/1024 as the kernel computes it (``mltcp_share_of``); -1 while it is unknown."""
     if total == 0 or sent // 2 > total:
         return -1
     return int(min(1024, (sent << 10) // total))
+
+
+class CountedProbe:
+    """A flow that is not TCP: its transport counts in memory that both have (`transports.ltp`)."""
+
+    def __init__(self, flow: dict[str, Any]) -> None:
+        self.job, self.links, self.at = flow["job"], flow["links"], flow["at"]
+        self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
+        self.counters = mmap.mmap(flow["counters"], 0, prot=mmap.PROT_READ)
+
+    def read(self) -> tuple[int, int, int, int, str]:
+        """As `FlowProbe.read`; there is no MLTCP."""
+        window, rtt, acked, resent = COUNTERS.unpack_from(self.counters, self.at)
+        return window, rtt, acked, resent, ",,"
 
 
 class CpuMeter:
@@ -276,14 +323,18 @@ def main() -> None:
     routes: dict[int, _Netlink] = {}
     diags: dict[int, _Netlink] = {}
     links = [LinkProbe(link, routes) for link in config.links]
-    every_flow = [FlowProbe(flow, diags) for flow in config.flows]
-    flows = list(every_flow)
+    nics = [LinkProbe(nic, routes) for nic in config.nics]
+    by_tcp = [FlowProbe(flow, diags) for flow in config.flows if "counters" not in flow]
+    counted = [CountedProbe(flow) for flow in config.flows if "counters" in flow]
+    flows: list[FlowProbe | CountedProbe] = [*by_tcp, *counted]
     with (
         open(os.path.join(config.folder, "links.csv"), "w") as link_file,
+        _nics_file(config) as nic_file,
         open(os.path.join(config.folder, "flows.csv"), "w") as flow_file,
     ):
-        link_file.write("t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes\n")
-        flow_file.write("t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio,iterations,f\n")
+        link_file.write(config.header("links"))
+        nic_file.write(config.header("links"))
+        flow_file.write(config.header("flows"))
         cpu = CpuMeter()
         samples, worst = 0, 0
         next_cpu = next_shares = config.start_ns
@@ -296,12 +347,11 @@ def main() -> None:
         sleep_until(deadline)
         while not _told_to_stop(deadline):
             for link in links:
-                before = time.monotonic_ns()
-                sent, packets, drops, marks, backlog = link.read()
-                after = time.monotonic_ns()
-                worst = max(worst, after - before)
-                at = ((before + after) // 2 - config.start_ns) / 1e9
-                link_file.write(f"{at:.6f},{link.name},{sent},{packets},{drops},{marks},{backlog}\n")
+                line, took_ns = link.row(config.start_ns)
+                worst = max(worst, took_ns)
+                link_file.write(line)
+            for nic in nics:
+                nic_file.write(nic.row(config.start_ns)[0])
             acked_now: Carried = {}
             for flow in list(flows):
                 if (read := flow.read()) is None:
@@ -329,8 +379,13 @@ def main() -> None:
     print(json.dumps({
         "samples": samples, "cpu_s": used.user + used.system,
         "wall_s": (time.monotonic_ns() - config.start_ns) / 1e9, "slowest_link_read_us": worst / 1000,
-        "busiest_core": cpu.busiest[1:], "steal": cpu.steal[1:], "senders": _senders(every_flow),
+        "busiest_core": cpu.busiest[1:], "steal": cpu.steal[1:], "senders": _senders(by_tcp),
     }), flush=True)  # fmt: skip
+
+
+def _nics_file(config: Config) -> TextIO:
+    """Where their queues go; nowhere if no host has an interface of a rate of its own."""
+    return open(os.path.join(config.folder, "nics.csv") if config.nics else os.devnull, "w")
 
 
 def _senders(flows: list[FlowProbe]) -> list[dict[str, Any]]:

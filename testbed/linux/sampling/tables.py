@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import subprocess
 import tarfile
@@ -10,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from core.errors import TestbedError
+from core.runs import rows
 from core.runs.plan import Plan
 from testbed.linux.participants.workers import Record
 
@@ -35,26 +35,34 @@ def complete(plan: Plan, records: list[Record]) -> list[Record]:
 
 def write_operations(path: Path, records: list[Record]) -> None:
     """``operations.csv`` (docs/results.md)."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["job", "worker", "iteration", "operation", "start_s", "end_s"])
-        for r in records:
-            for name, start, end in r.operations:
-                writer.writerow([r.job, r.rank, r.iteration, name, f"{start / 1e9:.9f}", f"{end / 1e9:.9f}"])
+    told = (
+        rows.Operation(r.job, r.rank, r.iteration, name, start / 1e9, end / 1e9)
+        for r in records
+        for name, start, end in r.operations
+    )
+    path.write_text(rows.text(rows.Operation, told, decimals=9))
+
+
+def write_messages(path: Path, records: list[Record]) -> None:
+    """``messages.csv`` (docs/results.md)."""
+    told = (
+        rows.Messages(r.job, r.rank, r.iteration, *row[:-2], *(ns / 1e9 for ns in row[-2:]))
+        for r in records
+        for row in r.messages
+    )
+    path.write_text(rows.text(rows.Messages, told, decimals=9))
 
 
 def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
     """``iterations.csv`` (docs/results.md)."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(
-            ["system", "seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+    told = (
+        rows.Iteration(
+            system=plan.system.label, seed=plan.seed, job=r.job, worker=r.rank, iteration=r.iteration,
+            start_s=r.start / 1e9, comm_start_s=r.comm_start / 1e9, end_s=r.end / 1e9, bytes=r.bytes, late_s=r.late / 1e9,
         )
-        for r in records:
-            times = (f"{ns / 1e9:.9f}" for ns in (r.start, r.comm_start, r.end))
-            writer.writerow(
-                [plan.system.label, plan.seed, r.job, r.rank, r.iteration, *times, r.bytes, f"{r.late / 1e9:.9f}"]
-            )
+        for r in records
+    )  # fmt: skip
+    path.write_text(rows.text(rows.Iteration, told, decimals=9))
 
 
 def archive(folder: Path) -> bytes:

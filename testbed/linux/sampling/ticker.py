@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from workloads.clock import sleep_until
 
@@ -27,7 +28,13 @@ ASKED_EVERY, STAT_EVERY = 5, 25  # ticks
 PRIORITY = 1  # the lowest of SCHED_FIFO: what the kernel itself runs there goes first, and is noted
 PR_SET_PDEATHSIG = 1
 
-KINDS = STOLEN, INTERRUPTS, PROGRAM, UNKNOWN, KSOFTIRQD = "stolen", "interrupts", "program", "unknown", "ksoftirqd"
+Kind: TypeAlias = Literal["stolen", "interrupts", "program", "unknown", "ksoftirqd"]
+STOLEN: Kind = "stolen"
+INTERRUPTS: Kind = "interrupts"
+PROGRAM: Kind = "program"
+UNKNOWN: Kind = "unknown"
+KSOFTIRQD: Kind = "ksoftirqd"
+KINDS: tuple[Kind, ...] = (STOLEN, INTERRUPTS, PROGRAM, UNKNOWN, KSOFTIRQD)
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Disturbance:
     start_ns: int
     end_ns: int
     core: int
-    kind: str
+    kind: Kind
     waited_ns: int
 
 
@@ -73,7 +80,7 @@ def waited_ns(schedstat: str) -> int:
     return int(schedstat.split()[1])
 
 
-def cause(late_ns: int, waited_ns: int, before: Jiffies, now: Jiffies) -> str:
+def cause(late_ns: int, waited_ns: int, before: Jiffies, now: Jiffies) -> Kind:
     """Why a ticker was late: a hint, since the kernel accounts in steps of 10 ms.
 
     If it was woken in time and had to wait for its core, something else ran there; if not, nothing did, not even
@@ -166,7 +173,7 @@ class Ticker:
         account.cpu_s = used.user + used.system
         return account
 
-    def _cause(self, late_ns: int, before: _State, now: _State) -> str:
+    def _cause(self, late_ns: int, before: _State, now: _State) -> Kind:
         if self.own is None:
             return UNKNOWN
         return cause(late_ns, now.waited_ns - before.waited_ns, before.jiffies, now.jiffies)

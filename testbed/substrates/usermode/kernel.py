@@ -28,10 +28,12 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from core.environment import ROOT
 from core.errors import MachineError, RequestError, TestbedError
+from core.runs.manifest import Build
 from testbed.linux.loading import bpf
 from testbed.substrates.usermode.build import (
     Counter,
@@ -63,7 +65,7 @@ class Kernel:
     """One kernel of the cache."""
 
     folder: Path
-    identity: dict[str, Any]
+    identity: Build
 
     @property
     def image(self) -> Path:
@@ -71,7 +73,7 @@ class Kernel:
 
     @property
     def version(self) -> tuple[int, ...]:
-        return tuple(int(number) for number in re.findall(r"\d+", self.identity["version"]))
+        return tuple(int(number) for number in re.findall(r"\d+", self.identity.version))
 
     def check_owner(self) -> None:
         """Raises `MachineError` if this process would run, or build with, what somebody else may have put there."""
@@ -140,8 +142,8 @@ class Kernel:
         return module
 
 
-def find(prefer: dict[str, Any] | None = None) -> Kernel:
-    """The newest usable kernel of the cache, or one whose identity is part of ``prefer``; raises `MachineError`."""
+def find(prefer: Build | None = None) -> Kernel:
+    """The newest usable kernel of the cache, or the one that ``prefer`` names; raises `MachineError`."""
     damaged, usable = [], []
     for entry in _entries():
         try:
@@ -149,7 +151,7 @@ def find(prefer: dict[str, Any] | None = None) -> Kernel:
         except _UnusableError as error:
             damaged.append(f" {error}")
     for one in usable:
-        if prefer is None or one.identity.items() <= prefer.items():
+        if prefer is None or msgspec.convert(prefer, Build, from_attributes=True) == one.identity:
             return one
     if usable:
         return usable[0]
@@ -253,15 +255,15 @@ def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
     with disk_errors(entry):
         shutil.copy(entry / "build/linux", entry / "linux")
         _prune(entry)
-        identity = {
-            "version": origin.version,
-            "source": origin.identity,
-            "compiler": compiler,
-            "config_sha256": _config_digest(),
-            "image_sha256": digest_of([entry / "linux"]),
-        }
+        identity = Build(
+            version=origin.version,
+            source=origin.identity,
+            compiler=compiler,
+            config_sha256=_config_digest(),
+            image_sha256=digest_of([entry / "linux"]),
+        )
         Kernel(entry, identity).modules()
-        (entry / "kernel.json.new").write_text(json.dumps(identity, indent=1) + "\n")
+        (entry / "kernel.json.new").write_bytes(msgspec.json.format(msgspec.json.encode(identity), indent=1) + b"\n")
         (entry / "kernel.json.new").rename(entry / "kernel.json")
     say(f"user-mode Linux {origin.version} built in {time.monotonic() - begun:.0f} s: {entry}")
 
@@ -292,10 +294,10 @@ def _usable(entry: Path) -> Kernel:
     if os.geteuid() == 0 and not _only_of(entry, {0, *_caller()}):
         raise _UnusableError(f"{entry} belongs to another user, or others may write to it.")
     try:
-        identity = json.loads((entry / "kernel.json").read_text())
-        if identity["config_sha256"] != _config_digest():
+        identity = msgspec.json.decode((entry / "kernel.json").read_bytes(), type=Build)
+        if identity.config_sha256 != _config_digest():
             raise _UnusableError(f"{entry.name} was built with another configuration.")
-        if digest_of([entry / "linux"]) != identity["image_sha256"]:
+        if digest_of([entry / "linux"]) != identity.image_sha256:
             raise _UnusableError(f"{entry / 'linux'} is damaged.")
     except FileNotFoundError as error:
         raise _UnusableError(f"{entry} is incomplete.") from error
