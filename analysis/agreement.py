@@ -8,14 +8,16 @@ job's last ten iterations), one dot a seed, against the computed ideal.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
 from analysis import drawing, style
-from core.runs import metrics
+from core.runs import measured, metrics
 from core.runs.load import Experiment, LoadError, load_experiment
 from theory.statistics import interval as interval_of
 
@@ -40,7 +42,7 @@ def table(experiments: Sequence[Experiment]) -> pd.DataFrame:
     for other in others:
         if what := differences(first, other):
             raise LoadError(f"{first.path} and {other.path} are different experiments: {what[0]}")
-    substrates = [one.runs[0].manifest["substrate"] for one in experiments]
+    substrates = [one.runs[0].manifest.substrate for one in experiments]
     if len(set(substrates)) < len(substrates):
         raise LoadError(
             f"{' and '.join(str(one.path) for one in experiments)} ran on the same substrate, {substrates[0]}; there is nothing "
@@ -58,44 +60,43 @@ def means(found: pd.DataFrame) -> pd.DataFrame:
     return wide
 
 
-def differences(one: Experiment, other: Experiment) -> list[str]:
+def differences(before: Experiment, after: Experiment) -> list[str]:
     """In what the plans of two experiments differ; empty if they are the same.
 
     Told by runs of the same congestion control and seed; without any, when jobs start is left out.
     """
-    alike = {(run.system, run.seed) for run in one.runs} & {(run.system, run.seed) for run in other.runs}
+    alike = {(run.system, run.seed) for run in before.runs} & {(run.system, run.seed) for run in after.runs}
     runs = [
-        next(run for run in each.runs if not alike or (run.system, run.seed) == min(alike)) for each in (one, other)
+        next(run for run in each.runs if not alike or (run.system, run.seed) == min(alike)) for each in (before, after)
     ]
-    first, second = (run.manifest["plan"] for run in runs)
+    first, second = (run.plan for run in runs)
     found = [
-        _values(key, first.get(key), second.get(key))
-        for key in ("topology", "link", "rto_min_us", "wires", "bottlenecks", "sample_ns")
+        _values(name, getattr(first, name), getattr(second, name))
+        for name in ("topology", "link", "rto_min_us", "wires", "bottlenecks", "sample_ns")
         # Bottlenecks are made from the link: they are told if that is the same.
-        if first.get(key) != second.get(key) and not (key == "bottlenecks" and first.get("link") != second.get("link"))
+        if getattr(first, name) != getattr(second, name) and not (name == "bottlenecks" and first.link != second.link)
     ]
     own = ("operations", "ideal_s", "noise", "channels", "iterations", *(("offset_ns",) if alike else ()))
-    jobs = [[[job.get(key) for key in own] for job in plan["jobs"]] for plan in (first, second)]
+    jobs = [[[getattr(job, name) for name in own] for job in plan.jobs] for plan in (first, second)]
     return found if jobs[0] == jobs[1] else [*found, "other jobs"]
 
 
-def _values(key: str, one: Any, other: Any) -> str:
-    """Two values of a plan; of tables every entry that differs."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        differing = [name for name in {**one, **other} if one.get(name) != other.get(name)]
-        return "; ".join(_values(f"{key}.{name}", one.get(name), other.get(name)) for name in differing)
-    return f"{key} is {one} and {other}"
+def _values(name: str, before: Any, after: Any) -> str:
+    """Two values of a plan; of those with parts every part that differs."""
+    parts = [msgspec.to_builtins(each) for each in (before, after)]
+    if all(isinstance(each, dict) for each in parts):
+        differing = [part for part in {**parts[0], **parts[1]} if parts[0].get(part) != parts[1].get(part)]
+        return "; ".join(_values(f"{name}.{part}", *(each.get(part) for each in parts)) for part in differing)
+    return f"{name} is {before} and {after}"
 
 
 def _table(experiment: Experiment) -> pd.DataFrame:
     rows = []
     told: set[Path] = set()
     for run in experiment.runs:
-        ideals = [job["ideal_s"] for job in run.jobs]
-        if None in ideals:  # a real program has none
+        if isnan(ideal := measured.ideal_s(run)):  # of a real program
             continue
-        ideal = float(np.mean(ideals))
-        common = {"substrate": run.manifest["substrate"], "cc": run.system, "role": run.role, "seed": run.seed}
+        common = {"substrate": run.manifest.substrate, "cc": run.system, "role": run.role, "seed": run.seed}
         together = metrics.steady(metrics.iteration_times(run.iterations))
         rows.append({**common, "state": "steady", "ratio": together / ideal})
         lone = list(experiment.alone_of(run).values())
@@ -131,11 +132,11 @@ def _draw(found: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
         axis.set_title(title)
     axes[0, 0].set_ylabel("iteration time ÷ ideal")
     axes[0, 0].legend(loc="upper left")
-    plan = experiment.runs[0].manifest["plan"]
+    plan = experiment.runs[0].plan
     figure.text(
         0.01, -0.02,
-        f"{len(plan['jobs'])} jobs ({plan['jobs'][0]['trace']}), {plan['topology']}, {plan['link']['rate_bps'] / 1e6:g} Mbit/s, "
-        f"buffer {plan['link']['buffer_bytes']:,} B; dots: seeds, bars: mean, lines: 95 % intervals",
+        f"{len(plan.jobs)} jobs ({plan.jobs[0].trace}), {plan.topology}, {plan.link.rate_bps / 1e6:g} Mbit/s, "
+        f"buffer {plan.link.buffer_bytes:,} B; dots: seeds, bars: mean, lines: 95 % intervals",
         va="top", fontsize=8, color=style.REFERENCE,
     )  # fmt: skip
     return style.save(figure, out / "agreement")

@@ -62,15 +62,16 @@ def compare(a: Path, b: Path) -> Comparison:
     if len(first) == 1 and len(second) == 1 and first.keys() != second.keys():
         second = {next(iter(first)): next(iter(second.values()))}
     rows = []
-    for name, one in first.items():
+    for name, before in first.items():
         if name not in second:
             notes.append(f"{name} is in {a} alone.")
             continue
-        other = second[name]
-        if what := differences(one, other):
+        after = second[name]
+        if what := differences(before, after):
             notes.append(f"{name}: the plans are not the same: {'; '.join(what)}.")
-        rows += [_row(name, cc, one, other) for cc in one.systems if cc in other.systems]
-        if alone := [cc for cc in (*one.systems, *other.systems) if (cc in one.systems) != (cc in other.systems)]:
+        rows += [_row(name, cc, before, after) for cc in before.systems if cc in after.systems]
+        alone = [cc for cc in (*before.systems, *after.systems) if (cc in before.systems) != (cc in after.systems)]
+        if alone:
             notes.append(f"{name}: only one of the two has {', '.join(alone)}.")
     notes += [f"{name} is in {b} alone." for name in second if name not in first]
     if not rows:
@@ -96,8 +97,8 @@ def _experiments(folder: Path, notes: list[str]) -> dict[str, Experiment]:
     return found
 
 
-def _row(name: str, cc: str, one: Experiment, other: Experiment) -> Row:
-    a, b = ({run.seed: run for run in each.of(cc)} for each in (one, other))
+def _row(name: str, cc: str, first: Experiment, second: Experiment) -> Row:
+    a, b = ({run.seed: run for run in each.of(cc)} for each in (first, second))
     paired = len(a.keys() & b.keys()) >= FEWEST_SEEDS
     ratios, effects = {}, {}
     for what, metric in METRICS.items():
@@ -109,7 +110,7 @@ def _row(name: str, cc: str, one: Experiment, other: Experiment) -> Row:
         effects[what] = statistics.cliffs_delta(list(after.values()), list(before.values()))
     counts = tuple(
         (sum(measured.interleaved_at(each, run) < np.inf for run in each.of(cc)), len(each.of(cc)))
-        for each in (one, other)
+        for each in (first, second)
     )
     return Row(name, cc, ratios, effects, paired, (counts[0], counts[1]))
 

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from analysis import style
 from core.runs.load import Run
-from theory.statistics import interval, median
+from theory.statistics import interval, mean, median, of_ratios
 
 BASE, MLTCP = style.JOBS[1], style.JOBS[0]
 
@@ -28,28 +28,34 @@ def rate(bps: float) -> str:
 
 
 def seeds(
-    axis: Any, x: float, values: Sequence[float], colour: str, *, width: float = 0.2, label: str | None = None
-) -> None:
-    """One dot a seed beside each other within ``width``, their mean as a bar, its 95 % interval as a line."""
+    axis: Any, x: float, values: Sequence[float], colour: str, *, width: float = 0.2, label: str | None = None,
+    ratios: bool = True,
+) -> None:  # fmt: skip
+    """One dot a seed beside each other within ``width``, their mean as a bar, its 95 % interval as a line; of ``ratios``
+    by their logarithms."""
     if not len(values):
         return
     spread = np.linspace(-0.35, 0.35, len(values)) * width if len(values) > 1 else np.zeros(len(values))
     axis.plot(x + spread, values, "o", markersize=3.5, markeredgewidth=0, color=colour, alpha=0.45, zorder=3)
-    axis.hlines(np.mean(values), x - width / 2, x + width / 2, color=colour, linewidth=2.2, label=label, zorder=4)
-    if found := interval(list(values)):
-        axis.vlines(x, *found, color=colour, linewidth=1.3, zorder=4)
+    found = of_ratios(values) if ratios else mean(values)
+    axis.hlines(found.value, x - width / 2, x + width / 2, color=colour, linewidth=2.2, label=label, zorder=4)
+    if found.interval:
+        axis.vlines(x, *found.interval, color=colour, linewidth=1.3, zorder=4)
 
 
 def trend(
-    axis: Any, table: pd.DataFrame, x: str, y: str, colour: str, *, label: str | None = None, marker: str = "o"
-) -> None:
-    """``y`` over ``x``: one small dot a seed (a row each), the means joined by a line, their 95 % intervals as bars."""
+    axis: Any, table: pd.DataFrame, x: str, y: str, colour: str, *, label: str | None = None, marker: str = "o",
+    ratios: bool = True,
+) -> None:  # fmt: skip
+    """``y`` over ``x``: one small dot a seed (a row each), the means joined by a line, their 95 % intervals as bars; of
+    ``ratios`` by their logarithms."""
     axis.plot(table[x], table[y], marker, markersize=3.5, markeredgewidth=0, color=colour, alpha=0.35, zorder=3)
-    means = table.groupby(x)[y].mean()
-    axis.plot(means.index, means, marker=marker, markersize=6, linewidth=1.4, color=colour, label=label, zorder=4)
-    for at, rows in table.groupby(x)[y]:
-        if found := interval(list(rows)):
-            axis.vlines(at, *found, color=colour, linewidth=3, alpha=0.4, zorder=2)
+    found = {at: (of_ratios if ratios else mean)(list(rows)) for at, rows in table.groupby(x)[y]}
+    means = [each.value for each in found.values()]
+    axis.plot(list(found), means, marker=marker, markersize=6, linewidth=1.4, color=colour, label=label, zorder=4)
+    for at, each in found.items():
+        if each.interval:
+            axis.vlines(at, *each.interval, color=colour, linewidth=3, alpha=0.4, zorder=2)
 
 
 def plain_log(axis: Any) -> None:
@@ -73,17 +79,17 @@ def caption(figure: Any, *lines: str) -> None:
 def setting(*runs: Run) -> str:
     """Network and substrate in one line; of several runs every link, and the rest of the first."""
     links = dict.fromkeys(_link(run) for run in runs)
-    return f"{runs[0].manifest['plan']['topology']}, {' or '.join(links)}; {substrate(runs[0])}"
+    return f"{runs[0].plan.topology}, {' or '.join(links)}; {substrate(runs[0])}"
 
 
 def substrate(run: Run) -> str:
     """What a run ran on: ``uml, Linux 6.12.117``."""
-    return f"{run.manifest['substrate']}, {run.manifest['kernel'].split(' #')[0]}"
+    return f"{run.manifest.substrate}, {run.manifest.kernel.split(' #')[0]}"
 
 
 def _link(run: Run) -> str:
-    link = run.manifest["plan"]["link"]
-    return f"{rate(link['rate_bps'])} (buffer {link['buffer_bytes']:,} B, MTU {link['mtu']:,})"
+    link = run.plan.link
+    return f"{rate(link.rate_bps)} (buffer {link.buffer_bytes:,} B, MTU {link.mtu:,})"
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Verdict = Literal["reproduced", "partly", "not reproduced", "not measured"]
-VERDICTS: tuple[Verdict, ...] = ("reproduced", "partly", "not reproduced", "not measured")
+Verdict = Literal["reproduced", "partly", "no difference", "not reproduced", "not measured"]
+VERDICTS: tuple[Verdict, ...] = ("reproduced", "partly", "no difference", "not reproduced", "not measured")
+ALIKE = 0.02  # a ratio that is surely within 2 % of 1 is no difference
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Finding:
     verdict: Verdict
     reason: str  # the criterion, and how the data stand to it
     runs: tuple[Path, ...]  # the run directories behind it
+    control: str = ""  # on what the claim fails, as tests/unit/test_controls.py shows; from the figure's CONTROLS
 
 
 def not_measured(claim: str, source: str, reason: str) -> Finding:
@@ -35,6 +37,13 @@ def not_measured(claim: str, source: str, reason: str) -> Finding:
     return Finding(claim, source, "–", None, "", None, 0, "not measured", reason, ())
 
 
-def graded(reproduced: bool, partly: bool) -> Verdict:
-    """The verdict of a criterion with two steps."""
+def graded(reproduced: bool, partly: bool, *, alike: bool = False) -> Verdict:
+    """The verdict of a criterion with two steps. ``alike``: the base does it as well, so that nothing is shown of MLTCP."""
+    if alike:
+        return "no difference"
     return "reproduced" if reproduced else "partly" if partly else "not reproduced"
+
+
+def no_difference(ends: tuple[float, float]) -> bool:
+    """Whether a ratio with these ends is surely 1, as far as anybody would care."""
+    return ends[0] >= 1 - ALIKE and ends[1] <= 1 + ALIKE

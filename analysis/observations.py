@@ -1,14 +1,14 @@
 """A study as one tidy table: a row per run, with what its point of the sweep is and how its iterations came out.
 
 Iteration times are divided by the ideal of their job, so that jobs of different kinds can be taken together: 1 is a job
-with the link to itself. *Settled* is the second half of a run's iterations: what a long training sees of it, while all
+with the link to itself. *Settled* is the second half of a run's iterations: what a long training sees of it (of a run that interleaves later: from there on), while all
 of them include those in which MLTCP still learns what an iteration is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf, nan
+from math import inf, isfinite, nan
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,9 @@ from core.runs import measured
 from core.runs.load import Experiment, LoadError, Run
 from core.runs.plan import Role
 from theory.frames import payload_share
-from theory.statistics import interval
+from theory.statistics import geometric_mean, log_interval
 
+FEWEST_SETTLED = 5  # iterations
 METRICS = ("mean", "p99", "settled", "settled_p99")
 
 
@@ -28,7 +29,7 @@ def table(study: Study) -> pd.DataFrame:
 
     Columns: ``experiment, cc, seed``; of the point ``jobs, load, rate_bps, buffer_bytes, noise``; times ÷ ideal over all
     iterations and jobs ``mean, p99``, over the second half ``settled, settled_p99``; ``interleaved_at`` (an iteration;
-    infinity: never; NaN: unknown), ``timeouts`` (TCP's, NaN if not recorded).
+    infinity: never; NaN: unknown), ``timeouts`` (TCP's).
     """
     return pd.DataFrame([_row(experiment, run) for experiment in study.experiments for run in experiment.runs])
 
@@ -38,29 +39,44 @@ def relative_times(experiment: Experiment, run: Run) -> pd.DataFrame:
     times = measured.times(run)
     alone = measured.alone_s(experiment, run)
     yardsticks = {
-        job["job"]: job["ideal_s"]
-        if job["ideal_s"] is not None
-        else (nan if alone is None else float(alone[job["job"]]))
+        job.job: job.ideal_s if job.ideal_s is not None else (nan if alone is None else float(alone[job.job]))
         for job in run.jobs
     }
     return times / pd.Series(yardsticks)
 
 
-def settled(times: pd.DataFrame) -> pd.DataFrame:
-    """The second half of the iterations."""
-    return times.iloc[len(times) // 2 :]
+def settled(times: pd.DataFrame, interleaved_at: float = nan) -> pd.DataFrame:
+    """The iterations of a run in which it is settled: its second half; if it interleaves later, from there on, as long as
+    `FEWEST_SETTLED` are left."""
+    begin = len(times) // 2
+    if isfinite(interleaved_at) and len(times) - interleaved_at >= FEWEST_SETTLED:
+        begin = max(begin, int(interleaved_at))
+    return times.iloc[begin:]
+
+
+def settled_times(experiment: Experiment, run: Run) -> pd.DataFrame:
+    """`relative_times` of the settled part of a run."""
+    return settled(relative_times(experiment, run), measured.interleaved_at(experiment, run))
+
+
+def pooled_p99(experiment: Experiment, system: str) -> tuple[float, int]:
+    """99th percentile of the settled iterations of all jobs and seeds together, ÷ ideal, and how many these are.
+
+    A single run has too few for one: of fifty the 99th percentile is the largest, nearly.
+    """
+    pooled = np.concatenate([_pooled(settled_times(experiment, run)) for run in experiment.of(system)])
+    return float(np.percentile(pooled, 99)), len(pooled)
 
 
 def duty(run: Run, job: int) -> float:
     """Share of a job's ideal iteration in which it needs the whole link, headers included."""
-    plan, link = run.jobs[job], run.manifest["plan"]["link"]
-    wire = max(plan["bytes_per_worker"]) / payload_share(link["mtu"])
-    return float(wire * 8 / link["rate_bps"] / plan["ideal_s"])
+    sent = max(run.jobs[job].bytes_per_worker) / payload_share(run.plan.link.mtu)
+    return sent * 8 / run.rate_bps / measured.ideals_s(run)[job]
 
 
 def load(run: Run) -> float:
     """What all jobs need of one link that they share, if each took its ideal iteration time."""
-    return sum(duty(run, job["job"]) if job["ideal_s"] else nan for job in run.jobs)
+    return sum(duty(run, job.job) if job.ideal_s else nan for job in run.jobs)
 
 
 def compared(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
@@ -95,26 +111,26 @@ def roles(rows: pd.DataFrame) -> dict[str, Role]:
     return dict(zip(rows["cc"], rows["role"], strict=True))
 
 
-def with_interval(values: list[float], digits: int = 2) -> str:
-    """Mean and 95 % interval as text: ``1.31 (1.25–1.36)``."""
-    found = interval(values)
-    text = f"{np.mean(values):.{digits}f}"
+def with_interval(ratios: list[float], digits: int = 2) -> str:
+    """Geometric mean of ratios of times and its 95 % interval as text: ``1.31 (1.25–1.36)``."""
+    found = log_interval(ratios)
+    text = f"{geometric_mean(ratios):.{digits}f}"
     return text if found is None else f"{text} ({found[0]:.{digits}f}–{found[1]:.{digits}f})"
 
 
 def _row(experiment: Experiment, run: Run) -> dict[str, object]:
-    plan = run.manifest["plan"]
     times = relative_times(experiment, run)
-    every, late = (_pooled(part) for part in (times, settled(times)))
-    noise = dict.fromkeys(job["noise"] for job in run.jobs)
+    at = measured.interleaved_at(experiment, run)
+    every, late = (_pooled(part) for part in (times, settled(times, at)))
+    noise = dict.fromkeys(job.noise for job in run.jobs)
     return {
         "experiment": experiment.path.name, "cc": run.system, "role": run.role, "seed": run.seed, "jobs": len(run.jobs),
-        "load": round(load(run), 3), "rate_bps": run.rate_bps, "buffer_bytes": plan["link"]["buffer_bytes"],
+        "load": round(load(run), 3), "rate_bps": run.rate_bps, "buffer_bytes": run.plan.link.buffer_bytes,
         "noise": next(iter(noise)) if len(noise) == 1 else "various",
         "mean": every.mean(), "p99": np.percentile(every, 99),
         "settled": late.mean(), "settled_p99": np.percentile(late, 99),
-        "interleaved_at": measured.interleaved_at(experiment, run),
-        "timeouts": run.manifest.get("measured", {}).get("counters", {}).get("tcp_timeouts", nan),
+        "interleaved_at": at,
+        "timeouts": run.manifest.measured.counters.tcp_timeouts,
     }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """The report: every claim with its verdict, every figure with its text, and what made them; one HTML file, and Markdown.
 
-``python -m analysis report RESULTS --out report.html`` draws the figures and writes ``report.html`` and ``report.md``.
+``python -m analysis report RESULTS --out report.html`` draws the figures and writes ``report.html``, ``report.md`` and
+``claims.csv``.
 The HTML holds its images and needs no network; links lead to the run directories, relative to it. A pure function of
 files: the same results give the same bytes.
 """
@@ -21,13 +22,14 @@ from urllib.parse import quote
 
 import jinja2
 
-from analysis import again, sections, stalls
+from analysis import again, claims, drawing, sections, stalls, suspects
 from analysis.finding import VERDICTS, Finding
 from analysis.sections import Section
 from core import text
 from core.runs.load import Run
+from core.runs.manifest import Manifest
 
-MARKS = {"reproduced": "✓", "partly": "◐", "not reproduced": "✗", "not measured": "–"}
+MARKS = {"reproduced": "✓", "partly": "◐", "no difference": "=", "not reproduced": "✗", "not measured": "–"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Link:
 
 
 def write(results: Path, figures: Path, out: Path) -> list[Section]:
-    """Draw every figure to ``figures`` and write ``out`` (HTML) and the same as ``.md``; what they hold."""
+    """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, and ``claims.csv``; what they hold."""
     found = list(sections.every(results, figures))
     out.parent.mkdir(parents=True, exist_ok=True)
     context = _context(found, results, out.parent)
@@ -50,6 +52,7 @@ def write(results: Path, figures: Path, out: Path) -> list[Section]:
     environment.filters["md"] = markdown
     for path, template in ((out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2")):
         path.write_text(environment.get_template(template).render(context))
+    drawing.write_table(claims.table(found), out.with_name("claims.csv"))
     return found
 
 
@@ -69,7 +72,8 @@ def _context(found: list[Section], results: Path, here: Path) -> dict[str, Any]:
         "problems": sum(len(section.problems) for section in found),
         "provenance": _provenance(runs),
         "runs": len(runs),
-        "wall": _duration(sum(float(run.manifest.get("wall_s", 0)) for run in runs)),
+        "by_chance": claims.by_chance(found),
+        "wall": _duration(sum(run.manifest.wall_s for run in runs)),
         "quick": any(_quick(section) for section in shown),
     }
 
@@ -81,6 +85,7 @@ def _claim(finding: Finding, here: Path) -> dict[str, Any]:
         "interval": None if finding.interval is None else _interval(*finding.interval),
         "runs": len(finding.runs),
         "stalls": stalls.of(finding.runs),
+        "suspects": suspects.of(finding.runs),
         "first": _link(finding.runs[0], here) if finding.runs else None,
     }
 
@@ -103,7 +108,7 @@ def _section(section: Section, results: Path, here: Path) -> dict[str, Any]:
             for experiment in section.study.experiments
         ],
         "command": "\n".join(_commands(section, _relative(results, Path.cwd()))),
-        "verify": _verify(runs[0].path) if runs and runs[0].manifest.get("uml") else None,
+        "verify": _verify(runs[0].path) if runs and runs[0].manifest.uml else None,
     }  # fmt: skip
 
 
@@ -123,13 +128,13 @@ def _facts(section: Section) -> list[tuple[str, str]]:
     runs = section.study.runs
     if not runs:
         return []
-    verdicts = Counter(str(run.verdict["verdict"]) for run in section.every_run)
+    verdicts = Counter(run.verdict.verdict for run in section.every_run)
     return [
         ("rate", ", ".join(_rate(bps) for bps in sorted({run.rate_bps for run in runs}))),
         ("jobs", _several(len(run.jobs) for run in runs)),
         ("seeds", _range(len({run.seed for run in one.runs}) for one in section.study.experiments)),
-        ("iterations", _several(int(job["iterations"]) for run in runs for job in run.jobs)),
-        ("where", ", ".join(sorted({str(run.manifest.get("substrate")) for run in runs}))),
+        ("iterations", _several(job.iterations for run in runs for job in run.jobs)),
+        ("where", ", ".join(sorted({run.manifest.substrate for run in runs}))),
         ("runs", f"{len(section.every_run)} ({', '.join(f'{count} {verdict}' for verdict, count in sorted(verdicts.items(), reverse=True))})"),
         ("wall time", f"{_duration(section.wall_s)} (one run at a time)"),
     ]  # fmt: skip
@@ -137,19 +142,19 @@ def _facts(section: Section) -> list[tuple[str, str]]:
 
 def _provenance(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """What made the runs: each distinct answer, and of how many runs it is true if there are several."""
-    questions: dict[str, Callable[[dict[str, Any]], str]] = {
-        "testbed": lambda m: f"{m.get('testbed', '?')}, source {str(m.get('source_sha256') or 'unknown')[:12]}, commit {m.get('git_commit') or 'unknown'}",
-        "where": lambda m: f"{m.get('substrate', '?')}, {m.get('kernel', '?')}",
-        "user-mode Linux": lambda m: ", ".join(str(m["uml"].get(key, "?")) for key in ("version", "source", "compiler")) if m.get("uml") else "–",
-        "Python": lambda m: str(m.get("python", "?")),
-        "packages": lambda m: ", ".join(f"{name} {version}" for name, version in m.get("packages", {}).items()),
+    questions: dict[str, Callable[[Manifest], str]] = {
+        "testbed": lambda m: f"{m.testbed}, source {m.source_sha256[:12]}, commit {m.git_commit or 'unknown'}",
+        "where": lambda m: f"{m.substrate}, {m.kernel}",
+        "user-mode Linux": lambda m: "–" if m.uml is None else f"{m.uml.version}, {m.uml.source}, {m.uml.compiler}",
+        "Python": lambda m: m.python,
+        "packages": lambda m: ", ".join(f"{name} {version}" for name, version in m.packages.items()),
     }  # fmt: skip
     found = []
     for name, answer in questions.items():
         counts = Counter(answer(run.manifest) for run in runs)
         lines = [text if len(counts) == 1 else f"{text} ({count} runs)" for text, count in sorted(counts.items())]
         found.append((name, lines))
-    started = sorted(str(run.manifest["started"]) for run in runs if "started" in run.manifest)
+    started = sorted(run.manifest.started for run in runs)
     if started:
         found.append(("run between", [f"{started[0]} and {started[-1]}"]))
     return found
@@ -158,12 +163,12 @@ def _provenance(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
 def _commands(section: Section, results: str) -> list[str]:
     """What makes its runs again: as they were made (where, what was set), for this figure alone, into ``results``."""
     file = f"experiments/{section.figure.ID}.toml"
-    found = dict.fromkeys(again.command(run.manifest.get("command", ()), file, results) for run in section.study.runs)
+    found = dict.fromkeys(again.command(run.manifest.command, file, results) for run in section.study.runs)
     return list(found) or [again.command((), file, results)]
 
 
 def _quick(section: Section) -> bool:
-    return any("--quick" in run.manifest.get("command", ()) for run in section.study.runs)
+    return any("--quick" in run.manifest.command for run in section.study.runs)
 
 
 def number(value: float | None) -> str:

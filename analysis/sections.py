@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis import figures
+from analysis import bases, figures
 from analysis.figures import Figure
 from analysis.finding import Finding
 from analysis.study import Study, load_study
@@ -32,7 +32,7 @@ class Section:
     @property
     def wall_s(self) -> float:
         """What they took on the wall's clock, one after the other."""
-        return sum(float(run.manifest.get("wall_s", 0)) for run in self.every_run)
+        return sum(run.manifest.wall_s for run in self.every_run)
 
 
 def every(results: Path, out: Path) -> Iterator[Section]:
@@ -48,8 +48,8 @@ def one(figure: Figure, results: Path, out: Path) -> Section:
     files: tuple[Path, ...] = ()
     findings: tuple[Finding, ...] = ()
     try:
-        findings = tuple(_judged(finding) for finding in figure.find(study))
-        files = tuple(figure.draw(study, out)) if study.experiments else ()
+        findings = tuple(_controlled(figure, _judged(finding)) for finding in bases.find(figure, study))
+        files = tuple(bases.draw(figure, study, out)) if study.experiments else ()
     except LoadError as error:
         problems.append(f"{error}. The figure is not drawn.")
     except OSError:  # where figures go cannot be written: that stops them all
@@ -63,6 +63,12 @@ def one(figure: Figure, results: Path, out: Path) -> Section:
     for run in section.every_run:
         run.forget()
     return section
+
+
+def _controlled(figure: Figure, finding: Finding) -> Finding:
+    """With what the claim fails on; a claim may go on where the figure's ends (at which timeout, at which noise)."""
+    controls = (control for claim, control in figure.CONTROLS.items() if finding.claim.startswith(claim))
+    return replace(finding, control=next(controls, ""))
 
 
 def _judged(finding: Finding) -> Finding:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from core.runs.load import load_run
 
@@ -16,14 +15,9 @@ KINDS = {
 def of(runs: Iterable[Path]) -> str:
     """What the runs of a claim have recorded, summed; older ones have not."""
     manifests = [load_run(path).manifest for path in runs]
-    recorded = [counts for one in manifests if (counts := _counts(one))]
+    recorded = [one.measured.tcp for one in manifests if one.measured.tcp is not None]
     if not recorded:
         return "not recorded"
     said = ", ".join(f"{sum(counts.get(kind, 0) for counts in recorded)} {name}" for kind, name in KINDS.items())
     missing = len(manifests) - len(recorded)
     return f"{said} in {len(recorded)} runs" + (f"; not recorded in {missing}" if missing else "")
-
-
-def _counts(manifest: dict[str, Any]) -> dict[str, int]:
-    found: dict[str, int] = manifest.get("measured", {}).get("tcp", {})
-    return found

@@ -1,7 +1,7 @@
 """All that a results folder holds for one figure: its experiments, and what of them could not be used.
 
 A sweep's points are experiments of their own, in ``results/<id>.<point>/``. What a point is stands in the plans of
-its runs (``run.manifest["plan"]``); the names of folders mean nothing beyond the id.
+its runs (``run.plan``); the names of folders mean nothing beyond the id.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def load_folder(folder: Path) -> tuple[Experiment | None, list[str]]:
     alone = {}
     for path in sorted(folder.glob("alone/job*/*/[0-9]*/"), key=by_number):
         if run := _usable(path, problems):
-            alone[run.system, run.seed, run.jobs[0]["like"]] = run
+            alone[run.system, run.seed, run.jobs[0].like] = run
     return Experiment(folder, in_order(folder, runs), alone), problems
 
 
@@ -77,18 +77,11 @@ def _usable(path: Path, problems: list[str]) -> Run | None:
     try:
         run = load_run(path)
         check(run)
-        verdict = run.verdict["verdict"]
-        _ = run.system, run.seed, run.jobs, run.rate_bps
     except LoadError as error:
         problems.append(f"{error}. Left out.")
         return None
-    except (KeyError, TypeError, ValueError) as error:
-        problems.append(f"{path} is of this format version, but lacks {error}; run it again. Left out.")
-        return None
-    if verdict == "invalid":
-        broken = [
-            f"{row.get('id', '?')}: {row['name']}" for row in run.verdict["invariants"] if row["status"] == "invalid"
-        ]
+    if run.verdict.verdict == "invalid":
+        broken = [f"{row.id}: {row.name}" for row in run.verdict.invalid]
         problems.append(f"{path} is invalid ({', '.join(broken)}). Left out.")
         return None
     return run
@@ -99,11 +92,10 @@ def _mixed(runs: Iterable[Run], several_places: bool) -> list[str]:
     made: dict[str, Path] = {}
     for run in runs:
         # The source, not the commit: that also changes with what no run is made of.
-        source = run.manifest.get("source_sha256") or run.manifest.get("git_commit")
-        by = f"testbed {run.manifest.get('testbed', '?')}, source {str(source)[:12]}"
+        manifest = run.manifest
+        by = f"testbed {manifest.testbed}, source {manifest.source_sha256[:12]}"
         if not several_places:
-            uml = run.manifest.get("uml") or {}
-            by = f"{by}, {run.manifest.get('substrate', '?')} {uml.get('version', '')}".strip()
+            by = f"{by}, {manifest.substrate}" + ("" if manifest.uml is None else f" {manifest.uml.version}")
         made.setdefault(by, run.path)
     if len(made) < 2:
         return []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from congestion.curves import CURVES, ONE
+from core.runs import measured
 from core.runs.load import LoadError, Run
 from theory import curves as theory
 from theory.curves import Curve
@@ -15,7 +16,7 @@ from theory.fluid import Flows, simulate
 
 def curve(run: Run) -> Curve:
     """F of a run's first job; constant 1 for what is no MLTCP."""
-    constants = run.constants(run.jobs[0]["cc"]["spec"])
+    constants = run.constants(run.jobs[0].cc.spec)
     if "slope" not in constants:
         return theory.FAIR
     return Curve(CURVES[constants["curve"]], constants["slope"] / ONE, constants["intercept"] / ONE)
@@ -24,23 +25,22 @@ def curve(run: Run) -> Curve:
 def comm_s(run: Run) -> np.ndarray:
     """How long each job communicates in an iteration when alone, headers included (A); raises `LoadError`."""
     computing = compute_s(run)
-    return np.asarray([float(job["ideal_s"]) for job in run.jobs] - computing)
+    return np.asarray(measured.ideals_s(run) - computing)
 
 
 def compute_s(run: Run) -> np.ndarray:
     """How long each job computes in an iteration; raises `LoadError` if it does anything but compute, then communicate."""
     spans = []
     for job in run.jobs:
-        operations = job["operations"]
-        if [op["kind"] == "compute" for op in operations] != [True, False] or job["ideal_s"] is None:
-            raise LoadError(f"{run.path}: job {job['job']} does not compute once and then communicate once")
-        spans.append(operations[0]["duration_ns"] / 1e9)
+        if [operation.computes for operation in job.operations] != [True, False] or job.ideal_s is None:
+            raise LoadError(f"{run.path}: job {job.job} does not compute once and then communicate once")
+        spans.append(job.compute_ns / 1e9)
     return np.array(spans)
 
 
 def flows(runs: Sequence[Run], exponent: float) -> Flows:
     """The twins of runs that differ in seeds alone: a replica each; raises `LoadError` if nothing was run."""
     first = runs[0]
-    offsets = [[job["offset_ns"] / 1e9 for job in run.jobs] for run in runs]
-    iterations = min(int(job["iterations"]) for job in first.jobs)
+    offsets = [[job.offset_ns / 1e9 for job in run.jobs] for run in runs]
+    iterations = min(job.iterations for job in first.jobs)
     return simulate(compute_s(first), comm_s(first), offsets, curve(first), exponent=exponent, iterations=iterations)

@@ -1,6 +1,6 @@
 """The figures of the report, one file each, named as their id is (``cdf-reno``: ``cdf_reno.py``).
 
-Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it), ``draw(study, out) -> list[Path]``, which
+Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it), ``CONTROLS`` (of each claim what it fails on), ``draw(study, out) -> list[Path]``, which
 writes ``<id>.png``, ``.pdf`` and ``.csv`` (the data behind it) to ``out`` or raises `LoadError`, and ``find(study) ->
 list[Finding]``, one for each claim. All are pure functions of run directories. A study without experiments draws nothing
 and finds its claims not measured. One that puts substrates side by side says ``SEVERAL_PLACES = True``; for all others they must not be mixed.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -18,7 +19,7 @@ from analysis.study import Study
 
 # The order of the report.
 ORDER = (
-    "interleaving", "concept", "favoritism", "curves", "descent", "cdf-reno", "cdf-cubic", "cdf-dcqcn", "map", "tails", "scale",
+    "interleaving", "concept", "favoritism", "curves", "descent", "cdf-reno", "cdf-cubic", "cdf-dcqcn", "map", "tails", "scale", "edges",
     "convergence", "stragglers", "partial", "circular", "sensitivity", "baselines", "fairness", "patterns", "agreement",
 )  # fmt: skip
 
@@ -29,6 +30,7 @@ class Figure(Protocol):
     ID: str
     TITLE: str
     TEXT: str
+    CONTROLS: Mapping[str, str]
 
     def draw(self, study: Study, out: Path) -> list[Path]: ...
 

@@ -10,17 +10,17 @@ import pandas as pd
 
 from analysis import drawing, style
 from analysis import observations as observed
-from analysis.finding import Finding, graded, not_measured
+from analysis.finding import Finding, graded, no_difference, not_measured
 from analysis.study import Study
 from core.runs import measured
-from core.runs.load import LoadError
-from theory.statistics import ends, interval
+from core.runs.load import LoadError, Run
+from theory.statistics import geometric_mean, log_interval, ratio_ends
 
 ID = "baselines"
 TITLE = "MLTCP beside its neighbours: static unfairness, priority, CASSINI"
 TEXT = (
-    "Two jobs that fit together, one column per system (in brackets: what it must know beforehand), one row per level of "
-    "compute noise; iteration time ÷ ideal. Left the mean over all iterations, the learning ones included, then the mean of the "
+    "Two jobs that fit together, equal ones and one that sends twice as much as the other, one column per system (in brackets: "
+    "what it must know beforehand), one row per level of compute noise; iteration time ÷ ideal. Left the mean over all iterations, the learning ones included, then the mean of the "
     "settled half, then its 99th percentile; dashed, a job alone. One dot a seed; the number is the mean."
 )
 CLAIM = (
@@ -32,6 +32,7 @@ KNOWS = {  # beforehand
     "unfair": "who is\nto win", "priority": "bytes to\nsend; bands\nin switches", "cassini": "all jobs,\ntheir\nplaces",
 }  # fmt: skip
 ORDER = ("unfair", "priority", "cassini")
+CONTROLS = {CLAIM: "equal jobs, of which no order is told apart, and a base that is as fast"}
 CENTRAL = ("priority", "cassini")  # they decide for all jobs, from what they know of them
 METRICS = (
     ("mean", "mean of all iterations"),
@@ -43,18 +44,20 @@ METRICS = (
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``baselines.{png,pdf,csv}``; the data: a row per run."""
     table = _table(study)
-    noises = sorted(table["noise"].unique(), key=lambda text: float(text.rstrip("%")))
-    figure, axes = style.new_figure(
-        len(noises), len(METRICS), figsize=(4.4 * len(METRICS), 0.8 + 2.9 * len(noises)), sharey="row", sharex=True
+    kinds = sorted(
+        set(zip(table["unlike"], table["noise"], strict=True)), key=lambda kind: (kind[0], float(kind[1].rstrip("%")))
     )
-    for row, noise in enumerate(noises):
+    figure, axes = style.new_figure(
+        len(kinds), len(METRICS), figsize=(4.4 * len(METRICS), 0.8 + 2.9 * len(kinds)), sharey="row", sharex=True
+    )
+    for row, (unlike, noise) in enumerate(kinds):
         for axis, (column, title) in zip(axes[row], METRICS, strict=True):
-            _panel(axis, table[table["noise"] == noise], column)
+            _panel(axis, table[(table["noise"] == noise) & (table["unlike"] == unlike)], column)
             if row == 0:
                 axis.set_title(title)
         low, high = axes[row, 0].get_ylim()
         axes[row, 0].set_ylim(low, high + 0.07 * (high - low))  # room for the numbers
-        axes[row, 0].set_ylabel(f"noise {noise}\niteration time ÷ ideal")
+        axes[row, 0].set_ylabel(f"{_kind(unlike)}, noise {noise}\niteration time ÷ ideal")
     drawing.caption(
         figure,
         f"{drawing.setting(study.runs[0])}; {table['jobs'].iloc[0]} jobs, duty {observed.duty(study.runs[0], 0):.0%} each; "
@@ -64,12 +67,18 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def find(study: Study) -> list[Finding]:
-    """One finding a level of noise: MLTCP's settled half against the best of the others."""
+    """One finding a level of noise: MLTCP's settled half against the best of the others, on jobs of unlike sizes.
+
+    Equal jobs tell remaining bytes and relative progress apart in no case: any order of theirs is as good.
+    """
     try:
         table = _table(study)
     except LoadError as error:
         return [not_measured(CLAIM, SOURCE, str(error))]
-    return [_against(study, rows, str(noise)) for noise, rows in table.groupby("noise", sort=True)]
+    unlike = table[table["unlike"]]
+    if unlike.empty:
+        return [not_measured(CLAIM, SOURCE, "only equal jobs were run, of which any order is as good")]
+    return [_against(study, rows, str(noise)) for noise, rows in unlike.groupby("noise", sort=True)]
 
 
 def _against(study: Study, rows: pd.DataFrame, noise: str) -> Finding:
@@ -79,7 +88,7 @@ def _against(study: Study, rows: pd.DataFrame, noise: str) -> Finding:
     mltcp = [cc for cc, role in roles.items() if role == "treatment"]
     if not central or not mltcp:
         return not_measured(claim, SOURCE, "neither priority nor CASSINI was run beside MLTCP")
-    means = rows.groupby("cc")["settled"].mean()
+    means = rows.groupby("cc")["settled"].apply(geometric_mean)
     best = min(central, key=lambda cc: float(means[cc]))
     away = [1 / value for value in observed.ratios(rows, best, mltcp[0], "settled")]
     whole = [1 / value for value in observed.ratios(rows, best, mltcp[0], "mean")]
@@ -87,16 +96,17 @@ def _against(study: Study, rows: pd.DataFrame, noise: str) -> Finding:
         return not_measured(claim, SOURCE, f"no seed was run under both {best} and {mltcp[0]}")
     base = observed.pair({cc: role for cc, role in roles.items() if ":" not in cc})
     gains = observed.ratios(rows, *base, "settled") if base else []
-    found = interval(away)
-    verdict = graded(ends(away)[1] <= 1 + NEAR, bool(gains) and float(np.mean(gains)) > 1)
+    found = log_interval(away)
+    alike = bool(gains) and no_difference(ratio_ends(gains))
+    verdict = graded(ratio_ends(away)[1] <= 1 + NEAR, bool(gains) and geometric_mean(gains) > 1, alike=alike)
     return Finding(
         claim, SOURCE,
         f"settled half ÷ that under {best}, the better of {' and '.join(central)}: {observed.with_interval(away, 3)}; "
         + "; ".join(f"{cc} {value:.3f}" for cc, value in means.items())
         + f" × ideal; over all iterations, the learning ones included, {observed.with_interval(whole, 3)} of that under {best}",
-        float(np.mean(away)), f"× the iteration time under {best}", found, len(away), verdict,
+        geometric_mean(away), f"× the iteration time under {best}", found, len(away), verdict,
         f"reproduced if at most {NEAR:.0%} slower than the better of the two (the interval's upper end; without one, every seed), "
-        "partly if faster than the base in the mean",
+        "partly if faster than the base in the mean, no difference if the base is as fast",
         study.paths,
     )  # fmt: skip
 
@@ -110,7 +120,16 @@ def _table(study: Study) -> pd.DataFrame:
         for run in experiment.runs:
             lone = measured.alone_s(experiment, run)
             alone.append(float(lone.mean()) / measured.ideal_s(run) if lone is not None else np.nan)
-    return table.assign(alone=alone)
+    return table.assign(alone=alone, unlike=[_unlike(run) for run in study.runs])
+
+
+def _unlike(run: Run) -> bool:
+    """Whether its jobs differ in what they send: only then does it matter by what somebody goes first."""
+    return len({max(job.bytes_per_worker, default=0) for job in run.jobs}) > 1
+
+
+def _kind(unlike: bool) -> str:
+    return "unlike jobs" if unlike else "equal jobs"
 
 
 def _panel(axis: Any, rows: pd.DataFrame, column: str) -> None:
@@ -127,9 +146,9 @@ def _panel(axis: Any, rows: pd.DataFrame, column: str) -> None:
         colour = style.JOBS[2] if scheduler else drawing.colour(treatment=roles[cc] == "treatment")
         values = rows[rows["cc"] == cc][column]
         drawing.seeds(axis, x, list(values), colour, width=0.5)
-        top = max([values.max(), *(interval(values) or ())])
+        top = max([values.max(), *(log_interval(values) or ())])
         axis.annotate(
-            f"{values.mean():.3f}",
+            f"{geometric_mean(values):.3f}",
             (x, top),
             xytext=(0, 4),
             textcoords="offset points",

@@ -11,6 +11,7 @@ from analysis.study import Study
 ID = "cdf-cubic"
 TITLE = "Iteration times under CUBIC and MLTCP-CUBIC, and what MLTCP gains"
 TEXT = cdf.TEXT
+CONTROLS = cdf.controls("CUBIC")
 
 
 def draw(study: Study, out: Path) -> list[Path]:

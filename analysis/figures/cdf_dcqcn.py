@@ -11,6 +11,7 @@ from analysis.study import Study
 ID = "cdf-dcqcn"
 TITLE = "Iteration times under DCQCN and MLTCP-DCQCN, and what MLTCP gains"
 TEXT = f"{cdf.TEXT} A third panel counts the packets that the bottleneck marked."
+CONTROLS = cdf.controls("DCQCN")
 
 
 def draw(study: Study, out: Path) -> list[Path]:

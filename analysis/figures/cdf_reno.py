@@ -11,6 +11,7 @@ from analysis.study import Study
 ID = "cdf-reno"
 TITLE = "Iteration times under Reno and MLTCP-Reno, and what MLTCP gains"
 TEXT = cdf.TEXT
+CONTROLS = cdf.controls("Reno")
 
 
 def draw(study: Study, out: Path) -> list[Path]:

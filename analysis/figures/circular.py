@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
 from core.runs import measured
 from core.runs.load import Experiment, LoadError, Run
-from theory.statistics import interval
+from theory import bottleneck
+from theory.statistics import geometric_mean, log_interval
 
 ID = "circular"
 TITLE = "A circular dependency: three jobs, each of which shares one link with each other job"
@@ -26,11 +26,11 @@ TEXT = (
     "mean over the jobs, one line a seed. Above with the kernel's least retransmission timeout (200 ms), below with 5 ms: a job that begins "
     "while the queue is full with its neighbour's packets may lose most of its first window and wait for a timeout."
 )
-LOOP = "A circular dependency between jobs and links is what a loop-free affinity graph (CASSINI) cannot handle."
-LOOP_SOURCE = "paper, caption of Fig. 2 [published]; the reason [recalled]"
 CLAIM = "MLTCP interleaves jobs with a circular dependency."
 SOURCE = "paper, Fig. 2 [published]"
+CONTROLS = {CLAIM: "jobs that never interleave, and a base that does so in every seed"}
 SHOWN = 3  # iterations
+Node = tuple[str, int | str]  # "job" and its number, or "link" and its name
 HARM = 0.98  # a speed-up below which MLTCP makes iterations longer
 
 
@@ -42,11 +42,11 @@ def draw(study: Study, out: Path) -> list[Path]:
     )
     for axis in axes[:, 0]:
         axis.remove()
-    _graph(figure.add_subplot(axes[0, 0].get_gridspec()[:, 0]), crossed(rings[0][0].runs[0]))
+    _graph(figure.add_subplot(axes[0, 0].get_gridspec()[:, 0]), affinity(rings[0][0].runs[0]))
     for row, (experiment, pair) in zip(axes, rings, strict=True):
         _phases(row[1], experiment, pair)
         _iterations(row[2], experiment, pair)
-        row[1].set_title(f"Phases of the last {SHOWN} iterations, least RTO {_rto_ms(experiment.runs[0]):g} ms")
+        row[1].set_title(f"Phases of the last {SHOWN} iterations, least RTO {experiment.runs[0].plan.rto_min_ms:g} ms")
     axes[0, 2].set_title("Every iteration, mean over the jobs")
     axes[0, 2].legend()
     for axis, label in zip(axes[-1, 1:], ("time (s)", "iteration"), strict=True):
@@ -59,7 +59,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         "TCP timeouts per run (mean): "
         + "; ".join(
             f"{cc} {table[(table['experiment'] == experiment.path.name) & (table['cc'] == cc)]['timeouts'].mean():.0f} "
-            f"at {_rto_ms(experiment.runs[0]):g} ms"
+            f"at {experiment.runs[0].plan.rto_min_ms:g} ms"
             for experiment, pair in rings for cc in pair
         ),
     )  # fmt: skip
@@ -67,23 +67,12 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def find(study: Study) -> list[Finding]:
-    """The loop, and how MLTCP does on it for each least retransmission timeout."""
+    """How MLTCP does on the loop, for each least retransmission timeout."""
     try:
         rings = _rings(study)
     except LoadError as error:
-        return [not_measured(claim, source, str(error)) for claim, source in ((LOOP, LOOP_SOURCE), (CLAIM, SOURCE))]
-    first = rings[0][0].runs[0]
-    edges = crossed(first)
-    loop = has_loop(edges)
-    refusal = Finding(
-        LOOP, LOOP_SOURCE,
-        f"the affinity graph of this placement has {len(edges)} edges and {'a' if loop else 'no'} loop; where it has one, "
-        "`--system cassini` ends with code 2 (tests/unit/test_experiments.py)",
-        None, "", None, len({run.seed for run in study.runs}), graded(loop, False),
-        "reproduced if the bipartite graph of jobs and shared bottlenecks has a loop",
-        study.paths,
-    )  # fmt: skip
-    return [refusal, *(_interleaves(experiment, pair) for experiment, pair in rings)]
+        return [not_measured(CLAIM, SOURCE, str(error))]
+    return [_interleaves(experiment, pair) for experiment, pair in rings]
 
 
 def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
@@ -96,42 +85,35 @@ def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
     base, mltcp = pair
     values = list(table[table["cc"] == mltcp]["settled"])
     return Finding(
-        f"{CLAIM} Least retransmission timeout {_rto_ms(experiment.runs[0]):g} ms.", SOURCE,
+        f"{CLAIM} Least retransmission timeout {experiment.runs[0].plan.rto_min_ms:g} ms.", SOURCE,
         f"every job within 5 % of its time alone from some iteration on: {mltcp} in {len(reached[mltcp])} of {len(at[mltcp])} seeds"
         + (f" (median: iteration {np.median(reached[mltcp]):g})" if reached[mltcp] else "")
         + f", {base} in {len(reached[base])} of {len(at[base])}; settled half {settled[mltcp]} and {settled[base]} × ideal, "
         f"{observed.with_interval(gains)}× as fast; {timeouts[mltcp]:.0f} and {timeouts[base]:.0f} timeouts a run",
-        float(np.mean(values)), f"× ideal iteration time, {mltcp}, settled half", interval(values), len(values),
-        graded(len(reached[mltcp]) == len(at[mltcp]), 2 * len(reached[mltcp]) >= len(at[mltcp]) and float(np.mean(gains or [0])) >= HARM),
+        geometric_mean(values), f"× ideal iteration time, {mltcp}, settled half", log_interval(values), len(values),
+        graded(
+            len(reached[mltcp]) == len(at[mltcp]), 2 * len(reached[mltcp]) >= len(at[mltcp]) and bool(gains) and geometric_mean(gains) >= HARM,
+            alike=len(reached[base]) == len(at[base]) and len(reached[mltcp]) == len(at[mltcp]),
+        ),
         f"reproduced if MLTCP interleaves in every seed, partly if in half of them and its settled half is at least {HARM}× as fast as the "
-        "base's; that the base interleaves by itself does not count against it",
+        "base's, no difference if the base interleaves in every seed as well",
         tuple(run.path for run in experiment.runs),
     )  # fmt: skip
 
 
-def _rto_ms(run: Run) -> float:
-    """The least retransmission timeout; the kernel's own is 200 ms."""
-    asked = run.manifest["plan"].get("rto_min_us")
-    return 200.0 if asked is None else float(asked) / 1e3
+def affinity(run: Run) -> list[tuple[int, str]]:
+    """Edges of the affinity graph: (job, direction of a bottleneck that it crosses); raises `LoadError` if it was not recorded."""
+    found = bottleneck.crossings(run)
+    if found is None:
+        raise LoadError(f"{run.path} does not say which links its flows cross; run it again")
+    return sorted({(job, link) for link, flows in found.items() for job, _, _ in flows})
 
 
-def crossed(run: Run) -> list[tuple[int, int]]:
-    """Edges of the affinity graph of a ring: (job, bottleneck). A job from ``xi`` to ``yj`` crosses bottlenecks i to j, around."""
-    links = run.manifest["plan"]["topology_args"][0]
-    edges = []
-    for job in run.jobs:
-        first, last = (
-            int(re.sub(r"\D", "", host.partition("_")[0])) - 1 for host in (job["hosts"][0], job["hosts"][-1])
-        )
-        edges += [(job["job"], (first + step) % links) for step in range((last - first) % links + 1)]
-    return edges
-
-
-def has_loop(edges: list[tuple[int, int]]) -> bool:
+def has_loop(edges: list[tuple[int, str]]) -> bool:
     """Whether the bipartite graph of jobs and links has a loop: an edge between what was connected already."""
-    parent: dict[tuple[str, int], tuple[str, int]] = {}
+    parent: dict[Node, Node] = {}
 
-    def root(node: tuple[str, int]) -> tuple[str, int]:
+    def root(node: Node) -> Node:
         while parent.setdefault(node, node) != node:
             node = parent[node]
         return node
@@ -149,17 +131,17 @@ def _rings(study: Study) -> list[tuple[Experiment, tuple[str, str]]]:
     found = [
         (experiment, pair)
         for experiment in study.experiments
-        if (pair := observed.pair(experiment.roles)) and experiment.runs[0].manifest["plan"]["topology"] == "ring"
+        if (pair := observed.pair(experiment.roles)) and experiment.runs[0].plan.topology == "ring"
     ]
     if not found:
         raise LoadError("circular: there is no ring with both a base and MLTCP; run experiments/circular.toml")
-    return sorted(found, key=lambda one: -_rto_ms(one[0].runs[0]))
+    return sorted(found, key=lambda one: -one[0].runs[0].plan.rto_min_ms)
 
 
-def _graph(axis: Any, edges: list[tuple[int, int]]) -> None:
+def _graph(axis: Any, edges: list[tuple[int, str]]) -> None:
     """Jobs and bottlenecks on one circle, each job between the two it crosses."""
     jobs, links = sorted({job for job, _ in edges}), sorted({link for _, link in edges})
-    angle = {("link", link): 90 - 360 * i / len(links) for i, link in enumerate(links)}
+    angle: dict[Node, float] = {("link", link): 90 - 360 * i / len(links) for i, link in enumerate(links)}
     for job in jobs:
         around = np.exp(1j * np.radians([angle["link", link] for one, link in edges if one == job])).sum()
         angle["job", job] = float(np.degrees(np.angle(around)))
@@ -167,11 +149,12 @@ def _graph(axis: Any, edges: list[tuple[int, int]]) -> None:
     for job, link in edges:
         (x0, y0), (x1, y1) = at["job", job], at["link", link]
         axis.plot([x0, x1], [y0, y1], color=style.JOBS[job % len(style.JOBS)], linewidth=3, zorder=1)
-    for (kind, number), (x, y) in at.items():
-        box = {"boxstyle": "circle,pad=0.5" if kind == "job" else "square,pad=0.5", "linewidth": 1.5, "edgecolor": style.REFERENCE,
-               "facecolor": style.JOBS[number % len(style.JOBS)] if kind == "job" else "white"}  # fmt: skip
-        axis.text(x, y, f"{kind} {number}", ha="center", va="center", fontsize=9, bbox=box,
-                  color="white" if kind == "job" else "black", zorder=2)  # fmt: skip
+    for (kind, name), (x, y) in at.items():
+        job_colour = style.JOBS[name % len(style.JOBS)] if isinstance(name, int) else None
+        box = {"boxstyle": "circle,pad=0.5" if job_colour else "square,pad=0.5", "linewidth": 1.5, "edgecolor": style.REFERENCE,
+               "facecolor": job_colour or "white"}  # fmt: skip
+        axis.text(x, y, f"{kind} {name}", ha="center", va="center", fontsize=9, bbox=box,
+                  color="white" if job_colour else "black", zorder=2)  # fmt: skip
     axis.set_xlim(-1.5, 1.5)
     axis.set_ylim(-1.4, 1.4)
     axis.set_aspect("equal")

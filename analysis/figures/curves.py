@@ -29,6 +29,10 @@ CLAIM = "Several increasing functions interleave jobs, decreasing ones do not."
 SOURCE = "paper, Fig. 5: that functions were compared [published]; their forms and which of them interleave [recalled, medium confidence]"
 TWIN_CLAIM = "A fluid model (shares ∝ F^p) tells how many iterations each function takes."
 TWIN_SOURCE = "derived here; the fact that shares go as √F for independent losses is textbook AIMD"
+CONTROLS = {
+    CLAIM: "shares that do not follow F (fluid model, exponent 0)",
+    TWIN_CLAIM: "runs that interleave ten iterations after the twin",
+}
 COLOURS = {
     "constant": style.REFERENCE, "linear": style.JOBS[0], "quadratic": style.JOBS[4], "reciprocal": style.JOBS[2], "concave": style.JOBS[3],
     "falling": style.JOBS[1], "falling_reciprocal": style.JOBS[5],
@@ -139,13 +143,13 @@ def _table(study: Study) -> pd.DataFrame:
                     "jobs": len(run.jobs), "curve": curve.name, "direction": int(np.sign(ends[1] - ends[0])), "seed": run.seed,
                     "at": measured.interleaved_at(experiment, run), "twin_one": models[0][number],
                     "twin_half": models[1][number], "steady": measured.steady_s(run) / measured.ideal_s(run),
-                    "iterations": run.jobs[0]["iterations"],
+                    "iterations": run.jobs[0].iterations,
                 })  # fmt: skip
     return pd.DataFrame(rows).sort_values("jobs", kind="stable")
 
 
 def _ideals(run: Run) -> list[float]:
-    return [float(job["ideal_s"]) for job in run.jobs]
+    return measured.ideals_s(run)
 
 
 def _shapes(axis: Any, runs: list[Run]) -> None:

@@ -12,9 +12,10 @@ from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
+from core.runs import measured
 from core.runs.load import Experiment, LoadError, Run
 from theory.frames import payload_share
-from theory.statistics import ends, interval
+from theory.statistics import geometric_mean, log_interval, ratio_ends
 
 ID = "fairness"
 TITLE = "MLTCP beside ordinary TCP"
@@ -25,6 +26,10 @@ TEXT = (
 JOBS = "A training job on ordinary TCP is not harmed by a neighbour that uses MLTCP."
 FLOW = "A long-lived ordinary flow keeps its share beside jobs that use MLTCP."
 SOURCE = "open question; between 0.25 : 1 and 2 : 1 by weight [derived here]"
+CONTROLS = {
+    JOBS: "a neighbour on MLTCP beside which ordinary jobs take 1.2 times as long",
+    FLOW: "jobs on MLTCP beside which the long-lived flow gets four fifths of its share",
+}
 HARM = 0.02  # of its time or share beside the base
 MUCH = 0.10
 
@@ -66,7 +71,7 @@ def _jobs(study: Study, table: pd.DataFrame) -> Finding:
     return _judged(
         study, JOBS,
         f"iteration time of the job on ordinary TCP, with an MLTCP neighbour ÷ with one of its own kind: {observed.with_interval(values)}",
-        "× the iteration time beside a job of its own kind", values, harm=float(np.mean(values)) - 1, worst=ends(values)[1] - 1,
+        "× the iteration time beside a job of its own kind", values, harm=geometric_mean(values) - 1, worst=ratio_ends(values)[1] - 1,
     )  # fmt: skip
 
 
@@ -79,13 +84,13 @@ def _flow(study: Study, table: pd.DataFrame) -> Finding:
     if ratios.empty:
         return not_measured(FLOW, SOURCE, "no seed was run under both a base and MLTCP")
     kept = {int(str(number)): [float(value) for value in rows] for number, rows in ratios.groupby("training")}
-    least = min(kept, key=lambda number: float(np.mean(kept[number])))
+    least = min(kept, key=lambda number: geometric_mean(kept[number]))
     return _judged(
         study, FLOW,
         f"goodput of the long-lived flow beside {pair[1]} jobs ÷ beside {pair[0]} jobs: "
         + "; ".join(f"{observed.with_interval(values)} with {drawing.count(number, 'job')}" for number, values in kept.items()),
         f"× the flow's goodput beside {pair[0]}, the least: {drawing.count(least, 'job')}", kept[least],
-        harm=1 - float(np.mean(kept[least])), worst=1 - min(ends(values)[0] for values in kept.values()),
+        harm=1 - geometric_mean(kept[least]), worst=1 - min(ratio_ends(values)[0] for values in kept.values()),
     )  # fmt: skip
 
 
@@ -94,7 +99,7 @@ def _judged(
 ) -> Finding:
     verdict = graded(worst <= HARM, harm <= MUCH)
     return Finding(
-        claim, SOURCE, measured, float(np.mean(values)), unit, interval(values), len(values), verdict,
+        claim, SOURCE, measured, geometric_mean(values), unit, log_interval(values), len(values), verdict,
         f"reproduced if at most {HARM:.0%} is lost (the interval's worse end; without one, the worst seed), partly if at most {MUCH:.0%} in the mean",
         study.paths,
     )  # fmt: skip
@@ -109,18 +114,18 @@ def _table(study: Study) -> pd.DataFrame:
 
 def _rows(experiment: Experiment, run: Run) -> list[dict[str, Any]]:
     """One row per kind of training job: ``cc, job_cc, seed, training, background, time, background_share``."""
-    long_lived = [job["job"] for job in run.jobs if job["iterations"] == 1]
-    training = [job for job in run.jobs if job["job"] not in long_lived]
+    long_lived = [job.job for job in run.jobs if job.iterations == 1]
+    training = [job for job in run.jobs if job.job not in long_lived]
     times = observed.relative_times(experiment, run)
     share = _share(run, long_lived) if long_lived else np.nan
-    late = observed.settled(times[[job["job"] for job in training]].dropna())
+    late = observed.settled(times[[job.job for job in training]].dropna(), measured.interleaved_at(experiment, run))
     return [
         {
             "experiment": experiment.path.name, "cc": run.system, "role": run.role, "job_cc": cc, "job_treated": treated, "seed": run.seed, "training": len(training),
-            "background": bool(long_lived), "time": float(late[[job["job"] for job in training if job["cc"]["spec"] == cc]].mean().mean()),
+            "background": bool(long_lived), "time": float(late[[job.job for job in training if job.cc.spec == cc]].mean().mean()),
             "background_share": share,
         }
-        for cc, treated in {job["cc"]["spec"]: job["cc"]["role"] == "treatment" for job in training}.items()
+        for cc, treated in {job.cc.spec: job.cc.role == "treatment" for job in training}.items()
     ]  # fmt: skip
 
 
@@ -132,9 +137,7 @@ def _share(run: Run, long_lived: list[int]) -> float:
     by_flow = late[late["job"].isin(long_lived)].groupby(["job", "worker", "flow"])
     carried = float((by_flow["bytes_acked"].last() - by_flow["bytes_acked"].first()).sum())
     span = float(late["t_s"].max() - late["t_s"].min())
-    link = run.manifest["plan"]["link"]
-    payload = payload_share(link["mtu"])
-    return float(carried * 8 / span / (link["rate_bps"] * payload))
+    return float(carried * 8 / span / (run.rate_bps * payload_share(run.plan.link.mtu)))
 
 
 def _mixes(axis: Any, table: pd.DataFrame) -> None:
@@ -187,6 +190,7 @@ def _beside(axis: Any, table: pd.DataFrame, column: str, label: str, title: str)
                     drawing.colour(treatment=roles[cc] == "treatment"),
                     width=0.3,
                     label=f"jobs on {cc}" if x == 0 else None,
+                    ratios=column == "time",
                 )
     axis.set_xticks(range(len(numbers)), [f"{number} job" + ("s" if number > 1 else "") for number in numbers])
     axis.set_xlim(-0.6, len(numbers) - 0.4)

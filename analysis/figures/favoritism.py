@@ -28,6 +28,7 @@ TEXT = (
 )
 CLAIM = "An F that increases with bytes_ratio interleaves jobs; one that decreases makes them overlap fully."
 SOURCE = "paper, Fig. 4 [published; that “job 1” is the first starter: recalled, high confidence]"
+CONTROLS = {CLAIM: "shares that do not follow F (fluid model, exponent 0)"}
 LAST = 5  # iterations judged
 
 
@@ -180,5 +181,5 @@ def _caption(experiment: Experiment) -> str:
     seeds = len({run.seed for run in experiment.runs})
     return (
         f"{drawing.setting(run)}; two jobs of {twin.compute_s(run)[0]:g} s and {measured.ideal_s(run) - twin.compute_s(run)[0]:.3f} s, "
-        f"noise {run.jobs[0]['noise']}; {seeds} seeds"
+        f"noise {run.jobs[0].noise}; {seeds} seeds"
     )

@@ -58,7 +58,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
             else f"{_arrow(link)}, each job\n(stacked, {unit})"
         )
     axes[2, 0].set_ylabel("iteration time (s)")
-    jobs = [Patch(color=_colour(job["job"]), label=f"job {job['job']}") for job in runs[0].jobs]
+    jobs = [Patch(color=_colour(job.job), label=f"job {job.job}") for job in runs[0].jobs]
     figure.legend(handles=jobs, loc="outside upper center", ncols=min(len(jobs), 8))
     figure.text(0.01, -0.01, _caption(runs, link), va="top", fontsize=8, color=style.REFERENCE)
     drawing.write_table(pd.concat(data), _csv(out))
@@ -69,7 +69,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
 def _rates(run: Run, link: str | None) -> pd.DataFrame:
     """In bit/s, a column per job: what crosses ``link``; without one the payload acknowledged over all flows."""
     iteration_s = float(metrics.pooled(metrics.iteration_times(run.iterations)).mean())
-    window = max(min(WINDOW_S, iteration_s / 100), 2 * run.manifest["plan"]["sample_ns"] / 1e9)
+    window = max(min(WINDOW_S, iteration_s / 100), 2 * run.plan.sample_ns / 1e9)
     return metrics.throughput(run.flows, window) if link is None else bottleneck.carried(run, link, window)
 
 
@@ -121,10 +121,10 @@ def _line(run: Run, link: str, span: tuple[float, float]) -> tuple[np.ndarray, n
     """The rate of ``link`` over a span of time, in bit/s: steps where events change it."""
     rate = bottleneck.rate_bps(run, link)
     t, rates = [span[0]], [rate]
-    for event in run.manifest["plan"].get("events", ()):
-        if event["link"] == link and event.get("rate_bps") is not None and event["at_ns"] / 1e9 < span[1]:
-            t.append(max(span[0], event["at_ns"] / 1e9))
-            rates.append(float(event["rate_bps"]))
+    for event in run.plan.events:
+        if event.link == link and event.rate_bps is not None and event.at_ns / 1e9 < span[1]:
+            t.append(max(span[0], event.at_ns / 1e9))
+            rates.append(float(event.rate_bps))
     return np.array([*t, span[1]]), np.array([*rates, rates[-1]])
 
 
@@ -133,10 +133,10 @@ def _references(experiment: Experiment, run: Run) -> dict[int, tuple[str, float]
     alone = experiment.alone_of(run)
     found = {}
     for job in run.jobs:
-        if job["ideal_s"] is not None:
-            found[job["job"]] = ("ideal", float(job["ideal_s"]))
-        elif job["job"] in alone:
-            found[job["job"]] = ("alone", metrics.alone(metrics.iteration_times(alone[job["job"]].iterations)))
+        if job.ideal_s is not None:
+            found[job.job] = ("ideal", job.ideal_s)
+        elif job.job in alone:
+            found[job.job] = ("alone", metrics.alone(metrics.iteration_times(alone[job.job].iterations)))
     return found
 
 
@@ -172,19 +172,18 @@ def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references
 
 def _caption(runs: Sequence[Run], link: str | None) -> str:
     run = runs[0]
-    plan = run.manifest["plan"]
-    shaped = plan["link"]
-    names = ", ".join(dict.fromkeys(job["trace"] for job in plan["jobs"]))
+    plan, shaped = run.plan, run.plan.link
+    names = ", ".join(dict.fromkeys(job.trace for job in plan.jobs))
     lines = [
-        f"{len(plan['jobs'])} jobs ({names}), {Path(plan['topology']).name}, "
-        f"{drawing.rate(shaped['rate_bps'])}, buffer {shaped['buffer_bytes']:,} B, MTU {shaped['mtu']}, seed {run.seed}; "
-        f"{drawing.substrate(run)}; verdict " + ", ".join(f"{one.system} {one.verdict['verdict']}" for one in runs)
+        f"{len(plan.jobs)} jobs ({names}), {Path(plan.topology).name}, "
+        f"{drawing.rate(shaped.rate_bps)}, buffer {shaped.buffer_bytes:,} B, MTU {shaped.mtu}, seed {run.seed}; "
+        f"{drawing.substrate(run)}; verdict " + ", ".join(f"{each.system} {each.verdict.verdict}" for each in runs)
     ]
     if link is None:
         lines.append("Above: payload acknowledged over all flows of a job, in both directions and over all links.")
     else:
         lines.append(_what_is_shown(run, link))
-    return "\n".join(lines + [f"Assumption: {text}." for text in plan.get("assumptions", [])])
+    return "\n".join(lines + [f"Assumption: {text}." for text in plan.assumptions])
 
 
 def _what_is_shown(run: Run, link: str) -> str:

@@ -48,14 +48,14 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
 
 
 def _row(run: Run) -> dict[str, Any] | None:
-    factors = [job.get("cc", {}).get("constants", {}) for job in run.jobs]
+    factors = [run.constants(job.cc.spec) for job in run.jobs]
     if len(factors) != 2 or any(one.get("slope") != 0 for one in factors):
         return None
     carried = metrics.carried(run.flows)
     if len(carried) < 2 or not carried.all():  # too few samples to tell
         return None
     return {
-        "cc": run.jobs[1]["cc"]["name"], "seed": run.seed, "weight": factors[1]["intercept"] / factors[0]["intercept"],
+        "cc": run.jobs[1].cc.name, "seed": run.seed, "weight": factors[1]["intercept"] / factors[0]["intercept"],
         "ratio": carried[1] / carried[0],
     }  # fmt: skip
 
@@ -79,12 +79,10 @@ def _log_scales(axis: Any, ticks: list[float]) -> None:
 
 
 def _caption(run: Run, data: pd.DataFrame) -> str:
-    plan = run.manifest["plan"]
-    link = plan["link"]
-    wires = list(plan["wires"].values())
-    loss = f", random loss {wires[0]['loss']:.2%}" if wires and wires[0]["loss"] else ", drop-tail"
+    link, wires = run.plan.link, list(run.plan.wires.values())
+    loss = f", random loss {wires[0].loss:.2%}" if wires and wires[0].loss else ", drop-tail"
     return (
-        f"{link['rate_bps'] / 1e6:g} Mbit/s, buffer {link['buffer_bytes']:,} B{loss}, base RTT "
-        f"{plan['base_rtt_s'] * 1e3:.2g} ms; {run.manifest['substrate']}; "
+        f"{link.rate_bps / 1e6:g} Mbit/s, buffer {link.buffer_bytes:,} B{loss}, base RTT "
+        f"{run.plan.base_rtt_s * 1e3:.2g} ms; {run.manifest.substrate}; "
         f"{data['seed'].nunique()} seeds, intervals at 95 %."
     )
