@@ -6,21 +6,20 @@ What a congestion control with F does here is `theory.fluid` with shares ∝ F^e
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pandas as pd
 
 from analysis import twin
+from core.runs import documents
+from core.runs import rows as run_rows
 from core.runs.load import Run, digest
 from core.runs.plan import Plan
-from core.runs.upgrade import VERSION
 from testbed.planning import plan as plans
 from testbed.spec import Spec
-from tests.synthetic import loaded
+from tests import manifests
 from theory import fluid
 
 
@@ -33,25 +32,18 @@ def write(spec: Spec, results: Path, exponent: float = 0.5, **manifest: Any) -> 
 
 def write_run(plan: Plan, folder: Path, exponent: float = 0.5, **manifest: Any) -> None:
     folder.mkdir(parents=True)
-    built = msgspec.to_builtins(plan)
-    run = Run(folder, {"plan": built, "congestion_controls": loaded(plan)}, {})
+    run = Run(folder, manifests.manifest(plan), manifests.VALID)
     noise_s = float(plan.jobs[0].noise.removesuffix("%")) / 100 * float(twin.compute_s(run)[0])
     flows = fluid.simulate(
         twin.compute_s(run), twin.comm_s(run), [[job.offset_ns / 1e9 for job in plan.jobs]], twin.curve(run),
         exponent=exponent, iterations=plan.iterations, noise_s=noise_s, seed=plan.seed,
     )  # fmt: skip
     files = {name: _csv(table) for name, table in _tables(plan, run, flows).items()}
-    verdict = {"version": VERSION, "verdict": "valid", "invariants": []}
-    whole = {
-        "version": VERSION, "plan": built, "congestion_controls": loaded(plan), "clock": "virtual", "substrate": "uml", "kernel": "Linux 6.12.0 #1 fluid x86_64", "testbed": "0", "wall_s": 1.0,
-        "python": "3.11", "packages": {"numpy": np.__version__}, "git_commit": "0" * 40, "command": ["__main__.py", "sweep"],
-        "started": "2026-01-01T00:00:00+00:00", "uml": {"version": "6.12.0", "source": "linux", "compiler": "gcc"},
-        "digest": digest(files), **manifest,
-    }  # fmt: skip
+    whole = manifests.manifest(plan, digest=digest(files), command=["__main__.py", "sweep"], **manifest)
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    (folder / "manifest.json").write_text(json.dumps(whole))
-    (folder / "verdict.json").write_text(json.dumps(verdict))
+    (folder / "manifest.json").write_bytes(documents.encode(whole))
+    (folder / "verdict.json").write_bytes(documents.encode(manifests.VALID))
 
 
 def _csv(table: pd.DataFrame) -> bytes:
@@ -105,7 +97,7 @@ def _tables(plan: Plan, run: Run, model: fluid.Flows) -> dict[str, pd.DataFrame]
         "t_s": times, "link": next(iter(plan.bottlenecks)), "bytes": (sent_by_all * 1514 / 1448).astype(int),
         "packets": (sent_by_all / 1448).astype(int), "drops": 0, "ecn_marks": 0, "backlog_bytes": 0,
     })  # fmt: skip
-    columns = ["cc", "seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+    columns = run_rows.columns(run_rows.Iteration)
     return {
         "iterations.csv": pd.DataFrame(rows, columns=columns),
         "operations.csv": pd.DataFrame(

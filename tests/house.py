@@ -14,9 +14,10 @@ ROOT = Path(__file__).parents[1]
 USES = {
     "core": (),
     "topologies": ("core",),
-    "workloads": ("core",),
+    "transports": ("core",),
+    "workloads": ("core", "transports"),
     "congestion": ("core",),
-    "theory": ("core", "topologies", "workloads", "congestion"),
+    "theory": ("core", "topologies", "transports", "workloads", "congestion"),
     "flow_schedulers": ("core", "theory", "workloads"),
     "job_schedulers": ("core", "theory", "topologies"),
     "analysis": ("core", "theory", "congestion"),

@@ -52,10 +52,16 @@ class Result:
         return dict(json.loads(self.files["manifest.json"]))
 
 
+# Hosts and links of a command that says nothing of them.
+DEFAULT: dict[str, Any] = {"nic": "100%", "ecn": "on", "buffer": "200p", "preset": "recommended"}
+# Hosts that nothing holds up, links that drop, MLTCP as the paper has it: what the physics is computed for.
+UNLIMITED: dict[str, Any] = {"nic": "inf", "ecn": "off", "buffer": "1ms", "preset": "paper"}
+
+
 def one_plan(alone: bool = False, **fields: Any) -> Plan:
-    """The (only) plan of a spec, or that of its first job alone."""
+    """The (only) plan of a spec with `UNLIMITED` hosts, or that of its first job alone."""
     wanted = 0 if alone else None
-    (one,) = [one for one in plan.plans(plan.resolve(spec.read(None, fields))) if one.alone == wanted]
+    (one,) = [one for one in plan.plans(plan.resolve(spec.read(None, UNLIMITED | fields))) if one.alone == wanted]
     return one
 
 

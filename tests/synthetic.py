@@ -6,20 +6,18 @@ The plans are real ones; the tables are what such iterations would leave.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pandas as pd
 
-from congestion import catalogue
+from core.runs import documents, rows
 from core.runs.load import TABLES, digest
 from core.runs.plan import Plan
-from core.runs.upgrade import VERSION
 from testbed.planning import plan
 from testbed.spec import Spec
+from tests import manifests
 
 Times = Callable[[Plan, int], float]  # iteration time ÷ ideal, of a run's n-th iteration
 STEP_S = 0.05
@@ -33,21 +31,13 @@ def write(specs: list[Spec], results: Path, times: Times) -> None:
         tables = _tables(one, times)
         for name, table in zip(TABLES, tables, strict=True):
             table.to_csv(folder / name, index=False)
-        manifest = {
-            "version": VERSION, "plan": json.loads(msgspec.json.encode(one)), "congestion_controls": loaded(one), "clock": "virtual", "substrate": "uml", "kernel": "Linux 6.12 #1", "testbed": "1",
-            "digest": digest({name: (folder / name).read_bytes() for name in TABLES}),
-            "measured": {"counters": {"tcp_timeouts": 0}},
-        }  # fmt: skip
-        (folder / "manifest.json").write_text(json.dumps(manifest))
-        (folder / "verdict.json").write_text(json.dumps({"version": VERSION, "verdict": "valid", "invariants": []}))
-
-
-def loaded(plan: Plan) -> list[dict[str, object]]:
-    """What a manifest says of the congestion controls of a run."""
-    return [
-        {"spec": cc.spec, "registered_as": cc.name, "kind": "module", "constants": catalogue.effective(cc)}
-        for cc in plan.ccs
-    ]
+        told = manifests.manifest(
+            one,
+            crossings=manifests.crossings(one),
+            digest=digest({name: (folder / name).read_bytes() for name in TABLES}),
+        )
+        (folder / "manifest.json").write_bytes(documents.encode(told))
+        (folder / "verdict.json").write_bytes(documents.encode(manifests.VALID))
 
 
 def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:
@@ -70,8 +60,8 @@ def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:
             "t_s": t, "job": job.job, "worker": 0, "flow": "0-1", "cwnd_segments": 10, "rtt_us": 100, "bytes_acked": sent.astype(int),
             "retrans": (10 * t).astype(int), "bytes_ratio": np.nan, "iterations": 0, "f": 1.0,
         }))  # fmt: skip
-    names = ["cc", "seed", "job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+    names = rows.columns(rows.Iteration)
     every = pd.concat(flows, ignore_index=True)
     links = pd.DataFrame({"t_s": every["t_s"].unique(), "link": "s1-s2", "bytes": 0, "packets": 0, "drops": 0, "ecn_marks": 0, "backlog_bytes": 0})  # fmt: skip
     links["ecn_marks"] = np.arange(len(links))
-    return [pd.DataFrame(iterations, columns=names), pd.DataFrame(columns=["job", "worker"]), links, every]
+    return [pd.DataFrame(iterations, columns=names), pd.DataFrame(columns=rows.columns(rows.Operation)), links, every]

@@ -73,13 +73,14 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Bef
     folder = tmp_path / "results" / "quick"
     run = folder / "mltcp_reno" / "1"
     assert sorted(path.name for path in run.iterdir()) == [
-        "disturbances.csv", "flows.csv", "iterations.csv", "links.csv", "manifest.json", "operations.csv", "touched.csv",
+        "disturbances.csv", "flows.csv", "iterations.csv", "links.csv", "manifest.json", "nics.csv", "operations.csv", "touched.csv",
         "verdict.json",
     ]  # fmt: skip
     heads = {
         "iterations.csv": "system,seed,job,worker,iteration,start_s,comm_start_s,end_s,bytes,late_s",
         "operations.csv": "job,worker,iteration,operation,start_s,end_s",
         "links.csv": "t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes",
+        "nics.csv": "t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes",
         "disturbances.csv": "start_s,end_s,core,kind,waited_s",
         "touched.csv": "job,iteration",
         "flows.csv": "t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio,iterations,f",

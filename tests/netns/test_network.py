@@ -97,8 +97,8 @@ def test_the_shaper_holds_what_was_asked(build: Build, rate_bps: int, acks_first
     bucket = bucket_bytes(rate_bps, 1500, real_time=True)
     root = shaper(Link(rate_bps, 62_500, 1500, acks_first, bands=bands), bucket, features.probe())
     record = apply_all([Queues(end.node.name, end.name, link_name(end), root)], net)
-    assert record[0]["value"]["rate_bps"] == rate_bps
-    assert record[0]["value"]["buffer_bytes"] == 62_500
+    assert record[0].value["rate_bps"] == rate_bps
+    assert record[0].value["buffer_bytes"] == 62_500
     shown = end.node.cmd("tc", "-s", "qdisc", "show", "dev", end.name)
     assert "tbf" in shown and shown.count("bfifo") == (bands + acks_first if bands + acks_first > 1 else 0)
 

@@ -26,7 +26,7 @@ from testbed.substrates.host import Host
 from testbed.substrates.progress import Patience
 from tests import processes
 from tests.processes import HANG_S
-from tests.runs import ROOT, one_plan, rounds
+from tests.runs import DEFAULT, ROOT, one_plan, rounds
 
 from .machine import SSHD, Machine, machine
 
@@ -77,11 +77,13 @@ def test_a_run_there_is_what_a_run_here_is(there: Machine, tmp_path: Path) -> No
     assert done.returncode in (EXIT_OK, EXIT_INVALID), done.stderr
     assert json.loads(done.stdout)["substrate"] == "ssh"
     run = tmp_path / "results/quick/mltcp_reno/1"
-    beside = ["disturbances.csv", "touched.csv", "manifest.json", "verdict.json"]
+    beside = ["nics.csv", "disturbances.csv", "touched.csv", "manifest.json", "verdict.json"]
     assert sorted(path.name for path in run.iterdir()) == sorted([*TABLES, *beside])
     files = {path.name: path.read_bytes() for path in run.iterdir()}
     here = rundir.unpack(
-        Host().run(one_plan(cc=["mltcp_reno"], compute="100ms", bytes="1MB", rate="200mbit"), print, Patience())
+        Host().run(
+            one_plan(cc=["mltcp_reno"], compute="100ms", bytes="1MB", rate="200mbit", **DEFAULT), print, Patience()
+        )
     )
     assert {name: table_head(files, name) for name in TABLES} == {name: table_head(here, name) for name in TABLES}
     manifest, host = json.loads(files["manifest.json"]), json.loads(here["manifest.json"])

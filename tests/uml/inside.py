@@ -159,16 +159,16 @@ def parameters(machine: Machine) -> dict[str, Any]:
 
 
 def _state(sock: socket.socket) -> tuple[int, int, int]:
-    """What `mltcp_module_info` tells: iterations, F, r."""
+    """What `mltcp_ca_info` tells: iterations, F, r."""
     info = sock.getsockopt(socket.IPPROTO_TCP, TCP_CC_INFO, 20)
-    _, iterations, f, ratio = struct.unpack_from("=IIIi", info)
+    iterations, f, ratio = struct.unpack_from("=IIi", info)
     return iterations, f, ratio
 
 
 @_answer
 def override(machine: Machine) -> dict[str, Any]:
     """An application that knows its iteration says so; another learns."""
-    assert _load(machine, "mltcp_reno") == ""
+    assert _load(machine, "mltcp_reno", given=1) == ""
     told: dict[str, list[tuple[int, int, int]]] = {"given": [], "learned": []}
     for kind, states in told.items():
         listener = socket.create_server(("127.0.0.1", 0))
@@ -189,6 +189,24 @@ def override(machine: Machine) -> dict[str, Any]:
         for sock in (client, server, listener):
             sock.close()
     return dict(told)
+
+
+@_answer
+def restricted(machine: Machine) -> dict[str, Any]:
+    """What a namespace of its own may have as its default: only what the host's root allows."""
+    assert _load(machine, "mltcp_reno") == ""
+    default, allowed = (Path(f"/proc/sys/net/ipv4/tcp_{what}congestion_control") for what in ("", "allowed_"))
+    other, answers = netns.create(), []
+    for _ in range(2):
+        with netns.entered(other):
+            try:
+                default.write_text("mltcp_reno")
+                answers.append(default.read_text().strip())
+            except OSError as error:
+                answers.append(errno.errorcode[error.errno or 0])
+        allowed.write_text(f"{allowed.read_text().strip()} mltcp_reno")
+    os.close(other)
+    return {"answers": answers}
 
 
 @_answer

@@ -22,7 +22,7 @@ from testbed.cli import main
 from testbed.linux import features
 from testbed.substrates import uml
 from testbed.substrates.usermode import kernel
-from tests.runs import ROOT, cli, one_plan, run_plan
+from tests.runs import DEFAULT, ROOT, cli, one_plan, run_plan
 
 # Random loss, jitter and marking: everything the kernel draws a number for.
 RANDOM: dict[str, Any] = {
@@ -37,7 +37,7 @@ FLAGS = [
 
 @functools.cache
 def reference() -> dict[str, bytes]:
-    files = run_plan(uml.find(), **RANDOM).files
+    files = run_plan(uml.find(), **DEFAULT | RANDOM).files
     return {name: files[name] for name in TABLES}
 
 
@@ -64,7 +64,7 @@ def test_two_at_a_time_are_identical() -> None:
     with ThreadPoolExecutor(3) as pool:
         busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
         try:
-            results = list(pool.map(lambda _: run_plan(uml.find(), **RANDOM).files, range(3)))
+            results = list(pool.map(lambda _: run_plan(uml.find(), **DEFAULT | RANDOM).files, range(3)))
         finally:
             busy.kill()
             busy.wait()
@@ -73,7 +73,7 @@ def test_two_at_a_time_are_identical() -> None:
 
 
 def test_another_seed_is_another_run() -> None:
-    files = run_plan(uml.find(), seed=2, **RANDOM).files
+    files = run_plan(uml.find(), seed=2, **DEFAULT | RANDOM).files
     assert {name: files[name] for name in TABLES} != reference()
 
 
@@ -165,7 +165,7 @@ def test_auto_goes_where_it_can(tmp_path: Path) -> None:
 
 
 def test_a_plan_says_all_there_is_to_repeat() -> None:
-    assert one_plan(**RANDOM).wires["s2-r1"].loss == 0.003
+    assert one_plan(**DEFAULT | RANDOM).wires["s2-r1"].loss == 0.003
 
 
 def test_a_run_is_judged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from core.errors import EXIT_FAILED, EXIT_MACHINE, MachineError, TestbedError
@@ -173,7 +173,7 @@ def test_no_kernel_and_a_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert done.returncode == EXIT_MACHINE and "there is no apt here" in done.stderr, done.stderr
     entry = cache / "mltcp" / "uml" / found.folder.name
     entry.mkdir(parents=True)
-    (entry / "kernel.json").write_text(json.dumps(found.identity))
+    (entry / "kernel.json").write_bytes(msgspec.json.encode(found.identity))
     shutil.copy(found.image, entry / "linux")
     with (entry / "linux").open("r+b") as image:
         image.seek(5000)

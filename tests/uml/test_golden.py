@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from testbed.substrates import uml
@@ -18,7 +19,7 @@ RECORDED = json.loads(golden.DIGESTS.read_text())
     "name", [name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.long) for name in RECORDED["plans"]]
 )
 def test_the_same_bytes(name: str, tmp_path: Path) -> None:
-    kernel = uml.find().identity()
+    kernel = msgspec.to_builtins(uml.find().identity())
     if not golden.same_kernel(RECORDED["kernel"], kernel):
         pytest.skip(f"recorded with Linux {RECORDED['kernel']['version']}, here it is {kernel['version']}: other bytes")
     digests, _ = golden.carry_out(golden.PLANS / f"{name}.toml", tmp_path)

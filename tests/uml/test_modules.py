@@ -64,6 +64,10 @@ def test_an_application_may_say_what_an_iteration_is() -> None:
     assert [iterations for iterations, _, _ in done["learned"]] == [0, 1, 2, 3]
 
 
+def test_a_weight_of_more_than_one_needs_a_privilege() -> None:
+    assert call("restricted")["answers"] == ["EPERM", "mltcp_reno"]
+
+
 def test_a_loaded_module_is_used_on_host() -> None:
     done = call("found")
     assert (done["before"], done["name"], done["kind"]) == (False, "mltcp_reno", "module")

@@ -65,6 +65,7 @@ def test_a_decreasing_f_does_not_interleave() -> None:
     assert times.to_numpy().mean() >= 1.35 * 0.9684
     constants = {
         "slope": -1792, "intercept": 2048, "curve": 0, "gap_factor": 512, "first_gap_us": 1000, "total_bytes": 0,
+        **dict.fromkeys(("apply", "floor_cwnd", "given", "host_limit", "learn", "ratio", "restart", "share"), 0),
     }  # fmt: skip
     assert result.manifest["congestion_controls"] == [
         {

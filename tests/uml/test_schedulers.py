@@ -9,6 +9,7 @@ import pytest
 
 from core.errors import EXIT_OK, EXIT_REQUEST
 from core.runs import metrics, rundir
+from core.runs.load import load_run
 from testbed import spec
 from testbed.cli import main
 from testbed.planning import plan
@@ -76,7 +77,9 @@ def test_cassini_goes_by_iterations_measured_alone(tmp_path: Any, capsys: pytest
     flags = ["--trace", "s2", "--rate", "500mbit", "--iterations", "6", "--cc", "cassini", "--on", "uml", "--name", "x"]
     assert main(["run", *flags, "--out", str(tmp_path), "--quiet"]) == EXIT_OK
     capsys.readouterr()
-    period_s = rundir.read_json(tmp_path / "x/cassini/1/manifest.json")["plan"]["jobs"][0]["grid"]["period_ns"] / 1e9
+    (job, *_) = load_run(tmp_path / "x/cassini/1").jobs
+    assert job.grid is not None
+    period_s = job.grid.period_ns / 1e9
     alone = pd.read_csv(tmp_path / "x/alone/job0/cassini/1/iterations.csv")
     assert metrics.alone(metrics.iteration_times(alone)) < period_s < 1.2 * 1.6273
     assert main(["run", "--verify", str(tmp_path / "x/cassini/1")]) == EXIT_OK

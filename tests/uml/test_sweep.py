@@ -68,7 +68,7 @@ def test_killed_twice_it_ends_as_if_nothing_had_happened(tmp_path: Path) -> None
         assert (killed / path / "manifest.json").stat().st_mtime_ns == when
     assert not list(killed.rglob(".*partial*"))
     assert subprocess.run([*command, str(whole)], check=False, stdout=subprocess.DEVNULL).returncode == EXIT_OK
-    assert tables(killed) == tables(whole) and len(tables(whole)) == RUNS * 4
+    assert tables(killed) == tables(whole) and len(tables(whole)) == RUNS * 5
     for summary in killed.rglob("summary.json"):
         assert json.loads(summary.read_text()) == json.loads((whole / summary.relative_to(killed)).read_text())
 

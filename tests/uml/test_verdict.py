@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from core.runs.manifest import Manifest, Told
+from core.runs.plan import Plan
 from testbed.campaign.verdict import Case, judge
 from testbed.substrates import uml
 from tests import runs
+from tests.manifests import manifest
 
 SLOW = {"rate": "100mbit", "compute": "100ms", "bytes": "1MB"}  # ideal: 184 ms
 
@@ -18,11 +22,17 @@ def judged(**fields: Any) -> dict[str, list[dict[str, Any]]]:
     one = runs.one_plan(**fields)
     result = runs.run_plan(uml.find(), **fields)
     tables = {name: result.table(f"{name}.csv") for name in ("iterations", "links", "flows")}
-    verdict = judge(Case(one, {**result.manifest, "substrate": "uml", "clock": "virtual"}, **tables))
-    rows: dict[str, list[dict[str, Any]]] = {"verdict": [verdict]}
-    for row in verdict["invariants"]:
-        rows.setdefault(row["id"], []).append(row)
+    verdict = judge(Case(told(one, result), **tables))
+    rows: dict[str, list[dict[str, Any]]] = {"verdict": [msgspec.to_builtins(verdict)]}
+    for row in verdict.invariants:
+        rows.setdefault(row.id, []).append({"note": "", **msgspec.to_builtins(row)})
     return rows
+
+
+def told(plan: Plan, result: runs.Result) -> Manifest:
+    """What the run handed over, with a provenance of no consequence."""
+    handed = msgspec.json.decode(result.files["manifest.json"], type=Told)
+    return Manifest.of(handed, manifest(plan).made, digest="", disturbances=None)
 
 
 def test_a_run_that_is_seldom_sampled_is_valid() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-from ctypes import c_bool, c_int32, c_uint8, c_uint16, c_uint32, c_uint64
+from ctypes import c_bool, c_int8, c_int32, c_uint8, c_uint16, c_uint32, c_uint64
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,8 @@ class Params(ctypes.Structure):
 
     _fields_ = [
         ("slope", c_int32), ("intercept", c_int32), ("curve", c_uint32), ("gap_factor", c_uint32),
-        ("first_gap_us", c_uint32), ("total_bytes", c_uint64),
+        ("first_gap_us", c_uint32), ("learn", c_uint32), ("ratio", c_uint32), ("share", c_uint32), ("given", c_uint32), ("restart", c_uint32), ("host_limit", c_uint32), ("floor_cwnd", c_uint32),
+        ("apply", c_uint32), ("total_bytes", c_uint64),
     ]  # fmt: skip
 
 
@@ -26,9 +27,9 @@ class State(ctypes.Structure):
     """struct mltcp"""
 
     _fields_ = [
-        ("start", c_uint64), ("total_bytes", c_uint64), ("gap_us", c_uint32),
-        ("iterations", c_uint16), ("carry", c_uint16), ("pauses", c_uint8), ("rare", c_uint8),
-        ("outsized", c_uint8), ("begun", c_uint8), ("halved", c_uint8),
+        ("start", c_uint64), ("total_bytes", c_uint64), ("gap_us", c_uint32), ("inverse", c_uint32),
+        ("iterations", c_uint16), ("carry", c_uint16), ("pauses", c_uint8), ("rare", c_uint8), ("shift", c_int8),
+        ("outsized", c_uint8, 1), ("begun", c_uint8, 1), ("halved", c_uint8, 1), ("provisional", c_uint8, 1),
     ]  # fmt: skip
 
 
@@ -67,9 +68,13 @@ def build(folder: Path) -> ctypes.CDLL:
     signatures = {
         "core_scale": (c_uint32, [s, p, c_uint64, c_uint32]),
         "core_tx_start": (c_bool, [s, p, c_uint64, c_uint64, c_uint32]),
-        "core_ratio": (c_int32, [s, c_uint64]),
+        "core_ratio": (c_int32, [s, p, c_uint64]),
+        "core_know": (None, [s, c_uint64]),
         "core_factor": (c_uint32, [p, c_int32]),
         "core_given": (c_uint64, [p, c_uint32]),
+        "core_reduced": (c_uint32, [c_uint32, c_uint32, c_uint32]),
+        "core_window": (c_uint32, [p, c_uint32, c_uint32]),
+        "core_threshold": (c_uint32, [p, c_uint32, c_uint32]),
         "core_dcqcn_init": (None, [d, dp, c_uint32, c_uint64]),
         "core_dcqcn_cnp": (c_bool, [d, dp, c_uint32, c_uint64]),
         "core_dcqcn_advance": (None, [d, dp, c_uint32, c_uint64, c_uint32]),

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
 
 from analysis import agreement
 from analysis.cli import main
-from core.runs import metrics
+from core.runs import documents, metrics
+from core.runs import rows as run_rows
 from core.runs.load import TABLES, LoadError, digest, load_experiment
+from core.runs.plan import System
+from core.runs.summary import Summary
 from core.runs.upgrade import VERSION
 from testbed.campaign.summary import summarise
+from tests.manifests import VALID, manifest
+from tests.runs import one_plan
 
 
 def iterations(ends: dict[int, list[float]], starts: dict[int, float]) -> pd.DataFrame:
@@ -78,28 +82,21 @@ def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: st
     folder.mkdir(parents=True)
     ends = list(np.cumsum(times))
     iterations({0: ends}, {0: 0.0}).assign(cc=cc, seed=seed).to_csv(folder / "iterations.csv", index=False)
-    pd.DataFrame({"t_s": [0.0], "job": 0, "bytes_ratio": [np.nan]}).to_csv(folder / "flows.csv", index=False)
-    for name in ("operations.csv", "links.csv"):
-        (folder / name).write_text("t_s\n")
-    tables = digest({name: (folder / name).read_bytes() for name in TABLES})
-    plan: dict[str, Any] = {
-        "system": {"label": cc, "name": cc, "role": "treatment" if cc == "fast" else "baseline"}, "seed": seed,
-        "link": {"rate_bps": 1, "buffer_bytes": 1}, "topology": "dumbbell",
-        "jobs": [{"job": 0, "like": 0, "ideal_s": 1.0, "trace": "synthetic", "iterations": len(times), "hosts": ["l1", "r1"],
-                  "cc": {"spec": cc, "traits": {}}}],
-    }  # fmt: skip
-    (folder / "manifest.json").write_text(
-        json.dumps(
-            {
-                "version": VERSION,
-                "substrate": substrate,
-                "clock": "virtual" if substrate == "uml" else "real",
-                "plan": plan,
-                "digest": tables,
-            }
-        )
+    idle = dict.fromkeys(run_rows.columns(run_rows.FlowSample), 0)
+    pd.DataFrame([{**idle, "flow": "0-1", "bytes_ratio": np.nan}]).to_csv(folder / "flows.csv", index=False)
+    for name, kind in (("operations.csv", run_rows.Operation), ("links.csv", run_rows.LinkSample)):
+        (folder / name).write_text(run_rows.text(kind, [], 6))
+    plan = one_plan(cc=["reno"], jobs=1, seed=seed)
+    system = System(cc, cc, "treatment" if cc == "fast" else "baseline")
+    job = msgspec.structs.replace(plan.jobs[0], ideal_s=1.0, iterations=len(times))
+    told = manifest(
+        msgspec.structs.replace(plan, system=system, jobs=(job,)),
+        substrate=substrate,
+        clock="virtual" if substrate == "uml" else "real",
+        digest=digest({name: (folder / name).read_bytes() for name in TABLES}),
     )
-    (folder / "verdict.json").write_text(json.dumps({"version": VERSION, "verdict": "valid", "invariants": []}))
+    (folder / "manifest.json").write_bytes(documents.encode(told))
+    (folder / "verdict.json").write_bytes(documents.encode(VALID))
 
 
 @pytest.fixture
@@ -115,15 +112,15 @@ def golden(tmp_path: Path) -> Path:
 def test_summary_of_a_golden_experiment(golden: Path) -> None:
     wanted = [(cc, seed) for seed in (1, 2, 3) for cc in ("base", "fast")]
     summary = summarise(load_experiment(golden, wanted))
-    base, fast = summary["results"]
-    assert (summary["version"], summary["baseline"], summary["verdict"]) == (VERSION, "base", "valid")
-    assert (base["mean_s"], fast["mean_s"]) == pytest.approx((2.0, 1.1))
-    assert fast["speedup_mean"] == pytest.approx(2 / 1.1)
-    assert fast["speedup_mean_ci95"] == pytest.approx([2 / 1.1] * 2)
-    assert (fast["p50_s"], fast["p99_s"], fast["steady_s"]) == pytest.approx((1.0, 2.0, 1.0))
-    assert (fast["alone_s"], fast["interleaved_at"], fast["interleaved_in"]) == (1.0, 2, "3 of 3")
-    assert base["interleaved_at"] is None
-    assert json.loads(json.dumps(summary)) == summary
+    base, fast = summary.results
+    assert (summary.version, summary.baseline, summary.verdict) == (VERSION, "base", "valid")
+    assert (base.mean_s, fast.mean_s) == pytest.approx((2.0, 1.1))
+    assert fast.speedup_mean == pytest.approx(2 / 1.1)
+    assert fast.speedup_mean_ci95 == pytest.approx([2 / 1.1] * 2)
+    assert (fast.p50_s, fast.p99_s, fast.steady_s) == pytest.approx((1.0, 2.0, 1.0))
+    assert (fast.alone_s, fast.interleaved_at, fast.interleaved_in) == (1.0, 2, "3 of 3")
+    assert base.interleaved_at is None
+    assert documents.decode(documents.encode(summary), Summary) == summary
 
 
 @pytest.mark.parametrize(
@@ -132,7 +129,7 @@ def test_summary_of_a_golden_experiment(golden: Path) -> None:
         ("manifest.json", '{"version": 99}', "version this program does not know"),
         ("manifest.json", "{", "cannot be read"),
         ("verdict.json", None, "is missing"),
-        ("iterations.csv", "", "line 1: has no column job"),
+        ("iterations.csv", "", "line 1: has no column seed"),
     ],
 )
 def test_bad_run_directories_say_so(golden: Path, file: str, content: str | None, says: str) -> None:

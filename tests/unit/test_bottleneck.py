@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
 
 from analysis.views import interleaving
 from core.runs.load import Experiment, Run
+from core.runs.manifest import Crossing
+from core.runs.plan import LinkEvent
 from testbed.cli import console
 from testbed.linux.sampling import sampler
+from tests.manifests import VALID, manifest
 from tests.runs import one_plan
 from theory import bottleneck
 
@@ -20,7 +24,7 @@ RATE_BPS = 1e6
 T_S = np.arange(0.0, 10.001, 0.01)
 
 
-def ring(manifest: dict[str, Any] | None = None) -> Run:
+def ring(*, known: bool = True) -> Run:
     """Two jobs of two workers that fill both directions of one link, one after the other; each iteration takes 2 s."""
     per_s = RATE_BPS / 8
     flows, links = [], {"s1-s2": np.zeros(len(T_S)), "s2-s1": np.zeros(len(T_S))}
@@ -38,18 +42,16 @@ def ring(manifest: dict[str, Any] | None = None) -> Run:
             }
             flows.append(pd.DataFrame(rows))
     crossings = [
-        {"job": job, "worker": worker, "flow": flow, "links": [link]}
+        Crossing(job, worker, flow, (link,))
         for job in (0, 1)
         for worker, flow, link in ((0, "0-1", "s1-s2"), (1, "1-0", "s2-s1"))
     ]
-    jobs = [{"job": job, "like": 0, "trace": "ring", "ideal_s": 2.0, "cc": {"spec": "reno"}} for job in (0, 1)]
-    capacity = {"rate_bps": int(RATE_BPS), "mtu": 1500, "buffer_bytes": 1000}
-    plan = {
-        "system": {"label": "reno", "role": "baseline"}, "seed": 1, "link": capacity, "bottlenecks": {"s1-s2": capacity, "s2-s1": capacity}, "jobs": jobs,
-        "sample_ns": 10_000_000, "topology": "dumbbell", "events": [],
-    }  # fmt: skip
-    told = {"crossings": crossings} if manifest is None else manifest
-    run = Run(Path("x"), {"plan": plan, "substrate": "uml", "kernel": "Linux 6 #1", **told}, {"verdict": "valid"})
+    plan = one_plan(cc=["reno"], jobs=2, rate=f"{RATE_BPS / 1e6:g}mbit", buffer="20kB")
+    jobs = tuple(msgspec.structs.replace(job, ideal_s=2.0, trace="ring") for job in plan.jobs)
+    told = manifest(
+        msgspec.structs.replace(plan, jobs=jobs, sample_ns=10_000_000), crossings=crossings if known else None
+    )
+    run = Run(Path("x"), told, VALID)
     ends = [
         (job, worker, i, 2.0 * i, 2.0 * i + job, 2.0 * (i + 1), 1)
         for job in (0, 1)
@@ -74,14 +76,20 @@ def test_a_ring_fills_the_link_and_no_more() -> None:
     assert rates[0][0.5:0.9].mean() == pytest.approx(RATE_BPS) and rates[1][0.5:0.9].max() == 0
 
 
+def changed(run: Run, **fields: Any) -> Run:
+    """The same run with another manifest."""
+    other = Run(run.path, msgspec.structs.replace(run.manifest, **fields), run.verdict)
+    other.__dict__.update({name: run.__dict__[name] for name in ("iterations", "links", "flows")})
+    return other
+
+
 def test_what_jobs_need_of_the_link_together() -> None:
     needs = bottleneck.needs(ring(), pd.Series({0: 2.0, 1: 4.0}))
     assert needs["s1-s2"] == pytest.approx((0.5 + 0.25) * 0.95 * 1514 / 1448, rel=1e-3)
 
 
-@pytest.mark.parametrize("manifest", [{}, {"measured": {"paths": []}}])
-def test_an_older_run_shows_the_sum_of_its_flows_and_no_rate(manifest: dict[str, Any], tmp_path: Path) -> None:
-    run = ring(manifest)
+def test_an_older_run_shows_the_sum_of_its_flows_and_no_rate(tmp_path: Path) -> None:
+    run = ring(known=False)
     assert bottleneck.busiest([run]) is None
     interleaving.draw(Experiment(tmp_path, [run], {}), tmp_path)
     drawn = pd.read_csv(tmp_path / "interleaving.csv")
@@ -89,18 +97,15 @@ def test_an_older_run_shows_the_sum_of_its_flows_and_no_rate(manifest: dict[str,
 
 
 def test_flows_of_a_link_that_fails_are_not_told_apart() -> None:
-    run = ring()
-    run.manifest["plan"]["events"] = [{"link": "s1-s2", "at_ns": 1, "up": False, "rate_bps": None}]
-    assert bottleneck.crossings(run) is None
+    plan = msgspec.structs.replace(ring().plan, events=(LinkEvent(1, "s1-s2", None, False),))
+    assert bottleneck.crossings(changed(ring(), plan=plan)) is None
 
 
 def test_of_equally_busy_links_the_one_that_most_jobs_cross() -> None:
     run = ring()
     run.links.loc[run.links["link"] == "s2-s1", "bytes"] /= 0.9
-    run.manifest["crossings"] = [
-        one for one in run.manifest["crossings"] if one["links"] != ["s1-s2"] or one["job"] == 0
-    ]
-    assert bottleneck.busiest([run]) == "s2-s1"
+    kept = tuple(flow for flow in run.manifest.crossings or () if flow.links != ("s1-s2",) or flow.job == 0)
+    assert bottleneck.busiest([changed(run, crossings=kept)]) == "s2-s1"
 
 
 def test_a_jobs_live_share_is_that_of_its_busier_direction() -> None:

@@ -92,6 +92,6 @@ def test_where_the_hash_decides_whether_its_flows_meet_every_job_is_measured_alo
 
 
 def test_a_share_of_the_rate() -> None:
-    one = plan.plans(plan.resolve(spec.read(None, {"topo": "leafspine,2,2,6,4", "rate": "1gbit"})))[0]
+    one = plan.plans(plan.resolve(spec.read(None, {"topo": "leafspine,2,2,6,4", "rate": "1gbit", "buffer": "1ms"})))[0]
     assert {link.rate_bps for link in one.bottlenecks.values()} == {750_000_000}
     assert {link.buffer_bytes for link in one.bottlenecks.values()} == {93_750}

@@ -69,7 +69,7 @@ def test_the_stages_come_in_their_order(can: Features) -> None:
 
 
 def test_a_dumbbell_step_by_step() -> None:
-    steps = changes.changes(planned(cc=["mltcp_reno:slope=2"]), VIRTUAL)
+    steps = changes.changes(planned(cc=["mltcp_reno:slope=2"], nic="inf", ecn="off", preset="paper"), VIRTUAL)
     sysctls = ["ip_forward", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_timestamps", "tcp_sack", "tcp_ecn",
                "tcp_rmem", "tcp_wmem"]  # fmt: skip
     nodes = [(step.change.where, step.change.what) for step in steps if isinstance(step.change, settings.Sysctl)]
@@ -90,7 +90,7 @@ def test_a_dumbbell_step_by_step() -> None:
 
 
 def test_a_kernel_is_told_in_that_order_and_holds_it() -> None:
-    kernel = recorded(planned(ecn="20kB", acks="first", delay="1ms", cc=["mltcp_reno"]), VIRTUAL)
+    kernel = recorded(planned(ecn="20kB", acks="first", delay="1ms", cc=["mltcp_reno"], preset="paper"), VIRTUAL)
     assert [what for what, _ in groupby(kernel.calls, key=lambda call: call[0])][:3] == ["sysctl", "link", "offloads"]
     assert [(what, kind) for what, where, kind in kernel.calls if where == "s1-eth0" and what in ("qdisc", "filter")] == [
         ("qdisc", "tbf"), ("qdisc", "prio"), ("filter", "u32"), ("qdisc", "bfifo"), ("qdisc", "red"),
@@ -104,7 +104,7 @@ def test_without_red_a_phantom_queue_marks_in_front() -> None:
     queues = changes.settings(changes.changes(made, replace(REAL, red=False)), "queues")
     of = [setting for setting in queues if setting.where == "s1-eth0"]
     assert [setting.what for setting in of] == ["phantom queue", "shaper"]
-    assert isinstance(of[1], Queues) and isinstance(of[1].root, Tbf) and changes.red_parent(of[1].root) is None
+    assert isinstance(of[1], Queues) and isinstance(of[1].root, Tbf) and changes.red_parents(of[1].root) == []
     recorded(made, replace(REAL, red=False))
 
 
@@ -113,13 +113,16 @@ def marked(bands: int, *, acks_first: bool) -> Link:
 
 
 @pytest.mark.parametrize(
-    ("acks_first", "bands", "parent"),
-    [(False, 1, 0x10001), (True, 1, 0x100002), (False, 8, 0x100008), (True, 8, 0x100009)],
-)
-def test_where_red_hangs(acks_first: bool, bands: int, parent: int) -> None:
+    ("acks_first", "bands", "parents"),
+    [
+        (False, 1, [0x10001]), (True, 1, [0x100002]),
+        (False, 8, [0x100000 + band for band in range(1, 9)]), (True, 8, [0x100000 + band for band in range(2, 10)]),
+    ],
+)  # fmt: skip
+def test_every_band_of_data_marks(acks_first: bool, bands: int, parents: list[int]) -> None:
     root = changes.shaper(marked(bands, acks_first=acks_first), 3028, VIRTUAL)
-    assert changes.red_parent(root) == parent
-    assert parent in [message.parent for message in tree.messages(root) if message.kind == "red"]
+    assert changes.red_parents(root) == parents
+    assert parents == [message.parent for message in tree.messages(root) if message.kind == "red"]
 
 
 def test_nine_bands_are_more_than_htb_tells_apart() -> None:
@@ -146,7 +149,7 @@ TREES: list[Tbf | Netem] = [
 def test_every_tree_is_read_back_whole(root: Tbf | Netem) -> None:
     setting = Queues("s1", "s1-eth0", "s1-s2", root)
     ((row),) = settings.apply_all([setting], Recording())
-    assert row["value"] == setting.asked and row["where"] == "s1-eth0"
+    assert row.value == setting.asked and row.where == "s1-eth0"
 
 
 def _messages() -> Iterator[tuple[Tbf | Netem, int]]:
@@ -196,8 +199,8 @@ def test_what_a_kernel_cannot_tell_is_unknown() -> None:
     ((row),) = settings.apply_all(
         [Queues("s1", "s1-eth0", "s1-s2", netem)], Recording(spoil=lambda message: replace(message, options=seedless))
     )
-    assert row["value"]["seed"] == tree.UNKNOWN
-    assert {**row["value"], "seed": 7} == tree.expected(netem)
+    assert row.value["seed"] == tree.UNKNOWN
+    assert {**row.value, "seed": 7} == tree.expected(netem)
 
 
 def test_a_bucket_is_a_time() -> None:
@@ -226,6 +229,12 @@ def test_what_the_run_refuses_the_plan_of_steps_refuses(
 def test_a_program_cannot_have_what_needs_marks_everywhere() -> None:
     made = planned(job=[{"cmd": "true"}], cc=["dctcp"], ecn="20kB", on="host")
     with pytest.raises(RequestError, match="opens its own sockets"):
+        changes.changes(made, REAL)
+
+
+def test_a_program_has_no_mark_to_share_a_ratio_by() -> None:
+    made = planned(job=[{"cmd": "true"}], cc=["mltcp_reno:share=mark"], on="host")
+    with pytest.raises(RequestError, match="share=mark is for replayed jobs"):
         changes.changes(made, REAL)
 
 

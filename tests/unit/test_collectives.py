@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from tests import processes
 from tests.properties import examples
+from transports import Flow
+from transports.tcp import TcpEndpoint
 from workloads import collectives
-from workloads.collectives import Flow, Links
+from workloads.collectives import Link, Links
 
 NAMES = collectives.names()
 
@@ -82,7 +84,9 @@ class Wires:
     ends: dict[Flow, tuple[socket.socket, socket.socket]]
 
     def links_of(self, rank: int) -> Links:
-        return {flow: pair[0] if flow[0] == rank else pair[1] for flow, pair in self.ends.items() if rank in flow}
+        mine = {flow: pair[0] if flow[0] == rank else pair[1] for flow, pair in self.ends.items() if rank in flow}
+        endpoint = TcpEndpoint(rank, mine)
+        return {flow: Link(endpoint, flow[1] if flow[0] == rank else flow[0]) for flow in mine}
 
     def carried(self) -> dict[Flow, int]:
         """tcpi_bytes_acked, which counts the SYN, once everything is acknowledged (ACKs may be late)."""

@@ -63,8 +63,11 @@ def test_what_only_one_has_is_named_and_the_plans_difference_too(before: Path, t
 
 
 def test_another_buffer_is_named(before: Path, tmp_path: Path) -> None:
-    (note,) = comparison.compare(before, write(tmp_path, buffer="2ms", seeds=3)).notes
-    assert note == "pair: the plans are not the same: link.buffer_bytes is 62500 and 125000."
+    (note,) = comparison.compare(before, write(tmp_path, ecn="off", seeds=3)).notes
+    assert (
+        note
+        == "pair: the plans are not the same: link.marking is {'min_bytes': 60560, 'max_bytes': 60560, 'probability': 1.0} and None."
+    )
 
 
 def test_the_command_shows_and_draws_it(before: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

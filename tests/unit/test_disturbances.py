@@ -14,9 +14,13 @@ import pandas as pd
 import pytest
 
 from core.runs import disturbed, load, rundir
+from core.runs import rows as rows_
+from core.runs.upgrade import VERSION
+from core.runs.verdict import Row, Verdict
 from testbed.campaign import summary, tasks
 from testbed.linux.sampling import disturbances, ticker
 from testbed.linux.sampling.ticker import Account, Disturbance, Jiffies, Ticker
+from tests.manifests import VALID, manifest
 from tests.unit import test_verdict as judged
 
 STAT = """\
@@ -31,7 +35,7 @@ softirq 337408 0 55973 5 19568 63303 0 3 50126 0 148430
 def noted(*spans: tuple[float, float], kind: str = "program") -> pd.DataFrame:
     """Disturbances from when to when, all of it waiting."""
     rows = [(begin, end, 0, kind, end - begin) for begin, end in spans]
-    return pd.DataFrame(rows, columns=list(disturbances.COLUMNS))
+    return pd.DataFrame(rows, columns=rows_.columns(rows_.Disturbance))
 
 
 # What /proc says
@@ -266,8 +270,8 @@ def test_an_invalid_run_is_repeated(
 ) -> None:
     def judged_(_plan: Any, archive: Any, *_: Any) -> tasks._Judged:
         verdict = archive.decode()
-        rows = [{"id": "I4", "name": "share", "value": 0.9, "status": verdict}]
-        return tasks._Judged({}, {"measured": {"capacity_bps": 1e9}}, {"verdict": verdict, "invariants": rows})
+        row = Row("I4", "share", 0.9, None, "ok" if verdict == "valid" else verdict)
+        return tasks._Judged({}, manifest(judged.made()), Verdict(VERSION, verdict, (row,)))
 
     monkeypatch.setattr(tasks, "_judged", judged_)
     monkeypatch.setattr(rundir, "unpack", lambda archive: archive)
@@ -275,9 +279,9 @@ def test_an_invalid_run_is_repeated(
     substrate: Any = Elsewhere(place, *verdicts)
     outcome = tasks.carry_out(tasks.Task(judged.made(), place, retries=retries), substrate, events.append)
     assert isinstance(outcome, tasks.Completed) and outcome.verdict == verdicts[-1]
-    manifest = json.loads(outcome.files["manifest.json"])
-    assert [one["verdict"] for one in manifest["attempts"]] == verdicts[:attempts]
-    assert manifest["attempts"][0]["because"] == (["I4 share: 0.9"] if verdicts[0] == "invalid" else [])
+    told = json.loads(outcome.files["manifest.json"])
+    assert [one["verdict"] for one in told["attempts"]] == verdicts[:attempts]
+    assert told["attempts"][0]["because"] == (["I4 share: 0.9"] if verdicts[0] == "invalid" else [])
     assert len([one for one in events if one["event"] == "repeated"]) == attempts - 1
     assert substrate.left == []
 
@@ -291,21 +295,19 @@ def test_a_summary_tells_both_numbers_where_disturbances_are_known() -> None:
     def run(noted_: pd.DataFrame | None) -> Any:
         return SimpleNamespace(iterations=judged.table(), disturbances=noted_)
 
-    assert summary._undisturbed([run(None), run(noted())]) == {}
+    assert summary._undisturbed([run(None), run(noted())]) is None
     spans = [noted((0.1, 0.2)), noted()]
     found = summary._undisturbed([run(one) for one in spans])
-    assert found["touched"] == 2
-    assert found["undisturbed_mean_s"] == pytest.approx(0.9684)
-    assert summary._undisturbed([run(noted((0, 40)))]) == {
-        "touched": 60, "undisturbed_mean_s": None, "undisturbed_steady_s": None,
-    }  # fmt: skip
+    assert found is not None and found.touched == 2
+    assert found.mean_s == pytest.approx(0.9684)
+    assert summary._undisturbed([run(noted((0, 40)))]) == summary._Calm(60, None, None)
 
 
 def test_a_table_as_it_is_written_is_read_and_a_spoiled_one_refused(tmp_path: Path) -> None:
-    run = load.Run(tmp_path, {}, {})
+    run = load.Run(tmp_path, manifest(judged.made()), VALID)
     for told in ([], [Disturbance(0, 60_000_000, 1, kind, 58_000_000) for kind in ticker.KINDS]):
         (tmp_path / disturbances.TABLE).write_bytes(disturbances.table(told, 0))
-        found = load.Run(tmp_path, {}, {}).disturbances
+        found = load.Run(tmp_path, manifest(judged.made()), VALID).disturbances
         assert found is not None and len(found) == len(told)
     (tmp_path / disturbances.TABLE).write_text("start_s,end_s,core,kind,waited_s\nnan,0.1,1,program,0.1\n")
     with pytest.raises(load.LoadError, match="line 2"):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from core.errors import LostError, MachineError, RequestError, TestbedError
+from core.runs.load import load_summary
 from core.runs.plan import Plan
 from testbed import substrates
 from testbed.campaign import driver
@@ -20,6 +21,7 @@ from testbed.campaign.tasks import Completed, Failed, Outcome, Task, carry_out
 from testbed.planning import plan
 from testbed.planning.profiles import Profile
 from testbed.spec import read
+from tests import synthetic
 
 SMALL = {"jobs": 2, "cc": ["reno", "cubic"], "iterations": 3, "name": "x", "on": "uml"}
 
@@ -179,3 +181,26 @@ def test_a_task_can_be_handed_to_another_process(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(task)) == task
     failed = pickle.loads(pickle.dumps(Failed(LostError("a is gone"))))
     assert isinstance(failed.error, LostError) and str(failed.error) == "a is gone"
+
+
+def test_job_schedulers_are_crossed_with_systems(tmp_path: Path) -> None:
+    """Each has a folder of its own, jobs alone included; the summary tells all of them, the first system under the first one the baseline."""
+    fields = {"topo": "star", "jobs": 2, "cc": ["reno", "mltcp_reno"], "iterations": 30, "name": "x"}
+    spec = read(None, {**fields, "scheduler": ["spread", "packed"]})
+    synthetic.write([spec], tmp_path, lambda plan, i: 1.2 if plan.scheduler == "spread" else 1.0)
+    runs = driver.wanted([plan.planned(spec)], tmp_path)
+    assert {str(run.plan.folder) for run in runs if run.plan.alone is None} == {
+        f"{scheduler}/{system}/1" for scheduler in ("spread", "packed") for system in ("reno", "mltcp_reno")
+    }
+    assert all((run.folder / "manifest.json").is_file() for run in runs)
+    summary = driver.sum_up(runs)
+    assert [(row.scheduler, row.system) for row in summary.results] == [
+        ("spread", "reno"), ("spread", "mltcp_reno"), ("packed", "reno"), ("packed", "mltcp_reno"),
+    ]  # fmt: skip
+    assert [row.speedup_mean for row in summary.results] == pytest.approx([1, 1, 1.2, 1.2])
+    assert load_summary(tmp_path / "x") == summary
+    assert summary.results[0].answer is None and "Reno under packed is 1.20× as fast as Reno under spread" in str(
+        summary.results[2].answer
+    )
+    (one, *_) = driver.wanted([plan.planned(read(None, {**fields, "scheduler": "packed"}))], tmp_path)
+    assert str(one.plan.folder) == "reno/1" and one.plan.scheduler == "packed"

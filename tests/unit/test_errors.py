@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from core import errors
-from core.errors import MachineError, RequestError, TestbedError, said_of, within
+from core.errors import MachineError, RequestError, TestbedError, within, within_unless_named
 from core.runs.load import LoadError
 from core.units import Rate, UnitError
 from testbed.spec import read
@@ -45,7 +45,7 @@ def test_a_source_is_named_once_and_only_of_a_wrong_request() -> None:
         (RequestError("mine.toml: rate: no"), "mine.toml: rate: no"),
         (MachineError("no kernel"), "no kernel"),
     ):
-        with pytest.raises(TestbedError) as caught, said_of("mine.toml"):
+        with pytest.raises(TestbedError) as caught, within_unless_named("mine.toml"):
             raise error
         assert caught.value is error and str(error) == says
 

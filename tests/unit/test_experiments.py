@@ -71,7 +71,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
         try:
             specs = points.read(str(file), {"on": "host"})
         except VirtualTimeOnlyError:
-            assert file.stem in ("cdf-dcqcn", "static-unfairness", "constant-factor-loss")
+            assert file.stem in ("cdf-dcqcn", "edges", "static-unfairness", "constant-factor-loss")
             continue
         for one in [one for each in specs for one in plan.plans(plan.resolve(each))]:
             assert one.link.rate_bps <= 500_000_000 and not one.wires and one.link.marking is None
@@ -123,12 +123,11 @@ def test_verdicts_follow_the_data(id: str, tmp_path: Path) -> None:
     none = figure.find(study(id, tmp_path / "none", same))[0]
     assert gain.verdict in ("reproduced", "partly") and gain.value == pytest.approx(1.42, abs=0.01)
     assert none.value == pytest.approx(1.0)
-    if id != "map":  # where no harm is the claim
-        assert none.verdict in ("partly", "not reproduced") and none.verdict != gain.verdict
+    assert none.verdict == "no difference"
 
 
 def test_a_graph_of_jobs_and_links_has_a_loop_or_not() -> None:
-    ring = [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 0)]
+    ring = [(0, "a"), (0, "b"), (1, "b"), (1, "c"), (2, "c"), (2, "a")]
     assert circular.has_loop(ring)
     assert not circular.has_loop(ring[:-1])
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core.runs.load import load_experiment
+from core.runs.load import load_experiment, load_summary
+from core.runs.upgrade import VERSION
 from testbed.campaign.summary import summarise
 
 RUNS = Path(__file__).parents[1] / "data" / "runs"
@@ -19,7 +20,20 @@ COUNTS = ("interleaved_at", "learned_at")
 def test_they_are_summed_up_as_they_were(folder: Path) -> None:
     stored = json.loads((folder / "summary.json").read_text())
     summary = summarise(load_experiment(folder))
-    assert summary["verdict"] == stored["verdict"] == "valid"
-    for now, before in zip(summary["results"], stored["results"], strict=True):
-        assert {key: now[key] for key in TIMES} == pytest.approx({key: before[key] for key in TIMES}, rel=1e-12)
-        assert {key: now[key] for key in COUNTS} == {key: before[key] for key in COUNTS}
+    assert summary.verdict == stored["verdict"] == "valid"
+    for now, before in zip(summary.results, stored["results"], strict=True):
+        assert {key: getattr(now, key) for key in TIMES} == pytest.approx(
+            {key: before[key] for key in TIMES}, rel=1e-12
+        )
+        assert {key: getattr(now, key) for key in COUNTS} == {key: before[key] for key in COUNTS}
+
+
+@pytest.mark.parametrize("folder", sorted(RUNS.glob("v*/*/")), ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_their_summaries_are_read_as_what_they_were(folder: Path) -> None:
+    stored, today = load_summary(folder), summarise(load_experiment(folder))
+    assert (stored.version, stored.clock) == (VERSION, "virtual")
+    for before, now in zip(stored.results, today.results, strict=True):
+        assert (before.system, before.role) == (now.system, now.role)
+        assert [(job.job, job.learns) for job in before.per_job] == [(job.job, job.learns) for job in now.per_job]
+        for job, again in zip(before.per_job, now.per_job, strict=True):
+            assert job.speedup_mean == pytest.approx(again.speedup_mean)

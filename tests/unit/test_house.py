@@ -97,6 +97,8 @@ def test_importing_a_run_changes_no_library() -> None:
 def test_what_runs_in_a_host_needs_the_standard_library_alone() -> None:
     files = [ROOT / "workloads" / f"{name}.py" for name in ("worker", "clock", "bands", "noise")]
     files += (ROOT / "workloads/collectives").glob("*.py")
+    files += (ROOT / "transports").rglob("*.py")
+    files += [ROOT / "core" / name for name in ("errors.py", "options.py")]
     files += [ROOT / "core" / name for name in ("environment.py", "grid.py", "layouts.py", "text.py", "units.py")]
     files += [ROOT / "testbed/linux" / name for name in ("sampling/sampler.py", "netns.py", "loading/bpfsys.py")]
     files += [ROOT / "testbed/run.py", ROOT / "congestion/mltcp.py"]
@@ -193,4 +195,4 @@ def test_the_demo_asks_for_nothing_that_linux_6_1_lacks(monkeypatch: pytest.Monk
     assert {"synthetic", "resnet50"} == {job.trace for one in asked for job in one.jobs}
     for one in asked:
         assert one.rto_min_us is None and not one.multipath
-        assert uml.lacks(one) is None and not any(link.marking for link in one.bottlenecks.values())
+        assert uml.lacks(one) is None

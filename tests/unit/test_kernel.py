@@ -79,7 +79,7 @@ def test_built_once_and_found(tmp_path: Path, cache: Path) -> None:
     tree = fake_tree(tmp_path / "linux")
     said: list[str] = []
     built = kernel.ensure(tree, said.append)
-    assert built.identity["version"] == "6.12.7" and "sha256" in built.identity["source"]
+    assert built.identity.version == "6.12.7" and "sha256" in built.identity.source
     assert "built in" in said[-1]
     assert kernel.ensure(tree, pytest.fail) == built == kernel.find()
     assert (built.modules() / "tcp_mltcp_reno.ko").exists() and (built.modules() / "preload.so").exists()
@@ -102,7 +102,7 @@ def test_a_tarball_will_do(tmp_path: Path, cache: Path) -> None:
     fake_tree(tmp_path / "linux-6.12.7")
     with tarfile.open(tmp_path / "linux.tar.xz", "w:xz") as tar:
         tar.add(tmp_path / "linux-6.12.7", "linux-6.12.7")
-    assert kernel.ensure(tmp_path / "linux.tar.xz", quiet).identity["version"] == "6.12.7"
+    assert kernel.ensure(tmp_path / "linux.tar.xz", quiet).identity.version == "6.12.7"
 
 
 def test_a_killed_build_is_made_good(tmp_path: Path, cache: Path) -> None:

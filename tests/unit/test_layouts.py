@@ -65,7 +65,9 @@ def test_the_maps_of_our_programs(header: str, tmp_path: Path) -> None:
     if shutil.which("clang") is None:
         pytest.skip("our programs are compiled by clang: run `make setup`")
     asserted = [each for layout in LAYOUTS if layout.header == header for each in claims(layout)]
-    compiler = ["clang", "-target", "bpf", "-I", str(BPF)]
+    if header == "mltcp_diag.h":
+        asserted.append(f"MLTCP_DIAG_INFO == {layouts.MLTCP_DIAG_INFO}")
+    compiler = ["clang", "-target", "bpf", "-I", str(BPF), "-I", str(BPF.parent)]
     assert compiled(compiler, program([header], asserted), tmp_path) == ""
 
 

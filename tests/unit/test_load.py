@@ -60,11 +60,11 @@ def test_a_value_that_no_run_writes(run: Path, value: str, signed: bool, capsys:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda text: "", "line 1: has no column job"),
+        (lambda text: "", "line 1: has no column seed"),
         (lambda text: text[: len(text) // 2], "is cut off"),
         (lambda text: text + text, "line 8, column seed: 'seed' is not a number"),
         (lambda text: text + text.partition("\n")[2], "line 8: says again what line 2 has said (job, worker, iteration)"),
-        (lambda text: "\0" * 5000, "line 1: has no column job"),
+        (lambda text: "\0" * 5000, "line 1: has no column seed"),
         (lambda text: text.replace("comm_start_s", "other"), "line 1: has no column comm_start_s"),
         (lambda text: changed(text, 2, 3, "0,0"), "has 11 columns where line 1 has 10"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import re
 import subprocess
@@ -56,7 +57,7 @@ class Flow:
         self.acked += size
 
     def ratio(self) -> int:
-        return int(self.core.core_ratio(self.state, self.acked))
+        return int(self.core.core_ratio(self.state, self.params, self.acked))
 
     def iterate(self, size: int, gap_ms: float) -> None:
         self.gap(gap_ms)
@@ -228,13 +229,63 @@ def test_parameters_have_one_range_everywhere(header: str) -> None:
         assert (int(low), highest) == (by_constant[name].lowest, by_constant[name].highest)
 
 
+KEEP, ENTITLED, IN_FLIGHT, INITIAL = range(4)
+
+
+@given(
+    cwnd=st.integers(1, 2**30), in_flight=st.integers(0, 2**30), slope=st.integers(0, 16 * ONE),
+    intercept=st.integers(16, 16 * ONE),
+)  # fmt: skip
+def test_a_newcomers_window_is_what_f_entitles_it_to(
+    core: ctypes.CDLL, cwnd: int, in_flight: int, slope: int, intercept: int
+) -> None:
+    """cwnd √(F(0)/F(1)), ten segments at least; or what was in flight; a window only becomes smaller."""
+    windows = {
+        how: core.core_window(default(restart=how, slope=slope, intercept=intercept), cwnd, in_flight)
+        for how in (KEEP, ENTITLED, IN_FLIGHT)
+    }
+    least, most = (min(64 * ONE, f) for f in (intercept, intercept + slope))
+    entitled = cwnd * math.sqrt(least / most)
+    assert windows[KEEP] == cwnd
+    assert windows[ENTITLED] == pytest.approx(min(cwnd, max(10, entitled)), abs=1 + cwnd / ONE)
+    assert windows[IN_FLIGHT] == min(cwnd, max(10, in_flight))
+
+
+@given(slope=st.integers(-16 * ONE, 0), intercept=st.integers(0, 16 * ONE), cwnd=st.integers(1, 2**30))
+def test_a_falling_f_entitles_nobody_to_more(core: ctypes.CDLL, slope: int, intercept: int, cwnd: int) -> None:
+    assert core.core_window(default(restart=ENTITLED, slope=slope, intercept=intercept), cwnd, 0) == cwnd
+
+
+@given(cwnd=st.integers(1, 2**30), ssthresh=st.integers(2, 2**31 - 1))
+def test_ten_segments_and_an_eighth(core: ctypes.CDLL, cwnd: int, ssthresh: int) -> None:
+    assert core.core_window(default(restart=INITIAL), cwnd, 3) == 10
+    assert core.core_threshold(default(restart=INITIAL), cwnd, ssthresh) == min(ssthresh, max(cwnd // 8, 10))
+    assert all(
+        core.core_threshold(default(restart=how), cwnd, ssthresh) == ssthresh for how in (KEEP, ENTITLED, IN_FLIGHT)
+    )
+
+
+@given(f=st.integers(16, 64 * ONE), cwnd=st.integers(2, 2**24), share=st.floats(0, 1))
+def test_a_decrease_leaves_f_times_the_odds(core: ctypes.CDLL, f: int, cwnd: int, share: float) -> None:
+    """Of a half F / (1 + F): 0.2 at F = 1/4, 2/3 at 2; at F = 1 what the base leaves."""
+    reduced = max(2, int(cwnd * share))
+    found = core.core_reduced(f, cwnd, reduced)
+    assert core.core_reduced(ONE, cwnd, reduced) == reduced
+    if reduced < cwnd:
+        exact = cwnd * reduced * f / (reduced * f + (cwnd - reduced) * ONE)
+        assert found == pytest.approx(max(2, exact), abs=1 + cwnd / 2**14)
+        assert found < cwnd or cwnd == 2
+    assert core.core_reduced(256, 1000, 500) == 199 and core.core_reduced(2048, 1000, 500) == 666
+
+
 def test_what_the_application_says_of_a_socket(core: ctypes.CDLL) -> None:
-    """TCP_NOTSENT_LOWAT, where it is as large as an iteration; below, and unset, it is no statement."""
-    assert core.core_given(default(), 0) == 0
-    assert core.core_given(default(), 16_384) == 0
-    assert core.core_given(default(), 2**32 - 1) == 0
-    assert core.core_given(default(total_bytes=5_000_000), 0) == 5_000_000
-    assert core.core_given(default(total_bytes=5_000_000), 10_000_000) == 10_000_000
+    """TCP_NOTSENT_LOWAT, where asked for and as large as an iteration; below, and unset, it is no statement."""
+    assert core.core_given(default(total_bytes=5_000_000), 10_000_000) == 5_000_000  # it means what it means
+    assert core.core_given(default(given=1), 0) == 0
+    assert core.core_given(default(given=1), 16_384) == 0
+    assert core.core_given(default(given=1), 2**32 - 1) == 0
+    assert core.core_given(default(given=1, total_bytes=5_000_000), 0) == 5_000_000
+    assert core.core_given(default(given=1, total_bytes=5_000_000), 10_000_000) == 10_000_000
     flow = Flow(core)
     core.core_tx_start(flow.state, flow.params, 10_000_000, flow.acked, 1_000_000)
     flow.send(2_500_000)
@@ -263,13 +314,55 @@ def test_with_address_sanitizer() -> None:
     total=st.integers(0, 2**64 - 1), start=st.integers(0, 2**64 - 1), acked=st.integers(0, 2**64 - 1),
 )  # fmt: skip
 def test_ratio_never_overflows(core: ctypes.CDLL, total: int, start: int, acked: int) -> None:
-    state = State(start=start, total_bytes=total)
-    ratio = core.core_ratio(state, acked)
+    state = State(start=start)
+    core.core_know(state, total)
+    ratio = core.core_ratio(state, default(), acked)
     sent = max(0, acked - start)
     if total == 0 or total > 2**54 or sent // 2 > total:
         assert ratio == -1
     else:
-        assert ratio == pytest.approx(min(1.0, sent / total) * ONE, abs=1)
+        assert ratio == min(ONE, (sent << 10) // total)  # exactly, though nothing is divided
+
+
+@given(total=st.integers(1, 2**54), parts=st.lists(st.integers(0, ONE), min_size=1, max_size=20))
+def test_the_reciprocal_is_exact_where_r_steps(core: ctypes.CDLL, total: int, parts: list[int]) -> None:
+    state = State()
+    core.core_know(state, total)
+    for part in parts:
+        for sent in (part * total // ONE + step for step in (-1, 0, 1)):
+            if 0 <= sent <= total:
+                assert core.core_ratio(state, default(), sent) == (sent << 10) // total
+
+
+@given(sent=st.integers(0, 2**40))
+def test_r_without_learning_is_a_logarithm(core: ctypes.CDLL, sent: int) -> None:
+    exact = min(1.0, math.log2(1 + sent / 2**14) / 17)
+    found = core.core_ratio(State(start=5), default(ratio=1), sent + 5)
+    assert found / ONE == pytest.approx(exact, abs=1.6 / ONE)
+    assert found == curves.log_ratio(sent)
+    assert core.core_ratio(State(start=5), default(ratio=1), sent + 6 + 16_384) >= found
+
+
+def test_the_first_whole_iteration_is_learned_from_where_asked(core: ctypes.CDLL) -> None:
+    flow = Flow(core, default(learn=1))
+    flow.iterate(10_000_000, 1000)
+    assert flow.ratio() == -1
+    flow.gap(500)
+    assert flow.state.total_bytes == pytest.approx(10_000_000, abs=1) and flow.state.provisional
+    flow.send(5_000_000)
+    assert flow.ratio() == pytest.approx(512, abs=1)
+    flow.send(5_000_000)
+    flow.gap(500)
+    assert flow.state.total_bytes == pytest.approx(10_000_000, abs=1) and not flow.state.provisional
+
+
+@pytest.mark.parametrize("first", [1_000_000, 4_000_000, 30_000_000])
+def test_a_first_interval_that_was_no_whole_one_is_corrected_at_the_next(core: ctypes.CDLL, first: int) -> None:
+    flow = Flow(core, default(learn=1))
+    flow.iterate(first, 1000)
+    flow.iterate(10_000_000, 500)
+    flow.gap(500)
+    assert flow.state.total_bytes == 10_000_000
 
 
 @given(
@@ -278,7 +371,8 @@ def test_ratio_never_overflows(core: ctypes.CDLL, total: int, start: int, acked:
 )  # fmt: skip
 def test_scaling_loses_nothing(core: ctypes.CDLL, acks: list[int], slope: int, intercept: int) -> None:
     params = default(slope=slope, intercept=intercept)
-    state = State(total_bytes=1000, carry=0)
+    state = State(carry=0)
+    core.core_know(state, 1000)
     f = core.core_factor(params, 512) / ONE
     scaled = [core.core_scale(state, params, 500, acked) for acked in acks]
     assert all(0 <= value <= 2**32 - 1 for value in scaled)
@@ -294,7 +388,8 @@ def test_the_window_grows_by_f_segments_a_round_trip(
     core: ctypes.CDLL, rtts: int, window: int, slope: int, intercept: int
 ) -> None:
     """Reno's additive increase on scaled ACKs, against the same in floating point (r fixed)."""
-    params, state = default(slope=slope, intercept=intercept), State(total_bytes=1000)
+    params, state = default(slope=slope, intercept=intercept), State()
+    core.core_know(state, 1000)
     f = core.core_factor(params, 512) / ONE
     cwnd, count, exact = window, 0, float(window)
     for _ in range(rtts):

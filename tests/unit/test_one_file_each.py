@@ -156,7 +156,7 @@ def test_a_topology_may_stay_where_it_is(tmp_path: Path) -> None:
 def test_a_collective(add: Add) -> None:
     add(collectives, COLLECTIVE)
     made = contended(jobs=1, workers=4, trace="resnet50", collective="toy")
-    assert {operation["algorithm"] for operation in made.jobs[0].operations if "algorithm" in operation} == {"toy"}
+    assert {operation.algorithm for operation in made.jobs[0].collectives} == {"toy"}
     first, *others = made.jobs[0].bytes_per_worker
     assert others == [first // 3] * 3
 

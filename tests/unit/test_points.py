@@ -60,7 +60,7 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
         ("[[event]]\nwhen = '1s'", "event[0]: unknown field `when`; there are at, link, rate, state"),
         ("[[job]]\ntrac = 's2'", "job[0]: unknown field `trac`; there are trace, "),
         ("jbos = 3", "unknown field `jbos`; there are name, topo, scheduler, jobs"),
-        ("[link.s1-s2]\ndelay = '1ms'", "one interface cannot shape and delay"),
+        ("[link.l1-s1]\nrate = '1mbit'", "sets rate, which only a bottleneck has"),
         ("[[event]]\nat = '1s'\nlink = 's1-s9'\nrate = '1mbit'", "event.0: link: there is no bottleneck 's1-s9'; there are s1-s2, s2-s1"),
         ("[[event]]\nat = '1s'\nlink = 's1-s2'", "event.0: give either a rate or a state"),
         ("[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '1mbit'\nstate = 'up'", "event.0: give either a rate or a state"),

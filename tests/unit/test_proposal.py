@@ -14,12 +14,17 @@ from core.runs.plan import Plan
 from testbed import spec
 from testbed.campaign import proposal
 from testbed.planning import plan
+from tests.manifests import manifest
 
 NEW, OLD = "Linux 6.18.2 #1 SMP x86_64", "Linux 6.1.0-18 #1 SMP x86_64"
 
 
 def planned(**fields: Any) -> Plan:
-    return next(one for one in plan.plans(plan.resolve(spec.read(None, {"jobs": 4, **fields}))) if one.alone is None)
+    return next(
+        one
+        for one in plan.plans(plan.resolve(spec.read(None, {"jobs": 4, "buffer": "1ms", **fields})))
+        if one.alone is None
+    )
 
 
 def noted(*waited_s: float) -> pd.DataFrame:
@@ -63,8 +68,8 @@ def lines(
     monkeypatch: pytest.MonkeyPatch, command: str, verdict: str = "invalid", root: bool = True, **fields: Any
 ) -> list[str]:
     run = SimpleNamespace(
-        verdict={"verdict": verdict}, disturbances=None,
-        manifest={"measured": {"capacity_bps": None}, "kernel": NEW},
+        verdict=SimpleNamespace(verdict=verdict), disturbances=None,
+        manifest=manifest(planned(**fields), measured={"capacity_bps": None}, kernel=NEW),
     )  # fmt: skip
     monkeypatch.setattr(proposal, "load_run", lambda path: run)
     return proposal.lines(Path("results"), [planned(**fields)], ["run.py", *shlex.split(command)], root=root)

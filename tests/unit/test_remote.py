@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import paramiko
 import pytest
 from rich.console import Console
@@ -147,7 +148,7 @@ TOLD = {"folder": "/x", "hostname": "h", "kernel": "k", "cpus": 2, "python": "p"
 def test_a_machine_says_nothing_but_what_it_is_asked() -> None:
     """Neither where it is (`on`) nor which key it has is its to say."""
     told = ssh._identity(json.dumps({**TOLD, "on": "ssh:elsewhere", "host_key": "mine", "more": 1}).encode())
-    assert told == TOLD
+    assert msgspec.to_builtins(told) == TOLD
 
 
 @pytest.mark.parametrize(

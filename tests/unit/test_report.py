@@ -17,9 +17,13 @@ from analysis import figures, report, sections, stalls
 from analysis.cli import main
 from analysis.finding import VERDICTS
 from analysis.study import ids, load_study
+from core.runs import documents
+from core.runs.upgrade import VERSION
+from core.runs.verdict import Row, Verdict
 from testbed.spec import points
-from tests import fluid_runs
+from tests import fluid_runs, manifests
 from tests.processes import HANG_S
+from tests.runs import one_plan
 
 ROOT = Path(__file__).parents[2]
 IDS = ("interleaving", "concept", "favoritism", "curves", "descent", "convergence")
@@ -173,8 +177,8 @@ def spoil(results: Path) -> dict[str, Path]:
     other = results / "favoritism" / "reno" / "1"
     (other / "manifest.json").write_text("{")
     invalid = results / "favoritism" / "reno" / "2"
-    broken = {"version": 1, "verdict": "invalid", "invariants": [{"id": "I0", "name": "drift", "status": "invalid"}]}
-    (invalid / "verdict.json").write_text(json.dumps(broken))
+    broken = Verdict(VERSION, "invalid", (Row("I0", "drift", 2.0, None, "invalid"),))
+    (invalid / "verdict.json").write_bytes(documents.encode(broken))
     return {
         "not complete": runs[1],
         "SHA-256": runs[2],
@@ -281,8 +285,9 @@ def test_every_claim_says_how_many_stalls_its_numbers_hold(tmp_path: Path) -> No
     for seed, tcp in enumerate(({"TCPTimeouts": 2, "TCPLossProbes": 5}, {"TCPTimeouts": 1, "TCPLossProbes": 0}, None)):
         run = tmp_path / str(seed)
         run.mkdir()
-        (run / "verdict.json").write_text(json.dumps({"version": 1, "verdict": "valid", "invariants": []}))
-        (run / "manifest.json").write_text(json.dumps({"version": 1, "measured": {} if tcp is None else {"tcp": tcp}}))
+        (run / "verdict.json").write_bytes(documents.encode(manifests.VALID))
+        told = manifests.manifest(one_plan(jobs=1, cc=["reno"]), measured={"tcp": tcp})
+        (run / "manifest.json").write_bytes(documents.encode(told))
         runs.append(run)
     assert stalls.of(runs[2:]) == "not recorded"
     assert (

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from core.units import Duration, Rate, Size
+from testbed.spec import make
 from workloads import trace
 
 
@@ -176,3 +177,25 @@ def test_what_could_not_be_saved_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         trace.save(trace.load("resnet50"), tmp_path / "mine.json")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.json"]
+
+
+def test_a_synthetic_all_reduce_overlaps_its_backward_pass() -> None:
+    """Four buckets: a third of the computing comes before the first, the rest in equal parts."""
+    found = trace.synthetic(Duration.parse("900ms"), Size.parse("10MB"), "all_reduce", buckets=4)
+    computing = [int(op.duration or 0) for op in found.operations if op.kind == "compute"]
+    exchanged = [int(op.bytes or 0) for op in found.operations if op.kind == "all_reduce"]
+    assert computing == [450_000_000, 150_000_000, 150_000_000, 150_000_000]
+    assert exchanged == [2_500_000] * 4
+    assert [op.after for op in found.operations if op.kind == "all_reduce"] == [(f"compute{n}",) for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("workers", "collective", "kind"),
+    [(2, None, "send_recv"), (2, "ring", "all_reduce"), (3, None, "all_reduce"), (4, "all_to_all", "all_to_all")],
+)
+def test_what_a_synthetic_job_exchanges(workers: int, collective: str | None, kind: str) -> None:
+    flags = {"compute": "100ms", "bytes": "1MB", "workers": workers, "jobs": 1} | (
+        {"collective": collective} if collective else {}
+    )
+    (job,) = make({}, flags, "the test").all_jobs
+    assert {op.kind for op in job.read_trace().operations} == {"compute", kind}

@@ -11,12 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.errors import EXIT_REQUEST, RequestError
+from core.errors import EXIT_REQUEST
+from core.runs import documents
+from core.runs.load import LoadError, load_run
+from core.runs.plan import Plan
+from core.runs.upgrade import VERSION
 from testbed.campaign import stored
 from testbed.cli import main
 from testbed.planning import plan
 from testbed.spec import read
 from tests import synthetic
+from tests.manifests import VALID
 
 Manifest = dict[str, Any]
 TOPOLOGY = """\
@@ -96,7 +101,7 @@ def every_cc(**fields: Any) -> Callable[[Manifest], None]:
         (lambda plan: plan.update(bottlenecks={}), "no bottleneck"),
         (lambda plan: plan["system"].update(name="a/../../b"), "system"),
         (every_job(hosts=["l1", "../../x"]), "host"),
-        (every_job(operations=[{"kind": "all_reduce", "algorithm": "..os"}]), "there is no collective"),
+        (every_job(operations=[{"id": "a", "kind": "all_reduce", "after": [], "algorithm": "..os"}]), "there is no collective"),
         (every_cc(name="../../evil"), "is not 'reno'"),
         (every_cc(spec="evil", name="evil"), "there is no congestion control"),
         (every_cc(constants={"slope": 1}), "has no parameter"),
@@ -131,11 +136,15 @@ def test_what_is_planned_can_be_read_again(
     (tmp_path / "tcp_own.c").write_text("")
     monkeypatch.chdir(tmp_path)
     for one in plan.plans(plan.resolve(read(None, fields))):
-        assert stored.plan_of({"plan": json.loads(msgspec.json.encode(one))}, Path("x")) == one
+        again = msgspec.json.decode(msgspec.json.encode(one), type=Plan)
+        assert again == one
+        stored.check(again, Path("x"))
 
 
 def test_a_plan_may_be_anything(tmp_path: Path) -> None:
     manifests: tuple[dict[str, Any], ...] = ({}, {"plan": None}, {"plan": []}, {"plan": {"version": "1"}})
     for manifest in manifests:
-        with pytest.raises(RequestError, match="is not one of this testbed's"):
-            stored.plan_of(manifest, tmp_path)
+        (tmp_path / "manifest.json").write_text(json.dumps({"version": VERSION, **manifest}))
+        (tmp_path / "verdict.json").write_bytes(documents.encode(VALID))
+        with pytest.raises(LoadError, match=r"manifest\.json is not what a run writes"):
+            load_run(tmp_path)

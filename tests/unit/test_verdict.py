@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pytest
 
 from core.errors import MachineError
+from core.runs import documents
+from core.runs.manifest import Manifest
 from core.runs.plan import Plan
 from testbed import spec
 from testbed.campaign.verdict import INVARIANTS, Case, judge
 from testbed.planning import plan
 from testbed.substrates.host import Host
+from tests.manifests import MEASURED, manifest
 
 RATE = 500_000_000
-MEASURED: dict[str, Any] = {
-    "capacity_bps": 4e9, "rtt_us_before": 40, "rtt_us_after": 40, "clock_drift_s": 0.0, "paths_seeded": True,
-    "congestion_control_repairs": None, "tcp": {"TCPTimeouts": 2, "TCPLossProbes": 7, "TCPBacklogDrop": 0},
-    "senders": [{"job": 0, "busy_s": 10.0, "receive_window_s": 0.0, "send_buffer_s": 0.0}],
-    "counters": {"interface_dropped": 0, "interface_errors": 0, "softnet_dropped": 0, "packets": 100_000},
-    "sampler": {"busiest_core": [0.3], "steal": [0.0], "events_missed": []},
-}  # fmt: skip
 
 
 def made(**fields: Any) -> Plan:
@@ -67,6 +65,14 @@ def of_bytes(sent: np.ndarray, t: np.ndarray, backlog: int = 30_000) -> pd.DataF
     )  # fmt: skip
 
 
+def told(planned: Plan, substrate: str = "host", **fields: Any) -> Manifest:
+    """A manifest of a run on this substrate; an ``account`` of disturbances may say but what was refused."""
+    if fields.get("disturbances") is not None:
+        recorded = {"cores": [], "period_s": 0.001, "noted_from_s": 0.004, "ticks": 0, "cpu_s": 0.0}
+        fields["disturbances"] = {**recorded, **fields["disturbances"]}
+    return manifest(planned, substrate=substrate, clock="virtual" if substrate == "uml" else "real", **fields)
+
+
 def rows(
     identity: str,
     planned: Plan,
@@ -80,18 +86,12 @@ def rows(
     **measured: Any,
 ) -> list[dict[str, Any]]:
     """What is said under one id: those rows that apply."""
-    manifest: dict[str, Any] = {
-        "substrate": substrate,
-        "clock": "virtual" if substrate == "uml" else "real",
-        "settings": [],
-        "measured": {**MEASURED, **measured},
-        "disturbances": account,
-    }
     case = Case(
-        planned, manifest, table() if iterations is None else iterations, links(1.0) if link is None else link,
+        told(planned, substrate, measured=measured, disturbances=account), table() if iterations is None else iterations, links(1.0) if link is None else link,
         pd.concat([known(0), known(1)]) if flows is None else flows, disturbances,
     )  # fmt: skip
-    found = [row for row in judge(case)["invariants"] if row["id"] == identity]
+    found = [msgspec.to_builtins(row) for row in judge(case).invariants if row.id == identity]
+    found = [{"value": None, **row} for row in found]
     return [row for row in found if row["status"] != "not applicable"] or found[:1]
 
 
@@ -133,13 +133,7 @@ def test_the_documentation_prints_the_limits_in_force() -> None:
     """One that holds under virtual time alone is printed, too; where both are the same, as what makes a run invalid."""
     cases = [
         Case(
-            made(),
-            {
-                "substrate": substrate,
-                "clock": "virtual" if substrate == "uml" else "real",
-                "settings": [],
-                "measured": MEASURED,
-            },
+            told(made(), substrate),
             *[pd.DataFrame()] * 3,
         )
         for substrate in ("host", "uml")
@@ -158,11 +152,11 @@ def test_the_documentation_prints_the_limits_in_force() -> None:
 
 
 def test_every_invariant_has_its_row() -> None:
-    manifest = {"substrate": "host", "clock": "real", "settings": [{}], "measured": MEASURED}
-    verdict = judge(Case(made(), manifest, table(), links(1.0), pd.DataFrame()))
-    assert [row["id"] for row in verdict["invariants"]] == [invariant.id for invariant in INVARIANTS]
-    assert verdict["verdict"] == "valid"
-    assert all(set(row) - {"note"} == {"id", "name", "value", "limit", "status"} for row in verdict["invariants"])
+    verdict = judge(Case(told(made()), table(), links(1.0), pd.DataFrame()))
+    assert [row.id for row in verdict.invariants] == [invariant.id for invariant in INVARIANTS]
+    assert verdict.verdict == "valid"
+    written = json.loads(documents.encode(verdict))["invariants"]
+    assert all(set(row) - {"note"} == {"id", "name", "value", "limit", "status"} for row in written)
 
 
 @pytest.mark.parametrize(("bps", "status"), [(2e9, "ok"), (1e9, "suspect"), (6e8, "invalid"), (None, "not evaluated")])
@@ -190,18 +184,12 @@ def test_one_bad_window_in_thirty_seconds_makes_no_run_invalid(account: dict[str
     stood = of_bytes(np.cumsum(np.where((t > 5) & (t <= 5.1), 0, RATE / 8 * 0.01)), t)
 
     def verdict(substrate: str) -> tuple[str, str]:
-        manifest: dict[str, Any] = {
-            "substrate": substrate,
-            "clock": "virtual" if substrate == "uml" else "real",
-            "settings": [],
-            "measured": MEASURED,
-            "disturbances": account,
-        }
         nothing = pd.DataFrame(columns=["start_s", "end_s", "core", "kind", "waited_s"])
-        found = judge(Case(made(), manifest, table(), stood, pd.DataFrame(), None if account is None else nothing))
-        (worst,) = [row for row in found["invariants"] if row["name"] == "the same, the worst"]
-        assert worst["value"] > 0.8
-        return found["verdict"], worst["status"]
+        case_manifest = told(made(), substrate, disturbances=account)
+        found = judge(Case(case_manifest, table(), stood, pd.DataFrame(), None if account is None else nothing))
+        (worst,) = [row for row in found.invariants if row.name == "the same, the worst"]
+        assert worst.value is not None and worst.value > 0.8
+        return found.verdict, worst.status
 
     assert verdict("host") == ("suspect", "suspect")
     assert verdict("uml") == ("invalid", "invalid")
@@ -358,7 +346,7 @@ def test_cores_need_room(busy: float, status: str) -> None:
 
 @pytest.mark.parametrize(("rtt_us", "status"), [(60, "ok"), (400, "suspect"), (700, "invalid")])
 def test_an_idle_round_trip_is_short(rtt_us: float, status: str) -> None:
-    assert rows("I8", made(), rtt_us_after=rtt_us)[0]["status"] == status
+    assert rows("I8", made(buffer="1ms"), rtt_us_after=rtt_us)[0]["status"] == status
 
 
 def test_bytes_other_than_the_traces_are_invalid() -> None:
@@ -439,18 +427,16 @@ def test_receivers_drop_nothing(dropped: int, status: str) -> None:
 
 
 def test_edges_are_recorded() -> None:
-    assert rows("I20", made())[0]["value"] is None and "not shaped" in rows("I20", made())[0]["note"]
+    fast = made(nic="inf")
+    assert rows("I20", fast)[0]["value"] is None and "not shaped" in rows("I20", fast)[0]["note"]
+    assert rows("I20", made(nic="2gbit"))[0]["value"] == 4
     star = made(topo="star", jobs=1)
     assert rows("I20", star, link=links(1.0).assign(link="h1-s1"))[0]["value"] == 1
 
 
 def test_what_an_older_testbed_did_not_record_is_not_evaluated() -> None:
-    manifest: dict[str, Any] = {"substrate": "uml", "clock": "virtual", "settings": [], "measured": {**MEASURED}}
-    for key in ("tcp", "senders"):
-        del manifest["measured"][key]
-    found = {
-        row["id"]: row["status"] for row in judge(Case(made(), manifest, table(), links(1.0), known(0)))["invariants"]
-    }
+    older = told(made(), "uml", measured={"tcp": None, "senders": None})
+    found = {row.id: row.status for row in judge(Case(older, table(), links(1.0), known(0))).invariants}
     assert {found[name] for name in ("I17", "I18", "I19")} == {"not evaluated"}
 
 

@@ -241,6 +241,6 @@ def test_provisioning_builds_the_modules_for_the_stock_kernel(chroot: Callable[.
     # A changed source is built anew, and only the new one is left.
     digest = ("sh", "-c", f"cat $(modinfo -k {release} -n tcp_mltcp_reno) | sha256sum")
     before = chroot(*digest)
-    chroot("sed", "-i", 's/^MODULE_DESCRIPTION("/&changed: /', "/vagrant/kernel/tcp_mltcp_reno.c")
+    chroot("sed", "-i", "/^CC_MODULE(/s/MLTCP-Reno:/changed &/", "/vagrant/kernel/tcp_mltcp_reno.c")
     assert "building" in chroot("/vagrant/vagrant/provision.sh", "testbed", MLTCP_RELEASE=release)
     assert chroot(*digest) != before

@@ -1,0 +1,147 @@
+"""The transports' core without sockets: two of them, a clock, and a network between them that loses what a test wants."""
+
+from __future__ import annotations
+
+import ctypes
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from transports import native
+
+MS = 10**6
+
+
+@dataclass
+class Sent:
+    """A transfer that is under way, and the memory it goes from or to."""
+
+    core: Core
+    handle: int
+    memory: ctypes.Array[ctypes.c_char] | None
+
+    def result(self) -> native.Result:
+        found = native.Result()
+        self.core.library.ltp_result(self.handle, found)
+        return found
+
+    def holes(self) -> list[tuple[int, int]]:
+        spans = (native.Span * max(1, self.result().holes))()
+        count = self.core.library.ltp_holes(self.handle, spans, len(spans))
+        return [(spans[number].offset, spans[number].bytes) for number in range(count)]
+
+    @property
+    def content(self) -> bytes:
+        assert self.memory is not None
+        return bytes(self.memory.raw)
+
+
+class Core:
+    """One end."""
+
+    def __init__(self, rank: int, ranks: int = 2, *, segment: int = 64, coalesce_ns: int = 0, seed: int = 1,
+                 silence_ns: int = 3 * 10**9) -> None:  # fmt: skip
+        native.build()
+        self.library = native.load()
+        settings = native.Settings(
+            rank=rank, ranks=ranks, segment=segment, reorder=3, gain_permille=1000, coalesce_ns=coalesce_ns,
+            silence_ns=silence_ns, seed=(ctypes.c_uint64 * 2)(seed, rank + 1),
+        )  # fmt: skip
+        self.rank = rank
+        self.core = self.library.ltp_new(settings)
+        assert self.core
+
+    def __del__(self) -> None:
+        self.library.ltp_delete(self.core)
+
+    def send(self, to: int, data: bytes, *, round: int = 0, message: int = 0, now: int = 0) -> Sent:
+        memory = ctypes.create_string_buffer(data, len(data))
+        handle = self.library.ltp_send(self.core, to, round, message, len(data), memory, None, 0, now)
+        assert handle
+        return Sent(self, handle, memory)
+
+    def receive(self, source: int, size: int, *, round: int = 0, message: int = 0, now: int = 0, tolerance: float = 0.0,
+                fraction: float = 1.0, lt_ns: int = -1, after_ns: int = -1, group: int = 0) -> Sent:  # fmt: skip
+        memory = ctypes.create_string_buffer(b"\xee" * size, size)
+        close = native.Close(tolerance, fraction, lt_ns, after_ns, group, 0, 0)
+        handle = self.library.ltp_receive(self.core, source, round, message, size, memory, close, None, 0, now)
+        assert handle
+        return Sent(self, handle, memory)
+
+    def input(self, datagram: bytes, now: int) -> int:
+        return int(self.library.ltp_input(self.core, datagram, len(datagram), now, now))
+
+    def output(self, now: int) -> tuple[int, bytes] | None:
+        """Whom the next datagram goes to, and what it is."""
+        packet = native.Packet()
+        if not self.library.ltp_output(self.core, now, packet):
+            return None
+        payload = b""
+        if packet.payload_bytes:
+            payload = (
+                ctypes.string_at(packet.payload, packet.payload_bytes)
+                if packet.payload
+                else bytes(packet.payload_bytes)
+            )
+        return packet.rank, bytes(packet.header[: packet.header_bytes]) + payload
+
+    def next(self, now: int) -> int:
+        return int(self.library.ltp_next(self.core, now))
+
+    def tick(self, now: int) -> None:
+        self.library.ltp_tick(self.core, now)
+
+    def call(self, rank: int, now: int) -> None:
+        self.library.ltp_call(self.core, rank, now)
+
+    def connected(self, rank: int) -> bool:
+        return bool(self.library.ltp_connected(self.core, rank))
+
+    def counters(self, rank: int) -> native.Counters:
+        found = native.Counters()
+        self.library.ltp_read(self.core, rank, found)
+        return found
+
+
+# When a datagram of some rank to another that leaves now arrives: never, once, or several times.
+Fate = Callable[[int, int, bytes, int], list[int]]
+
+
+@dataclass
+class Network:
+    """Cores, and what is on its way between them."""
+
+    cores: list[Core]
+    fate: Fate
+    now: int = MS
+    flying: list[tuple[int, int, int, bytes]] = field(default_factory=list)
+    count: int = 0
+
+    def connect(self) -> None:
+        """Everybody calls everybody above, over a network that loses nothing."""
+        fate, self.fate = self.fate, lambda _source, _target, _datagram, now: [now + MS // 10]
+        for core in self.cores:
+            for other in range(core.rank + 1, len(self.cores)):
+                core.call(other, self.now)
+        self.run(lambda: False, self.now + 50 * MS)
+        assert all(one.connected(other.rank) for one in self.cores for other in self.cores if one is not other)
+        self.fate = fate
+
+    def run(self, over: Callable[[], bool], until: int) -> None:
+        """Until ``over``, or the time ``until``, or nothing is left to do."""
+        while not over() and self.now <= until:
+            for core in self.cores:
+                core.tick(self.now)
+            for core in self.cores:
+                while (leaving := core.output(self.now)) is not None:
+                    target, datagram = leaving
+                    for at in self.fate(core.rank, target, datagram, self.now):
+                        self.count += 1
+                        heapq.heappush(self.flying, (at, self.count, target, datagram))
+            coming = min([core.next(self.now) for core in self.cores] + [at for at, *_ in self.flying[:1]])
+            if coming >= native.NEVER:
+                return
+            self.now = max(self.now + 1, coming)
+            while self.flying and self.flying[0][0] <= self.now:
+                _, _, target, datagram = heapq.heappop(self.flying)
+                self.cores[target].input(datagram, self.now)

@@ -1,0 +1,90 @@
+"""What an MLTCP may do beyond the paper's rule: each parameter is seen in the flows it is asked for."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from core.runs import metrics
+from testbed.substrates import uml
+from tests import runs
+from tests.runs import Result
+
+JOBS: dict[str, Any] = {"compute": "150ms", "bytes": "8MB", "iterations": 7, "sample": "1ms"}
+
+
+@cache
+def run(cc: str, channels: int = 1) -> Result:
+    return runs.run_plan(uml.find(), cc=[cc], job=[{"channels": channels}, {"channels": channels}], **JOBS)
+
+
+@cache
+def flows(cc: str, channels: int = 1) -> pd.DataFrame:
+    return run(cc, channels).table("flows.csv")
+
+
+def at_boundaries(cc: str) -> pd.DataFrame:
+    """Of every flow and iteration from the fourth on: its window in the last sample before, and in the first after."""
+    rows = flows(cc).sort_values(["job", "t_s"])
+    before = rows.groupby("job").shift()
+    begins = (rows["iterations"] > before["iterations"]) & (rows["iterations"] >= 3)
+    return pd.DataFrame({"before": before.loc[begins, "cwnd_segments"], "after": rows.loc[begins, "cwnd_segments"]})
+
+
+def test_a_window_is_kept_unless_asked_for() -> None:
+    found = at_boundaries("mltcp_reno")
+    assert len(found) >= 6 and (found["after"] >= found["before"]).all()
+
+
+@pytest.mark.parametrize("base", ["reno", "cubic"])
+def test_a_newcomer_begins_with_what_f_entitles_it_to(base: str) -> None:
+    """0.35 of its window; slow start, which brings it back, has had a millisecond at most."""
+    found = at_boundaries(f"mltcp_{base}:restart=sqrt")
+    assert len(found) >= 6 and (found["after"] < found["before"]).any()
+
+
+def test_ten_segments_grow_slowly_from_an_eighth_on() -> None:
+    found = at_boundaries("mltcp_reno:restart=ten")
+    assert len(found) >= 6 and (found["after"] <= 20 + found["before"] / 4).all()
+
+
+def test_f_is_at_least_one_below_the_floor() -> None:
+    rows = flows("mltcp_reno:floor=1000").dropna(subset="bytes_ratio")
+    assert rows["f"].min() == 1 and rows["f"].max() == 2
+    assert (rows["f"] == (1.75 * rows["bytes_ratio"] + 0.25).clip(lower=1).round(4)).mean() > 0.5
+
+
+def test_the_first_whole_iteration_is_learned_from() -> None:
+    result = run("mltcp_reno:learn=first")
+    assert metrics.learned_at(result.table("iterations.csv"), result.table("flows.csv")) == 1
+    result = run("mltcp_reno")
+    assert metrics.learned_at(result.table("iterations.csv"), result.table("flows.csv")) == 2
+
+
+def test_a_logarithm_is_in_force_from_the_first_byte() -> None:
+    rows = flows("mltcp_reno:ratio=log")
+    assert rows["bytes_ratio"].notna().all()
+    sent = rows[rows["iterations"] == 0]
+    exact = np.log2(1 + sent["bytes_acked"] / 2**14) / 17
+    assert (sent["bytes_ratio"] - exact).abs().max() <= 0.003
+
+
+def test_channels_of_a_job_share_their_ratio() -> None:
+    """At every instant one r for all sockets of a mark; each by itself, they differ."""
+    apart = {
+        cc: flows(cc, 4).dropna(subset="bytes_ratio").groupby(["t_s", "job"])["bytes_ratio"]
+        for cc in ("mltcp_reno", "mltcp_reno:share=mark")
+    }
+    spread = {cc: (ratios.max() - ratios.min())[ratios.count() == 4] for cc, ratios in apart.items()}
+    assert len(spread["mltcp_reno:share=mark"]) > 100
+    assert spread["mltcp_reno:share=mark"].max() <= 0.01 and spread["mltcp_reno"].max() > 0.05
+
+
+@pytest.mark.parametrize("where", ["decrease", "both"])
+def test_f_may_act_on_the_decrease(where: str) -> None:
+    """Runs, and differs from what acts on the increase alone."""
+    assert not flows(f"mltcp_reno:apply={where}").equals(flows("mltcp_reno"))

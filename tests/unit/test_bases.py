@@ -1,0 +1,41 @@
+"""Several bases in one study: one verdict and one drawing for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from analysis import figures, sections
+from core.runs.plan import Plan
+from testbed.spec import points
+from tests import synthetic
+
+PARTIAL = Path(__file__).parents[2] / "experiments" / "partial.toml"
+FOUR = ("reno", "mltcp_reno", "cubic", "mltcp_cubic")
+
+
+def only_reno_gains(one: Plan, _iteration: int) -> float:
+    return 1.0 if one.system.label == "mltcp_reno" else 1.4
+
+
+def test_each_base_has_a_verdict_and_a_drawing_of_its_own(tmp_path: Path) -> None:
+    specs = points.read(str(PARTIAL), {"quick": True})
+    synthetic.write([msgspec.structs.replace(one, system=FOUR, seeds=3) for one in specs], tmp_path, only_reno_gains)
+    figure = next(one for one in figures.every() if one.ID == "partial")
+    section = sections.one(figure, tmp_path, tmp_path / "out")
+    assert not section.problems
+    verdicts = {one.claim.rpartition(" Base: ")[2]: one.verdict for one in section.findings}
+    assert verdicts == {"Reno.": "reproduced", "CUBIC.": "no difference"}
+    assert all(one.control for one in section.findings)
+    # Without a summary, which says in which order they were named, the first is the first by name.
+    names = {f"partial{base}.{kind}" for base in ("", "-reno") for kind in ("png", "pdf", "csv")}
+    assert {path.name for path in section.files} == {path.name for path in (tmp_path / "out").iterdir()} == names
+
+
+def test_one_base_is_drawn_as_ever(tmp_path: Path) -> None:
+    specs = points.read(str(PARTIAL), {"quick": True})
+    synthetic.write([msgspec.structs.replace(one, seeds=3) for one in specs], tmp_path, only_reno_gains)
+    figure = next(one for one in figures.every() if one.ID == "partial")
+    (finding,) = sections.one(figure, tmp_path, tmp_path / "out").findings
+    assert "Base:" not in finding.claim

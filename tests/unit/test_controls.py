@@ -1,0 +1,190 @@
+"""Every claim fails on something: what it is about, taken away, and it is not reproduced. Else its verdict would say nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+import pytest
+
+from analysis import claims, figures, sections
+from analysis.finding import Verdict, graded, no_difference
+from analysis.study import load_study
+from core.runs import documents
+from core.runs.load import TABLES, digest, load_run
+from core.runs.plan import Plan
+from core.runs.verdict import Row
+from testbed.spec import points
+from tests import fluid_runs, synthetic
+from tests.manifests import VALID
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+FAILS: tuple[Verdict, ...] = ("no difference", "not reproduced")
+
+
+def the(id: str) -> figures.Figure:
+    return next(figure for figure in figures.every() if id == figure.ID)
+
+
+def verdicts(id: str, results: Path) -> dict[str, Verdict]:
+    return {finding.claim: finding.verdict for finding in the(id).find(load_study(results, id))}
+
+
+def treated(one: Plan) -> bool:
+    return one.system.role == "treatment" or any(job.cc.role == "treatment" for job in one.jobs)
+
+
+def alike(_one: Plan, _iteration: int) -> float:
+    return 1.4
+
+
+def ideal(_one: Plan, _iteration: int) -> float:
+    return 1.0
+
+
+def harm(one: Plan, _iteration: int) -> float:
+    return 1.4 if treated(one) else 1.1
+
+
+def wander(one: Plan, iteration: int) -> float:
+    """Iterations of any length, another one for each seed."""
+    return 1.0 + random.Random(f"{one.seed} {iteration} {treated(one)}").uniform(0, 0.8)
+
+
+def late(one: Plan, iteration: int) -> float:
+    """Interleaved at last, long after the twin."""
+    return 1.4 if iteration < one.iterations - 3 else 1.0
+
+
+# By figure: what is made of its experiments, and the claims (by how they begin) that fail on it.
+INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
+    "cdf-reno": [(alike, ("MLTCP-Reno",))],
+    "cdf-cubic": [(alike, ("MLTCP-CUBIC",))],
+    "cdf-dcqcn": [(alike, ("MLTCP-DCQCN",))],
+    "tails": [(alike, ("Up to 4",))],
+    "edges": [
+        (
+            alike,
+            (
+                "Behind interfaces of the links' rate MLTCP takes the ideal iteration time where links mark",
+                "Behind interfaces of the links' rate MLTCP takes the ideal iteration time where links drop",
+            ),
+        )
+    ],
+    "map": [(harm, ("On one link",))],
+    "partial": [(alike, ("MLTCP also helps",)), (harm, ("MLTCP also helps",))],
+    "patterns": [(alike, ("MLTCP's gain extends",)), (harm, ("MLTCP's gain extends",))],
+    "circular": [(alike, ("MLTCP interleaves",)), (ideal, ("MLTCP interleaves",))],
+    "stragglers": [(alike, ("MLTCP is robust", "Around the interleaved")), (wander, ("Around the interleaved",))],
+    "scale": [(alike, ("MLTCP's steady", "The fewer loss cycles")), (ideal, ("MLTCP's steady",))],
+    "sensitivity": [(alike, ("A range of F",))],
+    "baselines": [(alike, ("MLTCP approximates",)), (harm, ("MLTCP approximates",))],
+    "fairness": [(harm, ("A training job",))],
+    "convergence": [(late, ("A fluid model",))],
+    "curves": [(late, ("A fluid model",))],
+}
+FLUID = {  # with shares that do not follow F
+    "interleaving": ("Under the base",),
+    "concept": ("Of two jobs",),
+    "favoritism": ("An F that increases",),
+    "curves": ("Several increasing",),
+    "descent": ("In each iteration",),
+    "convergence": ("Jobs interleave", "That happens"),
+}
+
+
+@pytest.mark.parametrize(
+    ("id", "times", "beginnings"),
+    [(id, times, beginnings) for id, cases in INVENTED.items() for times, beginnings in cases],
+    ids=lambda value: value if isinstance(value, str) else getattr(value, "__name__", ""),
+)
+def test_a_claim_fails_where_its_matter_is_missing(
+    id: str, times: synthetic.Times, beginnings: tuple[str, ...], tmp_path: Path
+) -> None:
+    specs = points.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
+    found = verdicts(id, tmp_path)
+    judged = {claim: verdict for claim, verdict in found.items() if claim.startswith(beginnings)}
+    assert judged and set(judged.values()) <= set(FAILS), found
+
+
+def fluid(id: str, folder: Path, exponent: float = 0.0) -> None:
+    for spec in points.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})[:2]:
+        few = msgspec.structs.replace(spec, seeds=3, iterations=min(spec.iterations, 14))
+        fluid_runs.write(few, folder, exponent)
+
+
+@pytest.mark.parametrize("id", FLUID)
+def test_without_force_a_claim_fails(id: str, tmp_path: Path) -> None:
+    fluid(id, tmp_path)
+    failing = {claim: verdict for claim, verdict in verdicts(id, tmp_path).items() if claim.startswith(FLUID[id])}
+    assert failing and not set(failing.values()) & {"reproduced", "partly"}, failing
+
+
+def spoilt(results: Path, change: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    """Other ``flows.csv`` in every run, and a manifest that knows them."""
+    for path in results.rglob("flows.csv"):
+        change(pd.read_csv(path)).to_csv(path, index=False)
+        told = msgspec.structs.replace(
+            load_run(path.parent).manifest, digest=digest({name: (path.parent / name).read_bytes() for name in TABLES})
+        )
+        (path.parent / "manifest.json").write_bytes(documents.encode(told))
+
+
+def test_an_f_that_is_stuck_is_no_rule(tmp_path: Path) -> None:
+    fluid("concept", tmp_path, exponent=0.5)
+    rule = next(claim for claim in verdicts("concept", tmp_path) if claim.startswith("The additive increase"))
+    assert verdicts("concept", tmp_path)[rule] == "reproduced"
+    spoilt(tmp_path, lambda flows: flows.assign(f=1.0))
+    assert verdicts("concept", tmp_path)[rule] == "not reproduced"
+
+
+def test_a_flow_that_loses_its_share_is_found(tmp_path: Path) -> None:
+    specs = points.read(str(EXPERIMENTS / "fairness.toml"), {"quick": True})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    (claim,) = (claim for claim in verdicts("fairness", tmp_path) if claim.startswith("A long-lived"))
+    assert verdicts("fairness", tmp_path)[claim] == "reproduced"
+    for path in tmp_path.rglob("flows.csv"):
+        run = load_run(path.parent)
+        if any(treated_job.cc.role == "treatment" for treated_job in run.jobs):
+            spoilt(path.parent, lambda flows: flows.assign(bytes_acked=0.8 * flows["bytes_acked"]))
+    assert verdicts("fairness", tmp_path)[claim] == "not reproduced"
+
+
+@pytest.mark.parametrize("figure", figures.every(), ids=lambda figure: figure.ID)
+def test_every_claim_says_on_what_it_fails(figure: figures.Figure, tmp_path: Path) -> None:
+    section = sections.one(figure, tmp_path, tmp_path / "out")
+    assert section.findings and all(finding.control for finding in section.findings)
+
+
+def test_claims_are_a_table(tmp_path: Path) -> None:
+    specs = points.read(str(EXPERIMENTS / "partial.toml"), {"quick": True})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, harm)
+    section = sections.one(the("partial"), tmp_path, tmp_path / "out")
+    table = claims.table([section])
+    assert tuple(table.columns) == claims.COLUMNS
+    (row,) = table.to_dict("records")
+    assert (row["paper"], row["figure"], row["seeds"]) == ("MLTCP", "partial", 3)
+    assert row["low"] <= row["value"] <= row["high"] < 1 and row["control"]
+    assert claims.by_chance([section] * 40) == "Of 40 intervals at 95%, 2.0 are to be expected to miss by chance alone."
+
+
+def test_suspect_runs_stand_beside_their_number(tmp_path: Path) -> None:
+    from analysis import suspects  # noqa: PLC0415
+
+    specs = points.read(str(EXPERIMENTS / "partial.toml"), {"quick": True})[:1]
+    synthetic.write([msgspec.structs.replace(spec, seeds=2) for spec in specs], tmp_path, harm)
+    paths = [path.parent for path in sorted(tmp_path.rglob("verdict.json"))]
+    assert suspects.of(paths) == ""
+    late = Row("I6", "lateness", 0.03, {"suspect above": 0.02}, "suspect")
+    verdict = msgspec.structs.replace(VALID, verdict="suspect", invariants=(late,))
+    (paths[0] / "verdict.json").write_bytes(documents.encode(verdict))
+    assert suspects.of(paths) == f"1 of {len(paths)} runs (I6 in 1)"
+
+
+def test_the_base_doing_as_well_is_no_difference() -> None:
+    assert graded(True, True, alike=True) == "no difference"
+    assert no_difference((0.99, 1.01)) and not no_difference((0.9, 1.01)) and not no_difference((1.0, 1.05))

@@ -1,0 +1,246 @@
+"""The transports' core, packet by packet: against a model of what may arrive, over networks that lose, repeat and reorder."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.properties import examples
+from tests.transport_core import MS, Core, Network, Sent
+from transports import native
+from transports.native import Result
+
+COMPLETE, TOLERANCE, FRACTION, DEADLINE, _ROUND, GONE = range(6)
+SEGMENT = 64
+S = 10**9
+
+
+def pair(fate: object = None, **settings: int) -> Network:
+    def late(_source: int, _target: int, _datagram: bytes, now: int) -> list[int]:
+        return [now + MS // 2]
+
+    network = Network([Core(0, **settings), Core(1, **settings)], fate or late)  # type: ignore[arg-type]
+    network.connect()
+    return network
+
+
+def content(size: int, seed: int = 0) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def both_ended(*transfers: Sent) -> bool:
+    return all(one.result().done for one in transfers)
+
+
+def agree(sent: Sent, received: Sent, data: bytes) -> Result:
+    """What both ends say of a message that has ended; every byte delivered is right, every other is in a hole, and zero."""
+    here, there = sent.result(), received.result()
+    assert here.done and there.done
+    assert (here.reason, here.delivered, sent.holes()) == (there.reason, there.delivered, received.holes())
+    holes = received.holes()
+    assert there.delivered + sum(size for _, size in holes) == len(data) == there.bytes
+    expected = bytearray(data)
+    for offset, size in holes:
+        expected[offset : offset + size] = bytes(size)
+    assert received.content == expected
+    assert (there.reason == COMPLETE) == (not holes)
+    return there
+
+
+@pytest.mark.parametrize("size", [1, SEGMENT, SEGMENT + 1, 100 * SEGMENT, 12_345])
+def test_a_message_arrives(size: int) -> None:
+    network, data = pair(), content(size)
+    sent, received = network.cores[0].send(1, data, now=network.now), network.cores[1].receive(0, size, now=network.now)
+    network.run(lambda: both_ended(sent, received), network.now + 10 * S)
+    assert agree(sent, received, data).reason == COMPLETE
+
+
+def test_what_comes_before_it_is_expected_is_kept() -> None:
+    network, data = pair(), content(5000)
+    sent = network.cores[0].send(1, data, now=network.now)
+    network.run(lambda: False, network.now + 20 * MS)
+    received = network.cores[1].receive(0, len(data), now=network.now)
+    network.run(lambda: both_ended(sent, received), network.now + 10 * S)
+    assert agree(sent, received, data).reason == COMPLETE
+
+
+class Unkind:
+    """A network that loses, repeats and holds back, as drawn."""
+
+    def __init__(self, draw: random.Random, loss: float, repeat: float, spread_ns: int) -> None:
+        self.draw, self.loss, self.repeat, self.spread_ns = draw, loss, repeat, spread_ns
+
+    def __call__(self, _source: int, _target: int, _datagram: bytes, now: int) -> list[int]:
+        copies = 1 + (self.draw.random() < self.repeat)
+        return [
+            now + MS // 10 + self.draw.randrange(self.spread_ns + 1)
+            for _ in range(copies)
+            if self.draw.random() >= self.loss
+        ]
+
+
+@examples(150)
+@given(
+    seed=st.integers(0, 2**32), loss=st.sampled_from([0.0, 0.01, 0.1, 0.5]), repeat=st.sampled_from([0.0, 0.2]),
+    spread_ns=st.sampled_from([0, 10**4, 10**6, 2 * 10**7]), size=st.integers(1, 60 * SEGMENT),
+    messages=st.integers(1, 4), fraction=st.sampled_from([1.0, 0.8, 0.3]), tolerance=st.sampled_from([0.0, 0.1]),
+    lt_ns=st.sampled_from([-1, 0, 3 * 10**6]), after_ns=st.sampled_from([-1, 0, 10**6, 5 * 10**7]),
+    group=st.sampled_from([0, 7]), wait_ns=st.sampled_from([0, 2 * 10**6]),
+)  # fmt: skip
+def test_every_byte_is_right_every_hole_is_told_and_every_message_ends(
+    seed: int, loss: float, repeat: float, spread_ns: int, size: int, messages: int, fraction: float,
+    tolerance: float, lt_ns: int, after_ns: int, group: int, wait_ns: int,
+) -> None:  # fmt: skip
+    draw = random.Random(seed)
+    network = pair(Unkind(draw, loss, repeat, spread_ns), silence_ns=1000 * S)
+    here, there = network.cores
+    for number in range(3):  # rounds
+        under_way = []
+        for message in range(messages):
+            data = content(size, seed=10 * number + message)
+            first = draw.random() < 0.5  # who is there first
+            how = {"round": number, "message": message}
+            closes = {
+                "tolerance": tolerance,
+                "fraction": fraction,
+                "lt_ns": lt_ns,
+                "after_ns": after_ns,
+                "group": group,
+            }
+            if first:
+                sent = here.send(1, data, now=network.now, **how)
+                network.run(lambda: False, network.now + wait_ns)
+            received = there.receive(0, size, now=network.now, **how, **closes)  # type: ignore[arg-type]
+            if not first:
+                network.run(lambda: False, network.now + wait_ns)
+                sent = here.send(1, data, now=network.now, **how)
+            under_way.append((sent, received, data))
+        network.run(lambda: all(both_ended(s, r) for s, r, _ in under_way), network.now + 3000 * S)  # noqa: B023
+        for sent, received, data in under_way:
+            result = agree(sent, received, data)
+            assert result.reason != GONE
+            if result.reason == TOLERANCE:
+                assert result.delivered >= (1 - tolerance) * size
+            if result.reason == FRACTION:
+                assert result.delivered >= fraction * size
+            if fraction == 1 and not tolerance and after_ns < 0:
+                assert result.reason == COMPLETE
+
+
+def test_the_same_seed_and_clock_bring_the_same_datagrams() -> None:
+    def told() -> list[tuple[int, bytes]]:
+        heard: list[tuple[int, bytes]] = []
+        unkind = Unkind(random.Random(3), 0.05, 0.05, 10**5)
+
+        def fate(source: int, target: int, datagram: bytes, now: int) -> list[int]:
+            heard.append((now, datagram))
+            return unkind(source, target, datagram, now)
+
+        network, data = pair(fate), content(40_000)
+        sent, received = (
+            network.cores[0].send(1, data, now=network.now),
+            network.cores[1].receive(0, len(data), now=network.now),
+        )
+        network.run(lambda: both_ended(sent, received), network.now + 100 * S)
+        return heard
+
+    assert told() == told()
+
+
+def test_a_silent_worker_costs_one_deadline() -> None:
+    """Of two workers one sends nothing: its message ends with the deadline, which began with the other's first packet."""
+    cores = [Core(rank, 3, segment=SEGMENT) for rank in range(3)]
+    network = Network(cores, lambda _source, _target, _datagram, now: [now + MS])
+    network.connect()
+    data = content(6400)
+    closes = {"fraction": 0.8, "lt_ns": 20 * MS, "after_ns": 30 * MS, "group": 1}
+    received = [cores[0].receive(source, len(data), now=network.now, **closes) for source in (1, 2)]  # type: ignore[arg-type]
+    begun = network.now
+    sent = cores[1].send(0, data, now=network.now)
+    network.run(lambda: both_ended(*received, sent), network.now + 10 * S)
+    first, second = (one.result() for one in received)
+    assert (first.reason, second.reason, second.delivered) == (COMPLETE, DEADLINE, 0)
+    assert 50 * MS <= network.now - begun <= 53 * MS
+    late = cores[2].send(0, data, now=network.now)  # too late: it hears at once that nobody waits
+    network.run(lambda: both_ended(late), network.now + S)
+    assert (late.result().reason, late.result().delivered, late.holes()) == (DEADLINE, 0, [(0, len(data))])
+
+
+def test_whoever_says_nothing_for_too_long_is_gone() -> None:
+    network = pair(silence_ns=S)
+    received = network.cores[1].receive(0, 1000, now=network.now)
+    begun = network.now
+    network.run(lambda: network.now > begun + 4 * S, begun + 5 * S)
+    assert not received.result().done, "it answers pings, although it has nothing to send"
+    network.fate = lambda *_: []
+    network.run(lambda: both_ended(received), network.now + 5 * S)
+    assert received.result().reason == GONE
+
+
+@examples(300)
+@given(data=st.data())
+def test_garbage_changes_nothing(data: st.DataObject) -> None:
+    """Anybody's bytes, and our own with some changed, cut or stale, while a message is under way."""
+    network, whole = pair(), content(4000)
+    sent, received = (
+        network.cores[0].send(1, whole, now=network.now),
+        network.cores[1].receive(0, len(whole), now=network.now),
+    )
+    real: list[bytes] = []
+
+    def fate(_source: int, _target: int, datagram: bytes, now: int) -> list[int]:
+        real.append(datagram)
+        return [now + MS // 2]
+
+    network.fate = fate
+    network.run(lambda: len(real) > 3, network.now + S)
+    for _ in range(data.draw(st.integers(1, 10))):
+        kind = data.draw(st.sampled_from(["any", "cut", "head"]))
+        one = data.draw(st.sampled_from(real))
+        if kind == "any":
+            one = data.draw(st.binary(max_size=200))
+        elif kind == "cut":
+            one = one[: data.draw(st.integers(0, len(one) - 1))]
+        else:  # another connection's
+            one = one[:8] + data.draw(st.binary(min_size=8, max_size=8)) + one[16:]
+        for core in network.cores:
+            core.input(one, network.now)
+    network.run(lambda: both_ended(sent, received), network.now + 100 * S)
+    assert agree(sent, received, whole).reason == COMPLETE
+
+
+FUZZ = Path(__file__).with_name("transport_fuzz.c")
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_nothing_that_comes_breaks_it(compiler: str, tmp_path: Path) -> None:
+    """Under ASan and UBSan: lost, repeated, late, cut and changed datagrams; by libFuzzer where clang has it."""
+    words = [
+        "-g",
+        "-O1",
+        "-fno-sanitize-recover=all",
+        str(FUZZ),
+        str(native.FOLDER / "protocol.c"),
+        str(native.FOLDER / "rate.c"),
+    ]
+    guided = compiler == "clang"
+    sanitizers = "-fsanitize=fuzzer,address,undefined" if guided else "-fsanitize=address,undefined"
+    command = [compiler, *([] if guided else ["-DALONE"]), sanitizers, *words, "-o", str(tmp_path / "fuzz")]
+    try:
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip(f"there is no {compiler} here")
+    if made.returncode and "cannot find" in made.stderr:
+        pytest.skip(f"{compiler} has no sanitizers here")
+    assert made.returncode == 0, made.stderr
+    runs = 20 * settings().max_examples
+    arguments = [f"-runs={runs}", "-max_len=2000", "-seed=1"] if guided else [str(runs)]
+    done = subprocess.run(
+        [str(tmp_path / "fuzz"), *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -1,0 +1,283 @@
+"""Transports as a run has them: named, planned, over real sockets, and what an iteration's messages came to."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pandas as pd
+import pytest
+
+import transports
+from core.errors import RequestError
+from core.options import OptionError
+from core.runs import rows
+from core.runs.plan import Plan, Wire
+from core.units import Duration
+from testbed.campaign.verdict import jobs
+from testbed.planning import plan as planning
+from testbed.spec import read, systems
+from transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native
+from workloads import collectives
+from workloads.collectives import Link
+from workloads.messages import Messages
+
+HERE = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+
+
+def made(**flags: object) -> list[Plan]:
+    asked = {
+        "topo": "star",
+        "jobs": 1,
+        "workers": 3,
+        "collective": "parameter_server",
+        "compute": "20ms",
+        "bytes": "1MB",
+    }
+    return planning.planned(read(None, asked | flags))[1]
+
+
+def test_a_transport_is_a_system_and_a_treatment() -> None:
+    found = systems.parse("ltp:fraction=0.9")
+    assert (found.name, found.transport, found.role, found.congestion) == ("ltp", "ltp:fraction=0.9", "treatment", ())
+    assert systems.parse("ltp:c=5ms,role=reference").role == "reference"
+    assert systems.parse("reno").transport == "tcp"
+    with pytest.raises(RequestError, match="cannot take turns"):
+        systems.parse("ltp+reno")
+    with pytest.raises(OptionError, match=r"fraction .*default 0.8"):
+        systems.parse("ltp:fractoin=0.9")
+    with pytest.raises(OptionError, match="not between 0 and 1"):
+        systems.parse("ltp:fraction=80")
+
+
+def test_plans_carry_it() -> None:
+    reno, _, gentle, *_ = made(system=("reno", "ltp:broadcast=tcp:cubic"))
+    assert reno.jobs[0].transport == "tcp" and reno.transports == []
+    assert gentle.jobs[0].transport == "ltp:broadcast=tcp:cubic" == gentle.transports[0]
+    assert gentle.jobs[0].cc.spec == "cubic"
+    assert gentle.host_queue_bytes("h1") == gentle.link.buffer_bytes
+
+
+def test_a_job_may_have_its_own() -> None:
+    beside = made(jobs=2, system=("reno",), job=[{"transport": "ltp"}, {}])[0]
+    assert [job.transport for job in beside.jobs] == ["ltp", "tcp"]
+    beside = made(jobs=2, system=("ltp",), job=[{}, {"cc": "reno"}])[0]
+    assert [job.transport for job in beside.jobs] == ["ltp", "tcp"]
+
+
+def test_a_shaped_link_may_delay_and_lose() -> None:
+    plan = made(system=("ltp",), delay="20ms", loss="1%")[0]
+    assert set(plan.wires) == {"s1-h1", "s1-h2", "s1-h3"} < set(plan.bottlenecks)
+    assert plan.wires["s1-h1"] == Wire(20_000_000, 0, 0.01, 0.0)
+    assert plan.base_rtt_s == pytest.approx(0.040, rel=0.01)
+    one = made(system=("ltp",), set=("link.h2-s1.loss=1%",))[0]
+    assert set(one.wires) == {"s1-h2", "h2-s1"}
+
+
+@pytest.mark.parametrize("name", collectives.names())
+def test_a_collective_says_of_every_stage_whether_it_may_lose(name: str) -> None:
+    """Gradients are what is summed up on the way: of an all-reduce half of it, of a reduce-scatter all, of others nothing."""
+    n, size, lock = 2 if name == "send_recv" else 4, 4000, threading.Lock()
+    sent = {"gradient": 0, "parameter": 0}
+
+    class Fake:
+        def post_send(self, to: int, m: Message, data: object, tag: object = None) -> Fake:
+            with lock:
+                sent[m.stage] += m.bytes if data is None else 0
+            return self
+
+        def post_receive(self, source: int, m: Message, into: object, close: Close) -> Fake:
+            return self
+
+        def wait(self, timeout_s: float | None = None) -> Delivery:
+            return Delivery(0, 0, "complete")
+
+    flows = collectives.flows(name, n)
+    for rank in range(n):
+        links = {flow: Link(Fake(), 0) for flow in flows if rank in flow}  # type: ignore[arg-type]
+        collectives.find(name).run(rank, n, size, links)
+    kind = collectives.find(name).KIND
+    whole = sum(sent.values())
+    assert sent["gradient"] == {"all_reduce": whole // 2, "reduce_scatter": whole}.get(kind, 0)
+
+
+@contextmanager
+def endpoints(options: Sequence[ltp.Options], ranks: int = 2, port: int = 7301) -> Iterator[list[Endpoint]]:
+    native.build()
+    flows = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
+    places = [Place(rank, HERE[:ranks], port, flows, mtu=1500, seed=b"test") for rank in range(ranks)]
+    waiting = [ltp.listen(place, one) for place, one in zip(places, options, strict=True)]
+    connected: dict[int, ltp.LtpConnected] = {}
+    threads = [
+        threading.Thread(target=lambda rank=rank, one=one: connected.update({rank: one.connect()}))
+        for rank, one in enumerate(waiting)
+    ]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    try:
+        yield [connected[rank].endpoint(0, flows) for rank in range(ranks)]
+    finally:
+        for one in waiting:
+            for engine in one.channels:
+                engine.library.endpoint_close(engine.pointer)
+
+
+def test_bytes_arrive_over_real_sockets() -> None:
+    data, into = random.Random(1).randbytes(3_000_001), bytearray(3_000_001)
+    with endpoints([ltp.Options()] * 2) as (here, there):
+        message = Message(0, 1, 0, len(data), "parameter")
+        received, sent = there.post_receive(0, message, into, Close()), here.post_send(1, message, data)
+        assert received.wait(30).closed == sent.wait(30).closed == "complete"
+        assert bytes(into) == data and received.done()
+        assert here.counters(1).acked_bytes >= len(data)
+        heard: list[str] = []
+        again = Message(1, 1, 0, 8, "parameter")
+        there.post_receive(0, again, None, Close()).on_done(lambda transfer: heard.append(transfer.wait().closed))
+        here.post_send(1, again, b"eightxxx").wait(30)
+        for _ in range(100):
+            if heard:
+                break
+            threading.Event().wait(0.05)
+        assert heard == ["complete"]
+
+
+def test_a_peer_that_ends_is_named() -> None:
+    with endpoints([ltp.Options()] * 2, port=7311) as (here, there):
+        waiting = there.post_receive(0, Message(0, 0, 0, 1000, "parameter"), None, Close())
+        here.end("over")
+        with pytest.raises(TransportError, match="worker 0 is gone"):
+            waiting.wait(30)
+
+
+def test_a_silent_worker_costs_a_deadline_a_round_and_three_end_the_run() -> None:
+    options = ltp.Options(lt=Duration.parse("500ms"), c=Duration.parse("200ms"))
+    how = ltp.close(options, "gradient")
+    with endpoints([options] * 3, ranks=3, port=7321) as (server, worker, _silent):
+        for number in range(3):
+            message = Message(number, 0, 0, 50_000, "gradient")
+            posted = [server.post_receive(source, message, None, how) for source in (1, 2)]
+            worker.post_send(0, message, None).wait(30)
+            assert posted[0].wait(30).delivered == 50_000
+            if number == 2:
+                with pytest.raises(TransportError, match="worker 2 has sent nothing for 3 rounds"):
+                    posted[1].wait(30)
+            else:
+                last = posted[1].wait(30)
+                assert (last.closed, last.delivered, last.holes) == ("deadline", 0, ((0, 50_000),))
+
+
+def test_strangers_are_not_answered() -> None:
+    with endpoints([ltp.Options()] * 2, port=7331), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.bind(("127.0.0.9", 7331))
+        stranger.settimeout(0.3)
+        for datagram in (b"", b"\1", bytes([1, 1]) + bytes(62), bytes([1, 3]) + bytes(200)):
+            stranger.sendto(datagram, (HERE[0], 7331))
+        with pytest.raises(TimeoutError):
+            stranger.recv(2000)
+
+
+def test_lt_follows_the_network_both_ways() -> None:
+    """As recalled it is the shortest complete delivery of the last epoch; here it rises again when the rate halves."""
+    threshold = ltp.Threshold(epoch=5)
+    assert threshold.lt_ns is None
+    number = 0
+    for took in (100, 90, 110, 95, 120):
+        threshold.heard(number, took, whole=True)
+        number += 1
+    threshold.heard(number, 200, whole=False)
+    assert threshold.lt_ns == 90
+    while number < 50:  # half as fast: 190 for all of it, and closed early until then
+        number += 1
+        lt_ns = threshold.lt_ns or 0
+        threshold.heard(number, 190 if lt_ns >= 190 else max(lt_ns, 160), whole=lt_ns >= 190)
+    assert threshold.lt_ns == 190
+
+
+def delivery(size: int, holes: tuple[tuple[int, int], ...] = (), closed: str = "complete") -> Delivery:
+    return Delivery(size, size - sum(n for _, n in holes), closed, holes, first_ns=5, last_ns=9)  # type: ignore[arg-type]
+
+
+def table(*asked: tuple[int, int, str, Delivery]) -> pd.DataFrame:
+    told = []
+    for worker, peer, end, ended in asked:
+        messages = Messages()
+        messages.heard(peer, Message(0, 0, 0, ended.bytes, "gradient"), end == "send", ended)
+        told += [[0, worker, 0, *row] for row in messages.told(0)]
+    return pd.DataFrame(told, columns=rows.columns(rows.Messages))
+
+
+def test_both_ends_say_the_same_and_no_less_than_promised() -> None:
+    job = made(system=("ltp",))[0].jobs[0]
+    whole, most, too_few = delivery(100), delivery(100, ((0, 20),), "fraction"), delivery(100, ((0, 21),), "fraction")
+    late = delivery(100, ((0, 60),), "deadline")
+    for sent, received, wrong in (
+        (whole, whole, 0), (most, most, 0), (late, late, 0), (too_few, too_few, 1), (whole, most, 1),
+        (delivery(90), whole, 1),
+    ):  # fmt: skip
+        assert jobs._misreported(job, table((1, 0, "send", sent), (0, 1, "receive", received))) == wrong
+    assert jobs._misreported(job, table((1, 0, "send", whole))) == 1, "nobody received it"
+    assert jobs._misreported(job, None) == 1
+
+
+def test_unknown_transports_name_those_there_are() -> None:
+    with pytest.raises(RequestError, match="there are ltp, tcp"):
+        transports.parse("quic")
+
+
+def peer_by_the_book(port: int, size: int, heard: bytearray) -> None:
+    """Rank 1 as docs/transports.md describes it, and nothing of the library: receives one message, and says so."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((HERE[1], port))
+        sock.settimeout(10)
+        mine, theirs, got = 0x1122334455667788, 0, set()
+        while True:
+            datagram, source = sock.recvfrom(2000)
+            version, kind, _, rank, to = struct.unpack_from(">BBHIQ", datagram)
+
+            def say(kind: int, rest: bytes, source: tuple[str, int] = source) -> None:
+                sock.sendto(struct.pack(">BBHIQ", 1, kind, 0, 1, theirs) + rest, source)  # noqa: B023
+
+            if kind == 1:  # HELLO
+                assert (version, rank, to, len(datagram)) == (1, 0, 0, 64)
+                theirs, segment = struct.unpack_from(">QH", datagram, 16)
+                say(2, struct.pack(">QH", mine, segment))
+            elif to != mine:
+                continue
+            elif kind == 7:  # PING
+                say(8, b"")
+            elif kind == 3:  # DATA
+                number, round, name, whole, offset, _, _, segment, length = struct.unpack_from(
+                    ">QIIQQIIHH", datagram, 16
+                )
+                assert whole == size and length == min(segment, size - offset) == len(datagram) - 60
+                heard[offset : offset + length] = datagram[60:]
+                got.add(offset)
+                now = time.monotonic_ns()
+                say(4, struct.pack(">QQQIHH", number, len(got) * segment, now, 0, 0, 0))
+                if len(got) == -(-size // segment):  # all of it: CLOSE
+                    say(5, struct.pack(">IIQQBBHI", round, name, size, size, 0, 0, 0, 0))
+            elif kind == 6:  # CLOSED
+                return
+
+
+def test_a_peer_written_from_the_description_understands_it() -> None:
+    data = random.Random(2).randbytes(100_001)
+    heard = bytearray(len(data))
+    thread = threading.Thread(target=peer_by_the_book, args=(7341, len(data), heard))
+    thread.start()
+    native.build()
+    listening = ltp.listen(Place(0, HERE[:2], 7341, [(0, 1)]), ltp.Options())
+    endpoint = listening.connect().endpoint(0, [(0, 1)])
+    message = Message(0, 0, 0, len(data), "parameter")
+    assert endpoint.post_send(1, message, data).wait(20).closed == "complete"
+    thread.join(5)
+    engine = listening.channels[0]
+    engine.library.endpoint_close(engine.pointer)
+    assert bytes(heard) == data
