@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from core.runs.plan import Clock, Role
-from core.runs.verdict import Word
+from core.runs.verdict import Row, Word
 
 Ends = tuple[float, float]  # of an interval at 95 %
 
@@ -60,6 +60,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     speedup_p99: float
     speedup_p99_ci95: Ends | None
     answer: str | None
+    repeatability: Row | None = None  # I10, over the seeds; None: an older testbed did not compute it
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,9 +15,10 @@ from core.runs.measured import alone_s
 from core.runs.plan import JobPlan
 from core.runs.summary import JobResult, Result, Summary
 from core.runs.upgrade import VERSION
-from core.runs.verdict import worst
+from core.runs.verdict import Word, worst
 from testbed.campaign import answer
 from testbed.campaign.answer import Demand
+from testbed.campaign.repeatability import repeatability
 from theory import bottleneck
 from theory.statistics import Interval, interval, log_interval
 
@@ -36,13 +37,19 @@ def summarise(*experiments: Experiment) -> Summary:
         substrate=first.manifest.substrate,
         clock=first.manifest.clock,
         baseline=results[0].system,
-        verdict=worst(run.verdict.verdict for run in every),
+        verdict=worst([*(run.verdict.verdict for run in every), *map(_repeated, results)]),
         needs=demands[experiments[0].path].needs,
         results=tuple(
             msgspec.structs.replace(result, answer=answer.sentence(result, results[0], demands[each.path]))
             for result, (each, _) in zip(results, taken, strict=True)
         ),
     )
+
+
+def _repeated(result: Result) -> Word:
+    """What its seeds say of a system (I10), as far as they judge it."""
+    status = None if result.repeatability is None else result.repeatability.status
+    return status if status in ("suspect", "invalid") else "valid"
 
 
 def _demand(experiment: Experiment) -> Demand:
@@ -144,6 +151,7 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         speedup_p99=gains.p99,
         speedup_p99_ci95=gains.p99_ci95,
         answer=None,
+        repeatability=repeatability(taken.steady),
     )
 
 

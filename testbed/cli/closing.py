@@ -38,6 +38,7 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
         *([f"Machine: {remote.on} ({remote.hostname}, {remote.cpus} cores, {remote.kernel})"] if remote else []),
         *_disturbances(summary),
         *_doubts(folder, todo),
+        *_unrepeated(summary),
         *([] if (what := advice(summary)) is None else [what]),
         *(proposal.lines(folder, todo, command_line()) if summary.clock == "real" else []),
         *(f"Figure: {path}" for path in figures[:1]),
@@ -76,6 +77,16 @@ def _disturbances(summary: Summary) -> list[str]:
         f"{said(row.undisturbed_mean_s)}, last 10 {said(row.undisturbed_steady_s)}."
         for row in summary.results
         if row.touched
+    ]
+
+
+def _unrepeated(summary: Summary) -> list[str]:
+    """One line for each system whose seeds differ too much (I10)."""
+    rows = [(result.system, result.repeatability) for result in summary.results]
+    return [
+        f"{row.status}: invariant I10, {row.name}: {system} {row.value:.1%}; more seeds tell it better"
+        for system, row in rows
+        if row is not None and row.status in ("suspect", "invalid")
     ]
 
 

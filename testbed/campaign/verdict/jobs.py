@@ -68,7 +68,7 @@ def _promised(job: JobPlan, stage: transports.Stage) -> float:
 
 def repeatability(_case: Case) -> Unjudged:
     """I10."""
-    return not_applicable("belongs to the experiment")
+    return not_applicable("belongs to the experiment: see summary.json")
 
 
 def exact_alone(case: Case) -> Unjudged | None:
