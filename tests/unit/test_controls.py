@@ -87,7 +87,7 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
     "curves": [(late, ("A fluid model",))],
 }
 FLUID = {  # with shares that do not follow F
-    "interleaving": ("Under the base",),
+    "interleaving": ("Under the base", "MLTCP uses the network"),
     "concept": ("Of two jobs",),
     "favoritism": ("An F that increases",),
     "curves": ("Several increasing",),
