@@ -10,7 +10,7 @@ import msgspec
 import pandas as pd
 import pytest
 
-from analysis import claims, figures, sections
+from analysis import added_lines, claims, figures, sections
 from analysis.finding import Verdict, graded, no_difference
 from analysis.study import load_study
 from core.runs import documents
@@ -188,3 +188,11 @@ def test_suspect_runs_stand_beside_their_number(tmp_path: Path) -> None:
 def test_the_base_doing_as_well_is_no_difference() -> None:
     assert graded(True, True, alike=True) == "no difference"
     assert no_difference((0.99, 1.01)) and not no_difference((0.9, 1.01)) and not no_difference((1.0, 1.05))
+
+
+def test_more_lines_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fluid("concept", tmp_path)
+    (claim,) = (claim for claim in verdicts("concept", tmp_path) if claim.startswith("MLTCP takes 30"))
+    assert verdicts("concept", tmp_path)[claim] == "partly"  # the base's own file alone
+    monkeypatch.setattr(added_lines, "added", lambda name: 61)
+    assert verdicts("concept", tmp_path)[claim] == "not reproduced"

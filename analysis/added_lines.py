@@ -1,0 +1,84 @@
+"""How many lines MLTCP adds to each base, by the sources in ``kernel/``.
+
+Counted twice, without blank lines, comments and lines of nothing but brackets:
+
+*added*      lines of ``kernel/tcp_mltcp_NAME.c`` that its base's module would not have. The
+             base's module is ours (``tcp_dcqcn.c``), or what every congestion control has:
+             operations filled with the base's functions, registration, description.
+*executed*   these, and the lines of ``mltcp.h``, ``mltcp_tcp.h`` and ``mltcp_module.h`` in the functions it
+             calls, directly or not (and the structures and constants they use).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+KERNEL = Path(__file__).parents[1] / "kernel"
+BASES = {"mltcp_reno": "Reno", "mltcp_cubic": "CUBIC", "mltcp_dctcp": "DCTCP", "mltcp_dcqcn": "DCQCN"}
+# What the module of any base has, whatever its functions are called.
+FRAME = re.compile(
+    r"#include <|#include \"(cubic|dctcp)|module_(init|exit)|MODULE_|\.owner|\.name|\.flags|BUILD_BUG_ON"
+    r"|CC_MODULE|struct tcp_congestion_ops"
+)
+
+
+def code(text: str) -> list[str]:
+    """Lines that say something."""
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", text, flags=re.DOTALL)
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return [line for line in lines if re.search(r"\w", line)]
+
+
+def added(name: str) -> int:
+    """Lines of a module beyond those of its base's."""
+    lines = code((KERNEL / f"tcp_{name}.c").read_text())
+    base = KERNEL / f"tcp_{name.removeprefix('mltcp_')}.c"
+    if base.exists():
+        # Renaming is no addition, nor is that the base's state lies within another structure.
+        plain = Counter(_same(line) for line in code(base.read_text()))
+        return sum((Counter(_same(line) for line in lines) - plain).values())
+    kept = [line for line in lines if not FRAME.search(line)]
+    return len([line for line in kept if not _of_the_base(line)])
+
+
+def _same(line: str) -> str:
+    return (
+        line.replace("mltcp_dcqcn", "dcqcn")
+        .replace("struct dcqcn *ca", "struct dcqcn_flow *ca")
+        .replace("ca->base.", "ca->")
+        .replace("&ca->base", "ca")
+    )
+
+
+def _of_the_base(line: str) -> bool:
+    """An operation that is the base's own function."""
+    match = re.fullmatch(r"\.\w+ = (\w+),", line)
+    return match is not None and not match[1].startswith("mltcp_")
+
+
+def functions(*headers: str) -> dict[str, tuple[int, set[str]]]:
+    """Each function of the headers: its lines, and the names in it."""
+    found = {}
+    for header in headers:
+        text = re.sub(r"/\*.*?\*/", "", (KERNEL / header).read_text(), flags=re.DOTALL)
+        for match in re.finditer(r"^static inline [^;{]*?(\w+)\([^;{]*\)\n\{.*?^\}", text, re.DOTALL | re.MULTILINE):
+            found[match[1]] = (len(code(match[0])), set(re.findall(r"\w+", match[0])) - {match[1]})
+    return found
+
+
+def executed(name: str) -> int:
+    """Lines added, and those of the algorithm behind them."""
+    known = functions("mltcp.h", "mltcp_tcp.h", "mltcp_module.h")
+    text = (KERNEL / f"tcp_{name}.c").read_text()
+    todo, reached = [f for f in known if re.search(rf"\b{f}\(", text)], set[str]()
+    while todo:
+        one = todo.pop()
+        if one not in reached:
+            reached.add(one)
+            todo += [f for f in known[one][1] if f in known]
+    structures = re.findall(
+        r"^(?:struct|enum) \w+ \{.*?^\};", (KERNEL / "mltcp.h").read_text(), re.DOTALL | re.MULTILINE
+    )
+    return added(name) + sum(known[f][0] for f in reached) + sum(len(code(s)) for s in structures)
