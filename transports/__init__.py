@@ -4,7 +4,7 @@ A transport runs inside a host: standard library and the C core (`transports.nat
 
 ``Options``
     a frozen dataclass of what may be written behind its name (``ltp:fraction=0.8``), see `core.options`;
-``LOSSY``
+``lossy(options)``
     whether a message may end with holes;
 ``listen(place, options) -> Listening``
     a worker's ports, bound; nobody has been called yet;
@@ -195,10 +195,9 @@ class Listening(Protocol):
 class Module(Protocol):
     """What a file of this folder has."""
 
-    LOSSY: bool
-
     @property
     def Options(self) -> type[Any]: ...
+    def lossy(self, options: Any) -> bool: ...
     def listen(self, place: Place, options: Any) -> Listening: ...
     def close(self, options: Any, stage: Stage) -> Close: ...
 
@@ -216,7 +215,7 @@ class Transport:
 
     @property
     def lossy(self) -> bool:
-        return find(self.name).LOSSY
+        return find(self.name).lossy(self.options)
 
     def listen(self, place: Place) -> Listening:
         return find(self.name).listen(place, self.options)

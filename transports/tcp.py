@@ -1,10 +1,15 @@
-"""TCP with the job's congestion control: a connection for each flow and channel; everything arrives, in order."""
+"""TCP with the job's congestion control: a connection for each flow and channel; everything arrives, in order.
+
+Two options make of it what a lossy transport is to be measured against: an application that takes a gradient as done before
+all of it is there (``close``), and one that sends no more than a share of it (``share``).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import itertools
+import math
 import mmap
 import os
 import select
@@ -13,15 +18,15 @@ import struct
 import termios
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from core import layouts
+from core.options import number, option
 from transports import Bands, Buffer, Close, Counters, Delivery, Flow, Message, Place, Stage, Tagger, Transfer
 
-LOSSY = False
-TCP_CONGESTION, SO_MARK = 13, 36
+TCP_CONGESTION, SO_MARK, TCP_NOTSENT_LOWAT = 13, 36, 25
 ACKED = layouts.TCP_INFO.reader("tcpi_bytes_acked")
 STATE = layouts.TCP_INFO.reader("tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked")
 ANSWER_S = 30.0
@@ -34,23 +39,57 @@ WAKE = 256 << 10
 PIECE = 64 << 20
 COPIED = 1 << 20
 _ZEROS = memoryview(bytes(COPIED))
+# A gradient that may be closed early goes in pieces, each behind its length: between two of them its sender looks whether it was.
+CLOSED_BY = 64 << 10
+LENGTH = struct.Struct("!I")
+LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
 class Options:
-    """There are none: its congestion control is a system of its own."""
+    """What may be written behind ``tcp:``, or behind a congestion control: ``reno:close=0.8``."""
+
+    close: float = option(
+        1.0,
+        "of a gradient, with which its receiver has enough, and stops its sender; default 1",
+        number(LEAST_SHARE, 1),
+    )
+    share: float = option(1.0, "of a gradient, all that is sent; default 1", number(LEAST_SHARE, 1))
+
+    def arrives(self, m: Message) -> int:
+        """How many bytes of it, from the first on, count as delivered."""
+        return _share(m, min(self.close, self.share))
+
+    def sends(self, m: Message) -> int:
+        """How many bytes of it are sent if nobody stops it."""
+        return _share(m, self.share)
+
+    def closes(self, m: Message) -> bool:
+        return self.arrives(m) < self.sends(m)
 
 
-def close(_options: Options, _stage: Stage) -> Close:
-    """Everything arrives."""
-    return Close()
+def _share(m: Message, share: float) -> int:
+    """At least as much of a gradient, in whole numbers; all of anything else."""
+    if m.stage != "gradient":
+        return m.bytes
+    return min(m.bytes, math.ceil(round(m.bytes * share / m.element, 6)) * m.element)
+
+
+def lossy(options: Options) -> bool:
+    """Whether a gradient may end without all of its bytes."""
+    return min(options.close, options.share) < 1
+
+
+def close(options: Options, stage: Stage) -> Close:
+    """Everything arrives, but for what the application itself gives up."""
+    return Close(fraction=min(options.close, options.share) if stage == "gradient" else 1.0)
 
 
 class Listening:
     """A socket listens for each connection that ends here, so that the port tells which it is."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, place: Place, options: Options) -> None:
+        self.place, self.options = place, options
         self.listeners: dict[tuple[Flow, int], socket.socket] = {}
         for connection, port in _ports(place, place.rank).items():
             listener = self.listeners[connection] = _socket(place)
@@ -83,11 +122,19 @@ class Listening:
                 sock.settimeout(None)
         for listener in self.listeners.values():
             listener.close()
-        return Connected(place, channels)
+        return Connected(place, channels, self.options)
 
 
-def listen(place: Place, _options: Options) -> Listening:
-    return Listening(place)
+def listen(place: Place, options: Options) -> Listening:
+    return Listening(place, options)
+
+
+@dataclass
+class _GivenUp:
+    """What connections have to do besides where messages are closed early."""
+
+    offered: int = 0  # bytes of messages that were handed over
+    rests: dict[socket.socket, threading.Thread] = field(default_factory=dict)  # what was on its way, and is dropped
 
 
 @dataclass(frozen=True)
@@ -96,16 +143,22 @@ class Connected:
 
     place: Place
     channels: list[dict[Flow, socket.socket]]
+    options: Options = Options()
+    given_up: _GivenUp = field(default_factory=_GivenUp)
 
     def endpoint(self, channel: int, flows: Sequence[Flow]) -> TcpEndpoint:
         links = {flow: sock for flow, sock in self.channels[channel].items() if flow in flows}
-        return TcpEndpoint(self.place.rank, links, copying=self.place.copying, bands=self.place.bands)
+        place = self.place
+        return TcpEndpoint(
+            place.rank, links, copying=place.copying, bands=place.bands, options=self.options, given_up=self.given_up
+        )
 
     def described(self) -> list[dict[str, Any]]:
         return [_describe(flow, channel, sock) for channel, flow, sock in self._outgoing()]
 
     def sent(self) -> int:
-        return sum(_written(sock) for _, _, sock in self._outgoing())
+        """As the kernel counts it; as it was handed over, where not everything is sent."""
+        return self.given_up.offered if lossy(self.options) else sum(_written(sock) for _, _, sock in self._outgoing())
 
     def _outgoing(self) -> list[tuple[int, Flow, socket.socket]]:
         return [
@@ -120,25 +173,57 @@ class TcpEndpoint:
     """Of one channel. A transfer is moved by the thread that waits for it; who waits for two at once has two threads."""
 
     def __init__(
-        self, rank: int, links: Mapping[Flow, socket.socket], *, copying: bool = True, bands: Bands | None = None
-    ) -> None:
+        self, rank: int, links: Mapping[Flow, socket.socket], *, copying: bool = True, bands: Bands | None = None,
+        options: Options = Options(), given_up: _GivenUp | None = None,
+    ) -> None:  # fmt: skip
         self.rank, self.links, self.copying, self.bands = rank, links, copying, bands
+        self.options, self.given_up = options, given_up or _GivenUp()
 
     def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
         """``tag`` is for packets, which TCP makes by itself."""
         del tag
         link = self._link(self.rank, to)
-        if data is not None:
-            return _Transfer(m.bytes, lambda: link.sendall(data))
-        return _Transfer(m.bytes, lambda: _send(link, m.bytes, copying=self.copying, bands=self.bands))
+        if (self.rank, to) in self.links:
+            self.given_up.offered += m.bytes
+        size = self.options.sends(m)
+
+        def give(at: int, count: int) -> None:
+            if data is not None:
+                link.sendall(memoryview(data).cast("B")[at : at + count])
+            else:
+                _send(link, count, copying=self.copying, bands=self.bands)
+
+        if self.options.closes(m):
+            return _Transfer(self._ended(m), lambda: _send_until_closed(link, size, give))
+        return _Transfer(self._ended(m), lambda: give(0, size))
 
     def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:
-        """``close`` is met: everything arrives."""
-        del close
+        """``close`` is met: everything arrives, but for what the options say."""
         link = self._link(source, self.rank)
-        if into is not None:
-            return _Transfer(m.bytes, lambda: _fill(link, memoryview(into)))
-        return _Transfer(m.bytes, lambda: _receive(link, m.bytes))
+        enough, size = self.options.arrives(m), self.options.sends(m)
+        memory = None if into is None else memoryview(into).cast("B")
+
+        def take(at: int, count: int) -> None:
+            if memory is not None and at + count <= enough:
+                _fill(link, memory[at : at + count])
+            else:
+                _receive(link, count)
+
+        def receive() -> None:
+            if self.options.closes(m):
+                _receive_until_enough(link, enough, size, take, self.given_up.rests)
+            else:
+                take(0, size)
+            if memory is not None and close.missing == "zero":
+                memory[enough:] = bytes(m.bytes - enough)
+
+        return _Transfer(self._ended(m), receive)
+
+    def _ended(self, m: Message) -> Delivery:
+        arrives = self.options.arrives(m)
+        if arrives == m.bytes:
+            return Delivery(m.bytes, m.bytes, "complete")
+        return Delivery(m.bytes, arrives, "fraction", ((arrives, m.bytes - arrives),))
 
     def counters(self, peer: int) -> Counters:
         told = self._link(self.rank, peer).getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, layouts.TCP_INFO_BYTES)
@@ -162,9 +247,10 @@ class _Transfer:
     That takes no lock: under virtual time each would cost a nanosecond, since Python reads the clock to take one.
     """
 
-    def __init__(self, size: int, move: Callable[[], None]) -> None:
+    def __init__(self, delivery: Delivery, move: Callable[[], None]) -> None:
+        """``move`` brings it to ``delivery``."""
         self._moves = [move]  # of which one is taken, once
-        self._delivery = Delivery(size, size, "complete")
+        self._delivery = delivery
         self._error: BaseException | None = None
         self._ended = False
         self._waiting: list[threading.Event] = []
@@ -321,3 +407,61 @@ def _fill(link: socket.socket, into: memoryview) -> None:
         if got == 0:
             raise ConnectionResetError("the peer closed the connection")
         into = into[got:]
+
+
+def _send_until_closed(link: socket.socket, size: int, give: Callable[[int, int], None]) -> None:
+    """Send ``size`` bytes, or until the receiver has enough; then a length of 0 says that this was all."""
+    link.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, CLOSED_BY)  # what is in the socket cannot be taken back
+    poll = select.poll()
+    poll.register(link, select.POLLIN | select.POLLOUT)
+    at = 0
+    while at < size:
+        events = poll.poll()[0][1]
+        if events & select.POLLIN:
+            break
+        piece = min(size - at, CLOSED_BY)
+        link.sendall(LENGTH.pack(piece))
+        give(at, piece)
+        at += piece
+    if at < size:
+        link.sendall(LENGTH.pack(0))
+    _exactly(link, 1)
+
+
+def _receive_until_enough(
+    link: socket.socket, enough: int, size: int, take: Callable[[int, int], None],
+    rests: dict[socket.socket, threading.Thread],
+) -> None:  # fmt: skip
+    """Receive ``enough`` of ``size`` bytes and tell the sender; what comes nevertheless is dropped on the side."""
+    if rest := rests.pop(link, None):
+        rest.join()
+    at = left = 0  # of the message; of the piece
+    while at < enough:
+        if not left:
+            left = _length(link)
+        now = min(left, enough - at)
+        take(at, now)
+        at, left = at + now, left - now
+    link.sendall(b"\0")
+    if at < size:
+        rests[link] = threading.Thread(target=_drop, args=(link, left, size - at), daemon=True)
+        rests[link].start()
+
+
+def _drop(link: socket.socket, piece: int, size: int) -> None:
+    """What is left of a message: ``piece`` bytes, then pieces, until it is whole or its sender says that it has stopped."""
+    with contextlib.suppress(OSError):  # who comes next on this connection hears it
+        while size and (piece := piece or _length(link)):
+            _receive(link, piece)
+            size, piece = size - piece, 0
+
+
+def _length(link: socket.socket) -> int:
+    return int(LENGTH.unpack(_exactly(link, LENGTH.size))[0])
+
+
+def _exactly(link: socket.socket, size: int) -> bytes:
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+    if len(got := link.recv(size, socket.MSG_WAITALL)) < size:
+        raise ConnectionResetError("the peer closed the connection")
+    return got

@@ -156,6 +156,11 @@ class JobPlan(msgspec.Struct, frozen=True):
     transport: str = TCP  # as typed; with another, `cc` is what it sends by TCP, if anything
 
     @property
+    def by_tcp(self) -> bool:
+        """Whether the kernel carries its bytes, and counts them."""
+        return self.transport.partition(":")[0] == TCP
+
+    @property
     def compute_ns(self) -> int:
         """Of an iteration, one operation after the other."""
         return sum(operation.duration_ns or 0 for operation in self.operations)
@@ -207,7 +212,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def transports(self) -> list[str]:
-        """Those of its jobs that are not TCP, as typed, each once."""
+        """Those of its jobs that are not plain TCP, as typed, each once."""
         return list(dict.fromkeys(job.transport for job in self.jobs if job.transport != TCP))
 
     def host_queue_bytes(self, host: str) -> int | None:

@@ -251,7 +251,8 @@ class _Asked:
     @property
     def by_tcp(self) -> str | None:
         """The congestion control of what its own transport sends by TCP."""
-        return None if self.job.transport in (None, TCP) else systems.by_tcp(self.job.transport)
+        own = self.job.transport
+        return None if own is None or own.partition(":")[0] == TCP else systems.by_tcp(own)
 
     def rounds(self, op: Operation) -> list[dict[Flow, int]]:
         return traces.rounds(op, self.workers, self.job.collective, self.job.channels or 1)

@@ -2,7 +2,7 @@
 
 ::
 
-    --system reno mltcp_reno reno+cubic cassini cassini:over=cubic unfair:weights=3/1 priority ltp:fraction=0.9
+    --system reno mltcp_reno reno+cubic reno:close=0.8 cassini cassini:over=cubic unfair:weights=3/1 priority ltp:fraction=0.9
 
 The role of a system follows from its congestion controls' own files: a treatment if one of them is, else a baseline; a
 transport that is not TCP is a treatment; a flow scheduler, which knows what no congestion control does, is a reference. ``role=`` among the options overrides that.
@@ -11,6 +11,7 @@ transport that is not TCP is a treatment; a flow scheduler, which knows what no 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import cast, get_args
 
 import flow_schedulers
@@ -38,10 +39,15 @@ def parse(label: str) -> System:
         return System(label, transports.parse(text).name, asked or "treatment", transport=text)
     named = [name for name in names if name in flow_schedulers.names()]
     if not named:
+        parts, transport = _tcp(parts)
+        if transport != TCP and len(parts) > 1:
+            raise RequestError(
+                f"{quoted(text)}: jobs that take turns share one TCP; give a job its own: --job …,cc={names[0]},transport={transport}"
+            )
         controls = tuple(catalogue.parse(part) for part in parts)
         treats = any(control.role == "treatment" for control in controls)
         name = "+".join(control.name for control in controls)
-        return System(label, name, asked or ("treatment" if treats else "baseline"), controls)
+        return System(label, name, asked or ("treatment" if treats else "baseline"), controls, transport)
     if len(parts) > 1:
         raise RequestError(
             f"{quoted(text)}: {named[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
@@ -51,6 +57,26 @@ def parse(label: str) -> System:
     except ScheduleError as error:
         raise RequestError(str(error)) from error
     return System(label, policy.name, asked or "reference", flow_scheduler=text)
+
+
+def _tcp(parts: Sequence[str]) -> tuple[list[str], str]:
+    """Congestion controls without what TCP's own options say (``reno:close=0.8``), and TCP with these."""
+    own = {one.name for one in fields(transports.find(TCP).Options)}
+    kept, options = [], []
+    for part in parts:
+        name, colon, rest = part.partition(":")
+        family = catalogue.families().get(name)
+        theirs = {one.name for one in family.parameters} if family else own
+        items = rest.split(",")
+        mine = [item for item in items if item.partition("=")[0] in own - theirs]
+        left = ",".join(item for item in items if item not in mine)
+        options += mine
+        kept.append(name + (colon + left if left else "") if mine else part)
+    if not options:
+        return kept, TCP
+    transport = f"{TCP}:{','.join(options)}"
+    transports.parse(transport)
+    return kept, transport
 
 
 def _role(label: str) -> tuple[str, Role | None]:

@@ -63,7 +63,7 @@ class Host:
             if cc.source is not None or (cc.name in catalogue.names() and not registry.loaded_module(cc)):
                 _check_struct_ops(cc, release)
         programs.check(plan)
-        if plan.transports:
+        if not all(job.by_tcp for job in plan.jobs):
             native.build()
         can = features.probe()
         changes(plan, can)

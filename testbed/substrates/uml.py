@@ -116,7 +116,7 @@ class Uml:
             raise MachineError(f"{lacking.what}: {lacking.instead}.")
         changes(plan, features.user_mode(self.kernel.version))
         self._own_modules(plan)
-        if plan.transports:
+        if not all(job.by_tcp for job in plan.jobs):
             native.build()
         if missing := [tool for tool in ("setpriv", "prlimit", "taskset", "mount") if shutil.which(tool) is None]:
             raise MachineError(f"missing: {', '.join(missing)}. Install the package util-linux.")

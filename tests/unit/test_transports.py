@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pandas as pd
@@ -22,7 +23,7 @@ from core.units import Duration
 from testbed.campaign.verdict import jobs
 from testbed.planning import plan as planning
 from testbed.spec import read, systems
-from transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native
+from transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native, tcp
 from workloads import collectives
 from workloads.collectives import Link
 from workloads.messages import Messages
@@ -53,6 +54,30 @@ def test_a_transport_is_a_system_and_a_treatment() -> None:
         systems.parse("ltp:fractoin=0.9")
     with pytest.raises(OptionError, match="not between 0 and 1"):
         systems.parse("ltp:fraction=80")
+
+
+def test_tcp_has_options_behind_its_congestion_control() -> None:
+    found = systems.parse("reno:close=0.8")
+    assert (found.label, found.name, found.transport, found.role) == (
+        "reno:close=0.8",
+        "reno",
+        "tcp:close=0.8",
+        "baseline",
+    )
+    assert [cc.spec for cc in found.congestion] == ["reno"]
+    treated = systems.parse("mltcp_reno:slope=2,close=0.5,share=mark")
+    assert (treated.transport, treated.congestion[0].spec) == ("tcp:close=0.5", "mltcp_reno:slope=2,share=mark")
+    assert systems.parse("bbr").transport == systems.parse("reno+cubic").transport == "tcp"
+    with pytest.raises(OptionError, match=r"not between 0.01 and 1"):
+        systems.parse("reno:close=80")
+    with pytest.raises(RequestError, match="takes no parameters"):
+        systems.parse("reno:clsoe=0.8")
+    with pytest.raises(RequestError, match="jobs that take turns"):
+        systems.parse("reno:close=0.8+cubic")
+    plan = made(system=("bbr:share=0.8",))[0]
+    assert (plan.jobs[0].transport, plan.jobs[0].cc.spec, plan.jobs[0].by_tcp) == ("tcp:share=0.8", "bbr", True)
+    beside = made(jobs=2, system=("cubic",), job=[{"transport": "tcp:close=0.5"}, {}])[0]
+    assert [(job.transport, job.cc.spec) for job in beside.jobs] == [("tcp:close=0.5", "cubic"), ("tcp", "cubic")]
 
 
 def test_plans_carry_it() -> None:
@@ -146,6 +171,45 @@ def test_bytes_arrive_over_real_sockets() -> None:
                 break
             threading.Event().wait(0.05)
         assert heard == ["complete"]
+
+
+@contextmanager
+def connections(options: tcp.Options, port: int) -> Iterator[list[tcp.Connected]]:
+    flows = [(0, 1), (1, 0)]
+    waiting = [tcp.listen(Place(rank, HERE[:2], port, flows), options) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        ends = list(pool.map(lambda one: one.connect(), waiting))
+    try:
+        yield ends  # type: ignore[misc]
+    finally:
+        for end in ends:
+            end.endpoint(0, flows).end("over")
+
+
+@pytest.mark.parametrize(("options", "port"), [("tcp:close=0.3", 7351), ("tcp:share=0.3", 7361)])
+def test_an_application_may_close_tcp_early(options: str, port: int) -> None:
+    """Round after round the first bytes arrive, the rest is a hole at both ends; parameters arrive whole."""
+    with connections(transports.parse(options).options, port) as ends:
+        here, there = (end.endpoint(0, [(0, 1), (1, 0)]) for end in ends)
+        for number, size in enumerate([40_000_003, 1, 1000, 300_000]):
+            data, into = random.Random(size).randbytes(size), bytearray(b"\xee" * size)
+            message = Message(number, 0, 0, size, "gradient")
+            sent, received = here.post_send(1, message, data), there.post_receive(0, message, into, Close())
+            with ThreadPoolExecutor(1) as pool:
+                told = pool.submit(sent.wait)
+                ended = received.wait(20)
+                assert told.result(20) == ended
+            missing = sum(count for _, count in ended.holes)
+            assert ended.delivered + missing == size and 0.3 * size <= ended.delivered <= 0.3 * size + 4
+            assert into == data[: ended.delivered] + bytes(missing)
+            whole = Message(number, 0, 1, size, "parameter")
+            back, answered = bytearray(size), there.post_send(0, whole, data)
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(answered.wait)
+                assert here.post_receive(1, whole, back, Close()).wait(20).closed == "complete"
+            assert back == data
+        assert ends[0].sent() == 40_301_004, "what was handed over"
+        assert here.counters(1).acked_bytes < 30_000_000, "what was given up is not sent"
 
 
 def test_a_peer_that_ends_is_named() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from congestion import catalogue
-from core.runs.plan import TCP, JobPlan
+from core.runs.plan import JobPlan
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child, python
 from transports import COUNTERS_BYTES
@@ -34,7 +34,7 @@ class Replay:
         self.what = f"worker {rank} of job {job.job} on host {self.host}"
         self.flows: list[dict[str, Any]] = []
         self.counters: int | None = None  # a file in memory where a transport keeps what the sampler reads
-        if job.transport != TCP:
+        if not job.by_tcp:
             self.counters = os.memfd_create("counters")
             os.ftruncate(self.counters, COUNTERS_BYTES * job.channels)
         inherited = [*lines, *([] if self.counters is None else [self.counters])]
