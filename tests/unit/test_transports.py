@@ -180,7 +180,7 @@ def connections(options: tcp.Options, port: int) -> Iterator[list[tcp.Connected]
     with ThreadPoolExecutor(2) as pool:
         ends = list(pool.map(lambda one: one.connect(), waiting))
     try:
-        yield ends  # type: ignore[misc]
+        yield ends
     finally:
         for end in ends:
             end.endpoint(0, flows).end("over")
