@@ -39,12 +39,12 @@ class Sent:
 class Core:
     """One end."""
 
-    def __init__(self, rank: int, ranks: int = 2, *, segment: int = 64, coalesce_ns: int = 0, seed: int = 1,
+    def __init__(self, rank: int, ranks: int = 2, *, segment: int = 64, coalesce_ns: int = 0, acks: int = 16, seed: int = 1,
                  silence_ns: int = 3 * 10**9) -> None:  # fmt: skip
         native.build()
         self.library = native.load()
         settings = native.Settings(
-            rank=rank, ranks=ranks, segment=segment, reorder=3, gain_permille=1000, coalesce_ns=coalesce_ns,
+            rank=rank, ranks=ranks, segment=segment, reorder=3, gain_permille=1000, acks=acks, coalesce_ns=coalesce_ns,
             silence_ns=silence_ns, seed=(ctypes.c_uint64 * 2)(seed, rank + 1),
         )  # fmt: skip
         self.rank = rank

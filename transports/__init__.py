@@ -166,6 +166,8 @@ class Place:
     mtu: int = 1500
     send_bytes: int = 106_496  # at most as much waits in a socket: less than the host's own queue has room for
     counters: int | None = None  # a file in memory: `COUNTERS_BYTES` a channel
+    patience_s: float = 30.0  # for the others to be there
+    key: bytes = b""  # 16 bytes that all ends share, with which datagrams are signed; empty: they are not
 
 
 class Connected(Protocol):

@@ -40,8 +40,8 @@ from transports import (
 )
 
 OWN, TCP = "ltp", "tcp"
-ANSWER_NS = 30 * 10**9
 RECEIVE_BYTES = 64 << 20
+SEGMENTS = 44  # datagrams to a peer that are handed to the kernel as one: what its 64 kB hold
 SILENT_ROUNDS = 3  # then the run ends
 RAISED = 1.5  # times LT, after an epoch in which nothing was complete
 CLOSED = cast(tuple[Closed, ...], get_args(Closed))
@@ -91,6 +91,7 @@ class Options:
         Duration.parse,
     )
     reorder: int = option(3, "later packets acknowledged, until one counts as lost; recalled; default 3", _count)
+    acks: int = option(16, "packets that an acknowledgement waits for at most; 1: one for each; default 16", _count)
     silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Duration.parse)
 
     @property
@@ -213,15 +214,25 @@ class _Engine:
         ranks = len(place.addresses)
         seed = hashlib.sha256(place.seed + bytes([channel])).digest() if place.seed else os.urandom(16)
         settings = native.Settings(
-            rank=place.rank, ranks=ranks, segment=segment_bytes(place.mtu), reorder=options.reorder, gain_permille=1000,
-            coalesce_ns=int(options.coalesce), silence_ns=int(options.silence),
+            rank=place.rank, ranks=ranks, segment=segment_bytes(place.mtu, signed=bool(place.key)), reorder=options.reorder,
+            gain_permille=1000, acks=options.acks, coalesce_ns=int(options.coalesce), silence_ns=int(options.silence),
             seed=(ctypes.c_uint64 * 2)(int.from_bytes(seed[:8], "big"), int.from_bytes(seed[8:16], "big")),
         )  # fmt: skip
         addresses = (ctypes.c_char_p * ranks)(*(address.encode() for address in place.addresses))
         ports = (ctypes.c_uint16 * ranks)(*([place.port + channel] * ranks))
         counters = -1 if place.counters is None else place.counters
+        # Under virtual time each by itself: a host's queue would count, and drop, them together.
+        segments = SEGMENTS if place.copying else 1
         self.pointer = self.library.endpoint_open(
-            settings, addresses, ports, place.send_bytes, RECEIVE_BYTES, counters, channel * COUNTERS_BYTES
+            settings,
+            addresses,
+            ports,
+            place.send_bytes,
+            RECEIVE_BYTES,
+            segments,
+            place.key or None,
+            counters,
+            channel * COUNTERS_BYTES,
         )
         if not self.pointer:
             error = ctypes.get_errno()
@@ -232,7 +243,7 @@ class _Engine:
             if peer > self.place.rank:
                 self.library.endpoint_call(self.pointer, peer)
         for peer in peers:
-            if not self.library.endpoint_await(self.pointer, peer, ANSWER_NS):
+            if not self.library.endpoint_await(self.pointer, peer, int(self.place.patience_s * 1e9)):
                 raise TransportError(f"worker {peer} ({self.place.addresses[peer]}) does not answer")
 
     def threshold(self, source: int, m: Message) -> Threshold:
@@ -240,9 +251,9 @@ class _Engine:
             return self.thresholds.setdefault((source, m.operation, m.part), Threshold(self.options.epoch))
 
 
-def segment_bytes(mtu: int) -> int:
+def segment_bytes(mtu: int, *, signed: bool = False) -> int:
     """Payload of a packet: what fits, in whole numbers of every size."""
-    return (mtu - native.UDP_IP_HEADERS - native.DATA_HEADER) // 8 * 8
+    return (mtu - native.UDP_IP_HEADERS - native.DATA_HEADER - native.MAC_BYTES * signed) // 8 * 8
 
 
 class LtpEndpoint:

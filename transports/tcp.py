@@ -29,7 +29,6 @@ from transports import Bands, Buffer, Close, Counters, Delivery, Flow, Message, 
 TCP_CONGESTION, SO_MARK, TCP_NOTSENT_LOWAT = 13, 36, 25
 ACKED = layouts.TCP_INFO.reader("tcpi_bytes_acked")
 STATE = layouts.TCP_INFO.reader("tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked")
-ANSWER_S = 30.0
 FROM_PORT = (
     30_000  # above the port listened at: connections begin at fixed ports, too, since paths are hashed from them
 )
@@ -96,7 +95,7 @@ class Listening:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((place.addresses[place.rank], port))
             listener.listen(1)
-            listener.settimeout(ANSWER_S)
+            listener.settimeout(place.patience_s)
 
     def connect(self) -> Connected:
         """Connect every flow that begins here, accept every one that ends here."""
@@ -109,7 +108,7 @@ class Listening:
                 sock = channels[channel][flow] = _socket(place)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 sock.bind((place.addresses[place.rank], next(ports)))
-                sock.settimeout(ANSWER_S)
+                sock.settimeout(place.patience_s)
                 sock.connect((place.addresses[flow[1]], _ports(place, flow[1])[connection]))
         for (flow, channel), listener in self.listeners.items():
             sock, _ = listener.accept()

@@ -38,6 +38,7 @@ FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-pthread"
 BASELINE = {"x86_64": ("-march=x86-64",)}  # not what this machine has more
 NEVER = 2**64 - 1
 DATA_HEADER = 60  # LTP_DATA_HEADER
+KEY_BYTES, MAC_BYTES = 16, 8  # SIPHASH_KEY, SIPHASH_MAC
 UDP_IP_HEADERS = 28
 
 
@@ -46,7 +47,7 @@ class Settings(Structure):
 
     _fields_ = (
         ("rank", c_uint32), ("ranks", c_uint32), ("segment", c_uint32), ("reorder", c_uint32), ("gain_permille", c_uint32),
-        ("unused", c_uint32), ("coalesce_ns", c_uint64), ("silence_ns", c_uint64), ("seed", c_uint64 * 2),
+        ("acks", c_uint32), ("coalesce_ns", c_uint64), ("silence_ns", c_uint64), ("seed", c_uint64 * 2),
     )  # fmt: skip
 
 
@@ -80,7 +81,9 @@ class Counters(Structure):
 class OwnCounters(Structure):
     """``struct endpoint_counters``."""
 
-    _fields_ = tuple((name, c_uint64) for name in ("overflowed", "not_sent", "foreign", "wake_ups", "received", "sent"))
+    _fields_ = tuple(
+        (name, c_uint64) for name in ("overflowed", "not_sent", "foreign", "wake_ups", "received", "sent", "forged")
+    )
 
 
 class Span(Structure):
@@ -103,7 +106,7 @@ _CRITICAL = (POINTER(Span), c_size_t)
 _FUNCTIONS = {
     "endpoint_open": (
         c_void_p,
-        (POINTER(Settings), POINTER(c_char_p), POINTER(c_uint16), c_int, c_int, c_int, c_uint64),
+        (POINTER(Settings), POINTER(c_char_p), POINTER(c_uint16), c_int, c_int, c_int, c_char_p, c_int, c_uint64),
     ),
     "endpoint_close": (None, (c_void_p,)),
     "endpoint_call": (None, (c_void_p, c_uint32)),
@@ -115,7 +118,8 @@ _FUNCTIONS = {
     "endpoint_release": (None, (c_void_p, c_void_p)),
     "endpoint_read": (None, (c_void_p, c_uint32, POINTER(Counters), POINTER(OwnCounters))),
     "endpoint_end": (None, (c_void_p,)),
-    # The state machine alone, for tests.
+    # The state machine and the MAC alone, for tests.
+    "siphash": (None, (c_char_p, c_char_p, c_size_t, c_char_p)),
     "ltp_new": (c_void_p, (POINTER(Settings),)),
     "ltp_delete": (None, (c_void_p,)),
     "ltp_call": (None, (c_void_p, c_uint32, c_uint64)),

@@ -9,25 +9,35 @@
 #include <linux/errqueue.h>
 #include <netinet/in.h>
 #include <netinet/ip_icmp.h>
+#include <netinet/udp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "protocol.h"
+#include "siphash.h"
 
 #define NS 1000000000ULL
 #define BATCH 64
-#define LARGEST 65536
 #define CONTROL 128
+#define LARGEST_RECEIVED 65536
+#define LARGEST_SENT 65000 /* by one system call as segments of one another */
 
 #ifndef SO_RXQ_OVFL
 #define SO_RXQ_OVFL 40
+#endif
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
 #endif
 
 /* Of every peer, where who samples them reads them; in the order of flows.csv. */
@@ -42,11 +52,15 @@ struct endpoint_counters {
 	uint64_t wake_ups;
 	uint64_t received;
 	uint64_t sent;
+	uint64_t forged; /* without the MAC of our key */
 };
 
+/* A datagram that leaves, as it is: its buffer may not be there any more when it does. */
 struct slot {
-	struct ltp_packet packet;
-	uint8_t *payload;
+	uint8_t *datagram;
+	uint32_t bytes;
+	uint32_t rank;
+	bool data;
 };
 
 struct endpoint {
@@ -63,19 +77,25 @@ struct endpoint {
 	uint64_t ended;
 	uint64_t quiet_until, drained_at;
 
+	uint32_t most_segments; /* datagrams to a peer that leave as one; 1: each by itself */
+	bool keyed;
+	uint8_t key[SIPHASH_KEY];
+
+	struct ltp_packet packet;
 	struct slot slots[BATCH];
+	struct iovec pieces[BATCH];
 	struct mmsghdr outgoing[BATCH];
-	struct iovec pieces[BATCH][2];
-	uint32_t first, filled; /* slots that wait for room in the socket */
+	uint32_t datagrams[BATCH]; /* of each of them */
+	uint8_t segmented[BATCH][CMSG_SPACE(sizeof(uint16_t))] __attribute__((aligned(8)));
+	uint32_t first, filled; /* of these, that wait for room in the socket */
 
 	uint8_t *incoming[BATCH];
+	uint32_t longest; /* that they have room for */
 	struct mmsghdr arriving[BATCH];
 	struct iovec into[BATCH];
 	struct sockaddr_in from[BATCH];
 	uint8_t control[BATCH][CONTROL] __attribute__((aligned(8)));
 };
-
-static const uint8_t zeros[LARGEST];
 
 static uint64_t clock_ns(clockid_t clock)
 {
@@ -128,13 +148,24 @@ static void hear_errors(struct endpoint *endpoint)
 	}
 }
 
-/* When the kernel received it, on the monotonic clock. */
-static uint64_t stamp_of(struct endpoint *endpoint, struct msghdr *message, uint64_t now, uint64_t wall)
+/*
+ * When the kernel received it, on the monotonic clock; each: bytes of a datagram, if it is
+ * several of one peer that the kernel has joined.
+ */
+static uint64_t stamp_of(struct endpoint *endpoint, struct msghdr *message, uint64_t now, uint64_t wall,
+			 size_t *each)
 {
 	uint64_t stamp = now;
 	struct cmsghdr *part;
 
 	for (part = CMSG_FIRSTHDR(message); part; part = CMSG_NXTHDR(message, part)) {
+		if (part->cmsg_level == SOL_UDP && part->cmsg_type == UDP_GRO) {
+			int bytes;
+
+			memcpy(&bytes, CMSG_DATA(part), sizeof(bytes));
+			if (bytes > 0)
+				*each = bytes;
+		}
 		if (part->cmsg_level != SOL_SOCKET)
 			continue;
 		if (part->cmsg_type == SCM_TIMESTAMPNS) {
@@ -154,6 +185,24 @@ static uint64_t stamp_of(struct endpoint *endpoint, struct msghdr *message, uint
 	}
 	return stamp;
 }
+
+static void take(struct endpoint *endpoint, const uint8_t *datagram, size_t bytes, uint64_t stamp,
+		 uint64_t now)
+{
+	endpoint->counters.received++;
+	if (endpoint->keyed) {
+		if (bytes < SIPHASH_MAC ||
+		    !siphash_agrees(endpoint->key, datagram, bytes - SIPHASH_MAC,
+				    datagram + bytes - SIPHASH_MAC)) {
+			endpoint->counters.forged++;
+			return;
+		}
+		bytes -= SIPHASH_MAC;
+	}
+	ltp_input(endpoint->ltp, datagram, bytes, stamp, now);
+}
+
+static bool send_out(struct endpoint *endpoint, uint64_t now);
 
 /*
  * What has come. Where much comes, the socket is left alone for a while afterwards, as an
@@ -180,15 +229,19 @@ static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 		wall = clock_ns(CLOCK_REALTIME);
 		for (i = 0; i < count; i++) {
 			struct msghdr *message = &endpoint->arriving[i].msg_hdr;
-			uint64_t stamp = stamp_of(endpoint, message, now, wall);
-			const uint8_t *datagram = endpoint->incoming[i];
+			size_t at, bytes = endpoint->arriving[i].msg_len, each = bytes;
+			uint64_t stamp = stamp_of(endpoint, message, now, wall, &each);
 
-			endpoint->counters.received++;
 			if (message->msg_flags & MSG_TRUNC || rank_of(endpoint, &endpoint->from[i]) < 0) {
+				endpoint->counters.received++;
 				endpoint->counters.foreign++;
 				continue;
 			}
-			ltp_input(endpoint->ltp, datagram, endpoint->arriving[i].msg_len, stamp, now);
+			for (at = 0; at < bytes; at += each)
+				take(endpoint, endpoint->incoming[i] + at, bytes - at < each ? bytes - at : each,
+				     stamp, now);
+			if (endpoint->settings.acks == 1) /* each by itself, also of those that came together */
+				send_out(endpoint, now);
 		}
 		if (now - endpoint->drained_at < 3 * endpoint->settings.coalesce_ns)
 			endpoint->quiet_until = now + endpoint->settings.coalesce_ns;
@@ -197,28 +250,79 @@ static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 	return now;
 }
 
+/* The next datagrams, as far as there is room for them: how many. */
+static uint32_t write_slots(struct endpoint *endpoint, uint64_t now)
+{
+	struct ltp_packet *packet = &endpoint->packet;
+	uint32_t count;
+
+	for (count = 0; count < BATCH && ltp_output(endpoint->ltp, now, packet); count++) {
+		struct slot *slot = &endpoint->slots[count];
+		uint8_t *end = slot->datagram + packet->header_bytes;
+
+		memcpy(slot->datagram, packet->header, packet->header_bytes);
+		if (packet->payload)
+			memcpy(end, packet->payload, packet->payload_bytes);
+		else
+			memset(end, 0, packet->payload_bytes);
+		slot->bytes = packet->header_bytes + packet->payload_bytes;
+		slot->rank = packet->rank;
+		slot->data = packet->payload_bytes;
+		if (endpoint->keyed) {
+			siphash(endpoint->key, slot->datagram, slot->bytes, slot->datagram + slot->bytes);
+			slot->bytes += SIPHASH_MAC;
+		}
+	}
+	return count;
+}
+
+/* How many slots from here on go to one peer and are equally long, but for the last. */
+static uint32_t alike(const struct endpoint *endpoint, uint32_t first, uint32_t count)
+{
+	const struct slot *one = &endpoint->slots[first];
+	uint32_t most = endpoint->most_segments, i, bytes = one->bytes;
+
+	for (i = 1; one->data && i < most && first + i < count; i++) {
+		const struct slot *next = &endpoint->slots[first + i];
+
+		bytes += next->bytes;
+		if (next->rank != one->rank || !next->data || next->bytes > one->bytes || bytes > LARGEST_SENT)
+			break;
+		if (next->bytes < one->bytes)
+			return i + 1;
+	}
+	return i;
+}
+
 static bool fill(struct endpoint *endpoint, uint64_t now)
 {
-	while (endpoint->filled < BATCH) {
-		struct slot *slot = &endpoint->slots[endpoint->filled];
-		struct msghdr *message = &endpoint->outgoing[endpoint->filled].msg_hdr;
-		struct iovec *pieces = endpoint->pieces[endpoint->filled];
+	uint32_t count = write_slots(endpoint, now), slot, segments;
 
-		if (!ltp_output(endpoint->ltp, now, &slot->packet))
-			break;
-		pieces[0].iov_base = slot->packet.header;
-		pieces[0].iov_len = slot->packet.header_bytes;
-		pieces[1].iov_len = slot->packet.payload_bytes;
-		pieces[1].iov_base = (void *)zeros;
-		if (slot->packet.payload) { /* it may have to wait, and its buffer may not be there then */
-			memcpy(slot->payload, slot->packet.payload, slot->packet.payload_bytes);
-			pieces[1].iov_base = slot->payload;
+	for (slot = 0; slot < count; slot += segments) {
+		uint32_t at = endpoint->filled++, i;
+		struct msghdr *message = &endpoint->outgoing[at].msg_hdr;
+		uint16_t each = endpoint->slots[slot].bytes;
+
+		segments = alike(endpoint, slot, count);
+		for (i = slot; i < slot + segments; i++)
+			endpoint->pieces[i] = (struct iovec){ endpoint->slots[i].datagram, endpoint->slots[i].bytes };
+		*message = (struct msghdr){
+			.msg_name = &endpoint->addresses[endpoint->slots[slot].rank],
+			.msg_namelen = sizeof(struct sockaddr_in),
+			.msg_iov = &endpoint->pieces[slot],
+			.msg_iovlen = segments,
+		};
+		endpoint->datagrams[at] = segments;
+		if (segments > 1) {
+			struct cmsghdr *part = (struct cmsghdr *)endpoint->segmented[at];
+
+			message->msg_control = part;
+			message->msg_controllen = CMSG_SPACE(sizeof(each));
+			part->cmsg_level = SOL_UDP;
+			part->cmsg_type = UDP_SEGMENT;
+			part->cmsg_len = CMSG_LEN(sizeof(each));
+			memcpy(CMSG_DATA(part), &each, sizeof(each));
 		}
-		message->msg_name = &endpoint->addresses[slot->packet.rank];
-		message->msg_namelen = sizeof(struct sockaddr_in);
-		message->msg_iov = pieces;
-		message->msg_iovlen = slot->packet.payload_bytes ? 2 : 1;
-		endpoint->filled++;
 	}
 	return endpoint->filled;
 }
@@ -227,7 +331,7 @@ static bool fill(struct endpoint *endpoint, uint64_t now)
 static bool send_out(struct endpoint *endpoint, uint64_t now)
 {
 	for (;;) {
-		int count;
+		int count, i;
 
 		if (endpoint->first == endpoint->filled) {
 			endpoint->first = endpoint->filled = 0;
@@ -237,18 +341,20 @@ static bool send_out(struct endpoint *endpoint, uint64_t now)
 		count = sendmmsg(endpoint->fd, endpoint->outgoing + endpoint->first,
 				 endpoint->filled - endpoint->first, MSG_DONTWAIT);
 		if (count > 0) {
+			for (i = 0; i < count; i++)
+				endpoint->counters.sent += endpoint->datagrams[endpoint->first + i];
 			endpoint->first += count;
-			endpoint->counters.sent += count;
 			continue;
 		}
 		if (errno == EAGAIN)
 			return true;
 		if (errno == EINTR)
 			continue;
-		if (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH) {
+		if (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH)
 			hear_errors(endpoint); /* of an earlier one; if of this one, it counts as lost */
-		}
-		endpoint->counters.not_sent++;
+		if (errno == EIO || errno == EINVAL)
+			endpoint->most_segments = 1; /* not here: what it was for counts as lost */
+		endpoint->counters.not_sent += endpoint->datagrams[endpoint->first];
 		endpoint->first++;
 	}
 }
@@ -273,8 +379,9 @@ static void *serve(void *argument)
 {
 	struct endpoint *endpoint = argument;
 	uint64_t now, next;
-	bool full;
+	bool full, readable = true;
 
+	prctl(PR_SET_TIMERSLACK, 1); /* ns: it paces by timers */
 	pthread_mutex_lock(&endpoint->lock);
 	while (!endpoint->stop) {
 		struct pollfd fds[2] = { { .fd = endpoint->wake, .events = POLLIN },
@@ -284,7 +391,7 @@ static void *serve(void *argument)
 		bool quiet;
 
 		now = now_ns();
-		if (now >= endpoint->quiet_until)
+		if (readable && now >= endpoint->quiet_until)
 			now = take_in(endpoint, now);
 		ltp_tick(endpoint->ltp, now);
 		full = send_out(endpoint, now);
@@ -304,8 +411,11 @@ static void *serve(void *argument)
 			next = now + 3600 * NS;
 		timeout.tv_sec = (next - now) / NS;
 		timeout.tv_nsec = (next - now) % NS;
-		if (next > now || full)
+		readable = true;
+		if (next > now || full) {
 			ppoll(fds, quiet ? 1 : 2, &timeout, NULL);
+			readable = quiet || fds[1].revents;
+		}
 		if (fds[0].revents & POLLIN)
 			(void)!read(endpoint->wake, &drained, sizeof(drained));
 		pthread_mutex_lock(&endpoint->lock);
@@ -332,13 +442,18 @@ static bool set(int fd, int level, int name, int value)
 static bool open_socket(struct endpoint *endpoint, int send_bytes, int receive_bytes)
 {
 	const struct sockaddr_in *here = &endpoint->addresses[endpoint->settings.rank];
-	int fd;
+	int fd, none = 0;
 
 	fd = endpoint->fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
 	if (!set(fd, SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes))
 		set(fd, SOL_SOCKET, SO_RCVBUF, receive_bytes);
+	if (endpoint->most_segments > 1) {
+		set(fd, SOL_UDP, UDP_GRO, 1); /* where the kernel has it not, each comes by itself */
+		if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &none, sizeof(none)))
+			endpoint->most_segments = 1;
+	}
 	return set(fd, SOL_SOCKET, SO_SNDBUF, send_bytes) && set(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1) &&
 	       set(fd, SOL_SOCKET, SO_RXQ_OVFL, 1) && set(fd, IPPROTO_IP, IP_RECVERR, 1) &&
 	       set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
@@ -363,7 +478,7 @@ void endpoint_close(struct endpoint *endpoint)
 	if (endpoint->shared)
 		munmap(endpoint->shared, endpoint->settings.ranks * sizeof(struct shared));
 	for (i = 0; i < BATCH; i++) {
-		free(endpoint->slots[i].payload);
+		free(endpoint->slots[i].datagram);
 		free(endpoint->incoming[i]);
 	}
 	ltp_delete(endpoint->ltp);
@@ -372,12 +487,13 @@ void endpoint_close(struct endpoint *endpoint)
 }
 
 /*
- * NULL, and errno, if there is no socket to be had at the address of this rank. counters: a
- * file in memory for who samples them, or -1; at: where in it, a multiple of the page size.
+ * NULL, and errno, if there is no socket to be had at the address of this rank. key: of
+ * SIPHASH_KEY bytes, with which every datagram is signed; NULL: none is. counters: a file in
+ * memory for who samples them, or -1; at: where in it, a multiple of the page size.
  */
 struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *const *addresses,
-			       const uint16_t *ports, int send_bytes, int receive_bytes, int counters,
-			       uint64_t at)
+			       const uint16_t *ports, int send_bytes, int receive_bytes, int segments,
+			       const uint8_t *key, int counters, uint64_t at)
 {
 	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
 	pthread_condattr_t attributes;
@@ -388,6 +504,12 @@ struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *
 		return NULL;
 	endpoint->fd = endpoint->wake = -1;
 	endpoint->settings = *settings;
+	endpoint->most_segments = segments > 1 ? segments : 1;
+	if (key) {
+		endpoint->keyed = true;
+		memcpy(endpoint->key, key, SIPHASH_KEY);
+	}
+	endpoint->longest = segments > 1 ? LARGEST_RECEIVED : LTP_DATA_HEADER + settings->segment + LTP_LONGEST;
 	endpoint->addresses = calloc(settings->ranks, sizeof(*endpoint->addresses));
 	endpoint->ltp = ltp_new(settings);
 	pthread_mutex_init(&endpoint->lock, NULL);
@@ -409,12 +531,12 @@ struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *
 	for (i = 0; i < BATCH; i++) {
 		struct msghdr *message = &endpoint->arriving[i].msg_hdr;
 
-		endpoint->slots[i].payload = malloc(settings->segment);
-		endpoint->incoming[i] = malloc(LTP_DATA_HEADER + settings->segment + LTP_LONGEST);
-		if (!endpoint->slots[i].payload || !endpoint->incoming[i])
+		endpoint->slots[i].datagram = malloc(LTP_LONGEST + settings->segment + SIPHASH_MAC);
+		endpoint->incoming[i] = malloc(endpoint->longest);
+		if (!endpoint->slots[i].datagram || !endpoint->incoming[i])
 			goto fail;
 		endpoint->into[i].iov_base = endpoint->incoming[i];
-		endpoint->into[i].iov_len = LTP_DATA_HEADER + settings->segment + LTP_LONGEST;
+		endpoint->into[i].iov_len = endpoint->longest;
 		message->msg_iov = &endpoint->into[i];
 		message->msg_iovlen = 1;
 		message->msg_name = &endpoint->from[i];

@@ -15,6 +15,8 @@
 #define AT_ONCE 4 /* packets */
 #define ROUNDS_KEPT 2
 #define CONFIRMATIONS 64U
+#define ACKS_A_ROUND_TRIP 8 /* at least, unless packets are rarer */
+#define ACK_WAITS 1000000ULL /* ns at most */
 
 /* What has become of a packet of a message that is being sent. */
 enum { WAITING, ON_ITS_WAY, LOST, ACKED };
@@ -122,6 +124,7 @@ struct peer {
 	uint64_t largest, largest_arrived;
 	bool any_seen;
 	uint64_t unacked_least, unacked;
+	uint64_t ack_due; /* of the first of them */
 	uint64_t delivered_bytes, delivered_at_largest;
 	struct {
 		uint32_t round, message;
@@ -213,7 +216,7 @@ struct ltp *ltp_new(const struct ltp_settings *settings)
 	uint32_t i;
 
 	if (settings->segment < 8 || settings->segment % 8 || settings->segment > 65000 ||
-	    settings->rank >= settings->ranks || !settings->reorder)
+	    settings->rank >= settings->ranks || !settings->reorder || !settings->acks)
 		return NULL;
 	ltp = calloc(1, sizeof(*ltp));
 	if (!ltp)
@@ -534,6 +537,7 @@ static void close_receiver(struct ltp *ltp, struct ltp_transfer *transfer, enum 
 {
 	fill_holes(transfer);
 	finish(ltp, transfer, reason);
+	transfer->peer->ack_due = 0; /* it goes before the close */
 	transfer->tell_at = now;
 	transfer->tell_next = 0;
 	transfer->telling = true;
@@ -750,7 +754,7 @@ void ltp_read(const struct ltp *ltp, uint32_t rank, struct ltp_counters *counter
 
 /* ---- receiving ---- */
 
-static void note_packet(struct peer *peer, uint64_t number, uint64_t arrived)
+static void note_packet(struct peer *peer, uint64_t number, uint64_t arrived, uint64_t now)
 {
 	uint64_t i;
 
@@ -768,8 +772,18 @@ static void note_packet(struct peer *peer, uint64_t number, uint64_t arrived)
 		return; /* too old to be told of: the sender has long counted it as lost */
 	}
 	peer->seen[number % SEEN / 64] |= 1ULL << number % 64;
+	if (!peer->unacked)
+		peer->ack_due = now + smaller(peer->their_rtprop / ACKS_A_ROUND_TRIP, ACK_WAITS);
 	if (!peer->unacked++ || number < peer->unacked_least)
 		peer->unacked_least = number;
+}
+
+/* When what came must be acknowledged. */
+static uint64_t ack_at(const struct ltp *ltp, const struct peer *peer)
+{
+	if (!peer->unacked)
+		return LTP_NEVER;
+	return peer->unacked >= ltp->settings.acks ? 0 : peer->ack_due;
 }
 
 static void tell_again(struct ltp_transfer *transfer, uint64_t now)
@@ -843,7 +857,7 @@ static void take_data(struct ltp *ltp, struct peer *peer, const uint8_t *datagra
 		transfer->last_ns = arrived;
 		begin_clock(transfer, arrived);
 	}
-	note_packet(peer, number, arrived);
+	note_packet(peer, number, arrived, now);
 	consider(ltp, transfer, now);
 	return;
 malformed:
@@ -1279,7 +1293,7 @@ static bool write_control(struct ltp *ltp, struct peer *peer, struct ltp_packet 
 		peer->end = false;
 		return true;
 	}
-	if (peer->unacked) {
+	if (ack_at(ltp, peer) <= now) {
 		write_ack(ltp, peer, packet, now);
 		return true;
 	}
@@ -1533,11 +1547,12 @@ uint64_t ltp_next(const struct ltp *ltp, uint64_t now)
 			continue;
 		next = smaller(next, peer->call_at);
 		next = smaller(next, peer->ping_at);
-		if (peer->welcome || (peer->connected && (peer->unacked || peer->confirm_count ||
-							  peer->ping || peer->pong || peer->end)))
+		if (peer->welcome || (peer->connected && (peer->confirm_count || peer->ping || peer->pong ||
+							  peer->end)))
 			return now;
 		if (!peer->connected)
 			continue;
+		next = smaller(next, ack_at(ltp, peer));
 		if (peer->inflight)
 			next = smaller(next, loss_at(peer));
 		if (peer->knows && has_data(peer) && has_room(peer)) {

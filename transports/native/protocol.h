@@ -51,8 +51,8 @@ struct ltp_settings {
 	uint32_t segment; /* payload of a packet, a multiple of 8 */
 	uint32_t reorder; /* later packets acknowledged, until one counts as lost */
 	uint32_t fraction_gain_permille; /* scales the rate; 1000: as measured */
-	uint32_t unused;
-	uint64_t coalesce_ns; /* for how long ACKs may be held back */
+	uint32_t acks; /* packets that an ACK waits for at most; 1: one for each */
+	uint64_t coalesce_ns; /* for how long a receiver rests, and with it its ACKs */
 	uint64_t silence_ns; /* until a peer counts as gone */
 	uint64_t seed[2];
 };
