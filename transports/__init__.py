@@ -229,7 +229,8 @@ class Transport:
 @cache
 def names() -> list[str]:
     """The transports there are."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    files = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    return sorted(name for name in files if name != "__main__")
 
 
 def find(name: str) -> Module:

@@ -17,6 +17,7 @@ import socket
 import struct
 import termios
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -42,6 +43,7 @@ _ZEROS = memoryview(bytes(COPIED))
 CLOSED_BY = 64 << 10
 LENGTH = struct.Struct("!I")
 LEAST_SHARE = 0.01
+AGAIN_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Listening:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 sock.bind((place.addresses[place.rank], next(ports)))
                 sock.settimeout(place.patience_s)
-                sock.connect((place.addresses[flow[1]], _ports(place, flow[1])[connection]))
+                _call(sock, (place.addresses[flow[1]], _ports(place, flow[1])[connection]), place.patience_s)
         for (flow, channel), listener in self.listeners.items():
             sock, _ = listener.accept()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -308,6 +310,18 @@ def _socket(place: Place) -> socket.socket:
         if (marked := sock.getsockopt(socket.SOL_SOCKET, SO_MARK)) != place.mark:
             raise SystemExit(f"asked for the mark {place.mark}, the kernel took {marked}")
     return sock
+
+
+def _call(sock: socket.socket, whom: tuple[str, int], patience_s: float) -> None:
+    """Again, as long as nobody listens there yet."""
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            return sock.connect(whom)
+        except (ConnectionRefusedError, ConnectionAbortedError):  # the latter: how Linux tells of the former again
+            if time.monotonic() > until:
+                raise
+            time.sleep(AGAIN_S)
 
 
 def _wanted(place: Place) -> list[tuple[Flow, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import socket
 import struct
@@ -132,10 +133,12 @@ def test_a_collective_says_of_every_stage_whether_it_may_lose(name: str) -> None
 
 
 @contextmanager
-def endpoints(options: Sequence[ltp.Options], ranks: int = 2, port: int = 7301) -> Iterator[list[Endpoint]]:
+def endpoints(
+    options: Sequence[ltp.Options], ranks: int = 2, port: int = 7301, keys: Sequence[bytes] = (b"", b"", b"")
+) -> Iterator[list[Endpoint]]:
     native.build()
     flows = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
-    places = [Place(rank, HERE[:ranks], port, flows, mtu=1500, seed=b"test") for rank in range(ranks)]
+    places = [Place(rank, HERE[:ranks], port, flows, mtu=1500, seed=b"test", key=keys[rank]) for rank in range(ranks)]
     waiting = [ltp.listen(place, one) for place, one in zip(places, options, strict=True)]
     connected: dict[int, ltp.LtpConnected] = {}
     threads = [
@@ -235,6 +238,26 @@ def test_a_silent_worker_costs_a_deadline_a_round_and_three_end_the_run() -> Non
             else:
                 last = posted[1].wait(30)
                 assert (last.closed, last.delivered, last.holes) == ("deadline", 0, ((0, 50_000),))
+
+
+def test_with_a_key_what_is_not_signed_by_it_is_nobodys() -> None:
+    """SipHash-2-4 as published (its paper's appendix A); two ends with one key understand each other, with two they do not."""
+    native.build()
+    mac = ctypes.create_string_buffer(native.MAC_BYTES)
+    native.load().siphash(bytes(range(16)), bytes(range(15)), 15, mac)
+    assert mac.raw == bytes.fromhex("e545be4961ca29a1")
+    data, into = random.Random(7).randbytes(1_000_001), bytearray(1_000_001)
+    with endpoints([ltp.Options()] * 2, port=7371, keys=[b"k" * 16] * 2) as (here, there):
+        message = Message(0, 0, 0, len(data), "parameter")
+        received, sent = there.post_receive(0, message, into, Close()), here.post_send(1, message, data)
+        assert received.wait(30).closed == sent.wait(30).closed == "complete"
+        assert bytes(into) == data
+    places = [Place(rank, HERE[:2], 7381, [(0, 1)], patience_s=0.3, key=bytes([rank]) * 16) for rank in range(2)]
+    waiting = [ltp.listen(place, ltp.Options()) for place in places]
+    with pytest.raises(TransportError, match=r"worker 1 \(127.0.0.3\) does not answer"):
+        waiting[0].connect()
+    for one in waiting:
+        one.channels[0].library.endpoint_close(one.channels[0].pointer)
 
 
 def test_strangers_are_not_answered() -> None:

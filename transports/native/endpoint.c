@@ -76,6 +76,7 @@ struct endpoint {
 	struct endpoint_counters counters;
 	uint64_t ended;
 	uint64_t quiet_until, drained_at;
+	uint64_t ahead, ahead_at; /* of the monotonic clock is that of the day; when that was asked */
 
 	uint32_t most_segments; /* datagrams to a peer that leave as one; 1: each by itself */
 	bool keyed;
@@ -108,6 +109,16 @@ static uint64_t clock_ns(clockid_t clock)
 static uint64_t now_ns(void)
 {
 	return clock_ns(CLOCK_MONOTONIC);
+}
+
+/* The time of day at a time of the monotonic clock. Asked now and then: each look at a clock is a system call where time is virtual. */
+static uint64_t wall_at(struct endpoint *endpoint, uint64_t now)
+{
+	if (!endpoint->ahead_at || now - endpoint->ahead_at > NS / 10) {
+		endpoint->ahead = clock_ns(CLOCK_REALTIME) - now_ns();
+		endpoint->ahead_at = now;
+	}
+	return now + endpoint->ahead;
 }
 
 static int rank_of(const struct endpoint *endpoint, const struct sockaddr_in *address)
@@ -213,7 +224,7 @@ static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 	uint64_t wall;
 	int count, i;
 
-	do {
+	for (;; now = now_ns()) {
 		for (i = 0; i < BATCH; i++) {
 			endpoint->arriving[i].msg_hdr.msg_namelen = sizeof(struct sockaddr_in);
 			endpoint->arriving[i].msg_hdr.msg_controllen = CONTROL;
@@ -225,8 +236,7 @@ static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 			hear_errors(endpoint);
 			continue;
 		}
-		now = now_ns();
-		wall = clock_ns(CLOCK_REALTIME);
+		wall = wall_at(endpoint, now);
 		for (i = 0; i < count; i++) {
 			struct msghdr *message = &endpoint->arriving[i].msg_hdr;
 			size_t at, bytes = endpoint->arriving[i].msg_len, each = bytes;
@@ -246,8 +256,9 @@ static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 		if (now - endpoint->drained_at < 3 * endpoint->settings.coalesce_ns)
 			endpoint->quiet_until = now + endpoint->settings.coalesce_ns;
 		endpoint->drained_at = now;
-	} while (count == BATCH || count < 0);
-	return now;
+		if (count < BATCH)
+			return now;
+	}
 }
 
 /* The next datagrams, as far as there is room for them: how many. */

@@ -13,6 +13,7 @@
 #define TOLD_AGAIN 128U /* packets, by every ACK */
 #define CLOSE_BYTES (LTP_LONGEST - LTP_CLOSE_HEADER)
 #define AT_ONCE 4 /* packets */
+#define LATE 1000000ULL /* ns by which a timer may be late without its connection becoming slower */
 #define ROUNDS_KEPT 2
 #define CONFIRMATIONS 64U
 #define ACKS_A_ROUND_TRIP 8 /* at least, unless packets are rarer */
@@ -116,6 +117,7 @@ struct peer {
 	uint64_t their_delivered, their_arrived;
 	uint64_t app_limited_until; /* bytes acknowledged */
 	uint64_t next_send;
+	bool paced; /* nothing but its rate holds it up */
 	uint64_t ack_at; /* of the last progress, or the first packet since */
 	uint32_t backoff;
 
@@ -623,10 +625,9 @@ struct ltp_transfer *ltp_receive(struct ltp *ltp, uint32_t from, uint32_t round,
 	mark_critical(transfer, critical, criticals);
 	if (close->group)
 		join_group(ltp, transfer);
-	if (peer->gone)
+	consider(ltp, transfer, now);
+	if (peer->gone && !transfer->done)
 		finish(ltp, transfer, LTP_GONE);
-	else
-		consider(ltp, transfer, now);
 	watch(ltp, peer, now);
 	forget_old(ltp, peer);
 	return transfer;
@@ -1430,15 +1431,24 @@ static bool widen(struct peer *peer)
 static bool write_data(struct ltp *ltp, struct peer *peer, struct ltp_packet *packet, uint64_t now)
 {
 	struct ltp_transfer *transfer;
-	uint64_t number, at, offset, apart, bandwidth = rate_bandwidth(&peer->rate);
+	uint64_t number, at, offset, apart, credit, bandwidth = rate_bandwidth(&peer->rate);
 	struct flight *flight;
 	uint32_t length;
 	bool again;
 
-	if (!peer->connected || !peer->knows || now < peer->next_send || !has_room(peer) || !widen(peer))
+	if (!peer->connected || !peer->knows)
 		return false;
+	if (now < peer->next_send) {
+		peer->paced = has_room(peer) && has_data(peer);
+		return false;
+	}
+	if (!has_room(peer) || !widen(peer)) {
+		peer->paced = false;
+		return false;
+	}
 	transfer = pick(peer, &at);
 	if (!transfer) {
+		peer->paced = false;
 		/* What is measured from here on is what there was to send. */
 		peer->app_limited_until = peer->acked_bytes + peer->inflight;
 		if (!peer->app_limited_until)
@@ -1489,8 +1499,11 @@ static bool write_data(struct ltp *ltp, struct peer *peer, struct ltp_packet *pa
 	if (!transfer->first_ns)
 		transfer->first_ns = now;
 	apart = packet_time(peer);
-	if (now > (AT_ONCE - 1) * apart && peer->next_send < now - (AT_ONCE - 1) * apart)
-		peer->next_send = now - (AT_ONCE - 1) * apart;
+	credit = (AT_ONCE - 1) * apart;
+	if (peer->paced && credit < LATE)
+		credit = LATE;
+	if (now > credit && peer->next_send < now - credit)
+		peer->next_send = now - credit;
 	peer->next_send += apart;
 	return true;
 }
