@@ -107,7 +107,7 @@ def _iperf(here: str, there: str) -> float:
         words = ["iperf3", "-u", "-c", THERE, "-b", "0", "-l", "1400", "-t", str(IPERF_S), "-J"]
         done = subprocess.run(_within(here, *words), stdout=subprocess.PIPE, check=True)
     told = json.loads(done.stdout)["end"]["sum"]
-    return float(float(told["bits_per_second"]) * (1 - told["lost_percent"] / 100))
+    return float(told["bits_per_second"] * (1 - told["lost_percent"] / 100))
 
 
 def _wall(substrate: uml.Uml, system: str, rate: str, size: int) -> float:

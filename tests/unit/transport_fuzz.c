@@ -23,6 +23,13 @@ static uint8_t byte(struct input *input)
 }
 
 static uint8_t sent[SIZE], into[SIZE];
+static long brought; /* datagrams, so far */
+
+static void bring(struct ltp *to, const uint8_t *datagram, size_t length, uint64_t now)
+{
+	brought++;
+	ltp_input(to, datagram, length, now, now);
+}
 
 static void require(int holds, const char *what)
 {
@@ -113,11 +120,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				uint8_t *copy = malloc(length + !length);
 
 				memcpy(copy, datagram, length);
-				ltp_input(ends[packet.rank], copy, length, now, now);
+				bring(ends[packet.rank], copy, length, now);
 				if (what >= 235)
-					ltp_input(ends[packet.rank], copy, length, now, now + 1);
+					bring(ends[packet.rank], copy, length, now + 1);
 				if (what >= 230 && lengths[slot])
-					ltp_input(ends[packet.rank], held[slot], lengths[slot], now, now);
+					bring(ends[packet.rank], held[slot], lengths[slot], now);
 				free(copy);
 			}
 		}
@@ -128,7 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 			for (i = 0; i < length; i++)
 				own[i] = byte(&input);
-			ltp_input(ends[1], own, length, now, now);
+			bring(ends[1], own, length, now);
 			free(own);
 		}
 	}
@@ -140,15 +147,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifdef ALONE
-/* Without libFuzzer: inputs drawn at random. */
+/* Without libFuzzer: inputs drawn at random, until so many datagrams have come. */
 int main(int argc, char **argv)
 {
 	static uint8_t data[4096];
-	long runs = argc > 1 ? atol(argv[1]) : 1000;
+	long most = argc > 1 ? atol(argv[1]) : 100000;
 	unsigned int seed = 1;
 	size_t i, size;
 
-	while (runs--) {
+	while (brought < most) {
 		size = rand_r(&seed) % sizeof(data);
 		for (i = 0; i < size; i++)
 			data[i] = rand_r(&seed) % 8 ? rand_r(&seed) % 230 : rand_r(&seed);
