@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from typing import Any
 
 import pytest
 
 from testbed.campaign.verdict import jobs
 from testbed.substrates import uml
+from tests.processes import HANG_S
 from tests.runs import one_plan, run_plan
+from tests.uml import inside_transports
+from transports import native
 
 pytestmark = pytest.mark.uml
 
@@ -30,3 +35,13 @@ def test_gradients_may_lose_and_every_run_is_the_same(system: str) -> None:
     assert (parameters["delivered"] == parameters["bytes"]).all()
     assert (gradients["delivered"] + gradients["missing"] == gradients["bytes"]).all()
     assert flows["bytes_acked"].max() > 0
+
+
+@pytest.mark.skipif(shutil.which("tc") is None, reason="there is no tc here (package iproute2)")
+def test_foreign_datagrams_take_what_they_take_and_no_more() -> None:
+    """64-byte datagrams of a stranger at 5 % of the link: the goodput is within 5 % of what remains."""
+    native.build()
+    told = json.loads(uml.find().call("tests.uml.inside_transports:foreign_datagrams", HANG_S))
+    share = inside_transports.SHARE
+    assert told["alone"] > 0.85 * inside_transports.RATE_BPS
+    assert told["beside"] >= 0.95 * (1 - share) * told["alone"]

@@ -1,0 +1,61 @@
+"""A worker or the parameter server is killed in the middle of a round: the others end, naming it."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from core.environment import ROOT
+from transports import native
+
+RANKS, HANG_S = 3, 60
+
+
+def kill_one(draw: random.Random, port: int) -> None:
+    command = [sys.executable, "-m", "tests.transport_peer"]
+    peers = [
+        subprocess.Popen(
+            [*command, str(rank), str(RANKS), str(port)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        )
+        for rank in range(RANKS)
+    ]  # fmt: skip
+    try:
+        for peer in peers:
+            assert peer.stdout is not None and peer.stdout.readline() == "0\n"
+        time.sleep(draw.random() / 20)
+        victim = draw.randrange(RANKS)
+        peers[victim].kill()
+        for rank, peer in enumerate(peers):
+            _, said = peer.communicate(timeout=HANG_S)
+            if rank == victim:
+                assert peer.returncode == -signal.SIGKILL
+                continue
+            assert peer.returncode == 1, said
+            # A worker hears of the server alone: of another worker's end it learns by the server's.
+            named = re.fullmatch(r"worker (\d) (is gone|has sent nothing for 3 rounds)\n", said)
+            assert named, said
+            assert int(named[1]) == (victim if 0 in (rank, victim) else 0)
+    finally:
+        for peer in peers:
+            peer.kill()
+            peer.wait()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whoever_is_killed_is_named(seed: int) -> None:
+    native.build()
+    kill_one(random.Random(seed), 7500 + 10 * seed)
+
+
+@pytest.mark.long
+def test_a_hundred_kills() -> None:
+    native.build()
+    for seed in range(100):
+        kill_one(random.Random(seed), 7600 + seed % 50)
