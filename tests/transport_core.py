@@ -56,7 +56,7 @@ class Core:
 
     def send(self, to: int, data: bytes, *, round: int = 0, message: int = 0, now: int = 0) -> Sent:
         memory = ctypes.create_string_buffer(data, len(data))
-        handle = self.library.ltp_send(self.core, to, round, message, len(data), memory, None, 0, now)
+        handle = self.library.ltp_send(self.core, to, round, message, len(data), memory, None, None, 0, now)
         assert handle
         return Sent(self, handle, memory)
 

@@ -28,10 +28,13 @@ from transports import (
     Delivery,
     Endpoint,
     Flow,
+    Importance,
     Listening,
     Message,
     Place,
+    Span,
     Stage,
+    Tag,
     Tagger,
     Transfer,
     TransportError,
@@ -42,6 +45,7 @@ from transports import (
 OWN, TCP = "ltp", "tcp"
 RECEIVE_BYTES = 64 << 20
 SEGMENTS = 44  # datagrams to a peer that are handed to the kernel as one: what its 64 kB hold
+CLASS_SELECTOR = 5  # where it stands in that byte
 SILENT_ROUNDS = 3  # then the run ends
 RAISED = 1.5  # times LT, after an epoch in which nothing was complete
 CLOSED = cast(tuple[Closed, ...], get_args(Closed))
@@ -116,6 +120,17 @@ def close(options: Options, stage: Stage) -> Close:
         lt_s=None if options.lt is None else options.lt / 1e9,
         group="round",
     )
+
+
+def tagger(m: Message) -> Tagger:
+    """The band above all others for the critical spans of ``m``: the first and the last packet, and those it names."""
+    spans = ((0, 1), (m.bytes - 1, 1), *m.critical)
+
+    def tag(span: Span, _content: Buffer | Importance) -> Tag:
+        begin, end = span[0], span[0] + span[1]
+        return Tag(band=1) if any(begin < at + size and at < end for at, size in spans) else Tag(droppable=True)
+
+    return tag
 
 
 class Threshold:
@@ -246,6 +261,16 @@ class _Engine:
             if not self.library.endpoint_await(self.pointer, peer, int(self.place.patience_s * 1e9)):
                 raise TransportError(f"worker {peer} ({self.place.addresses[peer]}) does not answer")
 
+    def tags(self, to: int, m: Message, data: Buffer | None, tag: Tagger) -> bytes:
+        """The second byte of the IP header of each packet: its band is a class selector (RFC 2474)."""
+        segment = self.library.endpoint_segment(self.pointer, to)
+        whole = None if data is None else memoryview(data).cast("B")
+        spans = ((at, min(segment, m.bytes - at)) for at in range(0, m.bytes, segment))
+        return bytes(
+            tag((at, size), Importance(0.0) if whole is None else whole[at : at + size]).band << CLASS_SELECTOR
+            for at, size in spans
+        )
+
     def threshold(self, source: int, m: Message) -> Threshold:
         with self.lock:
             return self.thresholds.setdefault((source, m.operation, m.part), Threshold(self.options.epoch))
@@ -263,7 +288,7 @@ class LtpEndpoint:
         self.engine, self.flows, self.parameters = engine, flows, parameters
 
     def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
-        """``tag`` is not asked: LTP has no priorities in the network."""
+        """``tag`` says of each packet in which band it travels; LTP has one path, and drops nothing by itself."""
         if self.parameters and m.stage == "parameter":
             return self.parameters.post_send(to, m, data, tag)
         engine = self.engine
@@ -272,8 +297,9 @@ class LtpEndpoint:
                 engine.offered += m.bytes
         memory = None if data is None else _memory(bytes(data) if isinstance(data, bytes) else data)
         handle = engine.library.endpoint_send(
-            engine.pointer, to, m.round, _name(m), m.bytes, memory, *_spans(m.critical)
-        )
+            engine.pointer, to, m.round, _name(m), m.bytes, memory, tag and engine.tags(to, m, data, tag),
+            *_spans(m.critical),
+        )  # fmt: skip
         return _Transfer(engine, handle, to, m, memory)
 
     def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:

@@ -43,7 +43,7 @@ def foreign_datagrams(_machine: Machine) -> bytes:
 
 def _exchange() -> float:
     words = [sys.executable, "-c", END, "ltp:fraction=1"]
-    ends = (
+    ends: tuple[tuple[str, str, str, str, list[str]], ...] = (
         ("b", "receive", RECEIVER, SENDER, []),
         ("a", "send", SENDER, RECEIVER, ["--bytes", "1MB", "--rounds", "4", "--json"]),
     )

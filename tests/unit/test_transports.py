@@ -134,11 +134,18 @@ def test_a_collective_says_of_every_stage_whether_it_may_lose(name: str) -> None
 
 @contextmanager
 def endpoints(
-    options: Sequence[ltp.Options], ranks: int = 2, port: int = 7301, keys: Sequence[bytes] = (b"", b"", b"")
+    options: Sequence[ltp.Options],
+    ranks: int = 2,
+    port: int = 7301,
+    keys: Sequence[bytes] = (b"", b"", b""),
+    copying: bool = True,
 ) -> Iterator[list[Endpoint]]:
     native.build()
     flows = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
-    places = [Place(rank, HERE[:ranks], port, flows, mtu=1500, seed=b"test", key=keys[rank]) for rank in range(ranks)]
+    places = [
+        Place(rank, HERE[:ranks], port, flows, mtu=1500, seed=b"test", key=keys[rank], copying=copying)
+        for rank in range(ranks)
+    ]
     waiting = [ltp.listen(place, one) for place, one in zip(places, options, strict=True)]
     connected: dict[int, ltp.LtpConnected] = {}
     threads = [
@@ -213,6 +220,33 @@ def test_an_application_may_close_tcp_early(options: str, port: int) -> None:
             assert back == data
         assert ends[0].sent() == 40_301_004, "what was handed over"
         assert here.counters(1).acked_bytes < 30_000_000, "what was given up is not sent"
+
+
+def test_a_tag_is_the_band_of_a_packet() -> None:
+    """What is critical travels above the rest; which packets these are, and how that is written in the IP header."""
+    data = random.Random(5).randbytes(20_000)
+    with endpoints([ltp.Options()] * 2, port=7391, copying=False) as (here, there), socket.socket(
+        socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP
+    ) as wire:  # fmt: skip
+        wire.bind((HERE[1], 0))
+        wire.settimeout(10)
+        segment = ltp.segment_bytes(1500)
+        message = Message(0, 0, 0, len(data), "gradient", critical=((3 * segment + 5, 1),))
+        into = bytearray(len(data))
+        received, sent = (
+            there.post_receive(0, message, into, Close()),
+            here.post_send(1, message, data, ltp.tagger(message)),
+        )
+        assert received.wait(30).closed == sent.wait(30).closed == "complete"
+        assert into == data
+        seen: dict[int, int] = {}
+        while len(seen) < -(-len(data) // segment):
+            packet = wire.recv(2000)
+            if struct.unpack_from(">H", packet, 22)[0] == 7391 and packet[29] == 3:  # DATA to the port
+                seen[struct.unpack_from(">Q", packet, 28 + 40)[0] // segment] = packet[1]
+    last = max(seen)
+    assert {number for number, tos in seen.items() if tos == 1 << 5} == {0, 3, last}
+    assert {tos for number, tos in seen.items() if number not in (0, 3, last)} == {0}
 
 
 def test_a_peer_that_ends_is_named() -> None:

@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		close.after_ns = 5000000;
 	}
 	ltp_call(ends[0], 1, now);
-	under_way = ltp_send(ends[0], 1, 3, 9, SIZE, sent, NULL, 0, now);
+	under_way = ltp_send(ends[0], 1, 3, 9, SIZE, sent, NULL, NULL, 0, now);
 	received = ltp_receive(ends[1], 0, 3, 9, SIZE, into, &close, NULL, 0, now);
 	for (steps = 0; steps < 400 && input.at < input.end; steps++) {
 		for (e = 0; e < 2; e++) {

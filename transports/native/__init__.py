@@ -96,12 +96,13 @@ class Packet(Structure):
     """``struct ltp_packet``."""
 
     _fields_ = (
-        ("rank", c_uint32), ("header_bytes", c_uint32), ("payload_bytes", c_uint32), ("unused", c_uint32),
+        ("rank", c_uint32), ("header_bytes", c_uint32), ("payload_bytes", c_uint32), ("tag", c_uint32),
         ("payload", c_void_p), ("header", ctypes.c_uint8 * 1400),
     )  # fmt: skip
 
 
 _SENDS = (c_void_p, c_uint32, c_uint32, c_uint32, c_uint64, c_void_p)
+_TAGS = (c_char_p,)
 _CRITICAL = (POINTER(Span), c_size_t)
 _FUNCTIONS = {
     "endpoint_open": (
@@ -111,7 +112,8 @@ _FUNCTIONS = {
     "endpoint_close": (None, (c_void_p,)),
     "endpoint_call": (None, (c_void_p, c_uint32)),
     "endpoint_await": (c_int, (c_void_p, c_uint32, c_uint64)),
-    "endpoint_send": (c_void_p, (*_SENDS, *_CRITICAL)),
+    "endpoint_segment": (c_uint32, (c_void_p, c_uint32)),
+    "endpoint_send": (c_void_p, (*_SENDS, *_TAGS, *_CRITICAL)),
     "endpoint_receive": (c_void_p, (*_SENDS, POINTER(Close), *_CRITICAL)),
     "endpoint_wait": (None, (c_void_p, c_void_p, c_uint64, POINTER(Result))),
     "endpoint_holes": (c_size_t, (c_void_p, c_void_p, POINTER(Span), c_size_t)),
@@ -124,7 +126,7 @@ _FUNCTIONS = {
     "ltp_delete": (None, (c_void_p,)),
     "ltp_call": (None, (c_void_p, c_uint32, c_uint64)),
     "ltp_connected": (c_int, (c_void_p, c_uint32)),
-    "ltp_send": (c_void_p, (*_SENDS, *_CRITICAL, c_uint64)),
+    "ltp_send": (c_void_p, (*_SENDS, *_TAGS, *_CRITICAL, c_uint64)),
     "ltp_receive": (c_void_p, (*_SENDS, POINTER(Close), *_CRITICAL, c_uint64)),
     "ltp_result": (None, (c_void_p, POINTER(Result))),
     "ltp_holes": (c_size_t, (c_void_p, POINTER(Span), c_size_t)),

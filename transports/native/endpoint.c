@@ -60,6 +60,7 @@ struct slot {
 	uint8_t *datagram;
 	uint32_t bytes;
 	uint32_t rank;
+	uint8_t tag;
 	bool data;
 };
 
@@ -87,7 +88,7 @@ struct endpoint {
 	struct iovec pieces[BATCH];
 	struct mmsghdr outgoing[BATCH];
 	uint32_t datagrams[BATCH]; /* of each of them */
-	uint8_t segmented[BATCH][CMSG_SPACE(sizeof(uint16_t))] __attribute__((aligned(8)));
+	uint8_t said[BATCH][CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
 	uint32_t first, filled; /* of these, that wait for room in the socket */
 
 	uint8_t *incoming[BATCH];
@@ -278,6 +279,7 @@ static uint32_t write_slots(struct endpoint *endpoint, uint64_t now)
 			memset(end, 0, packet->payload_bytes);
 		slot->bytes = packet->header_bytes + packet->payload_bytes;
 		slot->rank = packet->rank;
+		slot->tag = packet->tag;
 		slot->data = packet->payload_bytes;
 		if (endpoint->keyed) {
 			siphash(endpoint->key, slot->datagram, slot->bytes, slot->datagram + slot->bytes);
@@ -287,7 +289,7 @@ static uint32_t write_slots(struct endpoint *endpoint, uint64_t now)
 	return count;
 }
 
-/* How many slots from here on go to one peer and are equally long, but for the last. */
+/* How many slots from here on go to one peer, have one tag, and are equally long, but for the last. */
 static uint32_t alike(const struct endpoint *endpoint, uint32_t first, uint32_t count)
 {
 	const struct slot *one = &endpoint->slots[first];
@@ -297,12 +299,27 @@ static uint32_t alike(const struct endpoint *endpoint, uint32_t first, uint32_t 
 		const struct slot *next = &endpoint->slots[first + i];
 
 		bytes += next->bytes;
-		if (next->rank != one->rank || !next->data || next->bytes > one->bytes || bytes > LARGEST_SENT)
+		if (next->rank != one->rank || next->tag != one->tag || !next->data || next->bytes > one->bytes || bytes > LARGEST_SENT)
 			break;
 		if (next->bytes < one->bytes)
 			return i + 1;
 	}
 	return i;
+}
+
+/* Say something of a message to the kernel. */
+static void add_control(struct endpoint *endpoint, uint32_t at, int level, int type, const void *what,
+			size_t bytes)
+{
+	struct msghdr *message = &endpoint->outgoing[at].msg_hdr;
+	struct cmsghdr *part = (struct cmsghdr *)(endpoint->said[at] + message->msg_controllen);
+
+	message->msg_control = endpoint->said[at];
+	message->msg_controllen += CMSG_SPACE(bytes);
+	part->cmsg_level = level;
+	part->cmsg_type = type;
+	part->cmsg_len = CMSG_LEN(bytes);
+	memcpy(CMSG_DATA(part), what, bytes);
 }
 
 static bool fill(struct endpoint *endpoint, uint64_t now)
@@ -324,16 +341,10 @@ static bool fill(struct endpoint *endpoint, uint64_t now)
 			.msg_iovlen = segments,
 		};
 		endpoint->datagrams[at] = segments;
-		if (segments > 1) {
-			struct cmsghdr *part = (struct cmsghdr *)endpoint->segmented[at];
-
-			message->msg_control = part;
-			message->msg_controllen = CMSG_SPACE(sizeof(each));
-			part->cmsg_level = SOL_UDP;
-			part->cmsg_type = UDP_SEGMENT;
-			part->cmsg_len = CMSG_LEN(sizeof(each));
-			memcpy(CMSG_DATA(part), &each, sizeof(each));
-		}
+		if (endpoint->slots[slot].tag)
+			add_control(endpoint, at, IPPROTO_IP, IP_TOS, (int[]){ endpoint->slots[slot].tag }, sizeof(int));
+		if (segments > 1)
+			add_control(endpoint, at, SOL_UDP, UDP_SEGMENT, &each, sizeof(each));
 	}
 	return endpoint->filled;
 }
@@ -611,14 +622,26 @@ int endpoint_await(struct endpoint *endpoint, uint32_t rank, uint64_t ns)
 	return connected;
 }
 
+/* Payload of a packet to this peer, once it is connected. */
+uint32_t endpoint_segment(struct endpoint *endpoint, uint32_t rank)
+{
+	uint32_t segment;
+
+	pthread_mutex_lock(&endpoint->lock);
+	segment = ltp_segment(endpoint->ltp, rank);
+	pthread_mutex_unlock(&endpoint->lock);
+	return segment;
+}
+
 struct ltp_transfer *endpoint_send(struct endpoint *endpoint, uint32_t to, uint32_t round, uint32_t message,
-				   uint64_t bytes, const uint8_t *data, const struct ltp_span *critical,
-				   size_t criticals)
+				   uint64_t bytes, const uint8_t *data, const uint8_t *tags,
+				   const struct ltp_span *critical, size_t criticals)
 {
 	struct ltp_transfer *transfer;
 
 	pthread_mutex_lock(&endpoint->lock);
-	transfer = ltp_send(endpoint->ltp, to, round, message, bytes, data, critical, criticals, now_ns());
+	transfer = ltp_send(endpoint->ltp, to, round, message, bytes, data, tags, critical, criticals,
+			    now_ns());
 	pthread_mutex_unlock(&endpoint->lock);
 	nudge(endpoint);
 	return transfer;

@@ -51,6 +51,7 @@ struct ltp_transfer {
 
 	/* sending */
 	const uint8_t *data;
+	uint8_t *tags; /* of each packet; NULL: 0 */
 	uint8_t *state;
 	uint64_t next_new;
 	uint64_t next_critical;
@@ -270,6 +271,7 @@ static void forget(struct ltp *ltp, struct ltp_transfer *transfer)
 	let_go(ltp, transfer->clock);
 	free(transfer->critical);
 	free(transfer->arrived);
+	free(transfer->tags);
 	free(transfer->state);
 	free(transfer->lost);
 	free(transfer->urgent);
@@ -313,6 +315,11 @@ void ltp_call(struct ltp *ltp, uint32_t rank, uint64_t now)
 int ltp_connected(const struct ltp *ltp, uint32_t rank)
 {
 	return rank < ltp->settings.ranks && ltp->peers[rank].connected;
+}
+
+uint32_t ltp_segment(const struct ltp *ltp, uint32_t rank)
+{
+	return rank < ltp->settings.ranks ? ltp->peers[rank].segment : 0;
 }
 
 static struct ltp_transfer *find(const struct peer *peer, bool receives, uint32_t round,
@@ -412,8 +419,8 @@ static void watch(struct ltp *ltp, struct peer *peer, uint64_t now)
 }
 
 struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint32_t message,
-			      uint64_t bytes, const uint8_t *data, const struct ltp_span *critical,
-			      size_t criticals, uint64_t now)
+			      uint64_t bytes, const uint8_t *data, const uint8_t *tags,
+			      const struct ltp_span *critical, size_t criticals, uint64_t now)
 {
 	struct ltp_transfer *made;
 	struct peer *peer;
@@ -431,6 +438,12 @@ struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint
 		if (!made)
 			return NULL;
 		mark_critical(made, critical, criticals);
+	}
+	if (tags) {
+		free(made->tags);
+		made->tags = malloc(made->packets);
+		if (made->tags)
+			memcpy(made->tags, tags, made->packets);
 	}
 	made->posted = true;
 	made->data = data;
@@ -1211,6 +1224,7 @@ static void begin_datagram(const struct ltp *ltp, const struct peer *peer, struc
 	packet->rank = peer->rank;
 	packet->header_bytes = bytes;
 	packet->payload_bytes = 0;
+	packet->tag = 0;
 	packet->payload = NULL;
 	packet->header[0] = LTP_VERSION;
 	packet->header[1] = type;
@@ -1472,6 +1486,7 @@ static bool write_data(struct ltp *ltp, struct peer *peer, struct ltp_packet *pa
 	put32(packet->header + 52, smaller(bandwidth / 125, UINT32_MAX));
 	put16(packet->header + 56, transfer->segment);
 	put16(packet->header + 58, length);
+	packet->tag = transfer->tags ? transfer->tags[at] : 0;
 	packet->payload = transfer->data ? transfer->data + offset : NULL;
 	packet->payload_bytes = length;
 	flight = &peer->flights[number % peer->ring];

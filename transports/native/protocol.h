@@ -104,7 +104,7 @@ struct ltp_packet {
 	uint32_t rank; /* whom it goes to */
 	uint32_t header_bytes;
 	uint32_t payload_bytes;
-	uint32_t unused;
+	uint32_t tag; /* the second byte of its IP header */
 	const uint8_t *payload; /* NULL: zeros */
 	uint8_t header[LTP_LONGEST];
 };
@@ -114,10 +114,14 @@ void ltp_delete(struct ltp *ltp);
 void ltp_call(struct ltp *ltp, uint32_t rank, uint64_t now);
 int ltp_connected(const struct ltp *ltp, uint32_t rank);
 
-/* NULL if there is no such peer, no memory, or a message of that name already. */
+/*
+ * NULL if there is no such peer, no memory, or a message of that name already. tags: one for
+ * each packet; NULL: all 0.
+ */
 struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint32_t message,
-			      uint64_t bytes, const uint8_t *data, const struct ltp_span *critical,
-			      size_t criticals, uint64_t now);
+			      uint64_t bytes, const uint8_t *data, const uint8_t *tags,
+			      const struct ltp_span *critical, size_t criticals, uint64_t now);
+uint32_t ltp_segment(const struct ltp *ltp, uint32_t rank); /* payload of a packet to this peer */
 struct ltp_transfer *ltp_receive(struct ltp *ltp, uint32_t from, uint32_t round, uint32_t message,
 				 uint64_t bytes, uint8_t *into, const struct ltp_close *close,
 				 const struct ltp_span *critical, size_t criticals, uint64_t now);
