@@ -1,4 +1,4 @@
-"""Which GPUs a job gets and when it starts: job schedulers, one file each. ``--place spread|packed|random|FILE``.
+"""Which GPUs a job gets and when it starts: job schedulers, one file each. ``--scheduler spread|sjf_bco|…|FILE``.
 
 A job scheduler is a module with
 
@@ -7,7 +7,8 @@ A job scheduler is a module with
 ``schedule(requests, cluster, model, options, *, seed) -> Assignments``
     pure: the GPUs of each request, in their order, and its start. Raises `RequestError` where they do not fit.
 
-Adding one is adding a file. Here every job starts at once and has a host for each of its workers, which has one GPU.
+Adding one is adding a file; `job_schedulers.search` has what those that try several schedules share. In a run every job starts
+at once and has a host for each of its workers, which has one GPU; ``python -m testbed schedule`` asks for starts, too.
 A FILE says the same by hand: a list of hosts for each job, see `job_schedulers.by_hand`.
 """
 
@@ -24,60 +25,14 @@ from mininet.topo import Topo
 
 from core import options
 from core.errors import RequestError
+from core.placing import Assignment, Assignments, At, Gpu, Request
 from core.text import quoted
 from job_schedulers import by_hand
+from theory.contention import Model
 
 USUAL = "spread"
-_NO_SCHEDULERS = {"by_hand"}
+_NO_SCHEDULERS = {"by_hand", "search"}
 Hosts = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One of a server's."""
-
-    host: str
-    slot: int = 0
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a job asks for."""
-
-    job: int
-    gpus: int
-    iterations: int = 0
-    gradient_bytes: int = 0
-    compute_s: float = 0.0  # of an iteration
-    arrives_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class At:
-    """A start at this time."""
-
-    s: float
-
-
-@dataclass(frozen=True)
-class After:
-    """A start as soon as these jobs have ended."""
-
-    jobs: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """What a job gets."""
-
-    job: int
-    gpus: tuple[Gpu, ...]  # by rank
-    start: At | After
-    estimate_s: float  # how long it will take, by the scheduler's model
-
-
-Assignments = tuple[Assignment, ...]
-IterationModel = Callable[[Request, Sequence[Gpu]], float]  # how long an iteration takes there, in s
 
 
 @dataclass(frozen=True)
@@ -100,7 +55,7 @@ class Module(Protocol):
     def Options(self) -> type[Any]: ...
 
     def schedule(
-        self, requests: Sequence[Request], cluster: Cluster, model: IterationModel, options: Any, *, seed: int
+        self, requests: Sequence[Request], cluster: Cluster, model: Model, options: Any, *, seed: int
     ) -> Assignments: ...
 
 
@@ -138,9 +93,15 @@ def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -
         return by_hand.hosts(Path(how), found, workers, [gpu.host for gpu in cluster.gpus])
     check(how)
     scheduler = find(how.partition(":")[0])
-    requests = [Request(job, wanted) for job, wanted in enumerate(workers)]
-    assigned = scheduler.schedule(requests, cluster, computing, options.parse(scheduler.Options, how), seed=seed)
-    return [tuple(gpu.host for gpu in assignment.gpus) for assignment in assigned]
+    requests = [Request(job, wanted, iterations=1, compute_s=1.0) for job, wanted in enumerate(workers)]
+    check_room(requests, cluster)
+    assigned = scheduler.schedule(requests, cluster, Model(), options.parse(scheduler.Options, how), seed=seed)
+    if late := [one.job for one in assigned.jobs if one.start != At(0)]:
+        raise RequestError(
+            f"scheduler: {how} lets job {late[0]} wait for others' GPUs, and in a run every job starts at once. Give the "
+            "topology more hosts, or a scheduler that takes them as they are (`spread`, `packed`, `random`, a file)."
+        )
+    return [tuple(gpu.host for gpu in assignment.gpus) for assignment in assigned.jobs]
 
 
 def cluster_of(topo: Topo) -> Cluster:
@@ -154,17 +115,16 @@ def cluster_of(topo: Topo) -> Cluster:
     return Cluster(edges, topo.edges if hasattr(topo, "edges") else lambda _job: list(edges))
 
 
-def computing(request: Request, _gpus: Sequence[Gpu]) -> float:
-    """The simplest model: an iteration takes what it computes, wherever."""
-    return request.compute_s
-
-
-def at_once(requests: Sequence[Request], gpus: Sequence[Sequence[Gpu]], model: IterationModel) -> Assignments:
+def at_once(requests: Sequence[Request], gpus: Sequence[Sequence[Gpu]], model: Model) -> Assignments:
     """Every request on its ``gpus`` from the beginning."""
     return tuple(
         Assignment(request.job, tuple(own), At(0), request.iterations * model(request, own))
         for request, own in zip(requests, gpus, strict=True)
     )
+
+
+def _servers(gpus: Sequence[Gpu]) -> int:
+    return len({gpu.host for gpu in gpus})
 
 
 def check_room(requests: Sequence[Request], cluster: Cluster) -> None:

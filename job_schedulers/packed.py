@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from job_schedulers import Assignments, Cluster, IterationModel, Request, at_once, check_room
+from core.placing import Assignments, Request
+from job_schedulers import Cluster, at_once, check_room
+from theory.contention import Model
 
 
 @dataclass(frozen=True)
@@ -14,7 +16,7 @@ class Options:
 
 
 def schedule(
-    requests: Sequence[Request], cluster: Cluster, model: IterationModel, options: Options, *, seed: int
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """Each request the next free GPUs."""
     check_room(requests, cluster)

@@ -1,25 +1,51 @@
-"""Random: hosts drawn from the run's seed."""
+"""Random: GPUs drawn from the seed, free ones, whichever server they are in. θ = T: no search."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from job_schedulers import Assignments, Cluster, IterationModel, Request, at_once, check_room
+import numpy as np
+
+from core.options import option
+from core.placing import Assignments, Request
+from job_schedulers import Cluster, search
+from theory.cluster import Numbers
+from theory.contention import Model
 
 
 @dataclass(frozen=True)
 class Options:
-    pass
+    orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
+    backfill: bool = option(False, search.BACKFILL_MEANING, search.yes)
 
 
 def schedule(
-    requests: Sequence[Request], cluster: Cluster, model: IterationModel, options: Options, *, seed: int
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
-    """Each request the next of the shuffled GPUs."""
-    check_room(requests, cluster)
-    shuffled = cluster.gpus
-    random.Random(f"place {seed}").shuffle(shuffled)
-    free = iter(shuffled)
-    return at_once(requests, [[next(free) for _ in range(request.gpus)] for request in requests], model)
+    """The best over orders."""
+    instance = search.Instance(requests, cluster.gpus, model)
+    best = search.Best(instance)
+    for order in instance.orders(options.orders, seed):
+        best.attempt(search.Trial(instance, drawn(seed), order, backfill=options.backfill))
+    return best.assignments()
+
+
+def drawn(seed: int) -> Callable[[search.Offer], Numbers | None]:
+    """A rule: each job the next candidates of the shuffled GPUs, which are shuffled again whenever something happened."""
+    draw = random.Random(f"place {seed}")
+    shuffled: list[int] = []
+    at_s = -1.0
+
+    def pick(offer: search.Offer) -> Numbers | None:
+        nonlocal shuffled, at_s
+        if offer.state.now_s != at_s:
+            at_s = offer.state.now_s
+            shuffled = list(range(len(offer.candidates)))
+            draw.shuffle(shuffled)
+        order = np.array(shuffled, dtype=np.int64)
+        found = order[offer.candidates[order]]
+        return found[: offer.request.gpus] if len(found) >= offer.request.gpus else None
+
+    return pick

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.errors import RequestError
-from job_schedulers import Assignments, Cluster, Gpu, IterationModel, Request, at_once, check_room
+from core.placing import Assignments, Gpu, Request
+from job_schedulers import Cluster, at_once, check_room
+from theory.contention import Model
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Options:
 
 
 def schedule(
-    requests: Sequence[Request], cluster: Cluster, model: IterationModel, options: Options, *, seed: int
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """Rank by rank over the job's edge routers; each rank at the first that has room in its part of them."""
     check_room(requests, cluster)

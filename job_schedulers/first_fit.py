@@ -1,0 +1,29 @@
+"""First fit: the first free GPUs, server by server, within its own limit θ on the accumulated work of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.options import option
+from core.placing import Assignments, Request
+from job_schedulers import Cluster, search
+from theory.contention import Model
+
+
+@dataclass(frozen=True)
+class Options:
+    thetas: int = option(search.THETAS, search.THETA_MEANING, search.whole(1, 1000))
+    orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
+    backfill: bool = option(False, search.BACKFILL_MEANING, search.yes)
+
+
+def schedule(
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
+) -> Assignments:
+    """The best over θ and orders."""
+    instance = search.Instance(requests, cluster.gpus, model)
+    orders = instance.orders(options.orders, seed)
+    return search.search(
+        instance, [search.first_fit], orders, instance.thetas(options.thetas), backfill=options.backfill, before=1
+    )

@@ -1,0 +1,47 @@
+"""LWF-κ: least workload first, of GPUs for jobs up to κ, of servers for larger ones.
+
+Source: Wang, Shi, Wang, Chu, arXiv 2002.10105, as SJF-BCO's companion ("Contention-Free All-Reduce Learning Jobs Scheduling")
+compares with it. Larger jobs take whole servers' GPUs, the server with the least work first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.options import option
+from core.placing import Assignments, Request
+from job_schedulers import Cluster, search
+from theory.cluster import Numbers
+from theory.contention import Model
+
+
+@dataclass(frozen=True)
+class Options:
+    kappa: int = option(1, "GPUs up to which a job is small; 1 by default", search.whole(0, 100_000))
+    orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
+    backfill: bool = option(False, search.BACKFILL_MEANING, search.yes)
+
+
+def schedule(
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
+) -> Assignments:
+    """The best over orders; without a limit on a GPU's work."""
+    instance = search.Instance(requests, cluster.gpus, model)
+    orders = instance.orders(options.orders, seed)
+
+    def pick(offer: search.Offer) -> Numbers | None:
+        return search.least_loaded(offer) if offer.request.gpus <= options.kappa else by_server(offer)
+
+    return search.search(instance, [pick], orders, backfill=options.backfill)
+
+
+def by_server(offer: search.Offer) -> Numbers | None:
+    """Candidates of one server after the other, the server with the least work a GPU first."""
+    servers, wanted = offer.state.servers, offer.request.gpus
+    found = np.flatnonzero(offer.candidates)
+    work = np.bincount(servers.of, weights=offer.load_s, minlength=len(servers.sizes)) / servers.sizes
+    order = np.lexsort((found, servers.of[found], work[servers.of[found]]))
+    return found[order[:wanted]] if len(found) >= wanted else None

@@ -1,0 +1,39 @@
+"""Reservation: a job that spans servers starts only where it has their uplinks to itself, so that nobody ever contends.
+
+Ours, after the idea of GADGET (Yu et al., INFOCOM 2022), which reserves bandwidth for each job, varies the number of workers
+and preempts: here rings keep their size, and what is reserved is the whole uplink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.options import option
+from core.placing import Assignments, Request
+from job_schedulers import Cluster, search
+from theory.cluster import Numbers
+from theory.contention import Model
+
+
+@dataclass(frozen=True)
+class Options:
+    orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
+    backfill: bool = option(False, search.BACKFILL_MEANING, search.yes)
+
+
+def schedule(
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
+) -> Assignments:
+    """The best over orders."""
+    instance = search.Instance(requests, cluster.gpus, model)
+    return search.search(instance, [uncontended], instance.orders(options.orders, seed), backfill=options.backfill)
+
+
+def uncontended(offer: search.Offer) -> Numbers | None:
+    """Tightest fit, if nobody uses the uplinks."""
+    gpus = search.tightest_fit(offer)
+    if gpus is None:
+        return None
+    servers = {int(server) for server in offer.state.servers.of[gpus]}
+    return gpus if len(servers) == 1 or offer.law.crowd(servers) == 1 else None

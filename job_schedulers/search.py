@@ -1,0 +1,253 @@
+"""What schedulers share that make whole schedules and keep the best: a trial, and the search over trials.
+
+A trial takes jobs in an order, and gives each its GPUs by a rule (`Pick`) as soon as enough are free whose accumulated work,
+with this job's, stays within θ (the U of SJF-BCO's report). While the first in line gets none, the others wait, too, unless
+``backfill``. A trial's makespan comes from the contention model, not from the estimates that θ is compared with, and only a
+complete schedule counts.
+
+Estimates are F · τ of a job alone on the fewest servers that hold it (ours: the report leaves them open). The report divides
+them by a bound u; as u is one number for all jobs, that only stretches θ, and u = 1 here. T, where the search over θ ends, is
+twice first fit's makespan (ours, too). With arrivals the search itself knows the whole list of jobs; what each trial does at an
+instant depends on those that have arrived.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from core import options
+from core.errors import RequestError
+from core.placing import Assignments, Gpu, Request
+from theory.cluster import Numbers, Policy, Ran, Servers, Start, State, assignments, simulate
+from theory.contention import Contended, Model
+
+Bools = npt.NDArray[np.bool_]
+THETAS = 12
+THETA_MEANING = f"values of θ that are tried, between its lower bound and T; {THETAS} by default"
+ORDERS_MEANING = "job orders that are tried: the given one, others by the seed; 1 by default"
+BACKFILL_MEANING = "whether others may pass a job that waits: yes or no, the default"
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """How an integer option is read."""
+
+    def read(text: str) -> int:
+        return int(options.number(low, high)(str(int(text))))
+
+    return read
+
+
+def yes(text: str) -> bool:
+    """How a ``yes`` or ``no`` is read."""
+    if text not in ("yes", "no"):
+        raise ValueError(f"{text!r} is neither yes nor no")
+    return text == "yes"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """How a word of a few is read."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{text!r} is none of {', '.join(words)}")
+        return text
+
+    return read
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a rule picks from."""
+
+    number: int
+    request: Request
+    state: State
+    load_s: npt.NDArray[np.float64]  # U, by GPU
+    candidates: Bools  # free, and within θ with this job
+    law: Contended
+
+
+Pick = Callable[[Offer], Numbers | None]  # None: wait
+
+
+class Instance:
+    """Jobs and a cluster, ready for trials. Raises `RequestError` if a job can never run."""
+
+    def __init__(self, requests: Sequence[Request], gpus: Sequence[Gpu], model: Model) -> None:
+        self.requests, self.servers, self.model = requests, Servers(tuple(gpus)), model
+        for request in requests:
+            if request.gpus > len(gpus):
+                raise RequestError(
+                    f"gpus: job {request.job} asks for {request.gpus} GPUs, and the cluster has {len(gpus)}; give it more "
+                    "servers, or the job fewer GPUs"
+                )
+        self.estimates_s = np.array(
+            [one.iterations * model.iteration_s(one, self.servers.fewest(one.gpus)) for one in requests]
+        )
+
+    def run(self, policy: Policy, law: Contended | None = None, until_s: float = math.inf) -> tuple[Ran, ...] | None:
+        """What comes of a policy."""
+        law = law or self.law()
+        return simulate(self.requests, self.servers, policy, law, slot_s=self.model.slot_s, until_s=until_s)
+
+    def law(self) -> Contended:
+        """The model's law, with nobody active yet."""
+        return Contended(self.model, len(self.servers.sizes))
+
+    def orders(self, count: int, seed: int) -> list[list[int]]:
+        """Job orders: the given one, then others drawn by the seed."""
+        draw = random.Random(f"orders {seed}")
+        given = list(range(len(self.requests)))
+        return [given, *(draw.sample(given, len(given)) for _ in range(count - 1))]
+
+    def smallest_first(self) -> list[int]:
+        """By GPUs, not by duration."""
+        return sorted(range(len(self.requests)), key=lambda number: self.requests[number].gpus)
+
+    def horizon_s(self) -> float:
+        """T: twice first fit's makespan, all orders and θ left open."""
+        ran = self.run(Trial(self, first_fit, range(len(self.requests))))
+        assert ran is not None  # first fit takes any free GPUs
+        return 2 * max(one.end_s for one in ran)
+
+    def lowest_s(self) -> float:
+        """No θ below this lets every job in: the longest job, and all work spread evenly."""
+        if not len(self.requests):
+            return 0.0
+        work = sum(one.gpus * took for one, took in zip(self.requests, self.estimates_s, strict=True))
+        return float(max(self.estimates_s.max(), work / len(self.servers.gpus)))
+
+    def thetas(self, count: int) -> list[float]:
+        """A geometric grid from the lower bound to T."""
+        low, high = self.lowest_s() * (1 + 1e-9), self.horizon_s()
+        if not low or high <= low:
+            return [max(low, high)]
+        return [float(theta) for theta in np.geomspace(low, high, count)]
+
+
+class Trial:
+    """A policy of `theory.cluster`: jobs in an order, GPUs by a rule."""
+
+    def __init__(
+        self, instance: Instance, pick: Pick, order: Sequence[int], theta_s: float = math.inf, *, backfill: bool = False
+    ) -> None:
+        self.law = instance.law()
+        self.bound = False  # whether θ has kept a free GPU from a job
+        self._instance, self._pick, self._theta_s, self._backfill = instance, pick, theta_s, backfill
+        self._rank = {number: rank for rank, number in enumerate(order)}
+        self._load_s = np.zeros(len(instance.servers.gpus))
+        self._line: list[tuple[int, int]] = []
+
+    def __call__(self, state: State) -> Iterator[Start]:
+        for number in state.arrived:
+            heapq.heappush(self._line, (self._rank[number], number))
+        for rank, number in sorted(self._line) if self._backfill else ():
+            gpus = self._place(number, state)
+            if gpus is not None:
+                self._line.remove((rank, number))
+                heapq.heapify(self._line)
+                yield number, gpus
+        while self._line and not self._backfill:
+            number = self._line[0][1]
+            gpus = self._place(number, state)
+            if gpus is None:
+                break
+            heapq.heappop(self._line)
+            yield number, gpus
+
+    def _place(self, number: int, state: State) -> Numbers | None:
+        request, took_s = self._instance.requests[number], self._instance.estimates_s[number]
+        if state.idle.sum() < request.gpus:
+            return None
+        within = self._load_s <= self._theta_s - took_s
+        candidates = state.free & within
+        self.bound = self.bound or bool((candidates != state.free).any())
+        gpus = self._pick(Offer(number, request, state, self._load_s, candidates, self.law))
+        if gpus is not None:
+            self._load_s[gpus] += took_s
+        return gpus
+
+
+def first_fit(offer: Offer) -> Numbers | None:
+    """The first candidates, server by server."""
+    found = np.flatnonzero(offer.candidates)
+    return found[: offer.request.gpus] if len(found) >= offer.request.gpus else None
+
+
+def least_loaded(offer: Offer) -> Numbers | None:
+    """The candidates with the least accumulated work."""
+    return _take(np.flatnonzero(offer.candidates), offer.load_s, offer.request.gpus)
+
+
+def tightest_fit(offer: Offer) -> Numbers | None:
+    """The server with the fewest candidates that hold the whole job; where none does, the fewest servers."""
+    servers, wanted = offer.state.servers, offer.request.gpus
+    counts = np.bincount(servers.of[offer.candidates], minlength=len(servers.sizes))
+    holding = np.flatnonzero(counts >= wanted)
+    if len(holding):
+        server = holding[np.argmin(counts[holding])]
+        return np.flatnonzero(offer.candidates & (servers.of == server))[:wanted]
+    found = np.flatnonzero(offer.candidates)
+    return _take(found, -counts[servers.of].astype(float) * len(counts) + servers.of, wanted)
+
+
+def _take(found: Numbers, keys: npt.NDArray[np.float64], wanted: int) -> Numbers | None:
+    """The ``found`` with the least keys, earlier ones first among equals."""
+    if len(found) < wanted:
+        return None
+    return found[np.argsort(keys[found], kind="stable")[:wanted]]
+
+
+def search(
+    instance: Instance,
+    picks: Sequence[Pick],
+    orders: Sequence[Sequence[int]],
+    thetas: Sequence[float] = (math.inf,),
+    *,
+    backfill: bool = False,
+    before: int = 0,
+) -> Assignments:
+    """The complete schedule with the least makespan, over every order, rule and θ; the first among equals.
+
+    A θ that has kept nothing from anybody makes larger ones superfluous. ``before``: schedules evaluated already.
+    """
+    best = Best(instance, before)
+    for order in orders:
+        for pick in picks:
+            for theta in sorted(thetas):
+                if not best.attempt(Trial(instance, pick, order, theta, backfill=backfill)).bound:
+                    break
+    return best.assignments()
+
+
+class Best:
+    """The best schedule so far, and how many were evaluated."""
+
+    def __init__(self, instance: Instance, trials: int = 0) -> None:
+        self.makespan_s, self.trials = math.inf, trials
+        self._instance = instance
+        self._ran: tuple[Ran, ...] | None = None
+
+    def attempt(self, trial: Trial) -> Trial:
+        """Evaluate a trial, no further than to the best makespan."""
+        self.trials += 1
+        ran = self._instance.run(trial, trial.law, self.makespan_s)
+        if ran is not None and (makespan := max((one.end_s for one in ran), default=0.0)) < self.makespan_s:
+            self._ran, self.makespan_s = ran, makespan
+        return trial
+
+    def assignments(self) -> Assignments:
+        """Raises `RequestError` if no schedule was complete."""
+        if self._ran is None:
+            raise RequestError(
+                f"scheduler: none of {self.trials} schedules gets every job to its end within θ ≤ T; another job order or "
+                "more values of θ (`thetas=`) may"
+            )
+        return assignments(self._ran, self.trials)
