@@ -117,14 +117,17 @@ def cluster_of(topo: Topo) -> Cluster:
 
 def at_once(requests: Sequence[Request], gpus: Sequence[Sequence[Gpu]], model: Model) -> Assignments:
     """Every request on its ``gpus`` from the beginning."""
-    return tuple(
-        Assignment(request.job, tuple(own), At(0), request.iterations * model(request, own))
-        for request, own in zip(requests, gpus, strict=True)
+    return Assignments(
+        tuple(
+            Assignment(
+                request.job,
+                tuple(own),
+                At(0),
+                request.iterations * model.iteration_s(request, len({gpu.host for gpu in own})),
+            )
+            for request, own in zip(requests, gpus, strict=True)
+        )
     )
-
-
-def _servers(gpus: Sequence[Gpu]) -> int:
-    return len({gpu.host for gpu in gpus})
 
 
 def check_room(requests: Sequence[Request], cluster: Cluster) -> None:

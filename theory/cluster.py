@@ -176,10 +176,10 @@ def simulate(
             heapq.heappop(ending)
         if len(done) == len(requests):
             break
-        following = [queue[0] for queue in (ending[:1], arrivals[-1:]) for queue in queue]
-        if not following or min(following) > until_s:
+        following = min(ending[0][0] if ending else math.inf, arrivals[-1][0] if arrivals else math.inf)
+        if following > until_s or following == math.inf:
             return None
-        state.now_s = max(state.now_s, min(following))
+        state.now_s = max(state.now_s, following)
     return tuple(done[number] for number in range(len(requests)))
 
 
