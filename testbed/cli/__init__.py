@@ -27,6 +27,7 @@ from core.errors import EXIT_FAILED, RequestError, TestbedError
 COMMANDS = {
     "run": "run one experiment",
     "sweep": "run the experiments of several files, in parallel",
+    "schedule": "who gets which GPUs and when: job schedulers compared by a model",
     "judge": "judge stored runs again, by the rules of this testbed",
     "doctor": "what this machine can do, found by trying",
     "kernel": "build the user-mode Linux kernel that `--on uml` runs",

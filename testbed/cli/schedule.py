@@ -1,0 +1,244 @@
+"""Who gets which GPUs and when: several job schedulers on one list of jobs, compared by SJF-BCO's model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import EXIT_OK, RequestError, within
+from core.units import Duration, Rate
+
+if TYPE_CHECKING:
+    from core.placing import Request
+    from theory.cluster import Metrics, Ran
+
+USUAL = ("sjf_bco", "list_scheduling", "first_fit", "random")
+MOST_GPUS = 1_000_000
+TABLE = {
+    "makespan_s": "makespan\n(s)", "mean_completion_s": "completion\nmean (s)", "p95_completion_s": "p95\n(s)",
+    "mean_queueing_s": "queueing\nmean (s)", "utilisation": "GPUs\nheld", "max_contention": "largest\np",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a scheduler came to."""
+
+    scheduler: str
+    metrics: Metrics
+    trials: int
+    plan_s: float  # wall-clock time it took
+    ran: tuple[Ran, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "jobs",
+        help="CSV (job,gpus,iterations,gradient_bytes,compute_s,arrives_s), TOML, or a Philly, Helios or PAI job log",
+    )
+    parser.add_argument("--servers", type=int, default=10, metavar="N", help="servers (10)")
+    parser.add_argument(
+        "--gpus", default="4,8,16,32", metavar="LIST",
+        help="GPUs of each server, a list cycled over them, or drawn:LIST, drawn from it by the seed (4,8,16,32)",
+    )  # fmt: skip
+    parser.add_argument("--rate", default="10gbit", help="each server's uplink, b_e (10gbit)")
+    parser.add_argument("--intra", default="inf", help="inside a server, b_i (inf)")
+    parser.add_argument("--reduce", default="inf", help="how fast a GPU adds up, C, as a rate (inf)")
+    parser.add_argument(
+        "--alpha", type=float, default=0.3, help="f = k + α (k − 1): what contention costs beyond sharing (0.3)"
+    )
+    parser.add_argument("--xi1", type=float, default=1.0, help="k = ξ1 p, 1 at the least (1)")
+    parser.add_argument("--xi2", default="0s", metavar="TIME", help="overhead of an iteration for each server (0s)")
+    parser.add_argument("--slot", metavar="TIME", help="slots, as the paper has them; without it time is continuous")
+    parser.add_argument(
+        "--load", type=float, metavar="SHARE", help="Poisson arrivals that ask for this share of the GPUs"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="what is drawn follows from it (1)")
+    parser.add_argument(
+        "--scheduler", "--place", nargs="+", action="extend", metavar="NAME",
+        help=f"job schedulers, NAME or NAME:option=value,… ({' '.join(USUAL)}); --scheduler list shows all of them",
+    )  # fmt: skip
+    parser.add_argument("--figures", metavar="FOLDER", help="GPUs and uplinks over time, a PNG for each scheduler")
+    parser.add_argument("--json", action="store_true", help="for programs, in place of the table")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    import job_schedulers
+    from core import options
+    from core.placing import Gpu
+    from core.text import plain
+    from job_schedulers import Cluster
+    from theory.cluster import Servers, follow, measure, simulate
+    from theory.contention import Contended
+    from workloads import joblists
+
+    names = parsed.scheduler or list(USUAL)
+    if names == ["list"]:
+        for name in job_schedulers.names():
+            has = options.meanings(job_schedulers.find(name).Options)
+            print(plain(f"{name}: {has}" if has else name))
+        return EXIT_OK
+    if len(set(names)) < len(names):
+        raise RequestError(f"--scheduler: {' '.join(names)} names one twice")
+    chosen = []
+    for name in names:
+        with within("--scheduler"):
+            module = job_schedulers.find(name.partition(":")[0])
+            chosen.append((name, module, options.parse(module.Options, name)))
+    model, rate = _model(parsed)
+    sizes = _sizes(parsed.servers, parsed.gpus, parsed.seed)
+    if not 0 <= parsed.seed <= 2**31:
+        raise RequestError(f"--seed: {parsed.seed} is not between 0 and 2147483648")
+    found = joblists.read(Path(parsed.jobs), rate, parsed.seed)
+    requests = list(found.requests)
+    if parsed.load is not None:
+        if not 0 < parsed.load <= 100:
+            raise RequestError(
+                f"--load: {parsed.load:g} is not above 0, nor 100 at the most; 0.8 asks for 80 % of the GPUs"
+            )
+        with within("--load"):
+            requests = joblists.poisson(requests, sum(sizes), parsed.load, parsed.seed)
+    gpus = tuple(Gpu(f"h{host}", slot) for host, size in enumerate(sizes, 1) for slot in range(size))
+    servers = Servers(gpus)
+    if large := next((one for one in requests if one.gpus > len(gpus)), None):
+        raise RequestError(
+            f"{parsed.jobs}: job {large.job} asks for {large.gpus} GPUs, and {len(sizes)} servers have {len(gpus)} in all; give "
+            "more with --servers or --gpus, or the job fewer"
+        )
+    results = []
+    for name, module, chosen_options in chosen:
+        begun = time.perf_counter()
+        with within(name):
+            assigned = module.schedule(
+                requests, Cluster({"s1": gpus}, lambda _job: ["s1"]), model, chosen_options, seed=parsed.seed
+            )
+            took = time.perf_counter() - begun
+            given, policy = follow(assigned, requests, servers)
+            ran = simulate(given, servers, policy, Contended(model, len(sizes)), slot_s=model.slot_s)
+            if ran is None:
+                raise RequestError("it leaves jobs without GPUs that are ever free; it is for jobs that start at once")
+        ran = tuple(_as_asked(one, request) for one, request in zip(ran, requests, strict=True))
+        results.append(Result(name, measure(ran, servers), assigned.trials, took, ran))
+    if parsed.json:
+        print(json.dumps(_document(sizes, model, results, found.synthetic), allow_nan=False))
+    else:
+        console = Console(highlight=False)
+        console.print(
+            _table(results, f"{len(requests)} jobs, {len(sizes)} servers, {len(gpus)} GPUs, {parsed.rate} each")
+        )
+        if found.synthetic:
+            console.print(plain(f"Synthetic: {found.synthetic}."))
+    if parsed.figures is not None:
+        from testbed.cli import gantt
+
+        for path in gantt.draw({one.scheduler: one.ran for one in results}, servers, Path(parsed.figures)):
+            if not parsed.json:
+                print(plain(path))
+    return EXIT_OK
+
+
+def _as_asked(ran: Ran, request: Request) -> Ran:
+    """With its own arrival, where the schedule had it start later than that."""
+    from dataclasses import replace
+
+    return replace(ran, request=request)
+
+
+def _model(parsed: argparse.Namespace) -> Any:
+    from theory.contention import Model
+
+    for name, low in (("alpha", 0.0), ("xi1", 0.0)):
+        value = getattr(parsed, name)
+        if not low <= value <= 1000:
+            raise RequestError(f"--{name}: {value:g} is not between {low:g} and 1000")
+    rates = {}
+    for name in ("rate", "intra", "reduce"):
+        text = getattr(parsed, name)
+        with within(f"--{name}"):
+            rates[name] = math.inf if text == "inf" and name != "rate" else float(Rate.parse(text))
+        if not rates[name]:
+            raise RequestError(f"--{name}: nothing would ever arrive at 0 bit/s")
+    times = {}
+    for name in ("xi2", "slot"):
+        text = getattr(parsed, name)
+        with within(f"--{name}"):
+            times[name] = Duration.parse(text) / 1e9 if text is not None else 0.0
+    if parsed.slot is not None and not times["slot"]:
+        raise RequestError("--slot: a slot has a length; leave it out for continuous time")
+    model = Model(
+        rates["rate"], rates["intra"], rates["reduce"], parsed.alpha, parsed.xi1, times["xi2"], slot_s=times["slot"]
+    )
+    return model, int(rates["rate"])
+
+
+def _sizes(count: int, text: str, seed: int) -> list[int]:
+    """GPUs of each server."""
+    drawn = text.startswith("drawn:")
+    listed = text.removeprefix("drawn:")
+    try:
+        sizes = [int(one) for one in listed.split(",")]
+    except ValueError as error:
+        raise RequestError(f"--gpus: {text!r} is no list of numbers, as in 4,8,16,32 or drawn:4,8") from error
+    if not all(1 <= one <= MOST_GPUS for one in sizes):
+        raise RequestError(f"--gpus: a server has 1 to {MOST_GPUS} GPUs, not {min(sizes)}")
+    if not 1 <= count <= MOST_GPUS or count * max(sizes) > MOST_GPUS:
+        raise RequestError(f"--servers: {count} servers are not between 1 and {MOST_GPUS} GPUs in all")
+    draw = random.Random(f"servers {seed}")
+    return [draw.choice(sizes) if drawn else sizes[number % len(sizes)] for number in range(count)]
+
+
+def _table(results: list[Result], title: str) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    from core.text import plain
+
+    table = Table(box=None, title=Text(plain(title)), title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("")
+    for heading in (*TABLE.values(), "schedules\ntried", "planned in\n(s)"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for one in results:
+        numbers = asdict(one.metrics)
+        shown = [f"{numbers[name]:.4g}" if name != "utilisation" else f"{numbers[name]:.0%}" for name in TABLE]
+        table.add_row(Text(plain(one.scheduler)), *shown, str(one.trials), f"{one.plan_s:.2f}")
+    return table
+
+
+def _document(sizes: list[int], model: Any, results: list[Result], synthetic: str) -> dict[str, Any]:
+    """What ``--json`` prints; what is unlimited is null."""
+    constants = {
+        name: None if value == math.inf else value
+        for name in ("rate_bps", "intra_bps", "reduce_bps", "alpha", "xi1", "xi2_s", "slot_s")
+        for value in [getattr(model, name)]
+    }
+    return {
+        "cluster": {"servers": sizes},
+        "model": constants,
+        "synthetic": synthetic,
+        "results": [
+            {
+                "scheduler": one.scheduler,
+                **asdict(one.metrics),
+                "trials": one.trials,
+                "plan_s": one.plan_s,
+                "jobs": [
+                    {
+                        "job": ran.request.job,
+                        "start_s": ran.start_s,
+                        "end_s": ran.end_s,
+                        "gpus": [f"{gpu.host}:{gpu.slot}" for gpu in ran.gpus],
+                    }
+                    for ran in one.ran
+                ],
+            }
+            for one in results
+        ],
+    }
