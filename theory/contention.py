@@ -77,22 +77,33 @@ class Contended:
     def starts(self, number: int, request: Request, servers: Sequence[int]) -> list[int]:
         """Job ``number`` is on these servers from now on; whose speed changes by it, its own too."""
         self._where[number] = request, servers
-        if len(servers) == 1:
-            self._p[number] = 0
-            return [number]
-        for server in servers:
-            self.spanning[server][number] = None
-        return self._changed(servers)
+        self._p[number] = 0
+        changed = {number}
+        for server in servers if len(servers) > 1 else ():
+            there = self.spanning[server]
+            there[number] = None
+            for other in there:
+                if len(there) > self._p[other]:
+                    self._p[other] = len(there)
+                    changed.add(other)
+        return sorted(changed)
 
     def ends(self, number: int) -> list[int]:
         """It is gone; whose speed changes by it."""
         _, servers = self._where.pop(number)
         del self._p[number]
-        if len(servers) == 1:
-            return []
-        for server in servers:
-            del self.spanning[server][number]
-        return self._changed(servers)
+        concerned = set()
+        for server in servers if len(servers) > 1 else ():
+            there = self.spanning[server]
+            concerned |= {other for other in there if self._p.get(other) == len(there)}
+            del there[number]
+        changed = []
+        for other in sorted(concerned - {number}):
+            p = max([len(self.spanning[server]) for server in self._where[other][1]])
+            if p != self._p[other]:
+                self._p[other] = p
+                changed.append(other)
+        return changed
 
     def contention(self, number: int) -> int:
         """p of an active job (eq. 6): 0 inside one server, 1 for a job that has its uplinks to itself."""
@@ -106,13 +117,3 @@ class Contended:
     def crowd(self, servers: Iterable[int]) -> int:
         """The p that one more job over these servers would have."""
         return 1 + max(len(self.spanning[server]) for server in servers)
-
-    def _changed(self, servers: Sequence[int]) -> list[int]:
-        concerned = {number for server in servers for number in self.spanning[server]}
-        changed = []
-        for number in sorted(concerned):
-            p = max(len(self.spanning[server]) for server in self._where[number][1])
-            if self._p.get(number) != p:
-                self._p[number] = p
-                changed.append(number)
-        return changed

@@ -40,6 +40,7 @@ class Result:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "jobs",
+        nargs="?",
         help="CSV (job,gpus,iterations,gradient_bytes,compute_s,arrives_s), TOML, or a Philly, Helios or PAI job log",
     )
     parser.add_argument("--servers", type=int, default=10, metavar="N", help="servers (10)")
@@ -86,6 +87,8 @@ def run(parsed: argparse.Namespace) -> int:
             has = options.meanings(job_schedulers.find(name).Options)
             print(plain(f"{name}: {has}" if has else name))
         return EXIT_OK
+    if parsed.jobs is None:
+        raise RequestError("schedule: name a list of jobs; `python -m testbed schedule --help` says what it may be")
     if len(set(names)) < len(names):
         raise RequestError(f"--scheduler: {' '.join(names)} names one twice")
     chosen = []

@@ -1,0 +1,345 @@
+"""Job schedulers against brute force, the integer program, the optimum, and what their report proves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+import job_schedulers
+from core.placing import After, At, Gpu, Request
+from job_schedulers import Cluster, place, search, sjf_bco
+from job_schedulers import random as shuffled
+from tests.clusters import MODEL, PLACING, asked, carried_out, cluster, drawn, makespan
+from theory.cluster import State, assignments
+from theory.contention import Contended, Model
+from topologies.leafspine import LeafSpine
+
+LONG = settings.get_current_profile_name() == "long"
+INSTANCES = 220 if LONG else 12
+
+
+def test_theorem_5_does_not_hold_as_stated() -> None:
+    """Single-GPU jobs, so that n_g = φ = u/l = 1 and SJF-BCO were optimal; least-loaded-first is not."""
+    jobs = [Request(job, 1, took, 0, 1.0) for job, took in enumerate((3, 3, 2, 2, 2))]
+    for how in ("sjf_bco", "sjf_bco:faffp=leastload", "sjf_bco:theta=bisect", "list_scheduling"):
+        assert makespan(how, jobs, cluster(2)) == 7
+    assert optimum(jobs, cluster(2)) == 6
+
+
+def test_a_partial_schedule_never_wins() -> None:
+    """With θ below the second job nobody but the first runs, which is short; it must not count."""
+    instance = search.Instance([Request(0, 1, 1, 0, 1.0), Request(1, 1, 1, 0, 5.0)], cluster(1).gpus, MODEL)
+    best = search.Best(instance)
+    best.attempt(search.Trial(instance, search.first_fit, [0, 1], 2.0))
+    assert best.makespan_s == math.inf
+    with pytest.raises(search.RequestError, match="none of 1 schedules gets every job to its end"):
+        best.assignments()
+    best.attempt(search.Trial(instance, search.first_fit, [0, 1], 6.0))
+    assert best.makespan_s == 6 and best.assignments().trials == 2
+
+
+def test_the_makespan_is_that_of_the_model_and_not_of_the_estimates() -> None:
+    """Two jobs of 2 over servers of 1: they contend, and take longer than each alone."""
+    jobs = [Request(job, 2, 10, 1_250_000) for job in range(2)]
+    assigned = asked("first_fit", jobs, cluster(1, 1, 1, 1), Model(1e9, alpha=0))
+    assert [one.estimate_s for one in assigned.jobs] == pytest.approx([0.1, 0.1]), "side by side: four servers"
+    crossed = search.Instance(jobs, cluster(2, 2).gpus, Model(1e9, alpha=0))
+
+    def apart(offer: search.Offer) -> np.ndarray | None:
+        return np.array([offer.number, 2 + offer.number])
+
+    ran = crossed.run(search.Trial(crossed, apart, [0, 1]))
+    assert ran is not None and [one.end_s for one in ran] == pytest.approx([0.2, 0.2])
+    assert list(crossed.estimates_s) == [0, 0], "inside one server they exchange for nothing"
+
+
+def test_kappa_at_the_sizes_of_jobs_is_all_there_is() -> None:
+    jobs, where = drawn(3, 9, 5), cluster(4, 4, 2)
+    sizes = sorted({one.gpus for one in jobs})
+    by_kappa = {kappa: asked(f"sjf_bco:kappa={kappa}", jobs, where).jobs for kappa in range(1, 7)}
+    for kappa in range(sizes[0], 7):
+        assert by_kappa[kappa] == by_kappa[max(size for size in sizes if size <= kappa)]
+    ends = {kappa: makespan(f"sjf_bco:kappa={kappa}", jobs, where) for kappa in by_kappa}
+    assert makespan("sjf_bco", jobs, where) == min(ends.values())
+
+
+def test_kappa_of_the_largest_job_uses_fa_ffp_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, where, used = drawn(4, 8, 5), cluster(4, 4), Counter[str]()
+    for name in ("faffp_pack", "lbsgf"):
+        own = getattr(sjf_bco, name)
+        monkeypatch.setattr(sjf_bco, name, lambda *given, own=own, name=name: (used.update([name]), own(*given))[1])
+    asked(f"sjf_bco:kappa={max(one.gpus for one in jobs)}", jobs, where)
+    assert used["lbsgf"] == 0 and used["faffp_pack"] > 0
+    asked("sjf_bco:kappa=1", [one for one in jobs if one.gpus > 1], where)
+    assert used["lbsgf"] > 0
+
+
+def offers(count: int) -> Iterator[search.Offer]:
+    """Moments of small clusters: some GPUs free, work on all, a job."""
+    for seed in range(count):
+        draw = random.Random(seed)
+        where = cluster(*(draw.randint(1, 4) for _ in range(draw.randint(1, 4))))
+        requests = [Request(0, draw.randint(1, 5), 1, 0, 1.0)]
+        if requests[0].gpus > len(where.gpus):
+            continue
+        instance = search.Instance(requests, where.gpus, MODEL)
+        servers, count_ = instance.servers, len(where.gpus)
+        free = np.array([draw.random() < 0.7 for _ in range(count_)])
+        load = np.array([float(draw.randint(0, 3)) for _ in range(count_)])
+        idle = np.bincount(servers.of[free], minlength=len(servers.sizes))
+        state = State(servers, requests, 0.0, [0], {0: None}, free, idle, {}, {})
+        yield search.Offer(0, requests[0], state, load, free & (load <= draw.randint(0, 3)), instance.law())
+
+
+@pytest.mark.parametrize("lam", [1, 2, 4])
+def test_lbsgf_by_brute_force(lam: int) -> None:
+    """Of all choices on the first servers by work that have λ G GPUs: the least work, ties in the servers' order."""
+    decided = Counter[bool]()
+    for offer in offers(300):
+        of, wanted = offer.state.servers.of.tolist(), offer.request.gpus
+        sizes = Counter(of)
+        order = sorted(
+            sizes, key=lambda s: (sum(w for w, o in zip(offer.load_s, of, strict=True) if o == s) / sizes[s], s)
+        )
+        opened: list[int] = []
+        while order and sum(sizes[server] for server in opened) < lam * wanted:
+            opened.append(order.pop(0))
+        allowed = [gpu for gpu in range(len(of)) if offer.candidates[gpu] and of[gpu] in opened]
+        found = sjf_bco.lbsgf(offer, lam)
+        decided[found is None] += 1
+        if len(allowed) < wanted:
+            assert found is None
+            continue
+        best = min(
+            itertools.combinations(allowed, wanted),
+            key=lambda gpus: (
+                sum(offer.load_s[list(gpus)]),
+                sorted((offer.load_s[gpu], opened.index(of[gpu]), gpu) for gpu in gpus),
+            ),
+        )
+        assert found is not None and sorted(found.tolist()) == sorted(best)
+    assert min(decided.values()) > 20
+
+
+def opened(offer: search.Offer, gpus: Sequence[int]) -> tuple[int, list[int]]:
+    """How many of the GPUs are in servers that nobody uses, and how many are free in each one's server."""
+    servers, idle = offer.state.servers, offer.state.idle
+    fresh = [int(idle[servers.of[gpu]] == servers.sizes[servers.of[gpu]]) for gpu in gpus]
+    return sum(fresh), sorted(int(idle[servers.of[gpu]]) + 100 * new for gpu, new in zip(gpus, fresh, strict=True))
+
+
+def test_fa_ffp_by_brute_force() -> None:
+    """Packed: as few GPUs of idle servers as possible, then the fullest servers first. By load: the least of it."""
+    for offer in offers(300):
+        allowed = np.flatnonzero(offer.candidates).tolist()
+        packed, least = sjf_bco.faffp_pack(offer), search.least_loaded(offer)
+        if len(allowed) < offer.request.gpus:
+            assert packed is None and least is None
+            continue
+        choices = list(itertools.combinations(allowed, offer.request.gpus))
+
+        assert packed is not None and least is not None
+        assert opened(offer, packed.tolist()) == min(opened(offer, gpus) for gpus in choices)
+        assert sum(offer.load_s[least]) == min(sum(offer.load_s[list(gpus)]) for gpus in choices)
+
+
+def optimum(requests: Sequence[Request], where: Cluster, model: Model = MODEL) -> float:
+    """The least makespan over all placements and starts, by search: at time 0 and at every end any jobs may start anywhere.
+
+    Of schedules whose jobs start at such moments, as all of those that are compared with it do. GPUs of one server are alike:
+    what counts is how many of each. Branches that cannot beat the best are cut.
+    """
+    sizes = Counter(gpu.host for gpu in where.gpus)
+    hosts = tuple(sizes)
+    best = math.inf
+
+    def spreads(wanted: int, free: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        if len(free) == 1:
+            if wanted <= free[0]:
+                yield (wanted,)
+            return
+        for here in range(min(wanted, free[0]) + 1):
+            for rest in spreads(wanted - here, free[1:]):
+                yield here, *rest
+
+    def tau(job: int, on: dict[int, tuple[int, ...]]) -> float:
+        spans = [server for server, count in enumerate(on[job]) if count]
+        if len(spans) == 1:
+            return model.tau_s(requests[job], 1, 0)
+        crowd = max(sum(1 for other in on.values() if 0 < other[s] < sum(other)) for s in spans)
+        return model.tau_s(requests[job], len(spans), crowd)
+
+    def fastest(job: int) -> float:
+        return min(model.tau_s(requests[job], 1, 0) if requests[job].gpus <= max(sizes.values()) else math.inf,
+                   model.tau_s(requests[job], 2, 1))  # fmt: skip
+
+    quickest = [fastest(job) for job in range(len(requests))]
+
+    def go(
+        now: float, waiting: frozenset[int], on: dict[int, tuple[int, ...]], left: dict[int, float], after: int
+    ) -> None:
+        nonlocal best
+        bounds = [now + left[job] * quickest[job] for job in on] + [
+            now + requests[job].iterations * quickest[job] for job in waiting
+        ]
+        if max(bounds, default=now) >= best - 1e-12:
+            return
+        if not on and not waiting:
+            best = now
+            return
+        free = tuple(sizes[host] - sum(where_[n] for where_ in on.values()) for n, host in enumerate(hosts))
+        for job in sorted(waiting):
+            if job > after:  # who starts at one moment, in one order only
+                for spread in dict.fromkeys(spreads(requests[job].gpus, free)):
+                    go(now, waiting - {job}, {**on, job: spread}, {**left, job: requests[job].iterations}, job)
+        if on:
+            taus = {job: tau(job, on) for job in on}
+            step = min(left[job] * taus[job] for job in on)
+            rest = {job: left[job] - step / taus[job] for job in on}
+            stays = {job: spread for job, spread in on.items() if rest[job] * taus[job] > 1e-12}
+            go(now + step, waiting, stays, {job: rest[job] for job in stays}, -1)
+
+    go(0.0, frozenset(range(len(requests))), {}, {}, -1)
+    return best
+
+
+def least_theta(requests: Sequence[Request], where: Cluster) -> float:
+    """θ* of equations 11–16: the least largest sum of estimates on a GPU, over all placements, as an integer program."""
+    instance = search.Instance(requests, where.gpus, MODEL)
+    gpus, jobs = len(where.gpus), len(requests)
+    one, rows, low, high = jobs * gpus + 1, [], [], []
+    for job, request in enumerate(requests):  # its GPUs
+        row = np.zeros(one)
+        row[job * gpus : (job + 1) * gpus] = 1
+        rows.append(row), low.append(request.gpus), high.append(request.gpus)
+    for gpu in range(gpus):  # its work, θ at the most
+        row = np.zeros(one)
+        row[gpu : jobs * gpus : gpus] = instance.estimates_s
+        row[-1] = -1
+        rows.append(row), low.append(-np.inf), high.append(0)
+    goal = np.zeros(one)
+    goal[-1] = 1
+    found = milp(
+        goal, constraints=LinearConstraint(np.array(rows), low, high), integrality=np.append(np.ones(one - 1), 0),
+        bounds=Bounds(0, np.append(np.ones(one - 1), np.inf)),
+    )  # fmt: skip
+    assert found.success
+    return float(found.fun)
+
+
+def work(how: str, requests: Sequence[Request], where: Cluster) -> float:
+    """θ̃: the largest sum of estimates on a GPU in the schedule that was found."""
+    instance, on = search.Instance(requests, where.gpus, MODEL), Counter[Gpu]()
+    for one, took in zip(asked(how, requests, where).jobs, instance.estimates_s, strict=True):
+        on.update({gpu: float(took) for gpu in one.gpus})  # type: ignore[arg-type]
+    return max(on.values())
+
+
+@pytest.mark.parametrize("seed", range(3 if not LONG else 40))
+def test_no_schedule_beats_the_integer_programs_theta(seed: int) -> None:
+    requests, where = drawn(seed, 6, 5), cluster(3, 2, 2)
+    least = least_theta(requests, where)
+    for how in ("sjf_bco", "list_scheduling", "first_fit"):
+        assert work(how, requests, where) >= least - 1e-6
+    assert least >= search.Instance(requests, where.gpus, MODEL).lowest_s() - 1e-6
+
+
+def test_no_schedule_beats_the_optimum(record_property: pytest.RecordProperty) -> None:
+    """Every scheduler's makespan ÷ the optimum on drawn instances: never below 1; SJF-BCO's is 1 in most."""
+    ratios: dict[str, list[float]] = {name: [] for name in job_schedulers.names() if name not in PLACING}
+    thetas = []
+    for seed in range(INSTANCES):
+        draw = random.Random(seed)
+        where = cluster(*(draw.randint(1, 3) for _ in range(draw.randint(1, 3))))
+        requests = drawn(seed, draw.randint(2, 4), min(4, len(where.gpus)))
+        best = optimum(requests, where)
+        for name, found in ratios.items():
+            found.append(makespan(name, requests, where) / best)
+        thetas.append(work("sjf_bco", requests, where) / least_theta(requests, where))
+    for name, found in ratios.items():
+        assert min(found) >= 1 - 1e-9, name
+        record_property(
+            name, f"{np.mean(found):.3f} in the mean, {np.percentile(found, 95):.3f} p95, {max(found):.3f} at most"
+        )
+    record_property("theta", f"{np.mean(thetas):.3f} in the mean, {max(thetas):.3f} at most")
+    assert min(thetas) >= 1 - 1e-9
+    assert np.median(ratios["sjf_bco"]) < 1.2 and np.median(thetas) < 1.5
+
+
+@pytest.mark.parametrize("seed", range(5 if not LONG else 200))
+def test_lemma_3(seed: int) -> None:
+    """κ = n_g and FA-FFP: makespan ≤ n_g · W_max, where no GPU's jobs wait for others' (single server, so no contention)."""
+    requests, where = drawn(seed, 8, 4), cluster(6)
+    largest = max(one.gpus for one in requests)
+    for reading in ("pack", "leastload"):
+        how = f"sjf_bco:kappa={largest},faffp={reading}"
+        assert makespan(how, requests, where) <= largest * work(how, requests, where) + 1e-9
+
+
+def test_trials_stop_where_theta_keeps_nothing() -> None:
+    """One job on an empty cluster: one θ is as good as any."""
+    assert asked("first_fit", [Request(0, 1, 1, 0, 1.0)], cluster(2)).trials == 2, "the horizon's and one more"
+    assert asked("best_of:n=7", drawn(1, 5, 3), cluster(3, 2)).trials == 7
+
+
+def test_best_of_is_no_worse_than_its_first_order() -> None:
+    jobs, where = drawn(5, 10, 4), cluster(4, 2, 2)
+    assert makespan("best_of:n=10", jobs, where) <= makespan("tightest_fit", jobs, where)
+    assert makespan("random:orders=5", jobs, where) <= makespan("random", jobs, where)
+
+
+def test_random_placement_is_as_it_was() -> None:
+    """Hosts of runs are drawn as ever: one shuffle by the run's seed, job by job."""
+    topo = LeafSpine(2, 2, 4)
+    hosts = [gpu.host for gpu in job_schedulers.cluster_of(topo).gpus]
+    random.Random("place 7").shuffle(hosts)
+    assert place(topo, [3, 2], "random", 7) == [tuple(hosts[:3]), tuple(hosts[3:5])]
+    assert shuffled.Options() == shuffled.Options(orders=1, backfill=False)
+
+
+def test_a_scheduler_with_waits_is_refused_in_a_run() -> None:
+    """LBSGF lets the second job wait for the least busy server although others are free."""
+    assert place(LeafSpine(2, 2, 4), [2, 2], "first_fit", 1) == [("h1", "h2"), ("h3", "h4")]
+
+
+def test_easy_backfill_delays_nobody_in_front() -> None:
+    """4 GPUs: 3 for 10 s; then a job of 4 has to wait; of the short and the long one behind it only the short one passes."""
+    jobs = [Request(0, 3, 10, 0, 1.0), Request(1, 4, 5, 0, 1.0), Request(2, 1, 20, 0, 1.0), Request(3, 1, 8, 0, 1.0)]
+    starts = [one.start_s for one in carried_out(asked("fifo", jobs, cluster(4)), jobs, cluster(4))]
+    assert starts == [0, 10, 15, 0]
+    starts = [one.start_s for one in carried_out(asked("fifo:backfill=no", jobs, cluster(4)), jobs, cluster(4))]
+    assert starts == [0, 10, 15, 15]
+
+
+def test_srsf_admits_as_many_as_it_says() -> None:
+    """Four jobs that must span servers of 3, each of 4 GPUs."""
+    jobs, where = [Request(job, 4, 10, 10**7, 0.01) for job in range(4)], cluster(3, 3, 3, 3, 3)
+    for share, most in (("1", 1), ("2", 2)):
+        ran = carried_out(asked(f"srsf:share={share}", jobs, where), jobs, where)
+        assert max(one.contention for one in ran) == most
+    assert max(one.contention for one in carried_out(asked("reservation", jobs, where), jobs, where)) == 1
+
+
+def test_lwf_treats_large_jobs_by_server() -> None:
+    """After a job on h1 has gone, both GPUs of the unused h2 are taken, not one of each."""
+    jobs = [Request(0, 1, 1, 0, 1.0), Request(1, 2, 1, 0, 1.0, 2.0)]
+    assert [gpu.host for gpu in asked("lwf", jobs, cluster(2, 2)).jobs[1].gpus] == ["h2", "h2"]
+    assert [gpu.host for gpu in asked("lwf:kappa=2", jobs, cluster(2, 1)).jobs[1].gpus] == ["h1", "h2"]
+
+
+def test_a_job_waits_for_whom_it_waited_for() -> None:
+    """A start after others is said as such, so that it holds if they take longer."""
+    jobs = [Request(0, 2, 5, 0, 1.0), Request(1, 2, 5, 0, 1.0, 1.0)]
+    first, second = asked("tightest_fit", jobs, cluster(2)).jobs
+    assert first.start == At(0) and second.start == After((0,))
+    ran = carried_out(asked("tightest_fit", jobs, cluster(2)), jobs, cluster(2))
+    assert assignments(ran).jobs == (first, second)
+    assert Contended(MODEL, 1).crowd([0]) == 1

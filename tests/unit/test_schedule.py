@@ -1,0 +1,171 @@
+"""``python -m testbed schedule``: what a person types, the lists of jobs it takes, what it says of bad ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from core.errors import EXIT_OK, EXIT_REQUEST
+from core.placing import Gpu, Request
+from testbed.cli import gantt, main
+from theory.cluster import Ran
+from workloads import joblists
+
+TABLE = """job,gpus,iterations,gradient_bytes,compute_s,arrives_s
+0,4,100,10000000,0.1,0
+1,2,100,10000000,0.1,0
+2,1,50,0,0.2,1.5
+"""
+PHILLY = """[
+  {"status": "Pass", "vc": "v", "jobid": "a", "user": "u", "submitted_time": "2017-10-09 07:00:00", "attempts": [
+    {"start_time": "2017-10-09 07:01:00", "end_time": "2017-10-09 07:02:00", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]},
+    {"start_time": "2017-10-09 07:03:00", "end_time": "2017-10-09 07:13:00", "detail": [
+      {"ip": "m1", "gpus": ["gpu0", "gpu1"]}, {"ip": "m2", "gpus": ["gpu0", "gpu1"]}]}]},
+  {"status": "Killed", "vc": "v", "jobid": "b", "user": "u", "submitted_time": "2017-10-09 07:00:30", "attempts": []},
+  {"status": "Pass", "vc": "v", "jobid": "c", "user": "u", "submitted_time": "2017-10-09 07:01:30", "attempts": [
+    {"start_time": "2017-10-09 07:02:00", "end_time": "None", "detail": [{"ip": "m1", "gpus": ["gpu7"]}]}]},
+  {"status": "Pass", "vc": "v", "jobid": "d", "user": "u", "submitted_time": "2017-10-09 07:02:00", "attempts": [
+    {"start_time": "2017-10-09 07:02:00", "end_time": "2017-10-09 07:03:40", "detail": [{"ip": "m1", "gpus": ["gpu7"]}]}]}
+]
+"""
+HELIOS = """job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
+1,u,v,8,64,1,COMPLETED,2020-04-02 10:00:00,2020-04-02 10:00:05,2020-04-02 10:20:05,1200,5
+2,u,v,0,4,1,COMPLETED,2020-04-02 10:01:00,2020-04-02 10:01:00,2020-04-02 10:02:00,60,0
+3,u,v,16,64,2,FAILED,2020-04-02 10:02:00,2020-04-02 10:02:00,2020-04-02 10:07:00,300,0
+"""
+PAI = """job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type
+x,worker,2,Terminated,1000,1600,600,29,100,V100
+x,ps,1,Terminated,990,1610,600,29,,
+y,tensorflow,3,Terminated,1100,1200,600,29,50,T4
+z,tensorflow,1,Running,1100,,600,29,100,T4
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "jobs.csv"
+    path.write_text(TABLE)
+    return path
+
+
+def test_schedulers_side_by_side(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--servers", "3", "--gpus", "2,4", "--rate", "1gbit", "--scheduler", "sjf_bco", "first_fit", "--json"]
+    assert main(["schedule", str(table), *flags]) == EXIT_OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["cluster"] == {"servers": [2, 4, 2]}
+    assert found["model"]["rate_bps"] == 1e9 and found["model"]["intra_bps"] is None and found["model"]["alpha"] == 0.3
+    assert [one["scheduler"] for one in found["results"]] == ["sjf_bco", "first_fit"]
+    best, first = found["results"]
+    # First fit cuts job 0: 2 + 2 GPUs, 2 · 80 Mbit · 3/4 at 1 Gbit/s = 120 ms beside 100 ms.
+    assert first["makespan_s"] == pytest.approx(100 * 0.22) and first["max_contention"] == 1
+    assert best["makespan_s"] == pytest.approx(11.5) and best["max_contention"] == 0
+    assert set(best) == {
+        "scheduler", "makespan_s", "mean_completion_s", "p95_completion_s", "mean_queueing_s", "utilisation", "max_contention",
+        "trials", "plan_s", "jobs",
+    }  # fmt: skip
+    assert best["jobs"][2]["job"] == 2 and best["jobs"][2]["start_s"] == 1.5 and best["jobs"][2]["end_s"] == 11.5
+    assert sorted(len(one["gpus"]) for one in best["jobs"]) == [1, 2, 4]
+
+
+def test_a_table_and_drawings(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schedule", str(table), "--scheduler", "tightest_fit", "--figures", str(tmp_path / "out")]) == EXIT_OK
+    printed = capsys.readouterr().out
+    assert "tightest_fit" in printed and "3 jobs, 10 servers, 132 GPUs" in printed
+    assert (tmp_path / "out" / "schedule-tightest_fit.png").stat().st_size > 5000
+
+
+def test_contention_over_time() -> None:
+    """Two jobs over h1 from 1 s to 2 s; what is inside a server crosses no uplink."""
+    jobs = [(("h1", "h2"), 0, 2), (("h1", "h3"), 1, 3), (("h1", "h1"), 0, 9)]
+    ran = [
+        Ran(Request(number, 2), tuple(Gpu(host, slot) for slot, host in enumerate(hosts)), start, end, 1, ())
+        for number, (hosts, start, end) in enumerate(jobs)
+    ]
+    assert dict(zip(*gantt.contention(ran), strict=True)) == {0: 1, 1: 2, 2: 1, 3: 0}
+
+
+def test_toml_says_the_same(table: Path, tmp_path: Path) -> None:
+    lines = [line.split(",") for line in TABLE.splitlines()]
+    text = "".join(
+        "[[job]]\n" + "".join(f"{key} = {value}\n" for key, value in zip(lines[0], row, strict=True))
+        for row in lines[1:]
+    )
+    (tmp_path / "jobs.toml").write_text(text)
+    assert joblists.read(tmp_path / "jobs.toml", 10**9, 1) == joblists.read(table, 10**9, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        (PHILLY, "cluster_job_log", [(4, 0.0, 660), (1, 120.0, 100)]),
+        (HELIOS, "cluster_log.csv", [(8, 0.0, 1200), (16, 120.0, 300)]),
+        (PAI, "pai_task_table.csv", [(2, 0.0, 600), (2, 100.0, 100)]),
+    ],
+    ids=["philly", "helios", "pai"],
+)
+def test_logs_of_clusters(text: str, name: str, expected: list[tuple[int, float, float]], tmp_path: Path) -> None:
+    """GPUs and arrivals as logged; iterations that take about as long as the job took; the same for a seed."""
+    (tmp_path / name).write_text(text)
+    found = joblists.read(tmp_path / name, 10**10, 1)
+    assert "drawn from resnet50" in found.synthetic
+    assert [(one.gpus, one.arrives_s) for one in found.requests] == [(gpus, at) for gpus, at, _ in expected]
+    for one, (_, _, took) in zip(found.requests, expected, strict=True):
+        assert one.iterations * one.compute_s == pytest.approx(took, rel=0.01) and one.gradient_bytes > 0
+    assert joblists.read(tmp_path / name, 10**10, 1) == found
+    assert any(joblists.read(tmp_path / name, 10**10, seed) != found for seed in range(2, 5))
+
+
+def test_poisson_arrivals_make_the_load() -> None:
+    jobs = [Request(number, 2, 10, 0, 1.0) for number in range(4000)]
+    found = joblists.poisson(jobs, 10, 0.8, seed=3)
+    assert sum(one.gpus * 10 for one in found) / (10 * found[-1].arrives_s) == pytest.approx(0.8, rel=0.06)
+    assert found[0].arrives_s == 0 and [one.job for one in found] == list(range(4000))
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        (TABLE, ["--servers", "1", "--gpus", "2"], "job 0 asks for 4 GPUs, and 1 servers have 2 in all"),
+        (TABLE, ["--gpus", "4,0"], "--gpus: a server has 1 to 1000000 GPUs, not 0"),
+        (TABLE, ["--gpus", "many"], "--gpus: 'many' is no list of numbers"),
+        (TABLE, ["--seed", "-1"], "--seed: -1 is not between"),
+        (TABLE, ["--servers", "0"], "--servers: 0 servers"),
+        (TABLE, ["--scheduler", "nobody"], "there is no job scheduler 'nobody'; there are spread"),
+        (TABLE, ["--scheduler", "sjf_bco:kapa=3"], "'kapa=3' in 'sjf_bco:kapa=3' is no option of sjf_bco"),
+        (TABLE, ["--scheduler", "sjf_bco:faffp=both"], "'both' is none of pack, leastload"),
+        (TABLE, ["--rate", "fast"], "--rate: 'fast' is not a rate"),
+        (TABLE, ["--rate", "0mbit"], "--rate: nothing would ever arrive"),
+        (TABLE, ["--alpha", "nan"], "--alpha: nan is not between 0 and 1000"),
+        (TABLE, ["--slot", "1ms"], "slot of 0.001 s has room for none"),
+        (TABLE, ["--load", "0"], "--load: 0 is not above 0"),
+        (TABLE.replace("0,4,100", "0,-4,100"), [], "line 2: Expected `int` >= 1 - at `$.gpus`"),
+        (TABLE.replace("0,4,100", "0,0,100"), [], "line 2: Expected `int` >= 1 - at `$.gpus`"),
+        (TABLE.replace("0.2,1.5", "0.2,-1.5"), [], "line 4: Expected `float` >= 0.0 - at `$.arrives_s`"),
+        (TABLE.replace("0.2,1.5", "nan,1.5"), [], "line 4"),
+        (TABLE.replace("1,2,100", "0,2,100"), [], "job 0 stands there twice"),
+        (TABLE.replace("0.2,1.5", "0.2,1.5,7"), [], "line 4: it has more fields"),
+        (TABLE.replace("compute_s", "seconds"), [], "the column compute_s is missing"),
+        (TABLE.partition("\n")[0] + "\n", [], "there is no job in it"),
+        ("a,b\n1,2\n", [], "is no list of jobs that is known here"),
+        (HELIOS.replace("duration", "length"), [], "the column duration is missing"),
+        (HELIOS.replace("2020-04-02 10:00:00", "yesterday"), [], "line 2"),
+        (PAI.replace("inst_num", "instances"), [], "the column inst_num is missing"),
+        (PHILLY.replace('"jobid": "a", ', ""), [], "no Philly job log"),
+        (PHILLY.replace("2017-10-09 07:13:00", "noon"), [], "job a: 'noon' is no time"),
+    ],
+)
+def test_bad_input_is_one_paragraph(
+    text: str, flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(text)
+    assert main(["schedule", str(path), *flags]) == EXIT_REQUEST
+    error = " ".join(capsys.readouterr().err.split())
+    assert error.startswith("error: ") and said in error
+
+
+def test_all_schedulers_tell_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schedule", "--scheduler", "list"]) == EXIT_OK
+    assert "sjf_bco: faffp (pack, the default, or leastload), lam" in capsys.readouterr().out
