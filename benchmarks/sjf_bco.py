@@ -89,7 +89,9 @@ def rows(setting: str, seed: int) -> Iterator[tuple[object, ...]]:
     for servers in (20, 15, 10):
         mine = one(setting, servers, seed, "sjf_bco")
         yield mine
-        schedulers = (*PLAIN, f"best_of:n={mine[4]}") if servers == 20 else (*PLAIN[:4], f"best_of:n={mine[4]}")
+        schedulers: tuple[str, ...] = (
+            (*PLAIN, f"best_of:n={mine[4]}") if servers == 20 else (*PLAIN[:4], f"best_of:n={mine[4]}")
+        )
         if servers == 20:
             schedulers += (f"best_of:n={mine[4]},policy=random", "sjf_bco:faffp=leastload")
             schedulers += tuple(f"sjf_bco:kappa={kappa}" for kappa in KAPPAS)

@@ -140,7 +140,7 @@ def run(parsed: argparse.Namespace) -> int:
         if found.synthetic:
             console.print(plain(f"Synthetic: {found.synthetic}."))
     if parsed.figures is not None:
-        from testbed.cli import gantt
+        from analysis import gantt
 
         for path in gantt.draw({one.scheduler: one.ran for one in results}, servers, Path(parsed.figures)):
             if not parsed.json:

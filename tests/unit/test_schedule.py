@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis import gantt
 from core.errors import EXIT_OK, EXIT_REQUEST
 from core.placing import Gpu, Request
-from testbed.cli import gantt, main
+from testbed.cli import main
 from theory.cluster import Ran
 from workloads import joblists
 

@@ -97,12 +97,11 @@ def filled(logged: Sequence[Logged], rate_bps: int, seed: int) -> list[Request]:
     models = [trace.load(name).scaled(rate_bps) for name in MODELS]
     first = min(one.arrives_s for one in logged)
     requests = []
-    for number, one in enumerate(sorted(logged, key=lambda one: one.arrives_s)):
+    for number, job in enumerate(sorted(logged, key=lambda job: job.arrives_s)):
         model = draw.choice(models)
-        iterations = max(1, round(one.took_s / model.compute_s))
-        requests.append(
-            Request(number, one.gpus, iterations, model.bytes_per_iteration, model.compute_s, one.arrives_s - first)
-        )
+        iterations = max(1, round(job.took_s / model.compute_s))
+        arrives_s = job.arrives_s - first
+        requests.append(Request(number, job.gpus, iterations, model.bytes_per_iteration, model.compute_s, arrives_s))
     return requests
 
 

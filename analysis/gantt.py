@@ -11,7 +11,7 @@ from theory.cluster import Ran, Servers
 
 
 def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path) -> list[Path]:
-    """A PNG for each; raises `RequestError` if they cannot be written."""
+    """A PNG for each; raises `RequestError` if it cannot be written."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -25,11 +25,11 @@ def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path)
             2, 1, sharex=True, figsize=(9, 6), gridspec_kw={"height_ratios": [4, 1]}, layout="constrained"
         )
         colours = pyplot.get_cmap("tab20")
-        for one in ran:
-            for first, count in _runs(sorted(rows[gpu] for gpu in one.gpus)):
+        for job in ran:
+            for first, count in _runs(sorted(rows[gpu] for gpu in job.gpus)):
                 above.broken_barh(
-                    [(one.start_s, one.end_s - one.start_s)], (first, count),
-                    facecolor=colours(one.request.job % 20), edgecolor="white", linewidth=0.2,
+                    [(job.start_s, job.end_s - job.start_s)], (first, count),
+                    facecolor=colours(job.request.job % 20), edgecolor="white", linewidth=0.2,
                 )  # fmt: skip
         for row in range(1, len(servers.gpus)):
             if servers.of[row] != servers.of[row - 1]:
