@@ -5,31 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
 from core.errors import RequestError
 from core.text import file_name
 from theory.cluster import Ran, Servers
 
+COLOURS = colormaps["tab20"]
+
 
 def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path) -> list[Path]:
     """A PNG for each; raises `RequestError` if it cannot be written."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
     rows = {gpu: row for row, gpu in enumerate(servers.gpus)}
     until = max(one.end_s for ran in schedules.values() for one in ran)
     paths = []
     for name, ran in schedules.items():
-        figure, (above, below) = pyplot.subplots(
-            2, 1, sharex=True, figsize=(9, 6), gridspec_kw={"height_ratios": [4, 1]}, layout="constrained"
-        )
-        colours = pyplot.get_cmap("tab20")
+        figure = Figure(figsize=(9, 6), layout="constrained")
+        above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [4, 1]})
         for job in ran:
             for first, count in _runs(sorted(rows[gpu] for gpu in job.gpus)):
                 above.broken_barh(
                     [(job.start_s, job.end_s - job.start_s)], (first, count),
-                    facecolor=colours(job.request.job % 20), edgecolor="white", linewidth=0.2,
+                    facecolor=COLOURS(job.request.job % 20), edgecolor="white", linewidth=0.2,
                 )  # fmt: skip
         for row in range(1, len(servers.gpus)):
             if servers.of[row] != servers.of[row - 1]:
@@ -44,8 +42,6 @@ def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path)
             figure.savefig(path, dpi=120)
         except OSError as error:
             raise RequestError(f"--figures: {path} cannot be written: {error.strerror}") from error
-        finally:
-            pyplot.close(figure)
         paths.append(path)
     return paths
 
