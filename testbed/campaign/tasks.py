@@ -18,7 +18,7 @@ import pandas as pd
 from core.errors import TestbedError
 from core.runs import disturbed, documents, rundir
 from core.runs.load import digest
-from core.runs.manifest import Attempt, Manifest, Provenance, Recorded, Told
+from core.runs.manifest import Attempt, Manifest, Provenance, Recorded, Told, UserModeLinux
 from core.runs.plan import Plan
 from core.runs.verdict import Row, Verdict, Word
 from testbed import substrates
@@ -40,6 +40,7 @@ class Task:
     retries: int | None = None  # how often it is repeated while it is invalid; None: `default_retries`
     capacity_bps: float | None = None  # of the unshaped path, if another run of the experiment measured it
     command: tuple[str, ...] = ()  # as it was typed
+    kernel: UserModeLinux | None = None  # the one to take, of those that are built; None: the newest
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,9 @@ def carry_out(task: Task, substrate: Substrate | None = None, hear: Hear = unhea
     ``{"event": "repeated"}``.
     """
     try:
-        return _carried_out(task, substrate or substrates.find(task.place, [task.plan], task.linux_source), hear)
+        return _carried_out(
+            task, substrate or substrates.find(task.place, [task.plan], task.linux_source, task.kernel), hear
+        )
     except TestbedError as error:
         return Failed(error)
 

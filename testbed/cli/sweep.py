@@ -22,12 +22,14 @@ import msgspec
 
 from core import text
 from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, VirtualTimeOnlyError, within_unless_named
+from core.units import parse_fraction
 from testbed.cli import flags
 from testbed.spec import place as where
 from testbed.spec import points
 
 if TYPE_CHECKING:
     from testbed.campaign.driver import Failure, Wanted
+    from testbed.campaign.executors import Executor
     from testbed.planning.plan import Planned
     from testbed.substrates import Substrate
     from testbed.substrates.choice import Choice
@@ -43,6 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser, "on", action="append",
         help="where to run, whatever the files say; several other machines (ssh:a,ssh:b, or --on repeated) share the runs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--executor", default="local", metavar="NAME",
+        help="who carries runs out: local (processes here; %(default)s), dask (a cluster of -j workers here), dask:tcp://HOST:PORT "
+        "(a cluster that is there), slurm[:PARTITION]; -j is how many at a time",
+    )  # fmt: skip
+    parser.add_argument(
+        "--verify-sample", metavar="SHARE",
+        help="repeat this share of the runs under virtual time (1%%), on other workers if there are, and compare bytes",
     )  # fmt: skip
     parser.add_argument("--out", default="results", help="where results go (%(default)s)")
     parser.add_argument("--set", action="append", metavar="PATH=VALUE", help=f"{flags.SET}; in all of them")
@@ -147,6 +158,8 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     def done(run: Wanted) -> bool:
         return any(is_there(run.plan, run.folder, machines[place]) for place in where.places(run.spec.on))
 
+    executors.check(parsed.executor, machines)
+    share = None if parsed.verify_sample is None else parse_fraction(parsed.verify_sample)
     todo = _each_measured(driver.wanted(planned, Path(parsed.out)))
     if parsed.parallel > 1 and any(map(where.in_real_time, machines)):
         raise RequestError(
@@ -166,17 +179,38 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     shuffle(waiting)
     order = [*missing, *waiting]
     with (
-        executors.lanes(machines, parsed.parallel) as lanes,
+        executors.chosen(parsed.executor, machines, parsed.parallel, Path(parsed.out)) as lanes,
         Count(order, console, quiet=parsed.quiet, places=len(lanes) > 1) as count,
     ):
         failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=done, keep_going=True)
+        differing = _verified(order, failures, lanes, share)
     invalid = _sum_up(planned, todo, failures)
     for failure in failures:
         print(text.paragraph(f"failed: {failure.run.folder}: {failure.error}"), file=sys.stderr)
     if failures:
         print(f"{len(failures)} of {len(todo)} runs failed; the same command tries them again.", file=sys.stderr)
         return EXIT_FAILED
+    if differing:
+        print(text.paragraph(f"other bytes when repeated: {', '.join(map(str, differing))}"), file=sys.stderr)
+        return EXIT_FAILED
     return EXIT_INVALID if invalid else EXIT_OK
+
+
+def _verified(
+    runs: Sequence[Wanted], failures: Sequence[Failure], lanes: Sequence[Executor], share: float | None
+) -> list[Path]:
+    """Repeat a ``share`` of what was just run; the folders of those that came out otherwise."""
+    from testbed.campaign import repeats
+
+    if share is None:
+        return []
+    failed = {failure.run.folder for failure in failures}
+    again = repeats.drawn([run for run in runs if run.folder not in failed], share)
+    differing = repeats.differing(again, lanes)
+    print(
+        f"Repeated {len(again)} of {len(runs)} runs on whoever was free: {len(again) - len(differing)} of them byte-identical."
+    )
+    return differing
 
 
 def _each_measured(runs: Sequence[Wanted]) -> list[Wanted]:

@@ -62,8 +62,13 @@ def foreseen(place: str) -> Features:
     return features.probe() if place == "host" and os.geteuid() == 0 else Features()
 
 
-def find(place: str, plans: list[Plan], linux_source: Path | None = None) -> Substrate:
-    """The substrate at one place, able to run ``plans``; raises `MachineError`."""
+def find(
+    place: str, plans: list[Plan], linux_source: Path | None = None, prefer: UserModeLinux | None = None
+) -> Substrate:
+    """The substrate at one place, able to run ``plans``, of user-mode Linux with the kernel that they ``prefer``.
+
+    Raises `MachineError`.
+    """
     from testbed.substrates import host, uml  # noqa: PLC0415 (each knows this module)
 
     substrate: Substrate
@@ -72,7 +77,7 @@ def find(place: str, plans: list[Plan], linux_source: Path | None = None) -> Sub
 
         substrate = ssh.find(place)
     else:
-        substrate = host.Host() if place == "host" else uml.find(linux_source)
+        substrate = host.Host() if place == "host" else uml.find(linux_source, prefer)
     for plan in plans:  # those read from disk, too, that nobody counted when they were asked for
         workers = [len(job.hosts) for job in plan.jobs]
         for what, count in (("jobs", len(workers)), ("workers", max(workers)), ("hosts", sum(workers))):

@@ -50,6 +50,7 @@ WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
 MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
 SECCOMP = (6, 16)  # from here on processes hand over by seccomp, which is faster than ptrace
+TOOLS = ("setpriv", "prlimit", "taskset", "mount")  # of util-linux
 BUILT_IN = ("reno", "cubic", "dctcp", "bbr")  # kernel/uml/config
 
 INIT = """\
@@ -118,7 +119,7 @@ class Uml:
         self._own_modules(plan)
         if not all(job.by_tcp for job in plan.jobs):
             native.build()
-        if missing := [tool for tool in ("setpriv", "prlimit", "taskset", "mount") if shutil.which(tool) is None]:
+        if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
             raise MachineError(f"missing: {', '.join(missing)}. Install the package util-linux.")
 
     def _own_modules(self, plan: Plan) -> list[Path]:

@@ -16,7 +16,8 @@ from core.runs.plan import Plan
 from testbed import substrates
 from testbed.campaign import driver
 from testbed.campaign.driver import Wanted
-from testbed.campaign.executors import Here, Lane
+from testbed.campaign.executors import Here
+from testbed.campaign.executors.local import Lane
 from testbed.campaign.tasks import Completed, Failed, Outcome, Task, carry_out
 from testbed.planning import plan
 from testbed.planning.profiles import Profile

@@ -19,7 +19,7 @@ from rich.console import Console
 from core.errors import EXIT_MACHINE, EXIT_REQUEST, MachineError, RequestError, TestbedError, UnreachableError
 from testbed import substrates
 from testbed.campaign import driver
-from testbed.campaign.executors import Lane
+from testbed.campaign.executors.local import Lane
 from testbed.campaign.tasks import Failed, Outcome, Task
 from testbed.cli import main
 from testbed.cli.console import Count

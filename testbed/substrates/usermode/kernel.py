@@ -94,6 +94,10 @@ class Kernel:
                     self._build_modules(folder)
         return folder
 
+    def has_modules(self, name: str) -> bool:
+        """Whether those of that name (a hash of their sources) are there, whole."""
+        return _modules_are_whole(self.folder / "modules" / name)
+
     def _build_modules(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         with disk_errors(folder):
@@ -211,7 +215,7 @@ def build_apart() -> str | None:
 def ensure(source: Path | None, say: Say) -> Kernel:
     """The kernel of ``source`` (a tarball or tree; None: the distribution's newest), built if need be."""
     check_possible()
-    cache = _cache()
+    cache = cache_folder()
     if re.search(r"[\s:]", str(cache)):
         raise MachineError(
             f"Linux cannot be built below {cache}: its makefiles know no blanks and colons in paths. "
@@ -319,13 +323,14 @@ def _entries() -> list[Path]:
     return sorted(found, key=rank, reverse=True)
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
+    """Where kernels are kept, which may not be there yet."""
     return bpf.cache_dir() / "uml"
 
 
 def _caches() -> list[Path]:
     """Our own cache and, under sudo, that of whoever called."""
-    caches = [_cache()]
+    caches = [cache_folder()]
     for uid in _caller():
         import pwd  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Who carries tasks out: this process, one after the other, or processes of their own, on this machine and on others."""
+"""Processes of their own: as many as wanted on this machine, and one for each that is reached by ssh."""
 
 from __future__ import annotations
 
@@ -6,48 +6,14 @@ import contextlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from core.errors import TestbedError
-from core.runs.plan import Plan
-from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
+from testbed.campaign.tasks import Outcome, Task, carry_out
 from testbed.spec import place as where
-from testbed.substrates import Substrate
 from testbed.substrates.host import end_with
-
-Observer = Callable[[Plan, dict[str, Any]], None]
-
-
-class Executor(Protocol):
-    """Carries out one task at a time."""
-
-    def place(self, on: str) -> str | None:
-        """Where it does what is to run ``on`` (as in --on, perhaps several places); None: it does not."""
-        ...
-
-    def submit(self, task: Task) -> Future[Outcome]:
-        """Begin with a task."""
-        ...
-
-
-class Here:
-    """In this process, on a substrate that is at hand; ``observe`` is told of every event of every run."""
-
-    def __init__(self, substrate: Substrate, observe: Observer) -> None:
-        self.substrate, self.observe = substrate, observe
-
-    def place(self, on: str) -> str | None:
-        return on
-
-    def submit(self, task: Task) -> Future[Outcome]:
-        """Ends when the task has."""
-        done: Future[Outcome] = Future()
-        done.set_result(carry_out(task, self.substrate, partial(self.observe, task.plan)))
-        return done
 
 
 class Lane:
@@ -70,6 +36,13 @@ class Lane:
             self.pool = _process()
             return self.pool.submit(_carry_out_or_end, task)
 
+    def end(self) -> None:
+        """End what it does, and take tasks again."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
+        self.pool = _process()
+
 
 @contextlib.contextmanager
 def lanes(machines: Mapping[str, object], parallel: int) -> Iterator[list[Lane]]:
@@ -89,11 +62,6 @@ def lanes(machines: Mapping[str, object], parallel: int) -> Iterator[list[Lane]]
         lane.pool.shutdown()
 
 
-def killed() -> Failed:
-    """What came of a task whose process is gone."""
-    return Failed(TestbedError("its process was killed (out of memory?)"))
-
-
 def _process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin)
 
@@ -101,7 +69,6 @@ def _process() -> ProcessPoolExecutor:
 def _begin() -> None:
     """In each process: end with the one that started it, leaving nothing."""
     end_with(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, _end)
 
 
 def _end(_number: int, _frame: Any) -> None:
@@ -109,8 +76,11 @@ def _end(_number: int, _frame: Any) -> None:
 
 
 def _carry_out_or_end(task: Task) -> Outcome:
-    """As `carry_out`, in a process of a pool."""
+    """As `carry_out`, in a process of a pool. Only a run has anything to clean up: idle, the process just ends."""
+    signal.signal(signal.SIGTERM, _end)
     try:
         return carry_out(task)
     except KeyboardInterrupt:
         os._exit(1)  # all is cleaned up by now; the pool would take this for a result and wait for more
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,241 @@
+"""Dask: runs under virtual time on the workers of a cluster (``--executor dask``, ``dask:tcp://HOST:8786``).
+
+It is plain Dask: a worker is started as always (``dask worker``, ``dask-ssh``, dask-jobqueue), with this testbed installed and
+one run at a time. What a worker carries out is one task, in a process of its own, which ends with the worker. The driver
+waits, stores what comes back, and asks again for what was lost: the engine's state decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import dask
+import distributed
+from distributed.comm.core import CommClosedError
+from distributed.scheduler import KilledWorker
+
+from core import text
+from core.errors import LostError, MachineError, TestbedError, UnreachableError
+from testbed.campaign import executors
+from testbed.campaign.executors import elsewhere, kernels
+from testbed.campaign.executors.elsewhere import Maker
+from testbed.campaign.executors.local import Lane
+from testbed.campaign.tasks import Failed, Outcome, Task
+
+CONNECT_S, RECONNECT_S = 20.0, 300.0
+LOOK_S = 0.5
+ATTEMPTS = 5  # a run whose worker or scheduler went away is asked for again so often
+KILLED = 10  # workers may die of one run, or beside it, before it is given up
+RESOURCE = "uml"  # a worker has one: a run takes a core for itself
+SETTINGS = {
+    "distributed.worker.daemon": False,  # its runs are processes
+    "distributed.scheduler.allowed-failures": KILLED,
+    "distributed.scheduler.worker-ttl": None,  # a busy machine is slow to answer, and not dead
+    "distributed.worker.memory.terminate": False,
+    "distributed.admin.tick.limit": "1h",
+}
+GONE = (distributed.CancelledError, CommClosedError, OSError, NotYet, distributed.TimeoutError)
+
+
+@dataclass
+class Cluster:
+    """A connection to a scheduler, made again when it is lost; and who there can carry out runs."""
+
+    maker: Maker
+    archive: bytes
+    address: str | None  # None: a cluster of our own
+    workers: int
+    security: distributed.Security | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    client: distributed.Client | None = None
+    own: distributed.LocalCluster | None = None
+    ran_on: dict[str, str] = field(default_factory=dict)  # a run's name: who carried it out
+    ended: bool = False
+
+    def connected(self, patience_s: float = RECONNECT_S) -> distributed.Client:
+        """A client whose scheduler answers; raises `UnreachableError`."""
+        with self.lock:
+            if self.ended:
+                raise UnreachableError("the campaign was ended")
+            if self.client is not None and self.client.status == "running":
+                return self.client
+            end = time.monotonic() + patience_s
+            while True:
+                try:
+                    self.client = self._connect()
+                    return self.client
+                except OSError as error:
+                    if time.monotonic() > end:
+                        raise UnreachableError(
+                            f"no Dask scheduler answers at {self.address or 'this machine'} ({error}): start one (`dask scheduler`), and "
+                            "workers for it (`dask worker ADDRESS --nthreads 1`)."
+                        ) from error
+                    time.sleep(1)
+
+    def _connect(self) -> distributed.Client:
+        if self.address is None and self.own is None:
+            self.own = distributed.LocalCluster(
+                n_workers=self.workers, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
+                memory_limit=0, silence_logs=50,
+            )  # fmt: skip
+        client = distributed.Client(
+            self.address or self.own, timeout=CONNECT_S, security=self.security, set_as_default=False
+        )
+        client.register_plugin(_Prepared(self.maker, self.archive), name="mltcp")
+        return client
+
+    def close(self) -> None:
+        """Nothing of ours goes on anywhere."""
+        self.ended = True
+        with contextlib.suppress(Exception):
+            if self.client is not None:
+                self.client.close(timeout=5)
+        if self.own is not None:
+            with contextlib.suppress(Exception):
+                self.own.close(timeout=10)
+
+    def check(self) -> None:
+        """Says which workers are left out, and why; raises `MachineError` if there are some and none can carry out runs."""
+        said = self.connected(CONNECT_S).run(_lacks, self.maker, on_error="return")
+        reasons = {
+            worker: f"{type(found).__name__}: {found}" if isinstance(found, BaseException) else found
+            for worker, found in said.items()
+            if found
+        }
+        words = "; ".join(f"{worker}: {reason}" for worker, reason in reasons.items())
+        if reasons and len(reasons) == len(said):
+            raise MachineError(f"no worker can carry out runs: {words}")
+        if reasons:
+            print(text.paragraph(f"left out: {words}"), file=sys.stderr)
+
+
+class _Prepared(distributed.WorkerPlugin):
+    """What every worker, present or to come, is before it gets a run: with the kernel, and with one run at a time."""
+
+    def __init__(self, maker: Maker, archive: bytes) -> None:
+        self.idempotent = True
+        self.maker, self.archive = maker, archive
+
+    async def setup(self, worker: distributed.Worker) -> None:
+        if not elsewhere.missing() and not kernels.is_here(self.maker.kernel):
+            kernels.unpack(self.archive)
+        able = not _lacks(self.maker)
+        await worker.set_resources(**{RESOURCE: 1 if able else 0})
+
+
+def _lacks(maker: Maker) -> str:
+    """On a worker: why it cannot carry out runs; empty if it can."""
+    try:
+        elsewhere.check(maker)
+    except TestbedError as error:
+        return str(error)
+    return ""
+
+
+class DaskLane:
+    """One run at a time on whichever worker the scheduler chooses."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.waits = ThreadPoolExecutor(1, thread_name_prefix="dask-lane")
+
+    def place(self, on: str) -> str | None:
+        """Virtual time only: what shares a machine with others would disturb them on a real clock."""
+        return on if on == "uml" else None
+
+    def submit(self, task: Task) -> Future[Outcome]:
+        return self.waits.submit(self._carried_out, replace(task, kernel=self.cluster.maker.kernel))
+
+    def _carried_out(self, task: Task) -> Outcome:
+        name = f"{task.plan.experiment}/{task.plan.folder}"
+        lost = ""
+        for attempt in range(ATTEMPTS):
+            client = self.cluster.connected()
+            try:
+                return self._asked(client, task, name, attempt)
+            except KilledWorker:
+                return executors.killed()
+            except GONE as error:
+                lost = f"{type(error).__name__}: {error}"
+                time.sleep(1 + attempt)
+        raise LostError(f"the Dask cluster lost it {ATTEMPTS} times ({lost})")
+
+    def _asked(self, client: distributed.Client, task: Task, name: str, attempt: int) -> Outcome:
+        before = self.cluster.ran_on.get(
+            name
+        )  # whoever repeats a run to compare it asks somebody else, if there is one
+        others = [one for one in client.scheduler_info(n_workers=-1)["workers"] if one != before] if before else []
+        future = client.submit(
+            _on_worker, task, self.cluster.maker, key=f"{name}#{attempt}#{time.time_ns()}", pure=False, resources={RESOURCE: 1},
+            workers=others or None, retries=KILLED,
+        )  # fmt: skip
+        try:
+            while True:
+                with contextlib.suppress(NotYet, distributed.TimeoutError):
+                    worker, outcome = future.result(timeout=LOOK_S)  # `_on_worker`'s
+                    break
+                if self.cluster.ended:
+                    future.cancel()
+                    raise LostError("the campaign was ended")
+                if client.status != "running":
+                    raise CommClosedError("the scheduler is gone")
+        finally:
+            future.release()
+        self.cluster.ran_on.setdefault(name, worker)
+        return outcome
+
+
+@contextlib.contextmanager
+def lanes(address: str | None, parallel: int, security: distributed.Security | None = None) -> Iterator[list[DaskLane]]:
+    """``parallel`` lanes to the cluster at ``address``, or to one of as many workers on this machine (None)."""
+    with dask.config.set(SETTINGS):
+        cluster = Cluster(Maker.here(), kernels.packed(), address, parallel, security)
+        made = [DaskLane(cluster) for _ in range(parallel)]
+        try:
+            cluster.check()
+            yield made
+        finally:
+            cluster.close()
+            for lane in made:
+                lane.waits.shutdown(wait=False, cancel_futures=True)
+
+
+_one_at_a_time = threading.Lock()
+
+
+@cache
+def _lane() -> Lane:
+    """The process of this worker that carries runs out."""
+    return Lane(None)
+
+
+def _on_worker(task: Task, maker: Maker) -> tuple[str, Outcome]:
+    """On a worker: who that is, and what came of the task; its process is ended if nobody wants it any more."""
+    try:
+        elsewhere.check(maker)
+    except TestbedError as error:
+        return "", Failed(error)
+    worker: Any = distributed.get_worker()
+    key = worker.get_current_task()
+    with _one_at_a_time:
+        running = _lane().submit(task)
+        while True:
+            try:
+                return worker.address, running.result(timeout=LOOK_S)
+            except NotYet:
+                wanted = worker.state.tasks.get(key)
+                if wanted is None or wanted.state in ("cancelled", "released"):
+                    _lane().end()
+                    raise LostError("nobody wants it any more") from None
+            except BrokenProcessPool:
+                return worker.address, executors.killed()

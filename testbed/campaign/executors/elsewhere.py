@@ -1,0 +1,56 @@
+"""What a driver and a worker on another machine must agree in, and what the worker needs: for Dask and Slurm alike."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from dataclasses import dataclass
+
+from core.errors import MachineError
+from core.runs.manifest import UserModeLinux
+from testbed import __version__
+from testbed.campaign.executors import kernels
+from testbed.campaign.provenance import source_sha256
+from testbed.substrates import uml
+from testbed.substrates.usermode import kernel
+
+
+@dataclass(frozen=True)
+class Maker:
+    """The testbed that asks for runs, and the kernel that they are to take."""
+
+    version: str
+    source_sha256: str
+    kernel: UserModeLinux
+
+    @classmethod
+    def here(cls) -> Maker:
+        """This process's; raises `MachineError` without a kernel."""
+        return cls(__version__, source_sha256(), uml.find().identity())
+
+    def __str__(self) -> str:
+        return f"testbed {self.version} of source {self.source_sha256[:12]}"
+
+
+def missing() -> str:
+    """What this machine lacks to run user-mode Linux, in a few words; empty if nothing."""
+    try:
+        kernel.check_platform()
+    except MachineError as error:
+        return str(error)
+    tools = [tool for tool in uml.TOOLS if shutil.which(tool) is None]
+    return f"missing: {', '.join(tools)} (package util-linux)" if tools else ""
+
+
+def check(maker: Maker) -> None:
+    """Whether this process may carry out ``maker``'s runs; raises `MachineError` that names both and this machine."""
+    here = socket.gethostname()
+    if (__version__, source_sha256()) != (maker.version, maker.source_sha256):
+        raise MachineError(
+            f"the worker on {here} has testbed {__version__} of source {source_sha256()[:12]}, the driver has {maker}: "
+            "install the same on both (a checkout of the same commit, without changes)."
+        )
+    if lacking := missing():
+        raise MachineError(f"the worker on {here} cannot run user-mode Linux: {lacking}.")
+    if not kernels.is_here(maker.kernel):
+        raise MachineError(f"the worker on {here} has not the driver's kernel {maker.kernel.version}, and got none.")

@@ -1,0 +1,108 @@
+"""Slurm, through submitit: each run under virtual time is a job of one core (``--executor slurm``, ``slurm:PARTITION``).
+
+``slurm:local`` starts the same jobs as processes of this machine, without Slurm. The folder ``.slurm`` below the results, which
+all nodes must reach, holds tasks and what comes back of them while the campaign goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from core.errors import LostError, MachineError, TestbedError
+from testbed.campaign.executors import elsewhere, kernels
+from testbed.campaign.executors.elsewhere import Maker
+from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
+
+LOCAL = "local"
+LIMIT_MIN = 24 * 60
+MEMORY_GB = 4
+POLL_S = 0.5
+
+
+class SlurmLane:
+    """One job at a time, in the queue or on a node."""
+
+    def __init__(self, executor: Any, maker: Maker, kernel: Path) -> None:
+        self.executor, self.maker, self.kernel = executor, maker, kernel
+        self.waits = ThreadPoolExecutor(1, thread_name_prefix="slurm-lane")
+        self.job: Any = None
+        self.ended = False
+
+    def place(self, on: str) -> str | None:
+        """Virtual time only: a node is shared."""
+        return on if on == "uml" else None
+
+    def submit(self, task: Task) -> Future[Outcome]:
+        return self.waits.submit(self._carried_out, replace(task, kernel=self.maker.kernel))
+
+    def _carried_out(self, task: Task) -> Outcome:
+        import submitit  # noqa: PLC0415
+
+        self.job = self.executor.submit(_on_node, task, self.maker, self.kernel)
+        while not self.job.done():
+            if self.ended:
+                self.job.cancel()
+                raise LostError("the campaign was ended")
+            time.sleep(POLL_S)
+        try:
+            outcome: Outcome = self.job.result()
+        except (submitit.core.utils.UncompletedJobError, submitit.core.utils.FailedJobError, OSError) as error:
+            return Failed(TestbedError(f"job {self.job.job_id} ended without a result ({error})"))
+        return outcome
+
+    def end(self) -> None:
+        """Nothing of it goes on."""
+        self.ended = True
+        with contextlib.suppress(Exception):
+            if self.job is not None:
+                self.job.cancel()
+        self.waits.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def lanes(partition: str | None, parallel: int, out: Path) -> Iterator[list[SlurmLane]]:
+    """``parallel`` jobs at a time; raises `MachineError` where there is no Slurm, or no submitit."""
+    try:
+        import submitit  # noqa: PLC0415
+    except ImportError as error:
+        raise MachineError(
+            "--executor slurm needs submitit: `.venv/bin/pip install 'mltcp-testbed[slurm]'`."
+        ) from error
+    if partition != LOCAL and shutil.which("sbatch") is None:
+        raise MachineError(
+            "--executor slurm: there is no sbatch here; `slurm:local` starts the same jobs without Slurm."
+        )
+    folder = out.absolute() / ".slurm"
+    folder.mkdir(parents=True, exist_ok=True)
+    kernel = folder / "kernel.tar.xz"
+    made: list[SlurmLane] = []
+    try:
+        kernel.write_bytes(kernels.packed())
+        executor = submitit.AutoExecutor(folder, cluster=LOCAL if partition == LOCAL else "slurm")
+        executor.update_parameters(timeout_min=LIMIT_MIN, cpus_per_task=1, mem_gb=MEMORY_GB, name="mltcp")
+        if partition not in (None, LOCAL):
+            executor.update_parameters(slurm_partition=partition)
+        made = [SlurmLane(executor, Maker.here(), kernel) for _ in range(parallel)]
+        yield made
+    finally:
+        for lane in made:
+            lane.end()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _on_node(task: Task, maker: Maker, kernel: Path) -> Outcome:
+    """On a node: what came of the task."""
+    try:
+        if not elsewhere.missing() and not kernels.is_here(maker.kernel):
+            kernels.unpack(kernel.read_bytes())
+        elsewhere.check(maker)
+    except TestbedError as error:
+        return Failed(error)
+    return carry_out(task)

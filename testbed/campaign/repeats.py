@@ -1,0 +1,53 @@
+"""Whether runs come out alike on other workers: a random share of them, once more, compared byte for byte."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from math import ceil
+from pathlib import Path
+
+import msgspec
+
+from core.errors import TestbedError
+from core.runs.load import load_run
+from core.runs.manifest import Manifest
+from testbed.campaign.driver import Wanted
+from testbed.campaign.executors import Executor
+from testbed.campaign.tasks import Failed, Outcome, Task
+
+DRAWN = "verify"  # any draw will do, but always the same
+
+
+def drawn(runs: Sequence[Wanted], share: float) -> list[Wanted]:
+    """A share of the runs under virtual time, one at least."""
+    exact = [run for run in runs if run.spec.on == "uml"]
+    return random.Random(DRAWN).sample(exact, min(len(exact), ceil(share * len(exact))))
+
+
+def differing(runs: Sequence[Wanted], free: Sequence[Executor]) -> list[Path]:
+    """The folders of those whose repetition has other bytes than what is stored; raises what a repetition fails with."""
+    waiting, idle = list(runs), list(free)
+    running: dict[Future[Outcome], tuple[Executor, Wanted]] = {}
+    found = []
+    while waiting or running:
+        while waiting and idle:
+            run, executor = waiting.pop(), idle.pop()
+            stored = load_run(run.folder).manifest
+            running[executor.submit(Task(stored.plan, "uml", retries=0, capacity_bps=stored.measured.capacity_bps))] = (
+                executor,
+                run,
+            )
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            executor, run = running.pop(future)
+            idle.append(executor)
+            if _digest(future.result(), run) != load_run(run.folder).manifest.digest:
+                found.append(run.folder)
+    return found
+
+
+def _digest(outcome: Outcome, run: Wanted) -> str:
+    if isinstance(outcome, Failed):
+        raise TestbedError(str(outcome.error), where=str(run.folder))
+    return msgspec.json.decode(outcome.files["manifest.json"], type=Manifest).digest

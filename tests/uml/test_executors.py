@@ -1,0 +1,137 @@
+"""One campaign by processes here, by Dask, by submitit: the same bytes, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from core.runs.load import TABLES
+from tests import processes
+from tests.runs import INTERRUPTIBLE, ROOT
+
+CAMPAIGN = """
+name = "tiny"
+jobs = 1
+iterations = 2
+compute = "20ms"
+bytes = "200kB"
+rate = "100mbit"
+alone = "first"
+system = ["reno", "mltcp_reno"]
+on = "uml"
+"""
+SEEDS = 3
+RUNS = 2 * SEEDS + 2
+
+
+def sweep(folder: Path, *flags: str, out: str = "results") -> list[str]:
+    (folder / "tiny.toml").write_text(CAMPAIGN + f"seeds = {SEEDS}\n")
+    return [
+        *INTERRUPTIBLE, sys.executable, "-m", "testbed", "sweep", str(folder / "tiny.toml"), "--out", str(folder / out), "--quiet", *flags,
+    ]  # fmt: skip
+
+
+def tables(out: Path) -> dict[str, bytes]:
+    """Every measured table below ``out``, by its place."""
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*.csv")) if path.name in TABLES}
+
+
+def done(folder: Path, *flags: str, out: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(sweep(folder, *flags, out=out), cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@contextmanager
+def cluster() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+    """A scheduler on loopback, and two workers of it, as a user starts them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": ROOT}
+    dask = [sys.executable, "-m", "dask"]
+    made = [
+        subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"], **quiet)
+    ]  # type: ignore[call-overload]
+    worker = [
+        *dask,
+        "worker",
+        address,
+        "--nthreads",
+        "1",
+        "--no-dashboard",
+        "--memory-limit",
+        "0",
+        "--host",
+        "127.0.0.1",
+    ]
+    environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False", "PYTHONPATH": str(ROOT)}
+    made += [subprocess.Popen(worker, env=environment, **quiet) for _ in range(2)]  # type: ignore[call-overload]
+    try:
+        yield address, made
+    finally:
+        for process in made:
+            process.terminate()
+        for process in made:
+            process.wait()
+
+
+def test_a_campaign_is_the_same_by_every_executor(tmp_path: Path) -> None:
+    here = done(tmp_path, "-j", "1", out="local")
+    assert here.returncode == 0, here.stderr
+    dask = done(tmp_path, "--executor", "dask", "-j", "2", "--verify-sample", "20%", out="dask")
+    assert dask.returncode == 0, dask.stderr
+    assert "Repeated 2 of 8 runs on whoever was free: 2 of them byte-identical." in dask.stdout
+    slurm = done(tmp_path, "--executor", "slurm:local", "-j", "2", out="slurm")
+    assert slurm.returncode == 0, slurm.stderr
+    expected = tables(tmp_path / "local")
+    assert len([name for name in expected if name.endswith("iterations.csv")]) == RUNS
+    assert tables(tmp_path / "dask") == tables(tmp_path / "slurm") == expected
+    assert not (tmp_path / "slurm/.slurm").exists()
+    summaries = [json.loads((tmp_path / out / "tiny/summary.json").read_text()) for out in ("local", "dask", "slurm")]
+    assert summaries[0] == summaries[1] == summaries[2]
+
+
+def test_a_cluster_loses_workers_and_the_driver_and_nothing_else(tmp_path: Path) -> None:
+    """A worker killed, the driver killed and started again: every run is there, whole, once."""
+    with cluster() as (address, (_, first, _second)):
+        flags = ("--executor", f"dask:{address}", "-j", "2")
+        driver = subprocess.Popen(
+            sweep(tmp_path, *flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        processes.until(lambda: list((tmp_path / "results").rglob("manifest.json")) != [], driver.poll)
+        first.send_signal(signal.SIGKILL)
+        time.sleep(1)
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+        again = subprocess.run(sweep(tmp_path, *flags), cwd=ROOT, capture_output=True, text=True, check=False)
+        assert again.returncode == 0, again.stderr
+    assert len(list((tmp_path / "results/tiny").rglob("manifest.json"))) == RUNS
+    assert not [path for path in (tmp_path / "results").rglob("*") if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--executor", "spark"), "there are local, dask[:ADDRESS] and slurm[:PARTITION]"),
+        (("--executor", "dask:localhost"), "an address is tcp://HOST:PORT"),
+        (("--executor", "dask", "--verify-sample", "2"), "not between 0 and 100 %"),
+    ],
+)
+def test_a_wrong_executor_is_one_paragraph(tmp_path: Path, flags: tuple[str, ...], says: str) -> None:
+    found = done(tmp_path, *flags, out="none")
+    assert found.returncode == 2 and says in " ".join(found.stderr.split())
+
+
+def test_a_scheduler_that_is_not_there_is_said(tmp_path: Path) -> None:
+    found = done(tmp_path, "--executor", "dask:tcp://127.0.0.1:9", out="none")
+    assert found.returncode == 3 and "no Dask scheduler answers" in " ".join(found.stderr.split())
