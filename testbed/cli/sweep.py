@@ -151,14 +151,15 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     """Run what is missing, then sum up every experiment; an exit code."""
     from rich.console import Console
 
-    from testbed.campaign import driver, executors
+    from testbed.campaign import driver
+    from testbed.campaign.executors import choice
     from testbed.campaign.provenance import is_there
     from testbed.cli.console import Count
 
     def done(run: Wanted) -> bool:
         return any(is_there(run.plan, run.folder, machines[place]) for place in where.places(run.spec.on))
 
-    executors.check(parsed.executor, machines)
+    choice.check(parsed.executor, machines)
     share = None if parsed.verify_sample is None else parse_fraction(parsed.verify_sample)
     todo = _each_measured(driver.wanted(planned, Path(parsed.out)))
     if parsed.parallel > 1 and any(map(where.in_real_time, machines)):
@@ -179,7 +180,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     shuffle(waiting)
     order = [*missing, *waiting]
     with (
-        executors.chosen(parsed.executor, machines, parsed.parallel, Path(parsed.out)) as lanes,
+        choice.chosen(parsed.executor, machines, parsed.parallel, Path(parsed.out)) as lanes,
         Count(order, console, quiet=parsed.quiet, places=len(lanes) > 1) as count,
     ):
         failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=done, keep_going=True)

@@ -57,11 +57,7 @@ def cluster() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     address = f"tcp://127.0.0.1:{port}"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": ROOT}
     dask = [sys.executable, "-m", "dask"]
-    made = [
-        subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"], **quiet)
-    ]  # type: ignore[call-overload]
     worker = [
         *dask,
         "worker",
@@ -74,8 +70,12 @@ def cluster() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
         "--host",
         "127.0.0.1",
     ]
+    scheduler = [*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
     environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False", "PYTHONPATH": str(ROOT)}
-    made += [subprocess.Popen(worker, env=environment, **quiet) for _ in range(2)]  # type: ignore[call-overload]
+    made = [
+        subprocess.Popen(one, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for one in (scheduler, worker, worker)
+    ]
     try:
         yield address, made
     finally:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
-from core.errors import RequestError, TestbedError
+from core.errors import TestbedError
 from core.runs.plan import Plan
-from core.text import quoted
 from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
-from testbed.spec import place as where
 from testbed.substrates import Substrate
 from testbed.substrates.progress import Event
 
-KINDS = ("local", "dask", "slurm")
 Observer = Callable[[Plan, Event], None]
 
 
@@ -53,35 +47,3 @@ class Here:
 def killed() -> Failed:
     """What came of a task whose process is gone."""
     return Failed(TestbedError("its process was killed (out of memory?)"))
-
-
-def chosen(
-    name: str, machines: Mapping[str, object], parallel: int, out: Path
-) -> AbstractContextManager[Sequence[Executor]]:
-    """Those of ``--executor`` (`check`), for runs at the places ``machines`` whose results go below ``out``."""
-    kind, _, rest = name.partition(":")
-    if kind == "local":
-        from testbed.campaign.executors import local  # noqa: PLC0415 (each knows this module)
-
-        return local.lanes(machines, parallel)
-    if kind == "dask":
-        from testbed.campaign.executors import dask  # noqa: PLC0415
-
-        return dask.lanes(rest or None, parallel)
-    from testbed.campaign.executors import slurm  # noqa: PLC0415
-
-    return slurm.lanes(rest or None, parallel, out)
-
-
-def check(name: str, machines: Mapping[str, object]) -> None:
-    """Raises `RequestError` unless ``--executor`` is one of ours, and takes what is to run."""
-    kind, colon, rest = name.partition(":")
-    if kind not in KINDS or (colon and (kind == "local" or not rest)):
-        raise RequestError(f"--executor {quoted(name)}: there are local, dask[:ADDRESS] and slurm[:PARTITION]")
-    if kind == "dask" and colon and not re.fullmatch(r"\w+://\S+:\d+", rest):
-        raise RequestError(f"--executor {quoted(name)}: an address is tcp://HOST:PORT or tls://HOST:PORT")
-    if kind != "local" and (real := [place for place in machines if where.in_real_time(place)]):
-        raise RequestError(
-            f"--executor {quoted(name)} is for runs under virtual time, and these are on {', '.join(real)}: on a real clock whoever shares a "
-            "machine disturbs. Use --on uml, or other machines by --on ssh:HOST."
-        )

@@ -1,0 +1,47 @@
+"""``--executor``: which of them, and whether it takes what is to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from core.errors import RequestError
+from core.text import quoted
+from testbed.campaign.executors import Executor
+from testbed.spec import place as where
+
+KINDS = ("local", "dask", "slurm")
+
+
+def chosen(
+    name: str, machines: Mapping[str, object], parallel: int, out: Path
+) -> AbstractContextManager[Sequence[Executor]]:
+    """Those of ``--executor`` (`check`), for runs at the places ``machines`` whose results go below ``out``."""
+    kind, _, rest = name.partition(":")
+    if kind == "local":
+        from testbed.campaign.executors import local  # noqa: PLC0415 (each is loaded where it is asked for)
+
+        return local.lanes(machines, parallel)
+    if kind == "dask":
+        from testbed.campaign.executors import dask  # noqa: PLC0415
+
+        return dask.lanes(rest or None, parallel)
+    from testbed.campaign.executors import slurm  # noqa: PLC0415
+
+    return slurm.lanes(rest or None, parallel, out)
+
+
+def check(name: str, machines: Mapping[str, object]) -> None:
+    """Raises `RequestError` unless ``--executor`` is one of ours, and takes what is to run."""
+    kind, colon, rest = name.partition(":")
+    if kind not in KINDS or (colon and (kind == "local" or not rest)):
+        raise RequestError(f"--executor {quoted(name)}: there are local, dask[:ADDRESS] and slurm[:PARTITION]")
+    if kind == "dask" and colon and not re.fullmatch(r"\w+://\S+:\d+", rest):
+        raise RequestError(f"--executor {quoted(name)}: an address is tcp://HOST:PORT or tls://HOST:PORT")
+    if kind != "local" and (real := [place for place in machines if where.in_real_time(place)]):
+        raise RequestError(
+            f"--executor {quoted(name)} is for runs under virtual time, and these are on {', '.join(real)}: on a real clock whoever shares a "
+            "machine disturbs. Use --on uml, or other machines by --on ssh:HOST."
+        )
