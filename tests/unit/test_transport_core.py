@@ -152,6 +152,26 @@ def test_the_same_seed_and_clock_bring_the_same_datagrams() -> None:
     assert told() == told()
 
 
+def test_packets_leave_at_most_four_at_once() -> None:
+    """Whatever the connection finds its rate to be, at the beginning and after a pause too; a late timer is caught up with."""
+
+    def narrow(_source: int, _target: int, datagram: bytes, now: int) -> list[int]:
+        if datagram[1] != 3:
+            return [now + MS // 2]
+        nonlocal free
+        free = max(free, now) + 10**4  # 64 bytes in 10 µs
+        return [free + MS // 2]
+
+    free = 0
+    network, data = pair(narrow, segment=64), content(200_000)
+    for number in range(3):
+        sent = network.cores[0].send(1, data, round=number, now=network.now)
+        received = network.cores[1].receive(0, len(data), round=number, now=network.now)
+        network.run(lambda: both_ended(sent, received), network.now + 10 * S)  # noqa: B023
+        network.run(lambda: False, network.now + 30 * MS)
+    assert network.cores[0].counters(1).burst == 4
+
+
 def test_a_silent_worker_costs_one_deadline() -> None:
     """Of two workers one sends nothing: its message ends with the deadline, which began with the other's first packet."""
     cores = [Core(rank, 3, segment=SEGMENT) for rank in range(3)]

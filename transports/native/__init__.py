@@ -74,7 +74,18 @@ class Counters(Structure):
 
     _fields_ = tuple(
         (name, c_uint64)
-        for name in ("acked", "sent", "resent", "rate_bps", "rtprop_ns", "rtt_ns", "window", "stale", "malformed")
+        for name in (
+            "acked",
+            "sent",
+            "resent",
+            "rate_bps",
+            "rtprop_ns",
+            "rtt_ns",
+            "window",
+            "stale",
+            "malformed",
+            "burst",
+        )
     )
 
 

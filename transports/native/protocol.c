@@ -119,6 +119,7 @@ struct peer {
 	uint64_t app_limited_until; /* bytes acknowledged */
 	uint64_t next_send;
 	bool paced; /* nothing but its rate holds it up */
+	uint64_t burst_at, burst, largest_burst; /* packets at one instant */
 	uint64_t ack_at; /* of the last progress, or the first packet since */
 	uint32_t backoff;
 
@@ -763,6 +764,7 @@ void ltp_read(const struct ltp *ltp, uint32_t rank, struct ltp_counters *counter
 		.window = rate_window(&peer->rate) / peer->segment,
 		.stale = peer->stale,
 		.malformed = peer->malformed,
+		.burst = peer->largest_burst,
 	};
 }
 
@@ -1520,6 +1522,10 @@ static bool write_data(struct ltp *ltp, struct peer *peer, struct ltp_packet *pa
 	if (now > credit && peer->next_send < now - credit)
 		peer->next_send = now - credit;
 	peer->next_send += apart;
+	peer->burst = peer->burst_at == now ? peer->burst + 1 : 1;
+	peer->burst_at = now;
+	if (peer->burst > peer->largest_burst)
+		peer->largest_burst = peer->burst;
 	return true;
 }
 

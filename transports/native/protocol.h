@@ -90,6 +90,7 @@ struct ltp_counters {
 	uint64_t window; /* packets */
 	uint64_t stale; /* datagrams of another connection, round, or version */
 	uint64_t malformed;
+	uint64_t burst; /* most packets that left at one instant */
 };
 
 struct ltp;
