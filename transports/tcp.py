@@ -44,6 +44,7 @@ CLOSED_BY = 64 << 10
 LENGTH = struct.Struct("!I")
 LEAST_SHARE = 0.01
 AGAIN_S = 0.1
+LEAVES_S = 5.0  # for what is still coming, and is dropped
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,8 @@ class TcpEndpoint:
         """The peers see their connections closed; TCP carries no ``reason``."""
         del reason
         for link in self.links.values():
+            if rest := self.given_up.rests.pop(link, None):
+                rest.join(LEAVES_S)  # closed before that, its sender would hear of a failure
             link.close()
 
     def _link(self, source: int, target: int) -> socket.socket:

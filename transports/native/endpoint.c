@@ -419,8 +419,9 @@ static void *serve(void *argument)
 		full = send_out(endpoint, now);
 		publish(endpoint);
 		next = ltp_next(endpoint->ltp, now);
-		quiet = endpoint->quiet_until > now;
-		if (quiet && endpoint->quiet_until < next)
+		/* What arrives just before it has something to do waits for that. */
+		quiet = endpoint->quiet_until > now || next <= now + 2 * endpoint->settings.coalesce_ns;
+		if (endpoint->quiet_until > now && endpoint->quiet_until < next)
 			next = endpoint->quiet_until;
 		if (full) {
 			fds[1].events |= POLLOUT;

@@ -16,7 +16,7 @@
 #define LATE 1000000ULL /* ns by which a timer may be late without its connection becoming slower */
 #define ROUNDS_KEPT 2
 #define CONFIRMATIONS 64U
-#define ACKS_A_ROUND_TRIP 8 /* at least, unless packets are rarer */
+#define ACKS_A_ROUND_TRIP 8 /* at least, unless packets are rarer, or the receiver rests for longer */
 #define ACK_WAITS 1000000ULL /* ns at most */
 
 /* What has become of a packet of a message that is being sent. */
@@ -770,9 +770,10 @@ void ltp_read(const struct ltp *ltp, uint32_t rank, struct ltp_counters *counter
 
 /* ---- receiving ---- */
 
-static void note_packet(struct peer *peer, uint64_t number, uint64_t arrived, uint64_t now)
+static void note_packet(const struct ltp *ltp, struct peer *peer, uint64_t number, uint64_t arrived,
+			uint64_t now)
 {
-	uint64_t i;
+	uint64_t wait = smaller(peer->their_rtprop / ACKS_A_ROUND_TRIP, ACK_WAITS), i;
 
 	if (!peer->any_seen || number > peer->largest) {
 		if (!peer->any_seen || number - peer->largest >= SEEN)
@@ -789,7 +790,7 @@ static void note_packet(struct peer *peer, uint64_t number, uint64_t arrived, ui
 	}
 	peer->seen[number % SEEN / 64] |= 1ULL << number % 64;
 	if (!peer->unacked)
-		peer->ack_due = now + smaller(peer->their_rtprop / ACKS_A_ROUND_TRIP, ACK_WAITS);
+		peer->ack_due = now + (wait > ltp->settings.coalesce_ns ? wait : ltp->settings.coalesce_ns);
 	if (!peer->unacked++ || number < peer->unacked_least)
 		peer->unacked_least = number;
 }
@@ -873,7 +874,7 @@ static void take_data(struct ltp *ltp, struct peer *peer, const uint8_t *datagra
 		transfer->last_ns = arrived;
 		begin_clock(transfer, arrived);
 	}
-	note_packet(peer, number, arrived, now);
+	note_packet(ltp, peer, number, arrived, now);
 	consider(ltp, transfer, now);
 	return;
 malformed:
