@@ -1,0 +1,303 @@
+"""Gradients over LTP in PyTorch: ranks as threads of one process, and as processes that train with DDP, over loopback."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import RequestError
+from tests.processes import HANG_S
+from transports import TransportError, native
+from transports.torch.holes import Name, Recording, Writer
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
+from transports.torch import Guard, GuardError, Synchronisation  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+LOSSY = "ltp:tolerance=0.4"  # enough with six tenths, whatever the network does
+PORTS = count(17100, 20)
+SIZE = 30_000
+
+
+def addresses(ranks: int) -> list[str]:
+    return [f"127.0.0.{rank + 2}" for rank in range(ranks)]
+
+
+@contextmanager
+def group(ranks: int, transport: str, **options: Any) -> Iterator[list[Synchronisation]]:
+    native.build()
+    port = next(PORTS)
+    with ThreadPoolExecutor(ranks) as pool:
+        made = list(
+            pool.map(
+                lambda rank: Synchronisation(rank, addresses(ranks), transport, port=port, **options), range(ranks)
+            )
+        )
+        try:
+            yield made
+        finally:
+            list(pool.map(lambda one: one.close(), made))
+
+
+def together(group: Sequence[Synchronisation], what: Callable[[Synchronisation], Any]) -> list[Any]:
+    with ThreadPoolExecutor(len(group)) as pool:
+        return list(pool.map(what, group))
+
+
+def gradient(rank: int, kind: Any = torch.float32, size: int = SIZE) -> Any:
+    return torch.rand(size, generator=torch.Generator().manual_seed(rank)).add(1).to(kind)
+
+
+def one_round(sync: Synchronisation, kind: Any = torch.float32, size: int = SIZE) -> Any:
+    return sync.exchange(gradient(sync.rank, kind, size), 0, last=True).wait()
+
+
+@pytest.mark.parametrize("servers", [(0,), (0, 1, 2)])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+def test_what_arrives_whole_is_the_mean(servers: tuple[int, ...], kind: Any) -> None:
+    mean = (sum(gradient(rank, kind).to(torch.float32) for rank in range(3)) / 3).to(kind)
+    with group(3, "ltp:fraction=1", servers=servers) as ranks:
+        for _ in range(3):
+            for found in together(ranks, lambda sync: one_round(sync, kind)):
+                assert torch.equal(found, mean)
+        assert [sync.stats().share for sync in ranks] == [1, 1, 1]
+        assert sum(ranks[1].stats().closed.values()) > 0
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+def test_a_hole_is_of_whole_elements_and_every_rank_has_the_same(kind: Any, tmp_path: Path) -> None:
+    with group(2, LOSSY, record=tmp_path) as ranks:
+        here, there = together(ranks, lambda sync: one_round(sync, kind))
+    assert torch.equal(here, there)
+    whole = ((gradient(0, kind).float() + gradient(1, kind).float()) / 2).to(kind)
+    alone = (gradient(0, kind).float() / 2).to(kind)  # zeros, and not rescaled
+    lost = Recording.read(tmp_path, 0, 2).holes(Name(0, 0, 0, 1, "receive"), SIZE * gradient(0, kind).element_size())
+    assert lost == Recording.read(tmp_path, 1, 2).holes(
+        Name(0, 0, 0, 0, "send"), SIZE * gradient(0, kind).element_size()
+    )
+    missing = torch.zeros(SIZE, dtype=torch.bool)
+    for at, size in lost:
+        assert at % gradient(0, kind).element_size() == size % gradient(0, kind).element_size() == 0
+        missing[at // gradient(0, kind).element_size() : (at + size) // gradient(0, kind).element_size()] = True
+    assert 0 < missing.float().mean() <= 0.4
+    assert torch.equal(here, torch.where(missing, alone, whole))
+
+
+def test_contributors_divide_by_those_that_arrived() -> None:
+    with group(2, LOSSY, fill="contributors") as ranks:
+        found, _ = together(ranks, one_round)
+    assert (found >= 1).all(), "nothing is halved because half of it is missing"
+    assert ranks[0].stats().share < 1
+
+
+def test_what_was_lost_is_fed_back() -> None:
+    """In each round the mean is short of what was lost just now, and has what was lost before."""
+    rounds = 6
+    with group(2, LOSSY, fill="feedback") as ranks:
+        means = [together(ranks, one_round)[0].clone() for _ in range(rounds)]
+        left = ranks[1]._lost[0][1]
+        assert ranks[1].stats().share < 1
+    wanted = rounds * (gradient(0) + gradient(1)) / 2
+    assert torch.allclose(sum(means) + left / 2, wanted, rtol=1e-5)
+    assert not torch.allclose(sum(means), wanted, rtol=1e-5)
+
+
+def test_the_first_rounds_lose_nothing() -> None:
+    with group(2, LOSSY, warmup_steps=2) as ranks:
+        for _ in range(2):
+            together(ranks, one_round)
+        assert ranks[0].stats().share == 1
+        together(ranks, one_round)
+        assert ranks[0].stats().share < 1
+
+
+def test_the_guard_makes_it_reliable_or_ends_it() -> None:
+    guard = Guard(below=0.99, rounds=2)
+    with group(2, LOSSY, guard=guard) as ranks:
+        for _ in range(5):
+            together(ranks, one_round)
+        before = ranks[0].stats()
+        together(ranks, one_round)
+        after = ranks[0].stats()
+        assert after.reliable and after.delivered - before.delivered == after.bytes - before.bytes
+    with group(2, LOSSY, guard=Guard(0.99, 2, "raise")) as ranks, pytest.raises(Exception, match="less than 99%"):
+        for _ in range(5):
+            ranks[1].exchange(gradient(1), 0, last=True)
+            one_round(ranks[0])
+    assert issubclass(GuardError, TransportError)
+
+
+def test_a_training_that_lost_repeats_exactly(tmp_path: Path) -> None:
+    def train(sync: Synchronisation) -> Any:
+        model = copy.deepcopy(models[sync.rank])
+        sync.broadcast(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = torch.Generator().manual_seed(10 + sync.rank)
+        for _ in range(5):
+            optimizer.zero_grad(set_to_none=False)
+            for _ in range(2):  # accumulated
+                model(torch.randn(8, 64, generator=data)).square().mean().backward()
+            sync.average(model)
+            optimizer.step()
+        assert all(one.grad.data_ptr() for one in model.parameters())
+        return torch.cat([one.detach().reshape(-1) for one in model.parameters()])
+
+    models = [
+        torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.BatchNorm1d(256), torch.nn.Linear(256, 10))
+        for _ in range(2)
+    ]
+    for fill in ("zero", "feedback"):
+        with group(2, LOSSY, record=tmp_path, fill=fill) as ranks:
+            first, other = together(ranks, train)
+            assert torch.equal(first, other) and ranks[0].stats().share < 1
+        with group(2, "ltp", replay=tmp_path, fill=fill) as ranks:
+            again, _ = together(ranks, train)
+        assert torch.equal(first, again)
+        with group(2, "ltp:fraction=1") as ranks:
+            whole, _ = together(ranks, train)
+        assert not torch.equal(first, whole)
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="an address of its own"):
+        Synchronisation(0, ["127.0.0.2"] * 2)
+    with pytest.raises(RequestError, match="not all among 2 ranks"):
+        Synchronisation(0, addresses(2), servers=(2,))
+    for transport in ("tcp", "tcp:close=0.8", "ltp:broadcast=tcp"):
+        with pytest.raises(RequestError, match="what goes by TCP"):
+            Synchronisation(0, addresses(2), transport)
+    with pytest.raises(RequestError, match="record them first"):
+        Synchronisation(0, addresses(2), replay=tmp_path)
+    with group(2, "ltp") as ranks:
+        with pytest.raises(RequestError, match="int64"):
+            ranks[0].exchange(torch.zeros(8, dtype=torch.int64), 0, last=True)
+        with pytest.raises(RequestError, match="main memory"):
+            ranks[0].exchange(torch.zeros(8, device="meta"), 0, last=True)
+
+
+def test_a_recording_of_another_training_is_named(tmp_path: Path) -> None:
+    write = Writer(tmp_path, 0, 2)
+    write(Name(0, 0, 0, 1, "receive"), 100, ((8, 8),))
+    write.close()
+    recording = Recording.read(tmp_path, 0, 2)
+    assert recording.holes(Name(0, 0, 0, 1, "receive"), 100) == ((8, 8),)
+    with pytest.raises(RequestError, match="had 100 bytes, and has 200"):
+        recording.holes(Name(0, 0, 0, 1, "receive"), 200)
+    with pytest.raises(RequestError, match="ends before round 1"):
+        recording.holes(Name(1, 0, 0, 1, "receive"), 100)
+    with pytest.raises(RequestError, match="another training"):
+        Recording.read(tmp_path, 0, 3) if (tmp_path / "holes-0.jsonl").exists() else None
+    (tmp_path / "holes-0.jsonl").write_text("[]\nnonsense")
+    with pytest.raises(RequestError, match="no recording of holes"):
+        Recording.read(tmp_path, 0, 2)
+
+
+HEAD = """
+import os, sys, time, torch
+import torch.distributed as dist
+from transports.torch import Synchronisation, hook
+rank, ranks, port = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(sys.argv[1])
+torch.set_num_threads(1)
+"""
+DDP = (
+    HEAD
+    + """
+dist.init_process_group("gloo")
+torch.manual_seed(rank)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(200, 300), torch.nn.BatchNorm1d(300), torch.nn.Linear(300, 10)))
+if sys.argv[2] != "none":
+    sync = Synchronisation.of_process_group(sys.argv[2], port=port)
+    model.register_comm_hook(sync, hook)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(8, 200)).square().mean().backward()
+    optimizer.step()
+print(repr([float(one.double().sum()) for one in model.parameters()]))
+dist.barrier()
+if sys.argv[2] != "none":
+    sync.close()
+sys.stdout.flush()
+os._exit(0)
+"""
+)
+PLAIN = (
+    HEAD
+    + """
+sync = Synchronisation(rank, [f"127.0.0.{one + 2}" for one in range(ranks)], "ltp:silence=500ms", port=port)
+model = torch.nn.Linear(200, 300)
+sync.broadcast(model)
+while True:
+    model(torch.randn(8, 200)).square().mean().backward()
+    sync.average(model)
+    print(rank, sync.stats().rounds, flush=True)
+"""
+)
+
+
+def started(ranks: int, script: str, *words: str) -> list[subprocess.Popen[str]]:
+    native.build()
+    port = next(PORTS)
+    shared = {
+        **os.environ,
+        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port + 10),
+        "PYTHONPATH": str(ROOT),
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(port), *words], env=shared | {"RANK": str(rank)}, cwd=ROOT,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(ranks)
+    ]  # fmt: skip
+
+
+def trained(transport: str) -> list[list[float]]:
+    processes = started(2, DDP, transport)
+    said = [process.communicate(timeout=HANG_S) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    return [[float(one) for one in out.strip().strip("[]").split(",")] for out, _ in said]
+
+
+def test_ddp_trains_with_it_as_with_its_own() -> None:
+    """The same gradients, whole: the same parameters, but for the order of a sum."""
+    own, theirs = trained("none"), trained("ltp:fraction=1")
+    assert own[0] == own[1] and theirs[0] == theirs[1]
+    assert theirs[0] == pytest.approx(own[0], rel=1e-4, abs=1e-4)
+    lossy = trained(LOSSY)
+    assert lossy[0] == lossy[1] != theirs[0]
+
+
+@pytest.mark.parametrize("dies", [0, 2])
+def test_a_rank_that_is_killed_ends_the_others_by_name(dies: int) -> None:
+    processes = started(3, PLAIN)
+    try:
+        assert processes[dies].stdout is not None
+        for _ in range(3):
+            assert processes[dies].stdout.readline()
+        processes[dies].send_signal(signal.SIGKILL)
+        begun = time.monotonic()
+        survivors = [process for rank, process in enumerate(processes) if rank != dies]
+        said = [process.communicate(timeout=HANG_S)[1] for process in survivors]
+        assert time.monotonic() - begun < HANG_S
+        assert all(process.returncode for process in survivors)
+        assert any(f"worker {dies} is gone" in one or f"worker {dies} has sent nothing" in one for one in said), said
+    finally:
+        for process in processes:
+            with suppress(ProcessLookupError):
+                process.kill()
+            process.communicate()

@@ -1,0 +1,28 @@
+"""A PyTorch training over a transport of this folder: its gradients are averaged by a parameter server, and may lose a little.
+
+As DDP's communication hook (the process group's own backend carries the first broadcast and the buffers, whole)::
+
+    model = DistributedDataParallel(module)
+    sync = Synchronisation.of_process_group("ltp:fraction=0.9")
+    model.register_comm_hook(sync, hook)
+
+or as a plain loop, each rank with a model of its own::
+
+    sync = Synchronisation(rank, addresses, "ltp:fraction=0.9")
+    sync.broadcast(model)
+    for images, labels in batches:
+        optimizer.zero_grad(set_to_none=False)
+        loss(model(images), labels).backward()
+        sync.average(model)
+        optimizer.step()
+    sync.close()
+
+Needs PyTorch (``mltcp-testbed[torch]``); gradients are in main memory, in float32, float16, bfloat16 or float64.
+"""
+
+from __future__ import annotations
+
+from transports.torch.holes import Recording
+from transports.torch.synchronisation import Fill, Guard, GuardError, Stats, Synchronisation, hook
+
+__all__ = ["Fill", "Guard", "GuardError", "Recording", "Stats", "Synchronisation", "hook"]
