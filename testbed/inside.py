@@ -32,7 +32,7 @@ import msgspec
 from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from core.runs import documents
 from core.runs.manifest import Crossing, Measured, Sampling, SendingTime, Told
-from core.runs.plan import Plan
+from core.runs.plan import TCP, Plan
 from core.runs.upgrade import VERSION
 from testbed.linux import changes, features
 from testbed.linux.loading import registry
@@ -122,7 +122,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     complete = tables.complete(plan, records)
     tables.write_iterations(folder / "iterations.csv", plan, complete)
     tables.write_operations(folder / "operations.csv", complete)
-    if plan.transports:
+    if any(job.transport != TCP and not job.program for job in plan.jobs):  # a real program does not say
         tables.write_messages(folder / "messages.csv", complete)
     measured = Measured(
         build_s, capacity, rtt_before, rtt_after, counted, drift_s, repairs, sampling, ways,

@@ -9,6 +9,7 @@ environment variable   meaning
 ``MLTCP_RECORD``       folder in which every rank writes its samples (`FileSink`)
 ``MLTCP_REPORT_FD``    descriptor on which to report iterations (`ReportSink`); goes first
 ``MLTCP_START_FD``     descriptor from which the start is read, one line ``{"start_ns": t}``
+``MLTCP_TRANSPORT``    how gradients travel; with another than TCP the first rank serves
 =====================  =====================================================================
 """
 
@@ -23,7 +24,8 @@ from typing import Any, Protocol, TextIO
 
 from workloads.clock import sleep_until
 
-RECORD, REPORT_FD, START_FD = "MLTCP_RECORD", "MLTCP_REPORT_FD", "MLTCP_START_FD"
+RECORD, REPORT_FD, START_FD, TRANSPORT = "MLTCP_RECORD", "MLTCP_REPORT_FD", "MLTCP_START_FD", "MLTCP_TRANSPORT"
+TCP = "tcp"
 TORCH_SEEN = "torch-imported"  # file in the folder of `RECORD`
 
 
@@ -97,11 +99,12 @@ class ReportSink:
 
     ``{"ready": true}`` once connected, then per iteration
     ``[iteration, start, comm_start, end, bytes, late]``. ``bytes`` is what a ring all-reduce
-    makes this rank send, 2(n−1)/n of its gradients; ``late`` is 0, as nothing is replayed.
+    makes this rank send, 2(n−1)/n of its gradients; with a server (``served``) every other rank sends them once, and the
+    first one their mean to all. ``late`` is 0, as nothing is replayed.
     """
 
-    def __init__(self, report: int, start: int | None) -> None:
-        self._report, self._start = report, start
+    def __init__(self, report: int, start: int | None, *, served: bool = False) -> None:
+        self._report, self._start, self._served = report, start, served
         self._iteration = 0
 
     def imported(self) -> None:
@@ -118,7 +121,11 @@ class ReportSink:
         sleep_until(json.loads(line)["start_ns"])
 
     def __call__(self, origin: Origin, sample: Sample) -> None:
-        sent = 2 * (origin.ranks - 1) * sum(bucket.bytes for bucket in sample.buckets) // origin.ranks
+        gradients = sum(bucket.bytes for bucket in sample.buckets)
+        if self._served:
+            sent = gradients if origin.rank else (origin.ranks - 1) * gradients
+        else:
+            sent = 2 * (origin.ranks - 1) * gradients // origin.ranks
         first = min(bucket.ready_ns for bucket in sample.buckets)
         self._say([self._iteration, sample.start_ns, first, sample.end_ns, sent, 0])
         self._iteration += 1
@@ -134,7 +141,8 @@ def sink_of(environment: Mapping[str, str]) -> Sink | None:
     """The sink that the environment asks for, if any."""
     if REPORT_FD in environment:
         start = environment.get(START_FD)
-        return ReportSink(int(environment[REPORT_FD]), int(start) if start else None)
+        served = environment.get(TRANSPORT, TCP) != TCP
+        return ReportSink(int(environment[REPORT_FD]), int(start) if start else None, served=served)
     if RECORD in environment:
         return FileSink(Path(environment[RECORD]))
     return None

@@ -31,7 +31,7 @@ from testbed.planning.names import default_name
 from testbed.planning.profiles import Profile
 from testbed.planning.profiles import profile as profiled
 from testbed.spec import Spec, limits, systems
-from testbed.spec.job import Job
+from testbed.spec.job import Job, check_transport
 from testbed.spec.limits import Limits
 from theory import bounds
 from theory.frames import payload_share
@@ -246,7 +246,9 @@ class _Asked:
 
     def transport(self, system: System) -> str:
         """How its bytes travel: as it says itself, else as the system does."""
-        return self.job.transport or ("tcp" if self.job.cc else system.transport)
+        how = self.job.transport or (TCP if self.job.cc else system.transport)
+        check_transport(self.job, how)
+        return how
 
     @property
     def by_tcp(self) -> str | None:

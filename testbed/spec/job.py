@@ -4,7 +4,7 @@ On the command line the first word says what it does, options follow::
 
     --job resnet50,workers=4,collective=tree,channels=2
     --job synthetic,compute=500ms,bytes=28MB,offset=2s,leave=20s
-    --job ddp:resnet18 --job "cmd:python train.py --epochs 1"
+    --job ddp:resnet18,transport=ltp --job "cmd:python train.py --epochs 1"
 
 What a job does not say is as the experiment has it (``--trace``, ``--workers``, ...).
 """
@@ -16,9 +16,12 @@ from typing import Any
 
 import msgspec
 
+import transports
 from core.errors import RequestError, within
+from core.runs.plan import TCP
 from core.text import quoted
 from core.units import Duration, Size
+from transports import ltp
 from workloads import collectives, noise
 from workloads import trace as traces
 from workloads.trace import Trace
@@ -90,10 +93,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 def parse(text: str) -> dict[str, Any]:
     """``--job`` as the keys of a ``[[job]]``; raises `JobError`."""
     what, colon, rest = text.partition(":")
-    if what in ("ddp", "cmd") and colon:
+    if what == "cmd" and colon:
         return {what: rest}
     first, *options = text.split(",")
     fields: dict[str, Any] = {} if first == "synthetic" else {"trace": first}
+    if what == "ddp" and colon:
+        fields = {what: first.removeprefix("ddp:")}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals or key in fields or key not in Job.__struct_fields__ or key in _WHAT:
@@ -120,6 +125,7 @@ def complete(job: Job, defaults: Job) -> Job:
     if job.program is not None:
         if stray := [name for name in _OF_A_REPLAY if name in own]:
             raise JobError(f"{job.label} is a real program and decides that itself", where=stray[0])
+        check_transport(job, job.transport or TCP)
         own |= {"collective": None, "channels": 1, "noise": None}
     result = msgspec.structs.replace(defaults, **own)
     _check(result)
@@ -156,6 +162,21 @@ def _check(job: Job) -> None:
         _check_trace(job)
     elif not job.program:
         raise JobError("is empty: say what to run", where="cmd")
+
+
+def check_transport(job: Job, transport: str) -> None:
+    """Whether a real program's gradients can travel so: a model of ours trains over LTP (`transports.torch`); raises `JobError`."""
+    if transport == TCP or job.program is None:
+        return
+    if job.ddp is None:
+        raise JobError(f"{job.label} is a real program and decides itself how its bytes travel", where="transport")
+    with within("transport"):
+        options = transports.parse(transport).options
+    if not isinstance(options, ltp.Options) or options.by_tcp is not None:
+        raise JobError(
+            f"{quoted(transport)}: real training goes by TCP as PyTorch has it, or by ltp with broadcast=ltp",
+            where="transport",
+        )
 
 
 def _check_trace(job: Job) -> None:

@@ -198,7 +198,7 @@ def test_a_recording_of_another_training_is_named(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="ends before round 1"):
         recording.holes(Name(1, 0, 0, 1, "receive"), 100)
     with pytest.raises(RequestError, match="another training"):
-        Recording.read(tmp_path, 0, 3) if (tmp_path / "holes-0.jsonl").exists() else None
+        Recording.read(tmp_path, 0, 3)
     (tmp_path / "holes-0.jsonl").write_text("[]\nnonsense")
     with pytest.raises(RequestError, match="no recording of holes"):
         Recording.read(tmp_path, 0, 2)
@@ -286,9 +286,10 @@ def test_ddp_trains_with_it_as_with_its_own() -> None:
 def test_a_rank_that_is_killed_ends_the_others_by_name(dies: int) -> None:
     processes = started(3, PLAIN)
     try:
-        assert processes[dies].stdout is not None
+        said_so = processes[dies].stdout
+        assert said_so is not None
         for _ in range(3):
-            assert processes[dies].stdout.readline()
+            assert said_so.readline()
         processes[dies].send_signal(signal.SIGKILL)
         begun = time.monotonic()
         survivors = [process for rank, process in enumerate(processes) if rank != dies]

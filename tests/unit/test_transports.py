@@ -23,7 +23,7 @@ from core.runs.plan import Plan, Wire
 from core.units import Duration
 from testbed.campaign.verdict import jobs
 from testbed.planning import plan as planning
-from testbed.spec import read, systems
+from testbed.spec import job, read, systems
 from transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native, tcp
 from workloads import collectives
 from workloads.collectives import Link
@@ -94,6 +94,20 @@ def test_a_job_may_have_its_own() -> None:
     assert [job.transport for job in beside.jobs] == ["ltp", "tcp"]
     beside = made(jobs=2, system=("ltp",), job=[{}, {"cc": "reno"}])[0]
     assert [job.transport for job in beside.jobs] == ["ltp", "tcp"]
+
+
+def test_a_real_training_may_have_it_another_program_not() -> None:
+    asked = {"topo": "star", "on": "host"}
+    plan = planning.planned(read(None, asked | {"job": [job.parse("ddp:resnet18 --batch 2,transport=ltp,workers=3")]}))[
+        1
+    ][0]
+    assert plan.jobs[0].transport == "ltp" and len(plan.jobs[0].hosts) == 3
+    assert plan.jobs[0].program == ("python", "-m", "workloads.training.ddp", "resnet18", "--batch", "2")
+    assert job.parse("cmd:python train.py a,b") == {"cmd": "python train.py a,b"}
+    with pytest.raises(RequestError, match="broadcast=ltp"):
+        read(None, asked | {"job": [job.parse("ddp:resnet18,transport=ltp:broadcast=tcp")]})
+    with pytest.raises(RequestError, match="decides itself how its bytes travel"):
+        planning.planned(read(None, asked | {"job": [{"cmd": "true"}], "system": ("ltp",)}))
 
 
 def test_a_shaped_link_may_delay_and_lose() -> None:

@@ -62,8 +62,11 @@ class Recording:
             if head != said:
                 raise RequestError(f"{path} is of another training: it says {shown(head)}, and this is {said}")
             messages = {
-                Name(*map(int, numbers), end): (int(size), tuple((int(at), int(n)) for at, n in holes))
-                for *numbers, end, size, holes in lines
+                Name(int(round), int(bucket), int(part), int(peer), str(end)): (
+                    int(size),
+                    tuple((int(at), int(n)) for at, n in holes),
+                )
+                for round, bucket, part, peer, end, size, holes in lines
             }
         except OSError as error:
             raise RequestError(f"{path}: no holes to repeat ({error.strerror}); record them first") from error

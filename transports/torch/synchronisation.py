@@ -70,7 +70,7 @@ class _Bucket:
     number: int
     flat: Any  # of the caller's memory; the mean is written there
     future: Any
-    sent: Any | None = None  # a copy of what was sent, for who feeds back what was lost
+    sent: Any = None  # a copy of what was sent, for who feeds back what was lost
     gradients: list[tuple[Name, Transfer]] = field(default_factory=list)
     received: dict[int, Any] = field(default_factory=dict)  # as a server: each worker's part
     means: list[Transfer] = field(default_factory=list)
@@ -350,7 +350,7 @@ def hook(sync: Synchronisation, bucket: Any) -> Any:
 
 
 # DDP takes no hook with other annotations than these, nor the same as text.
-hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
+hook.__annotations__.update({"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]})
 
 
 def _buckets(module: Any) -> list[list[Any]]:

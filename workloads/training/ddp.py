@@ -2,8 +2,9 @@
 
 Synthetic images, one thread, fixed seed. Who it is and how it connects comes from the
 environment, as PyTorch has it: ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``
-and ``GLOO_SOCKET_IFNAME``; without them it is alone. With ``MLTCP_REPORT_FD`` it reports
-its iterations (`workloads.recording`); the loop itself measures nothing.
+and ``GLOO_SOCKET_IFNAME``; without them it is alone. With ``MLTCP_TRANSPORT`` gradients travel by that
+(`transports.torch`). With ``MLTCP_REPORT_FD`` it reports its iterations (`workloads.recording`); the loop itself
+measures nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from itertools import count
 from typing import Any
 
 from workloads import hook
+from workloads.recording import TCP, TRANSPORT
 
 try:
     import torch
     import torch.distributed as dist
 
+    from transports.torch import Synchronisation
+    from transports.torch import hook as gradients_by
     from workloads.training.models import MODELS
 except ImportError as error:
     sys.exit(f"error: this trains with PyTorch ({error}): pip install 'mltcp-testbed[torch]'")
@@ -49,6 +53,9 @@ def main(arguments: list[str]) -> None:
 
 def _train(module: Any, batch: int, image: int, iterations: int) -> None:
     model = torch.nn.parallel.DistributedDataParallel(module)
+    transport = os.environ.get(TRANSPORT, TCP)
+    if transport != TCP and dist.get_world_size() > 1:
+        model.register_comm_hook(Synchronisation.of_process_group(transport), gradients_by)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     images, labels = torch.randn(batch, 3, image, image), torch.randint(10, (batch,))
     for _ in range(iterations) if iterations else count():

@@ -1,6 +1,6 @@
 """Real training as a job: a program on every worker, in place of a replay (``--job ddp:resnet18``, ``--job cmd:…``).
 
-Each worker's process gets PyTorch's environment (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``,
+Each worker's process gets how its gradients travel (``MLTCP_TRANSPORT``), PyTorch's environment (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``,
 ``MASTER_PORT``, ``GLOO_SOCKET_IFNAME``) and `workloads.hook`, which reports its iterations
 (`workloads.recording`). Its sockets are its own: they use the job's congestion control
 because it is the default of the worker's network namespace, which is read back from
@@ -24,6 +24,7 @@ from core.runs.plan import JobPlan, Plan
 from testbed.linux import netns
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child
+from workloads.recording import TRANSPORT
 
 MASTER_PORT = 29500
 KEPT_BYTES = 1 << 16  # of what a program says
@@ -104,7 +105,7 @@ class Program:
             "RANK": str(self.rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(hosts)), "MASTER_ADDR": hosts[0].IP(),
             "MASTER_PORT": str(MASTER_PORT), "GLOO_SOCKET_IFNAME": hosts[self.rank].intfNames()[0],
             "OMP_NUM_THREADS": "1", "HOME": "/dev/shm",
-            "MLTCP_REPORT_FD": str(report), "MLTCP_START_FD": "0",
+            "MLTCP_REPORT_FD": str(report), "MLTCP_START_FD": "0", TRANSPORT: self._plan.transport,
             "PYTHONPATH": f"{ROOT}/workloads/hook:{ROOT}",
         }  # fmt: skip
 
