@@ -16,7 +16,7 @@ from analysis import agreement, comparison, figures, report, sections, study, vi
 from analysis.figures import Figure
 from analysis.finding import VERDICTS
 from core import text
-from core.runs.load import LoadError, load_experiment
+from core.runs.load import LoadError, experiments_below, load_experiment
 
 
 def main(arguments: list[str]) -> int:
@@ -116,17 +116,21 @@ def _figures(parsed: argparse.Namespace) -> int:
 
 def _drawings(given: Path, out: Path) -> Iterator[tuple[Callable[[], list[Path]], str]]:
     """What there is to draw of a results folder, or of one experiment's; with what to call it."""
-    if any(given.glob("*/*/manifest.json")):
-        yield lambda: views.draw(load_experiment(given), out / given.name), str(given)
+    if any(given.glob("*/[0-9]*/manifest.json")):
+        yield partial(_one_view, given, out / given.name), str(given)
         return
     known = {figure.ID: figure for figure in figures.every()}
     for id in sorted(study.ids(given), key=lambda id: list(known).index(id) if id in known else len(known)):
         if id in known:
             yield partial(_one_figure, known[id], given, out), id
             continue
-        for folder in sorted(given.glob(f"{id}*")):
-            if folder.name.partition(".")[0] == id and any(folder.glob("*/*/manifest.json")):
-                yield lambda folder=folder: views.draw(load_experiment(folder), out / folder.name), str(folder)  # type: ignore[misc]
+        for name, folder in experiments_below(given).items():
+            if study.id_of(name) == id:
+                yield partial(_one_view, folder, out / name), str(folder)
+
+
+def _one_view(folder: Path, out: Path) -> list[Path]:
+    return views.draw(load_experiment(folder), out)
 
 
 def _one_figure(figure: Figure, results: Path, out: Path) -> list[Path]:

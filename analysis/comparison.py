@@ -21,7 +21,7 @@ from analysis import drawing, style
 from analysis.agreement import differences
 from analysis.study import load_folder
 from core.runs import measured, metrics
-from core.runs.load import Experiment, LoadError, Run
+from core.runs.load import Experiment, LoadError, Run, experiments_below
 from core.text import plain
 from theory import statistics
 from theory.statistics import FEWEST_SEEDS, Estimate
@@ -83,13 +83,13 @@ def _experiments(folder: Path, notes: list[str]) -> dict[str, Experiment]:
     """By name: the experiment that ``folder`` is, or those below it."""
     if not folder.is_dir():
         raise LoadError(f"there is no folder {folder}")
-    here = any(folder.glob("*/*/manifest.json"))
+    here = any(folder.glob("*/[0-9]*/manifest.json"))
     found = {}
-    for path in [folder] if here else sorted(path for path in folder.iterdir() if any(path.glob("*/*/manifest.json"))):
+    for name, path in ({folder.name: folder} if here else experiments_below(folder)).items():
         experiment, problems = load_folder(path)
         notes += problems
         if experiment is not None:
-            found[path.name] = experiment
+            found[name] = experiment
     if not found:
         raise LoadError(
             f"{folder} holds no experiment that can be read; `python testbed/run.py` makes one. " + " ".join(notes)

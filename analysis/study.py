@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.runs.load import Experiment, LoadError, Run, by_number, check, in_order, load_run
+from core.runs.load import Experiment, LoadError, Run, by_number, check, experiments_below, in_order, load_run
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Study:
 
 def ids(results: Path) -> list[str]:
     """The figure ids that a results folder holds something for (if they are figure ids), sorted."""
-    return sorted({path.name.partition(".")[0] for path in _experiment_folders(results)})
+    return sorted({id_of(name) for name in experiments_below(results)})
 
 
 def load_study(results: Path, id: str, *, several_places: bool = False) -> Study:
@@ -44,20 +44,20 @@ def load_study(results: Path, id: str, *, several_places: bool = False) -> Study
     unless ``several_places``.
     """
     experiments, problems = [], []
-    for folder in _experiment_folders(results):
-        if folder.name.partition(".")[0] == id:
+    for name, folder in experiments_below(results).items():
+        if id_of(name) == id:
             experiment, wrong = load_folder(folder)
             problems += wrong
             if experiment is not None:
                 experiments.append(experiment)
+    problems += _placed([run for experiment in experiments for run in experiment.runs])
     problems += _mixed([run for experiment in experiments for run in experiment.runs], several_places)
     return Study(id, tuple(experiments), tuple(problems))
 
 
-def _experiment_folders(results: Path) -> list[Path]:
-    if not results.is_dir():
-        return []
-    return [path for path in sorted(results.iterdir()) if path.is_dir() and any(path.glob("*/[0-9]*/"))]
+def id_of(name: str) -> str:
+    """The figure that an experiment's folder says it is for."""
+    return name.partition("/")[0].partition(".")[0]
 
 
 def load_folder(folder: Path) -> tuple[Experiment | None, list[str]]:
@@ -85,6 +85,16 @@ def _usable(path: Path, problems: list[str]) -> Run | None:
         problems.append(f"{path} is invalid ({', '.join(broken)}). Left out.")
         return None
     return run
+
+
+def _placed(runs: Iterable[Run]) -> list[str]:
+    """One paragraph if the jobs were placed in several ways: figures tell systems apart, and placements by their experiments alone."""
+    schedulers = sorted({run.plan.scheduler for run in runs if run.plan.scheduler is not None})
+    if len(schedulers) < 2:
+        return []
+    return [
+        f"The jobs of this figure were placed by several job schedulers ({', '.join(schedulers)}), each an experiment of its own."
+    ]
 
 
 def _mixed(runs: Iterable[Run], several_places: bool) -> list[str]:

@@ -189,6 +189,27 @@ def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -
     return Experiment(folder, runs, alone)
 
 
+def experiments_below(folder: Path) -> dict[str, Path]:
+    """The folders of experiments in a results folder, by name: of one that compares job schedulers, one for each (``NAME/SCHEDULER``)."""
+    found = {}
+    for path in _folders(folder):
+        if _holds_runs(path):
+            found[path.name] = path
+        else:
+            found |= {
+                f"{path.name}/{one.name}": one for one in _folders(path) if one.name != "alone" and _holds_runs(one)
+            }
+    return found
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+def _holds_runs(folder: Path) -> bool:
+    return any(folder.glob("*/[0-9]*/"))
+
+
 def by_number(path: Path) -> tuple[str, int, str]:
     """Run directories by system, seeds in the order of numbers."""
     return str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name
@@ -197,10 +218,12 @@ def by_number(path: Path) -> tuple[str, int, str]:
 def in_order(folder: Path, runs: list[Run]) -> list[Run]:
     """Runs by system: as these were named (the experiment's summary knows), else baselines first, by name."""
     systems = [label for _, label in sorted({(run.role == "treatment", run.system) for run in runs})]
-    try:
-        named = [result.system for result in load_summary(folder).results]
-    except LoadError:
-        named = []
+    named: list[str] = []
+    for told in (folder, folder.parent):  # above, where job schedulers are compared
+        try:
+            named += [result.system for result in load_summary(told).results]
+        except LoadError:
+            continue
     order = list(dict.fromkeys([*named, *systems]))
     return sorted(runs, key=lambda run: order.index(run.system))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import agreement
+from analysis import agreement, comparison, study
 from analysis.cli import main
 from core.runs import documents, metrics
 from core.runs import rows as run_rows
@@ -17,7 +17,9 @@ from core.runs.load import TABLES, LoadError, digest, load_experiment
 from core.runs.plan import System
 from core.runs.summary import Summary
 from core.runs.upgrade import VERSION
+from testbed import spec
 from testbed.campaign.summary import summarise
+from tests import fluid_runs, synthetic
 from tests.manifests import VALID, manifest
 from tests.runs import one_plan
 
@@ -208,3 +210,39 @@ def test_utilisation_by_hand() -> None:
 def test_speed_ups_by_hand() -> None:
     base, fast = pd.DataFrame({0: [2.0] * 20}), pd.DataFrame({0: [2.0, 2.0] + [1.0] * 18})
     assert metrics.speed_up(base, fast) == pytest.approx({"mean": 2 / 1.1, "p99": 1.0, "steady": 2.0})
+
+
+def test_job_schedulers_that_were_crossed_are_experiments(tmp_path: Path) -> None:
+    """Each is one, for figures and comparisons alike, and the report says that there are several."""
+    flags = {
+        "topo": "leafspine,2,2,4",
+        "jobs": 2,
+        "workers": 2,
+        "name": "favoritism",
+        "system": ["reno", "mltcp_reno"],
+        "on": "uml",
+    }
+    asked = spec.read(None, {**flags, "scheduler": ["spread", "random"], "iterations": 12})
+    synthetic.write([asked], tmp_path / "results", lambda plan, _: 1.4 if plan.scheduler == "spread" else 1.0)
+    assert study.ids(tmp_path / "results") == ["favoritism"]
+    found = study.load_study(tmp_path / "results", "favoritism")
+    assert [experiment.path.name for experiment in found.experiments] == ["random", "spread"]
+    assert [experiment.systems for experiment in found.experiments] == [["reno", "mltcp_reno"]] * 2
+    assert any("several job schedulers (random, spread)" in problem for problem in found.problems)
+    rows = comparison.compare(tmp_path / "results", tmp_path / "results").rows
+    assert {row.experiment for row in rows} == {"favoritism/random", "favoritism/spread"}
+
+
+def test_they_are_drawn(tmp_path: Path) -> None:
+    flags = {
+        "jobs": 2,
+        "name": "mine",
+        "system": ["reno", "mltcp_reno"],
+        "on": "uml",
+        "scheduler": ["spread", "random"],
+    }
+    fluid_runs.write(spec.read(None, {**flags, "iterations": 12}), tmp_path / "results")
+    for given in (tmp_path / "results", tmp_path / "results/mine"):
+        out = tmp_path / "out" / given.name
+        assert main(["figures", str(given), "--out", str(out)]) == 0
+        assert {path.parent.name for path in out.rglob("interleaving.png")} == {"random", "spread"}
