@@ -1,4 +1,4 @@
-"""What became of an iteration's messages where some of their bytes may be lost: a row for each peer, end and stage."""
+"""What became of an iteration's messages where some of their bytes may be lost: a row for each peer, end and stage, or each message."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from typing import Any, get_args
 from transports import Closed, Delivery, Message
 
 CLOSES = get_args(Closed)
+ALL = -1  # of its operations, and their parts
 
 
 class Messages:
     """Those of one iteration of one worker."""
 
-    def __init__(self) -> None:
-        self.rows: dict[tuple[int, str, str], list[int]] = {}
+    def __init__(self, *, full: bool = False) -> None:
+        self.full = full
+        self.rows: dict[tuple[int, str, str, int, int], list[int]] = {}
         self.lock = threading.Lock()  # several end at once
 
     def heard(self, peer: int, message: Message, sent: bool, delivery: Delivery) -> None:
         """One has ended."""
         with self.lock:
-            key = (peer, "send" if sent else "receive", message.stage)
+            which = (message.operation, message.part) if self.full else (ALL, ALL)
+            key = (peer, "send" if sent else "receive", message.stage, *which)
             row = self.rows.setdefault(key, [0] * (6 + len(CLOSES)) + [0, 0])
             missing = sum(size for _, size in delivery.holes)
             for place, value in enumerate(
@@ -35,6 +38,6 @@ class Messages:
     def told(self, start_ns: int) -> list[list[Any]]:
         """Every row as `core.runs.rows.Messages` has it, from its peer on, times in ns after ``start_ns``; from which nothing came has 0 for them."""
         return [
-            [*key, *row[:-2], *(at - start_ns if at else 0 for at in row[-2:])]
+            [*key[:3], *row[:-2], *(at - start_ns if at else 0 for at in row[-2:]), *key[3:]]
             for key, row in sorted(self.rows.items())
         ]

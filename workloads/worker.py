@@ -70,6 +70,7 @@ class Job:
     bytes: int  # that this worker sends in an iteration, if there are bands
     mtu: int = 1500
     queue_bytes: int | None = None  # what waits at most before the host's interface
+    each_message: bool = False  # has a row of its own
     counters: int | None = None  # where a transport keeps what is sampled
 
 
@@ -155,7 +156,7 @@ class _Exchanges:
     def __init__(self, job: Job, transport: Transport, connected: Connected) -> None:
         self.job, self.transport, self.connected = job, transport, connected
         self.round = 0
-        self.messages = Messages()
+        self.messages = Messages(full=job.each_message)
         self.flows = {op["id"]: _flows(job, op) for op in job.operations if op["kind"] != "compute"}
         self.numbers = {op["id"]: number for number, op in enumerate(job.operations)}
 
@@ -207,7 +208,7 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
         if bands:
             bands.begin()
         exchanging.round = index
-        exchanging.messages = Messages()
+        exchanging.messages = Messages(full=job.each_message)
         factor = noise.factor(varies, draw, job.rank, len(job.addresses))
         state = _Iteration()
         timeline: list[tuple[str, int, int]] = []

@@ -64,7 +64,9 @@ TABLES = {
     "links.csv": _columns(rows.LinkSample),
     "nics.csv": _columns(rows.LinkSample),
     "flows.csv": _columns(rows.FlowSample),
-    "messages.csv": _columns(rows.Messages, key=("job", "worker", "iteration", "peer", "end", "stage")),
+    "messages.csv": _columns(
+        rows.Messages, key=("job", "worker", "iteration", "peer", "end", "stage", "operation", "part")
+    ),
     "disturbances.csv": _columns(rows.Disturbance),
 }
 
@@ -72,7 +74,8 @@ TABLES = {
 def none_in(table: pd.DataFrame, name: str) -> bool:
     """Whether every column of the table ``name`` is as a run writes it."""
     columns = TABLES[name]
-    if set(columns.needed) - set(table.columns) or (columns.key and table.duplicated(list(columns.key)).any()):
+    key = [name for name in columns.key if name in table.columns]
+    if set(columns.needed) - set(table.columns) or (key and table.duplicated(key).any()):
         return False
     for number in set(columns.numbers) & set(table.columns):
         values = table[number]

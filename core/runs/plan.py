@@ -198,6 +198,7 @@ class Plan(msgspec.Struct, frozen=True):
     nics: tuple[str, ...] = ()  # the directions that leave a host by an interface of `sender`'s rate
     schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on
     scheduler: str | None = None  # which host runs which worker, as typed; None: an older testbed did not record it
+    messages: Literal["rounds", "full"] = "rounds"  # what a row of ``messages.csv`` is about
     crossed: bool = False  # with other job schedulers: its results lie in a folder of its scheduler's
 
     @property

@@ -68,7 +68,7 @@ class FlowSample(msgspec.Struct, frozen=True):
 
 
 class Messages(msgspec.Struct, frozen=True):
-    """``messages.csv``: what became of an iteration's messages with one peer, where some of their bytes may be lost."""
+    """``messages.csv``: what became of an iteration's messages with one peer, or of each, where some of their bytes may be lost."""
 
     job: int
     worker: int
@@ -90,6 +90,10 @@ class Messages(msgspec.Struct, frozen=True):
     gone: int
     first_s: float  # packets that were the first and the last; 0: there was none
     last_s: float
+    operation: int = (
+        -1
+    )  # of the iteration, by its place in it, and its part on this flow; -1: all of them (`Plan.messages`)
+    part: int = -1
 
 
 class Disturbance(msgspec.Struct, frozen=True):

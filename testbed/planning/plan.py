@@ -206,6 +206,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         nics=links.nics(sender, topo, bottlenecks),
         schedule=sharing.report or None,
         scheduler=placed.scheduler,
+        messages=spec.messages,
         crossed=len(spec.scheduler) > 1,
     )
     _check_marks(plan)

@@ -98,6 +98,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     slow_start_after_idle: Literal[0, 1] = 0
     scale_of: Rate | None = None
     sample: Duration = msgspec.field(default_factory=lambda: Duration(10_000_000))
+    messages: Literal["rounds", "full"] = "rounds"
     on: str = "auto"  # see `testbed.spec.place`
     wall_limit: Duration | None = None
 

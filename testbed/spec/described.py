@@ -55,6 +55,7 @@ SPEC = {
     "sndbuf": "of a socket, at most (more than its path holds)",
     "slow_start_after_idle": "whether a window shrinks while nothing is sent, as Linux has it by default (0)",
     "scale_of": "the rate for which this one stands: what a host limits in bytes is scaled with it (as it is)",
+    "messages": "of transports that may lose, a row a round and peer, or full: a row a message (rounds)",
     "sample": "interval of link and flow samples (10ms)",
     "on": "where to run: uml (user-mode Linux, under virtual time), host (this machine's kernel; root), vagrant, "
     "ssh:[USER@]HOST[:PORT] (auto: uml where it can run it, else host, saying why)",

@@ -37,6 +37,16 @@ def test_gradients_may_lose_and_every_run_is_the_same(system: str) -> None:
     assert flows["bytes_acked"].max() > 0
 
 
+def test_every_message_has_a_row_and_tcp_may_be_closed_early() -> None:
+    asked = {**ASKED, "collective": "sharded_parameter_server", "system": ["reno:close=0.5"], "messages": "full"}
+    messages = run_plan(uml.find(), **asked).table("messages.csv")
+    assert jobs._misreported(one_plan(**asked).jobs[0], messages) == 0
+    gradients = messages[messages["stage"] == "gradient"]
+    assert (messages["messages"] == 1).all() and (messages["operation"] >= 0).all()
+    assert (gradients["fraction"] == 1).all()
+    assert (gradients["delivered"] - gradients["bytes"] / 2).between(0, 4).all()
+
+
 @pytest.mark.skipif(shutil.which("tc") is None, reason="there is no tc here (package iproute2)")
 def test_foreign_datagrams_take_what_they_take_and_no_more() -> None:
     """64-byte datagrams of a stranger at 5 % of the link: the goodput is within 5 % of what remains."""

@@ -155,6 +155,8 @@ def test_the_same_seed_and_clock_bring_the_same_datagrams() -> None:
 def test_packets_leave_at_most_four_at_once() -> None:
     """Whatever the connection finds its rate to be, at the beginning and after a pause too; a late timer is caught up with."""
 
+    free = 0
+
     def narrow(_source: int, _target: int, datagram: bytes, now: int) -> list[int]:
         if datagram[1] != 3:
             return [now + MS // 2]
@@ -162,7 +164,6 @@ def test_packets_leave_at_most_four_at_once() -> None:
         free = max(free, now) + 10**4  # 64 bytes in 10 µs
         return [free + MS // 2]
 
-    free = 0
     network, data = pair(narrow, segment=64), content(200_000)
     for number in range(3):
         sent = network.cores[0].send(1, data, round=number, now=network.now)

@@ -348,6 +348,24 @@ def table(*asked: tuple[int, int, str, Delivery]) -> pd.DataFrame:
     return pd.DataFrame(told, columns=rows.columns(rows.Messages))
 
 
+def test_every_message_may_have_a_row_of_its_own() -> None:
+    whole, most = delivery(100), delivery(100, ((0, 20),), "fraction")
+    job = made(system=("ltp",), messages="full")[0].jobs[0]
+    tables = []
+    for full in (False, True):
+        told = []
+        for worker, peer, sent in ((1, 0, True), (0, 1, False)):
+            messages = Messages(full=full)
+            for part, ended in enumerate((whole, most)):
+                messages.heard(peer, Message(0, 3, part, 100, "gradient"), sent, ended)
+            told += [[0, worker, 0, *row] for row in messages.told(0)]
+        tables.append(pd.DataFrame(told, columns=rows.columns(rows.Messages)))
+        assert jobs._misreported(job, tables[-1]) == 0
+    rounds, each = tables
+    assert list(rounds["messages"]) == [2, 2] and set(rounds["part"]) == {-1}
+    assert [tuple(row) for row in each[["operation", "part", "delivered"]].to_numpy()] == [(3, 0, 100), (3, 1, 80)] * 2
+
+
 def test_both_ends_say_the_same_and_no_less_than_promised() -> None:
     job = made(system=("ltp",))[0].jobs[0]
     whole, most, too_few = delivery(100), delivery(100, ((0, 20),), "fraction"), delivery(100, ((0, 21),), "fraction")

@@ -47,7 +47,7 @@ def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
     """
     if messages is None:
         return 1
-    keys = ["iteration", "source", "target", "stage"]
+    keys = ["iteration", "source", "target", "stage", *({"operation", "part"} & set(messages.columns))]
     mine = messages[messages["job"] == job.job]
     sent, received = mine[mine["end"] == "send"], mine[mine["end"] == "receive"]
     sent = sent.assign(source=sent["worker"], target=sent["peer"]).set_index(keys)

@@ -24,7 +24,7 @@ class Replay:
 
     def __init__(
         self, job: JobPlan, rank: int, network: Network, congestion_control: str, port: int, lines: list[int], *,
-        virtual_time: bool, mtu: int = 1500, queue_bytes: int | None = None,
+        virtual_time: bool, mtu: int = 1500, queue_bytes: int | None = None, messages: str = "rounds",
     ) -> None:  # fmt: skip
         """``lines``: descriptors that lead to the other ranks (rank 0), or from rank 0.
 
@@ -48,7 +48,7 @@ class Replay:
             "addresses": [network[name].IP() for name in job.hosts],
             "operations": msgspec.to_builtins(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed,
-            "virtual_time": virtual_time,
+            "virtual_time": virtual_time, "each_message": messages == "full",
             "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,
             "bands": list(job.bands), "bytes": job.bytes_per_worker[rank] if job.bands else 0,
         })  # fmt: skip

@@ -102,6 +102,7 @@ class Workers:
                         job, rank, self.network, self.congestion_control(job), self.port, lines,
                         virtual_time=self.virtual_time, mtu=self.plan.link.mtu if self.plan else 1500,
                         queue_bytes=self.plan.host_queue_bytes(job.hosts[rank]) if self.plan else None,
+                        messages=self.plan.messages if self.plan else "rounds",
                     )
                 )  # fmt: skip
         finally:
