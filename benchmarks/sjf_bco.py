@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import math
 import sys
 import time
@@ -20,6 +21,7 @@ from pathlib import Path
 import pandas as pd
 
 import job_schedulers
+from analysis.finding import graded, no_difference
 from core import options
 from core.placing import Request
 from job_schedulers import Cluster
@@ -100,13 +102,18 @@ def rows(setting: str, seed: int) -> Iterator[tuple[object, ...]]:
             yield one(setting, servers, seed, scheduler)
 
 
-def tables(path: Path) -> None:
-    """Makespans over seeds, in slots, by setting."""
+def read(path: Path) -> pd.DataFrame:
+    """The rows, `best_of` under one name whatever its budget was."""
     table = pd.read_csv(path, dtype={"setting": str})
     table["scheduler"] = table["scheduler"].str.replace(r"^(best_of):n=\d+", r"\1", regex=True)
+    return table
+
+
+def tables(table: pd.DataFrame) -> None:
+    """Makespan and mean completion over seeds, in slots, by setting."""
     for what in ("makespan", "completion"):
         for servers, part in table.groupby("servers", sort=False):
-            print(f"\n{what}, {servers} servers, slots\n")
+            print(f"\n{what}, {servers} servers\n")
             print("| | report |" + "".join(f" {setting} |" for setting in part["setting"].unique()))
             print("|---|---|" + "---|" * part["setting"].nunique())
             for scheduler, its in part.groupby("scheduler", sort=False):
@@ -117,8 +124,42 @@ def tables(path: Path) -> None:
                     cells.append(f"{values.mean():.0f} ({low:.0f}–{high:.0f})")
                 published = PUBLISHED.get((str(scheduler), int(str(servers))), "–") if what == "makespan" else "–"
                 print(f"| `{scheduler}` | {published} | " + " | ".join(cells) + " |")
-    print(f"\nseeds: {table.groupby('setting')['seed'].nunique().to_dict()}")
+    print(f"\nseeds: {table.groupby('setting')['seed'].nunique().to_dict()}; schedules SJF-BCO tried, in the mean:")
     print(table[table.scheduler == "sjf_bco"].groupby(["setting", "servers"], sort=False)["trials"].mean())
+
+
+def verdicts(table: pd.DataFrame) -> None:
+    """A verdict for each claim of figures 4 to 7 and setting, from makespans compared seed by seed."""
+    print("\n| claim |" + "".join(f" {setting} |" for setting in SETTINGS))
+    print("|---|" + "---|" * len(SETTINGS))
+    rivals = ("list_scheduling", "first_fit", "random", "tightest_fit", "srsf:share=1", "reservation", "best_of")
+    lines = {f"SJF-BCO ends before `{rival}` (fig. 4)": ("sjf_bco", rival) for rival in rivals}
+    lines |= {f"λ = {more} ends before λ = {less} (fig. 7)": (f"sjf_bco:kappa=1,lam={more}", f"sjf_bco:kappa=1,lam={less}")
+              for less, more in itertools.pairwise(LAMBDAS)}  # fmt: skip
+    lines |= {"κ = 8 ends before κ = 1 (fig. 5)": ("sjf_bco:kappa=8", "sjf_bco:kappa=1"),
+              "κ = 8 ends before κ = 32 (fig. 5)": ("sjf_bco:kappa=8", "sjf_bco:kappa=32")}  # fmt: skip
+    spans = {setting: its.pivot_table(index="seed", columns=["scheduler", "servers"], values="makespan")
+             for setting, its in table.groupby("setting")}  # fmt: skip
+    for claim, (better, worse) in lines.items():
+        cells = [_cell(spans[setting][better, 20] / spans[setting][worse, 20]) for setting in SETTINGS]
+        print(f"| {claim} | " + " | ".join(cells) + " |")
+    for more, less in ((20, 15), (15, 10)):
+        cells = [_cell(spans[setting]["sjf_bco", more] / spans[setting]["sjf_bco", less]) for setting in SETTINGS]
+        print(f"| SJF-BCO ends earlier on {more} servers than on {less} (fig. 6) | " + " | ".join(cells) + " |")
+    for rival in rivals[:3]:
+        saved = {setting: {count: 1 - spans[setting]["sjf_bco", count] / spans[setting][rival, count] for count in (10, 20)}
+                 for setting in SETTINGS}  # fmt: skip
+        cells = [_cell((1 - one[10]) / (1 - one[20])) for one in saved.values()]
+        print(f"| its ratio to `{rival}` is lower on 10 servers than on 20 (fig. 6) | " + " | ".join(cells) + " |")
+    best = {setting: min(KAPPAS, key=lambda k: spans[setting][f"sjf_bco:kappa={k}", 20].mean()) for setting in SETTINGS}
+    print("| best κ in the mean (report: 8) | " + " | ".join(map(str, best.values())) + " |")
+
+
+def _cell(ratios: pd.Series[float]) -> str:
+    """A ratio that the claim says is below 1, its interval, and what follows."""
+    low, high = statistics.ends(list(ratios))
+    word = "no difference" if no_difference((low, high)) else graded(high < 1, ratios.mean() < 1 < high)
+    return f"{ratios.mean():.2f} ({low:.2f}–{high:.2f}) {word}"
 
 
 def main() -> int:
@@ -130,7 +171,8 @@ def main() -> int:
     parser.add_argument("--tables", action="store_true")
     parsed = parser.parse_args()
     if parsed.tables:
-        tables(parsed.out)
+        tables(found := read(parsed.out))
+        verdicts(found)
         return 0
     with parsed.out.open("w", newline="") as file:
         writer = csv.writer(file)
