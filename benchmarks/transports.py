@@ -33,7 +33,8 @@ TRANSPORTS = {
     "ltp, an ACK for each packet": "ltp:fraction=1,acks=1,coalesce=0us",
     "tcp": "tcp",
 }
-SYSTEMS = ("reno", "ltp:fraction=1", "ltp:fraction=1,coalesce=100us")
+SYSTEMS = {"reno": 10, "ltp:fraction=1": 1, "ltp:fraction=1,coalesce=100us": 1}  # times the long run's bytes
+MESSAGES_OF_A_RUN = 2 * 2 * 8  # iterations, there and back, workers
 RATES = {"10gbit": (1_000_000, 9_000_000), "1gbit": (200_000, 1_800_000)}  # bytes a worker, short and long
 
 
@@ -54,15 +55,16 @@ def main() -> None:
     for name, rates in found.items():
         print(f"{name:<34}{median(rates) / 1e9:>8.2f}{median(rates) / base:>8.2f}", flush=True)
     substrate = uml.find()
-    print(f"\nvirtual time, 8 → 1 and back, median of {ROUNDS}\n{'':<42}{'wall s':>8}{'ratio':>8}")
+    print(f"\nvirtual time, 8 → 1 and back, median of {ROUNDS}\n{'':<42}{'s/GB':>8}{'ratio':>8}")
     for rate, (short, long) in RATES.items():
         took: dict[str, list[float]] = {system: [] for system in SYSTEMS}
         for _ in range(ROUNDS):
-            for system in SYSTEMS:
-                took[system].append(_wall(substrate, system, rate, long) - _wall(substrate, system, rate, short))
+            for system, more in SYSTEMS.items():
+                walls = [_wall(substrate, system, rate, size) for size in (short, more * long)]
+                took[system].append((walls[1] - walls[0]) / (MESSAGES_OF_A_RUN * (more * long - short) / 1e9))
         for system in SYSTEMS:
             ratio = median(took[system]) / median(took["reno"])
-            print(f"{rate + ', ' + system:<42}{median(took[system]):>8.2f}{ratio:>7.1f}×", flush=True)
+            print(f"{rate + ', ' + system:<42}{median(took[system]):>8.1f}{ratio:>7.1f}×", flush=True)
 
 
 @contextmanager
