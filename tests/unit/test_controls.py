@@ -83,6 +83,14 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
     "sensitivity": [(alike, ("A range of F",))],
     "baselines": [(alike, ("MLTCP approximates",)), (harm, ("MLTCP approximates",))],
     "fairness": [(harm, ("A training job",))],
+    "ltp-incast": [
+        (alike, ("LTP shortens the iterations", "LTP shortens them", "Tolerating")),
+        (harm, ("LTP shortens the iterations", "LTP shortens them")),
+    ],
+    "ltp-loss": [
+        (alike, ("LTP is up to", "LTP is faster")),
+        (harm, ("LTP is up to", "LTP is faster", "Where nothing")),
+    ],
     "convergence": [(late, ("A fluid model",))],
     "curves": [(late, ("A fluid model",))],
 }

@@ -1,0 +1,90 @@
+"""LTP in an incast: eight workers push through a short queue, at the kernel's least timeout and at a small one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from analysis import drawing, phases
+from analysis import observations as observed
+from analysis.finding import Finding, graded, no_difference, not_measured
+from analysis.study import Study
+from core.runs.load import LoadError
+from theory.statistics import geometric_mean, log_interval, ratio_ends
+
+ID = "ltp-incast"
+PAPER = "LTP"
+TITLE = "LTP in an incast: eight workers push through a short queue"
+TEXT = (
+    "Bars: a mean iteration, from computing over the gather (workers push gradients) to the broadcast (they pull parameters); ticks are "
+    "seeds. Beside them the speed-up over the first system, and what of the gradients was delivered where that is less than all. With the "
+    "kernel's least timeout of 200 ms one lost tail holds up everybody; with a small one little of LTP's gain is left."
+)
+CLAIM = "LTP shortens the iterations of an incast, which a long tail of latency holds up under TCP."
+SMALL = "LTP shortens them beside a TCP with a least timeout of 5 ms, too."
+TOLERANCE = "Tolerating loss shortens them beside the same protocol that delivers everything."
+SOURCES = {
+    CLAIM: "LTP, abstract [published]",
+    SMALL: "ours",
+    TOLERANCE: "ours; the abstract attributes the gain to it [published]",
+}
+CONTROLS = dict.fromkeys(SOURCES, "iterations that take 1.4 times the ideal under every transport")
+CLEAR, LONG_MS = 1.05, 200.0
+CELL = ["rate_bps", "bytes", "buffer_bytes"]
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``ltp-incast.{png,pdf,csv}``; the data: a row per run."""
+    rows = phases.table(study)
+    drawn = phases.figure(
+        study, rows, CELL, "rto_ms",
+        lambda one: f"{drawing.rate(one['rate_bps'])}, {one['bytes'] / 1e3:g} kB a worker,\nqueue {one['buffer_bytes'] / 1e3:g} kB, least timeout {one['rto_ms']:g} ms",
+    )  # fmt: skip
+    return drawing.save(drawn, rows, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Three findings: at the kernel's least timeout, at a small one, and against LTP that loses nothing."""
+    try:
+        rows = phases.table(study)
+    except LoadError as error:
+        return [not_measured(claim, source, str(error)) for claim, source in SOURCES.items()]
+    long, short = rows[rows["rto_ms"] >= LONG_MS], rows[rows["rto_ms"] < LONG_MS]
+    return [
+        _faster(study, CLAIM, long, None),
+        _faster(study, SMALL, short, None),
+        _faster(study, TOLERANCE, long, "ltp:fraction=1"),
+    ]
+
+
+def _faster(study: Study, claim: str, rows: pd.DataFrame, base: str | None) -> Finding:
+    """Of ``ltp`` over ``base``, or over the fastest stock TCP of a cell; the cell that gains most stands for it."""
+    cells = []
+    for _, cell in rows.groupby(CELL):
+        one = cell.iloc[0]
+        beside = base or (phases.best(cell, phases.tcp(cell)) if phases.tcp(cell) else "")
+        if ratios := phases.speed_ups(cell, beside, "ltp") if {beside, "ltp"} <= set(cell["system"]) else []:
+            share = float(cell[cell["system"] == "ltp"]["delivered"].mean())
+            cells.append(
+                (
+                    f"{one['bytes'] / 1e3:g} kB a worker, queue {one['buffer_bytes'] / 1e3:g} kB, {drawing.rate(one['rate_bps'])}",
+                    beside,
+                    ratios,
+                    share,
+                )
+            )
+    if not cells:
+        return not_measured(claim, SOURCES[claim], "no cell of that kind was run")
+    clear = [ratio_ends(ratios)[0] > CLEAR for _, _, ratios, _ in cells]
+    alike = all(no_difference(ratio_ends(ratios)) for _, _, ratios, _ in cells)
+    where, _, most, _ = max(cells, key=lambda cell: geometric_mean(cell[2]))
+    return Finding(
+        claim, SOURCES[claim],
+        "speed-up of an iteration: "
+        + "; ".join(f"{observed.with_interval(ratios)}× over {beside} with {share:.1%} delivered ({at})" for at, beside, ratios, share in cells),
+        geometric_mean(most), f"× as fast, {where}", log_interval(most), len(most),
+        graded(all(clear), any(clear), alike=alike),
+        f"reproduced if the speed-up over {base or 'the fastest stock TCP'} is surely above {CLEAR} in every cell, partly if in some; judged: the cell that gains most",
+        study.paths,
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""An exchange with a parameter server taken apart: gather, broadcast, and what of the gradients was delivered; for LTP's figures.
+
+The gather ends when the server's own flows acknowledge their first byte of the iteration, less the round trip that takes; it is
+seen at a sample, so it is known to the interval between two (`Plan.sample_ns`). The same rule for every transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import drawing, style
+from analysis.study import Study
+from core.runs.load import LoadError, Run
+from theory.statistics import geometric_mean
+
+SERVER = 0
+COLOURS = {"gather_s": style.JOBS[1], "broadcast_s": style.JOBS[0], "rest_s": "#CCCCCC"}
+NAMES = {"gather_s": "gather", "broadcast_s": "broadcast", "rest_s": "computing"}
+
+
+def table(study: Study) -> pd.DataFrame:
+    """A row per run: its point, means over iterations of ``gather_s, broadcast_s, rest_s`` and ``iteration_s``, ``delivered`` of the
+    gradients (1 under TCP), and bytes; raises `LoadError` if there is no LTP beside something else."""
+    rows = pd.DataFrame([_row(run) for run in study.runs])
+    if rows.empty or not rows["ltp"].any() or rows["ltp"].all():
+        raise LoadError(f"{study.id}: there are no results of both LTP and TCP; run experiments/{study.id}.toml")
+    return rows
+
+
+def _row(run: Run) -> dict[str, object]:
+    plan, link = run.plan, run.plan.link
+    wire = next(iter(plan.wires.values()), None)
+    # The server itself is done with an iteration once its kernel has what it sends; the workers have it later.
+    workers = run.iterations[run.iterations["worker"] != SERVER]
+    per = workers.groupby("iteration").agg(
+        start=("start_s", "mean"), begun=("comm_start_s", "mean"), end=("end_s", "mean")
+    )
+    broadcast = np.clip(_answered_s(run, per) - plan.base_rtt_s, per["begun"], per["end"])
+    return {
+        "system": run.system, "role": run.role, "ltp": _is_ltp(run), "seed": run.seed, "rate_bps": link.rate_bps,
+        "buffer_bytes": link.buffer_bytes, "rto_ms": (plan.rto_min_us or 200_000) / 1000, "rtt_ms": round(plan.base_rtt_s * 1e3, 1),
+        "loss": 0.0 if wire is None else wire.loss, "bytes": max(plan.jobs[0].bytes_per_worker[1:]),
+        "gather_s": float((broadcast - per["begun"]).mean()), "broadcast_s": float((per["end"] - broadcast).mean()),
+        "rest_s": float((per["begun"] - per["start"]).mean()), "iteration_s": float((per["end"] - per["start"]).mean()),
+        "ideal_s": plan.jobs[0].ideal_s, "delivered": delivered(run), "timeouts": run.manifest.measured.counters.tcp_timeouts,
+    }  # fmt: skip
+
+
+def _is_ltp(run: Run) -> bool:
+    return run.plan.jobs[0].transport.partition(":")[0] == "ltp"
+
+
+def _answered_s(run: Run, per: pd.DataFrame) -> np.ndarray:
+    """When workers have acknowledged more than all iterations before held for them; an iteration's end, if no sample saw that."""
+    job = run.plan.jobs[0]
+    sent = run.flows[run.flows["flow"].str.startswith(f"{SERVER}-")].groupby("t_s")["bytes_acked"].sum()
+    times, acked = sent.index.to_numpy(), sent.to_numpy()
+    opened = len(job.hosts) - 1  # of TCP's handshakes a byte is counted
+    found = per["end"].to_numpy().copy()
+    for place, end in enumerate(found):
+        later = np.flatnonzero(acked > place * job.bytes_per_worker[SERVER] + opened)
+        if later.size:
+            found[place] = min(end, times[later[0]])
+    return np.asarray(found)
+
+
+def delivered(run: Run) -> float:
+    """Share of the gradients' bytes that arrived; where nothing may be lost, all."""
+    if run.messages is None:
+        return 1.0
+    gradients = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
+    return float(gradients["delivered"].sum() / gradients["bytes"].sum())
+
+
+def speed_ups(rows: pd.DataFrame, base: str, other: str) -> list[float]:
+    """Iteration time of ``base`` ÷ that of ``other``, a ratio a seed."""
+    wide = rows.pivot_table(index="seed", columns="system", values="iteration_s")
+    if not {base, other} <= set(wide.columns):
+        return []
+    return [float(value) for value in (wide[base] / wide[other]).dropna()]
+
+
+def best(rows: pd.DataFrame, systems: Sequence[str]) -> str:
+    """Of some systems the one with the shortest iterations."""
+    return str(rows[rows["system"].isin(systems)].groupby("system")["iteration_s"].mean().idxmin())
+
+
+def tcp(rows: pd.DataFrame) -> list[str]:
+    """What LTP stands beside and delivers everything: stock TCP."""
+    whole = rows[~rows["ltp"] & (rows["role"] == "baseline")]
+    return list(dict.fromkeys(whole["system"]))
+
+
+def bars(axis: Any, rows: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> None:
+    """A bar a system, from computing over gather to broadcast; beside it the speed-up over the first, and what was delivered."""
+    systems = list(dict.fromkeys(rows["system"]))
+    longest = rows.groupby("system")["iteration_s"].mean().max()
+    for y, system in enumerate(systems):
+        mine = rows[rows["system"] == system]
+        left = 0.0
+        for part in ("rest_s", "gather_s", "broadcast_s"):
+            width = 1e3 * float(mine[part].mean())
+            axis.barh(y, width, left=left, color=colours[part], height=0.62)
+            left += width
+        axis.plot(1e3 * mine["iteration_s"], np.full(len(mine), y), "k|", markersize=9, markeredgewidth=1)
+        gain = geometric_mean(speed_ups(rows, systems[0], system))
+        arrived = float(mine["delivered"].mean())
+        said = ("" if y == 0 else f"{gain:.2f}× ") + ("" if arrived == 1 else f" {arrived:.1%} delivered")
+        axis.text(1e3 * (float(mine["iteration_s"].max()) + 0.02 * longest), y, said.strip(), va="center", fontsize=8.5)
+    axis.axvline(1e3 * float(rows["ideal_s"].iloc[0]), color=style.REFERENCE, linewidth=0.9, linestyle="--")
+    axis.set_yticks(range(len(systems)), systems, fontsize=9)
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1.42e3 * longest)
+    axis.grid(visible=False, axis="y")
+
+
+def figure(study: Study, rows: pd.DataFrame, lines: Sequence[str], columns: str, title: Any) -> Any:
+    """Panels of `bars`: a row for each of ``lines``' values (a point of the sweep), a column for each of ``columns``."""
+    points = rows[list(lines)].drop_duplicates().sort_values(list(lines))
+    across = sorted(rows[columns].unique())
+    count = rows["system"].nunique()
+    drawn, axes = style.new_figure(
+        len(points), len(across), figsize=(1.2 + 5.2 * len(across), 1.1 + len(points) * (0.9 + 0.32 * count))
+    )
+    for line, (_, point) in zip(axes, points.iterrows(), strict=True):
+        here = rows[(rows[list(lines)] == point).all(axis="columns")]
+        for axis, value in zip(line, across, strict=True):
+            cell = here[here[columns] == value]
+            if cell.empty:
+                axis.set_visible(False)
+                continue
+            bars(axis, cell)
+            axis.set_title(title(cell.iloc[0]), fontsize=10)
+    for axis in axes[-1]:
+        axis.set_xlabel("mean iteration (ms)")
+    for part, colour in COLOURS.items():
+        axes[0, 0].barh(0, 0, color=colour, label=NAMES[part])
+    drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=3, fontsize=9)
+    one = study.runs[0]
+    drawing.caption(
+        drawn,
+        f"{len(one.jobs[0].hosts) - 1} workers and a server, {drawing.count(rows['seed'].nunique(), 'seed')} (ticks), {one.jobs[0].iterations} iterations; "
+        f"{drawing.substrate(one)}.",
+        f"Means over workers; dashed: ideal, of the last of them. Gather and broadcast are told apart to {one.plan.sample_ns / 1e6:g} ms. Speed-ups are over the first system.",
+    )
+    return drawn
