@@ -6,17 +6,12 @@ as a tar archive of so many bytes. End of file on stdin means the caller is gone
 it ends, and everything it made with it. `testbed.substrates.guest` calls `serve` instead, under
 virtual time, where nobody can hang up.
 
-Events: ``{"event": "phase", "text"}``, ``{"event": "start", "start_ns"}`` (of the first iteration, on the monotonic clock; real
-time only), ``{"event": "iteration", …}``,
-``{"event": "shares", "bps": {job: {bottleneck: …}}}``, ``{"event": "error", "code", "message"}``,
-``{"event": "results", "size", "sha256"}``. Under virtual time, who computes for real says so on the same console
-(`workloads.computing`): ``{"event": "computing", "who", "begins"}``.
+Events are those of `core.runs.events`. Under virtual time, who computes for real says so on the same console (`workloads.computing`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import platform
 import select
@@ -25,12 +20,13 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
 from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
-from core.runs import documents
+from core.runs import documents, events
+from core.runs.events import Event
 from core.runs.manifest import Crossing, Measured, Sampling, SendingTime, Told
 from core.runs.plan import TCP, Plan
 from core.runs.upgrade import VERSION
@@ -57,33 +53,34 @@ def main() -> None:
 def serve(plan: bytes, out: BinaryIO, machine: Machine) -> int:
     """Run ``plan`` (JSON), speaking on ``out``; the exit code."""
     try:
-        archive = _run(msgspec.json.decode(plan, type=Plan), machine, lambda **event: emit(out, event))
+        archive = _run(msgspec.json.decode(plan, type=Plan), machine, partial(emit, out))
         deliver(archive, out)
     except CallerGoneError:
         return EXIT_FAILED
     except TestbedError as error:
-        emit(out, {"event": "error", "code": error.exit_code, "message": str(error)})
+        emit(out, events.Error(error.exit_code, str(error)))
         return error.exit_code
     return EXIT_OK
 
 
 def deliver(results: bytes, out: BinaryIO) -> None:
     """Hand results to the caller, after everything else."""
-    emit(out, {"event": "results", "size": len(results), "sha256": hashlib.sha256(results).hexdigest()})
+    emit(out, events.Results(len(results), hashlib.sha256(results).hexdigest()))
     out.write(results)
     out.flush()
 
 
-def emit(out: BinaryIO, event: dict[str, Any]) -> None:
+def emit(out: BinaryIO, event: Event) -> None:
+    """Say one line."""
     try:
-        out.write(json.dumps(event).encode() + b"\n")
+        out.write(msgspec.json.encode(event) + b"\n")
         out.flush()
     except BrokenPipeError as error:
         raise CallerGoneError from error
 
 
 def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
-    emit(event="phase", text="network")  # before the topology, which may be somebody's own
+    emit(events.Phase("network"))  # before the topology, which may be somebody's own
     folder = tables.private_folder()
     can = features.running() if machine.virtual_time else features.probe()
     steps = changes.changes(plan, can)
@@ -93,7 +90,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     build_s = time.monotonic() - before
     capacity = None
     if any(step.stage == "capacity" for step in steps):
-        emit(event="phase", text="capacity of the unshaped path")
+        emit(events.Phase("capacity of the unshaped path"))
         capacity = probes.capacity_bps(plan, network)
     if machine.virtual_time:
         features.confirm(can)
@@ -102,7 +99,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     rtt_before = probes.round_trip_us(plan, network)
     read_back += apply_all(changes.settings(steps, "congestion controls"), network)
     loaded = registry.in_force(network.registered, plan.jobs, lambda host: network[host].namespace)
-    emit(event="phase", text="jobs")
+    emit(events.Phase("jobs"))
     counters = probes.Counting(network)
     with Workers(
         network, plan.jobs, lambda job: network.name(job.cc.spec), partial(machine.settle, CONNECT_NS),
@@ -144,7 +141,7 @@ def _measure(
     sampler = observer.start(plan, network, workers, crossings, queues, folder, start_ns)
     workers.start(start_ns)
     if not machine.virtual_time:
-        emit(event="start", start_ns=start_ns)
+        emit(events.Start(start_ns))
     machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits
     timeline = Timeline(plan, start_ns, network, queues)
     records = timeline.run(workers, sampler, emit, (lambda: None) if machine.virtual_time else _check_caller)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from core import folders
 from core.errors import LostError, RequestError, TestbedError, UnreachableError
-from core.runs import documents, rundir
+from core.runs import documents, events, rundir
 from core.runs.load import Experiment, load_experiment, load_run
 from core.runs.metrics import alone, iteration_times
 from core.runs.plan import Plan, alone_folder
@@ -142,7 +142,7 @@ class _Queue:
                 if isinstance(outcome, Failed) and isinstance(outcome.error, LostError | UnreachableError):
                     self.lost = outcome.error
                     self.waiting.insert(0, run)
-                    self.tell(run.plan, {"event": "given up", "because": str(outcome.error)})
+                    self.tell(run.plan, events.GivenUp(str(outcome.error)))
                     continue
                 self.idle.append(executor)
                 yield self._ended(run, place, outcome)
@@ -172,10 +172,10 @@ class _Queue:
             yield self._ended(run, place, Failed(error))
             return
         if run.waits and self.is_there(run):
-            self.tell(run.plan, {"event": "there"})
+            self.tell(run.plan, events.There())
             return
         self.idle.remove(executor)
-        self.tell(run.plan, {"event": "started"})
+        self.tell(run.plan, events.Started())
         self.running[executor.submit(self._task(run, place))] = executor, place, run
 
     def _task(self, run: Wanted, place: str) -> Task:
@@ -198,10 +198,10 @@ class _Queue:
                 outcome = Failed(error)
         if isinstance(outcome, Failed):
             self.failed.add(run.folder)
-            self.tell(run.plan, {"event": "failed", "place": place})
+            self.tell(run.plan, events.Failed(place))
         else:
             self.capacity_bps[run.experiment] = outcome.capacity_bps
-            self.tell(run.plan, {"event": "stored", "place": place, "verdict": outcome.verdict})
+            self.tell(run.plan, events.Stored(place, outcome.verdict))
         return run, outcome
 
 

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pandas as pd
 
 from core.errors import TestbedError
 from core.runs import disturbed, documents, rundir
+from core.runs.events import Repeated, Said
 from core.runs.load import digest
 from core.runs.manifest import Attempt, Manifest, Provenance, Recorded, Told, UserModeLinux
 from core.runs.plan import Plan
@@ -60,10 +60,10 @@ class Failed:
 
 
 Outcome = Completed | Failed
-Hear = Callable[[dict[str, Any]], None]
+Hear = Callable[[Said], None]
 
 
-def unheard(event: dict[str, Any]) -> None:
+def unheard(event: Said) -> None:
     """For those whom events do not concern."""
 
 
@@ -71,7 +71,7 @@ def carry_out(task: Task, substrate: Substrate | None = None, hear: Hear = unhea
     """Run a task's plan and judge it; while it is invalid again, at most ``task.retries`` times: the last attempt counts.
 
     ``substrate`` is that of the task's place, if it is at hand. ``hear`` is told of every event of the run, and of
-    ``{"event": "repeated"}``.
+    `Repeated`.
     """
     try:
         return _carried_out(
@@ -97,7 +97,7 @@ def _carried_out(task: Task, substrate: Substrate, hear: Hear) -> Completed:
         attempts.append(Attempt(made.started, made.wall_s, run.verdict.verdict, tuple(map(_said, run.verdict.invalid))))
         if run.verdict.verdict != "invalid" or len(attempts) > most:
             return Completed(run.files(attempts), run.verdict.verdict, run.manifest.measured.capacity_bps)
-        hear({"event": "repeated", "verdict": attempts[-1].verdict, "because": list(attempts[-1].because)})
+        hear(Repeated(run.verdict.verdict, attempts[-1].because))
 
 
 @dataclass(frozen=True)

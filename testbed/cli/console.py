@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,6 +13,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from core.runs import events
 from core.runs.plan import Plan
 from core.text import paragraph, plain, shown
 from testbed.campaign.driver import Wanted
@@ -52,23 +52,23 @@ class Progress:
         self.times: dict[int, list[float]] = {job.job: [] for job in plan.jobs}
         self.shares: dict[int, float] = {}
 
-    def __call__(self, plan: Plan, event: dict[str, Any]) -> None:
-        kind = event["event"]
-        if kind == "started":
-            self._reset(plan)
-            self.run_begun = time.monotonic()
-        elif kind == "phase":
-            self.phase = shown(event["text"])
-        elif kind == "iteration" and event["rank"] == 0 and event["job"] in self.times:
-            self.times[event["job"]].append(event["duration_s"])
-        elif kind == "shares":
-            self.shares = {int(job): _share(plan, by_link) for job, by_link in event["bps"].items()}
-        elif kind == "repeated":
-            self._say(Text(f"{_title(plan)}: invalid ({'; '.join(event['because'])}), and run again"))
-            self._reset(plan)
-        elif kind == "stored":
-            self.done += 1
-            self._finish(plan, event["verdict"])
+    def __call__(self, plan: Plan, event: events.Said) -> None:
+        match event:
+            case events.Started():
+                self._reset(plan)
+                self.run_begun = time.monotonic()
+            case events.Phase(text=words):
+                self.phase = shown(words)
+            case events.Iteration(rank=0, job=job) if job in self.times:
+                self.times[job].append(event.duration_s)
+            case events.Shares(bps=bps):
+                self.shares = {job: _share(plan, by_link) for job, by_link in bps.items()}
+            case events.Repeated(because=because):
+                self._say(Text(f"{_title(plan)}: invalid ({'; '.join(because)}), and run again"))
+                self._reset(plan)
+            case events.Stored(verdict=verdict):
+                self.done += 1
+                self._finish(plan, verdict)
         if self.live is not None:
             self.live.update(self._render())
 
@@ -152,17 +152,28 @@ class Count:
     def __exit__(self, *exception: object) -> None:
         self.progress.stop()
 
-    def __call__(self, plan: Plan, event: dict[str, Any]) -> None:
-        kind = event["event"]
-        if kind == "given up":
-            self._say(paragraph(f"given up: {event['because']}"))
-        elif kind in ("stored", "failed", "there"):
-            self.done += plan.expected_s + 3
-            left_s = (time.monotonic() - self.begun) * (self.weight - self.done) / self.done
-            self.progress.update(self.bar, advance=1, description=f"about {left_s:.0f} s left")
-            if not self.quiet and kind != "there":
-                at = f" (on {event['place']})" if self.places and is_remote(event["place"]) else ""
-                self._say(plain(f"{self.out / plan.experiment / plan.folder}: {event.get('verdict', kind)}{at}"))
+    def __call__(self, plan: Plan, event: events.Said) -> None:
+        match event:
+            case events.GivenUp(because=because):
+                self._say(paragraph(f"given up: {because}"))
+            case events.There():
+                self._advance(plan)
+            case events.Stored(place=place, verdict=verdict):
+                self._advance(plan)
+                self._ended(plan, place, verdict)
+            case events.Failed(place=place):
+                self._advance(plan)
+                self._ended(plan, place, "failed")
+
+    def _advance(self, plan: Plan) -> None:
+        self.done += plan.expected_s + 3
+        left_s = (time.monotonic() - self.begun) * (self.weight - self.done) / self.done
+        self.progress.update(self.bar, advance=1, description=f"about {left_s:.0f} s left")
+
+    def _ended(self, plan: Plan, place: str, how: str) -> None:
+        if not self.quiet:
+            at = f" (on {place})" if self.places and is_remote(place) else ""
+            self._say(plain(f"{self.out / plan.experiment / plan.folder}: {how}{at}"))
 
     def _say(self, line: str) -> None:
         self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)

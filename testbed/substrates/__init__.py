@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from core.errors import MachineError
+from core.runs.events import Event
 from core.runs.manifest import Remote, UserModeLinux
 from core.runs.plan import Clock, Plan
 from testbed.linux import features
@@ -44,7 +45,7 @@ class Substrate(Protocol):
         """What the manifest says of a kernel that is ours, or of another machine."""
         ...
 
-    def run(self, plan: Plan, on_event: Callable[[dict[str, Any]], None], patience: Patience) -> bytes:
+    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
         """Carry the plan in, hand every event out, return the run directory as a tar archive.
 
         Raises what the run raised, or `TestbedError` if it is given up.

@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 from core.errors import EXIT_FAILED
+from core.runs.events import Error
 from testbed.linux.loading.bpfsys import libc
 from workloads.clock import punctual
 
@@ -39,7 +40,7 @@ def main() -> None:
         else:
             inside.serve((RUN / "plan.json").read_bytes(), events, machine)
     except BaseException:
-        inside.emit(events, {"event": "error", "code": EXIT_FAILED, "message": traceback.format_exc()})
+        inside.emit(events, Error(EXIT_FAILED, traceback.format_exc()))
     finally:
         libc().reboot(POWER_OFF)
 

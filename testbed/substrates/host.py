@@ -27,6 +27,7 @@ import msgspec
 from congestion import catalogue
 from core.environment import ROOT
 from core.errors import MachineError, TestbedError
+from core.runs.events import Event
 from core.runs.plan import Clock, CongestionControl, Plan
 from testbed.linux import features
 from testbed.linux.changes import changes
@@ -35,7 +36,7 @@ from testbed.linux.participants import program as programs
 from testbed.linux.sampling import disturbances
 from testbed.spec.limits import LINUX, Limits
 from testbed.substrates.progress import LOOK_S, Patience, Watch
-from testbed.substrates.stream import Event, listen
+from testbed.substrates.stream import listen
 from transports import native
 
 PR_SET_PDEATHSIG = 1

@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
 
 from core.errors import TestbedError
+from core.runs.events import Computing, Event, Iteration, Phase, Results, Shares
 from core.runs.plan import Plan
 from testbed.linux.sampling.sampler import SHARES_EVERY_NS
-
-Event = dict[str, Any]
 
 COMPUTING_TIMES, IDLE_S = 100, 300.0  # without progress: so many times the longest computing, at least so long
 # Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux.
@@ -82,21 +80,20 @@ class Watch:
         self.last = "nothing had happened yet"
 
     def __call__(self, event: Event) -> None:
-        kind = event["event"]
-        if kind == "shares":
-            self._tick(sum(sum(links.values()) for links in event["bps"].values()) > 0)
-        elif kind == "computing":
-            (self.computing.add if event["begins"] else self.computing.discard)(str(event["who"]))
+        if isinstance(event, Shares):
+            self._tick(sum(sum(links.values()) for links in event.bps.values()) > 0)
+        elif isinstance(event, Computing):
+            (self.computing.add if event.begins else self.computing.discard)(str(event.who))
             self._alive()
         else:
             self._alive()
             self.moved_s = self.own_s
-        if kind == "phase":
-            self.last = f"it was at: {event['text']}"
-        elif kind == "iteration":
-            self.last = f"the last to end was iteration {event['iteration']} of job {event['job']}"
-        self.delivering = kind == "results"
-        if kind not in ("computing", "results"):
+        if isinstance(event, Phase):
+            self.last = f"it was at: {event.text}"
+        elif isinstance(event, Iteration):
+            self.last = f"the last to end was iteration {event.iteration} of job {event.job}"
+        self.delivering = isinstance(event, Results)
+        if not isinstance(event, Computing | Results):
             self.on_event(event)
 
     def _tick(self, acknowledged: bool) -> None:

@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +27,7 @@ import msgspec
 
 from core.environment import ROOT
 from core.errors import EXIT_FAILED, TestbedError
+from core.runs.events import Error
 from core.runs.plan import Plan
 from testbed.inside import CallerGoneError, deliver, emit
 from testbed.substrates.host import Host
@@ -89,14 +91,14 @@ def _answer(request: dict[str, Any], out: BinaryIO) -> None:
         if request["do"] == "check":
             Host().check(plan)
         else:
-            results = Host().run(plan, lambda event: emit(out, event), msgspec.convert(request["patience"], Patience))
+            results = Host().run(plan, partial(emit, out), msgspec.convert(request["patience"], Patience))
         deliver(results, out)
     except TestbedError as error:
-        emit(out, {"event": "error", "code": error.exit_code, "message": str(error)})
+        emit(out, Error(error.exit_code, str(error)))
     except CallerGoneError:
         raise
     except Exception:  # ours, and to be seen on the other side
-        emit(out, {"event": "error", "code": EXIT_FAILED, "message": traceback.format_exc()})
+        emit(out, Error(EXIT_FAILED, traceback.format_exc()))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import msgspec
 import paramiko
 
 from core.errors import LostError, MachineError, TestbedError, within
+from core.runs.events import Event, Results
 from core.runs.manifest import Remote
 from core.runs.plan import Clock, Plan
 from core.text import quoted
@@ -31,7 +32,7 @@ from testbed.spec.place import VAGRANT
 from testbed.substrates import bootstrap, connection, upload
 from testbed.substrates.progress import Patience
 from testbed.substrates.remote import SILENCE_S
-from testbed.substrates.stream import MOST_ARCHIVE_BYTES, Event, listen
+from testbed.substrates.stream import MOST_ARCHIVE_BYTES, listen
 
 SIGN_OF_LIFE_S = 5.0
 ROOM = "256m"  # of memory there, for the testbed
@@ -209,8 +210,12 @@ class _Session:
         def hand_on(event: Event) -> None:
             nonlocal until
             if not starting:
-                until = time.monotonic() + silence_s + event.get("size", 0) / SLOWEST_BYTES_PER_S
-            if event["event"] != "results":
+                until = (
+                    time.monotonic()
+                    + silence_s
+                    + (event.size if isinstance(event, Results) else 0) / SLOWEST_BYTES_PER_S
+                )
+            if not isinstance(event, Results):
                 on_event(event)
 
         try:

@@ -7,57 +7,18 @@ what a run can say, and has an end.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from core.errors import TestbedError, error_for_exit
+from core.runs.events import Error, Event, Results
 from core.text import quoted
 
-Event = dict[str, Any]
 More = Callable[[], bytes]  # blocks for the next bytes; none: the end
 
 MOST_LINE_BYTES = 1 << 20
 MOST_ARCHIVE_BYTES = 2 << 30
-
-
-class _Phase(msgspec.Struct, tag_field="event", tag="phase"):
-    text: str
-
-
-class _Start(msgspec.Struct, tag_field="event", tag="start"):
-    start_ns: int
-
-
-class _Iteration(msgspec.Struct, tag_field="event", tag="iteration"):
-    job: int
-    rank: int
-    iteration: int
-    duration_s: float
-
-
-class _Shares(msgspec.Struct, tag_field="event", tag="shares"):
-    bps: dict[int, dict[str, float]]
-
-
-class _Computing(msgspec.Struct, tag_field="event", tag="computing"):
-    who: str | int
-    begins: bool
-
-
-class _Error(msgspec.Struct, tag_field="event", tag="error"):
-    code: int
-    message: str
-
-
-class _Results(msgspec.Struct, tag_field="event", tag="results"):
-    size: int
-    sha256: str
-
-
-_Known = _Phase | _Start | _Iteration | _Shares | _Computing | _Error | _Results
 
 
 def listen(more: More, on_event: Callable[[Event], None], most_bytes: int = MOST_ARCHIVE_BYTES) -> bytes | None:
@@ -71,24 +32,24 @@ def listen(more: More, on_event: Callable[[Event], None], most_bytes: int = MOST
         if not line.startswith(b"{"):  # a kernel's own words: a user-mode Linux shares its console with us
             continue
         try:
-            event = msgspec.json.decode(line, type=_Known)
+            event = msgspec.json.decode(line, type=Event)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             words = quoted(line[:200].decode("utf-8", "backslashreplace"), 200)
             raise TestbedError(f"the run said what nobody understands: {words} ({error}); is the disk full?") from error
-        if isinstance(event, _Error):
+        if isinstance(event, Error):
             raise error_for_exit(event.code, event.message)
-        if isinstance(event, _Results):
+        if isinstance(event, Results):
             if not 0 <= event.size <= most_bytes:
                 raise TestbedError(
                     f"the run has {event.size / 1e9:.1f} GB to hand over, and at most {most_bytes / 1e9:.1f} GB are taken; "
                     "with a longer --sample it becomes less."
                 )
-            on_event(json.loads(line))
+            on_event(event)
             archive = stream.exactly(event.size)
             if hashlib.sha256(archive).hexdigest() != event.sha256:
                 raise TestbedError("the results arrived damaged; is the disk full?")
             return archive
-        on_event(json.loads(line))
+        on_event(event)
     return None
 
 

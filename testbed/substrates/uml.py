@@ -34,6 +34,7 @@ from core.environment import ROOT
 from core.errors import MachineError, TestbedError
 from core.leftovers import locked, removed_in_any_case
 from core.runs import rundir
+from core.runs.events import Event
 from core.runs.manifest import UserModeLinux
 from core.runs.plan import Clock, CongestionControl, Plan
 from testbed.linux import features
@@ -41,7 +42,7 @@ from testbed.linux.changes import changes
 from testbed.spec.limits import LINUX, Limits
 from testbed.substrates.host import end_with_sudo
 from testbed.substrates.progress import Patience, Watch
-from testbed.substrates.stream import Event, listen
+from testbed.substrates.stream import listen
 from testbed.substrates.usermode import kernel
 from testbed.substrates.usermode.kernel import Kernel
 from transports import native

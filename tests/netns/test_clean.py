@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
+from core.runs.events import Event, Iteration
 from core.runs.upgrade import VERSION
 from testbed import spec
 from testbed.linux import features
@@ -129,8 +130,8 @@ def test_a_killed_worker_ends_the_run_and_is_named(before: Before, tmp_path: Pat
     one = plan.plans(plan.resolve(spec.read(None, fields)))[0]
     killed: list[int] = []
 
-    def observe(event: dict[str, object]) -> None:
-        if event["event"] == "iteration" and event["iteration"] == 2 and not killed:
+    def observe(event: Event) -> None:
+        if isinstance(event, Iteration) and event.iteration == 2 and not killed:
             killed.append(workers()[len(collective) % count])  # another rank each time
             os.kill(killed[0], signal.SIGKILL)
 

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from core.runs import disturbed
+from core.runs.events import Said, Start
 from testbed import spec
 from testbed.campaign.tasks import Completed, Task, carry_out
 from testbed.planning import plan
@@ -106,11 +107,11 @@ def run(fields: dict[str, Any], count: int) -> Hogged:
     start_ns = 0
     with hogs() as waiting:
 
-        def hear(event: dict[str, Any]) -> None:
+        def hear(event: Said) -> None:
             nonlocal start_ns
-            if event["event"] != "start":
+            if not isinstance(event, Start):
                 return
-            start_ns = event["start_ns"]
+            start_ns = event.start_ns
             draw = random.Random(f"hogs {count}")
             moments = sorted(draw.uniform(0.5, ITERATIONS * 0.5 - 1) for _ in range(count))
             for number, at_s in enumerate(moments):
@@ -186,7 +187,7 @@ def test_killed_with_a_run_the_recorder_is_gone() -> None:
     script = (
         "from testbed import spec\nfrom testbed.planning import plan\nfrom testbed.substrates.progress import Patience\nfrom testbed.substrates.host import Host\n"
         f"one = plan.plans(plan.resolve(spec.read(None, {LONE | {'iterations': 1000}!r})))[0]\n"
-        "Host().run(one, lambda event: print(event['event'], flush=True), Patience())\n"
+        "Host().run(one, lambda event: print(type(event).__name__, flush=True), Patience())\n"
     )
 
     def tickers() -> list[int]:
@@ -194,7 +195,7 @@ def test_killed_with_a_run_the_recorder_is_gone() -> None:
 
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
-        assert any(line == "iteration\n" for line in running.stdout)
+        assert any(line == "Iteration\n" for line in running.stdout)
         assert len(tickers()) == 1 + len(os.sched_getaffinity(0))
         running.kill()
     processes.until(lambda: not tickers(), tickers)

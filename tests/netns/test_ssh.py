@@ -13,12 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_MACHINE, EXIT_OK, MachineError, TestbedError
 from core.runs import rundir
+from core.runs.events import Event, Iteration
 from core.runs.plan import Plan
 from testbed.linux import netns
 from testbed.substrates import ssh, upload
@@ -112,8 +112,8 @@ def test_its_progress_is_seen_while_it_runs(there: Machine, monkeypatch: pytest.
     class SeenEnoughError(Exception):
         pass
 
-    def look(event: dict[str, Any]) -> None:
-        if event["event"] == "iteration":
+    def look(event: Event) -> None:
+        if isinstance(event, Iteration):
             assert any("workloads.worker" in words for words in there.processes().values())
             raise SeenEnoughError
 
@@ -121,7 +121,9 @@ def test_its_progress_is_seen_while_it_runs(there: Machine, monkeypatch: pytest.
     short, long = (one_plan(cc=["mltcp_reno"], compute="300ms", bytes="1MB", iterations=n) for n in (4, 2000))
     with reached(there, monkeypatch) as substrate:
         substrate.check(short)
-        files = rundir.unpack(substrate.run(short, lambda event: heard.append(event["event"]), Patience()))
+        files = rundir.unpack(
+            substrate.run(short, lambda event: heard.append(type(event).__name__.lower()), Patience())
+        )
         with pytest.raises(SeenEnoughError):
             substrate.run(long, look, Patience())
         again = rundir.unpack(substrate.run(short, print, Patience()))
@@ -376,8 +378,8 @@ def test_a_kernel_that_cannot_is_told_with_what_would_help(tmp_path: Path) -> No
 def test_what_a_run_there_dies_of_is_told(there: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
 
-    def observe(event: dict[str, Any]) -> None:
-        if event["event"] == "iteration" and not killed:
+    def observe(event: Event) -> None:
+        if isinstance(event, Iteration) and not killed:
             killed.extend(pid for pid, words in there.processes().items() if "workloads.worker" in words)
             os.kill(killed[0], signal.SIGKILL)
 

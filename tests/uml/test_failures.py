@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from core.errors import EXIT_FAILED, EXIT_MACHINE, MachineError, TestbedError
+from core.runs.events import Event, Iteration, Phase, Shares
 from core.runs.plan import Plan
 from testbed.substrates import uml
 from testbed.substrates.progress import Patience
@@ -112,10 +113,10 @@ def test_who_announces_computing_may_take_long(tmp_path: Path) -> None:
 def test_a_run_in_which_nothing_moves_any_more_is_ended() -> None:
     event = [{"at": "500ms", "link": "s1-s2", "state": "down"}]
     cut_off = runs.one_plan(jobs=1, compute="20ms", bytes="20MB", iterations=9, cc=["reno"], event=event)
-    told: list[str] = []
+    told: list[type[Event]] = []
     with pytest.raises(TestbedError, match=r"for 5 s of virtual time no byte was acknowledged.*\[\[event\]\]"):
-        uml.find().run(cut_off, lambda event: told.append(event["event"]), Patience(idle_s=5))
-    assert {"phase", "shares", "iteration"} >= set(told) and told.count("shares") >= 10
+        uml.find().run(cut_off, lambda event: told.append(type(event)), Patience(idle_s=5))
+    assert {Phase, Shares, Iteration} >= set(told) and told.count(Shares) >= 10
 
 
 def test_a_panic_inside_is_told(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.runs import disturbed, load, rundir
+from core.runs import disturbed, events, load, rundir
 from core.runs import rows as rows_
 from core.runs.upgrade import VERSION
 from core.runs.verdict import Row, Verdict
@@ -113,7 +113,7 @@ def test_a_recorder_that_cannot_be_started_fails_no_run(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("subprocess.Popen", refuse)
     with disturbances.recorded() as recording:
-        recording.heard(lambda event: None)({"event": "start", "start_ns": 7})
+        recording.heard(lambda event: None)(events.Start(7))
         files = rundir.unpack(recording.added_to(_archive()))
     assert files[disturbances.TABLE].decode() == "start_s,end_s,core,kind,waited_s\n"
     assert b"could not be started" in files[disturbances.ACCOUNT]
@@ -275,14 +275,14 @@ def test_an_invalid_run_is_repeated(
 
     monkeypatch.setattr(tasks, "_judged", judged_)
     monkeypatch.setattr(rundir, "unpack", lambda archive: archive)
-    events: list[dict[str, Any]] = []
+    heard: list[events.Said] = []
     substrate: Any = Elsewhere(place, *verdicts)
-    outcome = tasks.carry_out(tasks.Task(judged.made(), place, retries=retries), substrate, events.append)
+    outcome = tasks.carry_out(tasks.Task(judged.made(), place, retries=retries), substrate, heard.append)
     assert isinstance(outcome, tasks.Completed) and outcome.verdict == verdicts[-1]
     told = json.loads(outcome.files["manifest.json"])
     assert [one["verdict"] for one in told["attempts"]] == verdicts[:attempts]
     assert told["attempts"][0]["because"] == (["I4 share: 0.9"] if verdicts[0] == "invalid" else [])
-    assert len([one for one in events if one["event"] == "repeated"]) == attempts - 1
+    assert len([one for one in heard if isinstance(one, events.Repeated)]) == attempts - 1
     assert substrate.left == []
 
 

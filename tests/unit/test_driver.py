@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from core.errors import LostError, MachineError, RequestError, TestbedError
+from core.runs import events
 from core.runs.load import load_summary
 from core.runs.plan import Plan
 from testbed import substrates
@@ -48,11 +49,13 @@ class Fake:
         return done
 
 
-def drive(runs: list[Wanted], *executors: Any, **how: Any) -> tuple[list[driver.Failure], list[tuple[Path, str]]]:
-    told: list[tuple[Path, str]] = []
+def drive(
+    runs: list[Wanted], *executors: Any, **how: Any
+) -> tuple[list[driver.Failure], list[tuple[Path, type[events.Said]]]]:
+    told: list[tuple[Path, type[events.Said]]] = []
 
-    def tell(plan: Plan, event: dict[str, Any]) -> None:
-        told.append((plan.folder, event["event"]))
+    def tell(plan: Plan, event: events.Said) -> None:
+        told.append((plan.folder, type(event)))
 
     return driver.drive(runs, executors, tell, **how), told
 
@@ -62,7 +65,7 @@ def test_runs_go_in_their_order_and_are_stored(tmp_path: Path) -> None:
     fake = Fake()
     failures, told = drive(runs, fake, retries=3)
     assert failures == [] and [task.plan for task in fake.tasks] == [run.plan for run in runs]
-    assert told == [(run.plan.folder, event) for run in runs for event in ("started", "stored")]
+    assert told == [(run.plan.folder, event) for run in runs for event in (events.Started, events.Stored)]
     assert all((run.folder / "manifest.json").read_text() == "{}" for run in runs)
     assert {(task.place, task.retries, task.wall_limit_s) for task in fake.tasks} == {("uml", 3, None)}
 
@@ -85,7 +88,7 @@ def test_the_first_failure_ends_it_unless_it_is_to_keep_going(tmp_path: Path) ->
     fake.tasks.clear()
     ((failure,), told) = drive(runs, fake, keep_going=True)
     assert failure.run == runs[1] and len(fake.tasks) == len(runs)
-    assert (runs[1].plan.folder, "failed") in told and not runs[1].folder.exists()
+    assert (runs[1].plan.folder, events.Failed) in told and not runs[1].folder.exists()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +107,7 @@ def test_the_runs_of_a_machine_that_is_lost_go_to_the_others(tmp_path: Path) -> 
     other = Fake(at="ssh:b")
     failures, told = drive(runs, lost, other, keep_going=True)
     assert failures == [] and [task.plan for task in lost.tasks] == [runs[0].plan]
-    assert (runs[0].plan.folder, "given up") in told
+    assert (runs[0].plan.folder, events.GivenUp) in told
     assert sorted(task.plan.folder for task in other.tasks) == sorted(run.plan.folder for run in runs)
     failures, _ = drive(runs, lost, keep_going=True)
     assert len(failures) == len(runs) and {str(one.error) for one in failures} == {"a is gone"}
@@ -127,7 +130,7 @@ def test_a_scheduled_run_comes_after_those_of_its_jobs_alone(tmp_path: Path, mon
     )
     fake = Fake()
     _, told = drive(runs, fake, is_there=lambda run: True)
-    assert [folder for folder, event in told if event == "there"] == [run.plan.folder for run in late]
+    assert [folder for folder, event in told if event is events.There] == [run.plan.folder for run in late]
     needed = next(iter(late[0].needs)).relative_to(late[0].experiment)
     failures, _ = drive(runs, Fake({needed: Failed(TestbedError("no"))}), keep_going=True)
     assert [str(failure.error) for failure in failures] == ["no", "needs runs of its jobs alone, and they failed"]
@@ -165,7 +168,7 @@ def test_here_the_run_is_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         name, clock = "uml", "virtual"
 
         def run(self, plan: Plan, on_event: Any, patience: object) -> bytes:
-            on_event({"event": "phase"})
+            on_event(events.Phase("jobs"))
             raise RequestError("and no more")
 
     heard: list[Any] = []
@@ -173,7 +176,7 @@ def test_here_the_run_is_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (run, *_) = driver.wanted([plan.planned(read(None, SMALL))], tmp_path)
     outcome = Here(substrate, lambda *said: heard.append(said)).submit(Task(run.plan, "uml")).result()
     assert isinstance(outcome, Failed) and str(outcome.error) == "and no more"
-    assert heard == [(run.plan, {"event": "phase"})]
+    assert heard == [(run.plan, events.Phase("jobs"))]
 
 
 def test_a_task_can_be_handed_to_another_process(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from core.errors import TestbedError
+from core.runs import events
 from core.runs.plan import Plan
 from testbed import spec
 from testbed.planning import plan
@@ -31,16 +33,16 @@ class Clock:
         return self.now
 
 
-def phase(text: str = "jobs") -> dict[str, Any]:
-    return {"event": "phase", "text": text}
+def phase(text: str = "jobs") -> events.Phase:
+    return events.Phase(text)
 
 
-def tick(bps: float = 1e8) -> dict[str, Any]:
-    return {"event": "shares", "bps": {"0": {"s1-s2": bps, "s2-s1": 0}, "1": {}}}
+def tick(bps: float = 1e8) -> events.Shares:
+    return events.Shares({0: {"s1-s2": bps, "s2-s1": 0}, 1: {}})
 
 
-def iteration(number: int) -> dict[str, Any]:
-    return {"event": "iteration", "job": 1, "rank": 0, "iteration": number, "duration_s": 1.0}
+def iteration(number: int) -> events.Iteration:
+    return events.Iteration(1, 0, number, 1.0)
 
 
 class Run:
@@ -48,12 +50,12 @@ class Run:
 
     def __init__(self, patience: Patience = PATIENCE, *, virtual: bool = True) -> None:
         self.clock = Clock()
-        self.heard: list[dict[str, Any]] = []
+        self.heard: list[events.Event] = []
         self.cores = 1.0  # that it has
         self.used_s = 0.0
         self.watch = Watch(patience, self.heard.append, virtual=virtual, clock=self.clock, used_s=lambda: self.used_s)
 
-    def say(self, *events: dict[str, Any]) -> Run:
+    def say(self, *events: events.Event) -> Run:
         for event in events:
             self.watch(event)
         return self
@@ -110,7 +112,7 @@ def test_long_computing_of_a_job_is_no_standstill() -> None:
 
 
 @pytest.mark.parametrize("sign", [tick(1.0), iteration(8), phase("network")])
-def test_bytes_iterations_and_phases_are_progress(sign: dict[str, Any]) -> None:
+def test_bytes_iterations_and_phases_are_progress(sign: events.Event) -> None:
     run = Run().say(phase())
     for _ in range(10):
         run.say(*[tick(0)] * 590, sign).wait(1)
@@ -119,14 +121,14 @@ def test_bytes_iterations_and_phases_are_progress(sign: dict[str, Any]) -> None:
 
 
 def test_who_announces_computing_has_half_an_hour() -> None:
-    run = Run().say(phase(), tick(), {"event": "computing", "who": "job 0", "begins": True}).wait(1799)
-    run.say({"event": "computing", "who": "job 0", "begins": False}).wait(59)
+    run = Run().say(phase(), tick(), events.Computing("job 0", True)).wait(1799)
+    run.say(events.Computing("job 0", False)).wait(59)
     with pytest.raises(TestbedError, match="stood still for 60 s"):
         run.wait(2)
-    run = Run().say(phase(), {"event": "computing", "who": "job 0", "begins": True})
+    run = Run().say(phase(), events.Computing("job 0", True))
     with pytest.raises(TestbedError, match=r"still for 1800 s .* though job 0 had announced computing"):
         run.wait(1801)
-    assert [event["event"] for event in run.heard] == ["phase"]
+    assert [type(event) for event in run.heard] == [events.Phase]
 
 
 def test_a_given_wall_limit_is_absolute() -> None:
@@ -138,7 +140,7 @@ def test_a_given_wall_limit_is_absolute() -> None:
 
 
 def test_results_that_arrive_are_progress() -> None:
-    run = Run().say(phase(), tick(), {"event": "results", "size": 1 << 30, "sha256": ""})
+    run = Run().say(phase(), tick(), events.Results(1 << 30, ""))
     for _ in range(10):
         run.watch.data()
         run.wait(50)
@@ -203,9 +205,9 @@ def test_a_console_is_followed_until_the_kernel_is_given_up(
     process: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it says goes on to the observer; its own words do not; and then it is silent."""
-    lines = [json.dumps(event).encode() for event in (phase("network"), phase("jobs"), tick(), iteration(0))]
+    lines = [msgspec.json.encode(event) for event in (phase("network"), phase("jobs"), tick(), iteration(0))]
     (tmp_path / "console").write_bytes(b"\n".join([b"printk: words", *lines, b""]))
-    clock, heard = Clock(), list[dict[str, Any]]()
+    clock, heard = Clock(), list[events.Event]()
 
     def sleep(seconds: float) -> None:
         clock.now += 0.25
@@ -213,7 +215,7 @@ def test_a_console_is_followed_until_the_kernel_is_given_up(
     monkeypatch.setattr("time.sleep", sleep)
     with pytest.raises(TestbedError, match=r"virtual time stood still for 60 s .*iteration 0 of job 1"):
         uml._follow(process, tmp_path, Watch(PATIENCE, heard.append, virtual=True, clock=clock))
-    assert [event["event"] for event in heard] == ["phase", "phase", "shares", "iteration"]
+    assert [type(event) for event in heard] == [events.Phase, events.Phase, events.Shares, events.Iteration]
     assert clock.now == pytest.approx(1060, abs=1)
 
 

@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from core.errors import EXIT_MACHINE, EXIT_REQUEST, MachineError, RequestError, TestbedError, UnreachableError
+from core.runs import events
 from testbed import substrates
 from testbed.campaign import driver
 from testbed.campaign.executors.local import Lane
@@ -34,7 +35,7 @@ def saying(*pieces: bytes) -> Callable[[], bytes]:
 
 
 def test_what_a_run_says() -> None:
-    heard: list[stream.Event] = []
+    heard: list[events.Event] = []
     lines = [
         b"Linux says something\n\n",
         b'{"event": "phase", "text": "jobs"}\n{"event": "itera',
@@ -43,10 +44,10 @@ def test_what_a_run_says() -> None:
         b"c and more",
     ]
     assert stream.listen(saying(*lines), heard.append) == b"abc"
-    assert [event["event"] for event in heard] == ["phase", "iteration", "shares", "results"]
+    assert [type(event) for event in heard] == [events.Phase, events.Iteration, events.Shares, events.Results]
 
 
-def unexpected(event: dict[str, Any]) -> None:
+def unexpected(event: events.Event) -> None:
     pytest.fail(f"nobody said {event}")
 
 

@@ -139,7 +139,7 @@ def test_the_documentation_prints_the_limits_in_force() -> None:
         )
         for substrate in ("host", "uml")
     ]
-    expected = []
+    expected: list[tuple[object, ...]] = []
     for one in INVARIANTS:
         if one.id == "I10":  # an experiment's, over its seeds
             expected.append((one.id, ("above", repeatability.LIMITS.suspect), ("above", repeatability.LIMITS.invalid)))

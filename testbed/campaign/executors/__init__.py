@@ -8,12 +8,12 @@ from functools import partial
 from typing import Protocol
 
 from core.errors import TestbedError
+from core.runs.events import Said
 from core.runs.plan import Plan
 from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
 from testbed.substrates import Substrate
-from testbed.substrates.progress import Event
 
-Observer = Callable[[Plan, Event], None]
+Observer = Callable[[Plan, Said], None]
 
 
 class Executor(Protocol):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import TestbedError
+from core.runs.events import Event, Iteration, Shares
 from core.runs.plan import LinkEvent, Plan
 from testbed.linux import settings
 from testbed.linux.network import Network, link_name, switch
@@ -25,7 +26,7 @@ LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
 LOOK_S = 0.5
 RNDRESEEDCRNG = 0x5207
 
-Emit = Callable[..., None]
+Emit = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,14 @@ class Timeline:
             self._catch_up(workers)
             if select.select([sampler], [], [], 0)[0]:
                 for line in sampler.lines():
-                    emit(event="shares", bps=line["shares_bps"])
+                    emit(Shares(line["shares_bps"]))
             for worker, line in workers.read(self._next()):
                 record = Record(worker.job, worker.rank, *line)
                 if record.iteration + 1 >= self.wanted[worker.job]:
                     missing.discard((worker.job, worker.rank))
                 if record.iteration < self.wanted[worker.job]:
                     records.append(record)
-                    emit(event="iteration", job=record.job, rank=record.rank, iteration=record.iteration,
-                         duration_s=(record.end - record.start) / 1e9)  # fmt: skip
+                    emit(Iteration(record.job, record.rank, record.iteration, (record.end - record.start) / 1e9))
         return records
 
     def missed(self) -> list[str]:

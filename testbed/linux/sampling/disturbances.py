@@ -13,10 +13,10 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from core.environment import ROOT
 from core.runs import documents, rows
+from core.runs.events import Event, Start
 from core.runs.manifest import Recorded
 from testbed.linux.sampling import ticker
 from testbed.linux.sampling.ticker import Account, Disturbance
@@ -24,8 +24,6 @@ from testbed.linux.sampling.ticker import Account, Disturbance
 TABLE, ACCOUNT = "disturbances.csv", "disturbances.json"
 TOUCHED = "touched.csv"  # which iterations they touched (`core.runs.disturbed`)
 PATIENCE_S = 60.0  # with a machine that has just been busy
-
-Event = dict[str, Any]
 
 
 @dataclass
@@ -40,8 +38,8 @@ class Recording:
         """``on_event``, noting on the way when the first iteration begins."""
 
         def hear(event: Event) -> None:
-            if event["event"] == "start":
-                self.start_ns = event["start_ns"]
+            if isinstance(event, Start):
+                self.start_ns = event.start_ns
             on_event(event)
 
         return hear
