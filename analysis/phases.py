@@ -18,6 +18,7 @@ from core.runs.load import LoadError, Run
 from theory.statistics import geometric_mean
 
 SERVER = 0
+LTP = "ltp"  # with its own defaults
 COLOURS = {"gather_s": style.JOBS[1], "broadcast_s": style.JOBS[0], "rest_s": "#CCCCCC"}
 NAMES = {"gather_s": "gather", "broadcast_s": "broadcast", "rest_s": "computing"}
 
@@ -51,7 +52,7 @@ def _row(run: Run) -> dict[str, object]:
 
 
 def _is_ltp(run: Run) -> bool:
-    return run.plan.jobs[0].transport.partition(":")[0] == "ltp"
+    return run.plan.jobs[0].transport.partition(":")[0] == LTP
 
 
 def _answered_s(run: Run, per: pd.DataFrame) -> np.ndarray:

@@ -64,8 +64,8 @@ def _faster(study: Study, claim: str, rows: pd.DataFrame, base: str | None) -> F
     for _, cell in rows.groupby(CELL):
         one = cell.iloc[0]
         beside = base or (phases.best(cell, phases.tcp(cell)) if phases.tcp(cell) else "")
-        if ratios := phases.speed_ups(cell, beside, "ltp") if {beside, "ltp"} <= set(cell["system"]) else []:
-            share = float(cell[cell["system"] == "ltp"]["delivered"].mean())
+        if ratios := phases.speed_ups(cell, beside, phases.LTP) if {beside, phases.LTP} <= set(cell["system"]) else []:
+            share = float(cell[cell["system"] == phases.LTP]["delivered"].mean())
             cells.append(
                 (
                     f"{one['bytes'] / 1e3:g} kB a worker, queue {one['buffer_bytes'] / 1e3:g} kB, {drawing.rate(one['rate_bps'])}",
