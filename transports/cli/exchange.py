@@ -124,11 +124,11 @@ def _gradient(number: int, asked: Asked) -> Message:
     return Message(number, GRADIENTS, 0, asked.bytes, "gradient")
 
 
-def _rounds(count: int, one: Callable[[int], Delivery], rtt_us: Callable[[], int], progress: Progress) -> Told:
+def _rounds(count: int, exchanged: Callable[[int], Delivery], rtt_us: Callable[[], int], progress: Progress) -> Told:
     begun, used, done = time.monotonic(), _cpu_s(), []
     for number in range(count):
         at = time.monotonic()
-        delivery = one(number)
+        delivery = exchanged(number)
         took = time.monotonic() - at
         done.append(
             Round(delivery.bytes, delivery.delivered, delivery.closed, len(delivery.holes), delivery.resent, took)

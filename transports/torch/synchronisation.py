@@ -166,12 +166,12 @@ class Synchronisation:
             ]
         futures = []
         for number, (some, flat) in enumerate(self._flat):
-            for one, part in zip(some, flat.split([each.numel() for each in some]), strict=True):
-                if one.grad is None:
+            for parameter, part in zip(some, flat.split([each.numel() for each in some]), strict=True):
+                if parameter.grad is None:
                     part.zero_()
-                elif one.grad.data_ptr() != part.data_ptr():
-                    part.copy_(one.grad.reshape(-1))
-                one.grad = part.view_as(one)
+                elif parameter.grad.data_ptr() != part.data_ptr():
+                    part.copy_(parameter.grad.reshape(-1))
+                parameter.grad = part.view_as(parameter)
             futures.append(self.exchange(flat, number, last=number == len(self._flat) - 1))
         for future in futures:
             future.wait()
@@ -356,11 +356,11 @@ hook.__annotations__.update({"bucket": dist.GradBucket, "return": torch.futures.
 def _buckets(module: Any) -> list[list[Any]]:
     """Parameters that learn, the last ones first, in groups of one type and about `BUCKET_BYTES`."""
     found: list[list[Any]] = []
-    for one in reversed([one for one in module.parameters() if one.requires_grad]):
-        full = not found or found[-1][0].dtype != one.dtype or sum(map(_size, found[-1])) + _size(one) > BUCKET_BYTES
+    for parameter in reversed([parameter for parameter in module.parameters() if parameter.requires_grad]):
+        full = not found or found[-1][0].dtype != parameter.dtype or sum(map(_size, found[-1])) + _size(parameter) > BUCKET_BYTES
         if full:
             found.append([])
-        found[-1].append(one)
+        found[-1].append(parameter)
     return found
 
 

@@ -123,7 +123,6 @@ class _Prepared(distributed.WorkerPlugin):
     """What every worker, present or to come, is before it gets a run: with the kernel, and with one run at a time."""
 
     def __init__(self, maker: Maker, archive: bytes) -> None:
-        self.idempotent = True
         self.maker, self.archive = maker, archive
 
     async def setup(self, worker: distributed.Worker) -> None:
