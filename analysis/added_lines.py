@@ -34,7 +34,7 @@ def code(text: str) -> list[str]:
 def added(name: str) -> int:
     """Lines of a module beyond those of its base's."""
     lines = code((KERNEL / f"tcp_{name}.c").read_text())
-    base = KERNEL / f"tcp_{name.removeprefix('mltcp_')}.c"
+    base = KERNEL / f"tcp_{BASES[name].lower()}.c"
     if base.exists():
         # Renaming is no addition, nor is that the base's state lies within another structure.
         plain = Counter(_same(line) for line in code(base.read_text()))
@@ -54,8 +54,7 @@ def _same(line: str) -> str:
 
 def _of_the_base(line: str) -> bool:
     """An operation that is the base's own function."""
-    match = re.fullmatch(r"\.\w+ = (\w+),", line)
-    return match is not None and not match[1].startswith("mltcp_")
+    return re.fullmatch(r"\.\w+ = (?!mltcp_)\w+,", line) is not None
 
 
 def functions(*headers: str) -> dict[str, tuple[int, set[str]]]:

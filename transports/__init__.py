@@ -199,6 +199,11 @@ class Module(Protocol):
 
     @property
     def Options(self) -> type[Any]: ...
+    @property
+    def DATAGRAMS(self) -> bool:
+        """Whether it sends datagrams of its own, by the core in C, which may be signed."""
+        ...
+
     def lossy(self, options: Any) -> bool: ...
     def listen(self, place: Place, options: Any) -> Listening: ...
     def close(self, options: Any, stage: Stage) -> Close: ...
@@ -214,6 +219,10 @@ class Transport:
 
     name: str
     options: Any  # the `Options` of its module
+
+    @property
+    def datagrams(self) -> bool:
+        return find(self.name).DATAGRAMS
 
     @property
     def lossy(self) -> bool:

@@ -105,6 +105,9 @@ class Options:
         return cc if name == TCP else None
 
 
+DATAGRAMS = True
+
+
 def lossy(_options: Options) -> bool:
     """Its messages are counted one by one, also where they all arrive."""
     return True

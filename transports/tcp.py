@@ -77,6 +77,9 @@ def _share(m: Message, share: float) -> int:
     return min(m.bytes, math.ceil(round(m.bytes * share / m.element, 6)) * m.element)
 
 
+DATAGRAMS = False
+
+
 def lossy(options: Options) -> bool:
     """Whether a gradient may end without all of its bytes."""
     return min(options.close, options.share) < 1

@@ -16,13 +16,14 @@ from core.runs.manifest import Manifest
 from testbed.campaign.driver import Wanted
 from testbed.campaign.executors import Executor
 from testbed.campaign.tasks import Failed, Outcome, Task
+from testbed.spec import place as where
 
 DRAWN = "verify"  # any draw will do, but always the same
 
 
 def drawn(runs: Sequence[Wanted], share: float) -> list[Wanted]:
     """A share of the runs under virtual time, one at least."""
-    exact = [run for run in runs if run.spec.on == "uml"]
+    exact = [run for run in runs if not where.in_real_time(run.spec.on)]
     return random.Random(DRAWN).sample(exact, min(len(exact), ceil(share * len(exact))))
 
 
@@ -35,7 +36,9 @@ def differing(runs: Sequence[Wanted], free: Sequence[Executor]) -> list[Path]:
         while waiting and idle:
             run, executor = waiting.pop(), idle.pop()
             stored = load_run(run.folder).manifest
-            running[executor.submit(Task(stored.plan, "uml", retries=0, capacity_bps=stored.measured.capacity_bps))] = (
+            running[
+                executor.submit(Task(stored.plan, run.spec.on, retries=0, capacity_bps=stored.measured.capacity_bps))
+            ] = (
                 executor,
                 run,
             )

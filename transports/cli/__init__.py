@@ -20,7 +20,7 @@ from core import text
 from core.errors import RequestError, TestbedError
 from core.text import quoted
 from core.units import Duration, Size
-from transports import Place, native
+from transports import Place, Transport, native
 from transports.cli import exchange
 from transports.cli.exchange import Asked, Told
 
@@ -44,10 +44,10 @@ def main(arguments: Sequence[str]) -> int:
             raise RequestError(stray)
         asked = _parser().parse_args(arguments)
         transport = transports.parse(asked.transport)
-        if transport.name == "ltp":
+        if transport.datagrams:
             native.build()
         sends = asked.role == "send"
-        place = _place(asked, sends=sends)
+        place = _place(asked, transport, sends=sends)
         run = exchange.send if sends else exchange.receive
         told = run(transport.listen(place), transport, Asked(int(Size.parse(asked.bytes)), asked.rounds), _progress)
     except TestbedError as error:
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _place(asked: argparse.Namespace, *, sends: bool) -> Place:
+def _place(asked: argparse.Namespace, transport: Transport, *, sends: bool) -> Place:
     bind, peer = _address("--bind", asked.bind), _address("--peer", asked.peer)
     if bind == peer:
         raise RequestError(
@@ -96,8 +96,8 @@ def _place(asked: argparse.Namespace, *, sends: bool) -> Place:
         raise RequestError(f"--rounds: {asked.rounds} is not between 1 and 1000000.")
     if not LEAST_MTU <= asked.mtu <= MOST_MTU:
         raise RequestError(f"--mtu: {asked.mtu} is not between {LEAST_MTU} and {MOST_MTU}.")
-    if asked.key and asked.transport.partition(":")[0] != "ltp":
-        raise RequestError("--key: only ltp signs its datagrams; leave it out.")
+    if asked.key and not transport.datagrams:
+        raise RequestError(f"--key: {transport.name} has no datagrams of its own to sign; leave it out.")
     return Place(
         rank=SENDER if sends else RECEIVER,
         addresses=(bind, peer) if sends else (peer, bind),

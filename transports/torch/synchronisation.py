@@ -357,7 +357,11 @@ def _buckets(module: Any) -> list[list[Any]]:
     """Parameters that learn, the last ones first, in groups of one type and about `BUCKET_BYTES`."""
     found: list[list[Any]] = []
     for parameter in reversed([parameter for parameter in module.parameters() if parameter.requires_grad]):
-        full = not found or found[-1][0].dtype != parameter.dtype or sum(map(_size, found[-1])) + _size(parameter) > BUCKET_BYTES
+        full = (
+            not found
+            or found[-1][0].dtype != parameter.dtype
+            or sum(map(_size, found[-1])) + _size(parameter) > BUCKET_BYTES
+        )
         if full:
             found.append([])
         found[-1].append(parameter)

@@ -31,6 +31,7 @@ from testbed.campaign.executors import elsewhere, kernels
 from testbed.campaign.executors.elsewhere import Maker
 from testbed.campaign.executors.local import Lane
 from testbed.campaign.tasks import Failed, Outcome, Task
+from testbed.spec import place as where
 
 CONNECT_S, RECONNECT_S = 20.0, 300.0
 LOOK_S = 0.5
@@ -150,7 +151,7 @@ class DaskLane:
 
     def place(self, on: str) -> str | None:
         """Virtual time only: what shares a machine with others would disturb them on a real clock."""
-        return on if on == "uml" else None
+        return None if where.in_real_time(on) else on
 
     def submit(self, task: Task) -> Future[Outcome]:
         return self.waits.submit(self._carried_out, replace(task, kernel=self.cluster.maker.kernel))

@@ -19,6 +19,7 @@ from core.errors import LostError, MachineError, TestbedError
 from testbed.campaign.executors import elsewhere, kernels
 from testbed.campaign.executors.elsewhere import Maker
 from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
+from testbed.spec import place as where
 
 LOCAL = "local"
 LIMIT_MIN = 24 * 60
@@ -37,7 +38,7 @@ class SlurmLane:
 
     def place(self, on: str) -> str | None:
         """Virtual time only: a node is shared."""
-        return on if on == "uml" else None
+        return None if where.in_real_time(on) else on
 
     def submit(self, task: Task) -> Future[Outcome]:
         return self.waits.submit(self._carried_out, replace(task, kernel=self.maker.kernel))
