@@ -196,9 +196,7 @@ def experiments_below(folder: Path) -> dict[str, Path]:
         if _holds_runs(path):
             found[path.name] = path
         else:
-            found |= {
-                f"{path.name}/{one.name}": one for one in _folders(path) if one.name != "alone" and _holds_runs(one)
-            }
+            found |= {f"{path.name}/{placed.name}": placed for placed in _folders(path) if _is_of(path.name, placed)}
     return found
 
 
@@ -208,6 +206,24 @@ def _folders(folder: Path) -> list[Path]:
 
 def _holds_runs(folder: Path) -> bool:
     return any(folder.glob("*/[0-9]*/"))
+
+
+class _Named(msgspec.Struct):
+    experiment: str
+
+
+class _Planned(msgspec.Struct):
+    plan: _Named
+
+
+def _is_of(experiment: str, folder: Path) -> bool:
+    """Whether runs there say that they are of ``experiment``: else the folder is an experiment in another results folder."""
+    for path in folder.glob("*/[0-9]*/manifest.json"):
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=_Planned).plan.experiment == experiment
+        except (OSError, ValueError):
+            continue
+    return False
 
 
 def by_number(path: Path) -> tuple[str, int, str]:

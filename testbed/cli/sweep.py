@@ -180,7 +180,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     shuffle(waiting)
     order = [*missing, *waiting]
     with (
-        choice.chosen(parsed.executor, machines, parsed.parallel, Path(parsed.out)) as lanes,
+        choice.chosen(parsed.executor, machines, parsed.parallel, Path(parsed.out), _left_out) as lanes,
         Count(order, console, quiet=parsed.quiet, places=len(lanes) > 1) as count,
     ):
         failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=done, keep_going=True)
@@ -195,6 +195,10 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
         print(text.paragraph(f"other bytes when repeated: {', '.join(map(str, differing))}"), file=sys.stderr)
         return EXIT_FAILED
     return EXIT_INVALID if invalid else EXIT_OK
+
+
+def _left_out(words: str) -> None:
+    print(text.paragraph(words), file=sys.stderr)
 
 
 def _verified(

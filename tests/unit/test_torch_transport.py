@@ -20,10 +20,10 @@ import pytest
 from core.errors import RequestError
 from tests.processes import HANG_S
 from transports import TransportError, native
-from transports.torch.holes import Name, Recording, Writer
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
 from transports.torch import Guard, GuardError, Synchronisation  # noqa: E402
+from transports.torch.holes import Name, Recording, Writer  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 LOSSY = "ltp:lt=0us,c=1us"  # closed when the first packets have come, whatever the network does

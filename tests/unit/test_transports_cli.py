@@ -59,7 +59,7 @@ def test_with_a_key(tmp_path: Path) -> None:
         (["ltp", "send", "--bind", HERE, "--peer", HERE], "an address each"),
         (["ltp:fraction=80", "send", "--bind", HERE, "--peer", THERE], "not between 0 and 1"),
         (["quic", "send", "--bind", HERE, "--peer", THERE], "there is no transport"),
-        (["tcp", "send", "--bind", HERE, "--peer", THERE, "--key", "x"], "only ltp"),
+        (["tcp", "send", "--bind", HERE, "--peer", THERE, "--key", "x"], "no datagrams of its own"),
         (["ltp", "send", "--bind", HERE, "--peer", THERE, "--rounds", "0"], "--rounds"),
     ],
 )

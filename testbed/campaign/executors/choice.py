@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -16,9 +16,9 @@ KINDS = ("local", "dask", "slurm")
 
 
 def chosen(
-    name: str, machines: Mapping[str, object], parallel: int, out: Path
+    name: str, machines: Mapping[str, object], parallel: int, out: Path, say: Callable[[str], None]
 ) -> AbstractContextManager[Sequence[Executor]]:
-    """Those of ``--executor`` (`check`), for runs at the places ``machines`` whose results go below ``out``."""
+    """Those of ``--executor`` (`check`), for runs at the places ``machines`` whose results go below ``out``; ``say`` is told whom they leave out."""
     kind, _, rest = name.partition(":")
     if kind == "local":
         from testbed.campaign.executors import local  # noqa: PLC0415 (each is loaded where it is asked for)
@@ -27,7 +27,7 @@ def chosen(
     if kind == "dask":
         from testbed.campaign.executors import dask  # noqa: PLC0415
 
-        return dask.lanes(rest or None, parallel)
+        return dask.lanes(rest or None, parallel, say)
     from testbed.campaign.executors import slurm  # noqa: PLC0415
 
     return slurm.lanes(rest or None, parallel, out)

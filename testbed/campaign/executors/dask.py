@@ -8,10 +8,9 @@ waits, stores what comes back, and asks again for what was lost: the engine's st
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from concurrent.futures.process import BrokenProcessPool
@@ -24,7 +23,6 @@ import distributed
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 
-from core import text
 from core.errors import LostError, MachineError, TestbedError, UnreachableError
 from testbed.campaign import executors
 from testbed.campaign.executors import elsewhere, kernels
@@ -56,7 +54,6 @@ class Cluster:
     archive: bytes
     address: str | None  # None: a cluster of our own
     workers: int
-    security: distributed.Security | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     client: distributed.Client | None = None
     own: distributed.LocalCluster | None = None
@@ -89,9 +86,7 @@ class Cluster:
                 n_workers=self.workers, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
                 memory_limit=0, silence_logs=50,
             )  # fmt: skip
-        client = distributed.Client(
-            self.address or self.own, timeout=CONNECT_S, security=self.security, set_as_default=False
-        )
+        client = distributed.Client(self.address or self.own, timeout=CONNECT_S, set_as_default=False)
         client.register_plugin(_Prepared(self.maker, self.archive), name="mltcp")
         return client
 
@@ -105,8 +100,8 @@ class Cluster:
             with contextlib.suppress(Exception):
                 self.own.close(timeout=10)
 
-    def check(self) -> None:
-        """Says which workers are left out, and why; raises `MachineError` if there are some and none can carry out runs."""
+    def check(self, say: Callable[[str], None]) -> None:
+        """``say`` which workers are left out, and why; raises `MachineError` if there are some and none can carry out runs."""
         said = self.connected(CONNECT_S).run(_lacks, self.maker, on_error="return")
         reasons = {
             worker: f"{type(found).__name__}: {found}" if isinstance(found, BaseException) else found
@@ -117,7 +112,7 @@ class Cluster:
         if reasons and len(reasons) == len(said):
             raise MachineError(f"no worker can carry out runs: {words}")
         if reasons:
-            print(text.paragraph(f"left out: {words}"), file=sys.stderr)
+            say(f"left out: {words}")
 
 
 class _Prepared(distributed.WorkerPlugin):
@@ -171,9 +166,8 @@ class DaskLane:
         raise LostError(f"the Dask cluster lost it {ATTEMPTS} times ({lost})")
 
     def _asked(self, client: distributed.Client, task: Task, name: str, attempt: int) -> Outcome:
-        before = self.cluster.ran_on.get(
-            name
-        )  # whoever repeats a run to compare it asks somebody else, if there is one
+        # Whoever repeats a run to compare it asks somebody else, if there is one.
+        before = self.cluster.ran_on.get(name)
         others = [one for one in client.scheduler_info(n_workers=-1)["workers"] if one != before] if before else []
         future = client.submit(
             _on_worker, task, self.cluster.maker, key=f"{name}#{attempt}#{time.time_ns()}", pure=False, resources={RESOURCE: 1},
@@ -196,13 +190,13 @@ class DaskLane:
 
 
 @contextlib.contextmanager
-def lanes(address: str | None, parallel: int, security: distributed.Security | None = None) -> Iterator[list[DaskLane]]:
-    """``parallel`` lanes to the cluster at ``address``, or to one of as many workers on this machine (None)."""
+def lanes(address: str | None, parallel: int, say: Callable[[str], None]) -> Iterator[list[DaskLane]]:
+    """``parallel`` lanes to the cluster at ``address``, or to one of as many workers on this machine (None); ``say`` is told whom it leaves out."""
     with dask.config.set(SETTINGS):
-        cluster = Cluster(Maker.here(), kernels.packed(), address, parallel, security)
+        cluster = Cluster(Maker.here(), kernels.packed(), address, parallel)
         made = [DaskLane(cluster) for _ in range(parallel)]
         try:
-            cluster.check()
+            cluster.check(say)
             yield made
         finally:
             cluster.close()
