@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from core.errors import RequestError
 from core.text import file_name
 from theory.cluster import Ran, Servers
 
 COLOURS = colormaps["tab20"]
+LEGIBLE = 0.025  # of an axis: as small as a number can be read
+MOST_NAMES = 24
 
 
 def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path) -> list[Path]:
@@ -24,18 +29,33 @@ def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path)
         figure = Figure(figsize=(9, 6), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [4, 1]})
         for job in ran:
+            lasts = job.end_s - job.start_s
             for first, count in _runs(sorted(rows[gpu] for gpu in job.gpus)):
                 above.broken_barh(
-                    [(job.start_s, job.end_s - job.start_s)], (first, count),
-                    facecolor=COLOURS(job.request.job % 20), edgecolor="white", linewidth=0.2,
+                    [(job.start_s, lasts)], (first, count), facecolor=COLOURS(job.request.job % 20), edgecolor="white", linewidth=0.4,
                 )  # fmt: skip
-        for row in range(1, len(servers.gpus)):
-            if servers.of[row] != servers.of[row - 1]:
-                above.axhline(row, color="black", linewidth=0.4)
-        above.set(ylabel="GPU, server by server", ylim=(0, len(servers.gpus)), xlim=(0, until), title=name)
+                if lasts >= LEGIBLE * until and count >= LEGIBLE * len(servers.gpus):
+                    above.text(
+                        job.start_s + lasts / 2,
+                        first + count / 2,
+                        f"{job.request.job}",
+                        ha="center",
+                        va="center",
+                        fontsize=8,
+                    )
+        _name_servers(above, servers)
+        above.set(xlim=(0, until))
+        above.set_title(f"{name}: {max(job.end_s for job in ran):.4g} s", loc="left", fontweight="bold")
         times, most = contention(ran)
         below.step(times, most, where="post", color="black")
-        below.set(xlabel="time (s)", ylabel="jobs on the\nfullest uplink", ylim=(0, None))
+        below.set(
+            xlabel="time (s); numbers are jobs, the scale is that of the slowest schedule",
+            ylabel="jobs on the\nfullest uplink",
+            ylim=(0, None),
+        )
+        below.yaxis.set_major_locator(MaxNLocator(integer=True))
+        for axis in (above, below):
+            axis.spines[["top", "right"]].set_visible(False)
         path = folder / f"schedule-{file_name(name)}.png"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -44,6 +64,21 @@ def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path)
             raise RequestError(f"--figures: {path} cannot be written: {error.strerror}") from error
         paths.append(path)
     return paths
+
+
+def _name_servers(axis: Axes, servers: Servers) -> None:
+    """Lines between servers; their names where there is room for them."""
+    borders = [row for row in range(1, len(servers.gpus)) if servers.of[row] != servers.of[row - 1]]
+    for row in borders:
+        axis.axhline(row, color="black", linewidth=0.4)
+    axis.set_ylim(0, len(servers.gpus))
+    if len(borders) < MOST_NAMES:
+        edges = [0, *borders, len(servers.gpus)]
+        axis.set_yticks([(low + high) / 2 for low, high in itertools.pairwise(edges)])
+        axis.set_yticklabels([f"{servers.gpus[low].host} ({high - low})" for low, high in itertools.pairwise(edges)])
+        axis.set_ylabel("server (GPUs)")
+    else:
+        axis.set_ylabel("GPU, server by server")
 
 
 def contention(ran: Sequence[Ran]) -> tuple[list[float], list[int]]:

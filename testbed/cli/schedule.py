@@ -205,8 +205,8 @@ def _table(results: list[Result], title: str) -> Any:
     from core.text import plain
 
     table = Table(box=None, title=Text(plain(title)), title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("")
-    for heading in (*TABLE.values(), "schedules\ntried", "planned in\n(s)"):
+    table.add_column("", overflow="fold", min_width=min(16, max(len(found.scheduler) for found in results)))
+    for heading in (*TABLE.values(), "trials", "plan\n(s)"):
         table.add_column(heading, justify="right", no_wrap=True)
     for one in results:
         numbers = asdict(one.metrics)
