@@ -27,7 +27,8 @@ from transports.torch.holes import Name, Recording, Writer  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 LOSSY = "ltp:lt=0us,c=1us"  # closed when the first packets have come, whatever the network does
-PORTS = count(17100, 20)
+# Two processes of tests run beside each other.
+PORTS = count(17100 + 1000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 15), 20)
 SIZE = 1_000_000  # many times what arrives at once
 
 
