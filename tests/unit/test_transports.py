@@ -24,6 +24,7 @@ from core.units import Duration
 from testbed.campaign.verdict import jobs
 from testbed.planning import plan as planning
 from testbed.spec import job, read, systems
+from tests.processes import HANG_S
 from transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native, tcp
 from workloads import collectives
 from workloads.collectives import Link
@@ -169,7 +170,7 @@ def endpoints(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(HANG_S)
     try:
         yield [connected[rank].endpoint(0, flows) for rank in range(ranks)]
     finally:
@@ -183,13 +184,13 @@ def test_bytes_arrive_over_real_sockets() -> None:
     with endpoints([ltp.Options()] * 2) as (here, there):
         message = Message(0, 1, 0, len(data), "parameter")
         received, sent = there.post_receive(0, message, into, Close()), here.post_send(1, message, data)
-        assert received.wait(30).closed == sent.wait(30).closed == "complete"
+        assert received.wait(HANG_S).closed == sent.wait(HANG_S).closed == "complete"
         assert bytes(into) == data and received.done()
         assert here.counters(1).acked_bytes >= len(data)
         heard: list[str] = []
         again = Message(1, 1, 0, 8, "parameter")
         there.post_receive(0, again, None, Close()).on_done(lambda transfer: heard.append(transfer.wait().closed))
-        here.post_send(1, again, b"eightxxx").wait(30)
+        here.post_send(1, again, b"eightxxx").wait(HANG_S)
         for _ in range(100):
             if heard:
                 break
@@ -221,7 +222,7 @@ def test_an_application_may_close_tcp_early(options: str, port: int) -> None:
             sent, received = here.post_send(1, message, data), there.post_receive(0, message, into, Close())
             with ThreadPoolExecutor(1) as pool:
                 told = pool.submit(sent.wait)
-                ended = received.wait(20)
+                ended = received.wait(HANG_S)
                 assert told.result(20) == ended
             missing = sum(count for _, count in ended.holes)
             assert ended.delivered + missing == size and 0.3 * size <= ended.delivered <= 0.3 * size + 4
@@ -230,7 +231,7 @@ def test_an_application_may_close_tcp_early(options: str, port: int) -> None:
             back, answered = bytearray(size), there.post_send(0, whole, data)
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(answered.wait)
-                assert here.post_receive(1, whole, back, Close()).wait(20).closed == "complete"
+                assert here.post_receive(1, whole, back, Close()).wait(HANG_S).closed == "complete"
             assert back == data
         assert ends[0].sent() == 40_301_004, "what was handed over"
         assert here.counters(1).acked_bytes < 30_000_000, "what was given up is not sent"
@@ -251,7 +252,7 @@ def test_a_tag_is_the_band_of_a_packet() -> None:
             there.post_receive(0, message, into, Close()),
             here.post_send(1, message, data, ltp.tagger(message)),
         )
-        assert received.wait(30).closed == sent.wait(30).closed == "complete"
+        assert received.wait(HANG_S).closed == sent.wait(HANG_S).closed == "complete"
         assert into == data
         seen: dict[int, int] = {}
         while len(seen) < -(-len(data) // segment):
@@ -268,7 +269,7 @@ def test_a_peer_that_ends_is_named() -> None:
         waiting = there.post_receive(0, Message(0, 0, 0, 1000, "parameter"), None, Close())
         here.end("over")
         with pytest.raises(TransportError, match="worker 0 is gone"):
-            waiting.wait(30)
+            waiting.wait(HANG_S)
 
 
 def test_a_silent_worker_costs_a_deadline_a_round_and_three_end_the_run() -> None:
@@ -278,13 +279,13 @@ def test_a_silent_worker_costs_a_deadline_a_round_and_three_end_the_run() -> Non
         for number in range(3):
             message = Message(number, 0, 0, 50_000, "gradient")
             posted = [server.post_receive(source, message, None, how) for source in (1, 2)]
-            worker.post_send(0, message, None).wait(30)
-            assert posted[0].wait(30).delivered == 50_000
+            worker.post_send(0, message, None).wait(HANG_S)
+            assert posted[0].wait(HANG_S).delivered == 50_000
             if number == 2:
                 with pytest.raises(TransportError, match="worker 2 has sent nothing for 3 rounds"):
-                    posted[1].wait(30)
+                    posted[1].wait(HANG_S)
             else:
-                last = posted[1].wait(30)
+                last = posted[1].wait(HANG_S)
                 assert (last.closed, last.delivered, last.holes) == ("deadline", 0, ((0, 50_000),))
 
 
@@ -298,7 +299,7 @@ def test_with_a_key_what_is_not_signed_by_it_is_nobodys() -> None:
     with endpoints([ltp.Options()] * 2, port=7371, keys=[b"k" * 16] * 2) as (here, there):
         message = Message(0, 0, 0, len(data), "parameter")
         received, sent = there.post_receive(0, message, into, Close()), here.post_send(1, message, data)
-        assert received.wait(30).closed == sent.wait(30).closed == "complete"
+        assert received.wait(HANG_S).closed == sent.wait(HANG_S).closed == "complete"
         assert bytes(into) == data
     places = [Place(rank, HERE[:2], 7381, [(0, 1)], patience_s=0.3, key=bytes([rank]) * 16) for rank in range(2)]
     waiting = [ltp.listen(place, ltp.Options()) for place in places]
@@ -429,8 +430,8 @@ def test_a_peer_written_from_the_description_understands_it() -> None:
     listening = ltp.listen(Place(0, HERE[:2], 7341, [(0, 1)]), ltp.Options())
     endpoint = listening.connect().endpoint(0, [(0, 1)])
     message = Message(0, 0, 0, len(data), "parameter")
-    assert endpoint.post_send(1, message, data).wait(20).closed == "complete"
-    thread.join(5)
+    assert endpoint.post_send(1, message, data).wait(HANG_S).closed == "complete"
+    thread.join(HANG_S)
     engine = listening.channels[0]
     engine.library.endpoint_close(engine.pointer)
     assert bytes(heard) == data

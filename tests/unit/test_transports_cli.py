@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.environment import ROOT
+from tests.processes import HANG_S
 from transports.cli import main
 
 HERE, THERE = "127.0.0.11", "127.0.0.12"
@@ -24,7 +25,7 @@ def run(transport: str, port: int, *words: str, sends: tuple[str, ...] = ()) -> 
         ends.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT))
     told = []
     for end in reversed(ends):
-        out, err = end.communicate(timeout=60)
+        out, err = end.communicate(timeout=HANG_S)
         assert end.returncode == 0, err
         told.append({**json.loads(out), "progress": err})
     return told
