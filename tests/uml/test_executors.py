@@ -51,7 +51,7 @@ def done(folder: Path, *flags: str, out: str) -> subprocess.CompletedProcess[str
 
 
 @contextmanager
-def cluster() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+def cluster(daemon: str = "False") -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """A scheduler on loopback, and two workers of it, as a user starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -71,7 +71,7 @@ def cluster() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
         "127.0.0.1",
     ]
     scheduler = [*dask, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
-    environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": daemon, "PYTHONPATH": str(ROOT)}
     made = [
         subprocess.Popen(one, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for one in (scheduler, worker, worker)
@@ -135,3 +135,9 @@ def test_a_wrong_executor_is_one_paragraph(tmp_path: Path, flags: tuple[str, ...
 def test_a_scheduler_that_is_not_there_is_said(tmp_path: Path) -> None:
     found = done(tmp_path, "--executor", "dask:tcp://127.0.0.1:9", out="none")
     assert found.returncode == 3 and "no Dask scheduler answers" in " ".join(found.stderr.split())
+
+
+def test_workers_that_may_start_no_processes_are_said(tmp_path: Path) -> None:
+    with cluster(daemon="True") as (address, _):
+        found = done(tmp_path, "--executor", f"dask:{address}", out="none")
+    assert found.returncode == 3 and "DASK_DISTRIBUTED__WORKER__DAEMON" in found.stderr

@@ -8,6 +8,7 @@ waits, stores what comes back, and asks again for what was lost: the engine's st
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -102,7 +103,10 @@ class Cluster:
 
     def check(self, say: Callable[[str], None]) -> None:
         """``say`` which workers are left out, and why; raises `MachineError` if there are some and none can carry out runs."""
-        said = self.connected(CONNECT_S).run(_lacks, self.maker, on_error="return")
+        client = self.connected(CONNECT_S)
+        with contextlib.suppress(NotYet, distributed.TimeoutError):  # an adaptive cluster waits for work
+            client.wait_for_workers(1, timeout=CONNECT_S)
+        said = client.run(_lacks, self.maker, on_error="return")
         reasons = {
             worker: f"{type(found).__name__}: {found}" if isinstance(found, BaseException) else found
             for worker, found in said.items()
@@ -130,6 +134,8 @@ class _Prepared(distributed.WorkerPlugin):
 
 def _lacks(maker: Maker) -> str:
     """On a worker: why it cannot carry out runs; empty if it can."""
+    if multiprocessing.current_process().daemon:
+        return "it may start no processes: start it with DASK_DISTRIBUTED__WORKER__DAEMON=False, or --no-nanny"
     try:
         elsewhere.check(maker)
     except TestbedError as error:
@@ -215,10 +221,8 @@ def _lane() -> Lane:
 
 def _on_worker(task: Task, maker: Maker) -> tuple[str, Outcome]:
     """On a worker: who that is, and what came of the task; its process is ended if nobody wants it any more."""
-    try:
-        elsewhere.check(maker)
-    except TestbedError as error:
-        return "", Failed(error)
+    if lacking := _lacks(maker):
+        return "", Failed(MachineError(lacking))
     worker: Any = distributed.get_worker()
     key = worker.get_current_task()
     with _one_at_a_time:
