@@ -97,14 +97,13 @@ def test_a_hole_is_of_whole_elements_and_every_rank_has_the_same(kind: Any, tmp_
     assert torch.equal(here, there)
     whole = ((gradient(0, kind).float() + gradient(1, kind).float()) / 2).to(kind)
     alone = (gradient(0, kind).float() / 2).to(kind)  # zeros, and not rescaled
-    lost = Recording.read(tmp_path, 0, 2).holes(Name(0, 0, 0, 1, "receive"), SIZE * gradient(0, kind).element_size())
-    assert lost == Recording.read(tmp_path, 1, 2).holes(
-        Name(0, 0, 0, 0, "send"), SIZE * gradient(0, kind).element_size()
-    )
+    last, size = len(rounds) - 1, SIZE * gradient(0, kind).element_size()
+    lost = Recording.read(tmp_path, 0, 2).holes(Name(last, 0, 0, 1, "receive"), size)
+    assert lost == Recording.read(tmp_path, 1, 2).holes(Name(last, 0, 0, 0, "send"), size)
     missing = torch.zeros(SIZE, dtype=torch.bool)
-    for at, size in lost:
-        assert at % gradient(0, kind).element_size() == size % gradient(0, kind).element_size() == 0
-        missing[at // gradient(0, kind).element_size() : (at + size) // gradient(0, kind).element_size()] = True
+    for at, length in lost:
+        assert at % gradient(0, kind).element_size() == length % gradient(0, kind).element_size() == 0
+        missing[at // gradient(0, kind).element_size() : (at + length) // gradient(0, kind).element_size()] = True
     assert 0 < missing.float().mean() < 1
     assert torch.equal(here, torch.where(missing, alone, whole))
 
