@@ -16,7 +16,7 @@ from analysis import agreement, comparison, figures, report, sections, study, vi
 from analysis.figures import Figure
 from analysis.finding import VERDICTS
 from core import text
-from core.runs.load import LoadError, experiments_below, load_experiment
+from core.runs.load import LoadError, experiments_below, holds_schedules, load_experiment
 
 
 def main(arguments: list[str]) -> int:
@@ -120,6 +120,9 @@ def _drawings(given: Path, out: Path) -> Iterator[tuple[Callable[[], list[Path]]
         yield partial(_one_view, given, out / given.name), str(given)
         return
     known = {figure.ID: figure for figure in figures.every()}
+    if holds_schedules(given) and given.name in known:
+        yield partial(_one_figure, known[given.name], given.parent, out), given.name
+        return
     for id in sorted(study.ids(given), key=lambda id: list(known).index(id) if id in known else len(known)):
         if id in known:
             yield partial(_one_figure, known[id], given, out), id

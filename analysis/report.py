@@ -57,7 +57,7 @@ def write(results: Path, figures: Path, out: Path) -> list[Section]:
 
 
 def _context(found: list[Section], results: Path, here: Path) -> dict[str, Any]:
-    shown = [section for section in found if section.study.experiments or section.study.problems]
+    shown = [section for section in found if not section.study.is_empty or section.study.problems]
     runs = [run for section in shown for run in section.every_run]
     counts = Counter(finding.verdict for section in found for finding in section.findings)
     return {
@@ -126,6 +126,14 @@ def markdown(said: object) -> str:
 
 def _facts(section: Section) -> list[tuple[str, str]]:
     runs = section.study.runs
+    if computed := section.study.schedules:
+        made = computed.made
+        return [
+            ("computed", f"{len(computed.table)} schedules, by the model; nothing was emulated"),
+            ("seeds", str(computed.table["seed"].nunique())),
+            ("by", f"testbed {made.testbed}, source {made.source_sha256[:12]}, commit {made.git_commit or 'unknown'}"),
+            ("wall time", _duration(made.wall_s)),
+        ]
     if not runs:
         return []
     verdicts = Counter(run.verdict.verdict for run in section.every_run)
@@ -163,12 +171,18 @@ def _provenance(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
 def _commands(section: Section, results: str) -> list[str]:
     """What makes its runs again: as they were made (where, what was set), for this figure alone, into ``results``."""
     file = f"experiments/{section.figure.ID}.toml"
-    found = dict.fromkeys(again.command(run.manifest.command, file, results) for run in section.study.runs)
+    found = dict.fromkeys(again.command(said, file, results) for said in _said(section))
     return list(found) or [again.command((), file, results)]
 
 
 def _quick(section: Section) -> bool:
-    return any("--quick" in run.manifest.command for run in section.study.runs)
+    return any("--quick" in said for said in _said(section))
+
+
+def _said(section: Section) -> list[Sequence[str]]:
+    """The commands that made it, as they were typed."""
+    computed = section.study.schedules
+    return [run.manifest.command for run in section.study.runs] + ([computed.made.command] if computed else [])
 
 
 def number(value: float | None) -> str:

@@ -49,7 +49,7 @@ def one(figure: Figure, results: Path, out: Path) -> Section:
     findings: tuple[Finding, ...] = ()
     try:
         findings = tuple(_controlled(figure, _judged(finding)) for finding in bases.find(figure, study))
-        files = tuple(bases.draw(figure, study, out)) if study.experiments else ()
+        files = () if study.is_empty else tuple(bases.draw(figure, study, out))
     except LoadError as error:
         problems.append(f"{error}. The figure is not drawn.")
     except OSError:  # where figures go cannot be written: that stops them all

@@ -10,7 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.runs.load import Experiment, LoadError, Run, by_number, check, experiments_below, in_order, load_run
+from core.runs.load import (
+    Experiment,
+    LoadError,
+    Run,
+    Schedules,
+    by_number,
+    check,
+    experiments_below,
+    holds_schedules,
+    in_order,
+    load_run,
+    load_schedules,
+)
 
 
 @dataclass(frozen=True)
@@ -20,6 +32,12 @@ class Study:
     id: str
     experiments: tuple[Experiment, ...]
     problems: tuple[str, ...]
+    schedules: Schedules | None = None  # in place of experiments, where nothing was emulated
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not self.experiments and self.schedules is None
 
     @property
     def runs(self) -> list[Run]:
@@ -34,7 +52,8 @@ class Study:
 
 def ids(results: Path) -> list[str]:
     """The figure ids that a results folder holds something for (if they are figure ids), sorted."""
-    return sorted({id_of(name) for name in experiments_below(results)})
+    computed = {path.name for path in results.iterdir() if holds_schedules(path)} if results.is_dir() else set()
+    return sorted({id_of(name) for name in experiments_below(results)} | computed)
 
 
 def load_study(results: Path, id: str, *, several_places: bool = False) -> Study:
@@ -52,7 +71,13 @@ def load_study(results: Path, id: str, *, several_places: bool = False) -> Study
                 experiments.append(experiment)
     problems += _placed([run for experiment in experiments for run in experiment.runs])
     problems += _mixed([run for experiment in experiments for run in experiment.runs], several_places)
-    return Study(id, tuple(experiments), tuple(problems))
+    schedules = None
+    if holds_schedules(results / id):
+        try:
+            schedules = load_schedules(results / id)
+        except LoadError as error:
+            problems.append(f"{error}. Left out.")
+    return Study(id, tuple(experiments), tuple(problems), schedules)
 
 
 def id_of(name: str) -> str:

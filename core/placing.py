@@ -40,6 +40,17 @@ class After:
 
 
 @dataclass(frozen=True)
+class Stint:
+    """A time without interruption in which a job holds GPUs; in seconds."""
+
+    gpus: tuple[Gpu, ...]  # by rank
+    start_s: float
+    end_s: float
+    iterations: float  # that it came on by
+    restart_s: float = 0.0  # of it, until the job got on from where it was
+
+
+@dataclass(frozen=True)
 class Assignment:
     """What a job gets."""
 
@@ -47,6 +58,7 @@ class Assignment:
     gpus: tuple[Gpu, ...]  # by rank
     start: At | After  # never before it has arrived
     estimate_s: float  # how long it will take, by the scheduler's model
+    stints: tuple[Stint, ...] = ()  # of a job that is stopped in between: all of them; else it runs through
 
 
 @dataclass(frozen=True)

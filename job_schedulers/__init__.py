@@ -7,8 +7,8 @@ A job scheduler is a module with
 ``schedule(requests, cluster, model, options, *, seed) -> Assignments``
     pure: the GPUs of each request, in their order, and its start. Raises `RequestError` where they do not fit.
 
-Adding one is adding a file; `job_schedulers.search` has what those that try several schedules share. In a run every job starts
-at once and has a host for each of its workers, which has one GPU; ``python -m testbed schedule`` asks for starts, too.
+Adding one is adding a file; `job_schedulers.search` has what those that try several schedules share, `job_schedulers.online`
+asks one again as jobs arrive. In a run every job starts at once and has a host for each of its workers, which has one GPU; ``python -m testbed schedule`` asks for starts, too.
 A FILE says the same by hand: a list of hosts for each job, see `job_schedulers.by_hand`.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -31,7 +31,7 @@ from job_schedulers import by_hand
 from theory.contention import Model
 
 USUAL = "spread"
-_NO_SCHEDULERS = {"by_hand", "search"}
+_NO_SCHEDULERS = {"by_hand", "online", "search"}
 Hosts = tuple[str, ...]
 
 
@@ -41,6 +41,7 @@ class Cluster:
 
     edges: Mapping[str, tuple[Gpu, ...]]  # by the router they are connected to, in the order of the hosts' names
     preferred: Callable[[int], Sequence[str]]  # the edge routers that a job is best spread over
+    held: Mapping[int, tuple[Gpu, ...]] = field(default_factory=dict)  # by jobs that run, and stay where they are
 
     @property
     def gpus(self) -> list[Gpu]:

@@ -23,7 +23,7 @@ def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """One schedule for each order; the first order is the given one."""
-    instance = search.Instance(requests, cluster.gpus, model)
+    instance = search.Instance(requests, cluster, model)
     best = search.Best(instance)
     pick = search.tightest_fit if options.policy == "tightest_fit" else random.drawn(seed)
     for order in instance.orders(options.n, seed):

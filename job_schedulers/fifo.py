@@ -26,7 +26,7 @@ def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """One schedule."""
-    instance = search.Instance(requests, cluster.gpus, model)
+    instance = search.Instance(requests, cluster, model)
 
     def policy(state: State) -> Iterator[Start]:
         for number in list(state.waiting):

@@ -22,7 +22,7 @@ def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """The best over θ and orders."""
-    instance = search.Instance(requests, cluster.gpus, model)
+    instance = search.Instance(requests, cluster, model)
     orders = instance.orders(options.orders, seed)
     return search.search(
         instance, [search.least_loaded], orders, instance.thetas(options.thetas), backfill=options.backfill, before=1

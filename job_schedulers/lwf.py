@@ -29,7 +29,7 @@ def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """The best over orders; without a limit on a GPU's work."""
-    instance = search.Instance(requests, cluster.gpus, model)
+    instance = search.Instance(requests, cluster, model)
     orders = instance.orders(options.orders, seed)
 
     def pick(offer: search.Offer) -> Numbers | None:

@@ -25,7 +25,7 @@ def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """The best over orders."""
-    instance = search.Instance(requests, cluster.gpus, model)
+    instance = search.Instance(requests, cluster, model)
     best = search.Best(instance)
     for order in instance.orders(options.orders, seed):
         best.attempt(search.Trial(instance, drawn(seed), order, backfill=options.backfill))

@@ -26,7 +26,7 @@ def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """The best over orders."""
-    instance = search.Instance(requests, cluster.gpus, model)
+    instance = search.Instance(requests, cluster, model)
     return search.search(instance, [uncontended], instance.orders(options.orders, seed), backfill=options.backfill)
 
 

@@ -7,8 +7,9 @@ complete schedule counts.
 
 Estimates are F · τ of a job alone on the fewest servers that hold it (ours: the report leaves them open). The report divides
 them by a bound u; as u is one number for all jobs, that only stretches θ, and u = 1 here. T, where the search over θ ends, is
-twice first fit's makespan (ours, too). With arrivals the search itself knows the whole list of jobs; what each trial does at an
-instant depends on those that have arrived.
+twice first fit's makespan (ours, too). A search knows the whole list of jobs (`job_schedulers.online` tells it of those alone that
+have arrived); what each trial does at an instant depends on those that have arrived. Jobs that run already (`Cluster.held`) stay
+where they are.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ import numpy.typing as npt
 
 from core import options
 from core.errors import RequestError
-from core.placing import Assignments, Gpu, Request
-from theory.cluster import Numbers, Policy, Ran, Servers, Start, State, assignments, simulate
+from core.placing import Assignments, Request
+from job_schedulers import Cluster
+from theory.cluster import Numbers, Policy, Ran, Servers, Start, State, Stop, Wake, assignments, simulate
 from theory.contention import Contended, Model
 
 Bools = npt.NDArray[np.bool_]
@@ -80,22 +82,40 @@ Pick = Callable[[Offer], Numbers | None]  # None: wait
 class Instance:
     """Jobs and a cluster, ready for trials. Raises `RequestError` if a job can never run."""
 
-    def __init__(self, requests: Sequence[Request], gpus: Sequence[Gpu], model: Model) -> None:
-        self.requests, self.servers, self.model = requests, Servers(tuple(gpus)), model
+    def __init__(self, requests: Sequence[Request], cluster: Cluster, model: Model) -> None:
+        self.requests, self.servers, self.model = requests, Servers(tuple(cluster.gpus)), model
         for request in requests:
-            if request.gpus > len(gpus):
+            if request.gpus > len(self.servers.gpus):
                 raise RequestError(
-                    f"gpus: job {request.job} asks for {request.gpus} GPUs, and the cluster has {len(gpus)}; give it more "
+                    f"gpus: job {request.job} asks for {request.gpus} GPUs, and the cluster has {len(self.servers.gpus)}; give it more "
                     "servers, or the job fewer GPUs"
                 )
         self.estimates_s = np.array(
             [one.iterations * model.iteration_s(one, self.servers.fewest(one.gpus)) for one in requests]
         )
+        numbers = {gpu: number for number, gpu in enumerate(self.servers.gpus)} if cluster.held else {}
+        self.held = {
+            number: np.array([numbers[gpu] for gpu in cluster.held[request.job]], dtype=np.int64)
+            for number, request in enumerate(requests)
+            if request.job in cluster.held
+        }
 
     def run(self, policy: Policy, law: Contended | None = None, until_s: float = math.inf) -> tuple[Ran, ...] | None:
         """What comes of a policy."""
         law = law or self.law()
-        return simulate(self.requests, self.servers, policy, law, slot_s=self.model.slot_s, until_s=until_s)
+        beside = self._beside_held(policy) if self.held else policy
+        return simulate(self.requests, self.servers, beside, law, slot_s=self.model.slot_s, until_s=until_s)
+
+    def _beside_held(self, policy: Policy) -> Policy:
+        """The policy, once the jobs that run are where they are."""
+
+        def asked(state: State) -> Iterator[Start | Stop | Wake]:
+            for number in [number for number in state.arrived if number in self.held]:
+                yield number, self.held[number]
+            state.arrived = [number for number in state.arrived if number not in self.held]
+            yield from policy(state)
+
+        return asked
 
     def law(self) -> Contended:
         """The model's law, with nobody active yet."""
@@ -143,6 +163,8 @@ class Trial:
         self._instance, self._pick, self._theta_s, self._backfill = instance, pick, theta_s, backfill
         self._rank = {number: rank for rank, number in enumerate(order)}
         self._load_s = np.zeros(len(instance.servers.gpus))
+        for number, gpus in instance.held.items():
+            self._load_s[gpus] += instance.estimates_s[number]
         self._line: list[tuple[int, int]] = []
 
     def __call__(self, state: State) -> Iterator[Start]:

@@ -37,7 +37,7 @@ def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """The best over κ and θ."""
-    instance = search.Instance(requests, cluster.gpus, model)
+    instance = search.Instance(requests, cluster, model)
     small = faffp_pack if options.faffp == "pack" else search.least_loaded
     kappas = [options.kappa] if options.kappa else sorted({1, *(request.gpus for request in requests)})
     picks = [_rule(small, kappa, options.lam) for kappa in kappas]

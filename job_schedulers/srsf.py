@@ -28,7 +28,7 @@ def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """One schedule."""
-    instance = search.Instance(requests, cluster.gpus, model)
+    instance = search.Instance(requests, cluster, model)
     service = [took * one.gpus for took, one in zip(instance.estimates_s, requests, strict=True)]
     order = sorted(range(len(requests)), key=service.__getitem__)
 

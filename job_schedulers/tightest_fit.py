@@ -24,6 +24,6 @@ def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """The best over orders; without a limit on a GPU's work."""
-    instance = search.Instance(requests, cluster.gpus, model)
+    instance = search.Instance(requests, cluster, model)
     orders = instance.orders(options.orders, seed)
     return search.search(instance, [search.tightest_fit], orders, backfill=options.backfill)

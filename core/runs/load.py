@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+import numpy as np
 import pandas as pd
 
 from core.errors import TestbedError
-from core.runs import documents, faults
+from core.runs import documents, faults, schedules
 from core.runs.documents import Document
 from core.runs.manifest import Manifest
 from core.runs.plan import JobPlan, Plan, Role
@@ -156,6 +158,37 @@ def _same_job(lone: Run, run: Run, like: int) -> bool:
     job = next(job for job in run.jobs if job.job == like)
     same = ("operations", "ideal_s", "noise", "channels")
     return lone.plan.link == run.plan.link and all(getattr(lone.jobs[0], name) == getattr(job, name) for name in same)
+
+
+@dataclass(frozen=True)
+class Schedules:
+    """What an experiment of schedules came to: a row of ``table`` for each."""
+
+    path: Path
+    made: schedules.Made
+    table: pd.DataFrame
+
+
+def holds_schedules(folder: Path) -> bool:
+    """Whether an experiment's folder has schedules in place of runs."""
+    return (folder / schedules.ABOUT).is_file()
+
+
+def load_schedules(folder: Path) -> Schedules:
+    """Raises `LoadError` if something is missing, or is not what was written."""
+    made, path = _read(folder / schedules.ABOUT, schedules.Made), folder / schedules.TABLE
+    with _opened(path, MOST_TABLE_BYTES) as file:
+        content = file.read()
+    if schedules.digest(content) != made.digest:
+        raise LoadError(f"{path} is not the table that {schedules.ABOUT} tells of (SHA-256); sweep the experiment again")
+    try:
+        table = pd.read_csv(io.BytesIO(content), dtype=dict.fromkeys(("setting", "scheduler"), str))
+        numbers = table[["servers", "seed", *schedules.NUMBERS]].astype(float)
+    except (ValueError, KeyError) as error:
+        raise LoadError(f"{path} is no table of schedules ({error}); sweep the experiment again") from error
+    if table[list(schedules.KEYS)].isna().any(axis=None) or not np.isfinite(numbers.to_numpy()).all():
+        raise LoadError(f"{path} has empty or infinite cells; sweep the experiment again")
+    return Schedules(folder, made, table)
 
 
 def load_run(path: Path) -> Run:

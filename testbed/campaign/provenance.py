@@ -36,7 +36,7 @@ def provenance(substrate: Substrate, plan: Plan, command: Sequence[str], begun: 
         uml=identity if isinstance(identity, UserModeLinux) else None,
         remote=identity if isinstance(identity, Remote) else None,
         packages={name: metadata.version(name) for name in PACKAGES},
-        git_commit=_commit(),
+        git_commit=commit(),
         source_sha256=source_sha256(),
         command=tuple(command),
         started=datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"),
@@ -88,7 +88,7 @@ def source_sha256() -> str:
 
 
 @cache
-def _commit() -> str | None:
+def commit() -> str | None:
     """The checkout's commit, with ``+changes`` if it differs from it; None outside a checkout."""
     git = ["git", "-c", f"safe.directory={ROOT}", "-C", ROOT]
     try:

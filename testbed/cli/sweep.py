@@ -4,6 +4,8 @@ What is not there yet is run, in a shuffled order (that only depends on what the
 not taken for an effect. A run is there if its manifest holds the very same plan, run by the same testbed on the same
 kernel. A run that fails does not stop the others and is listed at the end.
 
+Experiments of schedules (``kind = "schedules"``) are computed here, whatever is said of where and how often to run.
+
 Several other machines (``--on ssh:a --on ssh:b``) share the runs, one at a time each.
 """
 
@@ -25,7 +27,7 @@ from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, Virtua
 from core.units import parse_fraction
 from testbed.cli import flags
 from testbed.spec import place as where
-from testbed.spec import points
+from testbed.spec import points, schedules
 
 if TYPE_CHECKING:
     from testbed.campaign.driver import Failure, Wanted
@@ -65,23 +67,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    from testbed.cli.schedule import study
     from testbed.linux import privileges
 
     flags.check_retries(parsed.retries)
     given = flags.given(parsed)
     if parsed.on is not None:
         given["on"] = ",".join(parsed.on)
+    computed, files = schedules.apart(parsed.files)
+    studies = [schedules.read(file, quick=parsed.quick, seeds=parsed.seeds) for file in computed]
     if parsed.dry_run:
         privileges.give_up()
-        for file, chosen in _possible(parsed.files, given):
+        for asked in studies:
+            print(study.described(asked))
+        for file, chosen in _possible(files, given):
             with within_unless_named(file):
                 print("\n".join(_described(chosen)))
         return EXIT_OK
     if parsed.parallel < 1:
         raise RequestError(f"-j {parsed.parallel}: at least one run at a time")
-    _check_privileges(parsed.files, given)
-    planned, machines = _settled(parsed.files, given, Path(parsed.out))
-    return _carried_out(planned, machines, parsed)
+    if not files:
+        privileges.give_up()
+    _check_privileges(files, given)
+    planned, machines = _settled(files, given, Path(parsed.out)) if files else ([], {})
+    for asked in studies:
+        study.compute(asked, Path(parsed.out), parsed.parallel, quiet=parsed.quiet)
+    return _carried_out(planned, machines, parsed) if files else EXIT_OK
 
 
 def _possible(files: list[str], given: dict[str, Any]) -> Iterator[tuple[str, Choice]]:

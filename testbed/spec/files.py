@@ -74,6 +74,10 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
     """
     found = _from_here(canonical(_read_toml(path), str(path)), path.parent)
     known = (*fields, "base", "sweep", *OVERLAYS)
+    if "kind" in found and "kind" not in fields:
+        raise RequestError(
+            f"{path}: is of the kind {quoted(str(found['kind']))}, which is computed and not run: `python -m testbed sweep {path}`"
+        )
     if stray := [key for key in found if key not in known]:
         raise RequestError(f"{path}: unknown field `{stray[0]}`; there are {', '.join(known)}")
     found.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).lstrip("._-")[:64] or "experiment")

@@ -7,35 +7,17 @@ import json
 import math
 import random
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from core.errors import EXIT_OK, RequestError, within
 from core.units import Duration, Rate
 
 if TYPE_CHECKING:
-    from core.placing import Request
-    from theory.cluster import Metrics, Ran
+    from theory.contention import Model
 
 USUAL = ("sjf_bco", "list_scheduling", "first_fit", "random")
 MOST_GPUS = 1_000_000
-TABLE = {
-    "makespan_s": "makespan\n(s)", "mean_completion_s": "completion\nmean (s)", "p95_completion_s": "p95\n(s)",
-    "mean_queueing_s": "queueing\nmean (s)", "utilisation": "GPUs\nheld", "max_contention": "largest\np",
-}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a scheduler came to."""
-
-    scheduler: str
-    metrics: Metrics
-    trials: int
-    plan_s: float  # wall-clock time it took
-    ran: tuple[Ran, ...]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -76,9 +58,9 @@ def run(parsed: argparse.Namespace) -> int:
     from core import options
     from core.placing import Gpu
     from core.text import plain
-    from job_schedulers import Cluster
-    from theory.cluster import Servers, follow, measure, simulate
-    from theory.contention import Contended
+    from testbed.cli.schedule import told
+    from testbed.planning import schedules
+    from theory.cluster import Servers
     from workloads import joblists
 
     names = parsed.scheduler or list(USUAL)
@@ -91,11 +73,9 @@ def run(parsed: argparse.Namespace) -> int:
         raise RequestError("schedule: name a list of jobs; `python -m testbed schedule --help` says what it may be")
     if len(set(names)) < len(names):
         raise RequestError(f"--scheduler: {' '.join(names)} names one twice")
-    chosen = []
     for name in names:
         with within("--scheduler"):
-            module = job_schedulers.find(name.partition(":")[0])
-            chosen.append((name, module, options.parse(module.Options, name)))
+            options.parse(job_schedulers.find(name.partition(":")[0]).Options, name)
     model, rate = _model(parsed)
     sizes = _sizes(parsed.servers, parsed.gpus, parsed.seed)
     if not 0 <= parsed.seed <= 2**31:
@@ -110,52 +90,36 @@ def run(parsed: argparse.Namespace) -> int:
         with within("--load"):
             requests = joblists.poisson(requests, sum(sizes), parsed.load, parsed.seed)
     gpus = tuple(Gpu(f"h{host}", slot) for host, size in enumerate(sizes, 1) for slot in range(size))
-    servers = Servers(gpus)
     if large := next((one for one in requests if one.gpus > len(gpus)), None):
         raise RequestError(
             f"{parsed.jobs}: job {large.job} asks for {large.gpus} GPUs, and {len(sizes)} servers have {len(gpus)} in all; give "
             "more with --servers or --gpus, or the job fewer"
         )
     results = []
-    for name, module, chosen_options in chosen:
+    for name in names:
         begun = time.perf_counter()
         with within(name):
-            assigned = module.schedule(
-                requests, Cluster({"s1": gpus}, lambda _job: ["s1"]), model, chosen_options, seed=parsed.seed
-            )
-            took = time.perf_counter() - begun
-            given, policy = follow(assigned, requests, servers)
-            ran = simulate(given, servers, policy, Contended(model, len(sizes)), slot_s=model.slot_s)
-            if ran is None:
-                raise RequestError("it leaves jobs without GPUs that are ever free; it is for jobs that start at once")
-        ran = tuple(_as_asked(one, request) for one, request in zip(ran, requests, strict=True))
-        results.append(Result(name, measure(ran, servers), assigned.trials, took, ran))
+            carried = schedules.carry_out(name, requests, gpus, model, parsed.seed)
+        results.append(told.Result(name, carried, time.perf_counter() - begun))
     if parsed.json:
-        print(json.dumps(_document(sizes, model, results, found.synthetic), allow_nan=False))
+        print(json.dumps(told.document(sizes, model, results, found.synthetic), allow_nan=False))
     else:
         console = Console(highlight=False)
         console.print(
-            _table(results, f"{len(requests)} jobs, {len(sizes)} servers, {len(gpus)} GPUs, {parsed.rate} each")
+            told.table(results, f"{len(requests)} jobs, {len(sizes)} servers, {len(gpus)} GPUs, {parsed.rate} each")
         )
         if found.synthetic:
             console.print(plain(f"Synthetic: {found.synthetic}."))
     if parsed.figures is not None:
         from analysis import gantt
 
-        for path in gantt.draw({one.scheduler: one.ran for one in results}, servers, Path(parsed.figures)):
+        for path in gantt.draw({one.scheduler: one.carried.ran for one in results}, Servers(gpus), Path(parsed.figures)):
             if not parsed.json:
                 print(plain(path))
     return EXIT_OK
 
 
-def _as_asked(ran: Ran, request: Request) -> Ran:
-    """With its own arrival, where the schedule had it start later than that."""
-    from dataclasses import replace
-
-    return replace(ran, request=request)
-
-
-def _model(parsed: argparse.Namespace) -> Any:
+def _model(parsed: argparse.Namespace) -> tuple[Model, int]:
     from theory.contention import Model
 
     for name, low in (("alpha", 0.0), ("xi1", 0.0)):
@@ -196,52 +160,3 @@ def _sizes(count: int, text: str, seed: int) -> list[int]:
         raise RequestError(f"--servers: {count} servers are not between 1 and {MOST_GPUS} GPUs in all")
     draw = random.Random(f"servers {seed}")
     return [draw.choice(sizes) if drawn else sizes[number % len(sizes)] for number in range(count)]
-
-
-def _table(results: list[Result], title: str) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    from core.text import plain
-
-    table = Table(box=None, title=Text(plain(title)), title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("", overflow="fold", min_width=min(16, max(len(found.scheduler) for found in results)))
-    for heading in (*TABLE.values(), "trials", "plan\n(s)"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for one in results:
-        numbers = asdict(one.metrics)
-        shown = [f"{numbers[name]:.4g}" if name != "utilisation" else f"{numbers[name]:.0%}" for name in TABLE]
-        table.add_row(Text(plain(one.scheduler)), *shown, str(one.trials), f"{one.plan_s:.2f}")
-    return table
-
-
-def _document(sizes: list[int], model: Any, results: list[Result], synthetic: str) -> dict[str, Any]:
-    """What ``--json`` prints; what is unlimited is null."""
-    constants = {
-        name: None if value == math.inf else value
-        for name in ("rate_bps", "intra_bps", "reduce_bps", "alpha", "xi1", "xi2_s", "slot_s")
-        for value in [getattr(model, name)]
-    }
-    return {
-        "cluster": {"servers": sizes},
-        "model": constants,
-        "synthetic": synthetic,
-        "results": [
-            {
-                "scheduler": one.scheduler,
-                **asdict(one.metrics),
-                "trials": one.trials,
-                "plan_s": one.plan_s,
-                "jobs": [
-                    {
-                        "job": ran.request.job,
-                        "start_s": ran.start_s,
-                        "end_s": ran.end_s,
-                        "gpus": [f"{gpu.host}:{gpu.slot}" for gpu in ran.gpus],
-                    }
-                    for ran in one.ran
-                ],
-            }
-            for one in results
-        ],
-    }

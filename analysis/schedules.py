@@ -1,0 +1,153 @@
+"""What figures of computed schedules share: settings side by side, makespans compared seed by seed, the report's values beside them.
+
+A slot of the report is a second here. The *control* is the setting whose uplinks have no limit: what a scheduler gains there
+it gains by order and search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import drawing, style
+from analysis.finding import Finding, graded, no_difference, not_measured
+from analysis.study import Study
+from core.runs.load import LoadError, Schedules
+from core.runs.schedules import Setting
+from theory.statistics import geometric_mean, log_interval, of_ratios, ratio_ends
+
+PAPER = "SJF-BCO"
+REPORT = "technical report, arXiv 2207.07817"
+MINE = "sjf_bco"
+SHORT = {
+    MINE: "SJF-BCO", "list_scheduling": "LS", "first_fit": "FF", "random": "RAND", "tightest_fit": "tightest fit",
+    "best_of:n={trials}": "tightest fit,\nas many orders", "best_of:n={trials},policy=random": "RAND,\nas many orders",
+}  # fmt: skip
+USUAL_SERVERS = 20
+Judge = Callable[[Setting], Finding]
+
+
+def of(study: Study) -> Schedules:
+    """What was computed; raises `LoadError`."""
+    if study.schedules is None:
+        raise LoadError(f"{study.id}: there are no schedules; sweep experiments/{study.id}.toml")
+    return study.schedules
+
+
+def short(scheduler: str) -> str:
+    """As figures call it."""
+    return SHORT.get(scheduler, scheduler)
+
+
+def values(table: pd.DataFrame, setting: str, scheduler: str, servers: int = USUAL_SERVERS, what: str = "makespan_s") -> pd.Series[float]:  # fmt: skip
+    """By seed; empty if it was not computed."""
+    rows = table[(table["setting"] == setting) & (table["scheduler"] == scheduler) & (table["servers"] == servers)]
+    return rows.set_index("seed")[what]
+
+
+def control(computed: Schedules) -> str | None:
+    """The setting without a limit on uplinks."""
+    return next((one.name for one in computed.made.asked.setting if one.unlimited), None)
+
+
+def settings(computed: Schedules) -> list[Setting]:
+    """Those that claims are judged in: all but the control."""
+    return [one for one in computed.made.asked.setting if not one.unlimited]
+
+
+def said(setting: Setting) -> str:
+    """A setting, as the end of a claim."""
+    if setting.most is not None:
+        return f"Setting: communication takes {setting.most:.0%} of an iteration at the most, as published."
+    return f"Setting: communication ÷ computing {setting.ratio:g}."
+
+
+def findings(study: Study, sources: Mapping[str, str], judges: Mapping[str, Judge]) -> list[Finding]:
+    """A finding for each claim and setting; ``judges`` raise `LoadError` where there is nothing to judge by."""
+    if study.schedules is None:
+        return [not_measured(claim, source, "there are no schedules") for claim, source in sources.items()]
+    found = []
+    for claim, source in sources.items():
+        for setting in settings(study.schedules):
+            try:
+                found.append(judges[claim](setting))
+            except LoadError as error:
+                found.append(not_measured(f"{claim} {said(setting)}", source, str(error)))
+    return found
+
+
+def below_one(ratios: Sequence[float]) -> bool:
+    """Whether ratios are surely below 1: their whole 95 % interval is."""
+    return ratio_ends(ratios)[1] < 1
+
+
+def judged(claim: str, source: str, setting: Setting, ratios: Sequence[float], measured: str, unit: str, reason: str) -> Finding:
+    """A claim that one ratio is below 1: surely, or in the mean."""
+    return Finding(
+        f"{claim} {said(setting)}", source, measured, geometric_mean(ratios), unit, log_interval(ratios), len(ratios),
+        graded(below_one(ratios), geometric_mean(ratios) < 1, alike=no_difference(ratio_ends(ratios))),
+        f"reproduced if {reason} is surely below 1 (95 % interval over seeds, compared seed by seed), partly if in the mean", (),
+    )  # fmt: skip
+
+
+def ratio(over: pd.Series[float], under: pd.Series[float]) -> list[float]:
+    """``over`` ÷ ``under`` of the seeds that both have; raises `LoadError` if there are none."""
+    found = (over / under).dropna()
+    if found.empty:
+        raise LoadError("it was not computed")
+    return [float(value) for value in found]
+
+
+def text(ratios: Sequence[float]) -> str:
+    """A ratio with its interval."""
+    return str(of_ratios(list(ratios)))
+
+
+def panels(computed: Schedules, rows: int, height: float) -> tuple[Any, Any]:
+    """A figure with a column for each setting, titled, the control last."""
+    shown = [*settings(computed), *(one for one in computed.made.asked.setting if one.unlimited)]
+    figure, axes = style.new_figure(rows, len(shown), figsize=(2.9 * len(shown) + 0.6, height * rows))
+    for axis, one in zip(axes[0], shown, strict=True):
+        title = "control: no limit\non uplinks" if one.unlimited else f"communication ÷\ncomputing {one.ratio:g}"
+        axis.set_title(title if one.most is None else f"published: at most\n{one.most:.0%} communication")
+    return figure, {one.name: axes[:, column] for column, one in enumerate(shown)}
+
+
+def published_in(computed: Schedules) -> str | None:
+    """The setting that the report's values are of."""
+    return next((one.name for one in computed.made.asked.setting if one.most is not None), None)
+
+
+def caption(figure: Any, computed: Schedules) -> None:
+    """What the figure is of, in small print."""
+    seeds = computed.table["seed"].nunique()
+    drawing.caption(
+        figure,
+        f"160 jobs in the published mix, servers of 4 to 32 GPUs, drawn anew for each seed; {drawing.count(seeds, 'seed')}; equation 8 with "
+        f"α = {computed.made.asked.alpha:g}; computed, not emulated",
+    )
+
+
+def curve(study: Study, out: Path, points: Mapping[str, int], published: Mapping[int, float], label: str) -> list[Path]:
+    """The makespan over what a scheduler's option is set to: ``points`` by scheduler; the report's values beside ours."""
+    computed = of(study)
+    figure, columns = panels(computed, 1, 3.6)
+    for setting, (axis,) in columns.items():
+        rows = computed.table[computed.table["setting"] == setting]
+        rows = rows.assign(x=rows["scheduler"].map(points)).dropna(subset="x")
+        drawing.trend(axis, rows, "x", "makespan_s", drawing.MLTCP, label="here")
+        if setting == published_in(computed):
+            axis.plot(list(published), list(published.values()), "D--", color=style.REFERENCE, linewidth=1, label="report")
+            axis.legend(loc="best")
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(list(points.values()), [str(x) for x in points.values()])
+        axis.minorticks_off()
+        axis.set_xlabel(label)
+        axis.set_ylim(0, None)
+    next(iter(columns.values()))[0].set_ylabel("makespan (s)")
+    caption(figure, computed)
+    table = computed.table.assign(published=[published.get(points.get(name, 0)) for name in computed.table["scheduler"]])
+    return drawing.save(figure, table, out, study.id)

@@ -1,0 +1,63 @@
+"""Schedules that were computed, as a table: ``schedules.csv``, a row for each, and ``schedules.json``, what was asked and what made it.
+
+They stand in an experiment's folder (``results/sjf-makespan/``) instead of run directories: nothing was emulated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+import msgspec
+
+TABLE, ABOUT = "schedules.csv", "schedules.json"
+KEYS = ("setting", "servers", "seed", "scheduler")
+IDLE = ("idle_fragment_gpu_h", "idle_waiting_gpu_h", "idle_contention_gpu_h", "idle_no_job_gpu_h")
+NUMBERS = (
+    "trials", "makespan_s", "mean_completion_s", "least_completion_s", "p95_completion_s", "most_completion_s", "mean_queueing_s",
+    "p95_queueing_s", "mean_slowdown", "max_rho", "jain", "utilisation", "max_contention", "mean_contention", *IDLE,
+)  # fmt: skip
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much communication jobs have, and how much of it can hurt."""
+
+    name: str
+    ratio: float  # what a large ring exchanges alone ÷ what it computes
+    most: float | None = None  # share of an iteration that communication takes at the most, however many contend
+    unlimited: bool = False  # uplinks: b_e → ∞
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An experiment of schedules."""
+
+    name: str
+    kind: Literal["schedules"]
+    jobs: Literal["published"] = "published"  # the mix of SJF-BCO's simulation, drawn for each seed
+    setting: tuple[Setting, ...]
+    servers: tuple[int, ...] = (20,)
+    scheduler: tuple[str, ...]  # as typed; ``{trials}`` in it: as many as the first one evaluated
+    alpha: float = 0.3
+    seeds: int = 10
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What made a table of schedules."""
+
+    version: int
+    experiment: str
+    asked: Asked
+    testbed: str
+    source_sha256: str
+    git_commit: str | None
+    python: str
+    packages: dict[str, str]
+    command: tuple[str, ...]
+    started: str
+    wall_s: float
+    digest: str  # of the table
+
+
+def digest(table: bytes) -> str:
+    """SHA-256 of ``schedules.csv``."""
+    return hashlib.sha256(table).hexdigest()

@@ -1,0 +1,66 @@
+"""Jobs that arrive: a scheduler is asked again at every arrival and every end, and knows of those alone that have arrived.
+
+Ours: SJF-BCO's report has every job there from the beginning. Jobs that run stay where they are; what is planned for all others
+may change until they start. A scheduler that evaluates a single schedule looks at nothing but the moment, and is asked once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from core.errors import RequestError
+from core.placing import Assignments, At, Gpu, Request
+from job_schedulers import Cluster, Module
+from theory.cluster import Servers, Start, State, assignments, simulate
+from theory.contention import Contended, Model
+
+
+def schedule(
+    module: Module, requests: Sequence[Request], cluster: Cluster, model: Model, options: Any, *, seed: int
+) -> Assignments:
+    """As the scheduler itself where all jobs are there from the beginning; raises `RequestError` as it does."""
+    planned = module.schedule(requests, cluster, model, options, seed=seed)
+    if planned.trials == 1 or not any(request.arrives_s for request in requests):
+        return planned
+    servers = Servers(tuple(cluster.gpus))
+    law = Contended(model, len(servers.sizes))
+    numbers = {gpu: number for number, gpu in enumerate(servers.gpus)}
+    number_of = {request.job: number for number, request in enumerate(requests)}
+    held: dict[int, tuple[Gpu, ...]] = {}
+    trials = 0
+
+    def policy(state: State) -> Iterator[Start]:
+        nonlocal trials
+        if not state.waiting or min(requests[number].gpus for number in state.waiting) > state.idle.sum():
+            return
+        running = [
+            replace(requests[number], arrives_s=0.0, iterations=_left(end_s - state.now_s, law.iteration_s(number)))
+            for number, end_s in sorted(state.ends_s.items())
+        ]
+        waiting = [replace(requests[number], arrives_s=0.0) for number in sorted(state.waiting)]
+        now = replace(cluster, held={request.job: held[request.job] for request in running})
+        try:
+            found = module.schedule([*running, *waiting], now, model, options, seed=seed)
+        except RequestError:
+            if not running:
+                raise
+            return  # nobody can be had in by its limits yet
+        trials += found.trials
+        for given in found.jobs:
+            if given.job not in now.held and given.start == At(0):
+                held[given.job] = given.gpus
+                yield number_of[given.job], np.array([numbers[gpu] for gpu in given.gpus], dtype=np.int64)
+
+    ran = simulate(requests, servers, policy, law, slot_s=model.slot_s)
+    if ran is None:
+        raise RequestError("scheduler: it leaves a job waiting though nobody runs any more, and nobody is to come")
+    return assignments(ran, trials)
+
+
+def _left(lasts_s: float, iteration_s: float) -> int:
+    """Iterations that a running job has before it, one at the least."""
+    return max(1, round(lasts_s / iteration_s)) if iteration_s else 1

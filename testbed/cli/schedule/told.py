@@ -1,0 +1,88 @@
+"""Schedules as they are printed: a table for people, a document for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from core.placing import Stint
+from core.text import plain
+from testbed.planning.schedules import Carried
+from theory.cluster import Ran
+from theory.contention import Model
+
+COLUMNS = {
+    "makespan_s": "makespan\n(s)", "mean_completion_s": "completion\nmean (s)", "p95_completion_s": "p95\n(s)",
+    "mean_queueing_s": "queueing\nmean (s)", "mean_slowdown": "slow-\ndown", "max_rho": "largest\nρ", "jain": "Jain",
+    "utilisation": "GPUs\nheld", "max_contention": "largest\np",
+}  # fmt: skip
+CONSTANTS = ("rate_bps", "intra_bps", "reduce_bps", "alpha", "xi1", "xi2_s", "slot_s")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a scheduler came to."""
+
+    scheduler: str
+    carried: Carried
+    plan_s: float  # wall-clock time it took, to plan and to carry out
+
+
+def table(results: Sequence[Result], title: str) -> Table:
+    """A row for each scheduler."""
+    found = Table(box=None, title=Text(plain(title)), title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
+    found.add_column("", overflow="fold", min_width=min(16, max(len(each.scheduler) for each in results)))
+    for heading in (*COLUMNS.values(), "idle, contended\n(GPU-h)", "trials", "plan\n(s)"):
+        found.add_column(heading, justify="right", no_wrap=True)
+    for each in results:
+        metrics = each.carried.metrics
+        numbers = asdict(metrics)
+        shown = [f"{numbers[name]:.4g}" if name != "utilisation" else f"{numbers[name]:.0%}" for name in COLUMNS]
+        idle = metrics.idle_gpu_h
+        lost = f"{idle.fragment + idle.waiting:.3g}, {idle.contention:.3g}"
+        found.add_row(Text(plain(each.scheduler)), *shown, lost, str(each.carried.trials), f"{each.plan_s:.2f}")
+    return found
+
+
+def document(sizes: Sequence[int], model: Model, results: Sequence[Result], synthetic: str) -> dict[str, Any]:
+    """What ``--json`` prints; what is unlimited is null."""
+    values = {name: getattr(model, name) for name in CONSTANTS}
+    return {
+        "cluster": {"servers": list(sizes)},
+        "model": {name: None if value == math.inf else value for name, value in values.items()},
+        "synthetic": synthetic,
+        "results": [
+            {
+                "scheduler": each.scheduler,
+                **asdict(each.carried.metrics),
+                "trials": each.carried.trials,
+                "plan_s": each.plan_s,
+                "jobs": [_job(ran) for ran in each.carried.ran],
+            }
+            for each in results
+        ],
+    }
+
+
+def _job(ran: Ran) -> dict[str, Any]:
+    found = {
+        "job": ran.request.job,
+        "start_s": ran.start_s,
+        "end_s": ran.end_s,
+        "mean_contention": ran.mean_contention,
+        "gpus": _gpus(ran.held[-1]),
+    }
+    if ran.stints:  # it was stopped in between
+        found["stints"] = [
+            {"start_s": stint.start_s, "end_s": stint.end_s, "gpus": _gpus(stint)} for stint in ran.stints
+        ]
+    return found
+
+
+def _gpus(stint: Stint) -> list[str]:
+    return [f"{gpu.host}:{gpu.slot}" for gpu in stint.gpus]

@@ -1,0 +1,96 @@
+"""Schedules computed and measured: a job scheduler's answer carried out by the event loop of a cluster. Nothing is emulated."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import job_schedulers
+from core import options
+from core.errors import RequestError
+from core.placing import Gpu, Request
+from core.runs.schedules import Asked, Setting
+from job_schedulers import Cluster, online
+from testbed.spec.schedules import TRIALS
+from theory.cluster import Ran, Servers, follow, simulate
+from theory.contention import Contended, Model, linear
+from theory.measures import Metrics, measure
+from workloads import published_mix
+
+Row = dict[str, str | int | float]  # of `core.runs.schedules.TABLE`, by column
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a scheduler came to."""
+
+    metrics: Metrics
+    trials: int
+    ran: tuple[Ran, ...]
+
+
+def carry_out(scheduler: str, requests: Sequence[Request], gpus: tuple[Gpu, ...], model: Model, seed: int) -> Carried:
+    """A schedule by ``scheduler`` (name and options) under equation 8; raises `RequestError`."""
+    module = job_schedulers.find(scheduler.partition(":")[0])
+    cluster = Cluster({"s1": gpus}, lambda _job: ["s1"])
+    chosen = options.parse(module.Options, scheduler)
+    assigned = online.schedule(module, requests, cluster, model, chosen, seed=seed)
+    servers = Servers(gpus)
+    given, policy = follow(assigned, requests, servers)
+    ran = simulate(given, servers, policy, Contended(model, len(servers.sizes)), slot_s=model.slot_s)
+    if ran is None:
+        raise RequestError("it leaves jobs without GPUs that are ever free; it is for jobs that start at once")
+    # Whoever starts `At` a time arrived then for the event loop: measured is from when it was asked for.
+    ran = tuple(replace(job, request=request) for job, request in zip(ran, requests, strict=True))
+    return Carried(measure(ran, servers, model.iteration_s), assigned.trials, ran)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cluster and one list of jobs, given to every scheduler of an experiment."""
+
+    setting: Setting
+    servers: int
+    seed: int
+    schedulers: tuple[str, ...]
+    alpha: float
+
+
+def cells(asked: Asked) -> list[Cell]:
+    """What an experiment consists of; each can be computed by itself."""
+    return [
+        Cell(setting, servers, seed, asked.scheduler, asked.alpha)
+        for seed, setting, servers in itertools.product(range(1, asked.seeds + 1), asked.setting, asked.servers)
+    ]
+
+
+def rows(cell: Cell) -> list[Row]:
+    """A row for each scheduler; raises `RequestError`."""
+    return list(_rows(cell))
+
+
+def _rows(cell: Cell) -> Iterator[Row]:
+    requests = published_mix.jobs(cell.seed, cell.setting.ratio)
+    gpus, model = published_mix.servers(cell.seed, cell.servers), _model(cell)
+    budget = 1
+    for number, scheduler in enumerate(cell.schedulers):
+        found = carry_out(scheduler.replace(TRIALS, str(budget)), requests, gpus, model, cell.seed)
+        budget = budget if number else found.trials
+        numbers = asdict(found.metrics)
+        idle = {f"idle_{cause}_gpu_h": hours for cause, hours in numbers.pop("idle_gpu_h").items()}
+        yield {
+            "setting": cell.setting.name, "servers": cell.servers, "seed": cell.seed, "scheduler": scheduler,
+            "trials": found.trials, **numbers, **idle,
+        }  # fmt: skip
+
+
+def _model(cell: Cell) -> Model:
+    """Equation 8 in a setting; what contention costs is cut off where communication would take more than ``most``."""
+    setting = cell.setting
+    rate_bps = math.inf if setting.unlimited else published_mix.RATE_BPS
+    if setting.most is None:
+        return Model(rate_bps, alpha=cell.alpha)
+    slowest = setting.most / (1 - setting.most) / setting.ratio
+    return Model(rate_bps, alpha=cell.alpha, degradation=lambda alpha, k: min(slowest, linear(alpha, k)))

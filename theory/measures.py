@@ -1,0 +1,145 @@
+"""What became of a schedule in numbers: of its jobs, and of its GPUs."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from core.placing import Request
+from theory.cluster import Ran, Servers
+
+IterationTime = Callable[[Request, int], float]  # in seconds, of a job over so many servers that nobody else uses
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Idle:
+    """GPU-hours until the last job has ended in which GPUs computed and sent nothing of use, by cause."""
+
+    fragment: float  # jobs wait, and each needs more GPUs than are free
+    waiting: float  # jobs wait that the free GPUs have room for: the policy has them wait
+    contention: float  # held by jobs that others slow down, or that restart
+    no_job: float  # nobody waits
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Of a whole schedule; times in seconds, completion and queueing since arrival. Alone: on an empty cluster, on the fewest
+    servers that hold the job."""
+
+    makespan_s: float
+    mean_completion_s: float
+    least_completion_s: float
+    p95_completion_s: float
+    most_completion_s: float
+    mean_queueing_s: float  # without GPUs
+    p95_queueing_s: float
+    mean_slowdown: float  # completion ÷ alone
+    max_rho: float  # the worst finish-time fairness
+    jain: float  # Jain's index of alone ÷ completion: 1, if all are slowed down alike
+    utilisation: float  # GPU-seconds held ÷ GPUs · makespan
+    max_contention: int
+    mean_contention: float  # p over the time in which jobs span servers; 0 if none does
+    idle_gpu_h: Idle
+
+
+def measure(ran: Sequence[Ran], servers: Servers, iteration_s: IterationTime) -> Metrics:
+    """The usual numbers of a schedule."""
+    makespan = max(job.end_s for job in ran)
+    completion = np.array([job.end_s - job.request.arrives_s for job in ran])
+    held_s = np.array([sum(stint.end_s - stint.start_s for stint in job.held) for job in ran])
+    queueing = np.maximum(completion - held_s, 0)
+    gpus = np.array([job.request.gpus for job in ran])
+    alone = np.array(
+        [job.request.iterations * iteration_s(job.request, servers.fewest(job.request.gpus)) for job in ran]
+    )
+    spanning = np.array([held if _spans(job) else 0.0 for job, held in zip(ran, held_s, strict=True)])
+    contention_s = float(np.sum([job.mean_contention * held for job, held in zip(ran, spanning, strict=True)]))
+    count = len(servers.gpus)
+    return Metrics(
+        makespan,
+        float(completion.mean()),
+        float(completion.min()),
+        float(np.percentile(completion, 95)),
+        float(completion.max()),
+        float(queueing.mean()),
+        float(np.percentile(queueing, 95)),
+        float(_ratio(completion, alone).mean()),
+        float(_ratio(completion, _fair_s(ran, alone, count)).max()),
+        _jain(_ratio(alone, completion)),
+        float(gpus @ held_s) / (count * makespan) if makespan else 0.0,
+        max(job.contention for job in ran),
+        contention_s / float(spanning.sum()) if spanning.any() else 0.0,
+        _idle(ran, count, makespan, iteration_s),
+    )
+
+
+def _spans(job: Ran) -> bool:
+    return any(len({gpu.host for gpu in stint.gpus}) > 1 for stint in job.held)
+
+
+def _ratio(over: npt.NDArray[np.float64], under: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """1 of a job that takes no time: it is as fast as alone."""
+    return np.where(under > 0, over / np.where(under > 0, under, 1.0), 1.0)
+
+
+def _jain(values: npt.NDArray[np.float64]) -> float:
+    """(Σ x)² ÷ n Σ x²."""
+    squares = float((values**2).sum())
+    return float(values.sum()) ** 2 / (len(values) * squares) if squares else 1.0
+
+
+def _fair_s(ran: Sequence[Ran], alone: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
+    """How long each job would take with an equal share of the cluster to itself: what ρ is measured by.
+
+    Source: Mahajan et al., "Themis: Fair and Efficient GPU Cluster Scheduling", NSDI 2020, ρ = T_shared ÷ T_ideal, where T_ideal is
+    with 1/n of the cluster. Ours: n is the mean number of jobs that were there while this one was, and a job whose GPUs are
+    more than such a share takes longer there in proportion.
+    """
+    arrivals = np.sort([job.request.arrives_s for job in ran])
+    ends = np.sort([job.end_s for job in ran])
+
+    def job_seconds(until: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Of all jobs there were up to a time, how long each was there, summed."""
+        been = [np.concatenate([[0.0], np.cumsum(times)]) for times in (arrivals, ends)]
+        came, gone = (np.searchsorted(times, until, side="right") for times in (arrivals, ends))
+        return (came * until - been[0][came]) - (gone * until - been[1][gone])
+
+    begin, end = np.array([job.request.arrives_s for job in ran]), np.array([job.end_s for job in ran])
+    stay = np.maximum(end - begin, np.finfo(float).tiny)
+    there = np.maximum((job_seconds(end) - job_seconds(begin)) / stay, 1.0)
+    gpus = np.array([job.request.gpus for job in ran])
+    return np.asarray(alone * np.maximum(1.0, gpus * there / count))
+
+
+def _idle(ran: Sequence[Ran], count: int, makespan: float, iteration_s: IterationTime) -> Idle:
+    events: list[tuple[float, int, int]] = []  # when, how many GPUs are taken, and of whom one waits more (or less: negative)
+    slowed = 0.0
+    for job in ran:
+        wanted, waits_from = job.request.gpus, job.request.arrives_s
+        for stint in job.held:
+            events += [(waits_from, 0, wanted), (stint.start_s, wanted, -wanted), (stint.end_s, -wanted, 0)]
+            waits_from = stint.end_s
+            spans = len({gpu.host for gpu in stint.gpus})
+            useful = stint.iterations * iteration_s(job.request, spans)
+            slowed += wanted * max(0.0, stint.end_s - stint.start_s - useful)
+    free, waiting, sums = count, [], {"fragment": 0.0, "waiting": 0.0, "no_job": 0.0}
+    ordered = sorted(events)
+    for (at, taken, waits), following in itertools.zip_longest(ordered, ordered[1:]):
+        free -= taken
+        if waits > 0:
+            bisect.insort(waiting, waits)
+        elif waits < 0:
+            waiting.pop(bisect.bisect_left(waiting, -waits))
+        lasts = (following[0] if following else makespan) - at
+        cause = "no_job" if not waiting else "waiting" if waiting[0] <= free else "fragment"
+        sums[cause] += free * lasts
+    before = count * min((one[0] for one in events), default=0.0)
+    return Idle(
+        sums["fragment"] / HOUR_S, sums["waiting"] / HOUR_S, slowed / HOUR_S, (sums["no_job"] + before) / HOUR_S
+    )
