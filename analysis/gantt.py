@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from core.errors import RequestError
+from core.placing import Gpu, Stint
 from core.text import file_name
 from theory.cluster import Ran, Servers
 
@@ -29,20 +30,8 @@ def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path)
         figure = Figure(figsize=(9, 6), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [4, 1]})
         for job in ran:
-            lasts = job.end_s - job.start_s
-            for first, count in _runs(sorted(rows[gpu] for gpu in job.gpus)):
-                above.broken_barh(
-                    [(job.start_s, lasts)], (first, count), facecolor=COLOURS(job.request.job % 20), edgecolor="white", linewidth=0.4,
-                )  # fmt: skip
-                if lasts >= LEGIBLE * until and count >= LEGIBLE * len(servers.gpus):
-                    above.text(
-                        job.start_s + lasts / 2,
-                        first + count / 2,
-                        f"{job.request.job}",
-                        ha="center",
-                        va="center",
-                        fontsize=8,
-                    )
+            for stint in job.held:
+                _held(above, job, stint, rows, LEGIBLE * until)
         _name_servers(above, servers)
         above.set(xlim=(0, until))
         above.set_title(f"{name}: {max(job.end_s for job in ran):.4g} s", loc="left", fontweight="bold")
@@ -66,6 +55,18 @@ def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path)
     return paths
 
 
+def _held(axis: Axes, job: Ran, stint: Stint, rows: Mapping[Gpu, int], legible_s: float) -> None:
+    """The GPUs that a job holds for a time; its number where there is room for it."""
+    lasts = stint.end_s - stint.start_s
+    for first, count in _runs(sorted(rows[gpu] for gpu in stint.gpus)):
+        axis.broken_barh(
+            [(stint.start_s, lasts)], (first, count), facecolor=COLOURS(job.request.job % 20), edgecolor="white", linewidth=0.4,
+        )  # fmt: skip
+        if lasts >= legible_s and count >= LEGIBLE * len(rows):
+            middle = stint.start_s + lasts / 2, first + count / 2
+            axis.text(*middle, f"{job.request.job}", ha="center", va="center", fontsize=8)
+
+
 def _name_servers(axis: Axes, servers: Servers) -> None:
     """Lines between servers; their names where there is room for them."""
     borders = [row for row in range(1, len(servers.gpus)) if servers.of[row] != servers.of[row - 1]]
@@ -84,10 +85,10 @@ def _name_servers(axis: Axes, servers: Servers) -> None:
 def contention(ran: Sequence[Ran]) -> tuple[list[float], list[int]]:
     """How many jobs that span servers share the fullest uplink, from each time on."""
     events: list[tuple[float, int, str]] = []
-    for one in ran:
-        hosts = {gpu.host for gpu in one.gpus}
+    for stint in (stint for job in ran for stint in job.held):
+        hosts = {gpu.host for gpu in stint.gpus}
         if len(hosts) > 1:
-            events += [(at, step, host) for host in hosts for at, step in ((one.start_s, 1), (one.end_s, -1))]
+            events += [(at, step, host) for host in hosts for at, step in ((stint.start_s, 1), (stint.end_s, -1))]
     on: dict[str, int] = {}
     found: dict[float, int] = {0.0: 0}
     for at, step, host in sorted(events):

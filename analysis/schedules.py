@@ -6,18 +6,18 @@ it gains by order and search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from analysis import drawing, style
-from analysis.finding import Finding, graded, no_difference, not_measured
+from analysis.finding import Finding, not_measured
 from analysis.study import Study
 from core.runs.load import LoadError, Schedules
 from core.runs.schedules import Setting
-from theory.statistics import geometric_mean, log_interval, of_ratios, ratio_ends
+from theory.statistics import of_ratios, ratio_ends
 
 PAPER = "SJF-BCO"
 REPORT = "technical report, arXiv 2207.07817"
@@ -79,31 +79,22 @@ def findings(study: Study, sources: Mapping[str, str], judges: Mapping[str, Judg
     return found
 
 
-def below_one(ratios: Sequence[float]) -> bool:
+def below_one(ratios: Iterable[float]) -> bool:
     """Whether ratios are surely below 1: their whole 95 % interval is."""
-    return ratio_ends(ratios)[1] < 1
+    return ratio_ends(list(ratios))[1] < 1
 
 
-def judged(claim: str, source: str, setting: Setting, ratios: Sequence[float], measured: str, unit: str, reason: str) -> Finding:
-    """A claim that one ratio is below 1: surely, or in the mean."""
-    return Finding(
-        f"{claim} {said(setting)}", source, measured, geometric_mean(ratios), unit, log_interval(ratios), len(ratios),
-        graded(below_one(ratios), geometric_mean(ratios) < 1, alike=no_difference(ratio_ends(ratios))),
-        f"reproduced if {reason} is surely below 1 (95 % interval over seeds, compared seed by seed), partly if in the mean", (),
-    )  # fmt: skip
-
-
-def ratio(over: pd.Series[float], under: pd.Series[float]) -> list[float]:
+def ratio(over: pd.Series[float], under: pd.Series[float]) -> pd.Series[float]:
     """``over`` ÷ ``under`` of the seeds that both have; raises `LoadError` if there are none."""
     found = (over / under).dropna()
     if found.empty:
-        raise LoadError("it was not computed")
-    return [float(value) for value in found]
+        raise LoadError("what it is judged by was not computed")
+    return found
 
 
-def text(ratios: Sequence[float]) -> str:
+def text(ratios: Iterable[float]) -> str:
     """A ratio with its interval."""
-    return str(of_ratios(list(ratios)))
+    return str(of_ratios(ratios))
 
 
 def panels(computed: Schedules, rows: int, height: float) -> tuple[Any, Any]:

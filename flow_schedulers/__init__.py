@@ -24,19 +24,11 @@ from core import options
 from core.errors import RequestError
 from core.grid import Grid
 from core.text import quoted
+from theory.circle import Phase
 
 
 class ScheduleError(RequestError):
     """No such flow scheduler or option, or jobs it cannot serve; the message says what there is."""
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A span of one iteration in which a job wants ``bps`` of a link; in s after the iteration's start."""
-
-    start_s: float
-    end_s: float
-    bps: float
 
 
 @dataclass(frozen=True)
@@ -47,6 +39,7 @@ class Demand:
     phases: Mapping[str, tuple[Phase, ...]] | None  # on each link it crosses, alone; None: a hash chooses which
     bytes: int  # payload that the worker that sends most sends in one iteration
     spread_s: float = 0.0  # standard deviation of its iterations alone
+    iterations: int = 0  # that it runs; 0: nobody knows
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
 from analysis import schedules
-from analysis.finding import Finding
-from analysis.schedules import PAPER, REPORT
+from analysis.finding import Finding, graded, no_difference
+from analysis.schedules import REPORT
 from analysis.study import Study
-from core.runs.load import LoadError
 from core.runs.schedules import Setting
-
-__all__ = ["PAPER"]
+from theory.statistics import geometric_mean, log_interval, ratio_ends
 
 ID = "sjf-kappa"
+PAPER = schedules.PAPER
 TITLE = "SJF-BCO: the makespan by κ"
 TEXT = (
     "Jobs of up to κ GPUs fill servers in use, larger ones wait for few servers with little work. Lines are means over seeds (dots), diamonds the "
@@ -42,27 +39,29 @@ def find(study: Study) -> list[Finding]:
         study,
         SOURCES,
         {
-            LEAST: lambda setting: _turn(study, LEAST, setting, 8, (1, 16), np.minimum),
-            MOST: lambda setting: _turn(study, MOST, setting, 16, (8, 32), np.maximum),
+            LEAST: lambda setting: _turn(study, LEAST, setting, [(8, 1), (8, 16)]),
+            MOST: lambda setting: _turn(study, MOST, setting, [(8, 16), (32, 16)]),
         },
     )
 
 
-def _turn(study: Study, claim: str, setting: Setting, at: int, beside: tuple[int, int], nearer: np.ufunc) -> Finding:
-    """The makespan at a turning point against the nearer of those on both sides: ÷ the lesser below, the greater ÷ it above."""
+def _turn(study: Study, claim: str, setting: Setting, sides: Sequence[tuple[int, int]]) -> Finding:
+    """A turning point, by its two sides: the makespan at the first κ is the lower one."""
     table = schedules.of(study).table
     spans = {kappa: schedules.values(table, setting.name, name) for name, kappa in POINTS.items()}
-    if any(spans[kappa].empty for kappa in (at, *beside)):
-        raise LoadError("not every κ of it was computed")
-    other = pd.Series(nearer(spans[beside[0]], spans[beside[1]]))
-    lowest = nearer is np.minimum
+    ratios = {(low, high): list(schedules.ratio(spans[low], spans[high])) for low, high in sides}
     means = {kappa: float(found.mean()) for kappa, found in spans.items() if not found.empty}
-    best = min(means, key=means.__getitem__)
-    return schedules.judged(
-        claim, SOURCES[claim], setting,
-        schedules.ratio(spans[at], other) if lowest else schedules.ratio(other, spans[at]),
-        f"mean makespan by κ: {', '.join(f'{kappa}: {mean:.0f}' for kappa, mean in means.items())} s; the best is κ = {best}; published "
-        f"{', '.join(f'{kappa}: {slots}' for kappa, slots in PUBLISHED.items())}",
-        f"the makespan at κ = {at} ÷ the lesser of those at {beside[0]} and {beside[1]}" if lowest else f"the greater makespan of κ = {beside[0]} and {beside[1]} ÷ that at {at}",
-        f"the makespan at κ = {at} ÷ the lesser of its neighbours' (κ = {beside[0]}, {beside[1]})" if lowest else f"the greater of its neighbours' makespans (κ = {beside[0]}, {beside[1]}) ÷ that at κ = {at}",
+    low, high = max(ratios, key=lambda side: geometric_mean(ratios[side]))
+    nearest = ratios[low, high]
+    return Finding(
+        f"{claim} {schedules.said(setting)}", SOURCES[claim],
+        f"mean makespan by κ: {', '.join(f'{kappa}: {mean:.0f}' for kappa, mean in means.items())} s (the best κ is {min(means, key=means.__getitem__)}); "
+        f"published {', '.join(f'{kappa}: {slots}' for kappa, slots in PUBLISHED.items())}",
+        geometric_mean(nearest), f"the makespan at κ = {low} ÷ that at {high}", log_interval(nearest), len(nearest),
+        graded(
+            all(map(schedules.below_one, ratios.values())), all(geometric_mean(found) < 1 for found in ratios.values()),
+            alike=all(no_difference(ratio_ends(found)) for found in ratios.values()),
+        ),
+        f"reproduced if the makespan is surely lower (95 % interval over seeds, compared seed by seed) at κ = {sides[0][0]} than at {sides[0][1]}, and at "
+        f"{sides[1][0]} than at {sides[1][1]}; partly if both are lower in the mean", (),
     )  # fmt: skip

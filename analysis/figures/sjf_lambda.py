@@ -7,14 +7,13 @@ from pathlib import Path
 
 from analysis import schedules
 from analysis.finding import Finding, graded, no_difference
-from analysis.schedules import PAPER, REPORT
+from analysis.schedules import REPORT
 from analysis.study import Study
 from core.runs.schedules import Setting
 from theory.statistics import geometric_mean, log_interval, ratio_ends
 
-__all__ = ["PAPER"]
-
 ID = "sjf-lambda"
+PAPER = schedules.PAPER
 TITLE = "SJF-BCO: the makespan by λ, at κ = 1"
 TEXT = (
     "A job of more than one GPU chooses among the least busy servers that have λ times its GPUs. Lines are means over seeds (dots), diamonds the report's "
@@ -41,8 +40,8 @@ def find(study: Study) -> list[Finding]:
 def _falls(study: Study, setting: Setting) -> Finding:
     table = schedules.of(study).table
     spans = {lam: schedules.values(table, setting.name, name) for name, lam in POINTS.items()}
-    steps = [schedules.ratio(spans[more], spans[less]) for less, more in itertools.pairwise(spans)]
-    whole = schedules.ratio(spans[8], spans[1])
+    steps = [list(schedules.ratio(spans[more], spans[less])) for less, more in itertools.pairwise(spans)]
+    whole = list(schedules.ratio(spans[8], spans[1]))
     return Finding(
         f"{FALLS} {schedules.said(setting)}", SOURCES[FALLS],
         f"mean makespan by λ: {', '.join(f'{lam}: {found.mean():.0f}' for lam, found in spans.items())} s; published "

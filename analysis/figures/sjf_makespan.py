@@ -8,15 +8,14 @@ import pandas as pd
 
 from analysis import drawing, schedules, style
 from analysis.finding import Finding, graded, no_difference
-from analysis.schedules import MINE, PAPER, REPORT
+from analysis.schedules import MINE, REPORT
 from analysis.study import Study
 from core.runs.load import LoadError, Schedules
 from core.runs.schedules import Setting
 from theory.statistics import geometric_mean, log_interval, ratio_ends
 
-__all__ = ["PAPER"]
-
 ID = "sjf-makespan"
+PAPER = schedules.PAPER
 TITLE = "SJF-BCO: when the last of 160 jobs ends"
 TEXT = (
     "Above, the makespan of each job scheduler, a column for each setting (logarithmic); below, completion: the mean, and as thin lines the first and the last job "
@@ -89,18 +88,18 @@ def _less(computed: Schedules, claim: str, setting: Setting, rivals: tuple[str, 
         raise LoadError("there is no setting without a limit on uplinks to compare with")
 
     def against(rival: str, where: str) -> pd.Series[float]:
-        own = schedules.values(computed.table, where, MINE, what=what)
-        return own / schedules.values(computed.table, where, rival, what=what)
+        own, other = (schedules.values(computed.table, where, name, what=what) for name in (MINE, rival))
+        return schedules.ratio(own, other)
 
-    ratios = {rival: schedules.ratio(against(rival, setting.name), pd.Series(1.0, computed.table["seed"].unique())) for rival in rivals}
-    beyond = {rival: schedules.ratio(against(rival, setting.name), against(rival, control)) for rival in rivals}
-    rest = {rival: geometric_mean(list(against(rival, control).dropna())) for rival in rivals}
+    ratios = {rival: list(against(rival, setting.name)) for rival in rivals}
+    rest = {rival: against(rival, control) for rival in rivals}
+    beyond = {rival: list(schedules.ratio(against(rival, setting.name), rest[rival])) for rival in rivals}
     clear = [schedules.below_one(ratios[rival]) and schedules.below_one(beyond[rival]) for rival in rivals]
     nearest = max(rivals, key=lambda rival: geometric_mean(ratios[rival]))
     said = [
         f"{schedules.text(ratios[rival])} of that of {schedules.short(rival)}".replace("\n", " ")
         + (f", published {PUBLISHED[what][MINE] / PUBLISHED[what][rival]:.2f}" if rival in PUBLISHED[what] else "")
-        + f", without contention {rest[rival]:.2f}"
+        + f", without contention {geometric_mean(rest[rival]):.2f}"
         for rival in rivals
     ]
     return Finding(

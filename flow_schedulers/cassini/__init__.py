@@ -1,7 +1,7 @@
 """CASSINI: jobs that share a link are shifted in time so that they communicate in turn.
 
 S. Rajasekaran, M. Ghobadi, A. Akella. CASSINI: Network-Aware Job Scheduling in Machine Learning
-Clusters. NSDI 2024, arXiv 2308.00852. Circles and their score are in `flow_schedulers.cassini.circle`, the
+Clusters. NSDI 2024, arXiv 2308.00852. Circles and their score are in `theory.circle`, the
 affinity graph in `flow_schedulers.cassini.affinity`, what a worker does with its shift in `core.grid`.
 
 Simplified: where jobs run is given, so that CASSINI's choice between placements becomes a
@@ -26,7 +26,8 @@ from core.grid import Grid
 from core.options import option
 from core.units import parse_fraction
 from flow_schedulers import Demand, Rule, ScheduleError, Sharing
-from flow_schedulers.cassini import affinity, circle
+from flow_schedulers.cassini import affinity
+from theory import circle
 
 SLACK = 0.001
 

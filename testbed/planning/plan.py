@@ -9,7 +9,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -392,7 +392,8 @@ def _schedule(
             return {name: size * 8 / share for name, size in loads.items()}
 
         measured = profiles.get(number)
-        return profiled(one.trace, one.rounds, bits, capacity, max(_sent(one)), measured)
+        demand = profiled(one.trace, one.rounds, bits, capacity, max(_sent(one)), measured)
+        return replace(demand, iterations=one.job.iterations or 0)
 
     capacity = {name: float(link.rate_bps) for name, link in bottlenecks.items()}
     return systems.share(system, [profile(number) for number in range(len(asked))], capacity)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import flow_schedulers
-from flow_schedulers import Phase
+from theory.circle import Phase
 from transports import Flow
 from workloads import trace as traces
 from workloads.trace import Operation, Trace

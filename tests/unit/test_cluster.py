@@ -15,8 +15,9 @@ import job_schedulers
 from core.errors import RequestError
 from core.placing import After, Assignment, Assignments, At, Gpu, Request
 from tests.clusters import MODEL, PLACING, asked, carried_out, cluster, instances
-from theory.cluster import Servers, Start, State, measure, simulate
+from theory.cluster import Servers, Start, State, Stop, Wake, simulate
 from theory.contention import Contended, Model
+from theory.measures import measure
 
 
 def test_equation_8_by_hand() -> None:
@@ -143,11 +144,51 @@ def test_every_schedule_is_sound(name: str, instance: tuple[list[Request], job_s
         assert given_.job == request.job and len(set(given_.gpus)) == request.gpus
         assert one.start_s >= request.arrives_s
         assert one.end_s - one.start_s == pytest.approx(given_.estimate_s)
-        for gpu in one.gpus:
-            held.setdefault(gpu, []).append((one.start_s, one.end_s))
+        for stint in one.held:
+            for gpu in stint.gpus:
+                held.setdefault(gpu, []).append((stint.start_s, stint.end_s))
+        assert sum(stint.iterations for stint in one.held) == pytest.approx(request.iterations)
     for times in held.values():
         for (_, end), (start, _) in zip(sorted(times), sorted(times)[1:], strict=False):
             assert start >= end - 1e-9
     assert assigned.trials >= 1
-    numbers = measure(ran, Servers(tuple(where.gpus)))
+    numbers = measure(ran, Servers(tuple(where.gpus)), MODEL.iteration_s)
     assert 0 < numbers.utilisation <= 1 + 1e-9 and numbers.makespan_s >= numbers.p95_completion_s - 1e-9
+    assert numbers.mean_slowdown >= 1 - 1e-9 and numbers.max_rho > 0 and 0 < numbers.jain <= 1 + 1e-9
+    idle = numbers.idle_gpu_h
+    free = (1 - numbers.utilisation) * len(where.gpus) * numbers.makespan_s / 3600
+    assert idle.fragment + idle.waiting + idle.no_job == pytest.approx(free, abs=1e-9)
+
+
+def test_a_job_that_is_stopped_goes_on_from_where_it_was() -> None:
+    """Two of 10 s on one GPU; the first is stopped at 4 s for the second, and takes 1 s to go on."""
+    jobs = [Request(0, 1, 10, 0, 1.0), Request(1, 1, 10, 0, 1.0, 4.0)]
+
+    def policy(state: State) -> Iterator[Start | Stop | Wake]:
+        if state.arrived == [1]:
+            yield Stop(0, 1.0)
+            yield 1, np.array([0])
+        elif state.waiting and state.free[0]:
+            yield 0, np.array([0])
+
+    ran = simulate(jobs, Servers((Gpu("h1"),)), policy, Contended(MODEL, 1))
+    assert ran is not None
+    first, second = ran
+    assert [(stint.start_s, stint.end_s, stint.iterations) for stint in first.held] == [(0, 4, 4), (14, 21, 6)]
+    assert (first.start_s, first.end_s, first.stints[1].restart_s) == (0, 21, 1)
+    assert (second.start_s, second.end_s, second.stints) == (4, 14, ())
+
+
+def test_a_policy_is_woken() -> None:
+    asked_at = []
+
+    def policy(state: State) -> Iterator[Start | Stop | Wake]:
+        asked_at.append(state.now_s)
+        if not asked_at[1:]:
+            yield Wake(2.5)
+            yield Wake(0.0)  # gone by
+        elif state.waiting:
+            yield 0, np.array([0])
+
+    ran = simulate([Request(0, 1, 1, 0, 1.0)], Servers((Gpu("h1"),)), policy, Contended(MODEL, 1))
+    assert ran is not None and (ran[0].start_s, ran[0].end_s) == (2.5, 3.5) and asked_at == [0.0, 2.5, 3.5]

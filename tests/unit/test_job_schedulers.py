@@ -7,6 +7,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,10 +16,11 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 import job_schedulers
 from core.errors import RequestError
-from core.placing import After, At, Request
-from job_schedulers import Cluster, place, search, sjf_bco
+from core.placing import After, At, Gpu, Request
+from job_schedulers import Cluster, online, place, search, sjf_bco
+from job_schedulers import cassini as placing
 from job_schedulers import random as shuffled
-from tests.clusters import MODEL, PLACING, asked, carried_out, cluster, drawn, makespan
+from tests.clusters import MODEL, PLACING, PREEMPTING, asked, carried_out, cluster, drawn, makespan
 from theory.cluster import State, assignments
 from theory.contention import Contended, Model
 from topologies.leafspine import LeafSpine
@@ -37,7 +39,7 @@ def test_theorem_5_does_not_hold_as_stated() -> None:
 
 def test_a_partial_schedule_never_wins() -> None:
     """With θ below the second job nobody but the first runs, which is short; it must not count."""
-    instance = search.Instance([Request(0, 1, 1, 0, 1.0), Request(1, 1, 1, 0, 5.0)], cluster(1).gpus, MODEL)
+    instance = search.Instance([Request(0, 1, 1, 0, 1.0), Request(1, 1, 1, 0, 5.0)], cluster(1), MODEL)
     best = search.Best(instance)
     best.attempt(search.Trial(instance, search.first_fit, [0, 1], 2.0))
     assert best.makespan_s == math.inf
@@ -52,7 +54,7 @@ def test_the_makespan_is_that_of_the_model_and_not_of_the_estimates() -> None:
     jobs = [Request(job, 2, 10, 1_250_000) for job in range(2)]
     assigned = asked("first_fit", jobs, cluster(1, 1, 1, 1), Model(1e9, alpha=0))
     assert [one.estimate_s for one in assigned.jobs] == pytest.approx([0.1, 0.1]), "side by side: four servers"
-    crossed = search.Instance(jobs, cluster(2, 2).gpus, Model(1e9, alpha=0))
+    crossed = search.Instance(jobs, cluster(2, 2), Model(1e9, alpha=0))
 
     def apart(offer: search.Offer) -> np.ndarray | None:
         return np.array([offer.number, 2 + offer.number])
@@ -91,7 +93,7 @@ def offers(count: int) -> Iterator[search.Offer]:
         requests = [Request(0, draw.randint(1, 5), 1, 0, 1.0)]
         if requests[0].gpus > len(where.gpus):
             continue
-        instance = search.Instance(requests, where.gpus, MODEL)
+        instance = search.Instance(requests, where, MODEL)
         servers, count_ = instance.servers, len(where.gpus)
         free = np.array([draw.random() < 0.7 for _ in range(count_)])
         load = np.array([float(draw.randint(0, 3)) for _ in range(count_)])
@@ -214,7 +216,7 @@ def optimum(requests: Sequence[Request], where: Cluster, model: Model = MODEL) -
 
 def least_theta(requests: Sequence[Request], where: Cluster) -> float:
     """θ* of equations 11–16: the least largest sum of estimates on a GPU, over all placements, as an integer program."""
-    instance = search.Instance(requests, where.gpus, MODEL)
+    instance = search.Instance(requests, where, MODEL)
     gpus, jobs = len(where.gpus), len(requests)
     one = jobs * gpus + 1
     rows: list[np.ndarray] = []
@@ -245,7 +247,7 @@ def least_theta(requests: Sequence[Request], where: Cluster) -> float:
 
 def work(how: str, requests: Sequence[Request], where: Cluster) -> float:
     """θ̃: the largest sum of estimates on a GPU in the schedule that was found."""
-    instance, on = search.Instance(requests, where.gpus, MODEL), dict.fromkeys(where.gpus, 0.0)
+    instance, on = search.Instance(requests, where, MODEL), dict.fromkeys(where.gpus, 0.0)
     for one, took in zip(asked(how, requests, where).jobs, instance.estimates_s, strict=True):
         on.update({gpu: on[gpu] + float(took) for gpu in one.gpus})
     return max(on.values())
@@ -257,7 +259,7 @@ def test_no_schedule_beats_the_integer_programs_theta(seed: int) -> None:
     least = least_theta(requests, where)
     for how in ("sjf_bco", "list_scheduling", "first_fit"):
         assert work(how, requests, where) >= least - 1e-6
-    assert least >= search.Instance(requests, where.gpus, MODEL).lowest_s() - 1e-6
+    assert least >= search.Instance(requests, where, MODEL).lowest_s() - 1e-6
 
 
 def small(seed: int) -> tuple[list[Request], Cluster]:
@@ -271,7 +273,7 @@ def small(seed: int) -> tuple[list[Request], Cluster]:
 
 def test_no_schedule_beats_the_optimum(record_property: Callable[[str, object], None]) -> None:
     """Every scheduler's makespan ÷ the optimum on drawn instances: never below 1; SJF-BCO's is 1 in most."""
-    ratios: dict[str, list[float]] = {name: [] for name in job_schedulers.names() if name not in PLACING}
+    ratios: dict[str, list[float]] = {name: [] for name in job_schedulers.names() if name not in (*PLACING, *PREEMPTING)}
     thetas = []
     for seed in range(INSTANCES):
         requests, where = small(seed)
@@ -358,3 +360,90 @@ def test_a_job_waits_for_whom_it_waited_for() -> None:
     ran = carried_out(asked("tightest_fit", jobs, cluster(2)), jobs, cluster(2))
     assert assignments(ran).jobs == (first, second)
     assert Contended(MODEL, 1).crowd([0]) == 1
+
+
+def online_jobs(seed: int, jobs: int = 12) -> list[Request]:
+    """As `drawn`, arriving one after the other."""
+    return [replace(one, arrives_s=0.05 * number) for number, one in enumerate(drawn(seed, jobs, 4))]
+
+
+def test_a_search_knows_of_those_alone_that_have_arrived() -> None:
+    """What has started before a job arrives is the same whatever that job is."""
+    where, options_ = cluster(3, 2, 2), sjf_bco.Options(thetas=4)
+    for seed in range(4):
+        few = online_jobs(seed)
+        other = [*few[:8], *(replace(one, gpus=7, iterations=999) for one in few[8:])]
+        starts = []
+        for jobs in (few, other):
+            assigned = online.schedule(job_schedulers.find("sjf_bco"), jobs, where, MODEL, options_, seed=1)
+            ran = carried_out(assigned, jobs, where)
+            starts.append([(one.request.job, one.gpus, one.start_s) for one in ran if one.start_s < few[8].arrives_s])
+        assert starts[0] == starts[1] and starts[0]
+
+
+def test_those_that_run_stay_where_they_are() -> None:
+    """Asked again in between, a job holds its GPUs; estimates come true."""
+    where = cluster(3, 2, 2)
+    for name in ("sjf_bco", "first_fit", "list_scheduling", "best_of"):
+        module, jobs = job_schedulers.find(name), online_jobs(7)
+        assigned = online.schedule(module, jobs, where, MODEL, module.Options(), seed=1)
+        ran = carried_out(assigned, jobs, where)
+        assert [one.gpus for one in ran] == [one.gpus for one in assigned.jobs]
+        assert [one.end_s - one.start_s for one in ran] == pytest.approx([one.estimate_s for one in assigned.jobs])
+        assert all(one.start_s >= one.request.arrives_s for one in ran)
+        assert assigned.trials > len(jobs), "at every arrival anew"
+
+
+def test_without_arrivals_a_search_is_asked_once() -> None:
+    jobs, where = drawn(3, 9, 4), cluster(4, 2)
+    module = job_schedulers.find("sjf_bco")
+    assert online.schedule(module, jobs, where, MODEL, module.Options(), seed=1) == asked("sjf_bco", jobs, where)
+
+
+def test_held_gpus_are_held() -> None:
+    """A job that runs is where it is from the beginning, whatever the rule would have given it."""
+    jobs = [Request(5, 2, 10, 0, 1.0), Request(6, 2, 10, 0, 1.0)]
+    where = replace(cluster(2, 2), held={5: (Gpu("h2", 0), Gpu("h2", 1))})
+    first, second = asked("tightest_fit", jobs, where).jobs
+    assert {gpu.host for gpu in first.gpus} == {"h2"} and {gpu.host for gpu in second.gpus} == {"h1"}
+    assert second.start == At(0)
+
+
+def test_las_puts_long_jobs_behind_by_hand() -> None:
+    """One GPU. Job 0 has had its 3 GPU-seconds at 3 s, and is stopped then for job 1, which came at 2 s; job 2 comes at 4 s."""
+    jobs = [Request(0, 1, 10, 0, 1.0), Request(1, 1, 2, 0, 1.0, 2.0), Request(2, 1, 2, 0, 1.0, 4.0)]
+    for restart, ends in (("0s", [14, 5, 7]), ("500ms", [14.5, 5, 7])):
+        ran = carried_out(asked(f"las:threshold=3,restart={restart}", jobs, cluster(1)), jobs, cluster(1))
+        assert [one.end_s for one in ran] == pytest.approx(ends)
+        assert [one.start_s for one in ran] == [0, 3, 5] and len(ran[0].stints) == 2 and not ran[1].stints
+
+
+def test_las_without_a_threshold_is_first_come_first_served() -> None:
+    jobs = [Request(0, 2, 5, 0, 1.0), Request(1, 1, 5, 0, 1.0, 1.0)]
+    ran = carried_out(asked("las:threshold=1e9", jobs, cluster(2)), jobs, cluster(2))
+    assert [one.start_s for one in ran] == [0, 5] and not any(one.stints for one in ran)
+
+
+def test_cassini_places_where_jobs_fit_together() -> None:
+    """Job 2 needs two servers: with job 0, whose communication leaves it room, or with job 1, which has none to leave."""
+    model = Model(1e9, alpha=0)
+    scores = placing.Scores([Request(0, 2, 1, 2_500_000, 0.06), Request(1, 2, 1, 5_000_000, 0.0)], model, 24)
+    assert scores.of(frozenset({0})) == 1 and scores.of(frozenset({0, 1})) < 1
+    jobs = [Request(job, 2, 1, 2_500_000, 0.06) for job in range(2)]
+    assert placing.Scores(jobs, model, 24).of(frozenset({0, 1})) == pytest.approx(1.0), "20 of 80 ms each"
+    assert not placing.has_loop([frozenset({0, 1}), frozenset({1, 2})])
+    assert placing.has_loop([frozenset({0, 1}), frozenset({1, 2}), frozenset({2, 0})])
+    assert placing.has_loop([frozenset({0, 1, 2}), frozenset({1, 2})])
+
+
+def test_cassini_never_closes_a_loop() -> None:
+    """Three jobs that each need two of three servers of 2 GPUs, of which each has taken one: the third would close it."""
+    jobs, where = [Request(job, 3, 10, 10**6, 0.01) for job in range(5)], cluster(2, 2, 2, 2, 1, 1)
+    ran = carried_out(asked("cassini", jobs, where), jobs, where)
+    for at in sorted(one.start_s for one in ran):
+        links: dict[str, set[int]] = {}
+        for one in ran:
+            if one.start_s <= at < one.end_s and len({gpu.host for gpu in one.gpus}) > 1:
+                for gpu in one.gpus:
+                    links.setdefault(gpu.host, set()).add(one.request.job)
+        assert not placing.has_loop(list({frozenset(there) for there in links.values() if len(there) > 1}))

@@ -63,9 +63,11 @@ def test_schedulers_side_by_side(table: Path, capsys: pytest.CaptureFixture[str]
     assert first["makespan_s"] == pytest.approx(100 * 0.22) and first["max_contention"] == 1
     assert best["makespan_s"] == pytest.approx(11.5) and best["max_contention"] == 0
     assert set(best) == {
-        "scheduler", "makespan_s", "mean_completion_s", "p95_completion_s", "mean_queueing_s", "utilisation", "max_contention",
-        "trials", "plan_s", "jobs",
+        "scheduler", "makespan_s", "mean_completion_s", "least_completion_s", "p95_completion_s", "most_completion_s",
+        "mean_queueing_s", "p95_queueing_s", "mean_slowdown", "max_rho", "jain", "utilisation", "max_contention", "mean_contention",
+        "idle_gpu_h", "trials", "plan_s", "jobs",
     }  # fmt: skip
+    assert set(best["idle_gpu_h"]) == {"fragment", "waiting", "contention", "no_job"}
     assert best["jobs"][2]["job"] == 2 and best["jobs"][2]["start_s"] == 1.5 and best["jobs"][2]["end_s"] == 11.5
     assert sorted(len(one["gpus"]) for one in best["jobs"]) == [1, 2, 4]
 

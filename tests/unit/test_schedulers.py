@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import socket
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ import flow_schedulers
 from core.errors import RequestError
 from core.grid import Grid
 from core.runs.plan import Plan
-from flow_schedulers import Demand, Phase, ScheduleError, cassini
-from flow_schedulers.cassini import affinity, circle
+from flow_schedulers import Demand, ScheduleError, cassini, lretf
+from flow_schedulers.cassini import affinity
+from theory import circle
+from theory.circle import Phase
 from testbed import spec
 from testbed.planning import plan
 from testbed.planning import profiles as profiling
@@ -118,7 +121,7 @@ def test_jobs_that_do_not_fit_score_what_is_too_much() -> None:
 def test_many_jobs_that_fit_are_found_quickly() -> None:
     found = shared(*[job(1.0, 0.95 / 8)] * 8)
     assert found.report["scores"] == {"a": 1.0}
-    with pytest.raises(ScheduleError, match="more rotations than can be looked at exactly"):
+    with pytest.raises(RequestError, match="more rotations than can be looked at exactly"):
         draw = random.Random(3)
         circle.fit([np.array([[draw.random() * 0.28 for _ in range(72)]]) for _ in range(7)], [72] * 7)
 
@@ -212,6 +215,24 @@ def test_schedulers_stand_beside_congestion_controls() -> None:
     ]
 
 
+def test_lretf_ranks_jobs_by_what_remains() -> None:
+    """Ten iterations of a second, thirty of half a second, five of two: the second has most before it."""
+    lasts = [(1.0, 10), (0.5, 30), (2.0, 5)]
+    jobs = [replace(job(iteration_s, 0.3), iterations=count) for iteration_s, count in lasts]
+    found = lretf.share(jobs, {"a": GBIT}, lretf.Options())
+    assert found.report == {"remaining_s": [10.0, 15.0, 10.0], "ranks": [1, 2, 0]}
+    assert [rule.bands for rule in found.rules] == [(10**6,), (10**6, 10**6), ()]
+    many = lretf.share([replace(jobs[0], iterations=10 + count) for count in range(20)], {"a": GBIT}, lretf.Options())
+    assert many.report["ranks"] == sorted(many.report["ranks"]) and max(len(rule.bands) for rule in many.rules) == 7
+
+
+def test_lretf_sends_all_of_a_job_in_one_band() -> None:
+    (made,) = plans(cc=["lretf"], job=["s2,iterations=5", "s2,iterations=9"])
+    first, second = made.jobs
+    assert (len(first.bands), len(second.bands)) == (0, 1)
+    assert Bands(second.bands, second.bytes_per_worker[0]).band == 1 and made.bottlenecks["s1-s2"].bands == 2
+
+
 def test_what_a_scheduler_is_told_comes_before_its_runs() -> None:
     scenario = plan.resolve(spec.read(None, {"cc": ["reno", "cassini"]}))
     made = plan.plans(scenario)
@@ -248,6 +269,7 @@ def test_traces_of_the_library_fit_as_published() -> None:
         ({"cc": ["unfair:over=bbr"]}, "there is no congestion control 'mltcp_bbr'"),
         ({"cc": ["cassini"], "job": ["ddp:resnet18", "s2"]}, "job 0 is a real program"),
         ({"cc": ["priority"], "job": ["s2", "cmd:true"]}, "job 1 is a real program"),
+        ({"cc": ["lretf"], "job": ["s2", "cmd:true"]}, "job 1 is a real program"),
     ],
 )
 def test_a_wrong_request(fields: dict[str, Any], words: str) -> None:

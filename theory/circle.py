@@ -18,8 +18,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from core.errors import RequestError
 from core.text import shown
-from flow_schedulers import Phase, ScheduleError
 
 Load = npt.NDArray[np.float64]
 
@@ -28,6 +28,15 @@ MOST = 72  # iterations of a job on one circle that are tried
 EXHAUSTED = 400_000  # partial rotations looked at: any five jobs at 5 degrees, and more that fit easily
 EPSILON = 1e-9
 _DEGREES = re.compile(r"\d{1,9}(\.\d{0,9})?|\d{1,9}/\d{1,9}")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A span of one iteration in which a job wants ``bps`` of a link; in s after the iteration's start."""
+
+    start_s: float
+    end_s: float
+    bps: float
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ def fit(demands: Sequence[Load], steps: Sequence[int]) -> Fit:
     ``demands``: of each job an array of links × angles. ``steps``: how many rotations of it there are,
     which is the number of angles ÷ how often it is on the circle. Job 0 stays where it is. Whatever
     rotations the remaining jobs get, they leave at least the excess that is there, and at least what is
-    too much altogether. Raises `ScheduleError` after 400 000 partial rotations.
+    too much altogether. Raises `RequestError` after 400 000 partial rotations.
     """
     order = [0, *sorted(range(1, len(demands)), key=lambda job: -float(demands[job].sum()))]
     turned = [_turns(demands[job], steps[job]) for job in order]
@@ -107,7 +116,7 @@ def fit(demands: Sequence[Load], steps: Sequence[int]) -> Fit:
             return
         looked_at += 1
         if looked_at > EXHAUSTED:
-            raise ScheduleError(
+            raise RequestError(
                 f"{len(order)} jobs on one link have more rotations than can be looked at exactly "
                 f"({EXHAUSTED} partial ones were, enough for any five jobs); take larger steps, such as cassini:step=10."
             )
