@@ -142,119 +142,151 @@ def simulate(
     None if it does not come to an end: the policy starts nobody while nobody runs or is still to come, or a job is sure to end
     after ``until_s``. With ``slot_s`` everything happens where a slot begins.
     """
-
-    def slotted(s: float) -> float:
-        return math.ceil(s / slot_s - 1e-9) * slot_s if slot_s else s
-
-    done: dict[int, Ran] = {}
-    free = np.ones(len(servers.gpus), dtype=bool)
-    state = State(servers, requests, 0.0, [], {}, free, servers.sizes.copy(), {}, done)
-    arrivals = sorted((slotted(request.arrives_s), number) for number, request in enumerate(requests))[::-1]
-    held_by = np.full(len(servers.gpus), -1, dtype=np.int64)
-    running: dict[int, _Running] = {}
-    stopped: dict[int, _Stopped] = {}
-    ending: list[tuple[float, int, int]] = []
-    wakes: list[float] = []
-    versions = itertools.count(1)
-
-    def retime(numbers: Iterable[int]) -> None:
-        for number in numbers:
-            job = running[number]
-            if job.iteration_s:
-                job.left = max(0.0, job.left - max(0.0, state.now_s - job.since_s) / job.iteration_s)
-            job.since_s, job.iteration_s = max(job.since_s, state.now_s), law.iteration_s(number)
-            job.contention_s += job.contention * (state.now_s - job.seen_s)
-            job.seen_s, job.contention = state.now_s, law.contention(number)
-            job.most = max(job.most, job.contention)
-            job.version = next(versions)
-            end = slotted(job.since_s + job.left * job.iteration_s)
-            state.ends_s[number] = end
-            heapq.heappush(ending, (end, number, job.version))
-
-    def free_gpus(number: int) -> _Running:
-        job = running.pop(number)
-        del state.ends_s[number]
-        state.free[job.gpus] = True
-        state.idle += np.bincount(servers.of[job.gpus], minlength=len(state.idle))
-        job.contention_s += job.contention * (state.now_s - job.seen_s)
-        return job
-
-    def stint(job: _Running, end_s: float, iterations: float) -> Stint:
-        return Stint(tuple(servers.gpus[gpu] for gpu in job.gpus), job.start_s, end_s, iterations, job.restart_s)
-
-    def end(number: int, end_s: float) -> None:
-        job, before = free_gpus(number), stopped.pop(number, None)
-        last = stint(job, end_s, job.began_with)
-        stints = (*before.stints, last) if before is not None and before.stints else ()
-        held_s = sum(each.end_s - each.start_s for each in stints or (last,))
-        done[number] = Ran(
-            requests[number], last.gpus, stints[0].start_s if stints else job.start_s, end_s, job.most, job.after,
-            job.contention_s / held_s if held_s else 0.0, stints,
-        )  # fmt: skip
-        retime(law.ends(number))
-
-    def stop(number: int, restart_s: float) -> None:
-        retime([number])
-        job, before = free_gpus(number), stopped.get(number)
-        stints = () if before is None else before.stints
-        stints = (*stints, stint(job, state.now_s, job.began_with - job.left))
-        stopped[number] = _Stopped(job.left, restart_s, job.most, job.contention_s, stints, job.after)
-        state.waiting[number] = None
-        retime(law.ends(number))
-
-    def start(number: int, gpus: Numbers, after: set[int]) -> None:
-        request = requests[number]
-        del state.waiting[number]
-        if len(gpus) != request.gpus or not state.free[gpus].all() or len(np.unique(gpus)) != len(gpus):
-            raise AssertionError(f"job {request.job} was given GPUs that it cannot have: {gpus}")
-        state.free[gpus] = False
-        own = servers.of[gpus]
-        state.idle -= np.bincount(own, minlength=len(state.idle))
-        after = after | {requests[other].job for other in held_by[gpus].tolist() if other >= 0}
-        held_by[gpus] = number
-        now = state.now_s
-        before = stopped.get(number) or _Stopped(request.iterations, 0.0, 0, 0.0, (), tuple(sorted(after)))
-        running[number] = _Running(
-            now, gpus, before.after, before.left, now + before.restart_s, before.restart_s, before.left,
-            most=before.most, seen_s=now, contention_s=before.contention_s,
-        )  # fmt: skip
-        retime(law.starts(number, request, list(dict.fromkeys(own.tolist()))))
-
+    loop = _Loop(requests, servers, law, slot_s)
+    done = loop.state.done
     while len(done) < len(requests):
-        ended: list[int] = []
-        while ending and ending[0][0] <= state.now_s:
-            end_s, number, version = heapq.heappop(ending)
-            if number in running and running[number].version == version:
-                end(number, end_s)
-                ended.append(number)
-        while wakes and wakes[0] <= state.now_s:
-            heapq.heappop(wakes)
+        if not loop.moment(policy, until_s):
+            return None
+        if len(done) < len(requests):
+            following = loop.following()
+            if following > until_s or following == math.inf:
+                return None
+            loop.state.now_s = max(loop.state.now_s, following)
+    return tuple(done[number] for number in range(len(requests)))
+
+
+class _Loop:
+    """Where a simulation stands."""
+
+    def __init__(self, requests: Sequence[Request], servers: Servers, law: Law, slot_s: float) -> None:
+        self.law, self.slot_s = law, slot_s
+        free = np.ones(len(servers.gpus), dtype=bool)
+        self.state = State(servers, requests, 0.0, [], {}, free, servers.sizes.copy(), {}, {})
+        self.arrivals = sorted((self.slotted(job.arrives_s), number) for number, job in enumerate(requests))[::-1]
+        self.held_by = np.full(len(servers.gpus), -1, dtype=np.int64)
+        self.running: dict[int, _Running] = {}
+        self.stopped: dict[int, _Stopped] = {}
+        self.ending: list[tuple[float, int, int]] = []
+        self.wakes: list[float] = []
+        self.versions = itertools.count(1)
+
+    def slotted(self, s: float) -> float:
+        return math.ceil(s / self.slot_s - 1e-9) * self.slot_s if self.slot_s else s
+
+    def moment(self, policy: Policy, until_s: float) -> bool:
+        """What happens now; False if a job that starts is sure to end after ``until_s``."""
+        state = self.state
+        ended = self._end_due()
+        while self.wakes and self.wakes[0] <= state.now_s:
+            heapq.heappop(self.wakes)
         state.arrived = []
-        while arrivals and arrivals[-1][0] <= state.now_s:
-            state.arrived.append(arrivals.pop()[1])
+        while self.arrivals and self.arrivals[-1][0] <= state.now_s:
+            state.arrived.append(self.arrivals.pop()[1])
         state.waiting.update(dict.fromkeys(state.arrived))
         for said in policy(state):
             if isinstance(said, Wake):
                 if said.at_s > state.now_s:
-                    heapq.heappush(wakes, slotted(said.at_s))
+                    heapq.heappush(self.wakes, self.slotted(said.at_s))
             elif isinstance(said, Stop):
-                stop(said.number, said.restart_s)
+                self._stop(said)
             else:
-                number, gpus = said
-                start(number, gpus, {requests[ended[0]].job} if ended else set())
-                if state.ends_s[number] > until_s and law.contention(number) <= 1:
-                    return None  # contention only adds to it
-        while ending and (ending[0][1] not in running or running[ending[0][1]].version != ending[0][2]):
-            heapq.heappop(ending)
-        if len(done) == len(requests):
-            break
-        following = min(
-            ending[0][0] if ending else math.inf, arrivals[-1][0] if arrivals else math.inf, wakes[0] if wakes else math.inf
+                self._start(*said, ended[:1])
+                if state.ends_s[said[0]] > until_s and self.law.contention(said[0]) <= 1:
+                    return False  # contention only adds to it
+        return True
+
+    def following(self) -> float:
+        """When something happens next; infinity: never."""
+        while self.ending and not self._holds(self.ending[0]):
+            heapq.heappop(self.ending)
+        return min(
+            self.ending[0][0] if self.ending else math.inf,
+            self.arrivals[-1][0] if self.arrivals else math.inf,
+            self.wakes[0] if self.wakes else math.inf,
         )
-        if following > until_s or following == math.inf:
-            return None
-        state.now_s = max(state.now_s, following)
-    return tuple(done[number] for number in range(len(requests)))
+
+    def _holds(self, foreseen: tuple[float, int, int]) -> bool:
+        """Whether nothing has happened since that changes this end."""
+        _, number, version = foreseen
+        return number in self.running and self.running[number].version == version
+
+    def _end_due(self) -> list[int]:
+        """End who is due; the numbers of these jobs."""
+        ended = []
+        while self.ending and self.ending[0][0] <= self.state.now_s:
+            foreseen = heapq.heappop(self.ending)
+            if self._holds(foreseen):
+                end_s, number, _ = foreseen
+                self._end(number, end_s)
+                ended.append(self.state.requests[number].job)
+        return ended
+
+    def _retime(self, numbers: Iterable[int]) -> None:
+        """What these jobs have done so far, and when they end as things stand."""
+        now_s = self.state.now_s
+        for number in numbers:
+            job = self.running[number]
+            if job.iteration_s:
+                job.left = max(0.0, job.left - max(0.0, now_s - job.since_s) / job.iteration_s)
+            job.since_s, job.iteration_s = max(job.since_s, now_s), self.law.iteration_s(number)
+            job.contention_s += job.contention * (now_s - job.seen_s)
+            job.seen_s, job.contention = now_s, self.law.contention(number)
+            job.most = max(job.most, job.contention)
+            job.version = next(self.versions)
+            end_s = self.slotted(job.since_s + job.left * job.iteration_s)
+            self.state.ends_s[number] = end_s
+            heapq.heappush(self.ending, (end_s, number, job.version))
+
+    def _start(self, number: int, gpus: Numbers, ended: Sequence[int]) -> None:
+        state, request = self.state, self.state.requests[number]
+        del state.waiting[number]
+        if len(gpus) != request.gpus or not state.free[gpus].all() or len(np.unique(gpus)) != len(gpus):
+            raise AssertionError(f"job {request.job} was given GPUs that it cannot have: {gpus}")
+        state.free[gpus] = False
+        own = state.servers.of[gpus]
+        state.idle -= np.bincount(own, minlength=len(state.idle))
+        after = {*ended, *(state.requests[other].job for other in self.held_by[gpus].tolist() if other >= 0)}
+        self.held_by[gpus] = number
+        before = self.stopped.get(number) or _Stopped(request.iterations, 0.0, 0, 0.0, (), tuple(sorted(after)))
+        self.running[number] = _Running(
+            state.now_s, gpus, before.after, before.left, state.now_s + before.restart_s, before.restart_s, before.left,
+            most=before.most, seen_s=state.now_s, contention_s=before.contention_s,
+        )  # fmt: skip
+        self._retime(self.law.starts(number, request, list(dict.fromkeys(own.tolist()))))
+
+    def _stop(self, said: Stop) -> None:
+        number, before = said.number, self.stopped.get(said.number)
+        self._retime([number])
+        job = self._freed(number)
+        stint = self._stint(job, self.state.now_s, job.began_with - job.left)
+        stints = (stint,) if before is None else (*before.stints, stint)
+        self.stopped[number] = _Stopped(job.left, said.restart_s, job.most, job.contention_s, stints, job.after)
+        self.state.waiting[number] = None
+        self._retime(self.law.ends(number))
+
+    def _end(self, number: int, end_s: float) -> None:
+        job, before = self._freed(number), self.stopped.pop(number, None)
+        last = self._stint(job, end_s, job.began_with)
+        stints = (last,) if before is None else (*before.stints, last)
+        held_s = sum(stint.end_s - stint.start_s for stint in stints)
+        self.state.done[number] = Ran(
+            self.state.requests[number], last.gpus, stints[0].start_s, end_s, job.most, job.after,
+            job.contention_s / held_s if held_s else 0.0, stints if before is not None else (),
+        )  # fmt: skip
+        self._retime(self.law.ends(number))
+
+    def _freed(self, number: int) -> _Running:
+        """A job whose GPUs are free again."""
+        state, job = self.state, self.running.pop(number)
+        del state.ends_s[number]
+        state.free[job.gpus] = True
+        state.idle += np.bincount(state.servers.of[job.gpus], minlength=len(state.idle))
+        job.contention_s += job.contention * (state.now_s - job.seen_s)
+        return job
+
+    def _stint(self, job: _Running, end_s: float, iterations: float) -> Stint:
+        gpus = tuple(self.state.servers.gpus[gpu] for gpu in job.gpus)
+        return Stint(gpus, job.start_s, end_s, iterations, job.restart_s)
 
 
 def assignments(ran: Sequence[Ran], trials: int = 1) -> Assignments:
