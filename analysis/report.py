@@ -179,7 +179,7 @@ def _quick(section: Section) -> bool:
     return any("--quick" in said for said in _said(section))
 
 
-def _said(section: Section) -> list[Sequence[str]]:
+def _said(section: Section) -> list[tuple[str, ...]]:
     """The commands that made it, as they were typed."""
     computed = section.study.schedules
     return [run.manifest.command for run in section.study.runs] + ([computed.made.command] if computed else [])

@@ -7,6 +7,7 @@ it gains by order and search.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,9 @@ def curve(study: Study, out: Path, points: Mapping[str, int], published: Mapping
         rows = rows.assign(x=rows["scheduler"].map(points)).dropna(subset="x")
         drawing.trend(axis, rows, "x", "makespan_s", drawing.MLTCP, label="here")
         if setting == published_in(computed):
-            axis.plot(list(published), list(published.values()), "D--", color=style.REFERENCE, linewidth=1, label="report")
+            axis.plot(
+                list(published), list(published.values()), "D--", color=style.REFERENCE, linewidth=1, label="report"
+            )
             axis.legend(loc="best")
         axis.set_xscale("log", base=2)
         axis.set_xticks(list(points.values()), [str(x) for x in points.values()])
@@ -140,5 +143,7 @@ def curve(study: Study, out: Path, points: Mapping[str, int], published: Mapping
         axis.set_ylim(0, None)
     next(iter(columns.values()))[0].set_ylabel("makespan (s)")
     caption(figure, computed)
-    table = computed.table.assign(published=[published.get(points.get(name, 0)) for name in computed.table["scheduler"]])
+    table = computed.table.assign(
+        published=[published.get(points.get(name, 0), nan) for name in computed.table["scheduler"]]
+    )
     return drawing.save(figure, table, out, study.id)

@@ -58,7 +58,7 @@ class Assignment:
     gpus: tuple[Gpu, ...]  # by rank
     start: At | After  # never before it has arrived
     estimate_s: float  # how long it will take, by the scheduler's model
-    stints: tuple[Stint, ...] = ()  # of a job that is stopped in between: all of them; else it runs through
+    stints: tuple[Stint, ...] = ()  # by the clock, where jobs are stopped in between: all of them; else it runs through
 
 
 @dataclass(frozen=True)

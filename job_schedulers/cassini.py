@@ -119,4 +119,4 @@ class Scores:
             fit = circle.fit(loads, [-(-self._angles // count) for count in times])
         except RequestError:
             return 0.0
-        return 1 - fit.excess / self._angles
+        return round(1 - fit.excess / self._angles, 9)

@@ -30,7 +30,9 @@ def _seconds(text: str) -> float:
 @dataclass(frozen=True)
 class Options:
     threshold: float = option(
-        THRESHOLD, f"GPU-seconds after which a job waits behind the others; {THRESHOLD:g} by default", number(1e-6, 1e12)
+        THRESHOLD,
+        f"GPU-seconds after which a job waits behind the others; {THRESHOLD:g} by default",
+        number(1e-6, 1e12),
     )
     restart: float = option(0.0, "a time: what it takes a stopped job to go on; 0s by default", _seconds)
 

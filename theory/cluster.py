@@ -290,17 +290,21 @@ class _Loop:
 
 
 def assignments(ran: Sequence[Ran], trials: int = 1) -> Assignments:
-    """What a scheduler answers that has simulated this: under the same law it comes out the same."""
+    """What a scheduler answers that has simulated this: under the same law it comes out the same.
+
+    Where jobs were stopped in between, all go by the clock: who made room for a job had not ended.
+    """
+    stopped = any(job.stints for job in ran)
     return Assignments(
         tuple(
             Assignment(
-                one.request.job,
-                one.gpus,
-                After(one.after) if one.after else At(one.start_s),
-                one.end_s - one.start_s,
-                one.stints,
+                job.request.job,
+                job.gpus,
+                After(job.after) if job.after and not stopped else At(job.start_s),
+                job.end_s - job.start_s,
+                job.held if stopped else (),
             )
-            for one in ran
+            for job in ran
         ),
         trials,
     )
@@ -328,7 +332,8 @@ def follow(assigned: Assignments, requests: Sequence[Request], servers: Servers)
                 on = np.array([numbers[gpu] for gpu in following.gpus], dtype=np.int64)
                 if following.start_s <= state.now_s and state.free[on].all():
                     yield number, on
-                    yield Wake(following.end_s)
+                    if len(stints[number]) > 1:
+                        yield Wake(following.end_s)
                 elif following.start_s > state.now_s:
                     yield Wake(following.start_s)
                 continue

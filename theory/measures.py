@@ -114,11 +114,14 @@ def _fair_s(ran: Sequence[Ran], alone: npt.NDArray[np.float64], count: int) -> n
     stay = np.maximum(end - begin, np.finfo(float).tiny)
     there = np.maximum((job_seconds(end) - job_seconds(begin)) / stay, 1.0)
     gpus = np.array([job.request.gpus for job in ran])
-    return np.asarray(alone * np.maximum(1.0, gpus * there / count))
+    fair: npt.NDArray[np.float64] = alone * np.maximum(1.0, gpus * there / count)
+    return fair
 
 
 def _idle(ran: Sequence[Ran], count: int, makespan: float, iteration_s: IterationTime) -> Idle:
-    events: list[tuple[float, int, int]] = []  # when, how many GPUs are taken, and of whom one waits more (or less: negative)
+    events: list[
+        tuple[float, int, int]
+    ] = []  # when, how many GPUs are taken, and of whom one waits more (or less: negative)
     slowed = 0.0
     for job in ran:
         wanted, waits_from = job.request.gpus, job.request.arrives_s
@@ -128,7 +131,8 @@ def _idle(ran: Sequence[Ran], count: int, makespan: float, iteration_s: Iteratio
             spans = len({gpu.host for gpu in stint.gpus})
             useful = stint.iterations * iteration_s(job.request, spans)
             slowed += wanted * max(0.0, stint.end_s - stint.start_s - useful)
-    free, waiting, sums = count, [], {"fragment": 0.0, "waiting": 0.0, "no_job": 0.0}
+    free, sums = count, {"fragment": 0.0, "waiting": 0.0, "no_job": 0.0}
+    waiting: list[int] = []  # how many GPUs those want, ascending
     ordered = sorted(events)
     for (at, taken, waits), following in itertools.zip_longest(ordered, ordered[1:]):
         free -= taken

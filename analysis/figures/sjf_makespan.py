@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from pathlib import Path
 
 import pandas as pd
@@ -59,7 +60,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     first[0].set_ylabel("makespan (s)")
     first[1].set_ylabel("completion (s)")
     schedules.caption(figure, computed)
-    marks = [PUBLISHED["makespan_s"].get(name) for name in computed.table["scheduler"]]
+    marks: list[float] = [PUBLISHED["makespan_s"].get(name, nan) for name in computed.table["scheduler"]]
     return drawing.save(figure, computed.table.assign(published_makespan=marks), out, ID)
 
 
@@ -67,15 +68,24 @@ def _bar(axis: object, x: int, table: pd.DataFrame, setting: str, name: str, wha
     found = schedules.values(table, setting, name, what=what)
     drawing.seeds(axis, x, list(found), drawing.colour(treatment=name == MINE), width=0.6)
     if what == "mean_completion_s" and len(found):
-        ends = [schedules.values(table, setting, name, what=end).mean() for end in ("least_completion_s", "most_completion_s")]
+        ends = [
+            schedules.values(table, setting, name, what=end).mean()
+            for end in ("least_completion_s", "most_completion_s")
+        ]
         axis.vlines(x, *ends, color=style.REFERENCE, linewidth=0.6, alpha=0.6)  # type: ignore[attr-defined]
 
 
 def find(study: Study) -> list[Finding]:
     """For each setting: the makespan, mean completion, and what a search over orders alone gives."""
-    cases = {EARLIER: (RIVALS, "makespan_s"), COMPLETION: (RIVALS, "mean_completion_s"), BUDGET: ((SEARCHED,), "makespan_s")}
+    cases = {
+        EARLIER: (RIVALS, "makespan_s"),
+        COMPLETION: (RIVALS, "mean_completion_s"),
+        BUDGET: ((SEARCHED,), "makespan_s"),
+    }
     judges = {
-        claim: lambda setting, claim=claim, rivals=rivals, what=what: _less(schedules.of(study), claim, setting, rivals, what)
+        claim: lambda setting, claim=claim, rivals=rivals, what=what: _less(
+            schedules.of(study), claim, setting, rivals, what
+        )
         for claim, (rivals, what) in cases.items()
     }
     return schedules.findings(study, SOURCES, judges)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from math import nan
 from pathlib import Path
 
 from analysis import drawing, schedules, style
@@ -56,8 +57,12 @@ def draw(study: Study, out: Path) -> list[Path]:
     handles, labels = first.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8)
     schedules.caption(figure, computed)
-    published = {(name, count): slots for name, found in PUBLISHED.items() for count, slots in zip(COUNTS, found, strict=True)}
-    marks = [published.get(key) for key in zip(computed.table["scheduler"], computed.table["servers"], strict=True)]
+    published = {
+        (name, count): slots for name, found in PUBLISHED.items() for count, slots in zip(COUNTS, found, strict=True)
+    }
+    marks: list[float] = [
+        published.get(key, nan) for key in zip(computed.table["scheduler"], computed.table["servers"], strict=True)
+    ]
     return drawing.save(figure, computed.table.assign(published=marks), out, ID)
 
 
@@ -70,11 +75,10 @@ def find(study: Study) -> list[Finding]:
 
 def _falls(study: Study, setting: Setting) -> Finding:
     table = schedules.of(study).table
-    spans = {
-        name: [schedules.values(table, setting.name, name, count) for count in COUNTS] for name in (MINE, *RIVALS)
-    }
+    spans = {name: [schedules.values(table, setting.name, name, count) for count in COUNTS] for name in (MINE, *RIVALS)}
     steps = {
-        name: [list(schedules.ratio(more, fewer)) for fewer, more in itertools.pairwise(found)] for name, found in spans.items()
+        name: [list(schedules.ratio(more, fewer)) for fewer, more in itertools.pairwise(found)]
+        for name, found in spans.items()
     }
     falling = [name for name, found in steps.items() if all(map(schedules.below_one, found))]
     own = max(steps[MINE], key=geometric_mean)
@@ -94,7 +98,7 @@ def _falls(study: Study, setting: Setting) -> Finding:
 def _gain(study: Study, setting: Setting) -> Finding:
     """Ratios of makespans on ten servers ÷ those on 15, and on 20: below 1 where ten gain most."""
     table = schedules.of(study).table
-    beyond = {}
+    beyond: dict[tuple[str, int], list[float]] = {}
     said = []
     for rival in GAINED_ON:
         shares = {

@@ -180,7 +180,9 @@ def load_schedules(folder: Path) -> Schedules:
     with _opened(path, MOST_TABLE_BYTES) as file:
         content = file.read()
     if schedules.digest(content) != made.digest:
-        raise LoadError(f"{path} is not the table that {schedules.ABOUT} tells of (SHA-256); sweep the experiment again")
+        raise LoadError(
+            f"{path} is not the table that {schedules.ABOUT} tells of (SHA-256); sweep the experiment again"
+        )
     try:
         table = pd.read_csv(io.BytesIO(content), dtype=dict.fromkeys(("setting", "scheduler"), str))
         numbers = table[["servers", "seed", *schedules.NUMBERS]].astype(float)

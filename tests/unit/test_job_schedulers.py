@@ -273,7 +273,9 @@ def small(seed: int) -> tuple[list[Request], Cluster]:
 
 def test_no_schedule_beats_the_optimum(record_property: Callable[[str, object], None]) -> None:
     """Every scheduler's makespan ÷ the optimum on drawn instances: never below 1; SJF-BCO's is 1 in most."""
-    ratios: dict[str, list[float]] = {name: [] for name in job_schedulers.names() if name not in (*PLACING, *PREEMPTING)}
+    ratios: dict[str, list[float]] = {
+        name: [] for name in job_schedulers.names() if name not in (*PLACING, *PREEMPTING)
+    }
     thetas = []
     for seed in range(INSTANCES):
         requests, where = small(seed)

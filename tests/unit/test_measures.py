@@ -28,7 +28,12 @@ def test_one_job_alone_is_as_fast_as_alone() -> None:
 def test_waiting_slows_down() -> None:
     """Two jobs of 10 s on one GPU, one after the other: slowed down 1 and 2 times."""
     found = told("fifo", [Request(job, 1, 10, 0, 1.0) for job in range(2)], 1)
-    assert found.mean_slowdown == 1.5 and found.mean_queueing_s == 5 and found.p95_queueing_s == pytest.approx(9.5)
+    assert (
+        found.mean_completion_s == 15
+        and found.mean_slowdown == 1.5
+        and found.mean_queueing_s == 5
+        and found.p95_queueing_s == pytest.approx(9.5)
+    )
     assert found.jain == pytest.approx((1 + 0.5) ** 2 / (2 * (1 + 0.25)))
     # Two were there for 10 s, one for 10 s. Job 0 had an equal share of the GPU due, half of it: 20 s; it took 10. Job 1 met 1.5: 15 s.
     assert found.max_rho == pytest.approx(20 / 15)

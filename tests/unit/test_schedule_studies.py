@@ -60,7 +60,12 @@ def invented(id: str, makespan: Makespan, out: Path, *settings: Setting) -> Stud
                 for name in what.scheduler:
                     took = makespan(setting.name, name, count) * (1 + 0.01 * seed)
                     numbers: schedules.Row = dict.fromkeys(NUMBERS, 1.0)
-                    numbers |= {"makespan_s": took, "mean_completion_s": took / 3, "least_completion_s": 1, "most_completion_s": took}
+                    numbers |= {
+                        "makespan_s": took,
+                        "mean_completion_s": took / 3,
+                        "least_completion_s": 1,
+                        "most_completion_s": took,
+                    }
                     rows.append({"setting": setting.name, "servers": count, "seed": seed, "scheduler": name, **numbers})
     return store(what, rows, out)
 
@@ -121,7 +126,9 @@ def test_without_a_limit_on_uplinks_claims_fail(id: str, claims: tuple[str, ...]
     rows += [{**row, "setting": CONTENDED.name} for row in rows]
     study = store(msgspec.structs.replace(what, setting=(CONTENDED, CONTROL)), rows, tmp_path)
     found = FIGURES[id].find(study)
-    assert {claim: verdict for claim, verdict in verdicts(found).items() if claim in claims and verdict not in FAILS} == {}
+    assert {
+        claim: verdict for claim, verdict in verdicts(found).items() if claim in claims and verdict not in FAILS
+    } == {}
     if id == "sjf-makespan":
         assert all("without contention 0." in one.measured or "without contention 1." in one.measured for one in found)
 
@@ -155,12 +162,16 @@ def test_figures_are_drawn_with_the_published_values_beside_ours(id: str, tmp_pa
     assert section.problems == () and {path.suffix for path in section.files} == {".png", ".pdf", ".csv"}
     table = pd.read_csv(tmp_path / "out" / f"{id}.csv")
     (column,) = (name for name in table.columns if name.startswith("published"))
-    assert set(table[column].dropna().astype(int)) >= {535} or id == "sjf-lambda" and set(table[column].dropna()) == {1043, 882, 730, 538}
+    assert set(table[column].dropna().astype(int)) >= {535} or (
+        id == "sjf-lambda" and set(table[column].dropna()) == {1043, 882, 730, 538}
+    )
 
 
 def test_published_values_are_those_of_the_facts() -> None:
     """As read from the report's drawings: once in figures 4 and 6, and 5 at κ = 8."""
-    assert sjf_servers.PUBLISHED["sjf_bco"][2] == sjf_makespan.PUBLISHED["makespan_s"]["sjf_bco"] == sjf_kappa.PUBLISHED[8]
+    assert (
+        sjf_servers.PUBLISHED["sjf_bco"][2] == sjf_makespan.PUBLISHED["makespan_s"]["sjf_bco"] == sjf_kappa.PUBLISHED[8]
+    )
     for name in ("list_scheduling", "first_fit", "random"):
         assert sjf_servers.PUBLISHED[name][2] == sjf_makespan.PUBLISHED["makespan_s"][name]
 
@@ -227,7 +238,7 @@ def test_the_folder_alone_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFix
         (('"tightest_fit:orders=2"', '"tightest"'), "there is no job scheduler|cannot be read|no file"),
         (('"tightest_fit:orders=2"', '"best_of:n={trials}"'), "stands there twice"),
         (('"tightest_fit:orders=2", "best_of:n={trials}"', '"best_of:n={trials}"'), "is the first one"),
-        (('servers = [20]', 'speed = 3'), "unknown field `speed`"),
+        (("servers = [20]", "speed = 3"), "unknown field `speed`"),
         (("seeds = 2", "seeds = 1000\nalpha = -1"), "alpha: -1 is not between"),
     ],
 )
@@ -291,5 +302,5 @@ def test_what_is_asked_of_whom(tmp_path: Path) -> None:
     other.write_text('kind = "else"')
     names = [str(FILES["sjf-kappa"]), str(other), str(tmp_path / "none.toml")]
     assert spec.apart(names) == (names[:1], names[1:])
-    with pytest.raises(RequestError, match="no file|cannot be read|there is no"):
+    with pytest.raises(RequestError, match=r"no file|cannot be read|there is no"):
         spec.read(names[2])

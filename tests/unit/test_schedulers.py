@@ -17,11 +17,11 @@ from core.grid import Grid
 from core.runs.plan import Plan
 from flow_schedulers import Demand, ScheduleError, cassini, lretf
 from flow_schedulers.cassini import affinity
-from theory import circle
-from theory.circle import Phase
 from testbed import spec
 from testbed.planning import plan
 from testbed.planning import profiles as profiling
+from theory import circle
+from theory.circle import Phase
 from workloads.bands import Bands
 
 GBIT = 1e9

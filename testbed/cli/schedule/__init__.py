@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 USUAL = ("sjf_bco", "list_scheduling", "first_fit", "random")
 MOST_GPUS = 1_000_000
 
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "jobs",
@@ -113,7 +114,9 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.figures is not None:
         from analysis import gantt
 
-        for path in gantt.draw({one.scheduler: one.carried.ran for one in results}, Servers(gpus), Path(parsed.figures)):
+        for path in gantt.draw(
+            {one.scheduler: one.carried.ran for one in results}, Servers(gpus), Path(parsed.figures)
+        ):
             if not parsed.json:
                 print(plain(path))
     return EXIT_OK
