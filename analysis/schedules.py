@@ -24,8 +24,10 @@ PAPER = "SJF-BCO"
 REPORT = "technical report, arXiv 2207.07817"
 MINE = "sjf_bco"
 SHORT = {
-    MINE: "SJF-BCO", "list_scheduling": "LS", "first_fit": "FF", "random": "RAND", "tightest_fit": "tightest fit",
-    "best_of:n={trials}": "tightest fit,\nas many orders", "best_of:n={trials},policy=random": "RAND,\nas many orders",
+    MINE: "SJF-BCO", "sjf_bco:faffp=leastload": "SJF-BCO, faffp=leastload", "list_scheduling": "LS", "first_fit": "FF", "random": "RAND",
+    "list_scheduling:orders=10": "LS, 10 orders", "first_fit:orders=10": "FF, 10 orders", "random:orders=10": "RAND, 10 orders",
+    "tightest_fit": "tightest fit", "best_of:n={trials}": "tightest fit, as many orders",
+    "best_of:n={trials},policy=random": "RAND, as many orders",
 }  # fmt: skip
 USUAL_SERVERS = 20
 Judge = Callable[[Setting], Finding]
@@ -98,10 +100,10 @@ def text(ratios: Iterable[float]) -> str:
     return str(of_ratios(ratios))
 
 
-def panels(computed: Schedules, rows: int, height: float) -> tuple[Any, Any]:
+def panels(computed: Schedules, rows: int, height: float, *, sharey: bool = False) -> tuple[Any, Any]:
     """A figure with a column for each setting, titled, the control last."""
     shown = [*settings(computed), *(one for one in computed.made.asked.setting if one.unlimited)]
-    figure, axes = style.new_figure(rows, len(shown), figsize=(2.9 * len(shown) + 0.6, height * rows))
+    figure, axes = style.new_figure(rows, len(shown), figsize=(2.9 * len(shown) + 0.6, height * rows), sharey=sharey)
     for axis, one in zip(axes[0], shown, strict=True):
         title = "control: no limit\non uplinks" if one.unlimited else f"communication ÷\ncomputing {one.ratio:g}"
         axis.set_title(title if one.most is None else f"published: at most\n{one.most:.0%} communication")

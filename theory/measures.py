@@ -108,7 +108,8 @@ def _fair_s(ran: Sequence[Ran], alone: npt.NDArray[np.float64], count: int) -> n
         """Of all jobs there were up to a time, how long each was there, summed."""
         been = [np.concatenate([[0.0], np.cumsum(times)]) for times in (arrivals, ends)]
         came, gone = (np.searchsorted(times, until, side="right") for times in (arrivals, ends))
-        return (came * until - been[0][came]) - (gone * until - been[1][gone])
+        found: npt.NDArray[np.float64] = (came * until - been[0][came]) - (gone * until - been[1][gone])
+        return found
 
     begin, end = np.array([job.request.arrives_s for job in ran]), np.array([job.end_s for job in ran])
     stay = np.maximum(end - begin, np.finfo(float).tiny)

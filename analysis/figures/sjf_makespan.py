@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from math import nan
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis import drawing, schedules, style
@@ -13,14 +15,14 @@ from analysis.schedules import MINE, REPORT
 from analysis.study import Study
 from core.runs.load import LoadError, Schedules
 from core.runs.schedules import Setting
-from theory.statistics import geometric_mean, log_interval, ratio_ends
+from theory.statistics import geometric_mean, log_interval, of_ratios, ratio_ends
 
 ID = "sjf-makespan"
 PAPER = schedules.PAPER
 TITLE = "SJF-BCO: when the last of 160 jobs ends"
 TEXT = (
-    "Above, the makespan of each job scheduler, a column for each setting (logarithmic); below, completion: the mean, and as thin lines the first and the last job "
-    "in the mean over seeds. Dots are seeds, diamonds the report's values, which are of the published setting. In the control uplinks "
+    "Above, the makespan of each job scheduler, a column for each setting (logarithmic); below, completion: the mean, and as thin lines "
+    "from the first job's to the last one's. Dots are seeds, diamonds the report's values, which are of the published setting. In the control uplinks "
     "have no limit: what a scheduler gains there comes from order and search. LS, FF and RAND take jobs in an order drawn for each seed; "
     "“as many orders” is the best of as many schedules as SJF-BCO evaluated."
 )
@@ -46,33 +48,41 @@ def draw(study: Study, out: Path) -> list[Path]:
     """Write ``sjf-makespan.{png,pdf,csv}``; the data: a row for each schedule."""
     computed = schedules.of(study)
     names = list(dict.fromkeys(computed.table["scheduler"]))
-    figure, columns = schedules.panels(computed, 2, 4.2)
+    figure, columns = schedules.panels(computed, 2, 1.2 + 0.24 * len(names), sharey=True)
     for setting, axes in columns.items():
         for axis, what in zip(axes, WHAT, strict=True):
-            for x, name in enumerate(names):
-                _bar(axis, x, computed.table, setting, name, what)
+            for y, name in enumerate(names):
+                _line(axis, y, computed.table, setting, name, what)
                 if setting == schedules.published_in(computed) and name in PUBLISHED[what]:
-                    axis.plot(x + 0.38, PUBLISHED[what][name], "D", color=style.REFERENCE, markersize=5)
-            axis.set_xticks([])
-            drawing.plain_log(axis.yaxis)
-        axes[1].set_xticks(range(len(names)), [schedules.short(name) for name in names], rotation=90, fontsize=8)
-    first = next(iter(columns.values()))
-    first[0].set_ylabel("makespan (s)")
-    first[1].set_ylabel("completion (s)")
+                    axis.plot(PUBLISHED[what][name], y, "D", color=style.REFERENCE, markersize=4)
+            axis.set_yticks(range(len(names)), [schedules.short(name) for name in names])
+            axis.set_ylim(len(names) - 0.5, -0.5)
+            axis.set_xlabel(f"{WHAT[what]} (s)")
+            drawing.plain_log(axis.xaxis)
     schedules.caption(figure, computed)
     marks: list[float] = [PUBLISHED["makespan_s"].get(name, nan) for name in computed.table["scheduler"]]
     return drawing.save(figure, computed.table.assign(published_makespan=marks), out, ID)
 
 
-def _bar(axis: object, x: int, table: pd.DataFrame, setting: str, name: str, what: str) -> None:
-    found = schedules.values(table, setting, name, what=what)
-    drawing.seeds(axis, x, list(found), drawing.colour(treatment=name == MINE), width=0.6)
-    if what == "mean_completion_s" and len(found):
-        ends = [
+def _line(axis: Any, y: int, table: pd.DataFrame, setting: str, name: str, what: str) -> None:
+    """A dot for each seed, their mean and its 95 % interval; of completions, how far the first and the last job are from it."""
+    found = list(schedules.values(table, setting, name, what=what))
+    if not found:
+        return
+    colour = drawing.colour(treatment=name == MINE)
+    if what == "mean_completion_s":
+        ends = (
             schedules.values(table, setting, name, what=end).mean()
             for end in ("least_completion_s", "most_completion_s")
-        ]
-        axis.vlines(x, *ends, color=style.REFERENCE, linewidth=0.6, alpha=0.6)  # type: ignore[attr-defined]
+        )
+        axis.hlines(y, *ends, color=style.REFERENCE, linewidth=0.6, alpha=0.5)
+    axis.plot(
+        found, y + np.linspace(-0.2, 0.2, len(found)), "o", markersize=3, markeredgewidth=0, color=colour, alpha=0.45
+    )
+    mean = of_ratios(found)
+    axis.vlines(mean.value, y - 0.35, y + 0.35, color=colour, linewidth=2.2)
+    if mean.interval:
+        axis.hlines(y, *mean.interval, color=colour, linewidth=1.3)
 
 
 def find(study: Study) -> list[Finding]:
@@ -107,14 +117,14 @@ def _less(computed: Schedules, claim: str, setting: Setting, rivals: tuple[str, 
     clear = [schedules.below_one(ratios[rival]) and schedules.below_one(beyond[rival]) for rival in rivals]
     nearest = max(rivals, key=lambda rival: geometric_mean(ratios[rival]))
     said = [
-        f"{schedules.text(ratios[rival])} of that of {schedules.short(rival)}".replace("\n", " ")
+        f"{schedules.text(ratios[rival])} of that of {schedules.short(rival)}"
         + (f", published {PUBLISHED[what][MINE] / PUBLISHED[what][rival]:.2f}" if rival in PUBLISHED[what] else "")
         + f", without contention {geometric_mean(rest[rival]):.2f}"
         for rival in rivals
     ]
     return Finding(
         f"{claim} {schedules.said(setting)}", SOURCES[claim], f"its {WHAT[what]} is " + "; ".join(said),
-        geometric_mean(ratios[nearest]), f"of the {WHAT[what]} of {schedules.short(nearest)}".replace("\n", " "),
+        geometric_mean(ratios[nearest]), f"of the {WHAT[what]} of {schedules.short(nearest)}",
         log_interval(ratios[nearest]), len(ratios[nearest]),
         graded(all(clear), any(clear), alike=all(no_difference(ratio_ends(found)) for found in beyond.values())),
         f"reproduced if its {WHAT[what]} ÷ the rival's is surely below 1 (95 % interval over seeds, compared seed by seed) and surely below what it is "
