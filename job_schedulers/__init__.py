@@ -88,10 +88,10 @@ def check(text: str) -> None:
 
 def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -> list[Hosts]:
     """The hosts of jobs with so many ``workers``; raises `RequestError` if they do not fit."""
-    cluster = cluster_of(topo)
+    cluster, hosts = cluster_of(topo), hosts_of(topo)
     if not is_named(how):
         found = by_hand.read(Path(how), names())
-        return by_hand.hosts(Path(how), found, workers, [gpu.host for gpu in cluster.gpus])
+        return by_hand.hosts(Path(how), found, workers, [hosts[gpu] for gpu in cluster.gpus])
     check(how)
     scheduler = find(how.partition(":")[0])
     requests = [Request(job, wanted, iterations=1, compute_s=1.0) for job, wanted in enumerate(workers)]
@@ -102,17 +102,26 @@ def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -
             f"scheduler: {how} lets job {late[0]} wait for others' GPUs, and in a run every job starts at once. Give the "
             "topology more hosts, or a scheduler that takes them as they are (`spread`, `packed`, `random`, a file)."
         )
-    return [tuple(gpu.host for gpu in assignment.gpus) for assignment in assigned.jobs]
+    return [tuple(hosts[gpu] for gpu in assignment.gpus) for assignment in assigned.jobs]
+
+
+def hosts_of(topo: Topo) -> dict[Gpu, str]:
+    """By GPU the host that stands for it: one of a server's if the topology says which hosts are one (`servers`), else a server's only one."""
+    inside = topo.servers() if hasattr(topo, "servers") else {}
+    found = {Gpu(server, slot): host for server, hosts in inside.items() for slot, host in enumerate(hosts)}
+    others = [node for node in topo.hosts() if topo.nodeInfo(node).get("cls") is None and node not in found.values()]
+    return found | {Gpu(host): host for host in others}
 
 
 def cluster_of(topo: Topo) -> Cluster:
-    """The hosts of ``topo``, with one GPU each."""
+    """The GPUs of ``topo``, by the router that their hosts are connected to."""
+    gpus = {host: gpu for gpu, host in hosts_of(topo).items()}
     routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
     edges: dict[str, tuple[Gpu, ...]] = {}
     for a, b in topo.links(sort=True):
         for host, router in ((a, b), (b, a)):
             if host not in routers and not topo.isSwitch(host):
-                edges[router] = (*edges.get(router, ()), Gpu(host))
+                edges[router] = (*edges.get(router, ()), gpus[host])
     return Cluster(edges, topo.edges if hasattr(topo, "edges") else lambda _job: list(edges))
 
 

@@ -14,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mininet.topo import Topo
 
+import job_schedulers
 import topologies
+from job_schedulers import place
 from testbed import spec
 from testbed.planning import plan
 from tests.properties import examples
+from topologies.cluster import Cluster
 from topologies.dumbbell import Dumbbell
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
@@ -75,7 +78,7 @@ def walk(topo: RoutedTopo, source: str, target: str) -> set[tuple[str, ...]]:
 
 
 def test_every_file_lists_itself_in_topos() -> None:
-    assert topologies.names() == ["dumbbell", "fattree", "leafspine", "parking_lot", "ring", "star"]
+    assert topologies.names() == ["cluster", "dumbbell", "fattree", "leafspine", "parking_lot", "ring", "star"]
     for name in topologies.names():
         assert topologies.find(name)().hosts()
 
@@ -113,6 +116,7 @@ def test_all_pairs_have_exact_routes(name: str, jobs: int, workers: int) -> None
         ("parking_lot", (3, 2), (8, 4), 3, False),
         ("leafspine", (4, 3, 5), (20, 7), 12, True),
         ("leafspine", (4, 1, 5), (20, 5), 4, False),
+        ("cluster", (3, 2, 2), (7, 4), 3, False),
         ("fattree", (4,), (16, 20), 32, True),
         ("fattree", (4, 8), (64, 20), 32, True),
         ("fattree", (6,), (54, 45), 108, True),
@@ -141,6 +145,30 @@ def test_on_a_star_every_link_is_a_bottleneck() -> None:
     topo = Star(n=3)
     assert shaped(topo) == {("h1", "s1"), ("h2", "s1"), ("h3", "s1")}
     assert path(topo, "h1", "h3") == ["h1", "s1", "h3"]
+
+
+def test_in_a_cluster_uplinks_alone_are_bottlenecks() -> None:
+    topo = Cluster(3, 2)
+    assert shaped(topo) == {("c1", "s1"), ("c1", "s2")} or shaped(topo) == {("s1", "c1"), ("s2", "c1")}
+    assert path(topo, "h1", "h3") == ["h1", "s1", "h3"] and path(topo, "h1", "h4") == ["h1", "s1", "c1", "s2", "h4"]
+    assert topo.servers() == {"s1": ("h1", "h2", "h3"), "s2": ("h4", "h5")}
+    assert [path(topo, *pair) for pair in itertools.permutations(topo.servers()["s2"], 2)] == [
+        ["h4", "s2", "h5"],
+        ["h5", "s2", "h4"],
+    ]
+    with pytest.raises(ValueError, match="every server has at least one GPU"):
+        Cluster(3, 0)
+
+
+def test_job_schedulers_know_which_hosts_are_a_server() -> None:
+    """Tightest fit keeps jobs inside servers; first fit cuts the second one; by leaves alone each host would be a server."""
+    topo = Cluster(3, 4)
+    assert place(topo, [3, 4], "tightest_fit") == [("h1", "h2", "h3"), ("h4", "h5", "h6", "h7")]
+    assert place(topo, [2, 3], "first_fit") == [("h1", "h2"), ("h3", "h4", "h5")]
+    assert place(topo, [2, 3], "tightest_fit") == [("h1", "h2"), ("h4", "h5", "h6")]
+    assert place(topo, [2], "spread") == [("h1", "h4")]
+    assert [gpu.host for gpu in job_schedulers.cluster_of(topo).gpus] == ["s1"] * 3 + ["s2"] * 4
+    assert [gpu.host for gpu in job_schedulers.cluster_of(Star(2)).gpus] == ["h1", "h2"]
 
 
 def test_on_a_parking_lot_the_long_way_crosses_every_bottleneck() -> None:
