@@ -21,7 +21,7 @@ from analysis.study import Study
 ORDER = (
     "interleaving", "concept", "favoritism", "curves", "descent", "cdf-reno", "cdf-cubic", "cdf-dcqcn", "map", "tails", "scale", "edges",
     "convergence", "stragglers", "partial", "circular", "sensitivity", "baselines", "fairness", "patterns", "ltp-incast", "ltp-loss",
-    "sjf-makespan", "sjf-kappa", "sjf-servers", "sjf-lambda", "agreement",
+    "sjf-makespan", "sjf-kappa", "sjf-servers", "sjf-lambda", "sjf-model", "agreement",
 )  # fmt: skip
 
 

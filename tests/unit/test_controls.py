@@ -54,6 +54,11 @@ def wander(one: Plan, iteration: int) -> float:
     return 1.0 + random.Random(f"{one.seed} {iteration} {treated(one)}").uniform(0, 0.8)
 
 
+def crowded(one: Plan, _iteration: int) -> float:
+    """The more jobs, the less time they take."""
+    return 3.0 if len(one.jobs) < 3 else 1.0
+
+
 def late(one: Plan, iteration: int) -> float:
     """Interleaved at last, long after the twin."""
     return 1.4 if iteration < one.iterations - 3 else 1.0
@@ -91,6 +96,7 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
         (alike, ("LTP is up to", "LTP is faster")),
         (harm, ("LTP is up to", "LTP is faster", "Where nothing")),
     ],
+    "sjf-model": [(crowded, ("Equation 8",)), (alike, ("Under MLTCP",))],
     "convergence": [(late, ("A fluid model",))],
     "curves": [(late, ("A fluid model",))],
 }

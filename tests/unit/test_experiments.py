@@ -26,7 +26,7 @@ GENERAL = {"constant-factor", "constant-factor-loss", "static-unfairness"}
 # Those that runs of the fluid model cannot stand for (`test_report`).
 INVENTED = (
     "baselines", "cdf-cubic", "cdf-dcqcn", "cdf-reno", "circular", "fairness", "map", "partial", "patterns", "scale", "tails",
-    "sensitivity", "stragglers",
+    "sensitivity", "stragglers", "sjf-model",
 )  # fmt: skip
 # What they have in common: a base and MLTCP, and whether the one gains on the other.
 SIMPLE = ("cdf-reno", "map", "partial", "patterns")
@@ -77,6 +77,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "edges",
                 "ltp-incast",
                 "ltp-loss",
+                "sjf-model",
                 "static-unfairness",
                 "constant-factor-loss",
             )
@@ -116,7 +117,7 @@ def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
         assert one.interval is None or one.value is None or one.interval[0] <= one.value <= one.interval[1]
 
 
-@pytest.mark.parametrize("id", [id for id in INVENTED if id != "cdf-dcqcn"])
+@pytest.mark.parametrize("id", [id for id in INVENTED if id not in ("cdf-dcqcn", "sjf-model")])
 def test_every_figure_draws_what_a_real_clock_leaves_time_for(id: str, tmp_path: Path) -> None:
     """One or two seeds, and fewer of everything."""
     synthetic.write(points.read(str(EXPERIMENTS / f"{id}.toml"), {"on": "host"}), tmp_path / "results", learns)

@@ -1,0 +1,38 @@
+"""Equation 8's constants, found again in what was made of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from core.placing import Request
+from theory.calibration import Cell, Fit, fit
+from theory.contention import Model
+
+GRID = [(p, ratio) for p in (2, 3, 4, 5) for ratio in (0.25, 0.5, 1.0)]
+
+
+@pytest.mark.parametrize(("alpha", "xi1"), [(0.3, 1.0), (0.0, 0.6), (0.1, 0.35), (0.0, 0.0)])
+def test_constants_are_found_again(alpha: float, xi1: float) -> None:
+    truth = Fit(alpha, xi1)
+    cells = [Cell(p, ratio, truth.slowdown(p, ratio)) for p, ratio in GRID]
+    found = fit(cells[::2])
+    assert found.error(cells[1::2]) < 0.01
+    if xi1 > 0.5:
+        assert (found.alpha, found.xi1) == (pytest.approx(alpha, abs=0.02), pytest.approx(xi1, abs=0.02))
+
+
+def test_it_is_equation_8() -> None:
+    """10 ms of computing, 10 ms of exchange alone (a ring of two: m bytes each way)."""
+    model, job = Model(1e9, alpha=0.3, xi1=0.8), Request(0, 2, 1, 1_250_000, 0.010)
+    for p in (1, 2, 5):
+        assert Fit(0.3, 0.8).slowdown(p, 1.0) == pytest.approx(model.tau_s(job, 2, p) / model.tau_s(job, 2, 1))
+    assert Fit(0.3, 1.0).degradation(4) == pytest.approx(4 + 0.3 * 3) and Fit(0.3, 0.1).degradation(4) == 1
+
+
+def test_noise_is_averaged_out_and_the_error_tells_of_it() -> None:
+    draw, truth = random.Random(1), Fit(0.2, 0.7)
+    cells = [Cell(p, ratio, truth.slowdown(p, ratio) * draw.uniform(0.9, 1.1)) for p, ratio in GRID * 5]
+    assert 0.03 < fit(cells).error(cells) < 0.07
+    assert fit(cells).degradation(5) == pytest.approx(truth.degradation(5), rel=0.1)
