@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-ALPHAS = np.linspace(0.0, 2.0, 201)
+ALPHAS = np.linspace(0.0, 10.0, 501)
 XI1S = np.linspace(0.0, 1.0, 201)
 Floats = npt.NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Fit:
 
 
 def fit(cells: Sequence[Cell]) -> Fit:
-    """The constants with the least squares of relative errors, on a grid: α from 0 to 2, ξ1 from 0 to 1."""
+    """The constants with the least squares of relative errors, on a grid: α from 0 to 10, ξ1 from 0 to 1."""
     alpha, xi1 = np.meshgrid(ALPHAS, XI1S, indexing="ij")
     errors = sum((_slowdown(alpha, xi1, one.p, one.ratio) / one.slowdown - 1) ** 2 for one in cells)
     best = np.unravel_index(int(np.argmin(errors)), alpha.shape)
