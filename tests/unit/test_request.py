@@ -17,7 +17,7 @@ from testbed.cli import main
 from testbed.planning import names, plan
 
 BAD = [
-    (["--topo", "torus"], "there is no topology 'torus'; there are dumbbell"),
+    (["--topo", "torus"], "there is no topology 'torus'; there are cluster"),
     (["--topo", "./none.py"], "there is no file ./none.py"),
     (["--topo", "dumbbell,x"], "whole numbers"),
     (["--topo", "dumbbell,1", "--jobs", "4"], "4 jobs of 2 workers do not fit"),
