@@ -42,6 +42,7 @@ class Cluster:
     edges: Mapping[str, tuple[Gpu, ...]]  # by the router they are connected to, in the order of the hosts' names
     preferred: Callable[[int], Sequence[str]]  # the edge routers that a job is best spread over
     held: Mapping[int, tuple[Gpu, ...]] = field(default_factory=dict)  # by jobs that run, and stay where they are
+    worked_s: tuple[float, ...] = ()  # what each GPU has been given to do so far, in estimates; nothing: it is new
 
     @property
     def gpus(self) -> list[Gpu]:

@@ -31,7 +31,11 @@ def schedule(
     numbers = {gpu: number for number, gpu in enumerate(servers.gpus)}
     number_of = {request.job: number for number, request in enumerate(requests)}
     held: dict[int, tuple[Gpu, ...]] = {}
+    given_s = np.zeros(len(servers.gpus))  # estimates of what each GPU was given so far
     trials = 0
+
+    def alone_s(request: Request) -> float:
+        return model.iteration_s(request, servers.fewest(request.gpus))
 
     def policy(state: State) -> Iterator[Start]:
         nonlocal trials
@@ -42,7 +46,11 @@ def schedule(
             for number, end_s in sorted(state.ends_s.items())
         ]
         waiting = [replace(requests[number], arrives_s=0.0) for number in sorted(state.waiting)]
-        now = replace(cluster, held={request.job: held[request.job] for request in running})
+        worked_s = given_s.copy()
+        for request in running:  # what they still have to do is not done
+            worked_s[[numbers[gpu] for gpu in held[request.job]]] -= request.iterations * alone_s(request)
+        on = {request.job: held[request.job] for request in running}
+        now = replace(cluster, held=on, worked_s=tuple(worked_s.tolist()))
         try:
             found = module.schedule([*running, *waiting], now, model, options, seed=seed)
         except RequestError:
@@ -53,7 +61,10 @@ def schedule(
         for given in found.jobs:
             if given.job not in now.held and given.start == At(0):
                 held[given.job] = given.gpus
-                yield number_of[given.job], np.array([numbers[gpu] for gpu in given.gpus], dtype=np.int64)
+                request = requests[number_of[given.job]]
+                on_gpus = np.array([numbers[gpu] for gpu in given.gpus], dtype=np.int64)
+                given_s[on_gpus] += request.iterations * alone_s(request)
+                yield number_of[given.job], on_gpus
 
     ran = simulate(requests, servers, policy, law, slot_s=model.slot_s)
     if ran is None:

@@ -9,7 +9,7 @@ Estimates are F · τ of a job alone on the fewest servers that hold it (ours: t
 them by a bound u; as u is one number for all jobs, that only stretches θ, and u = 1 here. T, where the search over θ ends, is
 twice first fit's makespan (ours, too). A search knows the whole list of jobs (`job_schedulers.online` tells it of those alone that
 have arrived); what each trial does at an instant depends on those that have arrived. Jobs that run already (`Cluster.held`) stay
-where they are.
+where they are, and what GPUs did before (`Cluster.worked_s`) counts where the least busy ones are looked for, not against θ.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Offer:
     number: int
     request: Request
     state: State
-    load_s: npt.NDArray[np.float64]  # U, by GPU
+    load_s: npt.NDArray[np.float64]  # U, by GPU: what it was given so far
     candidates: Bools  # free, and within θ with this job
     law: Contended
 
@@ -93,6 +93,7 @@ class Instance:
         self.estimates_s = np.array(
             [one.iterations * model.iteration_s(one, self.servers.fewest(one.gpus)) for one in requests]
         )
+        self.worked_s = np.array(cluster.worked_s) if cluster.worked_s else np.zeros(len(self.servers.gpus))
         numbers = {gpu: number for number, gpu in enumerate(self.servers.gpus)} if cluster.held else {}
         self.held = {
             number: np.array([numbers[gpu] for gpu in cluster.held[request.job]], dtype=np.int64)
@@ -191,7 +192,7 @@ class Trial:
         within = self._load_s <= self._theta_s - took_s
         candidates = state.free & within
         self.bound = self.bound or bool((candidates != state.free).any())
-        gpus = self._pick(Offer(number, request, state, self._load_s, candidates, self.law))
+        gpus = self._pick(Offer(number, request, state, self._instance.worked_s + self._load_s, candidates, self.law))
         if gpus is not None:
             self._load_s[gpus] += took_s
         return gpus

@@ -396,6 +396,15 @@ def test_those_that_run_stay_where_they_are() -> None:
         assert assigned.trials > len(jobs), "at every arrival anew"
 
 
+def test_what_gpus_did_before_is_not_forgotten() -> None:
+    """One job after the other on two GPUs: list scheduling takes the one that has done less, first fit the first."""
+    jobs = [Request(job, 1, 10, 0, 1.0, 20.0 * job) for job in range(4)]
+    for name, slots in (("list_scheduling", [0, 1, 0, 1]), ("first_fit", [0, 0, 0, 0])):
+        module = job_schedulers.find(name)
+        found = online.schedule(module, jobs, cluster(2), MODEL, module.Options(), seed=1)
+        assert [one.gpus[0].slot for one in found.jobs] == slots
+
+
 def test_without_arrivals_a_search_is_asked_once() -> None:
     jobs, where = drawn(3, 9, 4), cluster(4, 2)
     module = job_schedulers.find("sjf_bco")
