@@ -28,7 +28,10 @@ from testbed.spec import schedules as spec
 from tests.house import ROOT
 from workloads import published_mix
 
-FILES = {path.stem: path for path in sorted((ROOT / "experiments").glob("sjf-*.toml"))}
+FILES = {
+    Path(path).stem: Path(path)
+    for path in spec.apart([str(path) for path in sorted((ROOT / "experiments").glob("*.toml"))])[0]
+}
 FIGURES = {figure.ID: figure for figure in figures.every() if figure.ID in FILES}
 FAILS: tuple[Verdict, ...] = ("no difference", "not reproduced")
 PUBLISHED, CONTENDED = Setting(name="published", ratio=0.05, most=0.15), Setting(name="0.5", ratio=0.5)
