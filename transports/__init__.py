@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, Protocol, cast
 
@@ -170,6 +170,23 @@ class Place:
     key: bytes = b""  # 16 bytes that all ends share, with which datagrams are signed; empty: they are not
 
 
+@dataclass(frozen=True)
+class Connection:
+    """A flow of a worker, by what the kernel knows it by: addresses and ports, from the worker's end."""
+
+    source: int  # rank
+    target: int
+    channel: int
+    saddr: str
+    sport: int
+    daddr: str
+    dport: int
+
+    def back(self) -> Connection:
+        """The same the other way, as its ACKs go."""
+        return replace(self, saddr=self.daddr, sport=self.dport, daddr=self.saddr, dport=self.sport)
+
+
 class Connected(Protocol):
     """A worker with all its connections."""
 
@@ -177,8 +194,8 @@ class Connected(Protocol):
         """For a collective that has these flows."""
         ...
 
-    def described(self) -> list[dict[str, Any]]:
-        """The flows that begin here, by addresses and ports."""
+    def connections(self) -> list[Connection]:
+        """Those of the flows that begin here."""
         ...
 
     def sent(self) -> int:

@@ -24,6 +24,7 @@ from transports import (
     Close,
     Closed,
     Connected,
+    Connection,
     Counters,
     Delivery,
     Endpoint,
@@ -204,15 +205,14 @@ class LtpConnected:
         parameters = self.tcp.endpoint(channel, flows) if self.tcp else None
         return LtpEndpoint(self.channels[channel], frozenset(flows), parameters)
 
-    def described(self) -> list[dict[str, Any]]:
+    def connections(self) -> list[Connection]:
+        at, port = self.place.addresses, self.place.port
         return [
-            {
-                "source": flow[0], "target": flow[1], "channel": channel, "protocol": "udp",
-                "saddr": self.place.addresses[flow[0]], "sport": self.place.port + channel,
-                "daddr": self.place.addresses[flow[1]], "dport": self.place.port + channel,
-            }
-            for channel in range(self.place.channels) for flow in self.place.flows if flow[0] == self.place.rank
-        ]  # fmt: skip
+            Connection(*flow, channel, at[flow[0]], port + channel, at[flow[1]], port + channel)
+            for channel in range(self.place.channels)
+            for flow in self.place.flows
+            if flow[0] == self.place.rank
+        ]
 
     def sent(self) -> int:
         """By LTP as it was handed over, by TCP as the kernel counts it."""

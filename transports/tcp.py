@@ -21,11 +21,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 from core import layouts
 from core.options import number, option
-from transports import Bands, Buffer, Close, Counters, Delivery, Flow, Message, Place, Stage, Tagger, Transfer
+from transports import (
+    Bands,
+    Buffer,
+    Close,
+    Connection,
+    Counters,
+    Delivery,
+    Flow,
+    Message,
+    Place,
+    Stage,
+    Tagger,
+    Transfer,
+)
 
 TCP_CONGESTION, SO_MARK, TCP_NOTSENT_LOWAT = 13, 36, 25
 ACKED = layouts.TCP_INFO.reader("tcpi_bytes_acked")
@@ -158,8 +170,8 @@ class Connected:
             place.rank, links, copying=place.copying, bands=place.bands, options=self.options, given_up=self.given_up
         )
 
-    def described(self) -> list[dict[str, Any]]:
-        return [_describe(flow, channel, sock) for channel, flow, sock in self._outgoing()]
+    def connections(self) -> list[Connection]:
+        return [_connection(flow, channel, sock) for channel, flow, sock in self._outgoing()]
 
     def sent(self) -> int:
         """As the kernel counts it; as it was handed over, where not everything is sent."""
@@ -341,12 +353,9 @@ def _ports(place: Place, rank: int) -> dict[tuple[Flow, int], int]:
     return {one: place.port + number for number, one in enumerate(ending)}
 
 
-def _describe(flow: Flow, channel: int, sock: socket.socket) -> dict[str, Any]:
+def _connection(flow: Flow, channel: int, sock: socket.socket) -> Connection:
     (saddr, sport), (daddr, dport) = sock.getsockname(), sock.getpeername()
-    return {
-        "source": flow[0], "target": flow[1], "channel": channel,
-        "saddr": saddr, "sport": sport, "daddr": daddr, "dport": dport,
-    }  # fmt: skip
+    return Connection(*flow, channel, saddr, sport, daddr, dport)
 
 
 def _written(sock: socket.socket) -> int:

@@ -31,8 +31,8 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import transports
@@ -48,6 +48,23 @@ SEND_BYTES, LEAST_SEND_BYTES = 106_496, 16_384  # of a socket below which nothin
 
 
 @dataclass(frozen=True)
+class Operation:
+    """What `core.runs.plan.Operation` says, which would take a library here."""
+
+    id: str
+    kind: str
+    after: tuple[str, ...] = ()
+    ranks: tuple[int, ...] | None = None
+    duration_ns: int = 0
+    bytes: int = 0
+    algorithm: str = ""
+
+    @property
+    def computes(self) -> bool:
+        return self.kind == "compute"
+
+
+@dataclass(frozen=True)
 class Job:
     """What one worker is told of its job; times in ns, sizes in bytes."""
 
@@ -58,7 +75,7 @@ class Job:
     transport: str  # as typed
     congestion_control: str
     mark: int  # of its sockets, by which they know each other; 0: none
-    operations: list[dict[str, Any]]
+    operations: list[Operation]
     channels: int  # connections per flow, each of which carries its share of every tensor
     offset_ns: int
     noise: str
@@ -76,17 +93,21 @@ class Job:
 
 def main() -> None:
     punctual()
-    job = Job(**json.loads(sys.stdin.readline()))
+    job = _job(json.loads(sys.stdin.readline()))
     bands = Bands(job.bands, job.bytes) if job.bands else None
     transport = transports.parse(job.transport)
     listening = transport.listen(_place(job, bands))
     _say({"listening": True})
     sleep_until(_told()["connect_ns"])
     connected = listening.connect()
-    _say({"flows": connected.described()})
+    _say({"flows": [asdict(each) for each in connected.connections()]})
     told = _told()
     sleep_until(told["wait_from_ns"])
     _iterate(_Exchanges(job, transport, connected), bands, told["start_ns"])
+
+
+def _job(told: dict[str, Any]) -> Job:
+    return Job(**told | {"operations": [Operation(**each) for each in told["operations"]]})
 
 
 def _place(job: Job, bands: Bands | None) -> Place:
@@ -94,7 +115,7 @@ def _place(job: Job, bands: Bands | None) -> Place:
         rank=job.rank,
         addresses=job.addresses,
         port=job.port,
-        flows=list(dict.fromkeys(flow for op in job.operations if op["kind"] != "compute" for flow in _flows(job, op))),
+        flows=list(dict.fromkeys(flow for op in job.operations if not op.computes for flow in _flows(job, op))),
         channels=job.channels,
         congestion_control=job.congestion_control,
         mark=job.mark,
@@ -107,8 +128,8 @@ def _place(job: Job, bands: Bands | None) -> Place:
     )
 
 
-def _flows(job: Job, op: dict[str, Any]) -> list[Flow]:
-    return collectives.flows(op["algorithm"], len(job.addresses))
+def _flows(job: Job, op: Operation) -> list[Flow]:
+    return collectives.flows(op.algorithm, len(job.addresses))
 
 
 def _say(message: Any) -> None:
@@ -130,7 +151,7 @@ class _Iteration:
         self.done: dict[str, int] = {}
         self.failure: BaseException | None = None
 
-    def wait(self, names: list[str]) -> int:
+    def wait(self, names: Collection[str]) -> int:
         """Block until all are done; the time of the last one, or 0 for none."""
         with self.changed:
             while not all(name in self.done for name in names):
@@ -157,17 +178,17 @@ class _Exchanges:
         self.job, self.transport, self.connected = job, transport, connected
         self.round = 0
         self.messages = Messages(full=job.each_message)
-        self.flows = {op["id"]: _flows(job, op) for op in job.operations if op["kind"] != "compute"}
-        self.numbers = {op["id"]: number for number, op in enumerate(job.operations)}
+        self.flows = {op.id: _flows(job, op) for op in job.operations if not op.computes}
+        self.numbers = {op.id: number for number, op in enumerate(job.operations)}
 
-    def carry_out(self, op: dict[str, Any]) -> None:
+    def carry_out(self, op: Operation) -> None:
         """One collective, its tensor spread over the channels."""
-        run, n = collectives.find(op["algorithm"]).run, len(self.job.addresses)
+        run, n = collectives.find(op.algorithm).run, len(self.job.addresses)
         channels = [self._links(channel, op) for channel in range(self.job.channels)]
         if len(channels) == 1:
-            run(self.job.rank, n, op["bytes"], channels[0])
+            run(self.job.rank, n, op.bytes, channels[0])
             return
-        shares = zip(collectives.parts(len(channels), op["bytes"]), channels, strict=True)
+        shares = zip(collectives.parts(len(channels), op.bytes), channels, strict=True)
         collectives.together(
             *(lambda size=size, links=links: run(self.job.rank, n, size, links) for size, links in shares if size)
         )
@@ -178,8 +199,8 @@ class _Exchanges:
         heard = self.messages.heard
         return (lambda link, *how: heard(link.peer, *how)) if self.transport.lossy else None
 
-    def _links(self, channel: int, op: dict[str, Any]) -> dict[Flow, Link]:
-        flows, number, rank = self.flows[op["id"]], self.numbers[op["id"]], self.job.rank
+    def _links(self, channel: int, op: Operation) -> dict[Flow, Link]:
+        flows, number, rank = self.flows[op.id], self.numbers[op.id], self.job.rank
         endpoint = self.connected.endpoint(channel, flows)
         return {
             flow: Link(
@@ -192,11 +213,11 @@ class _Exchanges:
 
 def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None:
     job = exchanging.job
-    mine = [op for op in job.operations if job.rank in op.get("ranks", range(len(job.addresses)))]
-    computes = [op for op in mine if op["kind"] == "compute"]
-    exchanges = [op for op in mine if op["kind"] != "compute"]
-    for op in mine:  # an operation waits only for what runs here
-        op["after"] = [name for name in op.get("after", []) if any(name == o["id"] for o in mine)]
+    mine = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
+    # An operation waits only for what runs here.
+    waiting = [replace(op, after=tuple(name for name in op.after if name in mine)) for op in mine.values()]
+    computes = [op for op in waiting if op.computes]
+    exchanges = [op for op in waiting if not op.computes]
     written = exchanging.connected.sent()
     varies, draw = noise.parse(job.noise), random.Random(job.seed)
     pace = _Pace(job, start_ns)
@@ -217,7 +238,7 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
             stream = threading.Thread(target=_communicate, args=(exchanging, exchanges, state, timeline), daemon=True)
             stream.start()
         late = _compute(computes, state, begun, factor)
-        end = state.wait([op["id"] for op in mine])
+        end = state.wait(mine)
         if stream:
             stream.join()
         before, written = written, exchanging.connected.sent()
@@ -254,33 +275,33 @@ class _Pace:
         return max(now_ns, int.from_bytes(told, "little"))
 
 
-def _compute(computes: list[dict[str, Any]], state: _Iteration, begun: int, factor: float) -> int:
+def _compute(computes: list[Operation], state: _Iteration, begun: int, factor: float) -> int:
     """Compute one after the other; how late the latest ended, in ns."""
     free, late = begun, 0
     for op in computes:
-        deadline = max(free, state.wait(op["after"])) + int(op["duration_ns"] * factor)
+        deadline = max(free, state.wait(op.after)) + int(op.duration_ns * factor)
         sleep_until(deadline)
         now = time.monotonic_ns()
         late = max(late, now - deadline)
         free = deadline
-        state.finish(op["id"], now)
+        state.finish(op.id, now)
     return late
 
 
 def _communicate(
     exchanging: _Exchanges,
-    exchanges: list[dict[str, Any]],
+    exchanges: list[Operation],
     state: _Iteration,
     timeline: list[tuple[str, int, int]],
 ) -> None:
     try:
         for op in exchanges:
-            state.wait(op["after"])
+            state.wait(op.after)
             begun = time.monotonic_ns()
             exchanging.carry_out(op)
             ended = time.monotonic_ns()
-            timeline.append((op["id"], begun, ended))
-            state.finish(op["id"], ended)
+            timeline.append((op.id, begun, ended))
+            state.finish(op.id, ended)
     except BaseException as error:
         state.fail(error)
 

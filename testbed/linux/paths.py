@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Mapping
-from typing import Any
 
 from core.errors import TestbedError
 from testbed.linux.network import Host, Network, link_name
 from testbed.linux.rtnetlink import RTM_GETROUTE, Socket, attribute, attributes
+from transports import Connection
 
 MOST_HOPS = 64
 RTA_DST, RTA_SRC, RTA_IIF, RTA_OIF, RTA_IP_PROTO, RTA_SPORT, RTA_DPORT = 1, 2, 3, 4, 27, 28, 29
@@ -26,18 +25,18 @@ RTA_DST, RTA_SRC, RTA_IIF, RTA_OIF, RTA_IP_PROTO, RTA_SPORT, RTA_DPORT = 1, 2, 3
 RTMSG = struct.Struct("=BBBBBBBBI")
 
 
-def taken(network: Network, flow: Mapping[str, Any], protocol: int = socket.IPPROTO_TCP) -> list[str]:
-    """The links that packets of ``flow`` (``saddr``, ``sport``, ``daddr``, ``dport``) cross, in order: ``["l1-s2", …]``.
+def taken(network: Network, flow: Connection, protocol: int = socket.IPPROTO_TCP) -> list[str]:
+    """The links that packets of ``flow`` cross, in order: ``["l1-s2", …]``.
 
     Each node on the way is asked for its route, as a packet with these addresses and
     ports would find it there; routers must forward (else they have no answer).
     """
     nodes = {end.IP(): end.node for end in network.ends()}
-    here, target, arrived = nodes[flow["saddr"]], nodes[flow["daddr"]], None
+    here, target, arrived = nodes[flow.saddr], nodes[flow.daddr], None
     links: list[str] = []
     while here is not target:
         if len(links) == MOST_HOPS:
-            raise TestbedError(f"the way from {flow['saddr']} to {flow['daddr']} never ends: {' '.join(links[:8])} …")
+            raise TestbedError(f"the way from {flow.saddr} to {flow.daddr} never ends: {' '.join(links[:8])} …")
         index = _next(here, flow, protocol, arrived)
         out = next(end for end in here.intfList() if end.index == index)
         links.append(link_name(out))
@@ -46,23 +45,18 @@ def taken(network: Network, flow: Mapping[str, Any], protocol: int = socket.IPPR
     return links
 
 
-def _next(here: Host, flow: Mapping[str, Any], protocol: int, arrived: int | None) -> int:
+def _next(here: Host, flow: Connection, protocol: int, arrived: int | None) -> int:
     """The index of the interface by which ``here`` sends what came in by interface ``arrived`` (None: its own)."""
     question = (
         RTMSG.pack(socket.AF_INET, 32, 32, 0, 0, 0, 0, 0, 0)
-        + attribute(RTA_DST, socket.inet_aton(flow["daddr"]))
-        + attribute(RTA_SRC, socket.inet_aton(flow["saddr"]))
+        + attribute(RTA_DST, socket.inet_aton(flow.daddr))
+        + attribute(RTA_SRC, socket.inet_aton(flow.saddr))
         + attribute(RTA_IP_PROTO, bytes([protocol]))
-        + attribute(RTA_SPORT, flow["sport"].to_bytes(2, "big"))
-        + attribute(RTA_DPORT, flow["dport"].to_bytes(2, "big"))
+        + attribute(RTA_SPORT, flow.sport.to_bytes(2, "big"))
+        + attribute(RTA_DPORT, flow.dport.to_bytes(2, "big"))
     )
     if arrived is not None:
         question += attribute(RTA_IIF, struct.pack("=I", arrived))
     with Socket(here.namespace) as route:
         (answer,) = route.ask(RTM_GETROUTE, 0, question)
     return int.from_bytes(attributes(answer[RTMSG.size :])[RTA_OIF], "little")
-
-
-def back(flow: Mapping[str, Any]) -> dict[str, Any]:
-    """The same connection the other way, as its ACKs go."""
-    return {"saddr": flow["daddr"], "sport": flow["dport"], "daddr": flow["saddr"], "dport": flow["sport"]}

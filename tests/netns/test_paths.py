@@ -7,7 +7,6 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mininet.topo import Topo
@@ -20,6 +19,7 @@ from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
 from topologies.ring import Ring
 from topologies.routed import stages
+from transports import Connection
 
 Build = Callable[[Topo], Network]
 PORT, SIZE = 5001, 100_000
@@ -67,7 +67,7 @@ def test_every_host_reaches_every_other(build: Build, topo: Topo) -> None:
             assert {one.recv(32).decode() for _ in range(len(sockets) - 1)} == addresses - {address}
 
 
-def transfer(network: Network, source: Host, target: Host, sport: int) -> dict[str, Any]:
+def transfer(network: Network, source: Host, target: Host, sport: int) -> Connection:
     """Send some bytes over TCP; its addresses and ports."""
     with (
         open_socket(target, socket.SOCK_STREAM, PORT) as listener,
@@ -80,7 +80,7 @@ def transfer(network: Network, source: Host, target: Host, sport: int) -> dict[s
             left = SIZE
             while left:
                 left -= len(accepted.recv(left))
-    return {"saddr": source.IP(), "sport": sport, "daddr": target.IP(), "dport": PORT}
+    return Connection(0, 1, 0, source.IP(), sport, target.IP(), PORT)
 
 
 def carried(network: Network) -> dict[str, int]:
@@ -106,7 +106,7 @@ def test_a_flow_takes_the_links_it_is_said_to(build: Build, topo: Topo) -> None:
         said = paths.taken(network, flow)
         assert [name for name in said if sent[name] < SIZE] == []
         assert sum(size >= SIZE for size in sent.values()) == len(said)
-        back = paths.taken(network, paths.back(flow))
+        back = paths.taken(network, flow.back())
         assert {name for name, size in sent.items() if size} == {*said, *back}
         for name, stage in zip(said, stages(topo, source.name, target.name), strict=True):
             assert name in [f"{a}-{b}" for a, b in stage]
@@ -124,7 +124,7 @@ def test_paths_follow_from_the_seed(build: Build) -> None:
     def ways(seed: int) -> list[list[str]]:
         apply_all(choosing(network, seed), network)
         return [
-            paths.taken(network, {"saddr": source.IP(), "sport": sport, "daddr": target.IP(), "dport": PORT})
+            paths.taken(network, Connection(0, 1, 0, source.IP(), sport, target.IP(), PORT))
             for sport in range(35_001, 35_065)
         ]
 

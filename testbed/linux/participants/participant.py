@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Protocol
 
+from transports import Connection
+
 
 class Participant(Protocol):
     """One rank of one job; ``flows`` are those that it sends, once connected."""
@@ -12,7 +14,7 @@ class Participant(Protocol):
     rank: int
     host: str
     what: str  # in messages
-    flows: list[dict[str, Any]]
+    flows: list[Connection]
     counters: int | None  # a file in memory, if its transport is not the kernel's
 
     def connect(self, at_ns: int) -> None: ...

@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 import threading
+from dataclasses import asdict
 from typing import Any, NoReturn
 
 from pyroute2 import DiagSocket
@@ -24,6 +25,7 @@ from core.runs.plan import JobPlan, Plan
 from testbed.linux import netns
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child
+from transports import Connection
 from workloads.recording import TRANSPORT
 
 MASTER_PORT = 29500
@@ -82,7 +84,7 @@ class Program:
         assert job.program is not None
         self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
         self.what = f"worker {rank} of job {job.job} ({job.trace}) on host {self.host}"
-        self.flows: list[dict[str, Any]] = []
+        self.flows: list[Connection] = []
         self.counters: int | None = None
         self._plan, self._network, self._congestion_control = job, network, congestion_control
         self._start_ns = 0
@@ -139,9 +141,9 @@ class Program:
             iteration, start, comm_start, end, sent, late = line
             since = [at - self._start_ns for at in (start, comm_start, end)]
             return [iteration, *since, sent, late, []]
-        return {"flows": self._connections()} if "ready" in line else line
+        return {"flows": [asdict(each) for each in self._connections()]} if "ready" in line else line
 
-    def _connections(self) -> list[dict[str, Any]]:
+    def _connections(self) -> list[Connection]:
         """Its connections to other workers of the job; raises `TestbedError` if one uses another congestion control."""
         ranks = {self._network[name].IP(): rank for rank, name in enumerate(self._plan.hosts)}
         with netns.entered(self._network[self.host].namespace):
@@ -151,19 +153,19 @@ class Program:
             found = diag.get_sock_stats(
                 family=socket.AF_INET, states=ESTABLISHED, extensions=WITH_CONGESTION_CONTROL
             )  # fmt: skip
-        flows: list[dict[str, Any]] = []
+        flows: list[Connection] = []
         for sock in sorted(found, key=lambda sock: (sock["idiag_dst"], sock["idiag_sport"])):
             target = ranks.get(sock["idiag_dst"])
-            if target in (None, self.rank) or MASTER_PORT in (sock["idiag_sport"], sock["idiag_dport"]):
+            if target is None or target == self.rank or MASTER_PORT in (sock["idiag_sport"], sock["idiag_dport"]):
                 continue
             used = sock.get_attr("INET_DIAG_CONG")
             if used != self._congestion_control:
                 raise TestbedError(f"{self.what}: a connection uses {used}, not {self._congestion_control}.")
-            flows.append({
-                "source": self.rank, "target": target, "channel": sum(flow["target"] == target for flow in flows),
-                "saddr": sock["idiag_src"], "sport": sock["idiag_sport"],
-                "daddr": sock["idiag_dst"], "dport": sock["idiag_dport"],
-            })  # fmt: skip
+            channel = sum(flow.target == target for flow in flows)
+            flows.append(Connection(
+                self.rank, target, channel,
+                sock["idiag_src"], sock["idiag_sport"], sock["idiag_dst"], sock["idiag_dport"],
+            ))  # fmt: skip
         if not flows:
             raise TestbedError(f"{self.what} has no connection to another worker of its job; does it train together?")
         return flows

@@ -11,7 +11,7 @@ from congestion import catalogue
 from core.runs.plan import JobPlan
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child, python
-from transports import COUNTERS_BYTES
+from transports import COUNTERS_BYTES, Connection
 
 
 def mark(job: int) -> int:
@@ -32,7 +32,7 @@ class Replay:
         """
         self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
         self.what = f"worker {rank} of job {job.job} on host {self.host}"
-        self.flows: list[dict[str, Any]] = []
+        self.flows: list[Connection] = []
         self.counters: int | None = None  # a file in memory where a transport keeps what the sampler reads
         if not job.by_tcp:
             self.counters = os.memfd_create("counters")

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from core.errors import TestbedError
 from core.runs.events import Event, Iteration, Shares
@@ -19,6 +18,7 @@ from testbed.linux.network import Network, link_name, switch
 from testbed.linux.participants.child import Child
 from testbed.linux.participants.workers import Record, Workers
 from testbed.linux.queues.setting import Queues
+from transports import Connection
 from workloads.clock import sleep_until
 
 CONNECT_NS, START_NS = 4 * 10**9, 10 * 10**9  # of virtual time: connections, first iteration
@@ -115,9 +115,9 @@ class Timeline:
         settings.check(changed, changed.read(self.network))
 
 
-def flow_name(flow: dict[str, Any]) -> str:
+def flow_name(flow: Connection) -> str:
     """``0-1``; of several channels the others are ``0-1#1``, ``0-1#2``, ..."""
-    return f"{flow['source']}-{flow['target']}" + (f"#{flow['channel']}" if flow["channel"] else "")
+    return f"{flow.source}-{flow.target}" + (f"#{flow.channel}" if flow.channel else "")
 
 
 @contextlib.contextmanager

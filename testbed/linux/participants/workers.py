@@ -16,6 +16,7 @@ from testbed.linux.network import Network
 from testbed.linux.participants.participant import Participant
 from testbed.linux.participants.program import Program
 from testbed.linux.participants.replay import Replay
+from transports import Connection
 
 PORT = 5001
 PORT_BEFORE = 15001  # of workers that come first: the kernel remembers connections for a while
@@ -76,7 +77,7 @@ class Workers:
             for number, worker in enumerate(self.participants, 1):
                 worker.connect(now_ns + number * CONNECT_APART_NS)
             for worker, answer in self._await("flows"):
-                worker.flows = answer["flows"]
+                worker.flows = [Connection(**flow) for flow in answer["flows"]]
         except BaseException:
             self.__exit__()
             raise

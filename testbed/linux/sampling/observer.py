@@ -27,7 +27,7 @@ from testbed.linux.queues.setting import Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.sampling.sampler import COUNTERS
 from theory import bounds
-from transports import COUNTERS_BYTES
+from transports import COUNTERS_BYTES, Connection
 
 
 def taken(network: Network, workers: Workers) -> tuple[Way, ...]:
@@ -35,7 +35,7 @@ def taken(network: Network, workers: Workers) -> tuple[Way, ...]:
     return tuple(
         Way(worker.job, worker.rank, flow_name(flow),
             tuple(paths.taken(network, flow, _protocol(worker))),
-            tuple(paths.taken(network, paths.back(flow), _protocol(worker))))
+            tuple(paths.taken(network, flow.back(), _protocol(worker))))
         for worker in workers.participants for flow in worker.flows
     )  # fmt: skip
 
@@ -55,7 +55,7 @@ def crossings(plan: Plan, topo: Topo, workers: Workers, chosen: Sequence[Way]) -
             if key in ways:
                 links = [name for name in ways[key] if name in plan.bottlenecks]
             else:
-                source, target = (hosts[worker.job][flow[end]] for end in ("source", "target"))
+                source, target = (hosts[worker.job][rank] for rank in (flow.source, flow.target))
                 stages = bounds.crossed(topo, plan.bottlenecks, source, target)
                 links = [name for stage in stages for name in stage]
             found.append(Crossing(*key, tuple(links)))
@@ -95,7 +95,7 @@ def start(
             {"job": worker.job, "worker": worker.rank, "flow": flow_name(flow), "may_end": worker.job in may_end,
              "links": crossed[worker.job, worker.rank, flow_name(flow)],
              "namespace": network[worker.host].namespace, "mark": mark(worker.job), **state[worker.job],
-             **_counted(worker, flow), **{key: flow[key] for key in ("saddr", "sport", "daddr", "dport")}}
+             **_counted(worker, flow), "saddr": flow.saddr, "sport": flow.sport, "daddr": flow.daddr, "dport": flow.dport}
             for worker in workers.participants for flow in worker.flows
         ],
     }  # fmt: skip
@@ -107,9 +107,9 @@ def start(
     return sampler
 
 
-def _counted(worker: Participant, flow: dict[str, Any]) -> dict[str, Any]:
+def _counted(worker: Participant, flow: Connection) -> dict[str, int]:
     """Where a transport that is not TCP counts: a file, and the place in it."""
-    at = COUNTERS_BYTES * flow["channel"] + COUNTERS.size * flow["target"]
+    at = COUNTERS_BYTES * flow.channel + COUNTERS.size * flow.target
     return {} if worker.counters is None else {"counters": worker.counters, "at": at}
 
 
