@@ -12,7 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from core import folders
+from core import folders, interruption
 from core.errors import LostError, RequestError, TestbedError, UnreachableError
 from core.runs import documents, events, rundir
 from core.runs.load import Experiment, load_experiment, load_run
@@ -136,6 +136,7 @@ class _Queue:
                 for run in self.waiting:
                     yield self._ended(run, run.spec.on, Failed(self.lost))
                 return
+            interruption.check()
             for future in wait(self.running, return_when=FIRST_COMPLETED).done:
                 executor, place, run = self.running.pop(future)
                 outcome = _outcome_of(future)

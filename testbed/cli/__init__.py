@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Any, NoReturn
 
-from core import text
+from core import interruption, text
 from core.errors import EXIT_FAILED, RequestError, TestbedError
 
 COMMANDS = {
@@ -52,9 +50,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command; its exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # a closed terminal; nohup ignores it
-        signal.signal(signal.SIGHUP, _terminate)
+    interruption.listen()
     try:
         if stray := text.first_stray(arguments):
             raise RequestError(stray)
@@ -70,10 +66,6 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_FAILED
     except BrokenPipeError:
         return EXIT_FAILED
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt("terminated")
 
 
 def _parser(named: str) -> argparse.ArgumentParser:

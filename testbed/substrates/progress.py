@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
+from core import interruption
 from core.errors import TestbedError
 from core.runs.events import Computing, Event, Iteration, Phase, Results, Shares
 from core.runs.plan import Plan
@@ -116,6 +117,7 @@ class Watch:
 
     def look(self) -> None:
         """To be called at least every second; raises `TestbedError` when the run is to be given up."""
+        interruption.check()
         now = self.clock()
         passed, self.looked = min(now - self.looked, LOOK_S), now
         if self.virtual:

@@ -300,13 +300,14 @@ def test_each_of_ours_carries_data(name: str) -> None:
     gone(ONE)
 
 
-def test_two_hundred_reloads_under_traffic() -> None:
+@pytest.mark.parametrize("rounds", [40, pytest.param(200, marks=pytest.mark.long)])
+def test_reloads_under_traffic(rounds: int) -> None:
     names = [*catalogue.names(), "dctcp"]
     programs = [bpf.compile_program(ROOT / f"kernel/bpf/{name}.bpf.c") for name in names]
     scratch = netns.create()
     with netns.entered(scratch):
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        for number in range(200):
+        for number in range(rounds):
             loaded = bpf.register(programs[number % len(names)], ONE, {})
             one = tcp(ONE.encode())
             one.exchange(200_000)
@@ -362,6 +363,7 @@ def test_a_phantom_queue_marks_where_there_is_no_red() -> None:
         assert phantom["min_bytes"] == phantom["max_bytes"] == 20_000 and phantom["filter"] == "phantom"
 
 
+@pytest.mark.clock
 def test_a_phantom_queue_keeps_the_real_one_as_short_as_the_threshold() -> None:
     """DCTCP: marks, and few drops."""
 

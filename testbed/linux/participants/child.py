@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from typing import Any, NoReturn, Protocol
+from dataclasses import dataclass
+from typing import IO, Any, NoReturn, Protocol
 
 from core.environment import ROOT
 from core.errors import TestbedError
 from testbed.linux import netns
+from testbed.linux.participants.copies import Copy
 
 
 def child_environment() -> dict[str, str]:
@@ -26,9 +28,28 @@ def child_environment() -> dict[str, str]:
     }
 
 
-def python(module: str) -> list[str]:
-    """One of our own modules as a process that starts fast."""
-    return [sys.executable, "-S", "-P", "-m", module]
+@dataclass(frozen=True)
+class Module:
+    """One of our own modules as a process: a Python of its own that starts fast, or a copy of this one."""
+
+    name: str
+    copied: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        return [sys.executable, "-S", "-P", "-m", self.name]
+
+
+class Process(Protocol):
+    """Of `subprocess.Popen` what `Child` asks."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
+    def kill(self) -> None: ...
 
 
 class Words(Protocol):
@@ -44,7 +65,7 @@ class Child:
     """A process of the run that talks in lines of JSON; ``what`` names it in messages."""
 
     def __init__(
-        self, what: str, command: list[str], *, namespace: int | None = None, pass_fds: list[int] | None = None,
+        self, what: str, command: list[str] | Module, *, namespace: int | None = None, pass_fds: list[int] | None = None,
         environment: dict[str, str] | None = None, reading: int | None = None, words: Words | None = None,
     ) -> None:  # fmt: skip
         """``reading``: where it answers, if not on stdout, which then goes where ``words`` takes it, as stderr does."""
@@ -53,10 +74,15 @@ class Child:
         self.errors: Words = words or tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115 (closed by `close`)
         try:
             with netns.entered(namespace) if namespace is not None else contextlib.nullcontext():
-                self.process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE if reading is None else self.errors.fileno(),
-                    stderr=self.errors.fileno(), env=child_environment() | (environment or {}), pass_fds=pass_fds or [],
-                )  # fmt: skip
+                self.process: Process
+                if isinstance(command, Module) and command.copied:
+                    self.process = Copy(command.name, self.errors.fileno(), pass_fds or [])
+                else:
+                    self.process = subprocess.Popen(
+                        command.words if isinstance(command, Module) else command, stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE if reading is None else self.errors.fileno(), stderr=self.errors.fileno(),
+                        env=child_environment() | (environment or {}), pass_fds=pass_fds or [],
+                    )  # fmt: skip
         except OSError as error:
             raise TestbedError(f"{what} cannot be started: {error}") from error
 

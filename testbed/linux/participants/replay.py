@@ -10,7 +10,7 @@ import msgspec
 from congestion import catalogue
 from core.runs.plan import JobPlan
 from testbed.linux.network import Network
-from testbed.linux.participants.child import Child, python
+from testbed.linux.participants.child import Child, Module
 from transports import COUNTERS_BYTES, Connection
 
 
@@ -39,7 +39,10 @@ class Replay:
             os.ftruncate(self.counters, COUNTERS_BYTES * job.channels)
         inherited = [*lines, *([] if self.counters is None else [self.counters])]
         self._child = Child(
-            self.what, python("workloads.worker"), namespace=network[self.host].namespace, pass_fds=inherited
+            self.what,
+            Module("workloads.worker", copied=virtual_time),
+            namespace=network[self.host].namespace,
+            pass_fds=inherited,
         )
         self._child.tell({
             "job": job.job, "rank": rank, "port": port, "transport": job.transport, "congestion_control": congestion_control,

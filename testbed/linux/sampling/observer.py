@@ -18,7 +18,7 @@ from testbed.linux import paths
 from testbed.linux.changes import red_parents
 from testbed.linux.loading.registry import Registered
 from testbed.linux.network import Network, link_name
-from testbed.linux.participants.child import Child, python
+from testbed.linux.participants.child import Child, Module
 from testbed.linux.participants.participant import Participant
 from testbed.linux.participants.replay import mark
 from testbed.linux.participants.timeline import flow_name
@@ -102,7 +102,7 @@ def start(
     fds = [host.namespace for host in network.hosts] + list(marks.values())
     fds += [worker.counters for worker in workers.participants if worker.counters is not None]
     fds += {each[key] for each in state.values() for key in ("state_map", "jobs_map") if each[key] is not None}
-    sampler = Child("the sampler", python("testbed.linux.sampling.sampler"), pass_fds=fds)
+    sampler = Child("the sampler", Module("testbed.linux.sampling.sampler"), pass_fds=fds)
     sampler.tell(config)
     return sampler
 

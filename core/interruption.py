@@ -1,0 +1,34 @@
+"""Ctrl-C, a closed terminal, `kill`: each raises KeyboardInterrupt where the command is.
+
+Python loses that where it comes in a destructor or in a library's import that catches everything; whoever waits in a loop
+therefore asks again (`check`).
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+
+_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
+_asked = ""
+
+
+def listen() -> None:
+    """From now on each of them ends this process; but not what is ignored, by nohup or in the background of a shell."""
+    global _asked  # noqa: PLW0603 (a signal handler has nothing else to write to)
+    _asked = ""
+    for number in _WORDS:
+        if number == signal.SIGTERM or signal.getsignal(number) not in (signal.SIG_IGN, None):
+            signal.signal(number, _end)
+
+
+def check() -> None:
+    """Raises KeyboardInterrupt if this process was asked to end and has not."""
+    if _asked:
+        raise KeyboardInterrupt(_asked)
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    global _asked  # noqa: PLW0603
+    _asked = _WORDS[signal.Signals(number)]
+    raise KeyboardInterrupt(_asked)
