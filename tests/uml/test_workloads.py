@@ -75,7 +75,7 @@ def test_jobs_come_and_go_and_differ_in_length() -> None:
 
 
 def test_noise_lengthens_whole_iterations_and_stragglers_single_workers() -> None:
-    fields: dict[str, Any] = {"rate": "1gbit", "trace": "s2", "jobs": 1, "workers": 4, "iterations": 12}
+    fields: dict[str, Any] = {"rate": "1gbit", "mtu": 9000, "trace": "s2", "jobs": 1, "workers": 4, "iterations": 12}
     spread = begins(run(noise="lognormal:20%", **fields))
     assert spread.groupby("iteration")["comm"].nunique().max() == 1  # all workers alike
     assert 0.05 < spread.groupby("iteration")["comm"].first().std() < 0.5

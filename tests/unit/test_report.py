@@ -49,6 +49,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def reported(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of `results`; its figures are in ``figures`` beside it."""
+    out = tmp_path_factory.mktemp("reported") / "with blank" / "report.html"
+    assert main(["report", str(results), "--out", str(out), "--figures", str(out.parent / "figures")]) == 0
+    return out
+
+
 def verdicts(id: str, results: Path) -> list[str]:
     figure = next(one for one in figures.every() if id == one.ID)
     return [finding.verdict for finding in figure.find(load_study(results, id))]
@@ -78,12 +86,12 @@ def test_without_results_every_claim_is_not_measured(figure: figures.Figure, tmp
     assert section.files == () and section.problems == ()
 
 
-def test_figures_drawn_again_are_the_same_bytes(results: Path, tmp_path: Path) -> None:
-    assert main(["figures", str(results), "--out", str(tmp_path / "first")]) == 0
+def test_figures_drawn_again_are_the_same_bytes(results: Path, reported: Path, tmp_path: Path) -> None:
     shutil.copytree(results, tmp_path / "copy")  # elsewhere, and later
     assert main(["figures", str(tmp_path / "copy"), "--out", str(tmp_path / "second")]) == 0
     first, second = (
-        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("first", "second")
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in (reported.parent / "figures", tmp_path / "second")
     )
     assert sorted(first) == sorted(f"{id}.{kind}" for id in IDS for kind in ("csv", "pdf", "png"))
     assert first == second
@@ -102,11 +110,9 @@ class Tags(HTMLParser):
         ]
 
 
-def test_the_report_stands_by_itself(results: Path, tmp_path: Path) -> None:
-    out = tmp_path / "with blank" / "report.html"
-    assert main(["report", str(results), "--out", str(out), "--figures", str(tmp_path / "figures")]) == 0
+def test_the_report_stands_by_itself(reported: Path) -> None:
     page = Tags()
-    page.feed(out.read_text())
+    page.feed(reported.read_text())
     anchors = {value for _, name, value in page.found if name == "id"}
     for tag, name, value in page.found:
         if name == "id" or value.startswith("data:"):
@@ -115,9 +121,9 @@ def test_the_report_stands_by_itself(results: Path, tmp_path: Path) -> None:
         if value.startswith("#"):
             assert value[1:] in anchors, value
         else:
-            assert (out.parent / unquote(value)).exists(), value
-    assert not re.search(r"@import|url\(|<script|https?://", out.read_text())
-    assert out.with_suffix(".md").read_text().startswith("# MLTCP")
+            assert (reported.parent / unquote(value)).exists(), value
+    assert not re.search(r"@import|url\(|<script|https?://", reported.read_text())
+    assert reported.with_suffix(".md").read_text().startswith("# MLTCP")
 
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -145,10 +151,8 @@ def looked_at(page: str, folder: Path) -> tuple[list[int], list[str]]:
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium here: make browser")
-def test_a_browser_has_nothing_to_say_of_the_report(results: Path, tmp_path: Path) -> None:
-    out = tmp_path / "report.html"
-    assert main(["report", str(results), "--out", str(out), "--figures", str(tmp_path / "figures")]) == 0
-    page = out.read_text()
+def test_a_browser_has_nothing_to_say_of_the_report(reported: Path, tmp_path: Path) -> None:
+    page = reported.read_text()
     assert looked_at(page, tmp_path) == ([PHONE, PHONE], [])
     spoilt = page + '<img src="https://example.org/a.png"><hr style="width: 900px">'
     (window, document), console = looked_at(spoilt, tmp_path)  # what shall not be is seen
