@@ -43,7 +43,7 @@ def _row(run: Run) -> dict[str, object]:
     broadcast = np.clip(_answered_s(run, per) - plan.base_rtt_s, per["begun"], per["end"])
     return {
         "system": run.system, "role": run.role, "ltp": _is_ltp(run), "seed": run.seed, "rate_bps": link.rate_bps,
-        "buffer_bytes": link.buffer_bytes, "rto_ms": (plan.rto_min_us or 200_000) / 1000, "rtt_ms": round(plan.base_rtt_s * 1e3, 1),
+        "buffer_bytes": link.buffer_bytes, "rto_ms": plan.rto_min_ms, "rtt_ms": round(plan.base_rtt_s * 1e3, 1),
         "loss": 0.0 if wire is None else wire.loss, "bytes": max(plan.jobs[0].bytes_per_worker[1:]),
         "gather_s": float((broadcast - per["begun"]).mean()), "broadcast_s": float((per["end"] - broadcast).mean()),
         "rest_s": float((per["begun"] - per["start"]).mean()), "iteration_s": float((per["end"] - per["start"]).mean()),

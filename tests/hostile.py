@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 MEMORY_BYTES = 1 << 30
-HANG_S = 600  # on the slowest machine: only what would never answer takes so long
+HANG_S = 1800  # on the slowest machine: only what would never answer takes so long
 
 
 def program(name: str) -> Callable[[Sequence[str]], int]:
@@ -32,9 +32,9 @@ def program(name: str) -> Callable[[Sequence[str]], int]:
 
 
 def answer(main: Callable[[Sequence[str]], int], arguments: list[str]) -> dict[str, object]:
-    said, begun = io.StringIO(), time.process_time()
+    said, printed, begun = io.StringIO(), io.StringIO(), time.process_time()
     faulthandler.dump_traceback_later(HANG_S, exit=True)
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(printed):
         try:
             code: object = main(arguments)
         except SystemExit as end:
@@ -42,7 +42,7 @@ def answer(main: Callable[[Sequence[str]], int], arguments: list[str]) -> dict[s
         except BaseException:
             code = traceback.format_exc()
     faulthandler.cancel_dump_traceback_later()
-    return {"code": code, "said": said.getvalue(), "cpu_s": time.process_time() - begun}
+    return {"code": code, "said": said.getvalue(), "printed": printed.getvalue(), "cpu_s": time.process_time() - begun}
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def _row(experiment: Experiment, run: Run) -> dict[str, object]:
     return {
         "experiment": experiment.path.name, "cc": run.system, "role": run.role, "base": control.base or control.name, "seed": run.seed,
         "rate_bps": link.rate_bps, "buffer_ms": round(link.buffer_bytes * 8e3 / link.rate_bps, 2), "marks": link.marking is not None,
-        "rto_ms": (run.plan.rto_min_us or 200_000) / 1000,
+        "rto_ms": run.plan.rto_min_ms,
         "last": float(observed.relative_times(experiment, run).tail(LAST).to_numpy().mean()),
         "timeouts": run.manifest.measured.counters.tcp_timeouts,
         "drops": int(run.links.groupby("link")["drops"].max().sum()),

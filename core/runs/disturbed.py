@@ -55,8 +55,8 @@ def touched(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.Series[b
 
 def listed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.DataFrame:
     """Touched iterations, a row for each: ``touched.csv``."""
-    marked = touched(iterations, disturbances)
-    return marked.index[marked.to_numpy()].to_frame(index=False)
+    met = touched(iterations, disturbances)
+    return met.index[met.to_numpy()].to_frame(index=False)
 
 
 @dataclass(frozen=True)
@@ -84,20 +84,19 @@ class Undisturbed:
         return nan if isnan(off[0]) else float(np.nanmax(off))
 
 
+def marked(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.DataFrame:
+    """`touched`, in the form of `metrics.iteration_times`."""
+    found = touched(iterations, disturbances).unstack("job", fill_value=False)
+    return found.reindex_like(metrics.iteration_times(iterations)).fillna(False).astype(bool)
+
+
 def undisturbed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> Undisturbed:
     """What a run's iteration times come to without those that were touched."""
-    times = metrics.iteration_times(iterations)
-    marked = (
-        touched(iterations, disturbances)
-        .unstack("job", fill_value=False)
-        .reindex_like(times)
-        .fillna(False)
-        .astype(bool)
-    )
-    calm = times.where(~marked)
+    times, met = metrics.iteration_times(iterations), marked(iterations, disturbances)
+    calm = times.where(~met)
     last = times.apply(lambda job: job.index.isin(job.dropna().tail(metrics.STEADY_ITERATIONS).index))
     return Undisturbed(
-        touched=int(marked.to_numpy().sum()),
+        touched=int(met.to_numpy().sum()),
         iterations=int(times.notna().to_numpy().sum()),
         mean_s=float(metrics.pooled(times).mean()),
         steady_s=metrics.steady(times),

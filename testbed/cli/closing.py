@@ -11,6 +11,7 @@ from rich.console import Console
 
 from core.runs.load import load_run
 from core.runs.manifest import Remote
+from core.runs.metrics import STEADY_ITERATIONS
 from core.runs.plan import Plan
 from core.runs.summary import Summary
 from core.text import plain
@@ -74,7 +75,7 @@ def _disturbances(summary: Summary) -> list[str]:
 
     return [
         f"Disturbed by this machine: {row.touched} iterations of {row.system}; without them mean "
-        f"{said(row.undisturbed_mean_s)}, last 10 {said(row.undisturbed_steady_s)}."
+        f"{said(row.undisturbed_mean_s)}, last {min(STEADY_ITERATIONS, row.iterations)} {said(row.undisturbed_steady_s)}."
         for row in summary.results
         if row.touched
     ]

@@ -83,7 +83,7 @@ def run(parsed: argparse.Namespace) -> int:
     asked = _Request(parsed)
     chosen = asked.choice()
     if parsed.dry_run:
-        print("\n".join(asked.described(chosen)))
+        print("\n".join(map(text.plain, asked.described(chosen))))
         return EXIT_OK
 
     from rich.console import Console
@@ -201,7 +201,7 @@ def _verify(parsed: argparse.Namespace) -> int:
     privileges.give_up()  # it repeats what ran under virtual time
     if parsed.dry_run:
         plan = verify.read(parsed.verify, trusted=parsed.trust)[0].plan
-        print("\n".join(dry_run.describe(plan, substrates.foreseen("uml"))))
+        print("\n".join(map(text.plain, dry_run.describe(plan, substrates.foreseen("uml")))))
         return EXIT_OK
     limit = None if parsed.wall_limit is None else spec.read(None, {"wall_limit": parsed.wall_limit}).wall_limit
     lines = verify.repeat(parsed.verify, parsed.linux_source, limit, trusted=parsed.trust)

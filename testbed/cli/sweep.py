@@ -82,7 +82,7 @@ def run(parsed: argparse.Namespace) -> int:
             print(study.described(asked))
         for file, chosen in _possible(files, given):
             with within_unless_named(file):
-                print("\n".join(_described(chosen)))
+                print("\n".join(map(text.plain, _described(chosen))))
         return EXIT_OK
     if parsed.parallel < 1:
         raise RequestError(f"-j {parsed.parallel}: at least one run at a time")
@@ -153,7 +153,7 @@ def _settled(files: list[str], given: dict[str, Any], out: Path) -> tuple[list[P
             else:
                 chosen, machines[chosen.place] = choice.settle(chosen, partial(points.read, file), given)
         if chosen.reason is not None:
-            print(f"{file}: {chosen}", file=sys.stderr)
+            print(text.paragraph(f"{file}: {chosen}"), file=sys.stderr)
         planned += chosen.planned
     return planned, machines
 

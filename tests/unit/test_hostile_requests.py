@@ -75,7 +75,7 @@ def check(line: list[str], found: dict[str, object], codes: tuple[int, ...]) -> 
     assert len(said) < 5000, (line, said)
     assert "x" * 81 not in said, (line, said)
     assert "9" * 81 not in said, (line, said)
-    assert "\x1b" not in said, (line, said)
+    assert not {"\x1b", "\0"} & {*said, *str(found["printed"])}, (line, found)
     assert "\0" not in said, (line, said)
 
 
@@ -156,4 +156,5 @@ def test_hostile_traces_are_shown_or_refused(tmp_path: Path) -> None:
     (tmp_path / "most.json").write_text(trace(operations=many(20_000)))
     shown = answers("workloads", [["show", "./markup.json"], ["show", "./most.json"]], tmp_path)
     assert [(one["code"], one["said"]) for one in shown] == [(0, "")] * 2
+    assert not any("\x1b" in str(one["printed"]) for one in shown)
     assert {path.name for path in tmp_path.glob("*.png")} == {"frac_nope_.._up.png", "t.png"}

@@ -366,6 +366,25 @@ def test_a_lone_job_must_take_its_ideal_time(length_s: float, status: str) -> No
     assert rows("I11", made(), iterations=every)[0]["status"] == "not applicable"
 
 
+def test_what_the_machine_did_to_a_lone_job_is_not_the_networks() -> None:
+    """A stall of three seconds in one of its iterations: left out where it was seen, else a tenth too long."""
+    alone = plan.plans(plan.resolve(spec.read(None, {"compute": "500ms", "bytes": "28MB"})))[1]
+    stalled = table().query("job == 0")
+    begin = stalled.loc[stalled["iteration"] == 10, "start_s"].iloc[0]
+    stalled.loc[stalled["iteration"] > 10, ["start_s", "comm_start_s", "end_s"]] += 3
+    stalled.loc[stalled["iteration"] == 10, "end_s"] += 3
+    seen = pd.DataFrame(
+        [(begin + 0.1, begin + 3.1, 0, "program", 3.0)], columns=["start_s", "end_s", "core", "kind", "waited_s"]
+    )
+    (blind,), (judged,) = (
+        rows("I11", alone, iterations=stalled),
+        rows("I11", alone, iterations=stalled, disturbances=seen),
+    )
+    assert blind["status"] == "invalid" and judged["status"] == "ok", (blind, judged)
+    every = seen.assign(start_s=0.0, end_s=100.0)
+    assert rows("I11", alone, iterations=stalled, disturbances=every)[0]["status"] == "not evaluated"
+
+
 @pytest.mark.parametrize(("drift_s", "status"), [(1e-4, "ok"), (-0.1, "suspect"), (2.0, "invalid")])
 def test_clocks_agree(drift_s: float, status: str) -> None:
     assert rows("I12", made(), clock_drift_s=drift_s)[0]["status"] == status

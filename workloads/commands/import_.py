@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from core.text import quoted
+from core.text import plain, quoted
 from core.units import Duration, Rate, Size
 from workloads.trace import Kind, Trace, TraceError, critical_path_s, save
 
@@ -112,4 +112,4 @@ def _summary(trace: Trace, path: Path) -> str:
         f"  duty      {wire_s / iteration_s:.0%}: {Duration(round(wire_s * 1e9))} on the wire "
         f"of {Duration(round(iteration_s * 1e9))} at {trace.native_rate}",
     ]
-    return "\n".join([*lines, *(f"  assumed   {text}" for text in trace.assumptions)])
+    return "\n".join(map(plain, [*lines, *(f"  assumed   {each}" for each in trace.assumptions)]))

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 import transports
+from core.runs.disturbed import marked
 from core.runs.metrics import alone, iteration_times
 from core.runs.plan import TCP, JobPlan
 from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applicable, not_evaluated, without
@@ -95,8 +96,15 @@ def exact_alone(case: Case) -> Unjudged | None:
     return None
 
 
-def lone(case: Case) -> float:
+def lone(case: Case) -> float | Noted | Unjudged:
     """I11: a synthetic job alone takes its computed ideal time."""
     ideal_s = case.plan.jobs[0].ideal_s
     assert ideal_s is not None  # `exact_alone`
-    return alone(iteration_times(case.iterations)) / ideal_s
+    times = iteration_times(case.iterations)
+    if case.disturbances is None:
+        return alone(times) / ideal_s
+    met = marked(case.iterations, case.disturbances).to_numpy()[:, 0]
+    counted = met[1:] if len(met) > 1 else met  # by `alone`
+    if counted.all():
+        return not_evaluated("something disturbed every iteration (I21)")
+    return without(alone(times[np.append([True], ~met[1:])]) / ideal_s, counted)

@@ -138,7 +138,7 @@ def _compiled(source: Path, flags: list[str]) -> tuple[str, bytes]:
             "clang is not installed, and the congestion controls in eBPF are compiled with it: "
             "run `make setup`, or install the packages clang and libbpf-dev."
         )
-    with tempfile.TemporaryDirectory(prefix="mltcp-", dir="/dev/shm") as private:
+    with tempfile.TemporaryDirectory(prefix=f"mltcp-{os.getpid()}-", dir="/dev/shm") as private:
         made = Path(private, "program.o")
         command = [clang, *options, "-I", str(source.parent), "-I", str(HEADERS), "-c", str(source), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
