@@ -8,10 +8,9 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from mininet.topo import Topo
@@ -74,6 +73,10 @@ def topology_of(spec: Spec) -> tuple[Topo, tuple[int, ...]]:
     return topo, args
 
 
+# What the network is to a job alone: links and wires of each stage that its flows cross, or its hosts.
+Way = tuple[tuple[tuple[Link | None, Wire | None], ...], ...] | tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Placed:
     """The jobs of one seed and job scheduler: on which hosts, and what each of them is, but for its congestion control."""
@@ -82,7 +85,7 @@ class Placed:
     scheduler: str
     hosts: list[tuple[str, ...]]
     jobs: tuple[JobPlan, ...]
-    ways: list[Any]  # what the network is to each of them alone
+    ways: list[Way]  # what the network is to each of them alone
 
 
 @dataclass(frozen=True)
@@ -285,15 +288,15 @@ class _Asked:
         return list(dict.fromkeys(flow for op in self.exchanges for one in self.rounds(op) for flow in one))
 
 
-def _with_their_kinds(jobs: Iterable[JobPlan], ways: list[Any]) -> tuple[JobPlan, ...]:
+def _with_their_kinds(jobs: Iterable[JobPlan], ways: list[Way]) -> tuple[JobPlan, ...]:
     """The jobs, each knowing the first one of its kind: that one alone speaks for all."""
-    kinds: dict[Any, int] = {}
+    kinds: dict[Hashable, int] = {}
     return tuple(
         msgspec.structs.replace(
             job,
             like=kinds.setdefault(
                 (
-                    str(job.operations),
+                    job.operations,
                     job.program,
                     job.noise,
                     job.channels,
@@ -312,16 +315,16 @@ def _with_their_kinds(jobs: Iterable[JobPlan], ways: list[Any]) -> tuple[JobPlan
 
 def _network_alone(
     asked: _Asked, hosts: tuple[str, ...], topo: Topo, bottlenecks: dict[str, Link], wires: dict[str, Wire]
-) -> Any:
+) -> Way:
     """What the network is to a job alone: what its flows cross, or its hosts, where these decide whether flows meet."""
-    crossed = [
-        [(bottlenecks.get(f"{a}-{b}"), wires.get(f"{a}-{b}")) for a, b in stage]
+    crossed = tuple(
+        tuple((bottlenecks.get(f"{a}-{b}"), wires.get(f"{a}-{b}")) for a, b in stage)
         for source, target in asked.flows
         for way in ((hosts[source], hosts[target]), (hosts[target], hosts[source]))
         for stage in stages(topo, *way)
-    ]
+    )
     lonely = len(asked.flows) * (asked.job.channels or 1) == 1
-    return str(crossed) if lonely or all(len(stage) == 1 for stage in crossed) else hosts
+    return crossed if lonely or all(len(stage) == 1 for stage in crossed) else hosts
 
 
 def _alone(plan: Plan, job: JobPlan) -> Plan:
