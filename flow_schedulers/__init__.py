@@ -23,8 +23,8 @@ from typing import Any, Protocol, cast
 from core import options
 from core.errors import RequestError
 from core.grid import Grid
+from core.phase import Phase
 from core.text import quoted
-from theory.circle import Phase
 
 
 class ScheduleError(RequestError):

@@ -17,6 +17,7 @@ import numpy as np
 
 from core.errors import RequestError
 from core.options import option
+from core.phase import Phase
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, lwf, search
 from theory import circle
@@ -107,7 +108,7 @@ class Scores:
         for request in (self._requests[job] for job in jobs):
             lasts_s = 16 * request.gradient_bytes * (request.gpus - 1) / request.gpus / rate_bps
             iterations.append(request.compute_s + lasts_s)
-            phases.append([circle.Phase(request.compute_s, request.compute_s + lasts_s, rate_bps)])
+            phases.append([Phase(request.compute_s, request.compute_s + lasts_s, rate_bps)])
         if not min(iterations):
             return 1.0
         _, times = circle.unify(iterations, self._angles)

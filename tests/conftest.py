@@ -35,8 +35,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="builds and boots VMs, for half an hour: make test-vagrant"))
         if "netns" in item.path.parts:
             item.add_marker(pytest.mark.netns)
-            if not item.get_closest_marker("xdist_group"):  # beside those of test_ssh, which mostly wait, one at a time
-                item.add_marker(pytest.mark.xdist_group("here"))
             if os.geteuid() != 0:
                 item.add_marker(pytest.mark.skip(reason="needs root: run `make test`, which uses sudo"))
     if "long" not in config.getoption("markexpr"):

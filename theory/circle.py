@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.errors import RequestError
+from core.phase import Phase
 from core.text import shown
 
 Load = npt.NDArray[np.float64]
@@ -28,15 +29,6 @@ MOST = 72  # iterations of a job on one circle that are tried
 EXHAUSTED = 400_000  # partial rotations looked at: any five jobs at 5 degrees, and more that fit easily
 EPSILON = 1e-9
 _DEGREES = re.compile(r"\d{1,9}(\.\d{0,9})?|\d{1,9}/\d{1,9}")
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A span of one iteration in which a job wants ``bps`` of a link; in s after the iteration's start."""
-
-    start_s: float
-    end_s: float
-    bps: float
 
 
 @dataclass(frozen=True)

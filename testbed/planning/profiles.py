@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import flow_schedulers
-from theory.circle import Phase
+from core.phase import Phase
 from transports import Flow
 from workloads import trace as traces
 from workloads.trace import Operation, Trace

@@ -24,7 +24,6 @@ from testbed.planning import plan
 from tests import processes
 from tests.runs import ATTEMPTS, Result
 
-pytestmark = pytest.mark.clock
 HOG_NS = 60_000_000
 ITERATIONS, SETTLED = 40, 5
 # The network takes a small part of the machine; two jobs begin apart, so far that 60 ms do not bring them together.

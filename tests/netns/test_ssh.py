@@ -30,13 +30,10 @@ from tests.runs import DEFAULT, ROOT, one_plan, rounds
 
 from .machine import SSHD, Machine, machine
 
-pytestmark = [
-    pytest.mark.xdist_group("ssh"),
-    pytest.mark.skipif(
-        not os.path.exists(SSHD) or shutil.which("ssh-keygen") is None,
-        reason="sshd is not installed (openssh-server; `make setup` brings it where that does not start one)",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not os.path.exists(SSHD) or shutil.which("ssh-keygen") is None,
+    reason="sshd is not installed (openssh-server; `make setup` brings it where that does not start one)",
+)
 
 Client = subprocess.Popen[str]
 

@@ -30,7 +30,6 @@ FIELDS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.clock
 def test_a_replay_keeps_to_its_trace() -> None:
     """Nine collectives of ten begin within 1 ms and 1 % of when the trace says. (All traces, to 10 µs: tests/uml.)"""
 

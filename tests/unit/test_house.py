@@ -79,6 +79,22 @@ def test_what_is_asked_for_and_planned_needs_no_kernel() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_a_run_on_another_machine_needs_no_more_than_what_is_brought_along() -> None:
+    """What `upload.PACKAGES` names, and the standard library: no NumPy, however deep."""
+    program = (
+        "import importlib.util, sys\n"
+        "class Lacking:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('numpy', 'pandas', 'scipy', 'matplotlib', 'rich', 'jinja2', 'paramiko', 'distributed'):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Lacking())\n"
+        "import testbed.inside, testbed.substrates.remote, testbed.linux.sampling.sampler, workloads.worker\n"
+        "print('runs')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "runs", done.stderr
+
+
 def test_importing_a_run_changes_no_library() -> None:
     program = (
         "from pyroute2.netlink.rtnl.tcmsg import plugins\n"

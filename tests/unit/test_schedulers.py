@@ -14,6 +14,7 @@ import pytest
 import flow_schedulers
 from core.errors import RequestError
 from core.grid import Grid
+from core.phase import Phase
 from core.runs.plan import Plan
 from flow_schedulers import Demand, ScheduleError, cassini, lretf
 from flow_schedulers.cassini import affinity
@@ -21,7 +22,6 @@ from testbed import spec
 from testbed.planning import plan
 from testbed.planning import profiles as profiling
 from theory import circle
-from theory.circle import Phase
 from workloads.bands import Bands
 
 GBIT = 1e9
