@@ -173,6 +173,18 @@ def test_packets_leave_at_most_four_at_once() -> None:
     assert network.cores[0].counters(1).burst == 4
 
 
+def test_a_byte_now_and_then_is_never_held_back() -> None:
+    """What such a sender measures is itself, and no rate to keep to: each of its bytes leaves at once."""
+    network = pair()
+    for number in range(30):
+        begun = network.now
+        sent = network.cores[1].send(0, b"!", round=number, now=begun)
+        received = network.cores[0].receive(1, 1, round=number, now=begun)
+        network.run(lambda sent=sent, received=received: both_ended(sent, received), begun + 10 * S)
+        assert network.now - begun < 3 * MS, number
+        network.now += 40 * MS
+
+
 def test_a_silent_worker_costs_one_deadline() -> None:
     """Of two workers one sends nothing: its message ends with the deadline, which began with the other's first packet."""
     cores = [Core(rank, 3, segment=SEGMENT) for rank in range(3)]

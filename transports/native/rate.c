@@ -54,10 +54,13 @@ uint64_t rate_pacing(const struct rate *rate)
 	uint64_t bandwidth = rate_bandwidth(rate);
 	uint64_t gain = 1000;
 
-	if (!bandwidth) {
+	/* A sender of a few bytes now and then has measured itself: it starts as it would at first. */
+	if (!rate->filled) {
 		uint64_t rtt = rate->rtt ? rate->rtt : FIRST_RTT;
+		uint64_t first = times(FIRST_WINDOW * (uint64_t)rate->packet, NS, rtt);
 
-		bandwidth = times(FIRST_WINDOW * (uint64_t)rate->packet, NS, rtt);
+		if (bandwidth < first)
+			bandwidth = first;
 	}
 	if (rate->mode == RATE_STARTUP)
 		gain = HIGH_GAIN;
@@ -126,6 +129,8 @@ static void follow_rounds(struct rate *rate, const struct rate_sample *sample)
 	uint64_t *highest = &rate->highest[rate->round % RATE_ROUNDS];
 	uint64_t bandwidth;
 
+	if (sample->bandwidth && !sample->app_limited)
+		rate->filled = true;
 	if (begins && sample->bandwidth && !sample->app_limited) {
 		rate->round_ends = sample->acked;
 		rate->round++;

@@ -18,6 +18,7 @@ struct rate {
 	uint32_t packet; /* bytes */
 	uint32_t gain_permille; /* of everything that is sent */
 	uint64_t highest[RATE_ROUNDS]; /* bytes/s, one a round */
+	bool filled; /* there was once more to send than a window: the path was measured, not the sender */
 	uint32_t round;
 	uint64_t round_ends; /* bytes acknowledged */
 	uint64_t rtprop; /* 0: not known */

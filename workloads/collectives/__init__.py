@@ -96,8 +96,13 @@ def send(link: Link, size: int, stage: Stage = "parameter") -> None:
 
 
 def answer(link: Link) -> None:
-    """Send a byte back on a flow that ends here."""
+    """Send a byte back on a flow that ends here; it is nobody's tensor, so neither end counts it."""
     link.endpoint.post_send(link.peer, link.message(link.sent, 1, "parameter"), b"\0").wait()
+
+
+def answered(link: Link) -> None:
+    """Wait for the byte that the other end of a flow sends back (`answer`)."""
+    link.endpoint.post_receive(link.peer, link.message(link.received, 1, "parameter"), None, Close()).wait()
 
 
 def receive(link: Link, size: int, stage: Stage = "parameter") -> None:

@@ -6,7 +6,7 @@ The synthetic job's one-way transfer; the answer travels back on the same connec
 from __future__ import annotations
 
 from transports import Flow
-from workloads.collectives import Links, answer, receive, send
+from workloads.collectives import Links, answer, answered, receive, send
 
 KIND = "send_recv"
 
@@ -22,7 +22,7 @@ def rounds(n: int, size: int) -> list[dict[Flow, int]]:
 def run(rank: int, n: int, size: int, links: Links) -> None:
     if rank == 0:
         send(links[0, 1], size)
-        receive(links[0, 1], 1)
+        answered(links[0, 1])
     elif rank == 1:
         receive(links[0, 1], size)
         answer(links[0, 1])
