@@ -47,15 +47,22 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
         for here, there in ((a, b), (b, a)):
             # What the experiment asks of every path happens once, on its last hop; what is asked of a link, in both its
             # directions, but not where a host sends that nothing shapes.
-            asked = bool(own.keys() & set(_PLAIN)) and (shaped or here in routers)
+            told = own if _told(spec, here, there) else {key: own[key] for key in own if key not in _PLAIN}
+            asked = bool(told.keys() & set(_PLAIN)) and (shaped or here in routers)
             if asked or (here in routers and there not in routers):
                 with within(f"topo: link {a}-{b}"):
-                    wire = _wire(spec, own)
+                    wire = _wire(spec, told)
                 if wire != Wire(0, 0, 0.0, 0.0):
                     wires[f"{here}-{there}"] = wire
     if not bottlenecks:
         raise RequestError(f"topo: {spec.topo} has no bottleneck, and nothing to share; say link(…, bottleneck=True)")
     return bottlenecks, wires
+
+
+def _told(spec: Spec, here: str, there: str) -> bool:
+    """Whether what a link has of its own is meant for this direction too."""
+    back = spec.link.get(f"{there}-{here}")
+    return back is None or not back.oneway
 
 
 def sender(spec: Spec, link: Link) -> Sender:

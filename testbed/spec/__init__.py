@@ -31,7 +31,7 @@ from workloads import trace as traces
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one link of the topology has of its own; both directions."""
+    """What one link of the topology has of its own; both directions, or with `oneway` that which it is named by ("h1-s1": what h1 sends)."""
 
     rate: str | None = None  # of a bottleneck; or a share of the experiment's: "50%"
     buffer: str | None = None
@@ -40,11 +40,12 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     jitter: Duration | None = None
     loss: str | None = None
     corrupt: str | None = None
+    oneway: bool = False  # its delay, jitter, loss and corrupt hold in one direction
 
     @property
     def given(self) -> dict[str, str]:
         """As a topology file would have it: text with units."""
-        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        values = {name: getattr(self, name) for name in self.__struct_fields__ if name != "oneway"}
         return {name: getattr(value, "exact", value) for name, value in values.items() if value is not None}
 
 

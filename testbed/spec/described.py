@@ -69,6 +69,7 @@ LINK = {
     "jitter": "by which that delay varies, evenly",
     "loss": "share of packets lost at random",
     "corrupt": "share of packets with a bit flipped at random",
+    "oneway": "the last four hold for what the first of its two names sends, not back",
 }
 EVENT = {
     "at": "after the start",

@@ -13,7 +13,7 @@ import pytest
 from analysis import added_lines, claims, figures, sections
 from analysis.finding import Verdict, graded, no_difference
 from analysis.study import load_study
-from core.runs import documents
+from core.runs import documents, rows
 from core.runs.load import TABLES, digest, load_run
 from core.runs.plan import Plan
 from core.runs.verdict import Row
@@ -59,6 +59,16 @@ def crowded(one: Plan, _iteration: int) -> float:
     return 3.0 if len(one.jobs) < 3 else 1.0
 
 
+def from_one(one: Plan, _iteration: int) -> float:
+    """Twice as long under LTP where a single worker's way loses 8 %."""
+    return 2.0 if treated(one) and any(wire.loss > 0.05 for wire in one.wires.values()) else 1.0
+
+
+def going_back(one: Plan, _iteration: int) -> float:
+    """Twice as long under LTP where what the server sends is lost."""
+    return 2.0 if treated(one) and one.wires.get("l1-s1") else 1.0
+
+
 def late(one: Plan, iteration: int) -> float:
     """Interleaved at last, long after the twin."""
     return 1.4 if iteration < one.iterations - 3 else 1.0
@@ -96,6 +106,7 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
         (alike, ("LTP is up to", "LTP is faster")),
         (harm, ("LTP is up to", "LTP is faster", "Where nothing")),
     ],
+    "ltp-uneven": [(from_one, ("What one worker",)), (going_back, ("To LTP",))],
     "sjf-model": [(crowded, ("Equation 8",)), (alike, ("Under MLTCP",))],
     "convergence": [(late, ("A fluid model",))],
     "curves": [(late, ("A fluid model",))],
@@ -166,6 +177,46 @@ def test_a_flow_that_loses_its_share_is_found(tmp_path: Path) -> None:
         if any(treated_job.cc.role == "treatment" for treated_job in run.jobs):
             spoilt(path.parent, lambda flows: flows.assign(bytes_acked=0.8 * flows["bytes_acked"]))
     assert verdicts("fairness", tmp_path)[claim] == "not reproduced"
+
+
+def _tenth(flows: pd.DataFrame, share: float = 0.1) -> pd.DataFrame:
+    """As if all jobs but the first had got less."""
+    acked = flows["bytes_acked"]
+    return flows.assign(bytes_acked=acked.where(flows["job"] == 0, share * acked))
+
+
+def _third(flows: pd.DataFrame) -> pd.DataFrame:
+    return _tenth(flows, 1 / 3)
+
+
+def test_who_gets_less_of_a_link_is_found(tmp_path: Path) -> None:
+    specs = points.read(str(EXPERIMENTS / "ltp-beside.toml"), {"quick": True})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    assert set(verdicts("ltp-beside", tmp_path).values()) == {"reproduced"}
+    for path in tmp_path.rglob("flows.csv"):
+        spoilt(path.parent, _tenth if load_run(path.parent).plan.jobs[-1].by_tcp else _third)
+    assert set(verdicts("ltp-beside", tmp_path).values()) == {"not reproduced"}
+
+
+def test_a_worker_whose_gradients_hardly_count_is_found(tmp_path: Path) -> None:
+    specs = points.read(str(EXPERIMENTS / "ltp-uneven.toml"), {"quick": True})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, ideal)
+    for share, verdict in ((0.8, "reproduced"), (0.1, "not reproduced")):
+        for path in tmp_path.rglob("iterations.csv"):
+            plan = load_run(path.parent).plan
+            if plan.jobs[0].by_tcp or plan.alone is not None:
+                continue
+            told = pd.DataFrame(dict.fromkeys(rows.columns(rows.Messages), 0), index=range(1, len(plan.jobs[0].hosts)))
+            loses = told.index == (1 if "l2-s1" in plan.wires else 0)
+            told = told.assign(
+                peer=told.index,
+                end="receive",
+                stage="gradient",
+                bytes=1000,
+                delivered=(1000 * pd.Series(loses, told.index).map({True: share, False: 0.8})).astype(int),
+            )
+            told.to_csv(path.parent / "messages.csv", index=False)
+        assert verdicts("ltp-uneven", tmp_path)[the("ltp-uneven").SHARES] == verdict  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("figure", figures.every(), ids=lambda figure: figure.ID)

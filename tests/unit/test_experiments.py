@@ -77,6 +77,8 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "edges",
                 "ltp-incast",
                 "ltp-loss",
+                "ltp-beside",
+                "ltp-uneven",
                 "sjf-model",
                 "static-unfairness",
                 "constant-factor-loss",

@@ -118,6 +118,8 @@ def test_a_shaped_link_may_delay_and_lose() -> None:
     assert plan.base_rtt_s == pytest.approx(0.040, rel=0.01)
     one = made(system=("ltp",), set=("link.h2-s1.loss=1%",))[0]
     assert set(one.wires) == {"s1-h2", "h2-s1"}
+    one = made(system=("ltp",), set=("link.h2-s1.loss=1%", "link.h2-s1.oneway=true"))[0]
+    assert set(one.wires) == {"h2-s1"}
 
 
 @pytest.mark.parametrize("name", collectives.names())
