@@ -129,8 +129,8 @@ def report(*, as_json: bool) -> int:
     console.print(table)
     if untried := [finding.what for finding in findings if finding.works is None]:
         console.print(
-            f"\n[yellow]Needs root[/], and was not tried: {escape('; '.join(untried))}. "
-            "`sudo python -m testbed doctor` tries them.",
+            f"\n[yellow]Needs root[/], and was not tried: {escape('; '.join(untried))}. This tries them:\n"
+            "  sudo python -m testbed doctor",
             soft_wrap=True,
         )
     console.print(f"\nLinux {platform.release()}:")

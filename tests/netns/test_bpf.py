@@ -180,21 +180,6 @@ def test_root_keeps_nothing_where_others_may_change_it(
     assert not [*home.glob(".cache/*"), *elsewhere.iterdir()]
 
 
-def test_a_link_that_waits_for_a_compiled_program_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    victim = tmp_path / "victim"
-    victim.write_text("untouched")
-    foreseen = Path(f"/dev/shm/mltcp-{os.getpid()}-{PROGRAM.name}.o")
-    foreseen.symlink_to(victim)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    try:
-        bpf.compile_program(PROGRAM)
-    finally:
-        foreseen.unlink()
-    assert victim.read_text() == "untouched"
-
-
 @pytest.fixture
 def loaded() -> Iterator[None]:
     if "mltcp_reno" in bpf.available():

@@ -138,14 +138,13 @@ def _compiled(source: Path, flags: list[str]) -> tuple[str, bytes]:
             "clang is not installed, and the congestion controls in eBPF are compiled with it: "
             "run `make setup`, or install the packages clang and libbpf-dev."
         )
-    with tempfile.TemporaryDirectory(prefix=f"mltcp-{os.getpid()}-", dir="/dev/shm") as private:
-        made = Path(private, "program.o")
-        command = [clang, *options, "-I", str(source.parent), "-I", str(HEADERS), "-c", str(source), "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            own = source.parent != HEADERS
-            raise (RequestError if own else MachineError)(f"clang could not compile {source}:\n{done.stderr.strip()}")
-        program = made.read_bytes()
+    command = [clang, *options, "-I", str(source.parent), "-I", str(HEADERS), "-c", str(source), "-o", "-"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        own = source.parent != HEADERS
+        said = done.stderr.decode(errors="replace").strip()
+        raise (RequestError if own else MachineError)(f"clang could not compile {source}:\n{said}")
+    program = done.stdout
     sealed = program + hashlib.sha256(program).digest()
     with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to stop
         _keep(cached, sealed)
