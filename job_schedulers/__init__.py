@@ -8,7 +8,8 @@ A job scheduler is a module with
     pure: the GPUs of each request, in their order, and its start. Raises `RequestError` where they do not fit.
 
 Adding one is adding a file; `job_schedulers.search` has what those that try several schedules share, `job_schedulers.online`
-asks one again as jobs arrive. In a run every job starts at once and has a host for each of its workers, which has one GPU; ``python -m testbed schedule`` asks for starts, too.
+asks one again as jobs arrive. In a run jobs that ask for GPUs are given them as ``python -m testbed schedule`` has it; any other starts at
+once and has a host for each of its workers, of which one GPU counts.
 A FILE says the same by hand: a list of hosts for each job, see `job_schedulers.by_hand`.
 """
 
@@ -106,23 +107,29 @@ def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -
     return [tuple(hosts[gpu] for gpu in assignment.gpus) for assignment in assigned.jobs]
 
 
-def hosts_of(topo: Topo) -> dict[Gpu, str]:
-    """By GPU the host that stands for it: one of a server's if the topology says which hosts are one (`servers`), else a server's only one."""
+def hosts_of(topo: Topo, *, shared: bool = False) -> dict[Gpu, str]:
+    """By GPU the host that stands for it: one of a server's if the topology says which hosts are one (`servers`), else a server itself.
+
+    ``shared``: with all ``gpus`` that a host says to have; else with one, for the one worker that it has room for.
+    """
     inside = topo.servers() if hasattr(topo, "servers") else {}
     found = {Gpu(server, slot): host for server, hosts in inside.items() for slot, host in enumerate(hosts)}
     others = [node for node in topo.hosts() if topo.nodeInfo(node).get("cls") is None and node not in found.values()]
-    return found | {Gpu(host): host for host in others}
+    slots = {host: topo.nodeInfo(host).get("gpus", 1) if shared else 1 for host in others}
+    return found | {Gpu(host, slot): host for host in others for slot in range(slots[host])}
 
 
-def cluster_of(topo: Topo) -> Cluster:
+def cluster_of(topo: Topo, *, shared: bool = False) -> Cluster:
     """The GPUs of ``topo``, by the router that their hosts are connected to."""
-    gpus = {host: gpu for gpu, host in hosts_of(topo).items()}
+    gpus: dict[str, tuple[Gpu, ...]] = {}
+    for gpu, host in hosts_of(topo, shared=shared).items():
+        gpus[host] = (*gpus.get(host, ()), gpu)
     routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
     edges: dict[str, tuple[Gpu, ...]] = {}
     for a, b in topo.links(sort=True):
         for host, router in ((a, b), (b, a)):
             if host not in routers and not topo.isSwitch(host):
-                edges[router] = (*edges.get(router, ()), gpus[host])
+                edges[router] = (*edges.get(router, ()), *gpus[host])
     return Cluster(edges, topo.edges if hasattr(topo, "edges") else lambda _job: list(edges))
 
 

@@ -25,7 +25,7 @@ from typing import BinaryIO
 import msgspec
 
 from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
-from core.runs import documents, events
+from core.runs import documents, events, rows
 from core.runs.events import Event
 from core.runs.manifest import Crossing, Measured, Sampling, SendingTime, Told
 from core.runs.plan import TCP, Plan
@@ -109,7 +109,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
         crossings = observer.crossings(plan, network.topo, workers, ways)
         trees = [queue for queue in queues if isinstance(queue, Queues)]
         with explained(plan):
-            records, sampling, senders, drift_s = _measure(
+            records, sampling, senders, drift_s, lives = _measure(
                 plan, network, workers, crossings, trees, folder, machine, emit
             )
         repairs = probes.repairs(network)
@@ -119,6 +119,8 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     complete = tables.complete(plan, records)
     tables.write_iterations(folder / "iterations.csv", plan, complete)
     tables.write_operations(folder / "operations.csv", complete)
+    if plan.lives:
+        tables.write_jobs(folder / "jobs.csv", lives)
     if any(job.transport != TCP and not job.program for job in plan.jobs):  # a real program does not say
         tables.write_messages(folder / "messages.csv", complete)
     measured = Measured(
@@ -134,18 +136,20 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
 def _measure(
     plan: Plan, network: Network, workers: Workers, crossings: Sequence[Crossing], queues: list[Queues], folder: Path,
     machine: Machine, emit: Emit,
-) -> tuple[list[Record], Sampling, tuple[SendingTime, ...], float]:  # fmt: skip
-    """Run until every job has its iterations; records, the sampler's account, clock drift."""
+) -> tuple[list[Record], Sampling, tuple[SendingTime, ...], float, tuple[rows.Job, ...]]:  # fmt: skip
+    """Run until every job has its iterations; records, the sampler's account, clock drift, and when jobs held GPUs."""
     start_ns = machine.start_ns()
     clocks = time.time() - time.monotonic()
     sampler = observer.start(plan, network, workers, crossings, queues, folder, start_ns)
+    timeline = Timeline(plan, start_ns, network, queues)
     workers.start(start_ns)
+    timeline.begin(workers)
     if not machine.virtual_time:
         emit(events.Start(start_ns))
     machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits
-    timeline = Timeline(plan, start_ns, network, queues)
     records = timeline.run(workers, sampler, emit, (lambda: None) if machine.virtual_time else _check_caller)
-    return records, *observer.stop(sampler, timeline.missed()), (time.time() - time.monotonic()) - clocks
+    told = observer.stop(sampler, timeline.missed())
+    return records, *told, (time.time() - time.monotonic()) - clocks, tuple(timeline.lives.rows())
 
 
 def _check_caller() -> None:

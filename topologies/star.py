@@ -11,7 +11,9 @@
 Hosts are ``h1 … hn``, the router is ``s1``. As in a rack, every host's link has the same
 rate in both directions: the hosts that answer one of them at the same time (a parameter
 server's workers) meet in the queue at ``s1`` towards it. A host's own sending is shaped as
-by a network card. Workers of different jobs sit on different hosts and share no link.
+by a network card. Workers of different jobs sit on different hosts and share no link; with
+a second argument (``star,4,8``) every host is a server of so many GPUs, which jobs that ask
+for GPUs share.
 Also for stock Mininet: ``mn --custom topologies/star.py --topo star,4``.
 """
 
@@ -29,7 +31,7 @@ except ImportError:  # stock Mininet executes this file and knows nothing of the
 
 
 class Star(RoutedTopo):
-    """``n`` hosts, each with a shaped link to the one router."""
+    """``n`` hosts of so many ``gpus``, each with a shaped link to the one router."""
 
     @classmethod
     def sized(cls, jobs: int, workers: int) -> Star:
@@ -37,13 +39,15 @@ class Star(RoutedTopo):
         return cls(n=jobs * workers)
 
     @classmethod
-    def counts(cls, n: int = 4) -> tuple[int, int]:
+    def counts(cls, n: int = 4, gpus: int = 1) -> tuple[int, int]:
         return n, n
 
-    def wire(self, n: int = 4) -> None:
+    def wire(self, n: int = 4, gpus: int = 1) -> None:
+        if gpus < 1:
+            raise ValueError("every host has at least one GPU")
         middle = self.router("s1")
         for i in range(1, n + 1):
-            self.link(self.addHost(f"h{i}"), middle, bottleneck=True)
+            self.link(self.addHost(f"h{i}", gpus=gpus), middle, bottleneck=True)
 
 
 topos = {"star": Star}

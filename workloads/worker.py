@@ -11,7 +11,8 @@ the job (`Job`)        ``{"listening": true}``
 ``{"start_ns": t,      waits for t from w on; then one line per iteration, until killed:
 "wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
                        in ns after t; operations: ``[[id, start, end]]`` of its collectives; where
-                       bytes may be lost, then `workloads.messages`
+                       bytes may be lost, then `workloads.messages`; ``"offset_ns"``, if told,
+                       takes the place of the job's
 =====================  ====================================================================
 
 Two streams run side by side, as on a GPU: computes in their order, collectives in theirs;
@@ -88,6 +89,7 @@ class Job:
     mtu: int = 1500
     queue_bytes: int | None = None  # what waits at most before the host's interface
     each_message: bool = False  # has a row of its own
+    iterations: int | None = None  # after which it stops, and waits to be ended; None: it goes on
     counters: int | None = None  # where a transport keeps what is sampled
 
 
@@ -103,7 +105,9 @@ def main() -> None:
     _say({"flows": [asdict(each) for each in connected.connections()]})
     told = _told()
     sleep_until(told["wait_from_ns"])
+    job = replace(job, offset_ns=told.get("offset_ns", job.offset_ns))
     _iterate(_Exchanges(job, transport, connected), bands, told["start_ns"])
+    _told()  # its connections stay open until it is ended
 
 
 def _job(told: dict[str, Any]) -> Job:
@@ -223,7 +227,7 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
     pace = _Pace(job, start_ns)
     end = start_ns + job.offset_ns
     index = 0
-    while True:
+    while index != job.iterations:
         begun = pace.begin(end)
         sleep_until(begun)
         if bands:

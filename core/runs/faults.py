@@ -68,6 +68,7 @@ TABLES = {
         rows.Messages, key=("job", "worker", "iteration", "peer", "end", "stage", "operation", "part")
     ),
     "disturbances.csv": _columns(rows.Disturbance),
+    "jobs.csv": _columns(rows.Job, key=("job",)),
 }
 
 

@@ -109,9 +109,15 @@ class Run:
         path = self.path / "messages.csv"
         return _table(path) if path.exists() else None
 
+    @cached_property
+    def lives(self) -> pd.DataFrame | None:
+        """When jobs arrived, got GPUs and ended, as in ``jobs.csv``; None: they hold none, and all go on until the end."""
+        path = self.path / "jobs.csv"
+        return _table(path) if path.exists() else None
+
     def forget(self) -> None:
         """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
-        for name in (*TABLES, "nics.csv", "messages.csv", "disturbances.csv"):
+        for name in (*TABLES, "nics.csv", "messages.csv", "disturbances.csv", "lives.csv"):
             vars(self).pop(name.removesuffix(".csv"), None)
 
 

@@ -133,6 +133,15 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.kind == "compute"
 
 
+class Life(msgspec.Struct, frozen=True):
+    """A job that holds GPUs from its start to its end, which frees them for others."""
+
+    gpus: tuple[str, ...]  # by rank: SERVER:SLOT
+    arrives_ns: int  # times after the start of the run
+    at_ns: int  # it starts no earlier,
+    after: tuple[int, ...]  # nor before these jobs have ended, nor while others hold its GPUs
+
+
 class JobPlan(msgspec.Struct, frozen=True):
     """One job: where its workers run and what they replay; times in ns, sizes in bytes."""
 
@@ -154,6 +163,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     grid: Grid | None = None  # where its iterations may begin; None: anywhere
     bands: tuple[int, ...] = ()  # remaining bytes of an iteration at which a worker's packets move up a band
     transport: str = TCP  # as typed; with another, `cc` is what it sends by TCP, if anything
+    life: Life | None = None  # None: it has its hosts to itself, and goes on until all jobs have their iterations
 
     @property
     def by_tcp(self) -> bool:
@@ -222,6 +232,17 @@ class Plan(msgspec.Struct, frozen=True):
         if any(name.startswith(f"{host}-") for name in self.nics) and self.sender.queue == "fifo":
             own.append(self.sender.queue_bytes)
         return min(own, default=None)
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """First and last host of the first job that has several; of jobs that all are on one host each, a host twice."""
+        job = next((job for job in self.jobs if len(job.hosts) > 1), self.jobs[0])
+        return job.hosts[0], job.hosts[-1]
+
+    @property
+    def lives(self) -> bool:
+        """Whether its jobs hold GPUs, end after their iterations, and make room for others."""
+        return any(job.life is not None for job in self.jobs)
 
     @property
     def expected_s(self) -> float:

@@ -113,7 +113,19 @@ class Touched(msgspec.Struct, frozen=True):
     iteration: int
 
 
-Row = Iteration | Operation | LinkSample | FlowSample | Messages | Disturbance | Touched
+class Job(msgspec.Struct, frozen=True):
+    """``jobs.csv``: the life of a job that holds GPUs; one that never started has no start, and ends with the run."""
+
+    job: int
+    arrives_s: float
+    start_s: float | None
+    end_s: float
+    how: Literal["done", "left", "failed"]
+    gpus: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.]+:\d+( [A-Za-z0-9_.]+:\d+)*$")]
+    why: str = ""  # it failed
+
+
+Row = Iteration | Operation | LinkSample | FlowSample | Messages | Disturbance | Touched | Job
 
 
 def columns(kind: type[Row]) -> tuple[str, ...]:

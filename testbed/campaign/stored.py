@@ -60,8 +60,10 @@ def _wrong(plan: Plan) -> Iterator[str]:
         yield f"experiment {quoted(plan.experiment)} cannot name a folder"
     if not plan.topology.endswith(".py") and plan.topology not in topologies.names():
         yield f"there is no topology {quoted(plan.topology)}"
-    if not plan.jobs or any(len(job.hosts) < 2 for job in plan.jobs):
+    if not plan.jobs or any(len(job.hosts) < (2 if job.life is None else 1) for job in plan.jobs):
         yield "a job with less than two workers, or none at all"
+    if len({job.life is None for job in plan.jobs}) > 1:
+        yield "jobs that hold GPUs beside others that do not"
     for host in (host for job in plan.jobs for host in job.hosts):
         if not _NODE.fullmatch(host):
             yield f"host {quoted(host)}"

@@ -84,6 +84,10 @@ class _Taken:
     def seeds(self) -> tuple[int, ...]:
         return tuple(run.seed for run in self.runs)
 
+    def knows(self, job: int) -> bool:
+        """Whether it ended an iteration in every run: one that fails may not."""
+        return all(job in table for table in self.tables)
+
     def of(self, job: int) -> _Taken:
         """One of the jobs."""
         return _Taken(self.runs, [table[[job]] for table in self.tables])
@@ -141,7 +145,11 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         learned_at=_middle([metrics.learned_at(run.iterations, run.flows) for run in runs]),
         interleaved_at=_middle(interleaved),
         interleaved_in=f"{sum(at is not None for at in interleaved)} of {len(runs)}",
-        per_job=tuple(_job(job, taken.of(job.job), base.of(job.job), alone) for job in runs[0].jobs),
+        per_job=tuple(
+            _job(job, taken.of(job.job), base.of(job.job), alone)
+            for job in runs[0].jobs
+            if taken.knows(job.job) and base.knows(job.job)
+        ),
         verdicts=tuple(run.verdict.verdict for run in runs),
         touched=msgspec.UNSET if calm is None else calm.touched,
         undisturbed_mean_s=msgspec.UNSET if calm is None else calm.mean_s,

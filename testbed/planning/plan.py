@@ -6,6 +6,7 @@ A plan is what a substrate carries into its Linux (as JSON) and what the manifes
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -19,13 +20,14 @@ import flow_schedulers
 import topologies
 from congestion import catalogue
 from core.errors import RequestError
-from core.runs.plan import TCP, CongestionControl, JobPlan, Link, LinkEvent, Plan, System, Wire
+from core.placing import Request
+from core.runs.plan import TCP, CongestionControl, JobPlan, Life, Link, LinkEvent, Plan, System, Wire
 from core.runs.plan import Operation as Numeric
 from core.runs.upgrade import VERSION
 from core.text import quoted, shown
 from core.units import Duration, Size, UnitError
 from job_schedulers import place
-from testbed.planning import links
+from testbed.planning import links, lives
 from testbed.planning.names import default_name
 from testbed.planning.profiles import Profile
 from testbed.planning.profiles import profile as profiled
@@ -33,6 +35,7 @@ from testbed.spec import Spec, limits, systems
 from testbed.spec.job import Job, check_transport
 from testbed.spec.limits import Limits
 from theory import bounds
+from theory.contention import Model
 from theory.frames import payload_share
 from topologies.routed import RoutedTopo, TooManyError, at_most, has_choice, stages
 from transports import Flow
@@ -83,6 +86,7 @@ class Placed:
 
     seed: int
     scheduler: str
+    asked: list[_Asked]
     hosts: list[tuple[str, ...]]
     jobs: tuple[JobPlan, ...]
     ways: list[Way]  # what the network is to each of them alone
@@ -94,7 +98,6 @@ class Scenario:
 
     spec: Spec
     link: Link  # what the spec says of every bottleneck
-    asked: list[_Asked]
     topo: Topo
     topology_args: tuple[int, ...]
     bottlenecks: dict[str, Link]
@@ -104,21 +107,32 @@ class Scenario:
     placed: list[Placed]
 
 
-def resolve(spec: Spec) -> Scenario:
-    """Network and jobs of an experiment, for every seed; raises `RequestError`."""
+def resolve(spec: Spec, model: Model | None = None) -> Scenario:
+    """Network and jobs of an experiment, for every seed; raises `RequestError`.
+
+    ``model``: by what a job scheduler gives GPUs to jobs that ask for some; None: by equation 8 with the link's rate.
+    """
     link = links.link(spec, {})
-    asked = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
-    _check_size(asked, limits.of(spec.on))
+    wanted = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
+    _check_size(wanted, limits.of(spec.on))
     topo, args = topology_of(spec)
     bottlenecks, wires = links.bottlenecks_and_wires(spec, topo)
+    model = model or Model(float(link.rate_bps), math.inf if spec.intra_rate is None else float(spec.intra_rate))
     placed = []
     for scheduler, seed in itertools.product(spec.scheduler, range(spec.seed, spec.seed + spec.seeds)):
-        hosts = place(topo, [job.workers for job in asked], scheduler, seed)
-        jobs = _jobs(spec, asked, topo, bottlenecks, hosts, seed)
+        asked, given = wanted, None
+        if spec.lives:
+            given = lives.give(topo, _requests(spec, wanted), scheduler, model, seed)
+            asked = [one.over(own, model) for one, own in zip(wanted, given, strict=True)]
+            _check_size(asked, limits.of(spec.on))
+            hosts = [own.hosts for own in given]
+        else:
+            hosts = place(topo, [job.workers for job in asked], scheduler, seed)
+        jobs = _jobs(spec, asked, topo, bottlenecks, hosts, seed, None if given is None else [own.life for own in given])
         ways = [_network_alone(job, own, topo, bottlenecks, wires) for job, own in zip(asked, hosts, strict=True)]
-        placed.append(Placed(seed, scheduler, hosts, jobs, ways))
+        placed.append(Placed(seed, scheduler, asked, hosts, jobs, ways))
     return Scenario(
-        spec, link, asked, topo, args, bottlenecks, wires, links.events(spec, topo, bottlenecks),
+        spec, link, topo, args, bottlenecks, wires, links.events(spec, topo, bottlenecks),
         [systems.parse(label) for label in spec.system], placed,
     )  # fmt: skip
 
@@ -161,13 +175,14 @@ def replan(scenario: Scenario, plan: Plan, profiles: Mapping[int, Profile]) -> P
 
 def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[int, Profile]) -> Plan:
     spec, topo, bottlenecks, link = scenario.spec, scenario.topo, scenario.bottlenecks, scenario.link
-    sharing = _schedule(system, scenario.asked, topo, bottlenecks, placed.hosts, profiles)
+    sharing = _schedule(system, placed.asked, topo, bottlenecks, placed.hosts, profiles)
     own = [
         catalogue.on_link(catalogue.parse(asked.job.cc or asked.by_tcp or rule.cc, spec.preset), link.rate_bps)
-        for asked, rule in zip(scenario.asked, sharing.rules, strict=True)
+        for asked, rule in zip(placed.asked, sharing.rules, strict=True)
     ]
-    connections = list(_connections(scenario.asked, placed.hosts))
+    connections = list(_connections(placed.asked, placed.hosts))
     sender = links.sender(spec, link)
+    ends = next(((own[0], own[-1]) for own in placed.hosts if len(own) > 1), (placed.hosts[0][0], placed.hosts[0][-1]))
     plan = Plan(
         version=VERSION,
         experiment=spec.name or default_name(spec),
@@ -185,14 +200,14 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         bottlenecks=_banded(bottlenecks, sharing),
         wires=scenario.wires,
         base_rtt_s=links.base_rtt_s(
-            topo, placed.hosts[0][0], placed.hosts[0][-1], bottlenecks, scenario.wires, sender.nic_bps
+            topo, *ends, bottlenecks, scenario.wires, sender.nic_bps
         ),
         jobs=_with_their_kinds(
             (
                 msgspec.structs.replace(
                     job, cc=control, grid=rule.grid, bands=rule.bands, transport=asked.transport(system)
                 )
-                for job, asked, control, rule in zip(placed.jobs, scenario.asked, own, sharing.rules, strict=True)
+                for job, asked, control, rule in zip(placed.jobs, placed.asked, own, sharing.rules, strict=True)
             ),
             placed.ways,
         ),
@@ -200,7 +215,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         events=scenario.events,
         rto_min_us=None if spec.rto_min is None else int(spec.rto_min) // 1000,
         assumptions=tuple(
-            dict.fromkeys(text for asked in scenario.asked if asked.trace for text in asked.trace.assumptions)
+            dict.fromkeys(text for asked in placed.asked if asked.trace for text in asked.trace.assumptions)
         ),
         needed_bps=bounds.needed_bps(connections, topo, bottlenecks),
         in_a_row=max((len(bounds.crossed(topo, bottlenecks, a, b)) for a, b, _ in connections), default=1),
@@ -247,6 +262,12 @@ class _Asked:
     @property
     def workers(self) -> int:
         return self.job.workers or 0
+
+    def over(self, given: lives.Given, model: Model) -> _Asked:
+        """The same job, which asks for GPUs, on the servers where it got them."""
+        assert self.trace is not None and self.job.gpus is not None
+        trace = lives.on_servers(self.trace, self.job.gpus, len(given.hosts), model)
+        return _Asked(msgspec.structs.replace(self.job, workers=len(given.hosts)), trace)
 
     def transport(self, system: System) -> str:
         """How its bytes travel: as it says itself, else as the system does."""
@@ -328,16 +349,18 @@ def _network_alone(
 
 
 def _alone(plan: Plan, job: JobPlan) -> Plan:
+    life = None if job.life is None else msgspec.structs.replace(job.life, arrives_ns=0, at_ns=0, after=())
     lone = msgspec.structs.replace(
-        job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS), grid=None
+        job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS), grid=None, life=life
     )
     # Nothing happens to links: `alone_s` is what a job takes on the network as it is at first.
     return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=())
 
 
 def _jobs(
-    spec: Spec, asked: list[_Asked], topo: Topo, bottlenecks: dict[str, Link], places: list[tuple[str, ...]], seed: int
-) -> tuple[JobPlan, ...]:
+    spec: Spec, asked: list[_Asked], topo: Topo, bottlenecks: dict[str, Link], places: list[tuple[str, ...]], seed: int,
+    given: list[Life] | None,
+) -> tuple[JobPlan, ...]:  # fmt: skip
     ideals = [
         None if one.trace is None else traces.critical_path_s(
             one.trace,
@@ -347,7 +370,7 @@ def _jobs(
         )
         for one, hosts in zip(asked, places, strict=True)
     ]  # fmt: skip
-    offsets = _offsets(spec, asked, ideals, seed)
+    offsets = _offsets(spec, asked, ideals, seed) if given is None else [life.at_ns for life in given]
     return tuple(
         JobPlan(
             job=number,
@@ -364,9 +387,21 @@ def _jobs(
             channels=one.job.channels or 1,
             leave_ns=None if one.job.leave is None else int(one.job.leave),
             program=one.job.program,
+            life=None if given is None else given[number],
         )
         for number, one in enumerate(asked)
     )
+
+
+def _requests(spec: Spec, asked: list[_Asked]) -> list[Request]:
+    """What jobs that ask for GPUs want; they arrive when they say, or as --offsets lists it, else at the start."""
+    listed = spec.offsets not in ("overlapped", "uniform")
+    arrives = _offsets(spec, asked, [None] * len(asked), spec.seed) if listed else [int(one.job.offset or 0) for one in asked]
+    return [
+        lives.request(number, one.job.gpus or 0, one.trace, one.job.iterations or 0, arrives_ns)
+        for number, (one, arrives_ns) in enumerate(zip(asked, arrives, strict=True))
+        if one.trace is not None
+    ]
 
 
 def _schedule(

@@ -98,6 +98,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sndbuf: Size | None = None
     slow_start_after_idle: Literal[0, 1] = 0
     scale_of: Rate | None = None
+    intra_rate: Rate | None = None  # of exchanges inside a server, of jobs that ask for GPUs; None: infinitely fast
     sample: Duration = msgspec.field(default_factory=lambda: Duration(10_000_000))
     messages: Literal["rounds", "full"] = "rounds"
     on: str = "auto"  # see `testbed.spec.place`
@@ -107,6 +108,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def buffer_bytes(self) -> int:
         """The bottleneck's buffer: given in bytes, or as a time at its rate."""
         return queue_bytes(self.buffer, int(self.rate), self.mtu)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its jobs ask for GPUs: then they wait for them, and free them at their end."""
+        return any(job.gpus is not None for job in self.job)
 
     @property
     def all_jobs(self) -> tuple[Job, ...]:
@@ -362,6 +368,10 @@ def _check(spec: Spec) -> None:
     with within("ecn"):
         marking(spec.ecn, int(spec.rate), buffer, spec.mtu)
     jobs = spec.all_jobs
+    if without := [number for number, job in enumerate(jobs) if spec.lives and job.gpus is None]:
+        raise wrong(f"job.{without[0]}.gpus", "is not said, and other jobs say theirs; all jobs ask for GPUs, or none does")
+    if spec.intra_rate is not None and not spec.lives:
+        raise wrong("intra_rate", "is that of servers in which a job has several GPUs, and no job asks for any (gpus)")
     for number, job in enumerate(jobs):
         if (job.workers or 0) > most.workers:
             raise wrong(f"job.{number}.workers", f"{job.workers} is not between 2 and {most.workers}{reach}")

@@ -55,6 +55,7 @@ SPEC = {
     "sndbuf": "of a socket, at most (more than its path holds)",
     "slow_start_after_idle": "whether a window shrinks while nothing is sent, as Linux has it by default (0)",
     "scale_of": "the rate for which this one stands: what a host limits in bytes is scaled with it (as it is)",
+    "intra_rate": "of exchanges inside a server, of jobs that ask for GPUs (infinitely fast)",
     "messages": "of transports that may lose, a row a round and peer, or full: a row a message (rounds)",
     "sample": "interval of link and flow samples (10ms)",
     "on": "where to run: uml (user-mode Linux, under virtual time), host (this machine's kernel; root), vagrant, "
@@ -93,6 +94,7 @@ JOB = {
     "iterations": "how many count; it goes on until every job has its own",
     "cc": "whatever the others use",
     "transport": "as the system says; with `cc` TCP",
+    "gpus": "that a job scheduler gives it, on servers of its choice; it waits for them, and frees them after its iterations",
 }
 OF: dict[type[msgspec.Struct], dict[str, str]] = {Spec: SPEC, LinkSpec: LINK, Event: EVENT, Job: JOB}
 

@@ -52,6 +52,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     iterations: int | None = None  # that count; it goes on until every job has its own
     cc: str | None = None  # whatever the others use
     transport: str | None = None  # how its bytes travel, whatever the others do
+    gpus: int | None = None  # that a job scheduler gives it, on servers of its choice, from its start to its end
 
     @property
     def program(self) -> tuple[str, ...] | None:
@@ -77,7 +78,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     @property
     def several(self) -> bool:
         """Whether a synthetic job's exchange cannot be one way from one worker to another."""
-        return (self.workers or 0) > 2 or (self.buckets or 1) > 1
+        return self.gpus is not None or (self.workers or 0) > 2 or (self.buckets or 1) > 1
 
     def read_trace(self) -> Trace:
         """The iteration it replays, unscaled; raises `TraceError`."""
@@ -125,6 +126,8 @@ def complete(job: Job, defaults: Job) -> Job:
     if job.program is not None:
         if stray := [name for name in _OF_A_REPLAY if name in own]:
             raise JobError(f"{job.label} is a real program and decides that itself", where=stray[0])
+        if job.gpus is not None:
+            raise JobError(f"{job.label} is a real program, whose workers are said by `workers`", where="gpus")
         check_transport(job, job.transport or TCP)
         own |= {"collective": None, "channels": 1, "noise": None}
     result = msgspec.structs.replace(defaults, **own)
@@ -142,6 +145,8 @@ def _check(job: Job) -> None:
         raise JobError("only a synthetic job (compute, bytes) is told its buckets", where="buckets")
     if job.buckets is not None and not 1 <= job.buckets <= min(1000, job.bytes or 1):
         raise JobError(f"{job.buckets} is not between 1 and 1000, a byte each", where="buckets")
+    if job.gpus is not None and not 1 <= job.gpus <= 4096:
+        raise JobError(f"{job.gpus} is not between 1 and 4096", where="gpus")
     if (job.workers or 0) < 2:  # how many at most, its place says (testbed.spec.limits)
         raise JobError(f"{job.workers} is less than 2", where="workers")
     for name, low, high in (("channels", 1, 32), ("iterations", 1, 100_000)):
@@ -191,6 +196,12 @@ def _check_trace(job: Job) -> None:
                 where="collective",
             )
     used = {traces.algorithm(op, job.collective) for op in trace.operations if op.kind != "compute"}
+    if job.gpus is not None and used != {"ring"}:
+        raise JobError(
+            f"{trace.name} exchanges by {', '.join(sorted(used))}, and the workers of a job that asks for GPUs exchange by rings alone; "
+            "say `workers` in place of `gpus`, or replay all-reduces",
+            where="gpus",
+        )
     if "send_recv" in used and job.workers != 2:
         raise JobError(
             f"{trace.name} has send_recv operations, which go one way from rank 0 to rank 1; for more than two "

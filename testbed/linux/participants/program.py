@@ -114,9 +114,9 @@ class Program:
     def connect(self, at_ns: int) -> None:
         """It connects when it pleases."""
 
-    def start(self, at_ns: int, wait_from_ns: int) -> None:
+    def start(self, at_ns: int, wait_from_ns: int, offset_ns: int | None = None) -> None:
         self._start_ns = at_ns
-        self._child.tell({"start_ns": at_ns + self._plan.offset_ns})
+        self._child.tell({"start_ns": at_ns + (self._plan.offset_ns if offset_ns is None else offset_ns)})
 
     def fileno(self) -> int:
         return self._child.fileno()

@@ -1,4 +1,4 @@
-"""When what happens in a run: the first iteration, links that change, jobs that leave, the last record."""
+"""When what happens in a run: the first iteration, links that change, jobs that leave, or start when others end, the last record."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from core.errors import TestbedError
 from core.runs.events import Event, Iteration, Shares
@@ -16,7 +17,9 @@ from core.runs.plan import LinkEvent, Plan
 from testbed.linux import settings
 from testbed.linux.network import Network, link_name, switch
 from testbed.linux.participants.child import Child
-from testbed.linux.participants.workers import Record, Workers
+from testbed.linux.participants.lives import How, Lives
+from testbed.linux.participants.participant import Participant
+from testbed.linux.participants.workers import GoneError, Record, Workers
 from testbed.linux.queues.setting import Queues
 from transports import Connection
 from workloads.clock import sleep_until
@@ -68,25 +71,64 @@ class Timeline:
         self.events = list(plan.events)
         self.leaving = {job.job: start_ns + job.leave_ns for job in plan.jobs if job.leave_ns is not None}
         self.wanted = {job.job: job.iterations for job in plan.jobs}
+        self.lives = Lives(plan.jobs)
+        self.unfinished = {job.job: len(job.hosts) for job in plan.jobs if job.life is not None}  # workers
+        self.last_ns: dict[int, int] = {}  # when a job last ended an iteration
+        self.missing: set[tuple[int, int]] = set()  # workers that have not ended all of theirs
+
+    def begin(self, workers: Workers) -> None:
+        """Start the jobs that hold GPUs from the beginning, before it comes."""
+        self._let_start(workers, 0)
 
     def run(self, workers: Workers, sampler: Child, emit: Emit, look: Callable[[], None]) -> list[Record]:
         """Until every job has its iterations or has left; ``look`` is called now and then."""
         records: list[Record] = []
-        missing = {(each.job, each.rank) for each in workers.participants if each.job not in self.leaving}
-        while missing or self.leaving:
+        self.missing = {(each.job, each.rank) for each in workers.participants if each.job not in self.leaving}
+        while self.missing or self.leaving:
             look()
             self._catch_up(workers)
             if select.select([sampler], [], [], 0)[0]:
                 for line in sampler.lines():
                     emit(Shares(line["shares_bps"]))
-            for worker, line in workers.read(self._next()):
+            for worker, line in self._heard(workers):
                 record = Record(worker.job, worker.rank, *line)
-                if record.iteration + 1 >= self.wanted[worker.job]:
-                    missing.discard((worker.job, worker.rank))
                 if record.iteration < self.wanted[worker.job]:
                     records.append(record)
                     emit(Iteration(record.job, record.rank, record.iteration, (record.end - record.start) / 1e9))
+                self._count(record, workers)
         return records
+
+    def _heard(self, workers: Workers) -> Iterator[tuple[Participant, Any]]:
+        """What workers say next; a job that holds GPUs may fail without the others."""
+        try:
+            yield from workers.read(self._next())
+        except GoneError as gone:
+            if gone.job not in self.lives.lives:
+                raise
+            self._over(gone.job, time.monotonic_ns() - self.start_ns, workers, "failed", str(gone))
+
+    def _count(self, record: Record, workers: Workers) -> None:
+        """Whether this was a worker's last iteration, and with it its job's."""
+        job = record.job
+        self.last_ns[job] = max(record.end, self.last_ns.get(job, 0))
+        if record.iteration + 1 < self.wanted[job]:
+            return
+        self.missing.discard((job, record.rank))
+        if job in self.unfinished:
+            self.unfinished[job] -= 1
+            if not self.unfinished[job]:
+                self._over(job, self.last_ns[job], workers)
+
+    def _over(self, job: int, at_ns: int, workers: Workers, how: How = "done", why: str = "") -> None:
+        """A job that holds GPUs ends."""
+        self.lives.end(job, at_ns, how, why)
+        self.leaving.pop(job, None)
+        self.missing = {(other, rank) for other, rank in self.missing if other != job}
+        workers.leave(job)
+
+    def _let_start(self, workers: Workers, now_ns: int) -> None:
+        for job, at_ns in self.lives.start(now_ns):
+            workers.begin(job, self.start_ns, at_ns)
 
     def missed(self) -> list[str]:
         """What would have come after the end."""
@@ -96,11 +138,17 @@ class Timeline:
         while self.events and time.monotonic_ns() >= self.start_ns + self.events[0].at_ns:
             self._happen(self.events.pop(0))
         for job in [job for job, at in self.leaving.items() if time.monotonic_ns() >= at]:
-            del self.leaving[job]
-            workers.leave(job)
+            if job in self.lives.lives:
+                self._over(job, self.leaving[job] - self.start_ns, workers, "left")
+            else:
+                del self.leaving[job]
+                workers.leave(job)
+        self._let_start(workers, time.monotonic_ns() - self.start_ns)
 
     def _next(self) -> float:
         coming = [*self.leaving.values(), *(self.start_ns + event.at_ns for event in self.events[:1])]
+        if self.lives.next_ns is not None:
+            coming.append(self.start_ns + self.lives.next_ns)
         return min([time.monotonic() + LOOK_S, *(at / 1e9 for at in coming)])
 
     def _happen(self, event: LinkEvent) -> None:

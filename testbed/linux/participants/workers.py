@@ -19,6 +19,7 @@ from testbed.linux.participants.replay import Replay
 from transports import Connection
 
 PORT = 5001
+PORTS_APART = 100  # of jobs that may be on the same hosts
 PORT_BEFORE = 15001  # of workers that come first: the kernel remembers connections for a while
 HANDSHAKE_S = 30.0
 # Who waits for the same instant is woken in the order in which they began to wait. That must not follow from how each came there
@@ -47,6 +48,14 @@ class Record:
 def wait_from_ns(start_ns: int, number: int) -> int:
     """When the process of that number begins to wait for the first iteration."""
     return start_ns - WAIT_NS + number * WAIT_APART_NS
+
+
+class GoneError(TestbedError):
+    """A worker of ``job`` has ended, which none does by itself."""
+
+    def __init__(self, job: int, message: str) -> None:
+        super().__init__(message)
+        self.job = job
 
 
 class Workers:
@@ -89,6 +98,7 @@ class Workers:
 
     def _start(self, job: JobPlan) -> None:
         ranks = range(len(job.hosts))
+        port = self.port if job.life is None else self.port + PORTS_APART * self.jobs.index(job)
         if job.program is not None:
             for rank in ranks:
                 self.participants.append(Program(job, rank, self.network, self.congestion_control(job)))
@@ -100,7 +110,7 @@ class Workers:
                 lines = [write for _, write in pipes] if rank == 0 else [pipes[rank - 1][0]] if pipes else []
                 self.participants.append(
                     Replay(
-                        job, rank, self.network, self.congestion_control(job), self.port, lines,
+                        job, rank, self.network, self.congestion_control(job), port, lines,
                         virtual_time=self.virtual_time, mtu=self.plan.link.mtu if self.plan else 1500,
                         queue_bytes=self.plan.host_queue_bytes(job.hosts[rank]) if self.plan else None,
                         messages=self.plan.messages if self.plan else "rounds",
@@ -126,20 +136,31 @@ class Workers:
         return [answers[id(worker)] for worker in self.participants]
 
     def read(self, until: float) -> Iterator[tuple[Participant, Any]]:
-        """What the workers say next (nothing, if the time ``until`` comes first).
+        """What the workers say next (nothing, if the time ``until`` comes first); raises `GoneError`.
 
         A worker whose peer was killed fails, too: the one that was killed is reported.
         """
         ready, _, _ = select.select(self.participants, [], [], max(0.0, until - time.monotonic()))
-        try:
-            lines = [(worker, line) for worker in ready for line in worker.lines()]
-        except TestbedError:
-            time.sleep(0.2)
-            for worker in self.participants:
-                if worker.was_killed():
-                    worker.died()
-            raise
+        lines: list[tuple[Participant, Any]] = []
+        gone: GoneError | None = None
+        for worker in ready:
+            try:
+                lines += [(worker, line) for line in worker.lines()]
+            except TestbedError as error:
+                gone = gone or self._gone(worker, error)
         yield from lines
+        if gone is not None:
+            raise gone
+
+    def _gone(self, worker: Participant, error: TestbedError) -> GoneError:
+        time.sleep(0.2)
+        for other in self.participants:
+            if other.job == worker.job and other.was_killed():
+                try:
+                    other.died()
+                except TestbedError as killed:
+                    error = killed
+        return GoneError(worker.job, str(error))
 
     def leave(self, job: int) -> None:
         """A job departs: its workers are killed."""
@@ -151,6 +172,15 @@ class Workers:
             worker.close()
 
     def start(self, start_ns: int) -> None:
-        """Begin the first iteration at ``start_ns`` of the monotonic clock (plus each job's offset)."""
+        """Begin the first iteration at ``start_ns`` of the monotonic clock (plus each job's offset); of jobs that hold GPUs
+        `begin` says when."""
+        lives = {job.job for job in self.jobs if job.life is not None}
         for number, worker in enumerate(self.participants):
-            worker.start(start_ns, wait_from_ns(start_ns, number))
+            if worker.job not in lives:
+                worker.start(start_ns, wait_from_ns(start_ns, number))
+
+    def begin(self, job: int, start_ns: int, offset_ns: int) -> None:
+        """Begin the first iteration of ``job`` so long after ``start_ns``."""
+        for number, worker in enumerate(self.participants):
+            if worker.job == job:
+                worker.start(start_ns, wait_from_ns(start_ns + offset_ns, number), offset_ns)

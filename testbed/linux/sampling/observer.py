@@ -76,7 +76,7 @@ def start(
     roots = {queue.link: queue.root for queue in queues if isinstance(queue.root, Tbf)}
     state = {job.job: _state_of(network.registered[job.cc.spec], job.cc) for job in plan.jobs}
     crossed = {(each.job, each.worker, each.flow): each.links for each in crossings}
-    may_end = {job.job for job in plan.jobs if job.leave_ns is not None}
+    may_end = {job.job for job in plan.jobs if job.leave_ns is not None or job.life is not None}
     config = {
         "columns": {"links": rows.columns(rows.LinkSample), "flows": rows.columns(rows.FlowSample)},
         "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns,

@@ -53,8 +53,8 @@ def _greedy(job: JobPlan) -> JobPlan:
 
 
 def round_trip_us(plan: Plan, network: Network) -> float:
-    """Median round trip of a small datagram between the first job's first and last host, idle; in us."""
-    first, last = network[plan.jobs[0].hosts[0]], network[plan.jobs[0].hosts[-1]]
+    """Median round trip of a small datagram between the plan's `ends`, idle; in us."""
+    first, last = (network[host] for host in plan.ends)
     with netns.entered(first.namespace):
         here = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with netns.entered(last.namespace):

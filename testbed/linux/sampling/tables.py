@@ -6,6 +6,7 @@ import io
 import subprocess
 import tarfile
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from core.errors import TestbedError
@@ -28,7 +29,7 @@ def complete(plan: Plan, records: list[Record]) -> list[Record]:
     ended = Counter((record.job, record.iteration) for record in records)
     workers = {job.job: len(job.hosts) for job in plan.jobs}
     whole = [record for record in records if ended[record.job, record.iteration] == workers[record.job]]
-    if idle := set(workers) - {record.job for record in whole}:
+    if idle := set() if plan.lives else set(workers) - {record.job for record in whole}:
         raise TestbedError(f"job {min(idle)} left before it had ended a single iteration; let it stay longer (leave).")
     return sorted(whole, key=lambda record: (record.job, record.iteration, record.rank))
 
@@ -63,6 +64,11 @@ def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
         for r in records
     )  # fmt: skip
     path.write_text(rows.text(rows.Iteration, told, decimals=9))
+
+
+def write_jobs(path: Path, lives: Iterable[rows.Job]) -> None:
+    """``jobs.csv`` (docs/results.md)."""
+    path.write_text(rows.text(rows.Job, lives, decimals=9))
 
 
 def archive(folder: Path) -> bytes:
