@@ -15,9 +15,9 @@
 Leaves are ``l1, l2, …``, spines ``s1, s2, …``, hosts ``h1, h2, …`` from the first leaf on.
 Counting a host's link as one of the experiment's rate (it is not shaped), a leaf's
 ``hosts`` ask for ``hosts ÷ spines`` times what its uplinks carry at that rate: that is the
-oversubscription. Another one, if given (and not 0), makes the uplinks slower or faster:
+oversubscription. Another one, if given, makes the uplinks slower or faster:
 each has ``hosts ÷ (spines × oversubscription)`` of the experiment's rate. With a fifth
-argument (``leafspine,2,2,4,0,8``) every host is a server of so many GPUs, which jobs that
+argument (``leafspine,2,2,4,2,8``) every host is a server of so many GPUs, which jobs that
 ask for GPUs share.
 Also for stock Mininet: ``mn --custom topologies/leafspine.py --topo leafspine,2,2,2``.
 """
@@ -46,16 +46,16 @@ class LeafSpine(RoutedTopo):
 
     @classmethod
     def counts(
-        cls, leaves: int = 2, spines: int = 2, hosts: int = 2, oversubscription: int = 0, gpus: int = 1
+        cls, leaves: int = 2, spines: int = 2, hosts: int = 2, oversubscription: int | None = None, gpus: int = 1
     ) -> tuple[int, int]:
         return leaves * hosts, leaves * (spines + hosts)
 
     def wire(
-        self, leaves: int = 2, spines: int = 2, hosts: int = 2, oversubscription: int = 0, gpus: int = 1
+        self, leaves: int = 2, spines: int = 2, hosts: int = 2, oversubscription: int | None = None, gpus: int = 1
     ) -> None:
-        if min(leaves, spines, hosts, gpus) < 1 or oversubscription < 0:
+        if min(leaves, spines, hosts, gpus) < 1:
             raise ValueError("it has at least one leaf, one spine, one host on each leaf and one GPU in each host")
-        own = {} if not oversubscription else {"rate": f"{100 * hosts / (spines * oversubscription):.9g}%"}
+        own = {} if oversubscription is None else {"rate": f"{100 * hosts / (spines * oversubscription):.9g}%"}
         for spine in range(1, spines + 1):
             self.router(f"s{spine}")
         for leaf in range(1, leaves + 1):

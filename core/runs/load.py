@@ -117,7 +117,7 @@ class Run:
 
     def forget(self) -> None:
         """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
-        for name in (*TABLES, "nics.csv", "messages.csv", "disturbances.csv", "lives.csv"):
+        for name in (*TABLES, "nics.csv", "messages.csv", "disturbances.csv", "lives"):
             vars(self).pop(name.removesuffix(".csv"), None)
 
 

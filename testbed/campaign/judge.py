@@ -33,7 +33,9 @@ def again(folder: Path) -> Iterator[tuple[Path, str, str]]:
         check(run)
         stored.check(run.plan, manifest)
         try:
-            verdict = judge(Case(run.manifest, run.iterations, run.links, run.flows, run.disturbances, run.messages))
+            verdict = judge(
+                Case(run.manifest, run.iterations, run.links, run.flows, run.disturbances, run.messages, run.lives)
+            )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise LoadError(
                 f"{manifest.parent} cannot be judged: something in its manifest or verdict is missing or is not what it should be "

@@ -133,4 +133,6 @@ def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps:
         files[disturbances.TOUCHED] = disturbed.listed(read["iterations"], noted).to_csv(index=False).encode()
     manifest = Manifest.of(told, made, tables, recorded)
     messages = pd.read_csv(io.BytesIO(files["messages.csv"])) if "messages.csv" in files else None
-    return _Judged(files, manifest, judge(Case(manifest, **read, disturbances=noted, messages=messages)))
+    lives = pd.read_csv(io.BytesIO(files["jobs.csv"])) if "jobs.csv" in files else None
+    case = Case(manifest, **read, disturbances=noted, messages=messages, lives=lives)
+    return _Judged(files, manifest, judge(case))

@@ -54,9 +54,9 @@ def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: 
     module = job_schedulers.find(how.partition(":")[0])
     chosen = options.parse(module.Options, how)
     assigned = online.schedule(module, requests, cluster, model, chosen, seed=seed)
-    if stopped := next((one.job for one in assigned.jobs if one.stints), None):
+    if stopped := next((one for one in assigned.jobs if one.stints), None):
         raise RequestError(
-            f"scheduler: {how} stops job {stopped} in between, and a run has no way to stop one; it is for computed schedules"
+            f"scheduler: {how} stops job {stopped.job} in between, and a run has no way to stop one; it is for computed schedules"
         )
     hosts = job_schedulers.hosts_of(topo, shared=True)
     return [

@@ -128,7 +128,9 @@ def resolve(spec: Spec, model: Model | None = None) -> Scenario:
             hosts = [own.hosts for own in given]
         else:
             hosts = place(topo, [job.workers for job in asked], scheduler, seed)
-        jobs = _jobs(spec, asked, topo, bottlenecks, hosts, seed, None if given is None else [own.life for own in given])
+        jobs = _jobs(
+            spec, asked, topo, bottlenecks, hosts, seed, None if given is None else [own.life for own in given]
+        )
         ways = [_network_alone(job, own, topo, bottlenecks, wires) for job, own in zip(asked, hosts, strict=True)]
         placed.append(Placed(seed, scheduler, asked, hosts, jobs, ways))
     return Scenario(
@@ -199,9 +201,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         link=link,
         bottlenecks=_banded(bottlenecks, sharing),
         wires=scenario.wires,
-        base_rtt_s=links.base_rtt_s(
-            topo, *ends, bottlenecks, scenario.wires, sender.nic_bps
-        ),
+        base_rtt_s=links.base_rtt_s(topo, *ends, bottlenecks, scenario.wires, sender.nic_bps),
         jobs=_with_their_kinds(
             (
                 msgspec.structs.replace(
@@ -396,7 +396,9 @@ def _jobs(
 def _requests(spec: Spec, asked: list[_Asked]) -> list[Request]:
     """What jobs that ask for GPUs want; they arrive when they say, or as --offsets lists it, else at the start."""
     listed = spec.offsets not in ("overlapped", "uniform")
-    arrives = _offsets(spec, asked, [None] * len(asked), spec.seed) if listed else [int(one.job.offset or 0) for one in asked]
+    arrives = (
+        _offsets(spec, asked, [None] * len(asked), spec.seed) if listed else [int(one.job.offset or 0) for one in asked]
+    )
     return [
         lives.request(number, one.job.gpus or 0, one.trace, one.job.iterations or 0, arrives_ns)
         for number, (one, arrives_ns) in enumerate(zip(asked, arrives, strict=True))

@@ -369,7 +369,9 @@ def _check(spec: Spec) -> None:
         marking(spec.ecn, int(spec.rate), buffer, spec.mtu)
     jobs = spec.all_jobs
     if without := [number for number, job in enumerate(jobs) if spec.lives and job.gpus is None]:
-        raise wrong(f"job.{without[0]}.gpus", "is not said, and other jobs say theirs; all jobs ask for GPUs, or none does")
+        raise wrong(
+            f"job.{without[0]}.gpus", "is not said, and other jobs say theirs; all jobs ask for GPUs, or none does"
+        )
     if spec.intra_rate is not None and not spec.lives:
         raise wrong("intra_rate", "is that of servers in which a job has several GPUs, and no job asks for any (gpus)")
     for number, job in enumerate(jobs):

@@ -75,6 +75,7 @@ INVARIANTS = (
     Invariant(
         "I21", "mean iteration without them, off by", disturbed.moved, above(0.02), applies=disturbed.recorded
     ),
+    Invariant("I22", "jobs that failed", jobs.failures, above(0), applies=jobs.holds_gpus),
 )  # fmt: skip
 
 

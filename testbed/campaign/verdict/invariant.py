@@ -26,6 +26,15 @@ class Case:
     flows: pd.DataFrame
     disturbances: pd.DataFrame | None = None
     messages: pd.DataFrame | None = None  # of transports that may lose
+    lives: pd.DataFrame | None = None  # of jobs that hold GPUs
+
+    @property
+    def failed(self) -> dict[int, str]:
+        """Jobs that failed while others went on, and why."""
+        if self.lives is None:
+            return {}
+        rows = self.lives[self.lives["how"] == "failed"]
+        return {int(job): str(why) for job, why in zip(rows["job"], rows["why"], strict=True)}
 
     @property
     def plan(self) -> Plan:

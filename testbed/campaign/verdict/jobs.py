@@ -34,11 +34,21 @@ def other_bytes(case: Case) -> float:
     for job in case.plan.jobs:
         for rank, expected in enumerate(job.bytes_per_worker):
             rows = case.iterations[(case.iterations["job"] == job.job) & (case.iterations["worker"] == rank)]
-            short = job.leave_ns is None and len(rows) != job.iterations
+            short = job.leave_ns is None and job.job not in case.failed and len(rows) != job.iterations
             wrong += int((rows["bytes"] != expected).sum()) + short
     return wrong + sum(
         _misreported(job, case.messages) for job in case.plan.jobs if job.transport != TCP and not job.program
     )
+
+
+def holds_gpus(case: Case) -> Unjudged | None:
+    return None if case.plan.lives else not_applicable("no job can fail without the others")
+
+
+def failures(case: Case) -> float | Noted:
+    """I22: jobs that failed; others got their GPUs."""
+    said = ", ".join(f"job {job}: {why}" for job, why in case.failed.items())
+    return Noted(len(case.failed), said) if said else 0
 
 
 def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:

@@ -105,6 +105,8 @@ class Timeline:
         except GoneError as gone:
             if gone.job not in self.lives.lives:
                 raise
+            if gone.job in self.lives.ended:
+                return
             self._over(gone.job, time.monotonic_ns() - self.start_ns, workers, "failed", str(gone))
 
     def _count(self, record: Record, workers: Workers) -> None:
