@@ -178,6 +178,11 @@ def replan(scenario: Scenario, plan: Plan, profiles: Mapping[int, Profile]) -> P
 def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[int, Profile]) -> Plan:
     spec, topo, bottlenecks, link = scenario.spec, scenario.topo, scenario.bottlenecks, scenario.link
     sharing = _schedule(system, placed.asked, topo, bottlenecks, placed.hosts, profiles)
+    if spec.lives and any(rule.grid for rule in sharing.rules):
+        raise RequestError(
+            f"system: {system.label} sets a clock for jobs that all run from the start, and jobs that ask for GPUs wait for others; "
+            "leave it out, or give jobs `workers` in place of `gpus`"
+        )
     own = [
         catalogue.on_link(catalogue.parse(asked.job.cc or asked.by_tcp or rule.cc, spec.preset), link.rate_bps)
         for asked, rule in zip(placed.asked, sharing.rules, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import select
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -144,6 +145,7 @@ def test_a_job_alone_waits_for_nobody() -> None:
             {"scheduler": "las:threshold=1"},
             "stops job",
         ),
+        ([{"gpus": 8}, {"gpus": 8}], {"cc": ["cassini"]}, "sets a clock"),
         ([{}], {"intra_rate": "1gbit"}, "intra_rate"),
     ],
 )
@@ -226,7 +228,7 @@ def carried_out(says: list[Any], monkeypatch: pytest.MonkeyPatch) -> tuple[FakeW
     )
     second = msgspec.structs.replace(plan.jobs[1], life=life("s1:0", after=(0,)))
     plan = msgspec.structs.replace(plan, jobs=(msgspec.structs.replace(plan.jobs[0], life=life("s1:0")), second))
-    monkeypatch.setattr(timeline.select, "select", lambda *_: ([], [], []))
+    monkeypatch.setattr(select, "select", lambda *_: ([], [], []))
     fake = FakeWorkers(says)
     found = timeline.Timeline(plan, 0, cast(Any, None), [])
     found.begin(cast(Any, fake))

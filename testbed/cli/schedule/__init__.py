@@ -7,6 +7,7 @@ import json
 import math
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from core.errors import EXIT_OK, RequestError, within
 from core.units import Duration, Rate
 
 if TYPE_CHECKING:
+    from core.placing import Request
+    from testbed.cli.schedule import told
     from theory.contention import Model
 
 USUAL = ("sjf_bco", "list_scheduling", "first_fit", "random")
@@ -48,6 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scheduler", "--place", nargs="+", action="extend", metavar="NAME",
         help=f"job schedulers, NAME or NAME:option=value,… ({' '.join(USUAL)}); --scheduler list shows all of them",
     )  # fmt: skip
+    parser.add_argument(
+        "--emulate",
+        action="store_true",
+        help="run every schedule with real traffic too (--on uml): predicted beside measured",
+    )
+    parser.add_argument(
+        "--system", nargs="+", action="extend", metavar="NAME", help="with --emulate: what carries the bytes (reno)"
+    )
+    parser.add_argument(
+        "--set", action="append", metavar="PATH=VALUE", help="with --emulate: any field of an experiment"
+    )
+    parser.add_argument("--out", metavar="FOLDER", help="with --emulate: where runs go (results)")
     parser.add_argument("--figures", metavar="FOLDER", help="GPUs and uplinks over time, a PNG for each scheduler")
     parser.add_argument("--json", action="store_true", help="for programs, in place of the table")
 
@@ -77,6 +92,8 @@ def run(parsed: argparse.Namespace) -> int:
     for name in names:
         with within("--scheduler"):
             options.parse(job_schedulers.find(name.partition(":")[0]).Options, name)
+    if stray := [name for name in ("system", "set", "out") if getattr(parsed, name) and not parsed.emulate]:
+        raise RequestError(f"--{stray[0]} is for --emulate; a computed schedule has none")
     model, rate = _model(parsed)
     sizes = _sizes(parsed.servers, parsed.gpus, parsed.seed)
     if not 0 <= parsed.seed <= 2**31:
@@ -102,6 +119,8 @@ def run(parsed: argparse.Namespace) -> int:
         with within(name):
             carried = schedules.carry_out(name, requests, gpus, model, parsed.seed)
         results.append(told.Result(name, carried, time.perf_counter() - begun))
+    if parsed.emulate:
+        results = _emulated(parsed, results, requests, sizes, model)
     if parsed.json:
         print(json.dumps(told.document(sizes, model, results, found.synthetic), allow_nan=False))
     else:
@@ -109,6 +128,8 @@ def run(parsed: argparse.Namespace) -> int:
         console.print(
             told.table(results, f"{len(requests)} jobs, {len(sizes)} servers, {len(gpus)} GPUs, {parsed.rate} each")
         )
+        if parsed.emulate:
+            console.print(told.beside(results))
         if found.synthetic:
             console.print(plain(f"Synthetic: {found.synthetic}."))
     if parsed.figures is not None:
@@ -120,6 +141,24 @@ def run(parsed: argparse.Namespace) -> int:
             if not parsed.json:
                 print(plain(path))
     return EXIT_OK
+
+
+def _emulated(
+    parsed: argparse.Namespace, results: list[told.Result], requests: list[Request], sizes: list[int], model: Model
+) -> list[told.Result]:
+    """The results with what came out of each on a network."""
+    from core.runs import rundir
+    from testbed.cli.schedule import emulate
+    from testbed.linux import privileges
+
+    privileges.give_up()
+    out = Path(parsed.out or "results")
+    rundir.check_writable(out)
+    found = emulate.carry_out(
+        Path(parsed.jobs), requests, sizes, model, {one.scheduler: one.carried for one in results}, parsed.system or ["reno"],
+        parsed.seed, parsed.set or [], out, quiet=parsed.json,
+    )  # fmt: skip
+    return [replace(one, emulated=tuple(found[one.scheduler])) for one in results]
 
 
 def _model(parsed: argparse.Namespace) -> tuple[Model, int]:

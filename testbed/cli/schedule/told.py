@@ -12,6 +12,7 @@ from rich.text import Text
 
 from core.placing import Stint
 from core.text import plain
+from testbed.cli.schedule.emulate import Emulated
 from testbed.planning.schedules import Carried
 from theory.cluster import Ran
 from theory.contention import Model
@@ -31,6 +32,7 @@ class Result:
     scheduler: str
     carried: Carried
     plan_s: float  # wall-clock time it took, to plan and to carry out
+    emulated: tuple[Emulated, ...] = ()
 
 
 def table(results: Sequence[Result], title: str) -> Table:
@@ -49,6 +51,31 @@ def table(results: Sequence[Result], title: str) -> Table:
     return found
 
 
+def beside(results: Sequence[Result]) -> Table:
+    """A row for each schedule and system: what the model said, and what came out."""
+    found = Table(
+        box=None,
+        title=Text("Predicted, and what came out with real traffic; off: of a job's completion, in the mean"),
+        title_justify="left",
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    found.add_column("", overflow="fold", min_width=min(16, max(len(each.scheduler) for each in results)))
+    found.add_column(
+        "", overflow="fold", min_width=min(16, max(len(one.system) for each in results for one in each.emulated))
+    )
+    for heading in ("makespan\n(s)", "real\n(s)", "off", "completion\nmean (s)", "real\n(s)", "off", "jobs\noff", ""):  # fmt: skip
+        found.add_column(heading, justify="right", no_wrap=True)
+    for each in results:
+        said = each.carried.metrics
+        for one in each.emulated:
+            found.add_row(
+                Text(plain(each.scheduler)), Text(plain(one.system)), f"{said.makespan_s:.4g}", f"{one.makespan_s:.4g}", f"{one.makespan_off:+.1%}",
+                f"{said.mean_completion_s:.4g}", f"{one.mean_completion_s:.4g}", f"{one.completion_off:+.1%}", f"{one.job_off:.1%}", one.verdict,
+            )  # fmt: skip
+    return found
+
+
 def document(sizes: Sequence[int], model: Model, results: Sequence[Result], synthetic: str) -> dict[str, Any]:
     """What ``--json`` prints; what is unlimited is null."""
     values = {name: getattr(model, name) for name in CONSTANTS}
@@ -63,6 +90,7 @@ def document(sizes: Sequence[int], model: Model, results: Sequence[Result], synt
                 "trials": each.carried.trials,
                 "plan_s": each.plan_s,
                 "jobs": [_job(ran) for ran in each.carried.ran],
+                **({"emulated": [asdict(one) for one in each.emulated]} if each.emulated else {}),
             }
             for each in results
         ],

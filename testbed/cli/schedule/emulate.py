@@ -1,0 +1,121 @@
+"""``schedule --emulate``: the same schedules with real traffic under virtual time, predicted beside measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from core.errors import RequestError
+from core.placing import Request
+from core.runs.load import LoadError, Run, load_run
+from core.runs.verdict import Word
+from core.units import Duration, Rate, Size
+from testbed import spec, substrates
+from testbed.campaign import driver
+from testbed.campaign.executors import Here
+from testbed.cli.console import Progress
+from testbed.planning import plan
+from testbed.planning.schedules import Carried
+from theory.contention import Model
+
+PLACE = "uml"
+# Links as in `sjf-model`: large frames, a buffer of a millisecond, and a least timeout that does not decide what contention costs.
+USUAL: dict[str, Any] = {"mtu": 9000, "buffer": "1ms", "rto_min": "5ms"}
+MOST_RUNS = 1000
+
+
+@dataclass(frozen=True)
+class Life:
+    """Of a job as it was emulated; in seconds."""
+
+    job: int
+    start_s: float
+    end_s: float
+    how: str
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """What became of a schedule on a network, and by how much the model was off."""
+
+    system: str
+    makespan_s: float
+    mean_completion_s: float
+    makespan_off: float  # predicted ÷ measured − 1
+    completion_off: float  # of the mean completions
+    job_off: float  # of a job's completion, without its sign, in the mean over jobs
+    verdict: Word
+    folder: str
+    jobs: tuple[Life, ...]
+
+
+def fields(
+    name: str, requests: Sequence[Request], sizes: Sequence[int], model: Model, schedulers: Sequence[str], systems: Sequence[str],
+    seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """The experiment that carries these schedules out."""
+    intra = {} if model.intra_bps == float("inf") else {"intra_rate": Rate(int(model.intra_bps)).exact}
+    return {
+        **USUAL, **intra, "name": name, "topo": ",".join(map(str, ("cluster", *sizes))), "rate": Rate(int(model.rate_bps)).exact,
+        "scheduler": list(schedulers), "system": list(systems), "seed": seed, "on": PLACE,
+        "job": [
+            {
+                "gpus": one.gpus, "iterations": one.iterations, "offset": Duration(round(one.arrives_s * 1e9)).exact,
+                "compute": Duration(round(one.compute_s * 1e9)).exact, "bytes": Size(max(1, one.gradient_bytes)).exact,
+            }
+            for one in requests
+        ],
+    }  # fmt: skip
+
+
+def carry_out(
+    file: Path, requests: Sequence[Request], sizes: Sequence[int], model: Model, predicted: dict[str, Carried],
+    systems: Sequence[str], seed: int, changes: Sequence[str], out: Path, *, quiet: bool,
+) -> dict[str, list[Emulated]]:  # fmt: skip
+    """Each schedule under each system, by job scheduler; raises `RequestError` where a run cannot have it."""
+    if model.slot_s:
+        raise RequestError("--emulate: a network knows no slots; leave out --slot")
+    name = "schedule-" + (re.sub(r"[^A-Za-z0-9._-]", "-", file.stem)[:100] or "jobs")
+    asked = spec.make(
+        fields(name, requests, sizes, model, list(predicted), systems, seed), {"set": list(changes)}, "--emulate"
+    )
+    scenario = plan.resolve(asked, model)
+    plans = [one for one in plan.plans(scenario) if one.alone is None]
+    if len(plans) > MOST_RUNS:
+        raise RequestError(f"--emulate: {len(plans)} runs, and {MOST_RUNS} is the most")
+    substrate = substrates.find(PLACE, plans)
+    runs = driver.wanted([(scenario, plans)], out)
+    with Progress(plans, Console(stderr=True), quiet=quiet) as progress:
+        driver.drive(runs, [Here(substrate, progress)], progress)
+    found: dict[str, list[Emulated]] = {scheduler: [] for scheduler in predicted}
+    for run in runs:
+        scheduler = run.plan.scheduler or ""
+        found[scheduler].append(compared(load_run(run.folder), requests, predicted[scheduler]))
+    return found
+
+
+def compared(run: Run, requests: Sequence[Request], predicted: Carried) -> Emulated:
+    """A run beside what the model had said; raises `LoadError` if its jobs hold no GPUs."""
+    table = run.lives
+    if table is None:
+        raise LoadError(f"{run.path}: its jobs hold no GPUs")
+    rows = table.set_index("job")
+    ends, starts = (rows[name].to_numpy(dtype=float) for name in ("end_s", "start_s"))
+    arrived = np.array([one.arrives_s for one in requests])
+    said = np.array([one.end_s for one in predicted.ran])
+    took = ends - arrived
+    return Emulated(
+        run.system, float(ends.max()), float(took.mean()),
+        float(said.max() / ends.max() - 1), float((said - arrived).mean() / took.mean() - 1),
+        float(np.mean(np.abs((said - arrived) / took - 1))), run.verdict.verdict, str(run.path),
+        tuple(
+            Life(one.job, start, end, str(how))
+            for one, start, end, how in zip(requests, starts.tolist(), ends.tolist(), rows["how"], strict=True)
+        ),
+    )  # fmt: skip
