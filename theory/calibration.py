@@ -1,12 +1,18 @@
-"""The constants of SJF-BCO's equation 8, fitted to what iterations took beside others."""
+"""The constants of SJF-BCO's equation 8, fitted to what iterations took beside others.
+
+α and ξ1 come from what contention costs, ξ2 from what jobs alone take beyond computing and exchanging, by how many servers they span. Half of
+the cells is held out: the error is that of the others' fit there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from theory.statistics import Estimate, mean
 
 ALPHAS = np.linspace(0.0, 10.0, 501)
 XI1S = np.linspace(0.0, 1.0, 201)
@@ -40,6 +46,73 @@ class Fit:
     def error(self, cells: Sequence[Cell]) -> float:
         """How far it is off, as a share of what was measured, in the mean."""
         return float(np.mean([abs(self.slowdown(one.p, one.ratio) / one.slowdown - 1) for one in cells]))
+
+
+@dataclass(frozen=True)
+class Took:
+    """Jobs alike but for their periods over the uplinks of the same servers, from one seed."""
+
+    seed: int
+    p: int  # jobs
+    servers: int  # that each spans
+    ratio: float  # exchanging alone ÷ computing
+    stretch: float  # an iteration ÷ what computing and exchanging take by themselves, in the mean over jobs
+    beyond_s: float  # an iteration − what these take
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Equation 8's constants with their intervals over seeds, and how far it is off where it was not fitted."""
+
+    alpha: Estimate
+    xi1: Estimate
+    xi2_s: Estimate
+    error: Estimate  # in the mean of the held-out cells
+    worst: float  # of them
+    crowded: Estimate  # f for the most jobs there were
+    fitted: int  # cells, and
+    held_out: int
+
+
+def calibrate(took: Sequence[Took]) -> Calibration:
+    """Fitted for each seed by itself; raises `ValueError` where there is nothing to fit to, or to hold out."""
+    most = max(one.p for one in took)
+    fits, errors, worst, overheads, counts = [], [], 0.0, [], (0, 0)
+    for seed in dict.fromkeys(one.seed for one in took):
+        own = [one for one in took if one.seed == seed]
+        alone = {(one.servers, one.ratio): one for one in own if one.p == 1}
+        crowds = [one for one in own if one.p > 1 and (one.servers, one.ratio) in alone]
+        held = _held_out(crowds)
+        halves = [
+            [Cell(one.p, one.ratio, one.stretch / alone[one.servers, one.ratio].stretch) for one in crowds if (one in held) == out]
+            for out in (False, True)
+        ]  # fmt: skip
+        if not all(halves):
+            raise ValueError("there are too few cells to fit to one half and to look at the other")
+        found = fit(halves[0])
+        fits.append(found)
+        errors.append(found.error(halves[1]))
+        worst = max(worst, *(found.error([cell]) for cell in halves[1]))
+        overheads.append(_overhead_s(list(alone.values())))
+        counts = len(halves[0]), len(halves[1])
+    return Calibration(
+        mean(one.alpha for one in fits), mean(one.xi1 for one in fits), mean(overheads), mean(errors), worst,
+        mean(one.degradation(most) for one in fits), *counts,
+    )  # fmt: skip
+
+
+def _held_out(crowds: Sequence[Took]) -> list[Took]:
+    """Like the black squares of a chessboard over p, ratio and servers."""
+    axes = [sorted({key(one) for one in crowds}) for key in _AXES]
+    return [one for one in crowds if sum(axis.index(key(one)) for axis, key in zip(axes, _AXES, strict=True)) % 2]
+
+
+_AXES: tuple[Callable[[Took], float], ...] = (lambda one: one.p, lambda one: one.ratio, lambda one: one.servers)
+
+
+def _overhead_s(alone: Sequence[Took]) -> float:
+    """ξ2: seconds a server, by least squares through the origin; never below 0."""
+    return max(0.0, sum(one.servers * one.beyond_s for one in alone) / sum(one.servers**2 for one in alone))
 
 
 def fit(cells: Sequence[Cell]) -> Fit:

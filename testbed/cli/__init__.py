@@ -26,12 +26,15 @@ COMMANDS = {
     "run": "run one experiment",
     "sweep": "run the experiments of several files, in parallel",
     "schedule": "who gets which GPUs and when: job schedulers compared by a model",
+    "calibrate": "the constants of the schedules' model, fitted to runs",
     "judge": "judge stored runs again, by the rules of this testbed",
     "doctor": "what this machine can do, found by trying",
     "kernel": "build the user-mode Linux kernel that `--on uml` runs",
     "cc": "congestion controls outside an experiment",
     "schema": "a JSON schema of experiment files, for editors",
 }
+
+INSIDE = {"calibrate": "schedule.calibrate"}  # commands that share a folder with another
 
 
 class _Parser(argparse.ArgumentParser):
@@ -74,7 +77,7 @@ def _parser(named: str) -> argparse.ArgumentParser:
     for name, what in COMMANDS.items():
         own = commands.add_parser(name, help=what)
         if name == named:
-            command = importlib.import_module(f"testbed.cli.{name}")
+            command = importlib.import_module(f"testbed.cli.{INSIDE.get(name, name)}")
             command.add_arguments(own)
             own.set_defaults(run=command.run)
     return parser

@@ -161,9 +161,9 @@ def plans(scenario: Scenario) -> list[Plan]:
 Planned = tuple[Scenario, list[Plan]]
 
 
-def planned(spec: Spec) -> Planned:
+def planned(spec: Spec, model: Model | None = None) -> Planned:
     """An experiment, resolved, and its plans."""
-    scenario = resolve(spec)
+    scenario = resolve(spec, model)
     return scenario, plans(scenario)
 
 

@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", metavar="PATH=VALUE", help="with --emulate: any field of an experiment"
     )
     parser.add_argument("--out", metavar="FOLDER", help="with --emulate: where runs go (results)")
+    parser.add_argument("-j", "--parallel", type=int, default=1, metavar="N", help="with --emulate: runs at a time (1)")
     parser.add_argument("--figures", metavar="FOLDER", help="GPUs and uplinks over time, a PNG for each scheduler")
     parser.add_argument("--json", action="store_true", help="for programs, in place of the table")
 
@@ -147,16 +148,11 @@ def _emulated(
     parsed: argparse.Namespace, results: list[told.Result], requests: list[Request], sizes: list[int], model: Model
 ) -> list[told.Result]:
     """The results with what came out of each on a network."""
-    from core.runs import rundir
     from testbed.cli.schedule import emulate
-    from testbed.linux import privileges
 
-    privileges.give_up()
-    out = Path(parsed.out or "results")
-    rundir.check_writable(out)
     found = emulate.carry_out(
         Path(parsed.jobs), requests, sizes, model, {one.scheduler: one.carried for one in results}, parsed.system or ["reno"],
-        parsed.seed, parsed.set or [], out, quiet=parsed.json,
+        parsed.seed, parsed.set or [], Path(parsed.out or "results"), parsed.parallel, quiet=parsed.json,
     )  # fmt: skip
     return [replace(one, emulated=tuple(found[one.scheduler])) for one in results]
 

@@ -9,25 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from core.errors import RequestError
 from core.placing import Request
 from core.runs.load import LoadError, Run, load_run
 from core.runs.verdict import Word
 from core.units import Duration, Rate, Size
-from testbed import spec, substrates
-from testbed.campaign import driver
-from testbed.campaign.executors import Here
-from testbed.cli.console import Progress
+from testbed import spec
+from testbed.cli.schedule import carrying
 from testbed.planning import plan
 from testbed.planning.schedules import Carried
 from theory.contention import Model
 
-PLACE = "uml"
 # Links as in `sjf-model`: large frames, a buffer of a millisecond, and a least timeout that does not decide what contention costs.
 USUAL: dict[str, Any] = {"mtu": 9000, "buffer": "1ms", "rto_min": "5ms"}
-MOST_RUNS = 1000
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ def fields(
     intra = {} if model.intra_bps == float("inf") else {"intra_rate": Rate(int(model.intra_bps)).exact}
     return {
         **USUAL, **intra, "name": name, "topo": ",".join(map(str, ("cluster", *sizes))), "rate": Rate(int(model.rate_bps)).exact,
-        "scheduler": list(schedulers), "system": list(systems), "seed": seed, "on": PLACE,
+        "scheduler": list(schedulers), "system": list(systems), "seed": seed, "on": carrying.PLACE,
         "job": [
             {
                 "gpus": one.gpus, "iterations": one.iterations, "offset": Duration(round(one.arrives_s * 1e9)).exact,
@@ -76,7 +71,7 @@ def fields(
 
 def carry_out(
     file: Path, requests: Sequence[Request], sizes: Sequence[int], model: Model, predicted: dict[str, Carried],
-    systems: Sequence[str], seed: int, changes: Sequence[str], out: Path, *, quiet: bool,
+    systems: Sequence[str], seed: int, changes: Sequence[str], out: Path, parallel: int, *, quiet: bool,
 ) -> dict[str, list[Emulated]]:  # fmt: skip
     """Each schedule under each system, by job scheduler; raises `RequestError` where a run cannot have it."""
     if model.slot_s:
@@ -85,14 +80,7 @@ def carry_out(
     asked = spec.make(
         fields(name, requests, sizes, model, list(predicted), systems, seed), {"set": list(changes)}, "--emulate"
     )
-    scenario = plan.resolve(asked, model)
-    plans = [one for one in plan.plans(scenario) if one.alone is None]
-    if len(plans) > MOST_RUNS:
-        raise RequestError(f"--emulate: {len(plans)} runs, and {MOST_RUNS} is the most")
-    substrate = substrates.find(PLACE, plans)
-    runs = driver.wanted([(scenario, plans)], out)
-    with Progress(plans, Console(stderr=True), quiet=quiet) as progress:
-        driver.drive(runs, [Here(substrate, progress)], progress)
+    runs = carrying.carry_out([plan.planned(asked, model)], out, parallel, quiet=quiet)
     found: dict[str, list[Emulated]] = {scheduler: [] for scheduler in predicted}
     for run in runs:
         scheduler = run.plan.scheduler or ""

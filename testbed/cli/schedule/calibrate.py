@@ -1,0 +1,164 @@
+"""``python -m testbed calibrate``: what contention costs on a network, for each system, as constants of SJF-BCO's model.
+
+One to five jobs share the uplinks of the same two to six servers, with less and more communication, at starts drawn at random and with
+periods that differ by up to a tenth. Half of the cells is held out. Runs that are there are not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import EXIT_OK, RequestError, within
+from core.units import Duration, Rate, Size
+
+if TYPE_CHECKING:
+    from core.runs.load import Run
+    from theory.calibration import Calibration, Took
+
+USUAL = ("reno", "cubic", "mltcp_reno")
+COMPUTE_S = 0.01
+VARIES = 0.1  # by which a period is longer or shorter, at most
+MOST_SEEDS = 100
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is run: every combination, for each system and seed."""
+
+    p: tuple[int, ...]
+    servers: tuple[int, ...]
+    ratios: tuple[float, ...]
+    iterations: int
+
+
+WHOLE = Grid((1, 2, 3, 4, 5), (2, 3, 4, 6), (0.25, 0.5, 1.0), 40)
+QUICK = Grid((1, 2, 4), (2, 3), (0.5, 1.0), 20)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Some jobs over some servers' uplinks."""
+
+    p: int
+    servers: int
+    ratio: float
+    seed: int
+
+    def fields(self, systems: Sequence[str], rate: Rate, iterations: int) -> dict[str, Any]:
+        """Its experiment. Rings over k servers carry 2 (k − 1) / k of a tensor over each uplink."""
+        draw = random.Random(f"calibrate {self.p} {self.servers} {self.ratio} {self.seed}")
+        size = self.ratio * COMPUTE_S * rate / 8 * self.servers / (2 * (self.servers - 1))
+        periods = [draw.uniform(1 - VARIES, 1 + VARIES) for _ in range(self.p)]
+        return {
+            "name": f"p{self.p}-over{self.servers}-ratio{self.ratio:g}-{rate.exact}-seed{self.seed}", "topo": ",".join(["cluster", *[str(self.p)] * self.servers]),
+            "workers": self.servers, "collective": "ring", "rate": rate.exact, "mtu": 9000, "buffer": "1ms", "rto_min": "5ms",
+            "offsets": "uniform", "iterations": iterations, "system": list(systems), "seed": self.seed, "on": "uml",
+            "job": [
+                {"compute": Duration(round(COMPUTE_S * period * 1e9)).exact, "bytes": Size(round(size * period)).exact}
+                for period in periods
+            ],
+        }  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Fits alpha, xi1 and xi2 of the schedules' model to runs under virtual time, and says how far it is off in others."
+    parser.add_argument("--system", nargs="+", action="extend", metavar="NAME", help=f"what carries the bytes ({' '.join(USUAL)})")  # fmt: skip
+    parser.add_argument("--rate", default="10gbit", help="each server's uplink (10gbit)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="how many (3, the fewest with intervals)")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer cells and iterations: minutes in place of an hour and more"
+    )
+    parser.add_argument("-j", "--parallel", type=int, default=1, metavar="N", help="runs at a time (1)")
+    parser.add_argument("--out", default="results", help="where runs go (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="for programs, in place of the table")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be run")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from core.runs.load import load_run
+    from testbed import spec
+    from testbed.cli.schedule import carrying
+    from testbed.planning import plan
+    from theory.calibration import calibrate
+
+    systems, grid = parsed.system or list(USUAL), QUICK if parsed.quick else WHOLE
+    if not 1 <= parsed.seeds <= MOST_SEEDS:
+        raise RequestError(f"--seeds: {parsed.seeds} are not between 1 and {MOST_SEEDS}")
+    with within("--rate"):
+        rate = Rate.parse(parsed.rate)
+    points = [
+        Point(*cell, seed)
+        for seed, *cell in itertools.product(range(1, parsed.seeds + 1), grid.p, grid.servers, grid.ratios)
+    ]
+    asked = [spec.make(point.fields(systems, rate, grid.iterations), {}, "calibrate") for point in points]
+    if parsed.dry_run:
+        print(f"{len(asked) * len(systems)} runs: " + "; ".join(f"{name} {', '.join(map(str, getattr(grid, name)))}" for name in ("p", "servers", "ratios")))  # fmt: skip
+        return EXIT_OK
+    runs = carrying.carry_out(
+        [plan.planned(one) for one in asked], Path(parsed.out) / "calibrate", parsed.parallel, quiet=parsed.json
+    )
+    took: dict[str, list[Took]] = {system: [] for system in systems}
+    for wanted, point in zip(runs, [point for point in points for _ in systems], strict=True):
+        found = load_run(wanted.folder)
+        took[found.system].append(_took(found, point))
+    found = {system: calibrate(own) for system, own in took.items()}
+    if parsed.json:
+        print(json.dumps({"rate_bps": int(rate), "seeds": parsed.seeds, "results": [_told(*one) for one in found.items()]}, allow_nan=False))  # fmt: skip
+    else:
+        _show(found, parsed.seeds)
+    return EXIT_OK
+
+
+def _took(run: Run, point: Point) -> Took:
+    """What its iterations took, in its settled half."""
+    from core.runs.measured import ideals_s, times
+    from theory.calibration import Took
+
+    table, ideals = times(run), ideals_s(run)
+    settled = table.iloc[len(table) // 2 :].mean()
+    stretches = [float(settled[job.job]) / ideal for job, ideal in zip(run.jobs, ideals, strict=True)]
+    beyond = [float(settled[job.job]) - ideal for job, ideal in zip(run.jobs, ideals, strict=True)]
+    job = run.jobs[0]
+    ratio = round(ideals[0] / (job.compute_ns / 1e9) - 1, 2)
+    return Took(point.seed, point.p, point.servers, ratio, sum(stretches) / len(stretches), sum(beyond) / len(beyond))
+
+
+def _told(system: str, found: Calibration) -> dict[str, Any]:
+    return {"system": system, **asdict(found)}
+
+
+def _show(found: dict[str, Calibration], seeds: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from core.text import plain
+
+    table = Table(box=None, title=Text("Equation 8, fitted to half of the cells"), title_justify="left", pad_edge=False)
+    table.add_column("", overflow="fold", min_width=min(16, max(map(len, found))))
+    for heading in ("α", "ξ1", "ξ2\n(µs)", "error where\nnot fitted", "the\nworst", "f for\nmost jobs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for system, one in found.items():
+        table.add_row(
+            Text(plain(system)), f"{one.alpha.value:.2f}", f"{one.xi1.value:.2f}", f"{one.xi2_s.value * 1e6:.0f}",
+            f"{one.error.value:.1%}", f"{one.worst:.0%}", f"{one.crowded.value:.2f}",
+        )  # fmt: skip
+    console = Console(highlight=False)
+    console.print(table)
+    for system, one in found.items():
+        console.print(
+            plain(
+                f"{system}: α {one.alpha}, ξ1 {one.xi1}, f {one.crowded}; schedule --alpha {one.alpha.value:.2f} --xi1 {one.xi1.value:.2f} "
+                f"--xi2 {one.xi2_s.value * 1e6:.0f}us"
+            )
+        )
+    console.print(
+        f"95 % intervals over {seeds} seeds. Cells fitted and held out, each: {one.fitted} and {one.held_out}."
+    )
