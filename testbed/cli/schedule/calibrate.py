@@ -94,8 +94,8 @@ def run(parsed: argparse.Namespace) -> int:
     with within("--rate"):
         rate = Rate.parse(parsed.rate)
     points = [
-        Point(*cell, seed)
-        for seed, *cell in itertools.product(range(1, parsed.seeds + 1), grid.p, grid.servers, grid.ratios)
+        Point(p, servers, ratio, seed)
+        for seed, p, servers, ratio in itertools.product(range(1, parsed.seeds + 1), grid.p, grid.servers, grid.ratios)
     ]
     asked = [spec.make(point.fields(systems, rate, grid.iterations), {}, "calibrate") for point in points]
     if parsed.dry_run:
@@ -106,8 +106,8 @@ def run(parsed: argparse.Namespace) -> int:
     )
     took: dict[str, list[Took]] = {system: [] for system in systems}
     for wanted, point in zip(runs, [point for point in points for _ in systems], strict=True):
-        found = load_run(wanted.folder)
-        took[found.system].append(_took(found, point))
+        one = load_run(wanted.folder)
+        took[one.system].append(_took(one, point))
     found = {system: calibrate(own) for system, own in took.items()}
     if parsed.json:
         print(json.dumps({"rate_bps": int(rate), "seeds": parsed.seeds, "results": [_told(*one) for one in found.items()]}, allow_nan=False))  # fmt: skip

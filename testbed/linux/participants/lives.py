@@ -29,7 +29,8 @@ class Lives:
         self.ended: dict[int, _Ended] = {}
 
     @property
-    def _waiting(self) -> list[int]:
+    def waiting(self) -> list[int]:
+        """Who has not started, and may still."""
         return sorted(self.lives.keys() - self.started_ns.keys() - self.ended.keys())
 
     def start(self, now_ns: int) -> list[tuple[int, int]]:
@@ -38,7 +39,7 @@ class Lives:
         That is when it has arrived, when those have ended whom it waits for, and its GPUs have become free, whichever is last.
         """
         found = []
-        for number in self._waiting:
+        for number in self.waiting:
             at_ns = self._could_start(self.lives[number])
             if at_ns is not None and at_ns <= now_ns:
                 self.started_ns[number] = at_ns
@@ -56,7 +57,7 @@ class Lives:
     @property
     def next_ns(self) -> int | None:
         """When a job starts if until then none ends; None: none does."""
-        return min((at for number in self._waiting if (at := self._could_start(self.lives[number])) is not None), default=None)  # fmt: skip
+        return min((at for number in self.waiting if (at := self._could_start(self.lives[number])) is not None), default=None)  # fmt: skip
 
     def end(self, number: int, at_ns: int, how: How = "done", why: str = "") -> None:
         """It is over; its GPUs are free from then on."""

@@ -145,7 +145,8 @@ class Timeline:
             else:
                 del self.leaving[job]
                 workers.leave(job)
-        self._let_start(workers, time.monotonic_ns() - self.start_ns)
+        if self.lives.waiting:  # under virtual time it costs some to ask what time it is
+            self._let_start(workers, time.monotonic_ns() - self.start_ns)
 
     def _next(self) -> float:
         coming = [*self.leaving.values(), *(self.start_ns + event.at_ns for event in self.events[:1])]
