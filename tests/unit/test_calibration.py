@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from core.placing import Request
-from theory.calibration import Cell, Fit, fit
+from theory.calibration import Cell, Fit, Took, calibrate, fit
 from theory.contention import Model
 
 GRID = [(p, ratio) for p in (2, 3, 4, 5) for ratio in (0.25, 0.5, 1.0)]
@@ -36,3 +37,38 @@ def test_noise_is_averaged_out_and_the_error_tells_of_it() -> None:
     cells = [Cell(p, ratio, truth.slowdown(p, ratio) * draw.uniform(0.9, 1.1)) for p, ratio in GRID * 5]
     assert 0.03 < fit(cells).error(cells) < 0.07
     assert fit(cells).degradation(5) == pytest.approx(truth.degradation(5), rel=0.1)
+
+
+def took(truth: Fit, overhead_s: float = 0.0, seeds: int = 3, most: int = 5) -> list[Took]:
+    """What equation 8 says of every cell, computing 10 ms."""
+    draw = random.Random(2)
+    return [
+        Took(seed, p, servers, ratio, truth.slowdown(p, ratio) * draw.uniform(0.99, 1.01), overhead_s * servers)
+        for seed in range(seeds) for p in range(1, most + 1) for servers in (2, 3, 4) for ratio in (0.25, 0.5, 1.0)
+    ]  # fmt: skip
+
+
+def test_constants_come_with_intervals_and_an_error_where_they_were_not_fitted() -> None:
+    found = calibrate(took(Fit(0.2, 0.9), overhead_s=30e-6))
+    assert found.fitted + found.held_out == 4 * 3 * 3 and abs(found.fitted - found.held_out) <= 1
+    for estimate, truth in ((found.alpha, 0.2), (found.xi1, 0.9), (found.xi2_s, 30e-6)):
+        assert estimate.n == 3 and estimate.value == pytest.approx(truth, rel=0.2)
+    assert found.error.value < 0.02 and found.worst < 0.05
+    assert (
+        found.crowded.interval is not None
+        and found.crowded.interval[0] <= 4.5 + 0.2 * 3.5 <= found.crowded.interval[1] + 0.1
+    )
+
+
+def test_what_is_no_such_contention_is_told_by_the_error() -> None:
+    cells = [replace(one, stretch=3.0 if one.p == 2 else one.stretch) for one in took(Fit(0.0, 1.0))]
+    assert calibrate(cells).error.value > 0.2
+
+
+def test_an_overhead_below_nothing_is_none() -> None:
+    assert calibrate(took(Fit(0.2, 0.9), overhead_s=-1e-6)).xi2_s.value == 0
+
+
+def test_too_few_cells() -> None:
+    with pytest.raises(ValueError, match="too few cells"):
+        calibrate(took(Fit(0.2, 0.9), most=1))

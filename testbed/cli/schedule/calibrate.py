@@ -145,20 +145,20 @@ def _show(found: dict[str, Calibration], seeds: int) -> None:
     table.add_column("", overflow="fold", min_width=min(16, max(map(len, found))))
     for heading in ("α", "ξ1", "ξ2\n(µs)", "error where\nnot fitted", "the\nworst", "f for\nmost jobs"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for system, one in found.items():
+    for system, fitted in found.items():
         table.add_row(
-            Text(plain(system)), f"{one.alpha.value:.2f}", f"{one.xi1.value:.2f}", f"{one.xi2_s.value * 1e6:.0f}",
-            f"{one.error.value:.1%}", f"{one.worst:.0%}", f"{one.crowded.value:.2f}",
+            Text(plain(system)), f"{fitted.alpha.value:.2f}", f"{fitted.xi1.value:.2f}", f"{fitted.xi2_s.value * 1e6:.0f}",
+            f"{fitted.error.value:.1%}", f"{fitted.worst:.0%}", f"{fitted.crowded.value:.2f}",
         )  # fmt: skip
     console = Console(highlight=False)
     console.print(table)
-    for system, one in found.items():
+    for system, fitted in found.items():
         console.print(
             plain(
-                f"{system}: α {one.alpha}, ξ1 {one.xi1}, f {one.crowded}; schedule --alpha {one.alpha.value:.2f} --xi1 {one.xi1.value:.2f} "
-                f"--xi2 {one.xi2_s.value * 1e6:.0f}us"
+                f"{system}: α {fitted.alpha}, ξ1 {fitted.xi1}, f {fitted.crowded}; schedule --alpha {fitted.alpha.value:.2f} --xi1 {fitted.xi1.value:.2f} "
+                f"--xi2 {fitted.xi2_s.value * 1e6:.0f}us"
             )
         )
     console.print(
-        f"95 % intervals over {seeds} seeds. Cells fitted and held out, each: {one.fitted} and {one.held_out}."
+        f"95 % intervals over {seeds} seeds. Cells fitted and held out, each: {fitted.fitted} and {fitted.held_out}."
     )

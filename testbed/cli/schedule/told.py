@@ -68,10 +68,10 @@ def beside(results: Sequence[Result]) -> Table:
         found.add_column(heading, justify="right", no_wrap=True)
     for each in results:
         said = each.carried.metrics
-        for one in each.emulated:
+        for came in each.emulated:
             found.add_row(
-                Text(plain(each.scheduler)), Text(plain(one.system)), f"{said.makespan_s:.4g}", f"{one.makespan_s:.4g}", f"{one.makespan_off:+.1%}",
-                f"{said.mean_completion_s:.4g}", f"{one.mean_completion_s:.4g}", f"{one.completion_off:+.1%}", f"{one.job_off:.1%}", one.verdict,
+                Text(plain(each.scheduler)), Text(plain(came.system)), f"{said.makespan_s:.4g}", f"{came.makespan_s:.4g}", f"{came.makespan_off:+.1%}",
+                f"{said.mean_completion_s:.4g}", f"{came.mean_completion_s:.4g}", f"{came.completion_off:+.1%}", f"{came.job_off:.1%}", came.verdict,
             )  # fmt: skip
     return found
 
