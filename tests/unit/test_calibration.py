@@ -62,7 +62,7 @@ def test_constants_come_with_intervals_and_an_error_where_they_were_not_fitted()
 
 def test_what_is_no_such_contention_is_told_by_the_error() -> None:
     cells = [replace(one, stretch=3.0 if one.p == 2 else one.stretch) for one in took(Fit(0.0, 1.0))]
-    assert calibrate(cells).error.value > 0.2
+    assert calibrate(cells).error.value > 0.1
 
 
 def test_an_overhead_below_nothing_is_none() -> None:
