@@ -24,15 +24,11 @@ TEXT = (
 CLAIM = "LTP is up to 30 times as fast as traditional TCP congestion controls."
 BEST = "LTP is faster than the best of them where packets are lost at random."
 NONE = "Where nothing is lost LTP is no slower than TCP."
-ACCURACY = "LTP loses no accuracy."
-SOURCES = {
-    CLAIM: "LTP, abstract [published]", BEST: "ours", NONE: "ours", ACCURACY: "LTP, abstract [published]",
-}  # fmt: skip
+SOURCES = {CLAIM: "LTP, abstract [published]", BEST: "ours", NONE: "ours"}
 CONTROLS = {
     CLAIM: "iterations that take 1.4 times the ideal under every transport",
     BEST: "iterations that take 1.4 times the ideal under every transport",
     NONE: "an LTP that takes 1.4 times the ideal beside a base of 1.1 times",
-    ACCURACY: "whatever is run here: no training is judged",
 }
 TIMES, SOME, WITHIN = 30.0, 3.0, 0.1
 CELL = ["rate_bps", "rtt_ms"]
@@ -50,14 +46,11 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def find(study: Study) -> list[Finding]:
-    """The paper's two sentences (accuracy is not judged here), the best baseline, and the control without loss."""
-    accuracy = not_measured(
-        ACCURACY, SOURCES[ACCURACY], "no training was run to an accuracy; speed alone is judged here"
-    )
+    """The paper's sentence, the best baseline, and the control without loss; accuracy is judged in `ltp-accuracy`."""
     try:
         rows = phases.table(study)
     except LoadError as error:
-        return [*(not_measured(claim, SOURCES[claim], str(error)) for claim in (CLAIM, BEST, NONE)), accuracy]
+        return [not_measured(claim, SOURCES[claim], str(error)) for claim in (CLAIM, BEST, NONE)]
     found: list[Cell] = []
     for _, cell in rows.groupby([*CELL, "loss"]):
         loss = float(cell["loss"].iloc[0])
@@ -65,7 +58,7 @@ def find(study: Study) -> list[Finding]:
             at = f"{drawing.rate(cell['rate_bps'].iloc[0])}, {cell['rtt_ms'].iloc[0]:g} ms, {100 * loss:g} % loss"
             found.append((at, loss, cell))
     lossy, clean = [one for one in found if one[1] > 0], [one for one in found if one[1] == 0]
-    return [_most(study, lossy), _best(study, lossy), _none(study, clean), accuracy]
+    return [_most(study, lossy), _best(study, lossy), _none(study, clean)]
 
 
 def _most(study: Study, cells: list[Cell]) -> Finding:

@@ -90,10 +90,9 @@ class Messages(msgspec.Struct, frozen=True):
     gone: int
     first_s: float  # packets that were the first and the last; 0: there was none
     last_s: float
-    operation: int = (
-        -1
-    )  # of the iteration, by its place in it, and its part on this flow; -1: all of them (`Plan.messages`)
-    part: int = -1
+    operation: int = -1  # of the iteration, by its place in it; -1: all of them (`Plan.messages`)
+    part: int = -1  # of it, on this flow
+    lost: str = ""  # of one message received, what did not arrive: offset+bytes, apart by spaces
 
 
 class Disturbance(msgspec.Struct, frozen=True):

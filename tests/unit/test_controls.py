@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -217,6 +218,42 @@ def test_a_worker_whose_gradients_hardly_count_is_found(tmp_path: Path) -> None:
             )
             told.to_csv(path.parent / "messages.csv", index=False)
         assert verdicts("ltp-uneven", tmp_path)[the("ltp-uneven").SHARES] == verdict  # type: ignore[attr-defined]
+
+
+def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
+    """Nothing arrives of seven workers of eight; and nothing but a single number is missing of one."""
+    specs = points.read(str(EXPERIMENTS / "ltp-accuracy.toml"), {"quick": True})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    for worst, expected in ((7, {"not reproduced"}), (0, {"reproduced", "partly"})):
+        for path in tmp_path.rglob("iterations.csv"):
+            run = load_run(path.parent)
+            if run.plan.jobs[0].by_tcp or run.plan.alone is not None:
+                continue
+            size = max(run.plan.jobs[0].bytes_per_worker[1:])
+            told = [
+                {
+                    "iteration": number,
+                    "peer": peer,
+                    "missing": missing,
+                    "lost": f"0+{missing}",
+                    "delivered": size - missing,
+                }
+                for number in range(run.plan.iterations)
+                for peer in range(1, len(run.plan.jobs[0].hosts))
+                for missing in (size if peer <= worst else 4,)
+            ]
+            columns: dict[str, Any] = dict.fromkeys(rows.columns(rows.Messages), 0) | {
+                "end": "receive",
+                "stage": "gradient",
+                "bytes": size,
+            }
+            pd.DataFrame(told).assign(**{name: value for name, value in columns.items() if name not in told[0]}).to_csv(
+                path.parent / "messages.csv", index=False
+            )
+        found = verdicts("ltp-accuracy", tmp_path)
+        assert found[the("ltp-accuracy").ACCURACY] in expected  # type: ignore[attr-defined]
+        if worst:
+            assert found[the("ltp-accuracy").SOONER] == "not reproduced"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("figure", figures.every(), ids=lambda figure: figure.ID)

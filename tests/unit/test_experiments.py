@@ -79,6 +79,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "ltp-loss",
                 "ltp-beside",
                 "ltp-uneven",
+                "ltp-accuracy",
                 "sjf-model",
                 "static-unfairness",
                 "constant-factor-loss",

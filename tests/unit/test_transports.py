@@ -366,6 +366,7 @@ def test_every_message_may_have_a_row_of_its_own() -> None:
         assert jobs._misreported(job, tables[-1]) == 0
     rounds, each = tables
     assert list(rounds["messages"]) == [2, 2] and set(rounds["part"]) == {-1}
+    assert list(each["lost"]) == ["", "", "", "0+20"]  # as the receiver has it
     assert [tuple(row) for row in each[["operation", "part", "delivered"]].to_numpy()] == [(3, 0, 100), (3, 1, 80)] * 2
 
 

@@ -47,7 +47,7 @@ def write_operations(path: Path, records: list[Record]) -> None:
 def write_messages(path: Path, records: list[Record]) -> None:
     """``messages.csv`` (docs/results.md)."""
     told = (
-        rows.Messages(r.job, r.rank, r.iteration, *row[:-4], *(ns / 1e9 for ns in row[-4:-2]), *row[-2:])
+        rows.Messages(r.job, r.rank, r.iteration, *row[:-5], *(ns / 1e9 for ns in row[-5:-3]), *row[-3:])
         for r in records
         for row in r.messages
     )
