@@ -113,8 +113,11 @@ def _usable(path: Path, problems: list[str]) -> Run | None:
 
 
 def _placed(runs: Iterable[Run]) -> list[str]:
-    """One paragraph if the jobs were placed in several ways: figures tell systems apart, and placements by their experiments alone."""
-    schedulers = sorted({run.plan.scheduler for run in runs if run.plan.scheduler is not None})
+    """One paragraph if the jobs were placed in several ways: figures tell systems apart, and placements by their experiments alone.
+
+    Figures of jobs that hold GPUs are about who gets which, and tell job schedulers apart.
+    """
+    schedulers = sorted({run.plan.scheduler for run in runs if run.plan.scheduler is not None and not run.plan.lives})
     if len(schedulers) < 2:
         return []
     return [

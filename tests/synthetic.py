@@ -36,8 +36,28 @@ def write(specs: list[Spec], results: Path, times: Times) -> None:
             crossings=manifests.crossings(one),
             digest=digest({name: (folder / name).read_bytes() for name in TABLES}),
         )
+        if one.lives:
+            _lives(one, times).to_csv(folder / "jobs.csv", index=False)
         (folder / "manifest.json").write_bytes(documents.encode(told))
         (folder / "verdict.json").write_bytes(documents.encode(manifests.VALID))
+
+
+def _lives(one: Plan, times: Times) -> pd.DataFrame:
+    """``jobs.csv``: jobs wait for those that the plan says."""
+    jobs, ends = {job.job: job for job in one.jobs}, dict[int, float]()
+
+    def end(number: int) -> float:
+        job = jobs[number]
+        assert job.life is not None
+        if number not in ends:
+            lasts = sum((job.ideal_s or 1.0) * times(one, i) for i in range(job.iterations))
+            ends[number] = max([job.life.at_ns / 1e9, *map(end, job.life.after)]) + lasts
+        return ends[number]
+
+    return pd.DataFrame([
+        {"job": number, "arrives_s": 0.0, "start_s": 0.0, "end_s": end(number), "how": "done", "gpus": " ".join(job.life.gpus if job.life else ()), "why": ""}
+        for number, job in jobs.items()
+    ])  # fmt: skip
 
 
 def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:

@@ -152,7 +152,8 @@ def plans(scenario: Scenario) -> list[Plan]:
             plan = _plan(scenario, placed, system, {})
             plan = msgspec.structs.replace(plan, measure_capacity=not result)
             # A scheduler's plan goes by the jobs alone of its own seed.
-            wanted = spec.alone == "each" or placed.seed == spec.seed or system.flow_scheduler is not None
+            wanted = spec.alone == "each" or (spec.alone == "first" and placed.seed == spec.seed)
+            wanted = wanted or (system.flow_scheduler is not None and not spec.lives)
             alone = [_alone(plan, job) for job in plan.jobs if wanted and job.like == job.job]
             result += [*alone, plan] if system.flow_scheduler else [plan, *alone]
     return result

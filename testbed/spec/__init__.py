@@ -78,7 +78,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     iterations: int = 30
     seed: int = 1
     seeds: int = 1
-    alone: Literal["each", "first"] = "each"  # of the seeds: jobs alone run for each of them, or for the first one
+    alone: Literal["each", "first", "none"] = (
+        "each"  # of the seeds: jobs alone run for each of them, the first one, or none
+    )
     rate: Rate = msgspec.field(default_factory=lambda: Rate(500_000_000))
     buffer: str = "200p"
     mtu: int = 1500

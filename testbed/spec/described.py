@@ -33,7 +33,7 @@ SPEC = {
     "iterations": "of every job (30)",
     "seed": "the first (1)",
     "seeds": "how many (1; intervals from 3)",
-    "alone": "seeds for which each job also runs alone (each)",
+    "alone": "seeds for which each job also runs alone; for none only where a flow scheduler needs it (each)",
     "rate": "of the bottleneck, both directions (500mbit)",
     "buffer": "of the bottleneck, as time, size or frames: 1ms, 500kB, 200p (200p)",
     "mtu": "in bytes (1500)",

@@ -70,6 +70,14 @@ def going_back(one: Plan, _iteration: int) -> float:
     return 2.0 if treated(one) and one.wires.get("l1-s1") else 1.0
 
 
+def slow(_one: Plan, _iteration: int) -> float:
+    return 3.0
+
+
+def slow_smallest_first(one: Plan, _iteration: int) -> float:
+    return 3.0 if one.scheduler == "sjf_bco" else 1.0
+
+
 def late(one: Plan, iteration: int) -> float:
     """Interleaved at last, long after the twin."""
     return 1.4 if iteration < one.iterations - 3 else 1.0
@@ -108,6 +116,8 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
         (harm, ("LTP is up to", "LTP is faster", "Where nothing")),
     ],
     "ltp-uneven": [(from_one, ("What one worker",)), (going_back, ("To LTP",))],
+    "sjf-ratio": [(slow, ("Equation 8",)), (slow_smallest_first, ("SJF-BCO",))],
+    "sjf-sharing": [(harm, ("MLTCP shortens", "SJF-BCO"))],
     "sjf-model": [(crowded, ("Equation 8",)), (alike, ("Under MLTCP",))],
     "convergence": [(late, ("A fluid model",))],
     "curves": [(late, ("A fluid model",))],

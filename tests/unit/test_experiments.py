@@ -26,7 +26,7 @@ GENERAL = {"constant-factor", "constant-factor-loss", "static-unfairness"}
 # Those that runs of the fluid model cannot stand for (`test_report`).
 INVENTED = (
     "baselines", "cdf-cubic", "cdf-dcqcn", "cdf-reno", "circular", "fairness", "map", "partial", "patterns", "scale", "tails",
-    "sensitivity", "stragglers", "sjf-model",
+    "sensitivity", "stragglers", "sjf-model", "sjf-ratio", "sjf-sharing",
 )  # fmt: skip
 # What they have in common: a base and MLTCP, and whether the one gains on the other.
 SIMPLE = ("cdf-reno", "map", "partial", "patterns")
@@ -81,6 +81,8 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "ltp-uneven",
                 "ltp-accuracy",
                 "sjf-model",
+                "sjf-ratio",
+                "sjf-sharing",
                 "static-unfairness",
                 "constant-factor-loss",
             )
@@ -120,7 +122,9 @@ def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
         assert one.interval is None or one.value is None or one.interval[0] <= one.value <= one.interval[1]
 
 
-@pytest.mark.parametrize("id", [id for id in INVENTED if id not in ("cdf-dcqcn", "sjf-model")])
+@pytest.mark.parametrize(
+    "id", [id for id in INVENTED if id not in ("cdf-dcqcn", "sjf-model", "sjf-ratio", "sjf-sharing")]
+)
 def test_every_figure_draws_what_a_real_clock_leaves_time_for(id: str, tmp_path: Path) -> None:
     """One or two seeds, and fewer of everything."""
     synthetic.write(points.read(str(EXPERIMENTS / f"{id}.toml"), {"on": "host"}), tmp_path / "results", learns)
