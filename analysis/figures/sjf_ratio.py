@@ -91,8 +91,8 @@ def _first(study: Study, table: pd.DataFrame, ratio: float) -> Finding:
     others = [name for name in BASELINES if name in wide]
     if schedules.MINE not in wide or not others or wide.empty:
         return not_measured(claim, SOURCES[FIRST], "SJF-BCO or its baselines were not run")
-    best = min(others, key=lambda name: geometric_mean(wide[name]))
     against = {name: (wide[schedules.MINE] / wide[name]).tolist() for name in others}
+    best = max(others, key=lambda name: geometric_mean(against[name]))
     low, high = ratio_ends(against[best])
     rest = "; ".join(f"÷ {schedules.short(name)} {of_ratios(values)}" for name, values in against.items())
     return Finding(

@@ -21,9 +21,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in ("resolve", "plans"):
         real = getattr(plan, name)
 
-        def count(asked: Any, name: str = name, real: Any = real) -> Any:
+        def count(*asked: Any, name: str = name, real: Any = real) -> Any:
             counted[name] += 1
-            return real(asked)
+            return real(*asked)
 
         monkeypatch.setattr(plan, name, count)
     return counted
