@@ -86,6 +86,8 @@ class Link(msgspec.Struct, frozen=True):
     acks_first: bool
     marking: Marking | None = None
     bands: int = 1  # of data, in strict priority
+    control: bool = False  # a band above these: pure ACKs, and what its class selector says
+    selective: tuple[Marking, ...] = ()  # of each band, highest first: from there on what cannot be marked is dropped
 
 
 class Wire(msgspec.Struct, frozen=True):
@@ -106,6 +108,7 @@ class Sender(msgspec.Struct, frozen=True):
     send_buffer_bytes: int | None = None  # of a socket, at most; None: more than its path holds
     slow_start_after_idle: bool = False
     small_queue_bytes: int | None = None  # of a socket below TCP (tcp_limit_output_bytes); None: the kernel's
+    bands: int = 1  # of data, in that queue if it is a FIFO; more than one: with a band for control above them
 
 
 class LinkEvent(msgspec.Struct, frozen=True):

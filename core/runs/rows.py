@@ -51,6 +51,18 @@ class LinkSample(msgspec.Struct, frozen=True):
     backlog_bytes: int
 
 
+class Band(msgspec.Struct, frozen=True):
+    """``bands.csv``: one band of one direction of a bottleneck, over the whole run."""
+
+    link: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.]+-[A-Za-z0-9_.]+$")]
+    band: int  # its class selector: 0 is the lowest
+    bytes: int
+    packets: int
+    ecn_marks: int
+    dropped_unmarked: int  # from the marking threshold on, since they could not be marked
+    dropped_full: int
+
+
 class FlowSample(msgspec.Struct, frozen=True):
     """``flows.csv``: a flow's sending socket, and what MLTCP knows of it (None: another congestion control, or unknown)."""
 
@@ -124,7 +136,7 @@ class Job(msgspec.Struct, frozen=True):
     why: str = ""  # it failed
 
 
-Row = Iteration | Operation | LinkSample | FlowSample | Messages | Disturbance | Touched | Job
+Row = Iteration | Operation | LinkSample | Band | FlowSample | Messages | Disturbance | Touched | Job
 
 
 def columns(kind: type[Row]) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", help="experiment as TOML; flags override its fields")
     flags.add(
         parser.add_argument_group("network"),
-        "topo", "scheduler", "rate", "buffer", "mtu", "acks", "ecn", "delay", "jitter", "loss", "corrupt", "rto_min",
+        "topo", "scheduler", "rate", "buffer", "mtu", "acks", "ecn", "bands", "delay", "jitter", "loss", "corrupt", "rto_min",
         "nic", "host_queue", "sndbuf", "slow_start_after_idle", "scale_of", "intra_rate",
     )  # fmt: skip
     flags.add(

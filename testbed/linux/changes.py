@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+import msgspec
 from mininet.topo import Topo
 
 import topologies
@@ -93,7 +94,7 @@ def changes(plan: Plan, features: Features) -> tuple[Step, ...]:
     steps = [Step("network", setting) for setting in _network(plan, features, topo, ends)]
     if plan.measure_capacity and features.clock == "real":
         steps.append(Step("capacity", Capacity()))
-    steps += [Step("queues", setting) for setting in _queues(plan, features, ends)]
+    steps += [Step("queues", setting) for setting in _queues(plan, features, topo, ends)]
     steps += [Step("congestion controls", setting) for setting in _congestion_controls(plan, features)]
     return tuple(steps)
 
@@ -105,7 +106,8 @@ def settings(steps: Iterable[Step], stage: Stage) -> list[Setting]:
 
 def _check(plan: Plan, features: Features) -> None:
     marking = any(link.marking for link in plan.bottlenecks.values())
-    several = any(link.acks_first or link.bands > 1 for link in plan.bottlenecks.values())
+    several = any(link.acks_first or link.control or link.bands > 1 for link in plan.bottlenecks.values())
+    selective = any(link.selective for link in plan.bottlenecks.values())
     for job in plan.jobs:
         if job.program is not None and job.cc.traits.needs_marks:
             raise RequestError(
@@ -126,6 +128,11 @@ def _check(plan: Plan, features: Features) -> None:
         raise MachineError(
             "--acks first and bands of priority need the queueing discipline PRIO or HTB, and this kernel has neither "
             "(CONFIG_NET_SCH_PRIO). Leave it out, or use --on uml."
+        )
+    if selective and not features.red:
+        raise MachineError(
+            "bands that drop what cannot be marked need --on uml: this machine's kernel has no queueing discipline RED "
+            "(CONFIG_NET_SCH_RED), and the phantom queue that marks instead drops nothing."
         )
     if marking and not features.red and any(link.bands > 1 for link in plan.bottlenecks.values()):
         raise MachineError(
@@ -196,7 +203,7 @@ def _hash_seed(seed: int, router: str) -> int:
     return int(hashlib.sha256(f"ecmp {seed} {router}".encode()).hexdigest()[:8], 16) or 1
 
 
-def _queues(plan: Plan, features: Features, ends: list[Interface]) -> Iterator[Setting]:
+def _queues(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -> Iterator[Setting]:
     fastest = max(link.rate_bps for link in plan.bottlenecks.values())
     arrives = {f"{end.there}-{end.node}": end for end in ends}
     for end in ends:
@@ -206,7 +213,8 @@ def _queues(plan: Plan, features: Features, ends: list[Interface]) -> Iterator[S
             bucket = bucket_bytes(link.rate_bps, link.mtu, real_time=features.clock == "real")
             if link.marking and not features.red:
                 yield PhantomQueue(end.node, end.device, link.rate_bps, bucket, link.buffer_bytes, link.marking)
-            yield Queues(end.node, end.device, end.link, shaper(link, bucket, features))
+            here = link if topo.isRouter(end.node) else _at_a_host(link)
+            yield Queues(end.node, end.device, end.link, shaper(here, bucket, features))
         if wire := plan.wires.get(end.link):
             seed = int(hashlib.sha256(f"netem {plan.seed} {end.device}".encode()).hexdigest()[:15], 16)
             root = Netem(wire.delay_ns, wire.jitter_ns, wire.loss, wire.corrupt, fastest, seed)
@@ -224,19 +232,30 @@ def nic(sender: Sender, mtu: int, features: Features) -> Tbf:
     bucket = bucket_bytes(sender.nic_bps, mtu, real_time=features.clock == "real")
     if sender.queue == "fq":
         return Tbf(sender.nic_bps, bucket, Fq(frame_bytes=frame(mtu)))
-    return Tbf(sender.nic_bps, bucket, Fifo(max(2 * frame(mtu), sender.queue_bytes), made_above=True))
+    buffer = max(2 * frame(mtu), sender.queue_bytes)
+    if sender.bands > 1:
+        waits = Link(sender.nic_bps, buffer, mtu, acks_first=False, bands=sender.bands, control=True)
+        return shaper(waits, bucket, features)
+    return Tbf(sender.nic_bps, bucket, Fifo(buffer, made_above=True))
+
+
+def _at_a_host(link: Link) -> Link:
+    """A host that knows what is urgent sends that first, but neither marks nor drops its own."""
+    return msgspec.structs.replace(link, marking=None, selective=()) if link.control else link
 
 
 def shaper(link: Link, bucket: int, features: Features) -> Tbf:
     """The queues of a bottleneck."""
     data = _data(link.buffer_bytes, link.marking if features.red else None)
-    classify: list[Classify] = [PureAcks()] if link.acks_first else []
+    above = link.acks_first or link.control
+    classify: list[Classify] = [PureAcks()] if above else []
     if link.bands > 1:
-        classify.append(Dscp(link.bands))
+        classify.append(Dscp(link.bands + link.control))
     if not classify:
         below = Fifo(link.buffer_bytes, made_above=True) if isinstance(data, Fifo) else data
         return Tbf(link.rate_bps, bucket, below)
-    bands = (*[Fifo(link.buffer_bytes)] * link.acks_first, *[data] * link.bands)
+    chosen = [Red(one.min_bytes, one.max_bytes, one.probability, link.buffer_bytes, "drop") for one in link.selective]
+    bands = (*[Fifo(link.buffer_bytes)] * above, *(chosen or [data] * link.bands))
     if features.prio:
         return Tbf(link.rate_bps, bucket, Prio(bands, tuple(classify)))
     plenty = min(2 * link.rate_bps, 30 * 10**9) // 8
@@ -250,6 +269,14 @@ def _data(buffer_bytes: int, marking: Marking | None) -> Fifo | Red:
     if marking is None:
         return Fifo(buffer_bytes)
     return Red(marking.min_bytes, marking.max_bytes, marking.probability, buffer_bytes)
+
+
+def band_parents(root: Tbf) -> dict[int, int]:
+    """The handle that each band hangs on, by the class selector of what is in it; none where there is one queue."""
+    below = root.below
+    if not isinstance(below, Prio) or not any(isinstance(each, Dscp) for each in below.classify):
+        return {}
+    return {len(below.bands) - minor: 0x100000 | minor for minor in below.children}
 
 
 def red_parents(root: Tbf) -> list[int]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 
+import msgspec
 from mininet.topo import Topo
 
 from core.errors import RequestError, within
-from core.runs.plan import Link, LinkEvent, Sender, Wire
+from core.runs.plan import Link, LinkEvent, Marking, Sender, Wire
 from core.text import quoted
 from core.units import Duration, Rate, UnitError, parse_fraction
 from testbed.spec import Spec, host_queue_bytes, marking, queue_bytes
@@ -123,6 +124,22 @@ def link(spec: Spec, own: dict[str, str]) -> Link:
         raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {frame(spec.mtu)} bytes")
     marks = marking(own.get("ecn", spec.ecn), rate, buffer, spec.mtu)
     return Link(rate, buffer, spec.mtu, spec.acks == "first", marks)
+
+
+def banded(link: Link, bands: int, *, drops: bool) -> Link:
+    """A bottleneck with bands of data below one for control; those that drop have the smaller thresholds the higher they are.
+
+    The lowest has the link's own, the one of ``bands`` above it at place k the share 1 - k ÷ ``bands`` of them: what is served
+    first is dropped first (MLT, section 3, which gives no numbers).
+    """
+    selective: tuple[Marking, ...] = ()
+    if drops and (marks := link.marking):
+        least = 2 * frame(link.mtu)
+        selective = tuple(
+            Marking(max(least, marks.min_bytes * k // bands), max(least, marks.max_bytes * k // bands), marks.probability)
+            for k in range(1, bands + 1)
+        )
+    return msgspec.structs.replace(link, bands=bands, control=True, selective=selective)
 
 
 def _rate(text: str, whole: int) -> int:

@@ -31,7 +31,7 @@ from testbed.planning import links, lives
 from testbed.planning.names import default_name
 from testbed.planning.profiles import Profile
 from testbed.planning.profiles import profile as profiled
-from testbed.spec import Spec, limits, systems
+from testbed.spec import Spec, banding, limits, systems
 from testbed.spec.job import Job, check_transport
 from testbed.spec.limits import Limits
 from theory import bounds
@@ -189,7 +189,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         for asked, rule in zip(placed.asked, sharing.rules, strict=True)
     ]
     connections = list(_connections(placed.asked, placed.hosts))
-    sender = links.sender(spec, link)
+    sender = msgspec.structs.replace(links.sender(spec, link), bands=banding(spec.bands)[0])
     ends = next(((own[0], own[-1]) for own in placed.hosts if len(own) > 1), (placed.hosts[0][0], placed.hosts[0][-1]))
     plan = Plan(
         version=VERSION,
@@ -205,7 +205,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
         topology_args=scenario.topology_args,
         link=link,
-        bottlenecks=_banded(bottlenecks, sharing),
+        bottlenecks=_banded(spec, bottlenecks, sharing),
         wires=scenario.wires,
         base_rtt_s=links.base_rtt_s(topo, *ends, bottlenecks, scenario.wires, sender.nic_bps),
         jobs=_with_their_kinds(
@@ -253,8 +253,13 @@ def _check_marks(plan: Plan) -> None:
             )
 
 
-def _banded(bottlenecks: dict[str, Link], sharing: flow_schedulers.Sharing) -> dict[str, Link]:
+def _banded(spec: Spec, bottlenecks: dict[str, Link], sharing: flow_schedulers.Sharing) -> dict[str, Link]:
+    count, drops = banding(spec.bands)
     bands = 1 + max(len(rule.bands) for rule in sharing.rules)
+    if count > 1 or drops:
+        if bands > 1:
+            raise RequestError(f"bands: {spec.bands}: the flow scheduler has bands of its own; leave out one of them")
+        return {name: links.banded(link, count, drops=drops) for name, link in bottlenecks.items()}
     return {name: msgspec.structs.replace(link, bands=bands) for name, link in bottlenecks.items()}
 
 

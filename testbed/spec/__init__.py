@@ -88,6 +88,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     event: tuple[Event, ...] = ()
     acks: Literal["mixed", "first"] = "mixed"
     ecn: str = "on"
+    bands: str = "1"
     delay: Duration = msgspec.field(default_factory=lambda: Duration(0))
     jitter: Duration = msgspec.field(default_factory=lambda: Duration(0))
     loss: str = "0%"
@@ -176,6 +177,20 @@ def marking(text: str, rate_bps: int, buffer_bytes: int, mtu: int) -> Marking | 
             "or MIN,MAX,PROBABILITY with MIN ≤ MAX ≤ buffer, as in 5kB,200kB,1%"
         )
     return result
+
+
+MOST_BANDS = 7  # of data: the eighth class selector is control
+
+
+def banding(text: str) -> tuple[int, bool]:
+    """``N``, or ``N,drop``: how many bands, and whether they drop what they cannot mark; raises `UnitError`."""
+    found = re.fullmatch(r"(\d)(,drop)?", text)
+    if not found or not 1 <= int(found[1]) <= MOST_BANDS:
+        raise UnitError(
+            f"{quoted(text)} says no bands: give how many of data there are, 1 to {MOST_BANDS}, and `,drop` behind it if they "
+            "drop what cannot be marked: 4,drop"
+        )
+    return int(found[1]), found[2] is not None
 
 
 def default_job(jobs: int, rate_bps: int, mtu: int) -> tuple[Duration, Size]:
@@ -369,6 +384,9 @@ def _check(spec: Spec) -> None:
                 raise RequestError(f"{share} is not between 0% and 100%")
     with within("ecn"):
         marking(spec.ecn, int(spec.rate), buffer, spec.mtu)
+    with within("bands"):
+        if banding(spec.bands)[1] and spec.ecn == "off":
+            raise RequestError(f"{spec.bands} drops from the thresholds at which a link marks, and --ecn off has none")
     jobs = spec.all_jobs
     if without := [number for number, job in enumerate(jobs) if spec.lives and job.gpus is None]:
         raise wrong(

@@ -24,7 +24,7 @@ from testbed.linux.queues.netem import Netem
 from testbed.linux.queues.prio import Htb, Prio
 from testbed.linux.queues.rates import ticks
 from testbed.linux.queues.red import Red
-from testbed.linux.queues.setting import Queues
+from testbed.linux.queues.setting import Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.recording import Recording
 from testbed.linux.rtnetlink import Tc
@@ -123,6 +123,45 @@ def test_every_band_of_data_marks(acks_first: bool, bands: int, parents: list[in
     root = changes.shaper(marked(bands, acks_first=acks_first), 3028, VIRTUAL)
     assert changes.red_parents(root) == parents
     assert parents == [message.parent for message in tree.messages(root) if message.kind == "red"]
+
+
+def test_bands_drop_sooner_what_is_served_first_and_hosts_drop_nothing() -> None:
+    made = planned(topo="star", workers=3, jobs=1, bands="3,drop", ecn="30kB", system=["reno"])
+    found = {
+        setting.link: setting.root
+        for setting in changes.settings(changes.changes(made, VIRTUAL), "queues")
+        if isinstance(setting, Queues)
+    }
+    switch, host = found["s1-h1"].below, found["h1-s1"].below  # type: ignore[union-attr]
+    assert isinstance(switch, Prio) and isinstance(host, Prio)
+    assert switch.classify == host.classify == (PureAcks(), Dscp(4))
+    control, *data = switch.bands
+    assert isinstance(control, Fifo)
+    assert [(band.min_bytes, band.otherwise) for band in data if isinstance(band, Red)] == [
+        (10_000, "drop"), (20_000, "drop"), (30_000, "drop"),
+    ]  # fmt: skip
+    assert all(isinstance(band, Fifo) for band in host.bands) and len(host.bands) == 4
+    assert changes.band_parents(found["s1-h1"]) == {3: 0x100001, 2: 0x100002, 1: 0x100003, 0: 0x100004}  # type: ignore[arg-type]
+    recorded(made, VIRTUAL)
+
+
+def test_a_host_with_bands_has_them_before_its_interface_too() -> None:
+    made = planned(bands="2", system=["reno"])
+    (one,) = {setting.root.below for setting in changes.settings(changes.changes(made, VIRTUAL), "queues") if isinstance(setting, Nic)}  # fmt: skip
+    assert isinstance(one, Prio) and all(isinstance(band, Fifo) for band in one.bands) and len(one.bands) == 3
+
+
+@pytest.mark.parametrize("asked", ["0", "8", "drop", "4,keep", "4,drop,drop", "", "4 ,drop", "²"])
+def test_no_bands_are_refused(asked: str) -> None:
+    with pytest.raises(RequestError, match=r"bands: .* says no bands"):
+        planned(bands=asked, system=["reno"])
+
+
+def test_bands_that_drop_need_a_threshold_and_a_scheduler_has_its_own() -> None:
+    with pytest.raises(RequestError, match="--ecn off has none"):
+        planned(bands="4,drop", ecn="off", system=["reno"])
+    with pytest.raises(RequestError, match="has bands of its own"):
+        planned(bands="4", ecn="off", system=["priority"])
 
 
 def test_nine_bands_are_more_than_htb_tells_apart() -> None:

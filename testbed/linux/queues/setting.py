@@ -125,7 +125,8 @@ def described(link: str, root: Tbf | Netem) -> str:
 
 def _parts(queue: Queue) -> Iterator[str]:
     if isinstance(queue, Red):
-        yield f"mark from {queue.min_bytes} B, from {queue.max_bytes} B with {queue.probability:.4%}"
+        marks = f"mark from {queue.min_bytes} B, from {queue.max_bytes} B with {queue.probability:.4%}"
+        yield marks + (" and drop what cannot be marked" if queue.otherwise == "drop" else "")
     if isinstance(queue, Prio | Htb):
         for each in queue.classify:
             if isinstance(each, PureAcks):

@@ -15,7 +15,7 @@ from core.runs import rows
 from core.runs.manifest import Crossing, Sampling, SendingTime, Way
 from core.runs.plan import CongestionControl, Plan
 from testbed.linux import paths
-from testbed.linux.changes import red_parents
+from testbed.linux.changes import band_parents, red_parents
 from testbed.linux.loading.registry import Registered
 from testbed.linux.network import Network, link_name
 from testbed.linux.participants.child import Child, Module
@@ -78,17 +78,18 @@ def start(
     crossed = {(each.job, each.worker, each.flow): each.links for each in crossings}
     may_end = {job.job for job in plan.jobs if job.leave_ns is not None or job.life is not None}
     config = {
-        "columns": {"links": rows.columns(rows.LinkSample), "flows": rows.columns(rows.FlowSample)},
+        "columns": {"links": rows.columns(rows.LinkSample), "flows": rows.columns(rows.FlowSample), "bands": rows.columns(rows.Band)},
         "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns,
         "wait_from_ns": wait_from_ns(start_ns, len(workers.participants)),
         "links": [
             {"name": link_name(end), "namespace": end.node.namespace, "index": end.index,
              "red_parents": red_parents(roots[link_name(end)]),
-             "marks_map": marks.get((end.node.name, end.name))}
+             "marks_map": marks.get((end.node.name, end.name)),
+             "bands": sorted(band_parents(roots[link_name(end)]).items())}
             for end in network.ends(bottleneck=True)
         ],
         "nics": [
-            {"name": link_name(end), "namespace": end.node.namespace, "index": end.index, "red_parents": [], "marks_map": None}
+            {"name": link_name(end), "namespace": end.node.namespace, "index": end.index, "red_parents": [], "marks_map": None, "bands": []}
             for end in network.ends(bottleneck=False) if link_name(end) in plan.nics
         ],
         "flows": [

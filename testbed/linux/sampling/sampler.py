@@ -54,6 +54,7 @@ MODULE_INFO = layouts.MLTCP_INFO.reader("iterations", "factor", "ratio")
 SENT = layouts.BASIC_STATS.reader("bytes", "packets")
 WAITING = layouts.QUEUE_STATS.reader("backlog", "drops")
 MARKED = layouts.RED_XSTATS.reader("marked")
+OF_RED = layouts.RED_XSTATS.reader("early", "pdrop", "marked")
 MARKED_BY_PHANTOM = layouts.PHANTOM.reader("marks")
 LEARNED = layouts.FLOW.reader("start", "total_bytes")
 ITERATIONS = layouts.FLOW.reader("iterations")
@@ -74,7 +75,7 @@ class Config:
     start_ns: int
     wait_from_ns: int
     interval_ns: int
-    links: list[dict[str, Any]]  # name, namespace, index; where REDs hang, or the map of what marks in its place
+    links: list[dict[str, Any]]  # name, namespace, index; where REDs hang, or the map of what marks in its place; its bands, and where they hang
     nics: list[dict[str, Any]]  # as links
     # job, worker, flow, links it crosses, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
     flows: list[dict[str, Any]]
@@ -161,6 +162,10 @@ class LinkProbe:
         self.red_questions = [
             struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, parent, 0) for parent in link["red_parents"]
         ]
+        self.bands = [
+            (band, struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, parent, 0))
+            for band, parent in link["bands"]
+        ]
         self.marks_of = _map(link["marks_map"], layouts.MAP_INDEX_BYTES, layouts.PHANTOM)
         self.red = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_APP)
         self.basic = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_BASIC)
@@ -183,6 +188,21 @@ class LinkProbe:
         after = time.monotonic_ns()
         at = ((before + after) // 2 - start_ns) / 1e9
         return f"{at:.6f},{self.name},{sent},{packets},{drops},{marks},{backlog}\n", after - before
+
+    def of_bands(self) -> str:
+        """Lines of ``bands.csv``; what drops without marking drops only what it has no room for."""
+        lines = []
+        for band, question in self.bands:
+            data = self.netlink.ask(RTM_GETQDISC, question)
+            found = [Field(TCMSG_BYTES, TCA_STATS2, kind).find(data) for kind in (TCA_STATS_BASIC, TCA_STATS_QUEUE)]
+            if None in found:
+                raise RuntimeError(f"link {self.name} has no band {band} any more")
+            sent, packets = SENT.unpack_from(data, found[0] or 0)
+            _, drops = WAITING.unpack_from(data, found[1] or 0)
+            red = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_APP).find(data)
+            early, full, marks = (0, drops, 0) if red is None else OF_RED.unpack_from(data, red)
+            lines.append(f"{self.name},{band},{sent},{packets},{marks},{early},{full}\n")
+        return "".join(lines)
 
     def _marks(self) -> int:
         if self.marks_of is not None:
@@ -375,6 +395,9 @@ def main() -> None:
             # An absolute grid; intervals that could not be kept are left out, not made up for.
             behind = max(0, time.monotonic_ns() - deadline) // config.interval_ns
             deadline += (behind + 1) * config.interval_ns
+        if any(link.bands for link in links):
+            with open(os.path.join(config.folder, "bands.csv"), "w") as band_file:
+                band_file.write(config.header("bands") + "".join(link.of_bands() for link in links))
     used = os.times()
     print(json.dumps({
         "samples": samples, "cpu_s": used.user + used.system,
