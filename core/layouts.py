@@ -47,7 +47,9 @@ TCP_INFO_BYTES = 192  # of it, up to what we read last
 MLTCP_INFO = Layout(
     "struct mltcp_info", "mltcp_diag.h", {"iterations": (0, "I"), "factor": (4, "I"), "ratio": (8, "i")}, 12
 )
-RED_XSTATS = Layout("struct tc_red_xstats", f"{UAPI}pkt_sched.h", {"early": (0, "I"), "pdrop": (4, "I"), "marked": (12, "I")})
+RED_XSTATS = Layout(
+    "struct tc_red_xstats", f"{UAPI}pkt_sched.h", {"early": (0, "I"), "pdrop": (4, "I"), "marked": (12, "I")}
+)
 QUEUE_STATS = Layout(
     "struct gnet_stats_queue",
     f"{UAPI}gen_stats.h",

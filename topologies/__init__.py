@@ -15,7 +15,7 @@ from mininet.topo import Topo
 
 from core.errors import RequestError
 
-_NOT_TOPOLOGIES = {"routed", "router"}
+_NOT_TOPOLOGIES = {"routed", "router", "spraying"}
 
 
 class TopologyError(RequestError):

@@ -167,6 +167,9 @@ class Place:
     send_bytes: int = 106_496  # at most as much waits in a socket: less than the host's own queue has room for
     counters: int | None = None  # a file in memory: `COUNTERS_BYTES` a channel
     patience_s: float = 30.0  # for the others to be there
+    paths: Sequence[
+        Sequence[str]
+    ] = ()  # more addresses of all ranks, one for each path there; empty: there is no choice
     key: bytes = b""  # 16 bytes that all ends share, with which datagrams are signed; empty: they are not
 
 

@@ -33,7 +33,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import transports
@@ -91,6 +91,7 @@ class Job:
     each_message: bool = False  # has a row of its own
     iterations: int | None = None  # after which it stops, and waits to be ended; None: it goes on
     counters: int | None = None  # where a transport keeps what is sampled
+    paths: list[list[str]] = field(default_factory=list)  # more addresses of all ranks, one for each path there
 
 
 def main() -> None:
@@ -129,6 +130,7 @@ def _place(job: Job, bands: Bands | None) -> Place:
         mtu=job.mtu,
         send_bytes=SEND_BYTES if job.queue_bytes is None else max(LEAST_SEND_BYTES, job.queue_bytes // 2),
         counters=job.counters,
+        paths=job.paths,
     )
 
 

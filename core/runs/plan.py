@@ -207,6 +207,7 @@ class Plan(msgspec.Struct, frozen=True):
     needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
     in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
     multipath: bool = False  # routers choose among equal paths (testbed.linux.paths)
+    paths: int = 1  # addresses of each host, each of which is a path of its own (topologies.spraying)
     sender: Sender = Sender()
     nics: tuple[str, ...] = ()  # the directions that leave a host by an interface of `sender`'s rate
     schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on

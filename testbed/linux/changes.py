@@ -27,8 +27,19 @@ from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.red import Red
 from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
-from testbed.linux.settings import Default, FrameByFrame, Mtu, OffloadsOff, Register, Setting, Sysctl
+from testbed.linux.settings import (
+    Default,
+    FrameByFrame,
+    Mtu,
+    OffloadsOff,
+    PathAddresses,
+    PathRoutes,
+    Register,
+    Setting,
+    Sysctl,
+)
 from theory.frames import frame
+from topologies import spraying
 
 Stage = Literal["network", "capacity", "queues", "congestion controls"]
 STAGES: tuple[Stage, ...] = ("network", "capacity", "queues", "congestion controls")
@@ -178,6 +189,8 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
         if plan.rto_min_us is not None:
             values[RTO_MIN_US] = str(plan.rto_min_us)
         yield from (Sysctl(node, key, value) for key, value in values.items())
+    if plan.paths > 1:
+        yield from _paths(topo, plan.paths, ends)
     if plan.multipath:
         yield from multipath(topo, plan.seed, seeded=features.hash_seed)
     for end in ends:
@@ -185,6 +198,17 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
         yield OffloadsOff(end.node, end.device)
         if any(cc.traits.frame_by_frame for cc in plan.ccs):  # paced as an adapter does it
             yield FrameByFrame(end.node, end.device)
+
+
+def _paths(topo: Topo, count: int, ends: list[Interface]) -> Iterator[Setting]:
+    """An address for each path, and the routers that go by them."""
+    for end in ends:
+        if not topo.isRouter(end.node):
+            yield PathAddresses(
+                end.node, end.device, tuple(spraying.address(topo, end.node, path) for path in range(count))
+            )
+    for router, hops in spraying.routes(topo, count).items():
+        yield PathRoutes(router, tuple(hops.items()))
 
 
 def multipath(topo: Topo, seed: int, *, seeded: bool) -> list[Setting]:
@@ -254,8 +278,10 @@ def shaper(link: Link, bucket: int, features: Features) -> Tbf:
     if not classify:
         below = Fifo(link.buffer_bytes, made_above=True) if isinstance(data, Fifo) else data
         return Tbf(link.rate_bps, bucket, below)
-    chosen = [Red(one.min_bytes, one.max_bytes, one.probability, link.buffer_bytes, "drop") for one in link.selective]
-    bands = (*[Fifo(link.buffer_bytes)] * above, *(chosen or [data] * link.bands))
+    chosen: list[Fifo | Red] = [
+        Red(one.min_bytes, one.max_bytes, one.probability, link.buffer_bytes, "drop") for one in link.selective
+    ]
+    bands: tuple[Fifo | Red, ...] = (*[Fifo(link.buffer_bytes)] * above, *(chosen or [data] * link.bands))
     if features.prio:
         return Tbf(link.rate_bps, bucket, Prio(bands, tuple(classify)))
     plenty = min(2 * link.rate_bps, 30 * 10**9) // 8

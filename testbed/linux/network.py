@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ from topologies.routed import Routes, router
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 CARRIER_S = 10.0
 INGRESS, ETH_P_ALL = 0xFFFF0000, 0x0003
+MAIN_TABLE = 254
 OFFLOADS = {
     "tso": "tcp-segmentation-offload",
     "gso": "generic-segmentation-offload",
@@ -228,6 +230,21 @@ class Network(Mininet):  # type: ignore[misc]
                 "class": route.shown(end.index, "class"),
                 "filter": filters,
             }
+
+    def add_address(self, node: str, device: str, address: str) -> None:
+        end = self.interface(node, device)
+        end.node.ip.addr("add", index=end.index, address=address, prefixlen=32)
+
+    def addresses(self, node: str, device: str) -> Sequence[str]:
+        end = self.interface(node, device)
+        return [told.get("address") for told in end.node.ip.get_addr(index=end.index) if told["prefixlen"] == 32]
+
+    def add_route(self, node: str, address: str, via: str) -> None:
+        self[node].ip.route("add", dst=f"{address}/32", gateway=via)
+
+    def host_routes(self, node: str) -> Mapping[str, str]:
+        found = self[node].ip.get_routes(family=socket.AF_INET, table=MAIN_TABLE)
+        return {told.get("dst"): told.get("gateway") for told in found if told["dst_len"] == 32}
 
     def lead_through(self, node: str, device: str, between: str) -> None:
         end = self.interface(node, device)

@@ -31,6 +31,8 @@ class Recording:
     _offloads: dict[str, bool] = field(default_factory=dict)
     _queues: dict[str, list[Tc]] = field(default_factory=dict)
     _classifiers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _addresses: dict[str, list[str]] = field(default_factory=dict)
+    _routes: dict[str, dict[str, str]] = field(default_factory=dict)
     _registered: dict[str, str] = field(default_factory=dict)
     _constants: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -72,6 +74,20 @@ class Recording:
             "class": [each for each in held if each.what == "class"],
             "filter": [each for each in held if each.what == "filter" and each.parent in of],
         }
+
+    def add_address(self, node: str, device: str, address: str) -> None:
+        self.calls.append(("address", device, address))
+        self._addresses.setdefault(device, []).append(address)
+
+    def addresses(self, node: str, device: str) -> Sequence[str]:
+        return self._addresses[device]
+
+    def add_route(self, node: str, address: str, via: str) -> None:
+        self.calls.append(("route", node, f"{address} via {via}"))
+        self._routes.setdefault(node, {})[address] = via
+
+    def host_routes(self, node: str) -> Mapping[str, str]:
+        return self._routes[node]
 
     def lead_through(self, node: str, device: str, between: str) -> None:
         self.calls.append(("through", device, between))

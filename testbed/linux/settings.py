@@ -40,6 +40,16 @@ class Kernel(Protocol):
         """What it holds of them; filters of these parents."""
         ...
 
+    def add_address(self, node: str, device: str, address: str) -> None: ...
+    def addresses(self, node: str, device: str) -> Sequence[str]:
+        """Those of one host each (/32)."""
+        ...
+
+    def add_route(self, node: str, address: str, via: str) -> None: ...
+    def host_routes(self, node: str) -> Mapping[str, str]:
+        """The next hop to each single address."""
+        ...
+
     def lead_through(self, node: str, device: str, between: str) -> None:
         """Let what arrives at ``device`` pass a new device first, whose queue it waits in."""
         ...
@@ -179,6 +189,65 @@ class FrameByFrame:
 
     def read(self, kernel: Kernel) -> int:
         return int(kernel.device(self.node, self.device)["gso_max_segs"])
+
+
+@dataclass(frozen=True)
+class PathAddresses:
+    """The addresses of a host, one for each path to it (`topologies.spraying`)."""
+
+    node: str
+    device: str
+    asked: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        return self.device
+
+    @property
+    def what(self) -> str:
+        return "addresses of paths"
+
+    @property
+    def line(self) -> str:
+        return f"{len(self.asked)} addresses, one for each path to it"
+
+    def apply(self, kernel: Kernel) -> None:
+        for address in self.asked:
+            kernel.add_address(self.node, self.device, address)
+
+    def read(self, kernel: Kernel) -> tuple[str, ...]:
+        return tuple(kernel.addresses(self.node, self.device))
+
+
+@dataclass(frozen=True)
+class PathRoutes:
+    """How a router goes by these: the next hop to each address."""
+
+    node: str
+    hops: tuple[tuple[str, str], ...]
+
+    @property
+    def where(self) -> str:
+        return self.node
+
+    @property
+    def what(self) -> str:
+        return "routes of paths"
+
+    @property
+    def asked(self) -> dict[str, str]:
+        return dict(self.hops)
+
+    @property
+    def line(self) -> str:
+        return f"routes to {len(self.hops)} addresses, a path each"
+
+    def apply(self, kernel: Kernel) -> None:
+        for address, via in self.hops:
+            kernel.add_route(self.node, address, via)
+
+    def read(self, kernel: Kernel) -> dict[str, str]:
+        return dict(kernel.host_routes(self.node))
 
 
 OFFLOADS = ("tso", "gso", "gro")

@@ -136,7 +136,9 @@ def banded(link: Link, bands: int, *, drops: bool) -> Link:
     if drops and (marks := link.marking):
         least = 2 * frame(link.mtu)
         selective = tuple(
-            Marking(max(least, marks.min_bytes * k // bands), max(least, marks.max_bytes * k // bands), marks.probability)
+            Marking(
+                max(least, marks.min_bytes * k // bands), max(least, marks.max_bytes * k // bands), marks.probability
+            )
             for k in range(1, bands + 1)
         )
     return msgspec.structs.replace(link, bands=bands, control=True, selective=selective)

@@ -18,6 +18,7 @@ from mininet.topo import Topo
 
 import flow_schedulers
 import topologies
+import transports
 from congestion import catalogue
 from core.errors import RequestError
 from core.placing import Request
@@ -37,6 +38,7 @@ from testbed.spec.limits import Limits
 from theory import bounds
 from theory.contention import Model
 from theory.frames import payload_share
+from topologies import spraying
 from topologies.routed import RoutedTopo, TooManyError, at_most, has_choice, stages
 from transports import Flow
 from workloads import collectives
@@ -226,6 +228,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         needed_bps=bounds.needed_bps(connections, topo, bottlenecks),
         in_a_row=max((len(bounds.crossed(topo, bottlenecks, a, b)) for a, b, _ in connections), default=1),
         multipath=has_choice(topo),
+        paths=_paths(scenario, system),
         sender=sender,
         nics=links.nics(sender, topo, bottlenecks),
         schedule=sharing.report or None,
@@ -251,6 +254,20 @@ def _check_marks(plan: Plan) -> None:
                 f"ecn: {cc.name} lives on marks, and no bottleneck marks: leave out --ecn off (for DCTCP), or give "
                 "--ecn 5kB,200kB,1% (DCQCN's published thresholds, for 40 Gbit/s and more)."
             )
+
+
+def _paths(scenario: Scenario, system: System) -> int:
+    """How many addresses each host has: one for each path, if a transport sprays (its options say ``sprays``)."""
+    ways = [transports.parse(one.transport(system)) for one in scenario.asked]
+    if not any(getattr(one.options, "sprays", False) for one in ways):
+        return 1
+    if any(event.up is not None for event in scenario.events):
+        raise RequestError(
+            "event: a link that fails takes the paths over it away, and a transport that sprays does not notice: leave out "
+            "the event, or the spraying."
+        )
+    assert isinstance(scenario.topo, RoutedTopo)
+    return spraying.paths(scenario.topo)
 
 
 def _banded(spec: Spec, bottlenecks: dict[str, Link], sharing: flow_schedulers.Sharing) -> dict[str, Link]:

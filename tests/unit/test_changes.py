@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+import msgspec
 import pytest
 
 from core.errors import EXIT_MACHINE, EXIT_OK, MachineError, RequestError, TestbedError
@@ -164,6 +165,14 @@ def test_bands_that_drop_need_a_threshold_and_a_scheduler_has_its_own() -> None:
         planned(bands="4", ecn="off", system=["priority"])
 
 
+def test_hosts_have_an_address_for_each_path_and_routers_go_by_it() -> None:
+    made = msgspec.structs.replace(planned(topo="leafspine,2,4,2", system=["reno"]), paths=4)
+    kernel = recorded(made, VIRTUAL)
+    assert kernel.addresses("h1", "h1-eth0") == ["10.128.0.1", "10.129.0.1", "10.130.0.1", "10.131.0.1"]
+    assert len({kernel.host_routes("l1")[f"10.{128 + path}.0.3"] for path in range(4)}) == 4
+    assert not any(call[0] in ("address", "route") for call in recorded(planned(topo="leafspine,2,4,2"), VIRTUAL).calls)
+
+
 def test_nine_bands_are_more_than_htb_tells_apart() -> None:
     """The kernel takes a ninth priority for the eighth, without a word: ACKs get a level of their own."""
     root = changes.shaper(marked(8, acks_first=True), 3028, replace(REAL, prio=False, red=False))
@@ -255,6 +264,8 @@ def test_a_bucket_is_a_time() -> None:
         ({"delay": "1ms"}, {"netem": False}, "netem"),
         ({"acks": "first"}, {"prio": False, "htb": False}, "PRIO or HTB"),
         ({"rto_min": "5ms"}, {"rto_min": False}, "Linux 6.11"),
+        ({"bands": "4"}, {"prio": False, "htb": False}, "PRIO or HTB"),
+        ({"bands": "4,drop"}, {"red": False}, "no queueing discipline RED"),
     ],
 )
 def test_what_the_run_refuses_the_plan_of_steps_refuses(

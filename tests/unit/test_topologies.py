@@ -20,6 +20,7 @@ from job_schedulers import place
 from testbed import spec
 from testbed.planning import plan
 from tests.properties import examples
+from topologies import spraying
 from topologies.cluster import Cluster
 from topologies.dumbbell import Dumbbell
 from topologies.fattree import FatTree
@@ -291,3 +292,31 @@ def test_stock_mininet_takes_the_example() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd="/", capture_output=True, text=True, check=False)
     assert done.returncode == 0 and done.stdout.startswith("['a1', 'a2', 'b1', 'b2'"), done.stderr
+
+
+@pytest.mark.parametrize(("topo", "count"), [(LeafSpine(3, 4, 2), 4), (FatTree(4), 4), (Dumbbell(2), 1), (Star(3), 1)])
+def test_every_path_leads_there_and_no_two_cross_the_same_links(topo: RoutedTopo, count: int) -> None:
+    """A packet goes from router to router by the routes to its address; those far apart have `count` ways that differ."""
+    assert spraying.paths(topo) == count
+    routes = spraying.routes(topo, count)
+    addresses = dict(itertools.chain.from_iterable(
+        ((topo._addresses[a, b], a), (topo._addresses[b, a], b)) for a, b in topo.links()
+    ))  # fmt: skip
+    hosts = [node for node in topo.hosts() if not topo.isRouter(node)]
+    ways = set()
+    for path_number in range(count):
+        wanted = spraying.address(topo, hosts[-1], path_number)
+        way = [next(b for a, b in topo._addresses if a == hosts[0])]
+        while way[-1] != hosts[-1]:
+            way.append(addresses[routes[way[-1]][wanted]])
+            assert len(way) < 8
+        assert len(way) == len(path(topo, hosts[0], hosts[-1])) - 1
+        ways.add(tuple(way))
+    assert len(ways) == count
+
+
+def test_paths_have_addresses_of_their_own() -> None:
+    topo = LeafSpine(2, 4, 2)
+    every = [spraying.address(topo, f"h{host}", number) for host in range(1, 5) for number in range(4)]
+    assert len(set(every)) == 16 and not set(every) & set(topo._addresses.values())
+    assert every[:5] == ["10.128.0.1", "10.129.0.1", "10.130.0.1", "10.131.0.1", "10.128.0.2"]

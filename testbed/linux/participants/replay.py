@@ -11,6 +11,7 @@ from congestion import catalogue
 from core.runs.plan import JobPlan
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child, Module
+from topologies import spraying
 from transports import COUNTERS_BYTES, Connection
 
 
@@ -24,11 +25,11 @@ class Replay:
 
     def __init__(
         self, job: JobPlan, rank: int, network: Network, congestion_control: str, port: int, lines: list[int], *,
-        virtual_time: bool, mtu: int = 1500, queue_bytes: int | None = None, messages: str = "rounds",
+        virtual_time: bool, mtu: int = 1500, queue_bytes: int | None = None, messages: str = "rounds", paths: int = 1,
     ) -> None:  # fmt: skip
         """``lines``: descriptors that lead to the other ranks (rank 0), or from rank 0.
 
-        ``queue_bytes``: what waits at most before its host's interface.
+        ``paths``: addresses of each host. ``queue_bytes``: what waits at most before its host's interface.
         """
         self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
         self.what = f"worker {rank} of job {job.job} on host {self.host}"
@@ -49,6 +50,8 @@ class Replay:
             "counters": self.counters, "mtu": mtu, "queue_bytes": queue_bytes,
             "mark": mark(job.job) if catalogue.effective(job.cc).get("share") else 0,
             "addresses": [network[name].IP() for name in job.hosts],
+            "paths": [[spraying.address(network.topo, name, path) for path in range(paths)] for name in job.hosts]
+            if paths > 1 else [],
             "operations": msgspec.to_builtins(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed,
             "virtual_time": virtual_time, "each_message": messages == "full",

@@ -114,6 +114,7 @@ class Workers:
                         virtual_time=self.virtual_time, mtu=self.plan.link.mtu if self.plan else 1500,
                         queue_bytes=self.plan.host_queue_bytes(job.hosts[rank]) if self.plan else None,
                         messages=self.plan.messages if self.plan else "rounds",
+                        paths=self.plan.paths if self.plan else 1,
                     )
                 )  # fmt: skip
         finally:

@@ -75,7 +75,9 @@ class Config:
     start_ns: int
     wait_from_ns: int
     interval_ns: int
-    links: list[dict[str, Any]]  # name, namespace, index; where REDs hang, or the map of what marks in its place; its bands, and where they hang
+    links: list[
+        dict[str, Any]
+    ]  # name, namespace, index; where REDs hang, or the map of what marks in its place; its bands, and where they hang
     nics: list[dict[str, Any]]  # as links
     # job, worker, flow, links it crosses, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
     flows: list[dict[str, Any]]
