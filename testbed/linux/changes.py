@@ -273,7 +273,7 @@ def shaper(link: Link, bucket: int, features: Features) -> Tbf:
     data = _data(link.buffer_bytes, link.marking if features.red else None)
     above = link.acks_first or link.control
     classify: list[Classify] = [PureAcks()] if above else []
-    if link.bands > 1:
+    if link.bands > 1 or link.control:
         classify.append(Dscp(link.bands + link.control))
     if not classify:
         below = Fifo(link.buffer_bytes, made_above=True) if isinstance(data, Fifo) else data

@@ -191,7 +191,8 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         for asked, rule in zip(placed.asked, sharing.rules, strict=True)
     ]
     connections = list(_connections(placed.asked, placed.hosts))
-    sender = msgspec.structs.replace(links.sender(spec, link), bands=banding(spec.bands)[0])
+    wanted = _bands(scenario, placed, system)
+    sender = msgspec.structs.replace(links.sender(spec, link), bands=banding(wanted)[0])
     ends = next(((own[0], own[-1]) for own in placed.hosts if len(own) > 1), (placed.hosts[0][0], placed.hosts[0][-1]))
     plan = Plan(
         version=VERSION,
@@ -207,7 +208,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
         topology_args=scenario.topology_args,
         link=link,
-        bottlenecks=_banded(spec, bottlenecks, sharing),
+        bottlenecks=_banded(wanted, bottlenecks, sharing),
         wires=scenario.wires,
         base_rtt_s=links.base_rtt_s(topo, *ends, bottlenecks, scenario.wires, sender.nic_bps),
         jobs=_with_their_kinds(
@@ -228,7 +229,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         needed_bps=bounds.needed_bps(connections, topo, bottlenecks),
         in_a_row=max((len(bounds.crossed(topo, bottlenecks, a, b)) for a, b, _ in connections), default=1),
         multipath=has_choice(topo),
-        paths=_paths(scenario, system),
+        paths=_paths(scenario, placed, system),
         sender=sender,
         nics=links.nics(sender, topo, bottlenecks),
         schedule=sharing.report or None,
@@ -256,10 +257,9 @@ def _check_marks(plan: Plan) -> None:
             )
 
 
-def _paths(scenario: Scenario, system: System) -> int:
+def _paths(scenario: Scenario, placed: Placed, system: System) -> int:
     """How many addresses each host has: one for each path, if a transport sprays (its options say ``sprays``)."""
-    ways = [transports.parse(one.transport(system)) for one in scenario.asked]
-    if not any(getattr(one.options, "sprays", False) for one in ways):
+    if not any(getattr(one.options, "sprays", False) for one in _transports(placed, system)):
         return 1
     if any(event.up is not None for event in scenario.events):
         raise RequestError(
@@ -270,12 +270,33 @@ def _paths(scenario: Scenario, system: System) -> int:
     return spraying.paths(scenario.topo)
 
 
-def _banded(spec: Spec, bottlenecks: dict[str, Link], sharing: flow_schedulers.Sharing) -> dict[str, Link]:
-    count, drops = banding(spec.bands)
+def _bands(scenario: Scenario, placed: Placed, system: System) -> str:
+    """The bands at every switch: as asked for, else as a transport wants them."""
+    if scenario.spec.bands != "1":
+        return scenario.spec.bands
+    texts = {str(getattr(way.options, "bands", "1")) for way in _transports(placed, system)}
+    if len(texts) > 1:
+        raise RequestError(
+            f"transports want different bands at switches: {', '.join(sorted(texts))}; say which: --bands"
+        )
+    (text,) = texts
+    if banding(text)[1] and not all(link.marking for link in scenario.bottlenecks.values()):
+        raise RequestError(
+            f"{system.label} wants bands that drop from the threshold at which a link marks: leave out --ecn off"
+        )
+    return text
+
+
+def _transports(placed: Placed, system: System) -> list[transports.Transport]:
+    return [transports.parse(one.transport(system)) for one in placed.asked]
+
+
+def _banded(bands_asked: str, bottlenecks: dict[str, Link], sharing: flow_schedulers.Sharing) -> dict[str, Link]:
+    count, drops = banding(bands_asked)
     bands = 1 + max(len(rule.bands) for rule in sharing.rules)
     if count > 1 or drops:
         if bands > 1:
-            raise RequestError(f"bands: {spec.bands}: the flow scheduler has bands of its own; leave out one of them")
+            raise RequestError(f"bands: {bands_asked}: the flow scheduler has bands of its own; leave out one of them")
         return {name: links.banded(link, count, drops=drops) for name, link in bottlenecks.items()}
     return {name: msgspec.structs.replace(link, bands=bands) for name, link in bottlenecks.items()}
 

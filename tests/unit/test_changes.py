@@ -31,6 +31,7 @@ from testbed.linux.recording import Recording
 from testbed.linux.rtnetlink import Tc
 from testbed.planning.plan import plans, resolve
 from tests import house
+from transports import ltp
 
 REAL, VIRTUAL = Features(), features.user_mode()
 
@@ -171,6 +172,19 @@ def test_hosts_have_an_address_for_each_path_and_routers_go_by_it() -> None:
     assert kernel.addresses("h1", "h1-eth0") == ["10.128.0.1", "10.129.0.1", "10.130.0.1", "10.131.0.1"]
     assert len({kernel.host_routes("l1")[f"10.{128 + path}.0.3"] for path in range(4)}) == 4
     assert not any(call[0] in ("address", "route") for call in recorded(planned(topo="leafspine,2,4,2"), VIRTUAL).calls)
+
+
+def test_a_transport_may_want_bands_and_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ltp.Options, "bands", "3,drop", raising=False)
+    monkeypatch.setattr(ltp.Options, "sprays", True, raising=False)
+    made = planned(topo="leafspine,2,4,2", system=["ltp"])
+    assert made.paths == 4 and made.sender.bands == 3
+    assert all(len(link.selective) == 3 and link.control for link in made.bottlenecks.values())
+    assert planned(topo="leafspine,2,4,2", system=["ltp"], bands="2").sender.bands == 2
+    with pytest.raises(RequestError, match="leave out --ecn off"):
+        planned(system=["ltp"], ecn="off")
+    with pytest.raises(RequestError, match="a link that fails"):
+        planned(topo="leafspine,2,4,2", system=["ltp"], event=[{"at": "1s", "link": "l1-s1", "state": "down"}])
 
 
 def test_nine_bands_are_more_than_htb_tells_apart() -> None:
