@@ -60,5 +60,12 @@ def number(low: float, high: float) -> Callable[[str], float]:
     return read
 
 
+def yes(text: str) -> bool:
+    """How a ``yes`` or ``no`` is read."""
+    if text not in ("yes", "no"):
+        raise ValueError(f"{text!r} is neither yes nor no")
+    return text == "yes"
+
+
 def _fields(options: type[Any]) -> tuple[Field[Any], ...]:
     return fields(options)

@@ -6,7 +6,7 @@ A flow scheduler knows every job and every link beforehand, which MLTCP does not
     a frozen dataclass of what may be written behind its name (``cassini:step=2,over=cubic``), see `core.options`;
 ``share(jobs, links, options) -> Sharing``
     given what each job wants and the capacity of each link in bit/s, a rule for each job: a grid that
-    its iterations begin on, a congestion control, or bands of priority. Raises `ScheduleError`
+    its iterations begin on, a congestion control, bands of priority, or links that it holds alone. Raises `ScheduleError`
     where it cannot serve these jobs.
 
 Adding one is adding a file.
@@ -49,6 +49,9 @@ class Rule:
     cc: str  # the congestion control of its flows
     grid: Grid | None = None  # where its iterations begin; None: when they please
     bands: tuple[int, ...] = ()  # remaining bytes at which its packets move up a band; falling
+    exclusive: tuple[
+        str, ...
+    ] = ()  # links that it holds while it communicates, who still runs longest first; empty: it shares them
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ Source: Yu, Liu, "Contention-Free All-Reduce Learning Jobs Scheduling in Multi-T
 paper): one job communicates at a time, the one with the longest remaining time first; with preemption that is optimal there, without
 it a 2-approximation.
 
-Simplified: the form with preemption, by strict priority on bottlenecks (as `flow_schedulers.priority`), so that packets and not jobs
-take turns; remaining time is iterations × an iteration alone, looked at once, when the jobs start; eight ranks, so that of more jobs
-neighbours share one. The form without preemption takes a lock that hosts hand on to each other, which is not there.
+Simplified, with preemption: by strict priority on bottlenecks (as `flow_schedulers.priority`), so that packets and not jobs take turns; remaining
+time is iterations × an iteration alone, looked at once, when the jobs start; eight ranks, so that of more jobs neighbours share one.
+Without (``preempt=no``): an arbiter, over a management network of its own, has a job communicate as soon as nobody does on the links that it
+crosses, and among those that wait the one with the longest remaining time, as it is then; whoever communicates ends its exchange.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.options import option
+from core.options import option, yes
 from flow_schedulers import Demand, Rule, ScheduleError, Sharing
 from workloads.bands import MOST
 
@@ -22,10 +23,11 @@ from workloads.bands import MOST
 @dataclass(frozen=True)
 class Options:
     over: str = option("reno", "the congestion control that carries the bytes; reno", str)
+    preempt: bool = option(True, "whether whoever still runs longer interrupts others, yes or no; yes", yes)
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:
-    """A band for each job, for all of its bytes: the longer it still runs, the higher."""
+    """A band for each job, for all of its bytes: the longer it still runs, the higher; or its links for itself, in turns."""
     remaining_s = []
     for number, job in enumerate(jobs):
         if job.iteration_s is None or not job.iterations:
@@ -33,6 +35,15 @@ def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) 
                 f"LRETF needs to know how long a job still runs, and job {number} is a real program, or goes on without a count."
             )
         remaining_s.append(job.iterations * job.iteration_s)
+    if not options.preempt:
+        if hashed := [number for number, job in enumerate(jobs) if job.phases is None]:
+            raise ScheduleError(
+                f"which links job {hashed[0]} crosses decides a hash, and without preemption it holds them."
+            )
+        return Sharing(
+            tuple(Rule(options.over, exclusive=tuple(sorted(job.phases or ()))) for job in jobs),
+            {"remaining_s": remaining_s},
+        )
     order = sorted(range(len(jobs)), key=lambda number: (remaining_s[number], -number))
     ranks = {number: place * min(MOST, len(jobs)) // len(jobs) for place, number in enumerate(order)}
     return Sharing(

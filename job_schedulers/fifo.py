@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.options import option
+from core.options import option, yes
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.cluster import Start, State, assignments
@@ -19,7 +19,7 @@ from theory.contention import Model
 
 @dataclass(frozen=True)
 class Options:
-    backfill: bool = option(True, "whether others may pass: yes, the default, or no", search.yes)
+    backfill: bool = option(True, "whether others may pass: yes, the default, or no", yes)
 
 
 def schedule(

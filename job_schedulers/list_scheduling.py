@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.options import option
+from core.options import option, yes
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.contention import Model
@@ -15,7 +15,7 @@ from theory.contention import Model
 class Options:
     thetas: int = option(search.THETAS, search.THETA_MEANING, search.whole(1, 1000))
     orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
-    backfill: bool = option(False, search.BACKFILL_MEANING, search.yes)
+    backfill: bool = option(False, search.BACKFILL_MEANING, yes)
 
 
 def schedule(

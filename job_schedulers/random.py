@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.options import option
+from core.options import option, yes
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.cluster import Numbers
@@ -18,7 +18,7 @@ from theory.contention import Model
 @dataclass(frozen=True)
 class Options:
     orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
-    backfill: bool = option(False, search.BACKFILL_MEANING, search.yes)
+    backfill: bool = option(False, search.BACKFILL_MEANING, yes)
 
 
 def schedule(

@@ -46,13 +46,6 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
-def yes(text: str) -> bool:
-    """How a ``yes`` or ``no`` is read."""
-    if text not in ("yes", "no"):
-        raise ValueError(f"{text!r} is neither yes nor no")
-    return text == "yes"
-
-
 def one_of(*words: str) -> Callable[[str], str]:
     """How a word of a few is read."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.options import number, option
+from core.options import number, option, yes
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.cluster import Numbers
@@ -30,7 +30,7 @@ class Options:
     kappa: int = option(0, "one κ in place of all; 0, the default: all", search.whole(0, 100_000))
     theta: str = option("grid", "grid, the default, or bisect", search.one_of("grid", "bisect"))
     thetas: int = option(search.THETAS, search.THETA_MEANING, search.whole(1, 1000))
-    backfill: bool = option(False, search.BACKFILL_MEANING, search.yes)
+    backfill: bool = option(False, search.BACKFILL_MEANING, yes)
 
 
 def schedule(

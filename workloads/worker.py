@@ -12,7 +12,9 @@ the job (`Job`)        ``{"listening": true}``
 "wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
                        in ns after t; operations: ``[[id, start, end]]`` of its collectives; where
                        bytes may be lost, then `workloads.messages`; ``"offset_ns"``, if told,
-                       takes the place of the job's
+                       takes the place of the job's. Where links are held alone, in between
+                       ``{"asks": true}`` and ``{"asks": false}`` around an exchange
+``{"granted": 1}``     then goes on with the exchange that it has asked for
 =====================  ====================================================================
 
 Two streams run side by side, as on a GPU: computes in their order, collectives in theirs;
@@ -89,6 +91,7 @@ class Job:
     mtu: int = 1500
     queue_bytes: int | None = None  # what waits at most before the host's interface
     each_message: bool = False  # has a row of its own
+    exclusive: bool = False  # it asks before it communicates, and says when it has
     iterations: int | None = None  # after which it stops, and waits to be ended; None: it goes on
     counters: int | None = None  # where a transport keeps what is sampled
     paths: list[list[str]] = field(default_factory=list)  # more addresses of all ranks, one for each path there
@@ -303,9 +306,14 @@ def _communicate(
     try:
         for op in exchanges:
             state.wait(op.after)
+            if exchanging.job.exclusive:
+                _say({"asks": True})
+                _told()
             begun = time.monotonic_ns()
             exchanging.carry_out(op)
             ended = time.monotonic_ns()
+            if exchanging.job.exclusive:
+                _say({"asks": False})
             timeline.append((op.id, begun, ended))
             state.finish(op.id, ended)
     except BaseException as error:

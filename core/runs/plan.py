@@ -166,6 +166,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     grid: Grid | None = None  # where its iterations may begin; None: anywhere
     bands: tuple[int, ...] = ()  # remaining bytes of an iteration at which a worker's packets move up a band
     transport: str = TCP  # as typed; with another, `cc` is what it sends by TCP, if anything
+    exclusive: tuple[str, ...] = ()  # links that it holds while it communicates; empty: it shares them
     life: Life | None = None  # None: it has its hosts to itself, and goes on until all jobs have their iterations
 
     @property

@@ -214,7 +214,12 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         jobs=_with_their_kinds(
             (
                 msgspec.structs.replace(
-                    job, cc=control, grid=rule.grid, bands=rule.bands, transport=asked.transport(system)
+                    job,
+                    cc=control,
+                    grid=rule.grid,
+                    bands=rule.bands,
+                    exclusive=rule.exclusive,
+                    transport=asked.transport(system),
                 )
                 for job, asked, control, rule in zip(placed.jobs, placed.asked, own, sharing.rules, strict=True)
             ),

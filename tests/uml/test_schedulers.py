@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -138,3 +139,13 @@ def test_a_loop_of_links_is_refused_by_cassini_and_no_obstacle_to_mltcp(capsys: 
     lone = runs.one_plan(alone=True, cc=["mltcp_reno"], **ring)
     alone_s = metrics.alone(times(runs.Result(rundir.unpack(uml.find().run(lone, lambda event: None, patience(lone))))))
     assert found.iloc[-8:].to_numpy().max() <= 1.05 * alone_s
+
+
+def test_lretf_without_preemption_has_one_job_communicate_at_a_time() -> None:
+    """Which the base does not: there they overlap."""
+    jobs = ["synthetic,compute=40ms,bytes=1MB,workers=2,collective=ring"] * 3
+    overlaps = {
+        system: np.nanmean(metrics.overlap(run(system, job=jobs, iterations=6, rate="500mbit").table("iterations.csv")))
+        for system in ("reno", "lretf:preempt=no")
+    }
+    assert overlaps["lretf:preempt=no"] < 1e-3 and overlaps["reno"] > 0.2

@@ -19,6 +19,7 @@ from core.runs.plan import Plan
 from flow_schedulers import Demand, ScheduleError, cassini, lretf
 from flow_schedulers.cassini import affinity
 from testbed import spec
+from testbed.linux.participants.turns import Turns
 from testbed.planning import plan
 from testbed.planning import profiles as profiling
 from theory import circle
@@ -276,3 +277,50 @@ def test_a_wrong_request(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(RequestError) as caught:
         plans(**fields)
     assert words in str(caught.value)
+
+
+def test_lretf_without_preemption_grants_links() -> None:
+    (made,) = plans(cc=["lretf:preempt=no"], job=["s2,iterations=5", "s2,iterations=9"])
+    assert all("s1-s2" in job.exclusive for job in made.jobs)
+    assert not any(job.bands for job in made.jobs) and made.bottlenecks["s1-s2"].bands == 1
+    hashed = replace(job(1.0, 0.3), iterations=3, phases=None)
+    with pytest.raises(ScheduleError, match="a hash"):
+        lretf.share([hashed], {"a": GBIT}, lretf.Options(preempt=False))
+
+
+def turns() -> Turns:
+    """Three jobs on one link: 5, 9 and 7 iterations."""
+    (made,) = plans(cc=["lretf:preempt=no"], job=["s2,iterations=5", "s2,iterations=9", "s2,iterations=7"])
+    return Turns(made.jobs)
+
+
+def test_who_still_runs_longest_is_next_and_nobody_is_interrupted() -> None:
+    found = turns()
+    found.ask(0, 0)
+    assert found.grant() == []  # its other rank is not ready
+    found.ask(0, 1)
+    assert found.grant() == [0]
+    for rank in (0, 1):
+        found.ask(2, rank)
+        found.ask(1, rank)
+    assert found.grant() == []  # though both still run longer
+    found.done(0, 0)
+    assert found.grant() == []
+    found.done(0, 1)
+    assert found.grant() == [1]
+    found.ended(1, 7)  # an iteration is left of it
+    found.ask(1, 0)
+    found.done(1, 0)
+    found.done(1, 1)
+    found.ask(1, 1)
+    assert found.grant() == [2]
+
+
+def test_a_job_that_leaves_holds_nothing() -> None:
+    found = turns()
+    for number in (0, 1):
+        for rank in (0, 1):
+            found.ask(number, rank)
+    assert found.grant() == [1]
+    found.over(1)
+    assert found.grant() == [0]

@@ -22,6 +22,10 @@ class Participant(Protocol):
         """``offset_ns``: in place of its job's, of one that had to wait for GPUs."""
         ...
 
+    def grant(self) -> None:
+        """It may communicate, which it has asked for."""
+        ...
+
     def fileno(self) -> int: ...
     def lines(self) -> list[Any]:
         """What it has said, in whole lines; waits for some. Raises `TestbedError` if it is gone."""

@@ -118,6 +118,9 @@ class Program:
         self._start_ns = at_ns
         self._child.tell({"start_ns": at_ns + (self._plan.offset_ns if offset_ns is None else offset_ns)})
 
+    def grant(self) -> None:
+        """It never asks."""
+
     def fileno(self) -> int:
         return self._child.fileno()
 

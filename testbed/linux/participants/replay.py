@@ -55,7 +55,7 @@ class Replay:
             "operations": msgspec.to_builtins(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed,
             "virtual_time": virtual_time, "each_message": messages == "full",
-            "iterations": None if job.life is None else job.iterations,
+            "exclusive": bool(job.exclusive), "iterations": None if job.life is None else job.iterations,
             "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,
             "bands": list(job.bands), "bytes": job.bytes_per_worker[rank] if job.bands else 0,
         })  # fmt: skip
@@ -66,6 +66,9 @@ class Replay:
     def start(self, at_ns: int, wait_from_ns: int, offset_ns: int | None = None) -> None:
         own = {} if offset_ns is None else {"offset_ns": offset_ns}
         self._child.tell({"start_ns": at_ns, "wait_from_ns": wait_from_ns, **own})
+
+    def grant(self) -> None:
+        self._child.tell({"granted": 1})
 
     def fileno(self) -> int:
         return self._child.fileno()

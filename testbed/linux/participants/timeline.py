@@ -19,6 +19,7 @@ from testbed.linux.network import Network, link_name, switch
 from testbed.linux.participants.child import Child
 from testbed.linux.participants.lives import How, Lives
 from testbed.linux.participants.participant import Participant
+from testbed.linux.participants.turns import Turns
 from testbed.linux.participants.workers import GoneError, Record, Workers
 from testbed.linux.queues.setting import Queues
 from transports import Connection
@@ -73,6 +74,7 @@ class Timeline:
         self.wanted = {job.job: job.iterations for job in plan.jobs}
         self.lives = Lives(plan.jobs)
         self.unfinished = {job.job: len(job.hosts) for job in plan.jobs if job.life is not None}  # workers
+        self.turns = Turns(plan.jobs)
         self.last_ns: dict[int, int] = {}  # when a job last ended an iteration
         self.missing: set[tuple[int, int]] = set()  # workers that have not ended all of theirs
 
@@ -91,6 +93,9 @@ class Timeline:
                 for line in sampler.lines():
                     emit(Shares(line["shares_bps"]))
             for worker, line in self._heard(workers):
+                if isinstance(line, dict):
+                    self._take_turns(worker, line["asks"], workers)
+                    continue
                 record = Record(worker.job, worker.rank, *line)
                 if record.iteration < self.wanted[worker.job]:
                     records.append(record)
@@ -109,9 +114,24 @@ class Timeline:
                 return
             self._over(gone.job, time.monotonic_ns() - self.start_ns, workers, "failed", str(gone))
 
+    def _take_turns(self, worker: Participant, asks: bool, workers: Workers) -> None:
+        """A worker wants to communicate, or has."""
+        if asks:
+            self.turns.ask(worker.job, worker.rank)
+        else:
+            self.turns.done(worker.job, worker.rank)
+        self._grant(workers)
+
+    def _grant(self, workers: Workers) -> None:
+        for job in self.turns.grant():
+            for worker in workers.participants:
+                if worker.job == job:
+                    worker.grant()
+
     def _count(self, record: Record, workers: Workers) -> None:
         """Whether this was a worker's last iteration, and with it its job's."""
         job = record.job
+        self.turns.ended(job, record.iteration)
         self.last_ns[job] = max(record.end, self.last_ns.get(job, 0))
         if record.iteration + 1 < self.wanted[job]:
             return
@@ -126,7 +146,13 @@ class Timeline:
         self.lives.end(job, at_ns, how, why)
         self.leaving.pop(job, None)
         self.missing = {(other, rank) for other, rank in self.missing if other != job}
+        self._leave(job, workers)
+
+    def _leave(self, job: int, workers: Workers) -> None:
+        """Its workers are killed; what it held is free."""
         workers.leave(job)
+        self.turns.over(job)
+        self._grant(workers)
 
     def _let_start(self, workers: Workers, now_ns: int) -> None:
         for job, at_ns in self.lives.start(now_ns):
@@ -144,7 +170,7 @@ class Timeline:
                 self._over(job, self.leaving[job] - self.start_ns, workers, "left")
             else:
                 del self.leaving[job]
-                workers.leave(job)
+                self._leave(job, workers)
         if self.lives.waiting:  # under virtual time it costs some to ask what time it is
             self._let_start(workers, time.monotonic_ns() - self.start_ns)
 
