@@ -1,0 +1,250 @@
+"""Weighted max-min fair sharing of links by flows, exact, and kept exact while flows come, go and change their weights.
+
+A flow has a rate x, a weight w and links on each of which it loads ``times`` · x. A rate is fair if the flow has a bottleneck: a link
+that is full, and on which nobody's level x ÷ w is higher (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). `solve` fills up the
+flows that a change concerns beside the others, looks whether everybody still has a bottleneck, and takes in those who have not, until
+all have: the rest of the network is not looked at. Loops, not vectors: they are compiled (`theory.compiled`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from theory.compiled import compiled
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+EPSILON = 1e-12  # by which levels may differ and count as equal
+NOWHERE = -1
+
+
+class Network(NamedTuple):
+    """Flows on links, by number; rates in the links' unit. Flow i's places are ``first[i]`` to ``first[i] + count[i]``."""
+
+    capacity: Floats  # of links
+    first: Ints
+    count: Ints  # how many links it crosses
+    over: Ints  # by place: the link
+    times: Floats  # by place: what a rate of 1 is on it
+    owner: Ints  # by place: the flow
+    weight: Floats
+    rate: Floats
+    level: Floats  # rate ÷ weight
+    bottleneck: Ints  # a link
+    active: npt.NDArray[np.bool_]
+    load: Floats  # of links
+    # Active flows on a link, as a list of places.
+    head: Ints
+    following: Ints
+    previous: Ints
+    # What `solve` works with.
+    chosen: npt.NDArray[np.bool_]  # flows
+    frozen: npt.NDArray[np.bool_]
+    seen: npt.NDArray[np.bool_]  # links
+    room: Floats
+    wants: Floats  # weights of those that are not frozen
+    unfrozen: Ints
+    highest: Floats  # level of a chosen flow on it
+    filled_at: Floats  # level at which it was full; -1: it is nobody's bottleneck
+    flows: Ints  # the chosen: as many as ``counts[0]``
+    links: Ints  # those that they cross: ``counts[1]``
+    fresh: Floats  # rates to be
+    counts: Ints
+
+
+def network(capacity: npt.ArrayLike, places: npt.ArrayLike) -> Network:
+    """Without any active flow: links, and how many places each flow has at most (`put` says which)."""
+    rates = np.asarray(capacity, dtype=float)
+    room = np.asarray(places, dtype=np.int64)
+    links, flows, total = len(rates), len(room), int(room.sum())
+
+    def floats(length: int) -> Floats:
+        return np.zeros(length)
+
+    def ints(length: int) -> Ints:
+        return np.full(length, NOWHERE, dtype=np.int64)
+
+    def flags(length: int) -> npt.NDArray[np.bool_]:
+        return np.zeros(length, dtype=np.bool_)
+
+    return Network(
+        rates.copy(), np.concatenate([[0], np.cumsum(room)[:-1]]).astype(np.int64) if flows else ints(0), np.zeros(flows, np.int64),
+        np.zeros(total, np.int64), floats(total), np.repeat(np.arange(flows, dtype=np.int64), room),
+        np.ones(flows), floats(flows), floats(flows), ints(flows), flags(flows), floats(links),
+        ints(links), ints(total), ints(total),
+        flags(flows), flags(flows), flags(links), floats(links), floats(links), np.zeros(links, np.int64), floats(links), floats(links),
+        ints(flows), ints(links), floats(flows), np.zeros(2, np.int64),
+    )  # fmt: skip
+
+
+def put(net: Network, flow: int, links: npt.ArrayLike, times: npt.ArrayLike = 1.0) -> None:
+    """Flow ``flow``, which is not active, crosses these links."""
+    over = np.asarray(links, dtype=np.int64)
+    at = int(net.first[flow])
+    net.over[at : at + len(over)] = over
+    net.times[at : at + len(over)] = times
+    net.count[flow] = len(over)
+
+
+def share(capacity: npt.ArrayLike, flows: list[list[int]], weights: npt.ArrayLike | None = None) -> Floats:
+    """The fair rates of flows that cross these links each; of one without links: infinity."""
+    net = network(capacity, [len(links) for links in flows])
+    for flow, links in enumerate(flows):
+        put(net, flow, links)
+        net.weight[flow] = 1.0 if weights is None else np.asarray(weights, dtype=float)[flow]
+        enter(net, flow)
+        choose(net, flow)
+    solve(net)
+    for flow in net.flows[: net.counts[0]]:
+        settle(net, flow)
+    forget(net)
+    net.rate[net.count == 0] = np.inf
+    return net.rate.copy()
+
+
+@compiled
+def enter(net: Network, flow: int) -> None:
+    """It is active from now on, at no rate as yet."""
+    net.active[flow] = True
+    net.rate[flow] = 0.0
+    net.level[flow] = 0.0
+    net.bottleneck[flow] = NOWHERE
+    for place in range(net.first[flow], net.first[flow] + net.count[flow]):
+        link = net.over[place]
+        after = net.head[link]
+        net.following[place] = after
+        net.previous[place] = NOWHERE
+        if after != NOWHERE:
+            net.previous[after] = place
+        net.head[link] = place
+
+
+@compiled
+def leave(net: Network, flow: int) -> None:
+    """It is gone. Those whom it held back are chosen for `solve`."""
+    net.active[flow] = False
+    for place in range(net.first[flow], net.first[flow] + net.count[flow]):
+        link, before, after = net.over[place], net.previous[place], net.following[place]
+        if before == NOWHERE:
+            net.head[link] = after
+        else:
+            net.following[before] = after
+        if after != NOWHERE:
+            net.previous[after] = before
+        net.load[link] = net.load[link] - net.times[place] * net.rate[flow] if net.head[link] != NOWHERE else 0.0
+        choose_held_back(net, link)
+    net.rate[flow] = 0.0
+
+
+@compiled
+def choose(net: Network, flow: int) -> None:
+    """`solve` is to look at it."""
+    if not net.chosen[flow] and net.active[flow]:
+        net.chosen[flow] = True
+        net.flows[net.counts[0]] = flow
+        net.counts[0] += 1
+
+
+@compiled
+def choose_held_back(net: Network, link: int) -> None:
+    """`solve` is to look at those that have their bottleneck there."""
+    place = net.head[link]
+    while place != NOWHERE:
+        if net.bottleneck[net.owner[place]] == link:
+            choose(net, net.owner[place])
+        place = net.following[place]
+
+
+@compiled
+def solve(net: Network) -> None:
+    """What flows get that a change concerns: ``fresh`` of the chosen. Each is to be settled (`settle`), then forgotten (`forget`)."""
+    while True:
+        before = net.counts[0]
+        _fill(net)
+        for number in range(net.counts[1]):
+            link = net.links[number]
+            full = net.room[link] <= EPSILON * net.capacity[link]
+            held = net.filled_at[link]
+            place = net.head[link]
+            while place != NOWHERE:
+                flow = net.owner[place]
+                if not net.chosen[flow]:
+                    level = net.level[flow]
+                    high = held >= 0 and level > held * (1 + EPSILON)
+                    low = net.bottleneck[flow] == link and (not full or net.highest[link] > level * (1 + EPSILON))
+                    if high or low:
+                        choose(net, flow)
+                place = net.following[place]
+            net.seen[link] = False
+        net.counts[1] = 0
+        if net.counts[0] == before:
+            return
+
+
+@compiled
+def _fill(net: Network) -> None:
+    """The chosen flows alone, beside the others as they are: all levels rise, until a link is full, and so on."""
+    for number in range(net.counts[0]):
+        flow = net.flows[number]
+        net.frozen[flow] = net.count[flow] == 0
+        for place in range(net.first[flow], net.first[flow] + net.count[flow]):
+            link = net.over[place]
+            if not net.seen[link]:
+                net.seen[link] = True
+                net.links[net.counts[1]] = link
+                net.counts[1] += 1
+                net.room[link] = net.capacity[link] - net.load[link]
+                net.wants[link] = 0.0
+                net.unfrozen[link] = 0
+                net.highest[link] = 0.0
+                net.filled_at[link] = -1.0
+            net.room[link] += net.times[place] * net.rate[flow]
+            net.wants[link] += net.times[place] * net.weight[flow]
+            net.unfrozen[link] += 1
+    while True:
+        least, tightest = np.inf, NOWHERE
+        for number in range(net.counts[1]):
+            link = net.links[number]
+            if net.unfrozen[link] > 0:
+                level = net.room[link] / net.wants[link]
+                if level < least:
+                    least, tightest = level, link
+        if tightest == NOWHERE:
+            return
+        least = max(0.0, least)
+        net.filled_at[tightest] = least
+        place = net.head[tightest]
+        while place != NOWHERE:
+            flow = net.owner[place]
+            if net.chosen[flow] and not net.frozen[flow]:
+                net.frozen[flow] = True
+                net.fresh[flow] = least * net.weight[flow]
+                net.bottleneck[flow] = tightest
+                for own in range(net.first[flow], net.first[flow] + net.count[flow]):
+                    link = net.over[own]
+                    net.room[link] -= net.times[own] * net.fresh[flow]
+                    net.wants[link] -= net.times[own] * net.weight[flow]
+                    net.unfrozen[link] -= 1
+                    net.highest[link] = least
+            place = net.following[place]
+
+
+@compiled
+def settle(net: Network, flow: int) -> None:
+    """A chosen flow has its fresh rate from now on."""
+    difference = net.fresh[flow] - net.rate[flow]
+    for place in range(net.first[flow], net.first[flow] + net.count[flow]):
+        net.load[net.over[place]] += net.times[place] * difference
+    net.rate[flow] = net.fresh[flow]
+    net.level[flow] = net.fresh[flow] / net.weight[flow]
+
+
+@compiled
+def forget(net: Network) -> None:
+    """Nobody is chosen."""
+    for number in range(net.counts[0]):
+        net.chosen[net.flows[number]] = False
+    net.counts[0] = 0
