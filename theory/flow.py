@@ -184,11 +184,12 @@ class Loop:
 
     def __init__(
         self, asked: Sequence[Job], capacity: npt.ArrayLike, *, seed: int = 0, keep: bool = True, wait: bool = False,
-        places: npt.ArrayLike | None = None,
+        places: npt.ArrayLike | None = None, tolerance: float = maxmin.EXACT,
     ) -> None:  # fmt: skip
-        """``places``: how many links each node crosses at most, where they are put only later."""
+        """``places``: how many links each node crosses at most, where they are put only later. ``tolerance``: see `theory.maxmin`."""
         nodes = [node for job in asked for node in job.nodes]
-        self.net = maxmin.network(capacity, [len(node.links or ()) for node in nodes] if places is None else places)
+        room = [len(node.links or ()) for node in nodes] if places is None else places
+        self.net = maxmin.network(capacity, room, tolerance)
         for number, node in enumerate(nodes):
             if node.links:
                 maxmin.put(self.net, number, node.links, 1.0 if node.times is None else node.times)

@@ -3,7 +3,8 @@
 A flow has a rate x, a weight w and links on each of which it loads ``times`` · x. A rate is fair if the flow has a bottleneck: a link
 that is full, and on which nobody's level x ÷ w is higher (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). `solve` fills up the
 flows that a change concerns beside the others, looks whether everybody still has a bottleneck, and takes in those who have not, until
-all have: the rest of the network is not looked at. Loops, not vectors: they are compiled (`theory.compiled`).
+all have: the rest of the network is not looked at. With a ``tolerance`` levels that differ by less, as a share, count as equal, and
+what changes by less goes no further: flows still fit, and are as good as fair. Loops, not vectors: they are compiled (`theory.compiled`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from theory.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-EPSILON = 1e-12  # by which levels may differ and count as equal
+EXACT = 1e-12
 NOWHERE = -1
 
 
@@ -51,11 +52,14 @@ class Network(NamedTuple):
     filled_at: Floats  # level at which it was full; -1: it is nobody's bottleneck
     flows: Ints  # the chosen: as many as ``counts[0]``
     links: Ints  # those that they cross: ``counts[1]``
+    heap: Ints  # of these links, the tightest first
+    key: Floats  # level at which each would be full
     fresh: Floats  # rates to be
     counts: Ints
+    tolerance: Floats  # one number
 
 
-def network(capacity: npt.ArrayLike, places: npt.ArrayLike) -> Network:
+def network(capacity: npt.ArrayLike, places: npt.ArrayLike, tolerance: float = EXACT) -> Network:
     """Without any active flow: links, and how many places each flow has at most (`put` says which)."""
     rates = np.asarray(capacity, dtype=float)
     room = np.asarray(places, dtype=np.int64)
@@ -76,7 +80,7 @@ def network(capacity: npt.ArrayLike, places: npt.ArrayLike) -> Network:
         np.ones(flows), floats(flows), floats(flows), ints(flows), flags(flows), floats(links),
         ints(links), ints(total), ints(total),
         flags(flows), flags(flows), flags(links), floats(links), floats(links), np.zeros(links, np.int64), floats(links), floats(links),
-        ints(flows), ints(links), floats(flows), np.zeros(2, np.int64),
+        ints(flows), ints(links), ints(links), floats(links), floats(flows), np.zeros(2, np.int64), np.array([tolerance]),
     )  # fmt: skip
 
 
@@ -161,20 +165,21 @@ def choose_held_back(net: Network, link: int) -> None:
 @compiled
 def solve(net: Network) -> None:
     """What flows get that a change concerns: ``fresh`` of the chosen. Each is to be settled (`settle`), then forgotten (`forget`)."""
+    tolerance = net.tolerance[0]
     while True:
         before = net.counts[0]
         _fill(net)
         for number in range(net.counts[1]):
             link = net.links[number]
-            full = net.room[link] <= EPSILON * net.capacity[link]
+            full = net.room[link] <= tolerance * net.capacity[link]
             held = net.filled_at[link]
             place = net.head[link]
             while place != NOWHERE:
                 flow = net.owner[place]
                 if not net.chosen[flow]:
                     level = net.level[flow]
-                    high = held >= 0 and level > held * (1 + EPSILON)
-                    low = net.bottleneck[flow] == link and (not full or net.highest[link] > level * (1 + EPSILON))
+                    high = held >= 0 and level > held * (1 + tolerance)
+                    low = net.bottleneck[flow] == link and (not full or net.highest[link] > level * (1 + tolerance))
                     if high or low:
                         choose(net, flow)
                 place = net.following[place]
@@ -204,16 +209,27 @@ def _fill(net: Network) -> None:
             net.room[link] += net.times[place] * net.rate[flow]
             net.wants[link] += net.times[place] * net.weight[flow]
             net.unfrozen[link] += 1
-    while True:
-        least, tightest = np.inf, NOWHERE
-        for number in range(net.counts[1]):
-            link = net.links[number]
-            if net.unfrozen[link] > 0:
-                level = net.room[link] / net.wants[link]
-                if level < least:
-                    least, tightest = level, link
-        if tightest == NOWHERE:
-            return
+    # The tightest link first. Levels of links only rise while flows are frozen, so that those in the heap are at most too low.
+    size = net.counts[1]
+    for number in range(size):
+        link = net.links[number]
+        net.key[link] = net.room[link] / net.wants[link]
+        net.heap[number] = link
+    for number in range(size // 2 - 1, -1, -1):
+        _sink(net, number, size)
+    while size > 0:
+        tightest = net.heap[0]
+        if net.unfrozen[tightest] == 0:
+            size -= 1
+            net.heap[0] = net.heap[size]
+            _sink(net, 0, size)
+            continue
+        least = net.room[tightest] / net.wants[tightest]
+        if least > net.key[tightest]:
+            net.key[tightest] = least
+            _sink(net, 0, size)
+            if net.heap[0] != tightest:
+                continue
         least = max(0.0, least)
         net.filled_at[tightest] = least
         place = net.head[tightest]
@@ -230,6 +246,20 @@ def _fill(net: Network) -> None:
                     net.unfrozen[link] -= 1
                     net.highest[link] = least
             place = net.following[place]
+
+
+@compiled
+def _sink(net: Network, at: int, size: int) -> None:
+    """A heap of links by ``key`` is one again, but for the one at ``at``, which may be too large."""
+    while True:
+        least = at
+        for child in (2 * at + 1, 2 * at + 2):
+            if child < size and net.key[net.heap[child]] < net.key[net.heap[least]]:
+                least = child
+        if least == at:
+            return
+        net.heap[at], net.heap[least] = net.heap[least], net.heap[at]
+        at = least
 
 
 @compiled
