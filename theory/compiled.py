@@ -15,4 +15,5 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
         from numba import njit  # noqa: PLC0415 (who does without it need not have it)
     except ImportError:
         return function
-    return njit(cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+    found: Callable[P, R] = njit(cache=True, error_model="numpy")(function)
+    return found

@@ -149,8 +149,8 @@ def jobs(asked: Sequence[Job], *, keep: bool = True, seed: int = 0) -> Jobs:
         first, np.zeros(len(asked), np.int64), np.zeros(len(asked), np.int64), np.zeros(len(asked)), np.full(len(asked), -1.0),
         np.zeros(len(asked), np.bool_), ints([job.learned_at for job in asked]), floats([job.grid[0] if job.grid else 0.0 for job in asked]),
         floats([job.grid[1] if job.grid else 0.0 for job in asked]), floats([job.tolerated for job in asked]), np.zeros(len(asked), np.bool_),
-        floats([filled(job.force.bounds) for job in asked]).reshape(len(asked), steps),  # type: ignore[arg-type]
-        floats([filled(job.force.weights) for job in asked]).reshape(len(asked), steps),  # type: ignore[arg-type]
+        np.array([filled(job.force.bounds) for job in asked]),
+        np.array([filled(job.force.weights) for job in asked]),
         factors, chance,
         np.full(clocks, np.inf), np.full(clocks, NOWHERE, dtype=np.int64), np.full(clocks, NOWHERE, dtype=np.int64),
         np.zeros(0), np.zeros(0),
@@ -262,7 +262,7 @@ def advance(net: Network, state: Jobs, until_s: float) -> float:
     room = len(state.ended) - 64, len(state.sent) - 4096
     while counts[0] > 0 and state.due[state.heap[0]] <= until_s:
         if counts[1] >= room[0] or (state.keep[0] and counts[2] >= room[1]):
-            return state.due[state.heap[0]] - TIE_S
+            return float(state.due[state.heap[0]]) - TIE_S
         now = state.due[state.heap[0]]
         while counts[0] > 0 and state.due[state.heap[0]] <= now + TIE_S:
             clock = state.heap[0]
@@ -340,7 +340,7 @@ def _begin(net: Network, state: Jobs, node: int, now: float) -> None:
         return
     if state.sends_from[job] < 0:
         state.sends_from[job] = now
-    if net.count[node] == 0:  # inside a host: as fast as memory
+    if net.crossed[node] == 0:  # inside a host: as fast as memory
         _set(state, node, now)
         return
     state.left[node] = state.amount[node]
@@ -367,7 +367,7 @@ def _account(net: Network, state: Jobs, node: int, now: float) -> None:
     """What it has sent up to now, and what its links have carried."""
     state.left[node] -= net.rate[node] * (now - state.since[node])
     state.since[node] = now
-    for place in range(net.first[node], net.first[node] + net.count[node]):
+    for place in range(net.first[node], net.first[node] + net.crossed[node]):
         link = net.over[place]
         state.carried[link] += net.load[link] * (now - state.carried_since[link])
         state.carried_since[link] = now
@@ -439,7 +439,7 @@ def _until(net: Network, state: Jobs, node: int, now: float) -> float:
         bound = state.bounds[job, state.step[node]]
         if bound < state.ends_at[node]:
             left -= state.amount[node] * (state.ends_at[node] - bound) / span
-    return max(0.0, left) / net.rate[node]
+    return float(max(0.0, left) / net.rate[node])
 
 
 @compiled
@@ -481,13 +481,13 @@ def _set(state: Jobs, clock: int, due: float) -> None:
 
 
 @compiled
-def _earlier(state: Jobs, one: int, other: int) -> bool:
+def _earlier(state: Jobs, left: int, right: int) -> bool:
     """Ties go by number, so that the order does not depend on what was before."""
-    return state.due[one] < state.due[other] or (state.due[one] == state.due[other] and one < other)
+    return state.due[left] < state.due[right] or (state.due[left] == state.due[right] and left < right)
 
 
 @compiled
-def _swap(state: Jobs, one: int, other: int) -> None:
-    first, second = state.heap[one], state.heap[other]
-    state.heap[one], state.heap[other] = second, first
-    state.place[first], state.place[second] = other, one
+def _swap(state: Jobs, left: int, right: int) -> None:
+    first, second = state.heap[left], state.heap[right]
+    state.heap[left], state.heap[right] = second, first
+    state.place[first], state.place[second] = right, left

@@ -23,11 +23,11 @@ NOWHERE = -1
 
 
 class Network(NamedTuple):
-    """Flows on links, by number; rates in the links' unit. Flow i's places are ``first[i]`` to ``first[i] + count[i]``."""
+    """Flows on links, by number; rates in the links' unit. Flow i's places are ``first[i]`` to ``first[i] + crossed[i]``."""
 
     capacity: Floats  # of links
     first: Ints
-    count: Ints  # how many links it crosses
+    crossed: Ints  # how many links it crosses
     over: Ints  # by place: the link
     times: Floats  # by place: what a rate of 1 is on it
     owner: Ints  # by place: the flow
@@ -90,7 +90,7 @@ def put(net: Network, flow: int, links: npt.ArrayLike, times: npt.ArrayLike = 1.
     at = int(net.first[flow])
     net.over[at : at + len(over)] = over
     net.times[at : at + len(over)] = times
-    net.count[flow] = len(over)
+    net.crossed[flow] = len(over)
 
 
 def share(capacity: npt.ArrayLike, flows: list[list[int]], weights: npt.ArrayLike | None = None) -> Floats:
@@ -105,7 +105,7 @@ def share(capacity: npt.ArrayLike, flows: list[list[int]], weights: npt.ArrayLik
     for flow in net.flows[: net.counts[0]]:
         settle(net, flow)
     forget(net)
-    net.rate[net.count == 0] = np.inf
+    net.rate[net.crossed == 0] = np.inf
     return net.rate.copy()
 
 
@@ -116,7 +116,7 @@ def enter(net: Network, flow: int) -> None:
     net.rate[flow] = 0.0
     net.level[flow] = 0.0
     net.bottleneck[flow] = NOWHERE
-    for place in range(net.first[flow], net.first[flow] + net.count[flow]):
+    for place in range(net.first[flow], net.first[flow] + net.crossed[flow]):
         link = net.over[place]
         after = net.head[link]
         net.following[place] = after
@@ -130,7 +130,7 @@ def enter(net: Network, flow: int) -> None:
 def leave(net: Network, flow: int) -> None:
     """It is gone. Those whom it held back are chosen for `solve`."""
     net.active[flow] = False
-    for place in range(net.first[flow], net.first[flow] + net.count[flow]):
+    for place in range(net.first[flow], net.first[flow] + net.crossed[flow]):
         link, before, after = net.over[place], net.previous[place], net.following[place]
         if before == NOWHERE:
             net.head[link] = after
@@ -194,8 +194,8 @@ def _fill(net: Network) -> None:
     """The chosen flows alone, beside the others as they are: all levels rise, until a link is full, and so on."""
     for number in range(net.counts[0]):
         flow = net.flows[number]
-        net.frozen[flow] = net.count[flow] == 0
-        for place in range(net.first[flow], net.first[flow] + net.count[flow]):
+        net.frozen[flow] = net.crossed[flow] == 0
+        for place in range(net.first[flow], net.first[flow] + net.crossed[flow]):
             link = net.over[place]
             if not net.seen[link]:
                 net.seen[link] = True
@@ -239,7 +239,7 @@ def _fill(net: Network) -> None:
                 net.frozen[flow] = True
                 net.fresh[flow] = least * net.weight[flow]
                 net.bottleneck[flow] = tightest
-                for own in range(net.first[flow], net.first[flow] + net.count[flow]):
+                for own in range(net.first[flow], net.first[flow] + net.crossed[flow]):
                     link = net.over[own]
                     net.room[link] -= net.times[own] * net.fresh[flow]
                     net.wants[link] -= net.times[own] * net.weight[flow]
@@ -266,7 +266,7 @@ def _sink(net: Network, at: int, size: int) -> None:
 def settle(net: Network, flow: int) -> None:
     """A chosen flow has its fresh rate from now on."""
     difference = net.fresh[flow] - net.rate[flow]
-    for place in range(net.first[flow], net.first[flow] + net.count[flow]):
+    for place in range(net.first[flow], net.first[flow] + net.crossed[flow]):
         net.load[net.over[place]] += net.times[place] * difference
     net.rate[flow] = net.fresh[flow]
     net.level[flow] = net.fresh[flow] / net.weight[flow]

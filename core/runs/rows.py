@@ -70,8 +70,8 @@ class FlowSample(msgspec.Struct, frozen=True):
     job: int
     worker: int
     flow: Annotated[str, msgspec.Meta(pattern=r"^\d+-\d+(#\d+)?$")]
-    cwnd_segments: int
-    rtt_us: int
+    cwnd_segments: int | None  # None: it is no socket, but a flow of the twin
+    rtt_us: int | None
     bytes_acked: int
     retrans: int
     bytes_ratio: float | None

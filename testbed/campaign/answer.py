@@ -123,7 +123,7 @@ def advice(summary: Summary) -> str | None:
     if summary.verdict != "invalid":
         return None
     programs = any(job.ideal_s is None for row in summary.results for job in row.per_job)
-    if summary.clock == "virtual":
+    if summary.clock != "real":
         what = "change what the lines above name; a link that carried more than its rate (I3) is a fault of the testbed: report it"
     elif programs:
         what = "repeat it with a lower --rate on a quieter machine"

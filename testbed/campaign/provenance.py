@@ -55,7 +55,12 @@ def is_there(plan: Plan, folder: Path, substrate: Substrate) -> bool:
     return (
         msgspec.json.encode(manifest.plan) == msgspec.json.encode(plan)
         and _same_maker(manifest.made, provenance(substrate, plan, (), 0.0))
-        and (manifest.uml is not None or manifest.remote is not None or platform.version() in manifest.kernel)
+        and (
+            manifest.uml is not None
+            or manifest.remote is not None
+            or manifest.clock == "model"
+            or platform.version() in manifest.kernel
+        )
     )
 
 

@@ -82,8 +82,8 @@ def carry_out(task: Task, substrate: Substrate | None = None, hear: Hear = unhea
 
 
 def default_retries(substrate: Substrate) -> int:
-    """A real clock may have had a bad moment; under virtual time the same would come out."""
-    return 0 if substrate.clock == "virtual" else 1
+    """A real clock may have had a bad moment; under virtual time, or computed, the same would come out."""
+    return 1 if substrate.clock == "real" else 0
 
 
 def _carried_out(task: Task, substrate: Substrate, hear: Hear) -> Completed:

@@ -15,7 +15,7 @@ from core.text import quoted
 from core.units import Duration
 from testbed.campaign import stored
 from testbed.campaign.provenance import congestion_control_sha256, provenance, topology_sha256
-from testbed.substrates import Substrate, uml
+from testbed.substrates import Substrate, flow, uml
 from testbed.substrates.progress import patience
 
 
@@ -27,7 +27,9 @@ def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None,
     """
     manifest, before = read(folder, trusted=trusted)
     plan = manifest.plan
-    substrate = uml.find(linux_source, prefer=manifest.uml)
+    substrate: Substrate = (
+        flow.FlowLevel() if manifest.clock == "model" else uml.find(linux_source, prefer=manifest.uml)
+    )
     substrate.check(plan)
     archive = substrate.run(plan, lambda _event: None, patience(plan, None if wall_limit is None else wall_limit / 1e9))
     after = rundir.unpack(archive)
@@ -51,7 +53,7 @@ def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
             f"{folder} is not a run directory that can be repeated ({type(error).__name__}: {error}); "
             "give one such as results/NAME/mltcp_reno/1."
         ) from error
-    if manifest.clock != "virtual":
+    if manifest.clock == "real":
         raise RequestError(
             f"{folder} ran on `{manifest.substrate}`, against a real clock: it never repeats to the byte. Use --on uml."
         )

@@ -12,7 +12,7 @@ from rich.console import Console
 from core.runs.load import load_run
 from core.runs.manifest import Remote
 from core.runs.metrics import STEADY_ITERATIONS
-from core.runs.plan import Plan
+from core.runs.plan import Clock, Plan
 from core.runs.summary import Summary
 from core.text import plain
 from core.units import Rate
@@ -35,7 +35,7 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
         reference_line(summary),
         network(todo[0]),
         *(f"Assumption: {text}." for text in todo[0].assumptions),
-        *([_virtual_against_wall(folder, todo)] if summary.clock == "virtual" else []),
+        *([_virtual_against_wall(folder, todo, summary.clock)] if summary.clock != "real" else []),
         *([f"Machine: {remote.on} ({remote.hostname}, {remote.cpus} cores, {remote.kernel})"] if remote else []),
         *_disturbances(summary),
         *_doubts(folder, todo),
@@ -60,11 +60,11 @@ def network(plan: Plan) -> str:
     return f"Hosts: {nic}. Links: {Rate(link.rate_bps)} behind {link.buffer_bytes / 1000:.0f} kB of queue, {marks}."
 
 
-def _virtual_against_wall(folder: Path, todo: Sequence[Plan]) -> str:
+def _virtual_against_wall(folder: Path, todo: Sequence[Plan], clock: Clock) -> str:
     manifests = [load_run(folder / plan.folder).manifest for plan in todo]
     virtual_s = sum(manifest.measured.sampler.wall_s for manifest in manifests)
     wall_s = sum(manifest.wall_s for manifest in manifests)
-    return f"Virtual time: {virtual_s:.1f} s in {wall_s:.1f} s of wall time ({len(todo)} runs)."
+    return f"{clock.capitalize()} time: {virtual_s:.1f} s in {wall_s:.1f} s of wall time ({len(todo)} runs)."
 
 
 def _disturbances(summary: Summary) -> list[str]:

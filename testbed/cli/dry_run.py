@@ -11,16 +11,22 @@ from testbed.linux import changes
 from testbed.linux.features import Features
 
 
-def describe(plan: Plan, features: Features) -> Iterator[str]:
-    """What the run will do, in order, for ``--dry-run``; raises what the run would where the kernel cannot do it."""
-    steps = changes.changes(plan, features)
+def describe(plan: Plan, features: Features | None) -> Iterator[str]:
+    """What the run will do, in order, for ``--dry-run``; raises what the run would where the kernel cannot do it.
+
+    Without ``features`` there is no kernel: it is computed.
+    """
+    steps = () if features is None else changes.changes(plan, features)
     who = f"job {plan.alone} alone" if plan.alone is not None else f"{len(plan.jobs)} jobs"
     yield f"run {plan.system.label}, seed {plan.seed}: {who} → {plan.folder}"
-    yield f"  network {plan.topology}{plan.topology_args}, in a namespace of its own"
+    yield f"  network {plan.topology}{plan.topology_args}, " + (
+        "as flows" if features is None else "in a namespace of its own"
+    )
     for stage, lines in groupby(changes.lines(steps), key=lambda line: line.stage):
         yield f"  {stage}, each setting read back:" if stage != "capacity" else f"  {stage}:"
         yield from (f"    {line.text}" for line in lines)
-    yield "  measure the idle round trip"
+    if features is not None:
+        yield "  measure the idle round trip"
     for job in plan.jobs:
         collectives = dict.fromkeys(op.algorithm for op in job.collectives)
         yield (
@@ -48,4 +54,5 @@ def describe(plan: Plan, features: Features) -> Iterator[str]:
     counts = " or ".join(map(str, sorted({job.iterations for job in plan.jobs})))
     every = "of every job" if len(plan.jobs) > 1 else "of the job"
     yield f"  {counts} iterations {every}, sampled every {plan.sample_ns / 1e6:g} ms"
-    yield f"  measure the idle round trip again, see that offloads are still off, judge, store as {plan.folder}"
+    after = "" if features is None else "measure the idle round trip again, see that offloads are still off, "
+    yield f"  {after}judge, store as {plan.folder}"

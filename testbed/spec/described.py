@@ -60,7 +60,8 @@ SPEC = {
     "intra_rate": "of exchanges inside a server, of jobs that ask for GPUs (infinitely fast)",
     "messages": "of transports that may lose, a row a round and peer, or full: a row a message (rounds)",
     "sample": "interval of link and flow samples (10ms)",
-    "on": "where to run: uml (user-mode Linux, under virtual time), host (this machine's kernel; root), vagrant, "
+    "on": "where to run: uml (user-mode Linux, under virtual time), host (this machine's kernel; root), flow (no kernel: the "
+    "flow-level twin computes it), vagrant, "
     "ssh:[USER@]HOST[:PORT] (auto: uml where it can run it, else host, saying why)",
     "wall_limit": "end a run after so much wall time, whatever happens (else: when nothing moves any more)",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.errors import RequestError
+from testbed.spec import place as where
 
 
 class TooLargeError(RequestError):
@@ -40,6 +41,18 @@ LINUX = Limits(
 )  # a kernel with a namespace for every host: uml, host, ssh
 
 
-def of(_place: str) -> Limits:
+MODEL = Limits(
+    jobs=1024,
+    workers=1024,
+    hosts=16_384,
+    links=65_536,
+    connections=65_536,
+    transfers=1_000_000,
+    runs=10_000,
+    done="computed",
+)  # `flow`
+
+
+def of(place: str) -> Limits:
     """Those of a place, as ``--on`` has it."""
-    return LINUX
+    return MODEL if place == where.MODEL else LINUX

@@ -1,4 +1,4 @@
-"""Where to run, as ``--on`` has it: ``auto``, ``host``, ``uml``, ``vagrant``, ``ssh:[USER@]HOST[:PORT]``.
+"""Where to run, as ``--on`` has it: ``auto``, ``host``, ``uml``, ``flow``, ``vagrant``, ``ssh:[USER@]HOST[:PORT]``.
 
 Several other machines, separated by commas, share the runs of a sweep. ``auto``, as without
 ``--on``, is `uml` where that can run what is asked for, else `host` (`testbed.substrates.choose`).
@@ -14,10 +14,11 @@ from core.errors import RequestError
 from core.text import quoted
 
 EXACT = "uml"  # where a run goes that names no place, if it can
-HERE = ("auto", "host", EXACT)
+MODEL = "flow"  # where nothing is run, and all is computed
+HERE = ("auto", "host", EXACT, MODEL)
 VAGRANT = "vagrant"
 OWN_VM = Path("/var/lib/mltcp/vm")  # written by vagrant/provision.sh
-WORDS = "auto, host, uml, vagrant, ssh:[USER@]HOST[:PORT]"
+WORDS = "auto, host, uml, flow, vagrant, ssh:[USER@]HOST[:PORT]"
 _ADDRESS = re.compile(
     r"ssh:(?:(?P<user>[^@\s]+)@)?(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.%a-z]+\])(?::(?P<port>\d{1,5}))?"
 )
@@ -65,4 +66,4 @@ def in_own_vm() -> bool:
 
 def in_real_time(on: str) -> bool:
     """Whether the clock there is a real one, as far as ``on`` says."""
-    return on not in ("auto", EXACT)
+    return on not in ("auto", EXACT, MODEL)

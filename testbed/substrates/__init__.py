@@ -77,6 +77,10 @@ def find(
         from testbed.substrates import ssh  # noqa: PLC0415 (paramiko takes a while)
 
         substrate = ssh.find(place)
+    elif place == where.MODEL:
+        from testbed.substrates import flow  # noqa: PLC0415 (NumPy, which a run on another machine does without)
+
+        substrate = flow.FlowLevel()
     else:
         substrate = host.Host() if place == "host" else uml.find(linux_source, prefer)
     for plan in plans:  # those read from disk, too, that nobody counted when they were asked for

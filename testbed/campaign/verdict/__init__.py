@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from core.runs.upgrade import VERSION
 from core.runs.verdict import Verdict, worst
-from testbed.campaign.verdict import disturbed, jobs, links, machine, tcp
+from testbed.campaign.verdict import disturbed, jobs, links, machine, tcp, twin
 from testbed.campaign.verdict.invariant import Case, Invariant, above, below, by_construction
 
 __all__ = ["INVARIANTS", "Case", "judge"]
@@ -49,15 +49,15 @@ INVARIANTS = (
     Invariant(
         "I8", "idle RTT off from the expected, ÷ RTT with a full buffer", links.base_rtt, above(0.20, 0.50)
     ),
-    Invariant("I9", "iterations with other bytes than the trace's", jobs.other_bytes, above(0, 0)),
+    Invariant("I9", "iterations with other bytes than the trace's", jobs.other_bytes, above(0, 0), of_model=True),
     Invariant("I10", "repeatability over seeds", jobs.repeatability),
-    Invariant("I11", "a lone job's iteration ÷ ideal", jobs.lone, above(1.01, 1.05), applies=jobs.exact_alone),
+    Invariant("I11", "a lone job's iteration ÷ ideal", jobs.lone, above(1.01, 1.05), applies=jobs.exact_alone, of_model=True),
     Invariant(
         "I12", "monotonic against wall clock, drift in s", machine.drift, above(1e-3, 1.0), applies=by_construction
     ),
     Invariant("I13", "skipped eBPF calls made good, per job and second", machine.skipped_calls, above(0.2, 2.0)),
-    Invariant("I14", "paths follow from the seed", links.seeded, below(1), applies=links.equal_paths),
-    Invariant("I15", "events that did not happen", links.missed, above(0), applies=links.changes),
+    Invariant("I14", "paths follow from the seed", links.seeded, below(1), applies=links.equal_paths, of_model=True),
+    Invariant("I15", "events that did not happen", links.missed, above(0), applies=links.changes, of_model=True),
     Invariant(
         "I16", "share of settled communication time with F known, the least job", tcp.in_force, below(0.95),
         applies=tcp.runs_mltcp,
@@ -76,6 +76,9 @@ INVARIANTS = (
         "I21", "mean iteration without them, off by", disturbed.moved, above(0.02), applies=disturbed.recorded
     ),
     Invariant("I22", "jobs that failed", jobs.failures, above(0), applies=jobs.holds_gpus),
+    Invariant(
+        "I23", "within what the twin was compared in", twin.compared, below(1), applies=twin.computed, of_model=True
+    ),
 )  # fmt: skip
 
 

@@ -110,9 +110,12 @@ class Invariant:
     limits: Limits | Callable[[Case], Limits] | None = None  # None: recorded, and judged by nobody
     applies: Callable[[Case], Unjudged | None] = lambda _case: None  # None: it does
     note: str = ""
+    of_model: bool = False  # it has a meaning where nothing is run
 
     def judge(self, case: Case) -> Row:
         """Its row in ``verdict.json``."""
+        if case.manifest.clock == "model" and not self.of_model:
+            return self._row(None, None, "not applicable", "no kernel, no machine: flows were computed")
         found = self.applies(case) or self.measure(case)
         if isinstance(found, Unjudged):
             return self._row(None, None, found.status, found.reason)

@@ -1,0 +1,169 @@
+"""``--on flow``: the same plan, the same files, computed; what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.errors import EXIT_OK, EXIT_REQUEST
+from core.runs.load import Run, check, load_run
+from testbed import spec
+from testbed.cli import main
+from testbed.planning.plan import planned
+from testbed.substrates import flow
+from theory import twin
+
+
+def run(out: Path, *flags: str) -> int:
+    return main(["run", "--on", "flow", "--out", str(out), "--quiet", *flags])
+
+
+def runs(out: Path) -> dict[str, Run]:
+    """By folder below the experiment's."""
+    found = {}
+    for path in sorted(out.rglob("manifest.json")):
+        loaded = load_run(path.parent)
+        check(loaded)
+        found[str(path.parent.relative_to(next(out.iterdir())))] = loaded
+    return found
+
+
+def test_a_run_has_the_files_of_any_other_and_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "--jobs", "2", "--iterations", "12") == EXIT_OK
+    found = runs(tmp_path)
+    assert set(found) == {"reno/1", "mltcp_reno/1", "alone/job0/reno/1", "alone/job0/mltcp_reno/1"}
+    for name, one in found.items():
+        assert (one.manifest.clock, one.manifest.substrate) == ("model", "flow")
+        assert one.verdict.verdict == "valid", name
+        status = {row.id: row.status for row in one.verdict.invariants}
+        assert status["I9"] == "ok" and status["I4"] == status["I12"] == "not applicable"
+        links = one.links[one.links["link"] == "s1-s2"]
+        assert (np.diff(links["bytes"]) <= one.rate_bps / 8 * np.diff(links["t_s"]) + 1).all()
+        assert one.flows.groupby("flow")["bytes_acked"].max().sum() > 0
+    summary = json.loads((next(tmp_path.iterdir()) / "summary.json").read_text())
+    assert [row["system"] for row in summary["results"]] == ["reno", "mltcp_reno"] and summary["clock"] == "model"
+    assert "Model time" in capsys.readouterr().out
+    folder = next(tmp_path.iterdir()) / "mltcp_reno" / "1"
+    assert main(["run", "--verify", str(folder)]) == EXIT_OK
+
+
+def test_a_lone_job_takes_its_ideal_time(tmp_path: Path) -> None:
+    for number, flags in enumerate((
+        ["--jobs", "1", "--workers", "4", "--collective", "ring", "--topo", "star"],
+        ["--jobs", "1", "--workers", "3", "--collective", "parameter_server", "--topo", "star", "--nic", "inf"],
+        ["--jobs", "1", "--trace", "resnet50", "--rate", "300mbit", "--nic", "inf", "--noise", "0%"],
+    )):  # fmt: skip
+        out = tmp_path / str(number)
+        assert run(out, "--iterations", "3", "--system", "reno", *flags) == EXIT_OK
+        for one in runs(out).values():
+            times = (one.iterations["end_s"] - one.iterations["start_s"]).to_numpy()
+            assert times == pytest.approx(one.jobs[0].ideal_s, rel=1e-4), flags
+
+
+@pytest.mark.parametrize(
+    "system", ["cassini", "priority", "unfair:weights=4/1", "lretf", "dcqcn", "mltcp_dctcp", "mltcp_cubic"]
+)
+def test_systems_that_it_computes(tmp_path: Path, system: str) -> None:
+    assert run(tmp_path, "--jobs", "2", "--iterations", "10", "--system", "reno", system, "--alone", "first") == EXIT_OK
+    summary = json.loads((next(tmp_path.iterdir()) / "summary.json").read_text())
+    reno, other = (row["mean_s"] for row in summary["results"])
+    assert other < reno * 1.1
+
+
+def test_what_happens_to_links_and_who_leaves(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'name = "mine"\nsystem = ["reno"]\niterations = 8\n'
+        '[[event]]\nat = "4s"\nlink = "s1-s2"\nrate = "50%"\n'
+        '[[job]]\ncompute = "100ms"\nbytes = "20MB"\n[[job]]\ncompute = "100ms"\nbytes = "20MB"\nleave = "2s"\n'
+    )
+    assert run(tmp_path / "out", str(file)) == EXIT_OK
+    one = load_run(tmp_path / "out" / "mine" / "reno" / "1")
+    rows = one.iterations[(one.iterations["job"] == 0) & (one.iterations["worker"] == 0)]
+    times = (rows["end_s"] - rows["start_s"]).to_numpy()
+    alone = one.jobs[0].ideal_s
+    assert alone is not None
+    assert times[-1] == pytest.approx(0.1 + 2 * (alone - 0.1), rel=1e-4)  # half as fast a link
+    assert one.iterations[one.iterations["job"] == 1]["end_s"].max() <= 2.0
+
+
+def test_several_paths_are_drawn_from_the_seed(tmp_path: Path) -> None:
+    flags = [
+        "--topo",
+        "leafspine,2,2,4",
+        "--jobs",
+        "3",
+        "--iterations",
+        "4",
+        "--system",
+        "reno",
+        "--seeds",
+        "4",
+        "--alone",
+        "first",
+    ]
+    assert run(tmp_path, *flags) == EXIT_OK
+    ways = {
+        tuple(way.links for way in one.manifest.measured.paths)
+        for name, one in runs(tmp_path).items() if name.startswith("reno")
+    }  # fmt: skip
+    assert len(ways) > 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--system", "ltp", "--topo", "star", "--jobs", "1", "--workers", "3", "--collective", "parameter_server"], "losses and timeouts"),
+        (["--delay", "5ms"], "round trips"),
+        (["--loss", "1%"], "loses"),
+        (["--system", "bbr"], "was not measured"),
+    ],
+)  # fmt: skip
+def test_what_it_cannot_model_it_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], words: str
+) -> None:
+    assert run(tmp_path, "--jobs", "2", *flags) == EXIT_REQUEST
+    said = " ".join(capsys.readouterr().err.split())
+    assert words in said and "--on uml" in said
+
+
+def test_beyond_what_was_compared_a_run_is_suspect(tmp_path: Path) -> None:
+    assert run(tmp_path, "--jobs", "2", "--iterations", "6", "--channels", "4") == EXIT_OK
+    verdicts = {name: one.verdict for name, one in runs(tmp_path).items() if not name.startswith("alone")}
+    for verdict in verdicts.values():
+        assert verdict.verdict == "suspect"
+        assert [row.id for row in verdict.invariants if row.status == "suspect"] == ["I23"]
+
+
+def test_a_dry_run_names_no_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, "--dry-run") == EXIT_OK
+    said = capsys.readouterr().out
+    assert "as flows" in said and "read back" not in said and not list(tmp_path.iterdir())
+
+
+def plan_of(**flags: Any) -> Any:
+    return next(plan for plan in planned(spec.read(None, {"on": "flow", **flags}))[1] if plan.alone is None)
+
+
+def test_weights_go_as_f_to_the_power_of_its_base() -> None:
+    job = plan_of(system=["mltcp_reno"]).jobs[0]
+    force = twin.force(job.cc, exponent=0.5, steps=4)
+    assert force.bounds == (0.25, 0.5, 0.75, 1.0)
+    assert force.weights[0] == pytest.approx((1.75 * 0.125 + 0.25) ** 0.5)
+    assert twin.learned_at(job.cc) == 2
+    assert twin.force(plan_of(system=["reno"]).jobs[0].cc).weights == (1.0,)
+    held = plan_of(system=["unfair:weights=4/1"], jobs=2).jobs
+    assert twin.force(held[0].cc).weights[0] / twin.force(held[1].cc).weights[0] == pytest.approx(
+        4 ** twin.BASES["reno"].exponent
+    )
+    assert twin.learned_at(held[0].cc) == 0
+
+
+def test_what_it_takes_is_said_before_anything_is_computed() -> None:
+    assert flow.lacks(plan_of()) is None
+    lacking = flow.lacks(plan_of(delay="1ms"))
+    assert lacking is not None and "uml" in lacking.instead
