@@ -20,7 +20,6 @@ from theory import maxmin
 from theory.compiled import compiled
 from theory.maxmin import Floats, Ints, Network
 
-TIMER, FLOW = 0, 1
 NOWHERE = -1
 TIE_S = 1e-12  # what is due within it happens at once
 DONE = 1e-9  # of a flow's bits: less is nothing
