@@ -52,7 +52,7 @@ def draw(study: Study, out: Path) -> list[Path]:
             )
         right.plot(rows["foretold_makespan_s"], rows["makespan_s"], "o", color=colour, markersize=5, markeredgewidth=0, alpha=0.7, label=schedules.short(name))  # fmt: skip
     left.set(xlabel="communication ÷ computing", ylabel="makespan (s)", title="With real traffic", ylim=(0, None))
-    left.set_xticks(range(len(ratios)), [f"{ratio:g}" for ratio in ratios])
+    left.set_xticks(range(len(ratios)), [f"{ratio:.2g}" for ratio in ratios])
     left.legend(loc="upper left")
     reach = np.array([0.0, 1.05 * float(table[["makespan_s", "foretold_makespan_s"]].to_numpy().max())])
     right.plot(reach, reach, color=style.REFERENCE, linewidth=1)
@@ -86,7 +86,7 @@ def _foretells(study: Study, table: pd.DataFrame) -> Finding:
 
 
 def _first(study: Study, table: pd.DataFrame, ratio: float) -> Finding:
-    claim, rows = f"{FIRST} Communication ÷ computing {ratio:g}.", table[table["ratio"] == ratio]
+    claim, rows = f"{FIRST} Communication ÷ computing {ratio:.2g}.", table[table["ratio"] == ratio]
     wide = rows.pivot_table(index="seed", columns="scheduler", values="makespan_s").dropna()
     others = [name for name in BASELINES if name in wide]
     if schedules.MINE not in wide or not others or wide.empty:
