@@ -167,3 +167,8 @@ def test_what_it_takes_is_said_before_anything_is_computed() -> None:
     assert flow.lacks(plan_of()) is None
     lacking = flow.lacks(plan_of(delay="1ms"))
     assert lacking is not None and "uml" in lacking.instead
+
+
+def test_links_that_a_job_holds_are_none_of_it() -> None:
+    lacking = flow.lacks(plan_of(system=["lretf:preempt=no"]))
+    assert lacking is not None and "holds its links" in lacking.what

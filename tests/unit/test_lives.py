@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import select
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,8 @@ from core.runs.plan import JobPlan, Life, Plan
 from core.units import Duration, Size
 from job_schedulers import cluster_of, hosts_of
 from testbed import spec
+from testbed.campaign.verdict import Case, jobs
+from testbed.campaign.verdict.invariant import Noted
 from testbed.cli import main
 from testbed.linux.participants import timeline
 from testbed.linux.participants.lives import Lives
@@ -252,6 +256,24 @@ def test_a_job_that_fails_frees_its_gpus_and_is_listed(monkeypatch: pytest.Monke
     assert [(one.job, one.how) for one in told] == [(0, "failed"), (1, "done")]
     assert "code 1" in told[0].why and told[1].start_s == told[0].end_s
     assert next(iter(faults._faults(iter(rows.text(rows.Job, told, 9).splitlines(keepends=True)), faults.TABLES["jobs.csv"])), "") == ""  # fmt: skip
+
+
+def case(how: str, ended: int) -> Any:
+    """Two jobs of two iterations; the first ends so many, and then as ``how`` says."""
+    plan = planned(jobs=[{"gpus": 2, "iterations": 2}, {"gpus": 2, "iterations": 2}], scheduler="tightest_fit")
+    rows = [(0, 0, number, 0) for number in range(ended)] + [(1, 0, number, 0) for number in range(2)]
+    lived = pd.DataFrame({"job": [0, 1], "how": [how, "done"], "why": ["killed", math.nan]})
+    manifest = SimpleNamespace(plan=plan)
+    return Case(cast(Any, manifest), pd.DataFrame(rows, columns=["job", "worker", "iteration", "bytes"]), pd.DataFrame(), pd.DataFrame(), lives=lived)  # fmt: skip
+
+
+def test_a_failure_makes_a_run_suspect_and_is_no_missing_byte() -> None:
+    failed, whole, cut = case("failed", 1), case("done", 2), case("done", 1)
+    told = jobs.failures(failed)
+    assert isinstance(told, Noted) and told.value == 1 and "job 0: killed" in told.note
+    assert jobs.other_bytes(failed) == 0 and jobs.failures(whole) == 0 and jobs.other_bytes(whole) == 0
+    assert jobs.other_bytes(cut) == 1  # an iteration is missing of a job that says it is done
+    assert jobs.holds_gpus(whole) is None
 
 
 def test_without_gpus_a_failure_ends_the_run() -> None:

@@ -46,6 +46,8 @@ def lacks(plan: Plan) -> Lack | None:
                 f"{who} asks for GPUs, for which others wait",
                 "use --on uml; `python -m testbed schedule JOBS --on flow` computes a cluster's jobs as flows",
             )
+        if job.exclusive:
+            return Lack(f"{who} holds its links while it communicates, and in the twin flows share them")
         if job.cc.source is not None or twin.base(job.cc) not in twin.BASES:
             return Lack(
                 f"how flows of {job.cc.spec} share a link was not measured (it was for {', '.join(twin.BASES)})"
