@@ -167,6 +167,8 @@ class Place:
     bands: Bands | None = None
     mtu: int = 1500
     send_bytes: int = 106_496  # at most as much waits in a socket: less than the host's own queue has room for
+    in_flight: bool = False  # several messages may be on a connection at a time
+    levels: int = 1  # of priority: then a channel is what its worker sends at one level, 0 the lowest
     counters: int | None = None  # a file in memory: `COUNTERS_BYTES` a channel
     patience_s: float = 30.0  # for the others to be there
     paths: Sequence[

@@ -38,7 +38,9 @@ from transports import (
     Tagger,
     Transfer,
 )
+from transports.framed import FramedEndpoint
 
+CLASS_SELECTOR = 5  # where it stands in the second byte of an IP header
 TCP_CONGESTION, SO_MARK, TCP_NOTSENT_LOWAT = 13, 36, 25
 ACKED = layouts.TCP_INFO.reader("tcpi_bytes_acked")
 STATE = layouts.TCP_INFO.reader("tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked")
@@ -139,7 +141,12 @@ class Listening:
                 sock.settimeout(None)
         for listener in self.listeners.values():
             listener.close()
-        return Connected(place, channels, self.options)
+        if place.levels > 1:
+            for level, links in enumerate(channels):
+                for sock in links.values():
+                    sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, level << CLASS_SELECTOR)
+        framed = [_framed(place, links) for links in channels] if place.in_flight else []
+        return Connected(place, channels, self.options, framed)
 
 
 def listen(place: Place, options: Options) -> Listening:
@@ -161,9 +168,14 @@ class Connected:
     place: Place
     channels: list[dict[Flow, socket.socket]]
     options: Options = Options()
+    framed: list[FramedEndpoint] = field(
+        default_factory=list
+    )  # of each channel, where several messages are on it at a time
     given_up: _GivenUp = field(default_factory=_GivenUp)
 
-    def endpoint(self, channel: int, flows: Sequence[Flow]) -> TcpEndpoint:
+    def endpoint(self, channel: int, flows: Sequence[Flow]) -> TcpEndpoint | FramedEndpoint:
+        if self.framed:
+            return self.framed[channel]
         links = {flow: sock for flow, sock in self.channels[channel].items() if flow in flows}
         place = self.place
         return TcpEndpoint(
@@ -311,6 +323,17 @@ class _Transfer:
         self._ended = True
         for one in self._waiting:
             one.set()
+
+
+def _framed(place: Place, links: dict[Flow, socket.socket]) -> FramedEndpoint:
+    plain = TcpEndpoint(place.rank, links)
+    return FramedEndpoint(
+        place.rank,
+        links,
+        lambda link, size: _send(link, size, copying=place.copying, bands=None),
+        _receive,
+        plain.counters,
+    )
 
 
 def _socket(place: Place) -> socket.socket:

@@ -11,7 +11,7 @@ JSON with an integer ``version``; this is version 1:
        {"id": "bucket1", "kind": "all_reduce", "bytes": "8.2MB", "after": ["backward1"]}]}
 
 Computes run one after the other, collectives too, the two kinds side by side; an
-operation also waits for the ones named in ``after``. `native_rate` is the link rate for
+operation also waits for the ones named in ``after``; ``"bucket1@-1"`` is that of the iteration before. `native_rate` is the link rate for
 which the times hold. Scaling rule: times are kept, bytes are multiplied by (emulated
 rate / native rate), so that a job's duty stays what it was.
 """
@@ -22,6 +22,7 @@ import json
 import secrets
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,8 @@ from core.text import is_text, quoted, shown
 from core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
 from transports import Flow
 from workloads import collectives
+from workloads.cycles import Edge, longest_mean_s
+from workloads.overlapping import EARLIER
 
 VERSION = 1
 MOST_BYTES = 16 * MEGABYTE  # of a file
@@ -61,6 +64,9 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     after: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None  # which workers compute; None: all
     algorithm: str | None = None  # how a collective is carried out, if not as usual (ALGORITHMS)
+    layer: int | None = (
+        None  # of the model, from the front (0): what is sent first where several messages are in flight
+    )
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -95,6 +101,11 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     def bytes_per_iteration(self) -> int:
         """Tensor bytes of all collectives, unscaled."""
         return sum(op.bytes or 0 for op in self.operations)
+
+    @cached_property
+    def overlaps(self) -> bool:
+        """Whether an iteration may begin before the last one has ended."""
+        return any(name.endswith(EARLIER) for op in self.operations for name in op.after)
 
     @cached_property
     def compute_s(self) -> float:
@@ -242,6 +253,15 @@ def _check(trace: Trace) -> None:
         if wrong := _wrong(op, seen):
             raise ValueError(f"operations[{index}] ({quoted(op.id)}): {wrong}")
         seen.add(op.id)
+    for index, op in enumerate(trace.operations):
+        if stray := next((n for n in op.after if n.endswith(EARLIER) and n.removesuffix(EARLIER) not in seen), None):
+            raise ValueError(
+                f"operations[{index}] ({quoted(op.id)}): after names {quoted(stray)}, and there is no such operation"
+            )
+        if op.id.endswith(EARLIER):
+            raise ValueError(
+                f"operations[{index}] ({quoted(op.id)}): {EARLIER} at the end of a name means the iteration before"
+            )
     if not any(op.duration or op.bytes for op in trace.operations):
         raise ValueError("operations: none of them takes any time: a trace computes or sends something")
 
@@ -260,7 +280,9 @@ def _wrong(op: Operation, earlier: Collection[str]) -> str | None:
         if op.algorithm not in fitting:
             allowed = ", ".join(fitting) or "none"
             return f"algorithm {quoted(op.algorithm)} does not carry out {op.kind}; there are: {allowed}"
-    if missing := next((name for name in op.after if name not in earlier), None):
+    if op.layer is not None and not 0 <= op.layer < MOST_OPERATIONS:
+        return f"layer {op.layer} is no place in a model; the first is 0"
+    if missing := next((name for name in op.after if name not in earlier and not name.endswith(EARLIER)), None):
         return f"after names {quoted(missing)}, which is no earlier operation"
     return None
 
@@ -274,15 +296,37 @@ def schedule(trace: Trace, exchange_s: Callable[[Operation], float]) -> dict[str
     free = {True: 0.0, False: 0.0}
     for op in trace.operations:
         computing = op.kind == "compute"
-        start = max([free[computing], *(times[name][1] for name in op.after)])
+        start = max([free[computing], *(times[name][1] for name in op.after if not name.endswith(EARLIER))])
         free[computing] = start + ((op.duration or 0) / 1e9 if computing else exchange_s(op))
         times[op.id] = (start, free[computing])
     return times
 
 
 def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> float:
-    """How long one iteration takes alone."""
+    """How long one iteration takes alone; if iterations overlap, how long after each other they can begin at best.
+
+    That is the longest mean of a cycle of operations that wait for each other, the link being one of them: all that is sent crosses it.
+    """
+    if trace.overlaps:
+        return _cycle_s(trace, exchange_s)
     return max(end for _, end in schedule(trace, exchange_s).values())
+
+
+def _cycle_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> float:
+    takes = [(op.duration or 0) / 1e9 if op.kind == "compute" else exchange_s(op) for op in trace.operations]
+    places = {op.id: place for place, op in enumerate(trace.operations)}
+    edges = [
+        Edge(
+            places[name.removesuffix(EARLIER)], place, takes[places[name.removesuffix(EARLIER)]], name.endswith(EARLIER)
+        )
+        for place, op in enumerate(trace.operations)
+        for name in op.after
+    ]
+    computes = [place for place, op in enumerate(trace.operations) if op.kind == "compute"]
+    edges += [Edge(one, other, takes[one]) for one, other in pairwise(computes)]
+    edges += [Edge(computes[-1], computes[0], takes[computes[-1]], later=True)] if computes else []
+    link = sum(seconds for op, seconds in zip(trace.operations, takes, strict=True) if op.kind != "compute")
+    return max(link, longest_mean_s(len(takes), edges))
 
 
 def busiest_s(op: Operation, workers: int, rate_bps: float) -> float:

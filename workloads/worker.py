@@ -34,6 +34,7 @@ import random
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -46,7 +47,10 @@ from workloads.bands import Bands
 from workloads.clock import punctual, sleep_until
 from workloads.collectives import Link
 from workloads.messages import Messages
+from workloads.overlapping import EARLIER, Iteration, Overlapping
+from workloads.sending import Window
 
+Ended = Callable[[Link, Message, bool, Delivery], None]
 SEND_BYTES, LEAST_SEND_BYTES = 106_496, 16_384  # of a socket below which nothing waits; at least
 
 
@@ -61,6 +65,7 @@ class Operation:
     duration_ns: int = 0
     bytes: int = 0
     algorithm: str = ""
+    layer: int = 0  # from the front
 
     @property
     def computes(self) -> bool:
@@ -94,6 +99,8 @@ class Job:
     exclusive: bool = False  # it asks before it communicates, and says when it has
     iterations: int | None = None  # after which it stops, and waits to be ended; None: it goes on
     counters: int | None = None  # where a transport keeps what is sampled
+    window: int | None = None  # bytes on their way at a time; None: one exchange after the other
+    partition: int | None = None  # of a message, at most
     paths: list[list[str]] = field(default_factory=list)  # more addresses of all ranks, one for each path there
 
 
@@ -110,7 +117,11 @@ def main() -> None:
     told = _told()
     sleep_until(told["wait_from_ns"])
     job = replace(job, offset_ns=told.get("offset_ns", job.offset_ns))
-    _iterate(_Exchanges(job, transport, connected), bands, told["start_ns"])
+    exchanging = _Exchanges(job, transport, connected)
+    if job.window is not None or any(name.endswith(EARLIER) for op in job.operations for name in op.after):
+        _overlap(exchanging, told["start_ns"])
+    else:
+        _iterate(exchanging, bands, told["start_ns"])
     _told()  # its connections stay open until it is ended
 
 
@@ -125,6 +136,8 @@ def _place(job: Job, bands: Bands | None) -> Place:
         port=job.port,
         flows=list(dict.fromkeys(flow for op in job.operations if not op.computes for flow in _flows(job, op))),
         channels=job.channels,
+        in_flight=job.window is not None,
+        levels=1 if job.window is None else job.channels,
         congestion_control=job.congestion_control,
         mark=job.mark,
         copying=not job.virtual_time,
@@ -189,11 +202,19 @@ class _Exchanges:
         self.messages = Messages(full=job.each_message)
         self.flows = {op.id: _flows(job, op) for op in job.operations if not op.computes}
         self.numbers = {op.id: number for number, op in enumerate(job.operations)}
+        self.layers = 1 + max((op.layer for op in job.operations), default=0)
+        self.window = None if job.window is None else Window(job.window)
 
     def carry_out(self, op: Operation) -> None:
-        """One collective, its tensor spread over the channels."""
+        """One collective of this round, its tensor spread over the channels."""
+        self.carry_out_of(self.round, op, self.ended)
+
+    def carry_out_of(self, round_: int, op: Operation, ended: Ended | None) -> None:
+        """One collective of any round: over the channels, or in a window over that of its priority."""
         run, n = collectives.find(op.algorithm).run, len(self.job.addresses)
-        channels = [self._links(channel, op) for channel in range(self.job.channels)]
+        levels = self.job.channels
+        used = range(levels) if self.window is None else [levels - 1 - op.layer * levels // self.layers]
+        channels = [self._links(channel, op, round_, ended) for channel in used]
         if len(channels) == 1:
             run(self.job.rank, n, op.bytes, channels[0])
             return
@@ -203,17 +224,27 @@ class _Exchanges:
         )
 
     @property
-    def ended(self) -> Callable[[Link, Message, bool, Delivery], None] | None:
+    def ended(self) -> Ended | None:
         """Where it is noted how a message ended."""
         heard = self.messages.heard
         return (lambda link, *how: heard(link.peer, *how)) if self.transport.lossy else None
 
-    def _links(self, channel: int, op: Operation) -> dict[Flow, Link]:
+    def _links(self, channel: int, op: Operation, round_: int, ended: Ended | None) -> dict[Flow, Link]:
         flows, number, rank = self.flows[op.id], self.numbers[op.id], self.job.rank
         endpoint = self.connected.endpoint(channel, flows)
         return {
             flow: Link(
-                endpoint, flow[1] if flow[0] == rank else flow[0], self.round, number, self.transport.close, self.ended
+                endpoint,
+                flow[1] if flow[0] == rank else flow[0],
+                round_,
+                number,
+                self.transport.close,
+                ended,
+                window=self.window,
+                priority=(round_, op.layer),
+                partition=self.job.partition,
+                layer=op.layer,
+                layers=self.layers,
             )
             for flow in flows
             if rank in flow
@@ -258,6 +289,39 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
             *([exchanging.messages.told(start_ns)] if exchanging.transport.lossy else []),
         ])  # fmt: skip
         index += 1
+
+
+def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
+    """Iterations whose exchanges are in flight together, or that begin before the last one has ended."""
+    job = exchanging.job
+    mine = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
+    varies, draw = noise.parse(job.noise), random.Random(job.seed)
+    heard: dict[int, Messages] = {}
+    sent: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def ended(link: Link, message: Message, sends: bool, delivery: Delivery) -> None:
+        with lock:
+            sent[message.round] += message.bytes * sends
+            messages = heard.setdefault(message.round, Messages(full=job.each_message))
+        if exchanging.transport.lossy:
+            messages.heard(link.peer, message, sends, delivery)
+
+    def tell(one: Iteration) -> None:
+        times = [one.begun, min((begun for _, begun, _ in one.timeline), default=one.end), one.end]
+        with lock:
+            bytes_, messages = sent.pop(one.number, 0), heard.pop(one.number, Messages())
+        _say([
+            one.number, *(at - start_ns for at in times), bytes_, one.late,
+            [[name, at - start_ns, until - start_ns] for name, at, until in one.timeline],
+            *([messages.told(start_ns)] if exchanging.transport.lossy else []),
+        ])  # fmt: skip
+
+    Overlapping(
+        [op for op in mine.values() if op.computes], [op for op in mine.values() if not op.computes],
+        lambda number, name: exchanging.carry_out_of(number, mine[name], ended), tell,
+        lambda: noise.factor(varies, draw, job.rank, len(job.addresses)), at_once=job.window is not None,
+    ).run(start_ns + job.offset_ns)  # fmt: skip
 
 
 class _Pace:

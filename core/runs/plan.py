@@ -130,6 +130,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     duration_ns: int | None = None  # of a compute
     bytes: int | None = None  # of a collective
     algorithm: str = ""  # of a collective
+    layer: int = 0  # of the model, from the front: in a window, what goes first
 
     @property
     def computes(self) -> bool:
@@ -161,6 +162,10 @@ class JobPlan(msgspec.Struct, frozen=True):
     iterations: int  # that count
     channels: int = 1
     leave_ns: int | None = None  # departs so long after the start
+    window: int | None = (
+        None  # bytes of a worker on their way at a time, by priority; None: one exchange after the other
+    )
+    partition: int | None = None  # bytes of a message there, at most
     program: tuple[str, ...] | None = None  # a real program in place of a replay
     like: int = 0  # the first job that is the same in everything but its start and noise
     grid: Grid | None = None  # where its iterations may begin; None: anywhere
@@ -173,6 +178,11 @@ class JobPlan(msgspec.Struct, frozen=True):
     def by_tcp(self) -> bool:
         """Whether the kernel carries its bytes, and counts them."""
         return self.transport.partition(":")[0] == TCP
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether an iteration may begin before the last one has ended."""
+        return any(name.endswith("@-1") for operation in self.operations for name in operation.after)
 
     @property
     def compute_ns(self) -> int:

@@ -191,6 +191,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         for asked, rule in zip(placed.asked, sharing.rules, strict=True)
     ]
     connections = list(_connections(placed.asked, placed.hosts))
+    _check_windows(system, placed, sharing)
     wanted = _bands(scenario, placed, system)
     sender = msgspec.structs.replace(links.sender(spec, link), bands=banding(wanted)[0])
     ends = next(((own[0], own[-1]) for own in placed.hosts if len(own) > 1), (placed.hosts[0][0], placed.hosts[0][-1]))
@@ -273,6 +274,21 @@ def _paths(scenario: Scenario, placed: Placed, system: System) -> int:
         )
     assert isinstance(scenario.topo, RoutedTopo)
     return spraying.paths(scenario.topo)
+
+
+def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Sharing) -> None:
+    """Raises `RequestError` if several exchanges are to be in flight where something goes by one after the other."""
+    for job, asked, rule in zip(placed.jobs, placed.asked, sharing.rules, strict=True):
+        if (job.window is not None or job.overlaps) and (rule.grid or rule.bands):
+            raise RequestError(
+                f"job {job.job} ({job.trace}) has several exchanges or iterations in flight, and {system.label} goes by one after the "
+                "other; leave out one of them"
+            )
+        how = asked.transport(system)
+        if job.window is not None and how.partition(":")[0] == TCP and transports.parse(how).lossy:
+            raise RequestError(
+                f"job {job.job} ({job.trace}): with a window TCP delivers every byte: leave out the window, or close and share"
+            )
 
 
 def _bands(scenario: Scenario, placed: Placed, system: System) -> str:
@@ -375,6 +391,8 @@ def _with_their_kinds(jobs: Iterable[JobPlan], ways: list[Way]) -> tuple[JobPlan
                     job.program,
                     job.noise,
                     job.channels,
+                    job.window,
+                    job.partition,
                     job.cc.spec,
                     job.transport,
                     job.ideal_s,
@@ -438,7 +456,9 @@ def _jobs(
             ideal_s=ideals[number],
             bytes_per_worker=_sent(one) if one.trace else (),
             iterations=one.job.iterations or 0,
-            channels=one.job.channels or 1,
+            channels=one.job.channels or 1 if one.job.window is None else banding(spec.bands)[0],
+            window=None if one.job.window is None else int(one.job.window),
+            partition=None if one.job.partition is None else int(one.job.partition),
             leave_ns=None if one.job.leave is None else int(one.job.leave),
             program=one.job.program,
             life=None if given is None else given[number],
@@ -508,7 +528,7 @@ def _numeric(op: Operation, collective: str | None) -> Numeric:
     if op.kind == "compute":
         return Numeric(op.id, op.kind, tuple(op.after), ranks, duration_ns=int(op.duration or 0))
     size, algorithm = int(op.bytes or 0), traces.algorithm(op, collective)
-    return Numeric(op.id, op.kind, tuple(op.after), ranks, bytes=size, algorithm=algorithm)
+    return Numeric(op.id, op.kind, tuple(op.after), ranks, bytes=size, algorithm=algorithm, layer=op.layer or 0)
 
 
 def _connections(asked: list[_Asked], places: list[tuple[str, ...]]) -> Iterator[tuple[str, str, int]]:

@@ -72,6 +72,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     buckets: int | None = None
     collective: str | None = None
     channels: int = 1
+    window: Size | None = None
+    partition: Size | None = None
     job: tuple[Job, ...] = ()  # each on its own terms; instead of `jobs` alike
     system: tuple[str, ...] = ("reno", "mltcp_reno")
     preset: Literal["recommended", "paper"] = "recommended"
@@ -125,7 +127,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             compute, size = default_job(self.jobs, int(self.rate), self.mtu)
         defaults = Job(
             trace=self.trace, compute=compute, bytes=size, buckets=self.buckets, workers=self.workers, collective=self.collective,
-            channels=self.channels, noise=self.noise, iterations=self.iterations,
+            channels=self.channels, window=self.window, partition=self.partition, noise=self.noise, iterations=self.iterations,
         )  # fmt: skip
         if not self.job:
             return (complete(Job(), defaults),) * self.jobs
@@ -268,7 +270,7 @@ def _check_text(source: str, field: str, value: Any) -> None:
         _check_text(source, f"{field}.{key}".rstrip("."), one)
 
 
-_OF_JOBS = ("workers", "channels", "collective", "noise", "iterations")
+_OF_JOBS = ("workers", "channels", "window", "partition", "collective", "noise", "iterations")
 
 
 def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> None:

@@ -25,6 +25,8 @@ SPEC = {
     "buckets": "in which a synthetic job exchanges its tensor, beside its backward pass (1: after it)",
     "collective": "how all-reduces are carried out: ring, tree, parameter_server, … (ring)",
     "channels": "connections per flow (1)",
+    "window": "bytes of a worker on their way at a time, front layers first: exchanges are in flight together (one after the other)",
+    "partition": "of a message in that window, at most (as large as it is)",
     "job": "a job of its own, once for each: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; "
     'ddp:resnet18 (real PyTorch, on `host`); cmd:"python train.py"',
     "system": "what is compared: one or more; the first is the baseline (reno mltcp_reno); or a transport: ltp, reno:close=0.8 (docs/transports.md); or schedulers: cassini, priority, unfair "

@@ -27,7 +27,7 @@ from workloads import trace as traces
 from workloads.trace import Trace
 
 _WHAT = ("trace", "ddp", "cmd")
-_OF_A_REPLAY = ("collective", "channels", "noise")
+_OF_A_REPLAY = ("collective", "channels", "window", "partition", "noise")
 
 
 class JobError(RequestError):
@@ -46,6 +46,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     workers: int | None = None
     collective: str | None = None  # how it carries out what it is of the kind of
     channels: int | None = None  # connections per flow
+    window: Size | None = (
+        None  # bytes of a worker on their way at a time, by priority; None: one exchange after the other
+    )
+    partition: Size | None = None  # bytes of a message in a window, at most
     offset: Duration | None = None  # arrives so long after the start
     leave: Duration | None = None  # departs (its workers are killed) so long after the start
     noise: str | None = None
@@ -129,7 +133,7 @@ def complete(job: Job, defaults: Job) -> Job:
         if job.gpus is not None:
             raise JobError(f"{job.label} is a real program, whose workers are said by `workers`", where="gpus")
         check_transport(job, job.transport or TCP)
-        own |= {"collective": None, "channels": 1, "noise": None}
+        own |= {"collective": None, "channels": 1, "window": None, "partition": None, "noise": None}
     result = msgspec.structs.replace(defaults, **own)
     _check(result)
     return result
@@ -153,6 +157,14 @@ def _check(job: Job) -> None:
         value = getattr(job, name)
         if not low <= value <= high:
             raise JobError(f"{value} is not between {low} and {high}", where=name)
+    if job.partition is not None and (job.window is None or not 1 <= job.partition <= job.window):
+        raise JobError(
+            "is a part of what a window lets through: give a window that is at least as large", where="partition"
+        )
+    if job.window is not None and job.window < 1:
+        raise JobError("lets nothing through; leave it out for one exchange after the other", where="window")
+    if job.window is not None and (job.channels or 1) > 1:
+        raise JobError("has a connection for each band of priority (--bands), and no other channels", where="window")
     if job.leave is not None and job.leave <= (job.offset or 0):
         raise JobError(f"it would leave after {job.leave}, before it has begun", where="leave")
     if job.noise is not None:
@@ -201,6 +213,11 @@ def _check_trace(job: Job) -> None:
             f"{trace.name} exchanges by {', '.join(sorted(used))}, and the workers of a job that asks for GPUs exchange by rings alone; "
             "say `workers` in place of `gpus`, or replay all-reduces",
             where="gpus",
+        )
+    if "send_recv" in used and job.window is not None:
+        raise JobError(
+            f"{trace.name} has send_recv operations, each of which is answered before the next; leave out the window",
+            where="window",
         )
     if "send_recv" in used and job.workers != 2:
         raise JobError(

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 
-from transports import Close, Delivery, Endpoint, Flow, Message, Stage
+from transports import Close, Delivery, Endpoint, Flow, Message, Stage, Transfer
+from workloads.sending import Priority, Window, pieces
 
 
 @cache
@@ -75,11 +76,16 @@ class Link:
     operation: int = 0
     closes: Callable[[Stage], Close] = lambda _stage: Close()
     ended: Callable[[Link, Message, bool, Delivery], None] | None = None  # is told how each was sent (True) or received
+    window: Window | None = None  # what its worker has on its way, at most
+    priority: Priority = ()  # there
+    partition: int | None = None  # bytes of a message, at most
+    layer: int = 0
+    layers: int = 1
     sent: int = 0  # messages
     received: int = 0
 
     def message(self, number: int, size: int, stage: Stage) -> Message:
-        return Message(self.round, self.operation, number, size, stage)
+        return Message(self.round, self.operation, number, size, stage, self.layer, self.layers)
 
 
 Links = Mapping[Flow, Link]
@@ -87,12 +93,24 @@ Links = Mapping[Flow, Link]
 
 def send(link: Link, size: int, stage: Stage = "parameter") -> None:
     """Send ``size`` bytes nobody looks at, until they are on their way, or (where some may be lost) have arrived."""
-    if size:
-        message = link.message(link.sent, size, stage)
+    transfers = []
+    for piece in pieces(size, link.partition):
+        message = link.message(link.sent, piece, stage)
         link.sent += 1
-        delivery = link.endpoint.post_send(link.peer, message, None).wait()
+        if window := link.window:
+            window.take(link.priority, piece)
+        transfer = link.endpoint.post_send(link.peer, message, None)
+        if window:
+            transfer.on_done(_gives_back(window, piece))
+        transfers.append((message, transfer))
+    for message, transfer in transfers:
+        delivery = transfer.wait()
         if link.ended:
             link.ended(link, message, True, delivery)
+
+
+def _gives_back(window: Window, size: int) -> Callable[[Transfer], None]:
+    return lambda _transfer: window.give_back(size)
 
 
 def answer(link: Link) -> None:
@@ -107,10 +125,13 @@ def answered(link: Link) -> None:
 
 def receive(link: Link, size: int, stage: Stage = "parameter") -> None:
     """Receive ``size`` bytes, or as many as the transport says are enough, and drop them."""
-    if size:
-        message = link.message(link.received, size, stage)
+    transfers = []
+    for piece in pieces(size, link.partition):
+        message = link.message(link.received, piece, stage)
         link.received += 1
-        delivery = link.endpoint.post_receive(link.peer, message, None, link.closes(stage)).wait()
+        transfers.append((message, link.endpoint.post_receive(link.peer, message, None, link.closes(stage))))
+    for message, transfer in transfers:
+        delivery = transfer.wait()
         if link.ended:
             link.ended(link, message, False, delivery)
 

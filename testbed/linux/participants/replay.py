@@ -53,7 +53,7 @@ class Replay:
             "paths": [[spraying.address(network.topo, name, path) for path in range(paths)] for name in job.hosts]
             if paths > 1 else [],
             "operations": msgspec.to_builtins(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
-            "noise": job.noise, "seed": job.seed,
+            "noise": job.noise, "seed": job.seed, "window": job.window, "partition": job.partition,
             "virtual_time": virtual_time, "each_message": messages == "full",
             "exclusive": bool(job.exclusive), "iterations": None if job.life is None else job.iterations,
             "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,
