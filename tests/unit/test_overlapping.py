@@ -1,0 +1,274 @@
+"""Several exchanges in flight, and iterations that overlap: who goes next, who waits for whom, and how long it takes at best."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.errors import RequestError
+from testbed import spec
+from testbed.planning.plan import plans, resolve
+from tools import layer_traces
+from transports import Close, Counters, Message
+from transports.framed import FramedEndpoint
+from workloads import trace as traces
+from workloads.cycles import Edge, longest_mean_s
+from workloads.overlapping import Iteration, Overlapping
+from workloads.sending import Window, pieces
+from workloads.trace import TraceError
+
+PATIENCE_S = 20.0
+
+
+def test_the_longest_cycle_of_some_graphs() -> None:
+    assert longest_mean_s(2, [Edge(0, 1, 3.0)]) == 0
+    assert longest_mean_s(2, [Edge(0, 1, 3.0), Edge(1, 0, 4.0, later=True)]) == 7
+    # Two cycles that share a node: 7 in one iteration, 16 in two.
+    both = [
+        Edge(0, 1, 3.0),
+        Edge(1, 0, 4.0, later=True),
+        Edge(0, 2, 1.0),
+        Edge(2, 3, 6.0, later=True),
+        Edge(3, 0, 9.0, later=True),
+    ]
+    assert longest_mean_s(4, both) == pytest.approx(8.0)
+
+
+def layered() -> dict[str, Any]:
+    """Three layers, the last of them large; 15 ms forward, 30 ms backward."""
+    operations: list[dict[str, Any]] = [
+        {"id": f"f{k}", "kind": "compute", "duration": "5ms", "after": [f"g{k}@-1"], "layer": k} for k in range(3)
+    ]
+    for k, size in ((2, "400kB"), (1, "50kB"), (0, "50kB")):
+        operations += [
+            {"id": f"b{k}", "kind": "compute", "duration": "10ms"},
+            {"id": f"g{k}", "kind": "all_reduce", "bytes": size, "after": [f"b{k}"], "layer": k},
+        ]
+    return {
+        "version": 1,
+        "name": "layered",
+        "model": "three layers",
+        "source": {"kind": "synthetic"},
+        "operations": operations,
+    }
+
+
+@pytest.fixture
+def layered_file(tmp_path: Any) -> str:
+    path = tmp_path / "layered.json"
+    path.write_bytes(msgspec.json.encode(layered()))
+    return str(path)
+
+
+def test_the_ideal_is_the_longest_of_computing_the_link_and_each_layers_way_round(layered_file: str) -> None:
+    trace = traces.load(layered_file)
+
+    def ideal(seconds: float) -> float:
+        return traces.critical_path_s(trace, lambda op: (op.bytes or 0) / 500_000 * seconds)
+
+    assert ideal(0.0) == pytest.approx(0.045)  # computing
+    assert ideal(0.3) == pytest.approx(0.3)  # the link
+    # Layer 0 comes last and is needed first: all computing, and its own exchange.
+    assert ideal(0.04) == pytest.approx(0.045 + 0.004)
+
+
+@pytest.mark.parametrize("name", list(layer_traces.MODELS))
+def test_layers_add_up_to_the_published_parameters_and_the_library_is_what_the_tool_writes(name: str) -> None:
+    _, layers, _, parameters = layer_traces.MODELS[name]
+    assert sum(layer.parameters for layer in layers) == parameters
+    found = traces.load(f"{name}-layers")
+    assert found == layer_traces.trace(name)
+    assert found.bytes_per_iteration == 4 * parameters and found.overlaps
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"after": ["nobody@-1"]}, "no such operation"),
+        ({"id": "f0@-1"}, "means the iteration before"),
+        ({"layer": -1}, "no place in a model"),
+    ],
+)
+def test_what_refers_to_nothing_is_refused(change: dict[str, Any], words: str, tmp_path: Any) -> None:
+    raw = layered()
+    raw["operations"][0] |= change
+    (tmp_path / "x.json").write_bytes(msgspec.json.encode(raw))
+    with pytest.raises(TraceError, match=words):
+        traces.load(str(tmp_path / "x.json"))
+
+
+def test_a_window_lets_front_layers_pass_and_no_more_than_it_holds() -> None:
+    window, order, lock = Window(100), [], threading.Lock()
+    window.take((0, 9), 100)
+
+    def pass_through(layer: int) -> None:
+        window.take((0, layer), 60)
+        with lock:
+            order.append(layer)
+            assert window.free == 40  # two of them do not fit
+        window.give_back(60)
+
+    threads = []
+    for count, layer in enumerate((3, 1, 2, 0), 1):
+        threads.append(threading.Thread(target=pass_through, args=(layer,), daemon=True))
+        threads[-1].start()
+        while len(window._waiting) < count:
+            time.sleep(0.001)
+    window.give_back(100)
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert order == [0, 1, 2, 3]
+    window.take((0, 0), 1000)  # what is larger than the window goes alone
+    assert window.free == -900
+
+
+def test_pieces() -> None:
+    assert pieces(10, None) == [10] and pieces(0, None) == pieces(0, 4) == []
+    assert pieces(10, 4) == [4, 4, 2] and pieces(8, 4) == [4, 4]
+
+
+def framed_pair() -> tuple[FramedEndpoint, FramedEndpoint]:
+    """Two workers with a connection each way."""
+
+    def send(link: socket.socket, size: int) -> None:
+        link.sendall(bytes(size))
+
+    def receive(link: socket.socket, size: int) -> None:
+        while size:
+            got = len(link.recv(size))
+            if not got:
+                raise ConnectionResetError("gone")
+            size -= got
+
+    links: tuple[dict[Any, socket.socket], dict[Any, socket.socket]] = ({}, {})
+    for flow in ((0, 1), (1, 0)):
+        links[0][flow], links[1][flow] = socket.socketpair()
+    one, other = (FramedEndpoint(rank, links[rank], send, receive, lambda _: Counters(0, 0, 0, 0)) for rank in (0, 1))
+    return one, other
+
+
+def message(operation: int, size: int = 100_000) -> Message:
+    return Message(3, operation, 0, size, "gradient")
+
+
+def test_messages_end_in_any_order_and_whether_or_not_they_are_awaited_yet() -> None:
+    one, other = framed_pair()
+    sent = [one.post_send(1, message(operation), None) for operation in range(3)]
+    assert [transfer.wait(PATIENCE_S).delivered for transfer in sent] == [100_000] * 3  # nobody asked for them so far
+    for operation in (2, 0, 1):
+        assert other.post_receive(0, message(operation), None, Close()).wait(PATIENCE_S).closed == "complete"
+    later = one.post_receive(1, message(7, 5), None, Close())
+    assert not later.done()
+    ended = threading.Event()
+    later.on_done(lambda _: ended.set())
+    other.post_send(0, message(7, 5), None)
+    assert ended.wait(PATIENCE_S) and later.done()
+
+
+def test_who_waits_for_a_peer_that_is_gone_hears_of_it() -> None:
+    one, other = framed_pair()
+    waiting = one.post_receive(1, message(1), None, Close())
+    other.end("killed")
+    for link in other.links.values():
+        link.close()
+    one.end("over")
+    with pytest.raises(OSError, match=r"over|closed|gone|Bad file"):
+        waiting.wait(PATIENCE_S)
+
+
+@dataclass(frozen=True)
+class Op:
+    id: str
+    after: tuple[str, ...] = ()
+    duration_ns: int = 0
+
+
+class EnoughError(Exception):
+    pass
+
+
+def told(
+    computes: list[Op], exchanges: list[Op], *, at_once: bool, count: int = 4
+) -> tuple[list[Iteration], list[tuple[int, str]]]:
+    """So many iterations, and which exchanges ended in which order; each takes 2 ms."""
+    found: list[Iteration] = []
+    ended: list[tuple[int, str]] = []
+
+    def carry_out(number: int, name: str) -> None:
+        time.sleep(0.002)
+        ended.append((number, name))
+
+    def tell(one: Iteration) -> None:
+        found.append(one)
+        if len(found) == count:
+            raise EnoughError
+
+    running = Overlapping(computes, exchanges, carry_out, tell, lambda: 1.0, at_once=at_once)
+    with pytest.raises(SystemExit):
+        running.run(time.monotonic_ns())
+    return found, ended
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_an_operation_waits_for_that_of_the_iteration_before(at_once: bool) -> None:
+    computes = [Op("f0", ("g0@-1",), 10**6), Op("f1", ("g1@-1",), 10**6), Op("b1", (), 10**6), Op("b0", (), 10**6)]
+    found, _ = told(computes, [Op("g1", ("b1",)), Op("g0", ("b0",))], at_once=at_once)
+    for one, following in itertools.pairwise(found):
+        assert one.end == following.begun >= {name: until for name, _, until in one.timeline}["g0"]
+        assert {name for name, _, _ in one.timeline} == {"g0", "g1"}
+
+
+def test_without_a_window_exchanges_follow_each_other() -> None:
+    computes = [Op("f0", ("g0@-1",), 10**6), Op("b", (), 10**6)]
+    found, ended = told(computes, [Op("g1", ("b",)), Op("g0", ("b",))], at_once=False)
+    assert ended[:6] == [(0, "g1"), (0, "g0"), (1, "g1"), (1, "g0"), (2, "g1"), (2, "g0")]
+    spans = [span for one in found for span in one.timeline]
+    assert all(begun >= until for (_, _, until), (_, begun, _) in itertools.pairwise(spans))
+
+
+def test_where_nothing_overlaps_the_next_iteration_waits_for_all() -> None:
+    found, _ = told([Op("c", (), 10**6)], [Op("g", ("c",))], at_once=True)
+    for one, following in itertools.pairwise(found):
+        assert following.begun >= one.timeline[0][2]
+
+
+def planned(trace: str, **fields: Any) -> Any:
+    return plans(
+        resolve(
+            spec.read(None, {"jobs": 1, "trace": trace, "workers": 3, "topo": "star", "system": ["reno"], **fields})
+        )
+    )[0]
+
+
+def test_a_plan_has_layers_and_a_connection_for_each_band(layered_file: str) -> None:
+    (job,) = planned(layered_file, window="64kB", partition="16kB", bands="3").jobs
+    assert (job.window, job.partition, job.channels, job.overlaps) == (64_000, 16_000, 3, True)
+    assert [op.layer for op in job.collectives] == [2, 1, 0]
+    assert planned(layered_file, bands="3").jobs[0].channels == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"window": "64kB", "partition": "65kB"}, "a part of what a window lets through"),
+        ({"partition": "1kB"}, "a part of what a window lets through"),
+        ({"window": "64kB", "channels": 2}, "no other channels"),
+        ({"window": "64kB", "system": ["reno:close=0.8"]}, "leave out the window, or close and share"),
+        ({"window": "64kB", "system": ["priority"], "jobs": 2, "ecn": "off"}, "goes by one after the other"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_in_a_window_is_refused(fields: dict[str, Any], words: str, layered_file: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        planned(layered_file, **fields)
+
+
+def test_what_is_answered_each_time_cannot_be_in_flight() -> None:
+    with pytest.raises(RequestError, match="each of which is answered"):
+        plans(resolve(spec.read(None, {"jobs": 1, "compute": "5ms", "bytes": "1MB", "window": "64kB"})))
