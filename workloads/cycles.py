@@ -29,14 +29,14 @@ def longest_mean_s(count: int, edges: Sequence[Edge]) -> float:
         if not edge.later:
             within.setdefault(edge.source, []).append(edge)
     weights = []
-    for one in laters:
+    for later in laters:
         away = [-inf] * count
-        away[one.target] = 0.0
-        for node in range(one.target, count):
+        away[later.target] = 0.0
+        for node in range(later.target, count):
             if away[node] > -inf:
                 for edge in within.get(node, ()):
                     away[edge.target] = max(away[edge.target], away[node] + edge.seconds)
-        weights.append([one.seconds + away[other.source] for other in laters])
+        weights.append([later.seconds + away[other.source] for other in laters])
     return _karp(weights)
 
 

@@ -59,9 +59,9 @@ class _Board:
                 self.changed.wait()
             return max((self.done[one] for one in wanted), default=0)
 
-    def finish(self, one: Done, when: int) -> None:
+    def finish(self, operation: Done, when: int) -> None:
         with self.changed:
-            self.done[one] = when
+            self.done[operation] = when
             self.changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
@@ -154,16 +154,16 @@ class Overlapping:
         self.board.finish((number, op.id), ended)
 
     def _report(self) -> None:
-        """Tell each iteration when the next one has begun and all of it has ended, in order."""
+        """Tell each iteration when the next iteration has begun and all of it has ended, in order."""
         number = 0
         while True:
             with self.order:
                 while number + 1 not in self.begun:
                     self.order.wait()
-                one = self.begun[number]
-                one.end = self.begun[number + 1].begun
+                iteration = self.begun[number]
+                iteration.end = self.begun[number + 1].begun
             self.board.wait([(number, name) for name in self.names])
-            self.tell(one)
+            self.tell(iteration)
             self.board.forget(number)
             with self.order:
                 del self.begun[number]

@@ -307,13 +307,17 @@ def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
         if exchanging.transport.lossy:
             messages.heard(link.peer, message, sends, delivery)
 
-    def tell(one: Iteration) -> None:
-        times = [one.begun, min((begun for _, begun, _ in one.timeline), default=one.end), one.end]
+    def tell(iteration: Iteration) -> None:
+        times = [
+            iteration.begun,
+            min((begun for _, begun, _ in iteration.timeline), default=iteration.end),
+            iteration.end,
+        ]
         with lock:
-            bytes_, messages = sent.pop(one.number, 0), heard.pop(one.number, Messages())
+            bytes_, messages = sent.pop(iteration.number, 0), heard.pop(iteration.number, Messages())
         _say([
-            one.number, *(at - start_ns for at in times), bytes_, one.late,
-            [[name, at - start_ns, until - start_ns] for name, at, until in one.timeline],
+            iteration.number, *(at - start_ns for at in times), bytes_, iteration.late,
+            [[name, at - start_ns, until - start_ns] for name, at, until in iteration.timeline],
             *([messages.told(start_ns)] if exchanging.transport.lossy else []),
         ])  # fmt: skip
 

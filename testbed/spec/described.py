@@ -93,6 +93,8 @@ JOB = {
     "workers": "how many",
     "collective": "how operations of its kind are carried out",
     "channels": "connections per flow",
+    "window": "bytes of a worker on their way at a time, front layers first",
+    "partition": "of a message in that window, at most",
     "offset": "it arrives so long after the start",
     "leave": "it departs (its workers are killed) so long after the start",
     "noise": "of the compute time",

@@ -23,11 +23,10 @@ def test_front_layers_first_is_faster_than_one_after_the_other(tmp_path: Path) -
         "topo": "star", "jobs": 1, "workers": 3, "trace": str(tmp_path / "layered.json"), "collective": "sharded_parameter_server",
         "rate": "100mbit", "iterations": 5, "system": ["reno"],
     }  # fmt: skip
+    window = {"window": "64kB", "partition": "16kB"}
+    ways: dict[str, dict[str, Any]] = {"in turn": {}, "window": window, "bands": {**window, "bands": "3"}}
     took = {}
-    for name, more in (
-        ("in turn", {}), ("window", {"window": "64kB", "partition": "16kB"}),
-        ("bands", {"window": "64kB", "partition": "16kB", "bands": "3"}),
-    ):  # fmt: skip
+    for name, more in ways.items():
         result = run_plan(uml.find(), **asked, **more)
         iterations = result.table("iterations.csv")
         (job,) = one_plan(**asked, **more).jobs
@@ -38,6 +37,6 @@ def test_front_layers_first_is_faster_than_one_after_the_other(tmp_path: Path) -
         if name == "bands":  # each layer in a band of its own, and all of it on the way out of a worker
             bands = result.table("bands.csv")
             assert (bands[bands["link"] == "h1-s1"]["packets"] > 0).all()
-    assert took["window"] < 0.92 * took["in turn"]
-    assert took["bands"] < 0.92 * took["in turn"]
     print(took)
+    assert took["window"] < 0.9 * took["in turn"]
+    assert took["bands"] < 0.9 * took["in turn"]
