@@ -73,5 +73,7 @@ def test_a_table_follows_from_its_rows(tmp_path: Path) -> None:
 def test_what_tables_must_have_follows_from_their_rows() -> None:
     iterations, flows = faults.TABLES["iterations.csv"], faults.TABLES["flows.csv"]
     assert "system" not in iterations.needed and "late_s" in iterations.numbers  # format 1 has cc
-    assert flows.may_be_empty == ("cwnd_segments", "rtt_us", "bytes_ratio", "iterations", "f") and set(flows.words) == {"flow"}
+    assert flows.may_be_empty == ("cwnd_segments", "rtt_us", "bytes_ratio", "iterations", "f") and set(flows.words) == {
+        "flow"
+    }
     assert faults.TABLES["disturbances.csv"].words["kind"].count("|") == 4

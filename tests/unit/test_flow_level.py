@@ -121,6 +121,8 @@ def test_several_paths_are_drawn_from_the_seed(tmp_path: Path) -> None:
         (["--delay", "5ms"], "round trips"),
         (["--loss", "1%"], "loses"),
         (["--system", "bbr"], "was not measured"),
+        (["--bands", "4"], "bands of priority"),
+        (["--trace", "vgg16-layers"], "several exchanges or iterations in flight"),
     ],
 )  # fmt: skip
 def test_what_it_cannot_model_it_refuses(

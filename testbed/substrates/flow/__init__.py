@@ -41,6 +41,10 @@ def lacks(plan: Plan) -> Lack | None:
             return Lack(
                 f"{who} is carried by {job.transport}, which is about losses and timeouts, and the twin has none of either"
             )
+        if job.window is not None or job.overlaps:
+            return Lack(
+                f"{who} has several exchanges or iterations in flight, and the twin replays one after the other"
+            )
         if job.life is not None:
             return Lack(
                 f"{who} asks for GPUs, for which others wait",
@@ -54,6 +58,8 @@ def lacks(plan: Plan) -> Lack | None:
             )
         if not any(operation.duration_ns for operation in job.operations) and len(set(job.hosts)) == 1:
             return Lack(f"{who} computes nothing and crosses no link, so that its iterations take no time")
+    if any(link.control for link in plan.bottlenecks.values()):
+        return Lack("bands of priority (--bands) tell packets apart, and the twin has none")
     if plan.wires:
         name, wire = next(iter(plan.wires.items()))
         what = "delays" if wire.delay_ns else "loses or damages packets"
