@@ -104,7 +104,7 @@ class Duration(Quantity):
     noun = "time"
     examples = "340ms, 1.5us, 2s"
     units: ClassVar[dict[str, int]] = {
-        "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9,
+        "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9,
     }  # fmt: skip
     limit = 10**15
     written = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))

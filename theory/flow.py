@@ -105,13 +105,16 @@ class Jobs(NamedTuple):
     ended: Floats  # iterations: job, iteration, start, start of sending, end
     sent: Floats  # flows: node, iteration, start, end
     keep: npt.NDArray[np.bool_]  # whether flows are recorded
-    counts: Ints  # of clocks, of iterations, of flows, of events
+    counts: Ints  # of clocks, of iterations, of flows, of events, of jobs that have ended since the last look
+    wanted: Ints  # iterations after which a job ends
+    batch: Floats  # rates are computed anew at multiples of it; 0: whenever something happens
+    share_at: Floats  # the next time; infinity: nothing has changed
 
 
 DRAWS = 256
 
 
-def jobs(asked: Sequence[Job], *, keep: bool = True, seed: int = 0) -> Jobs:
+def jobs(asked: Sequence[Job], *, keep: bool = True, seed: int = 0, batch_s: float = 0.0) -> Jobs:
     """Jobs that have not begun; `begin` sets their clocks. ``keep``: every flow is recorded, too."""
     nodes = [node for job in asked for node in job.nodes]
     first = np.concatenate([[0], np.cumsum([len(job.nodes) for job in asked])]).astype(np.int64)
@@ -153,7 +156,8 @@ def jobs(asked: Sequence[Job], *, keep: bool = True, seed: int = 0) -> Jobs:
         factors, chance,
         np.full(clocks, np.inf), np.full(clocks, NOWHERE, dtype=np.int64), np.full(clocks, NOWHERE, dtype=np.int64),
         np.zeros(0), np.zeros(0),
-        np.zeros((ROOM, 5)), np.zeros((ROOM if keep else 1, 4)), np.array([keep]), np.zeros(4, np.int64),
+        np.zeros((ROOM, 5)), np.zeros((ROOM if keep else 1, 4)), np.array([keep]), np.zeros(5, np.int64),
+        np.full(len(asked), np.iinfo(np.int64).max), np.array([batch_s]), np.array([np.inf]),
     )  # fmt: skip
 
 
@@ -183,17 +187,24 @@ class Loop:
 
     def __init__(
         self, asked: Sequence[Job], capacity: npt.ArrayLike, *, seed: int = 0, keep: bool = True, wait: bool = False,
-        places: npt.ArrayLike | None = None, tolerance: float = maxmin.EXACT,
+        places: npt.ArrayLike | None = None, batch_s: float = 0.0,
     ) -> None:  # fmt: skip
-        """``places``: how many links each node crosses at most, where they are put only later. ``tolerance``: see `theory.maxmin`."""
+        """``places``: how many links each node crosses at most, where they are put only later.
+
+        ``batch_s``: of a large network, where something happens all the time, rates are computed anew at multiples of it. Who begins in
+        between sends from then on what it gets at the next one; who ends leaves its share unused until there. What links carry is not
+        counted.
+        """
         nodes = [node for job in asked for node in job.nodes]
         room = [len(node.links or ()) for node in nodes] if places is None else places
-        self.net = maxmin.network(capacity, room, tolerance)
+        self.net = maxmin.network(capacity, room)
         for number, node in enumerate(nodes):
             if node.links:
                 maxmin.put(self.net, number, node.links, 1.0 if node.times is None else node.times)
         links = len(self.net.capacity)
-        self.state = jobs(asked, keep=keep, seed=seed)._replace(carried=np.zeros(links), carried_since=np.zeros(links))
+        self.state = jobs(asked, keep=keep, seed=seed, batch_s=batch_s)._replace(
+            carried=np.zeros(links), carried_since=np.zeros(links)
+        )
         self.now_s = 0.0
         if not wait:
             for number, job in enumerate(asked):
@@ -221,6 +232,12 @@ class Loop:
         while self.now_s < until_s:
             self.advance(until_s)
             yield self.taken()
+
+    def ended_jobs(self) -> bool:
+        """Whether a job has come to its end since the last time (`advance` stops there)."""
+        found = self.state.counts[4] > 0
+        self.state.counts[4] = 0
+        return bool(found)
 
     def taken(self) -> tuple[list[Ended], list[Sent]]:
         """What has ended since the last time."""
@@ -259,7 +276,13 @@ def advance(net: Network, state: Jobs, until_s: float) -> float:
     """All events up to ``until_s``; the time that was reached, which is earlier if there is no more room for records."""
     counts = state.counts
     room = len(state.ended) - 64, len(state.sent) - 4096
-    while counts[0] > 0 and state.due[state.heap[0]] <= until_s:
+    while True:
+        following = state.due[state.heap[0]] if counts[0] > 0 else np.inf
+        if state.share_at[0] <= min(following, until_s):
+            _share_all(net, state)
+            continue
+        if following > until_s:
+            return until_s
         if counts[1] >= room[0] or (state.keep[0] and counts[2] >= room[1]):
             return float(state.due[state.heap[0]]) - TIE_S
         now = state.due[state.heap[0]]
@@ -274,7 +297,8 @@ def advance(net: Network, state: Jobs, until_s: float) -> float:
             else:
                 _on_its_way(net, state, clock, now)
         _share(net, state, now)
-    return until_s
+        if counts[4] > 0:
+            return float(now)
 
 
 @compiled
@@ -364,8 +388,12 @@ def _weigh(net: Network, state: Jobs, node: int) -> None:
 @compiled
 def _account(net: Network, state: Jobs, node: int, now: float) -> None:
     """What it has sent up to now, and what its links have carried."""
+    if state.batch[0] > 0 and net.rate[node] == 0:
+        return  # it has begun in this batch
     state.left[node] -= net.rate[node] * (now - state.since[node])
     state.since[node] = now
+    if state.batch[0] > 0:
+        return
     for place in range(net.first[node], net.first[node] + net.crossed[node]):
         link = net.over[place]
         state.carried[link] += net.load[link] * (now - state.carried_since[link])
@@ -409,12 +437,20 @@ def _complete(net: Network, state: Jobs, node: int, now: float) -> None:
         state.ended[row, 4] = now
         state.counts[1] += 1
         state.iteration[job] += 1
-        begin(state, job, now)
+        if state.iteration[job] >= state.wanted[job]:
+            state.runs[job] = False
+            state.counts[4] += 1
+        else:
+            begin(state, job, now)
 
 
 @compiled
 def _share(net: Network, state: Jobs, now: float) -> None:
     """New rates for those whom something concerns, and new clocks."""
+    if state.batch[0] > 0:
+        maxmin.forget(net)
+        state.share_at[0] = min(state.share_at[0], (np.floor(now / state.batch[0]) + 1) * state.batch[0])
+        return
     if net.counts[0] == 0:
         return
     maxmin.solve(net)
@@ -426,6 +462,23 @@ def _share(net: Network, state: Jobs, now: float) -> None:
                 maxmin.settle(net, node)
             net.level[node] = net.rate[node] / net.weight[node]
             _set(state, node, now + _until(net, state, node, now) if net.rate[node] > 0 else np.inf)
+    maxmin.forget(net)
+
+
+@compiled
+def _share_all(net: Network, state: Jobs) -> None:
+    """New rates for all, at the end of a batch; who has begun within it has sent as much by now as it would have at this rate."""
+    now = state.share_at[0]
+    state.share_at[0] = np.inf
+    for node in range(len(net.active)):
+        if net.active[node]:
+            state.left[node] -= net.rate[node] * (now - state.since[node])
+            state.since[node] = now if net.rate[node] > 0 else state.since[node]
+    maxmin.solve_all(net)
+    for number in range(net.counts[0]):
+        node = net.flows[number]
+        due = max(now, now + _until(net, state, node, now))
+        _move(state.due, state.heap, state.place, state.counts, node, due)
     maxmin.forget(net)
 
 
@@ -444,10 +497,15 @@ def _until(net: Network, state: Jobs, node: int, now: float) -> float:
 @compiled
 def _set(state: Jobs, clock: int, due: float) -> None:
     """A clock goes off at ``due``; infinity: never."""
-    heap, place, counts = state.heap, state.place, state.counts
+    _move(state.due, state.heap, state.place, state.counts, clock, due)
+
+
+@compiled
+def _move(dues: Floats, heap: Ints, place: Ints, counts: Ints, clock: int, due: float) -> None:
+    """The same, by its arrays alone: to hand over all of them takes longer than what is done."""
     at = place[clock]
+    dues[clock] = due
     if due == np.inf:
-        state.due[clock] = due
         if at == NOWHERE:
             return
         counts[0] -= 1
@@ -457,36 +515,33 @@ def _set(state: Jobs, clock: int, due: float) -> None:
             return
         heap[at] = last
         place[last] = at
-        clock = last
-    else:
-        state.due[clock] = due
-        if at == NOWHERE:
-            at = counts[0]
-            counts[0] += 1
-            heap[at] = clock
-            place[clock] = at
-    while at > 0 and _earlier(state, heap[at], heap[(at - 1) // 2]):
-        _swap(state, at, (at - 1) // 2)
+    elif at == NOWHERE:
+        at = counts[0]
+        counts[0] += 1
+        heap[at] = clock
+        place[clock] = at
+    while at > 0 and _earlier(dues, heap[at], heap[(at - 1) // 2]):
+        _swap(heap, place, at, (at - 1) // 2)
         at = (at - 1) // 2
     while True:
         least = at
         for child in (2 * at + 1, 2 * at + 2):
-            if child < counts[0] and _earlier(state, heap[child], heap[least]):
+            if child < counts[0] and _earlier(dues, heap[child], heap[least]):
                 least = child
         if least == at:
             return
-        _swap(state, at, least)
+        _swap(heap, place, at, least)
         at = least
 
 
 @compiled
-def _earlier(state: Jobs, left: int, right: int) -> bool:
+def _earlier(dues: Floats, left: int, right: int) -> bool:
     """Ties go by number, so that the order does not depend on what was before."""
-    return state.due[left] < state.due[right] or (state.due[left] == state.due[right] and left < right)
+    return bool(dues[left] < dues[right] or (dues[left] == dues[right] and left < right))
 
 
 @compiled
-def _swap(state: Jobs, left: int, right: int) -> None:
-    first, second = state.heap[left], state.heap[right]
-    state.heap[left], state.heap[right] = second, first
-    state.place[first], state.place[second] = right, left
+def _swap(heap: Ints, place: Ints, left: int, right: int) -> None:
+    first, second = heap[left], heap[right]
+    heap[left], heap[right] = second, first
+    place[first], place[second] = right, left

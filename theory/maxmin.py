@@ -3,8 +3,7 @@
 A flow has a rate x, a weight w and links on each of which it loads ``times`` · x. A rate is fair if the flow has a bottleneck: a link
 that is full, and on which nobody's level x ÷ w is higher (Bertsekas and Gallager, Data Networks, 1992, 6.5.2). `solve` fills up the
 flows that a change concerns beside the others, looks whether everybody still has a bottleneck, and takes in those who have not, until
-all have: the rest of the network is not looked at. With a ``tolerance`` levels that differ by less, as a share, count as equal, and
-what changes by less goes no further: flows still fit, and are as good as fair. Loops, not vectors: they are compiled (`theory.compiled`).
+all have: the rest of the network is not looked at. Loops, not vectors: they are compiled (`theory.compiled`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from theory.compiled import compiled
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-EXACT = 1e-12
+EXACT = 1e-12  # by which levels may differ, as a share, and count as equal
 NOWHERE = -1
 
 
@@ -56,10 +55,9 @@ class Network(NamedTuple):
     key: Floats  # level at which each would be full
     fresh: Floats  # rates to be
     counts: Ints
-    tolerance: Floats  # one number
 
 
-def network(capacity: npt.ArrayLike, places: npt.ArrayLike, tolerance: float = EXACT) -> Network:
+def network(capacity: npt.ArrayLike, places: npt.ArrayLike) -> Network:
     """Without any active flow: links, and how many places each flow has at most (`put` says which)."""
     rates = np.asarray(capacity, dtype=float)
     room = np.asarray(places, dtype=np.int64)
@@ -80,7 +78,7 @@ def network(capacity: npt.ArrayLike, places: npt.ArrayLike, tolerance: float = E
         np.ones(flows), floats(flows), floats(flows), ints(flows), flags(flows), floats(links),
         ints(links), ints(total), ints(total),
         flags(flows), flags(flows), flags(links), floats(links), floats(links), np.zeros(links, np.int64), floats(links), floats(links),
-        ints(flows), ints(links), ints(links), floats(links), floats(flows), np.zeros(2, np.int64), np.array([tolerance]),
+        ints(flows), ints(links), ints(links), floats(links), floats(flows), np.zeros(2, np.int64),
     )  # fmt: skip
 
 
@@ -165,21 +163,20 @@ def choose_held_back(net: Network, link: int) -> None:
 @compiled
 def solve(net: Network) -> None:
     """What flows get that a change concerns: ``fresh`` of the chosen. Each is to be settled (`settle`), then forgotten (`forget`)."""
-    tolerance = net.tolerance[0]
     while True:
         before = net.counts[0]
         _fill(net)
         for number in range(net.counts[1]):
             link = net.links[number]
-            full = net.room[link] <= tolerance * net.capacity[link]
+            full = net.room[link] <= EXACT * net.capacity[link]
             held = net.filled_at[link]
             place = net.head[link]
             while place != NOWHERE:
                 flow = net.owner[place]
                 if not net.chosen[flow]:
                     level = net.level[flow]
-                    high = held >= 0 and level > held * (1 + tolerance)
-                    low = net.bottleneck[flow] == link and (not full or net.highest[link] > level * (1 + tolerance))
+                    high = held >= 0 and level > held * (1 + EXACT)
+                    low = net.bottleneck[flow] == link and (not full or net.highest[link] > level * (1 + EXACT))
                     if high or low:
                         choose(net, flow)
                 place = net.following[place]
@@ -190,11 +187,33 @@ def solve(net: Network) -> None:
 
 
 @compiled
+def solve_all(net: Network) -> None:
+    """`solve` of everybody at once: the way where much has changed. ``load`` follows."""
+    for flow in range(len(net.active)):
+        choose(net, flow)
+    net.load[:] = 0.0
+    for number in range(net.counts[0]):
+        net.rate[net.flows[number]] = 0.0
+    _fill(net)
+    for number in range(net.counts[1]):
+        link = net.links[number]
+        net.load[link] = net.capacity[link] - net.room[link]
+        net.seen[link] = False
+    net.counts[1] = 0
+    for number in range(net.counts[0]):
+        flow = net.flows[number]
+        net.rate[flow] = net.fresh[flow]
+        net.level[flow] = net.fresh[flow] / net.weight[flow]
+
+
+@compiled
 def _fill(net: Network) -> None:
     """The chosen flows alone, beside the others as they are: all levels rise, until a link is full, and so on."""
+    rising = 0
     for number in range(net.counts[0]):
         flow = net.flows[number]
         net.frozen[flow] = net.crossed[flow] == 0
+        rising += net.crossed[flow] > 0
         for place in range(net.first[flow], net.first[flow] + net.crossed[flow]):
             link = net.over[place]
             if not net.seen[link]:
@@ -216,18 +235,18 @@ def _fill(net: Network) -> None:
         net.key[link] = net.room[link] / net.wants[link]
         net.heap[number] = link
     for number in range(size // 2 - 1, -1, -1):
-        _sink(net, number, size)
-    while size > 0:
+        _sink(net.heap, net.key, number, size)
+    while rising > 0:
         tightest = net.heap[0]
         if net.unfrozen[tightest] == 0:
             size -= 1
             net.heap[0] = net.heap[size]
-            _sink(net, 0, size)
+            _sink(net.heap, net.key, 0, size)
             continue
         least = net.room[tightest] / net.wants[tightest]
         if least > net.key[tightest]:
             net.key[tightest] = least
-            _sink(net, 0, size)
+            _sink(net.heap, net.key, 0, size)
             if net.heap[0] != tightest:
                 continue
         least = max(0.0, least)
@@ -237,6 +256,7 @@ def _fill(net: Network) -> None:
             flow = net.owner[place]
             if net.chosen[flow] and not net.frozen[flow]:
                 net.frozen[flow] = True
+                rising -= 1
                 net.fresh[flow] = least * net.weight[flow]
                 net.bottleneck[flow] = tightest
                 for own in range(net.first[flow], net.first[flow] + net.crossed[flow]):
@@ -249,16 +269,16 @@ def _fill(net: Network) -> None:
 
 
 @compiled
-def _sink(net: Network, at: int, size: int) -> None:
-    """A heap of links by ``key`` is one again, but for the one at ``at``, which may be too large."""
+def _sink(heap: Ints, key: Floats, at: int, size: int) -> None:
+    """A heap by ``key`` is one again, but for the one at ``at``, which may be too large."""
     while True:
         least = at
         for child in (2 * at + 1, 2 * at + 2):
-            if child < size and net.key[net.heap[child]] < net.key[net.heap[least]]:
+            if child < size and key[heap[child]] < key[heap[least]]:
                 least = child
         if least == at:
             return
-        net.heap[at], net.heap[least] = net.heap[least], net.heap[at]
+        heap[at], heap[least] = heap[least], heap[at]
         at = least
 
 

@@ -62,6 +62,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", metavar="PATH=VALUE", help="with --emulate: any field of an experiment"
     )
+    parser.add_argument(
+        "--on", choices=("flow",), help="flow: jobs as flows on --topo, every iteration of them, with each --system"
+    )
+    parser.add_argument(
+        "--topo", default="cluster",
+        help="with --on flow: cluster, leafspine[,LEAVES,SPINES,HOSTS[,OVERSUBSCRIPTION]] (2:1), or fattree[,K] (cluster)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--until", metavar="TIME", help="with --on flow: simulate no longer than this (until all jobs have ended)"
+    )
     parser.add_argument("--out", metavar="FOLDER", help="with --emulate: where runs go (results)")
     parser.add_argument("-j", "--parallel", type=int, default=1, metavar="N", help="with --emulate: runs at a time (1)")
     parser.add_argument("--figures", metavar="FOLDER", help="GPUs and uplinks over time, a PNG for each scheduler")
@@ -93,8 +103,12 @@ def run(parsed: argparse.Namespace) -> int:
     for name in names:
         with within("--scheduler"):
             options.parse(job_schedulers.find(name.partition(":")[0]).Options, name)
-    if stray := [name for name in ("system", "set", "out") if getattr(parsed, name) and not parsed.emulate]:
-        raise RequestError(f"--{stray[0]} is for --emulate; a computed schedule has none")
+    if stray := [
+        name
+        for name in ("system", "set", "out")
+        if getattr(parsed, name) and not (parsed.emulate or (parsed.on and name == "system"))
+    ]:
+        raise RequestError(f"--{stray[0]} is for --emulate (--system for --on flow, too); a computed schedule has none")
     model, rate = _model(parsed)
     sizes = _sizes(parsed.servers, parsed.gpus, parsed.seed)
     if not 0 <= parsed.seed <= 2**31:
@@ -114,6 +128,18 @@ def run(parsed: argparse.Namespace) -> int:
             f"{parsed.jobs}: job {large.job} asks for {large.gpus} GPUs, and {len(sizes)} servers have {len(gpus)} in all; give "
             "more with --servers or --gpus, or the job fewer"
         )
+    if parsed.on:
+        from testbed.cli.schedule import flowing
+
+        if parsed.emulate:
+            raise RequestError("--on flow computes, and --emulate runs; take one of them")
+        flowed = flowing.carry_out(
+            requests, sizes, model, names, parsed.system or ["reno"], parsed.topo, parsed.until, parsed.seed
+        )
+        flowing.show(flowed, sizes, parsed.topo, as_json=parsed.json)
+        return EXIT_OK
+    if parsed.until is not None or parsed.topo != "cluster":
+        raise RequestError("--until, --topo: are for --on flow")
     results = []
     for name in names:
         begun = time.perf_counter()

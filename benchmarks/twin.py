@@ -1,0 +1,75 @@
+"""The flow-level twin: what simulating a cluster costs, against its size.
+
+``python benchmarks/twin.py [--seconds 20] [--gpus 1000 3000 10000]``: jobs of 20 GPUs in the mean on servers of 8, placed at random on leaves
+and spines 2:1, iterations of 0.5 to 2 s of which communicating alone takes a tenth; processor time per simulated second, and the slope of its
+logarithm over that of the GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from congestion import catalogue
+from core.placing import Gpu, Request
+from theory import fabric, flowing, twin
+from theory.cluster import Servers, Start, State
+
+RATE_BPS, SERVER, LEAF = 100e9, 8, 32
+
+
+def jobs(gpus: int, seed: int) -> list[Request]:
+    """As many as fit."""
+    draw, found = np.random.default_rng(seed), list[Request]()
+    while True:
+        wants, iteration_s = int(np.clip(draw.geometric(1 / 20), 2, 128)), float(draw.uniform(0.5, 2))
+        if sum(one.gpus for one in found) + wants > gpus:
+            return found
+        found.append(Request(len(found), wants, 10**6, int(0.1 * iteration_s * RATE_BPS / 16), 0.9 * iteration_s))
+
+
+def cost(gpus: int, system: str, seconds: float) -> tuple[float, int]:
+    """Processor seconds per simulated second, and iterations."""
+    requests = jobs(gpus, 1)
+    servers = Servers(tuple(Gpu(f"h{number // SERVER}", number % SERVER) for number in range(gpus)))
+    order = np.random.default_rng(2).permutation(gpus)
+    at = np.cumsum([0, *(one.gpus for one in requests)])
+
+    def policy(state: State) -> Iterator[Start]:
+        for number in list(state.waiting):
+            yield number, np.sort(order[at[number] : at[number + 1]])
+
+    count = gpus // SERVER
+    network = fabric.leaf_spine(count, RATE_BPS, -(-count // LEAF), LEAF // 2, LEAF, 2.0)
+    control = catalogue.parse(system, "recommended")
+    begun = time.process_time()
+    found = flowing.simulate(
+        requests, servers, policy, network, twin.force(control), until_s=seconds, learned_at=twin.learned_at(control)
+    )
+    return (time.process_time() - begun) / seconds, len(found.times_s)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1000, 3000, 10_000])
+    parsed = parser.parse_args()
+    cost(64, "mltcp_reno", 1.0)  # compiled
+    for system in ("reno", "mltcp_reno"):
+        costs = []
+        for gpus in parsed.gpus:
+            each, iterations = cost(gpus, system, parsed.seconds)
+            costs.append(each)
+            print(f"{system:12} {gpus:6} GPUs: {each * 1e3:8.2f} ms of processor per second, {iterations} iterations")
+        if len(costs) > 1:
+            slope = np.polyfit(np.log(parsed.gpus), np.log(costs), 1)[0]
+            print(f"{system:12} cost goes as GPUs^{slope:.2f}")
+    print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

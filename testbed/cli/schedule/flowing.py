@@ -1,0 +1,149 @@
+"""``schedule --on flow``: the schedules' jobs as flows on a network, every iteration of them (`theory.flowing`)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import job_schedulers
+from congestion import catalogue
+from core import options
+from core.errors import RequestError, within
+from core.placing import Gpu, Request
+from core.text import quoted
+from core.units import Duration
+from job_schedulers import Cluster, online
+from theory import fabric, flowing, twin
+from theory.cluster import Servers, follow
+from theory.contention import Model
+from theory.fabric import Fabric
+
+LEAF = 32  # servers below a leaf, where nobody says how many
+OVERSUBSCRIBED = 2.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """A scheduler and a system."""
+
+    scheduler: str
+    system: str
+    flowed: flowing.Flowed
+    wall_s: float
+
+
+def carry_out(
+    requests: Sequence[Request], sizes: Sequence[int], model: Model, schedulers: Sequence[str], systems: Sequence[str], topo: str,
+    until: str | None, seed: int,
+) -> list[Result]:  # fmt: skip
+    """Each scheduler's GPUs with each system; raises `RequestError`."""
+    network = _network(topo, len(sizes), model.rate_bps)
+    with within("--until"):
+        until_s = math.inf if until is None else Duration.parse(until) / 1e9
+    controls = [catalogue.parse(system, "recommended") for system in systems]
+    for control in controls:
+        if control.source is not None or twin.base(control) not in twin.BASES:
+            raise RequestError(f"--system {quoted(control.spec)}: how its flows share links was not measured")
+    gpus = tuple(Gpu(f"h{host}", slot) for host, size in enumerate(sizes, 1) for slot in range(size))
+    servers, found = Servers(gpus), []
+    for scheduler in schedulers:
+        with within(scheduler):
+            module = job_schedulers.find(scheduler.partition(":")[0])
+            chosen = options.parse(module.Options, scheduler)
+            assigned = online.schedule(
+                module, requests, Cluster({"s1": gpus}, lambda _job: ["s1"]), model, chosen, seed=seed
+            )
+            for control in controls:
+                begun = time.perf_counter()
+                given, policy = follow(assigned, requests, servers)
+                if any(one.stints for one in assigned.jobs):
+                    raise RequestError("it stops jobs in between, and flows run through")
+                flowed = flowing.simulate(
+                    given, servers, policy, network, twin.force(control), until_s=until_s, learned_at=twin.learned_at(control),
+                    intra_bps=model.intra_bps, seed=seed,
+                )  # fmt: skip
+                found.append(Result(scheduler, control.spec, flowed, time.perf_counter() - begun))
+    return found
+
+
+def show(results: Sequence[Result], sizes: Sequence[int], topo: str, *, as_json: bool) -> None:
+    """Print them: a table for people, a document for programs."""
+    if as_json:
+        rows = [_row(one) for one in results]
+        print(json.dumps({"cluster": {"servers": list(sizes)}, "model": {"law": "flow", "topo": topo, "batch_s": flowing.BATCH_S,
+              "steps": twin.STEPS}, "results": rows}, allow_nan=False))  # fmt: skip
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in (
+        "scheduler",
+        "system",
+        "jobs ended",
+        "iterations",
+        "mean (s)",
+        "p99 (s)",
+        "÷ alone",
+        "p99 ÷ alone",
+        "GPUs held",
+        "took (s)",
+    ):
+        table.add_column(heading, justify="left" if heading in ("scheduler", "system") else "right")
+    for one in results:
+        row = _row(one)
+        numbers = [row[name] for name in ("mean_s", "p99_s", "mean_slowdown", "p99_slowdown")]
+        table.add_row(
+            one.scheduler, one.system, f"{row['ended']}", f"{row['iterations']}", *(f"{value:.3f}" for value in numbers),
+            f"{row['utilisation']:.0%}", f"{one.wall_s:.1f}",
+        )  # fmt: skip
+    Console(highlight=False).print(table)
+
+
+def _row(one: Result) -> dict[str, Any]:
+    flowed = one.flowed
+    some = len(flowed.times_s) > 0
+    return {
+        "scheduler": one.scheduler, "system": one.system, "iterations": len(flowed.times_s),
+        "ended": sum(job.end_s is not None for job in flowed.jobs),
+        "mean_s": float(flowed.times_s.mean()) if some else 0.0,
+        "p99_s": float(np.percentile(flowed.times_s, 99)) if some else 0.0,
+        "mean_slowdown": float(flowed.slowdowns.mean()) if some else 0.0,
+        "p99_slowdown": float(np.percentile(flowed.slowdowns, 99)) if some else 0.0,
+        "utilisation": flowed.busy, "events": flowed.events, "wall_s": one.wall_s,
+        "jobs": [
+            {"job": job.request.job, "start_s": job.start_s, "end_s": job.end_s, "iterations": job.iterations, "mean_s": job.mean_s,
+             "alone_s": job.alone_s}
+            for job in flowed.jobs
+        ],
+    }  # fmt: skip
+
+
+def _network(text: str, servers: int, rate_bps: float) -> Fabric:
+    name, *words = text.split(",")
+    try:
+        sizes = [int(word) for word in words]
+    except ValueError as error:
+        raise RequestError(f"--topo: {quoted(text)}: the arguments of a topology are whole numbers") from error
+    if name == "cluster" and not sizes:
+        return fabric.flat(servers, rate_bps)
+    if name == "leafspine" and len(sizes) in (0, 3, 4) and all(size > 0 for size in sizes):
+        leaves, spines, hosts = sizes[:3] or (-(-servers // LEAF), LEAF // 2, LEAF)
+        over = float(sizes[3]) if len(sizes) == 4 else None if sizes else OVERSUBSCRIBED
+        found = fabric.leaf_spine(servers, rate_bps, leaves, spines, hosts, over)
+    elif name == "fattree" and len(sizes) < 2 and all(size > 1 and size % 2 == 0 for size in sizes):
+        k = sizes[0] if sizes else next(k for k in itertools.count(2, 2) if k**3 // 4 >= servers)
+        found = fabric.fat_tree(k, rate_bps)
+    else:
+        raise RequestError(
+            f"--topo: {quoted(text)} is no network for flows: cluster, leafspine[,LEAVES,SPINES,HOSTS[,OVERSUBSCRIPTION]], or fattree[,K]"
+        )
+    if found.hosts < servers:
+        raise RequestError(f"--topo: {quoted(text)} has room for {found.hosts} servers, and there are {servers}")
+    return found

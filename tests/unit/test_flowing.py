@@ -1,0 +1,120 @@
+"""A cluster's jobs as flows: networks as arrays, and ``schedule --on flow``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.cli import main
+from theory import fabric
+from theory.fabric import Fabric
+from topologies.fattree import FatTree
+from topologies.leafspine import LeafSpine
+from topologies.routed import RoutedTopo, stages
+
+
+def test_a_fat_tree_of_36_is_there_in_seconds() -> None:
+    begun = time.process_time()
+    tree = fabric.fat_tree(36, 1e11)
+    assert tree.servers == 11_664 == tree.hosts and len(tree.capacity) == 2 * (11_664 + 2 * 36 * 18 * 18)
+    draw = np.random.default_rng(1)
+    ways = [tree.way(int(a), int(b), int(choice)) for a, b, choice in draw.integers(tree.servers, size=(20_000, 3))]
+    assert {len(way) for way in ways} <= {2, 4, 6} and max(map(max, ways)) < len(tree.capacity)
+    assert time.process_time() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("network", "topo"),
+    [(fabric.fat_tree(4, 1e9), FatTree(4)), (fabric.leaf_spine(12, 1e9, 3, 2, 4), LeafSpine(3, 2, 4))],
+)
+def test_ways_are_as_long_as_searched_ones_and_as_many(network: Fabric, topo: RoutedTopo) -> None:
+    hosts = [f"h{number + 1}" for number in range(network.servers)]
+    assert set(hosts) == {node for node in topo.nodes() if not topo.isRouter(node)}
+    for source in range(0, network.servers, 3):
+        for target in range(network.servers):
+            if source == target:
+                continue
+            found = {tuple(network.way(source, target, choice)) for choice in range(64)}
+            searched = stages(topo, hosts[source], hosts[target])
+            assert {len(way) for way in found} == {len(searched)}
+            here = [hosts[source]]
+            for stage in searched:
+                here = [b for node in here for a, b in stage if a == node]
+            assert len(found) == len(here)
+
+
+def test_nobody_crosses_a_link_twice_and_ends_are_its_own() -> None:
+    tree = fabric.fat_tree(6, 1e9)
+    for source, target in ((0, 1), (0, 8), (5, 40), (53, 0)):
+        way = tree.way(source, target, 7)
+        assert way[:2] == [2 * source, 2 * target + 1] and len(set(way)) == len(way)
+
+
+def schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: list[str], *flags: str) -> Any:
+    file = tmp_path / "jobs.csv"
+    file.write_text("\n".join(["job,gpus,iterations,gradient_bytes,compute_s,arrives_s", *rows]) + "\n")
+    code = main(
+        ["schedule", str(file), "--rate", "10gbit", "--scheduler", "first_fit", "--on", "flow", "--json", *flags]
+    )
+    assert code == EXIT_OK
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_job_alone_takes_what_equation_8_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """2 m (w - 1) / w over the uplink, and computing; inside a server nothing is exchanged."""
+    found = schedule(
+        tmp_path, capsys, ["0,4,10,125000000,0.5,0", "1,2,8,125000000,0.25,0"], "--servers", "3", "--gpus", "2"
+    )
+    (row,) = found["results"]
+    first, second = row["jobs"]
+    assert first["mean_s"] == pytest.approx(0.5 + 2 * 125e6 * 8 * 0.75 / 1e10, rel=1e-9)
+    assert second["mean_s"] == pytest.approx(0.25, rel=1e-9)
+    assert first["end_s"] == pytest.approx(10 * first["mean_s"]) and row["ended"] == 2
+
+
+def test_who_waits_starts_when_gpus_are_free(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["0,4,4,1000000,0.5,0", "1,4,2,1000000,0.5,0.3", "2,2,2,0,0.5,5"]
+    found = schedule(tmp_path, capsys, rows, "--servers", "2", "--gpus", "2")
+    (row,) = found["results"]
+    first, second, third = row["jobs"]
+    assert second["start_s"] == pytest.approx(first["end_s"]) and third["start_s"] == 5
+
+
+def test_two_jobs_share_and_mltcp_separates_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On two servers each has two GPUs of both: together they need 80 % of an uplink."""
+    rows = ["0,4,60,416666667,0.55,0", "1,4,60,416666667,0.55,0.03"]
+    flags = ["--servers", "4", "--gpus", "2", "--topo", "leafspine,2,1,2", "--system", "reno", "mltcp_reno"]
+    found = schedule(tmp_path, capsys, rows, *flags)
+    reno, mltcp = found["results"]
+    assert reno["iterations"] == mltcp["iterations"] == 120
+    assert mltcp["mean_slowdown"] <= reno["mean_slowdown"]
+    until = schedule(tmp_path, capsys, rows, *flags, "--until", "10s")["results"][0]
+    assert 0 < until["iterations"] < 60 and until["ended"] == 0
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--topo", "ring"],
+        ["--topo", "leafspine,1,1,1"],
+        ["--system", "bbr"],
+        ["--emulate"],
+        ["--until", "soon"],
+        ["--scheduler", "las"],
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
+    file = tmp_path / "jobs.csv"
+    rows = "".join(f"{job},6,2000,1000,0.5,{job}\n" for job in range(4))
+    file.write_text("job,gpus,iterations,gradient_bytes,compute_s,arrives_s\n" + rows)
+    given = [] if "--scheduler" in flags else ["--scheduler", "first_fit"]
+    assert (
+        main(["schedule", str(file), "--servers", "4", "--gpus", "2", "--on", "flow", *given, *flags]) == EXIT_REQUEST
+    )
+    assert capsys.readouterr().err
