@@ -78,7 +78,7 @@ def carry_out(
 def show(results: Sequence[Result], sizes: Sequence[int], topo: str, *, as_json: bool) -> None:
     """Print them: a table for people, a document for programs."""
     if as_json:
-        rows = [_row(one) for one in results]
+        rows = [_row(result) for result in results]
         print(json.dumps({"cluster": {"servers": list(sizes)}, "model": {"law": "flow", "topo": topo, "batch_s": flowing.BATCH_S,
               "steps": twin.STEPS}, "results": rows}, allow_nan=False))  # fmt: skip
         return
@@ -96,27 +96,27 @@ def show(results: Sequence[Result], sizes: Sequence[int], topo: str, *, as_json:
         "took (s)",
     ):
         table.add_column(heading, justify="left" if heading in ("scheduler", "system") else "right")
-    for one in results:
-        row = _row(one)
+    for result in results:
+        row = _row(result)
         numbers = [row[name] for name in ("mean_s", "p99_s", "mean_slowdown", "p99_slowdown")]
         table.add_row(
-            one.scheduler, one.system, f"{row['ended']}", f"{row['iterations']}", *(f"{value:.3f}" for value in numbers),
-            f"{row['utilisation']:.0%}", f"{one.wall_s:.1f}",
+            result.scheduler, result.system, f"{row['ended']}", f"{row['iterations']}", *(f"{value:.3f}" for value in numbers),
+            f"{row['utilisation']:.0%}", f"{result.wall_s:.1f}",
         )  # fmt: skip
     Console(highlight=False).print(table)
 
 
-def _row(one: Result) -> dict[str, Any]:
-    flowed = one.flowed
+def _row(result: Result) -> dict[str, Any]:
+    flowed = result.flowed
     some = len(flowed.times_s) > 0
     return {
-        "scheduler": one.scheduler, "system": one.system, "iterations": len(flowed.times_s),
+        "scheduler": result.scheduler, "system": result.system, "iterations": len(flowed.times_s),
         "ended": sum(job.end_s is not None for job in flowed.jobs),
         "mean_s": float(flowed.times_s.mean()) if some else 0.0,
         "p99_s": float(np.percentile(flowed.times_s, 99)) if some else 0.0,
         "mean_slowdown": float(flowed.slowdowns.mean()) if some else 0.0,
         "p99_slowdown": float(np.percentile(flowed.slowdowns, 99)) if some else 0.0,
-        "utilisation": flowed.busy, "events": flowed.events, "wall_s": one.wall_s,
+        "utilisation": flowed.busy, "events": flowed.events, "wall_s": result.wall_s,
         "jobs": [
             {"job": job.request.job, "start_s": job.start_s, "end_s": job.end_s, "iterations": job.iterations, "mean_s": job.mean_s,
              "alone_s": job.alone_s}
