@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast, get_args
+from typing import Any, Protocol, cast, get_args
 
 from core.options import number, option
 from core.text import shown
@@ -47,6 +47,7 @@ OWN, TCP = "ltp", "tcp"
 RECEIVE_BYTES = 64 << 20
 SEGMENTS = 44  # datagrams to a peer that are handed to the kernel as one: what its 64 kB hold
 CLASS_SELECTOR = 5  # where it stands in that byte
+MARKABLE = 2  # ECT(0) there (RFC 3168)
 SILENT_ROUNDS = 3  # then the run ends
 RAISED = 1.5  # times LT, after an epoch in which nothing was complete
 CLOSED = cast(tuple[Closed, ...], get_args(Closed))
@@ -104,6 +105,37 @@ class Options:
         """The congestion control that parameters travel with, if by TCP; ``""``: as everybody's."""
         name, _, cc = self.broadcast.partition(":")
         return cc if name == TCP else None
+
+    @property
+    def core(self) -> Core:
+        return Core(self.reorder, self.acks, self.coalesce, self.silence, after=self.c, per=self.per, epoch=self.epoch)
+
+
+@dataclass(frozen=True)
+class Core:
+    """What the core in C is told, and how its endpoint is used, for whatever transport goes by it."""
+
+    reorder: int  # later packets acknowledged, until one counts as lost
+    acks: int  # packets that an acknowledgement waits for at most
+    coalesce: Duration
+    silence: Duration
+    after: Duration = Duration(0)  # from LT to the deadline
+    per: str = "worker"
+    epoch: int = 1
+    rule: native.Rule | None = None  # how fast to send; None: as LTP does
+    control: int = 0  # class selector of what is no data
+    marked: bool = False  # of a message's packets those that may not be dropped are said to be markable (ECT, RFC 3168)
+    sprays: bool = False  # over all of a host's addresses, if it has several
+    tagger: Callable[[Message, Buffer | None], Tagger] | None = None  # where the caller has none
+
+
+class Wanted(Protocol):
+    """Options of a transport that goes by the core."""
+
+    @property
+    def core(self) -> Core: ...
+    @property
+    def by_tcp(self) -> str | None: ...
 
 
 DATAGRAMS = True
@@ -173,10 +205,10 @@ class Threshold:
 class LtpListening:
     """Bound, a socket a channel; nobody has been called."""
 
-    def __init__(self, place: Place, options: Options) -> None:
+    def __init__(self, place: Place, options: Wanted) -> None:
         self.place, self.options = place, options
         self.peers = sorted({end for flow in place.flows if place.rank in flow for end in flow} - {place.rank})
-        self.channels = [_Engine(place, options, channel) for channel in range(place.channels)]
+        self.channels = [_Engine(place, options.core, channel) for channel in range(place.channels)]
         self.tcp: Listening | None = None
         if options.by_tcp is not None:
             self.tcp = tcp.listen(place, tcp.Options())
@@ -185,7 +217,7 @@ class LtpListening:
         """Ranks call those above them, and wait for those below."""
         for engine in self.channels:
             engine.connect(self.peers)
-        return LtpConnected(self.place, self.options, self.channels, self.tcp.connect() if self.tcp else None)
+        return LtpConnected(self.place, self.channels, self.tcp.connect() if self.tcp else None)
 
 
 def listen(place: Place, options: Options) -> LtpListening:
@@ -197,7 +229,6 @@ class LtpConnected:
     """All of a worker's connections."""
 
     place: Place
-    options: Options
     channels: list[_Engine]
     tcp: Connected | None
 
@@ -222,8 +253,8 @@ class LtpConnected:
 class _Engine:
     """A socket, the thread behind it, and what is kept of its peers from round to round."""
 
-    def __init__(self, place: Place, options: Options, channel: int) -> None:
-        self.place, self.options = place, options
+    def __init__(self, place: Place, core: Core, channel: int) -> None:
+        self.place, self.core = place, core
         self.library = native.load()
         self.offered = 0
         self.lock = threading.Lock()
@@ -232,15 +263,18 @@ class _Engine:
         ranks = len(place.addresses)
         seed = hashlib.sha256(place.seed + bytes([channel])).digest() if place.seed else os.urandom(16)
         settings = native.Settings(
-            rank=place.rank, ranks=ranks, segment=segment_bytes(place.mtu, signed=bool(place.key)), reorder=options.reorder,
-            gain_permille=1000, acks=options.acks, coalesce_ns=int(options.coalesce), silence_ns=int(options.silence),
+            rank=place.rank, ranks=ranks, segment=segment_bytes(place.mtu, signed=bool(place.key)), reorder=core.reorder,
+            gain_permille=1000, acks=core.acks, coalesce_ns=int(core.coalesce), silence_ns=int(core.silence),
             seed=(ctypes.c_uint64 * 2)(int.from_bytes(seed[:8], "big"), int.from_bytes(seed[8:16], "big")),
+            rule=core.rule or native.Rule(), control_tag=core.control << CLASS_SELECTOR,
         )  # fmt: skip
         addresses = (ctypes.c_char_p * ranks)(*(address.encode() for address in place.addresses))
         ports = (ctypes.c_uint16 * ranks)(*([place.port + channel] * ranks))
         counters = -1 if place.counters is None else place.counters
         # Under virtual time each by itself: a host's queue would count, and drop, them together.
-        segments = SEGMENTS if place.copying else 1
+        ways = place.paths if core.sprays else ()
+        segments = SEGMENTS if place.copying and not ways else 1
+        paths = [address.encode() for each in ways for address in each]
         self.pointer = self.library.endpoint_open(
             settings,
             addresses,
@@ -251,6 +285,8 @@ class _Engine:
             place.key or None,
             counters,
             channel * COUNTERS_BYTES,
+            (ctypes.c_char_p * len(paths))(*paths),
+            len(ways[0]) if ways else 0,
         )
         if not self.pointer:
             error = ctypes.get_errno()
@@ -265,18 +301,16 @@ class _Engine:
                 raise TransportError(f"worker {peer} ({self.place.addresses[peer]}) does not answer")
 
     def tags(self, to: int, m: Message, data: Buffer | None, tag: Tagger) -> bytes:
-        """The second byte of the IP header of each packet: its band is a class selector (RFC 2474)."""
+        """The second byte of the IP header of each packet: its band is a class selector (RFC 2474), and whether it may be marked."""
         segment = self.library.endpoint_segment(self.pointer, to)
         whole = None if data is None else memoryview(data).cast("B")
         spans = ((at, min(segment, m.bytes - at)) for at in range(0, m.bytes, segment))
-        return bytes(
-            tag((at, size), Importance(0.0) if whole is None else whole[at : at + size]).band << CLASS_SELECTOR
-            for at, size in spans
-        )
+        found = (tag((at, size), Importance(0.0) if whole is None else whole[at : at + size]) for at, size in spans)
+        return bytes(one.band << CLASS_SELECTOR | (MARKABLE if self.core.marked and not one.droppable else 0) for one in found)
 
     def threshold(self, source: int, m: Message) -> Threshold:
         with self.lock:
-            return self.thresholds.setdefault((source, m.operation, m.part), Threshold(self.options.epoch))
+            return self.thresholds.setdefault((source, m.operation, m.part), Threshold(self.core.epoch))
 
 
 def segment_bytes(mtu: int, *, signed: bool = False) -> int:
@@ -299,6 +333,8 @@ class LtpEndpoint:
             with engine.lock:
                 engine.offered += m.bytes
         memory = None if data is None else _memory(bytes(data) if isinstance(data, bytes) else data)
+        if tag is None and engine.core.tagger is not None:
+            tag = engine.core.tagger(m, data)
         handle = engine.library.endpoint_send(
             engine.pointer, to, m.round, _name(m), m.bytes, memory, tag and engine.tags(to, m, data, tag),
             *_spans(m.critical),
@@ -308,7 +344,7 @@ class LtpEndpoint:
     def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:
         if self.parameters and m.stage == "parameter":
             return self.parameters.post_receive(source, m, into, close)
-        engine, options = self.engine, self.engine.options
+        engine, core = self.engine, self.engine.core
         memory = None if into is None else _memory(into)
         how = native.Close(tolerance=close.tolerance, fraction=close.fraction, lt_ns=-1, after_ns=-1)
         threshold = None
@@ -318,12 +354,12 @@ class LtpEndpoint:
             else:
                 threshold = engine.threshold(source, m)
                 how.lt_ns = -1 if threshold.lt_ns is None else threshold.lt_ns
-            how.after_ns = int(options.c)
+            how.after_ns = int(core.after)
             if close.deadline_s is not None:
                 how.after_ns = max(0, int(close.deadline_s * 1e9) - max(0, how.lt_ns))
         if close.group is not None:
             how.group = _group(close.group, m)
-            how.shared_lt = options.per == "round"
+            how.shared_lt = core.per == "round"
         how.keep = close.missing != "zero"
         handle = engine.library.endpoint_receive(
             engine.pointer, source, m.round, _name(m), m.bytes, memory, how, *_spans(m.critical)

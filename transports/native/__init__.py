@@ -42,12 +42,22 @@ KEY_BYTES, MAC_BYTES = 16, 8  # SIPHASH_KEY, SIPHASH_MAC
 UDP_IP_HEADERS = 28
 
 
+class Rule(Structure):
+    """``struct rule``."""
+
+    _fields_ = (
+        ("name", c_uint32), ("step_permille", c_uint32), ("decrease_permille", c_uint32), ("first_permille", c_uint32),
+        ("low_ns", c_uint64), ("high_ns", c_uint64),
+    )  # fmt: skip
+
+
 class Settings(Structure):
     """``struct ltp_settings``."""
 
     _fields_ = (
         ("rank", c_uint32), ("ranks", c_uint32), ("segment", c_uint32), ("reorder", c_uint32), ("gain_permille", c_uint32),
         ("acks", c_uint32), ("coalesce_ns", c_uint64), ("silence_ns", c_uint64), ("seed", c_uint64 * 2),
+        ("rule", Rule), ("control_tag", c_uint32), ("spare", c_uint32),
     )  # fmt: skip
 
 
@@ -118,7 +128,7 @@ _CRITICAL = (POINTER(Span), c_size_t)
 _FUNCTIONS = {
     "endpoint_open": (
         c_void_p,
-        (POINTER(Settings), POINTER(c_char_p), POINTER(c_uint16), c_int, c_int, c_int, c_char_p, c_int, c_uint64),
+        (POINTER(Settings), POINTER(c_char_p), POINTER(c_uint16), c_int, c_int, c_int, c_char_p, c_int, c_uint64, POINTER(c_char_p), c_uint32),
     ),
     "endpoint_close": (None, (c_void_p,)),
     "endpoint_call": (None, (c_void_p, c_uint32)),
@@ -143,6 +153,7 @@ _FUNCTIONS = {
     "ltp_holes": (c_size_t, (c_void_p, POINTER(Span), c_size_t)),
     "ltp_release": (None, (c_void_p, c_void_p)),
     "ltp_input": (c_int, (c_void_p, c_char_p, c_size_t, c_uint64, c_uint64)),
+    "ltp_marked": (None, (c_void_p, c_uint32)),
     "ltp_output": (c_int, (c_void_p, c_uint64, POINTER(Packet))),
     "ltp_next": (c_uint64, (c_void_p, c_uint64)),
     "ltp_tick": (None, (c_void_p, c_uint64)),

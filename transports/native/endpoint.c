@@ -26,7 +26,8 @@
 
 #define NS 1000000000ULL
 #define BATCH 64
-#define CONTROL 128
+#define CONTROL 160
+#define ECN 3 /* of the second byte of an IP header (RFC 3168) */
 #define LARGEST_RECEIVED 65536
 #define LARGEST_SENT 65000 /* by one system call as segments of one another */
 
@@ -73,6 +74,8 @@ struct endpoint {
 	bool running, stop;
 	int fd, wake;
 	struct sockaddr_in *addresses;
+	struct sockaddr_in *paths; /* of each rank so many more addresses, a way to it each */
+	uint32_t path_count, *turns; /* 0: there is no choice; whose turn it is, of each rank */
 	struct shared *shared;
 	struct endpoint_counters counters;
 	uint64_t ended;
@@ -88,7 +91,8 @@ struct endpoint {
 	struct iovec pieces[BATCH];
 	struct mmsghdr outgoing[BATCH];
 	uint32_t datagrams[BATCH]; /* of each of them */
-	uint8_t said[BATCH][CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
+	uint8_t said[BATCH][CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int)) +
+			    CMSG_SPACE(sizeof(struct in_pktinfo))] __attribute__((aligned(8)));
 	uint32_t first, filled; /* of these, that wait for room in the socket */
 
 	uint8_t *incoming[BATCH];
@@ -162,10 +166,10 @@ static void hear_errors(struct endpoint *endpoint)
 
 /*
  * When the kernel received it, on the monotonic clock; each: bytes of a datagram, if it is
- * several of one peer that the kernel has joined.
+ * several of one peer that the kernel has joined; marked: a switch's queue was long.
  */
 static uint64_t stamp_of(struct endpoint *endpoint, struct msghdr *message, uint64_t now, uint64_t wall,
-			 size_t *each)
+			 size_t *each, bool *marked)
 {
 	uint64_t stamp = now;
 	struct cmsghdr *part;
@@ -178,6 +182,8 @@ static uint64_t stamp_of(struct endpoint *endpoint, struct msghdr *message, uint
 			if (bytes > 0)
 				*each = bytes;
 		}
+		if (part->cmsg_level == IPPROTO_IP && part->cmsg_type == IP_TOS)
+			*marked = (*CMSG_DATA(part) & ECN) == ECN;
 		if (part->cmsg_level != SOL_SOCKET)
 			continue;
 		if (part->cmsg_type == SCM_TIMESTAMPNS) {
@@ -198,9 +204,11 @@ static uint64_t stamp_of(struct endpoint *endpoint, struct msghdr *message, uint
 	return stamp;
 }
 
-static void take(struct endpoint *endpoint, const uint8_t *datagram, size_t bytes, uint64_t stamp,
+static void take(struct endpoint *endpoint, const uint8_t *datagram, size_t bytes, bool marked, uint64_t stamp,
 		 uint64_t now)
 {
+	int rank;
+
 	endpoint->counters.received++;
 	if (endpoint->keyed) {
 		if (bytes < SIPHASH_MAC ||
@@ -211,7 +219,9 @@ static void take(struct endpoint *endpoint, const uint8_t *datagram, size_t byte
 		}
 		bytes -= SIPHASH_MAC;
 	}
-	ltp_input(endpoint->ltp, datagram, bytes, stamp, now);
+	rank = ltp_input(endpoint->ltp, datagram, bytes, stamp, now);
+	if (rank >= 0 && marked)
+		ltp_marked(endpoint->ltp, rank);
 }
 
 static bool send_out(struct endpoint *endpoint, uint64_t now);
@@ -241,7 +251,8 @@ static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 		for (i = 0; i < count; i++) {
 			struct msghdr *message = &endpoint->arriving[i].msg_hdr;
 			size_t at, bytes = endpoint->arriving[i].msg_len, each = bytes;
-			uint64_t stamp = stamp_of(endpoint, message, now, wall, &each);
+			bool marked = false;
+			uint64_t stamp = stamp_of(endpoint, message, now, wall, &each, &marked);
 
 			if (message->msg_flags & MSG_TRUNC || rank_of(endpoint, &endpoint->from[i]) < 0) {
 				endpoint->counters.received++;
@@ -250,7 +261,7 @@ static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 			}
 			for (at = 0; at < bytes; at += each)
 				take(endpoint, endpoint->incoming[i] + at, bytes - at < each ? bytes - at : each,
-				     stamp, now);
+				     marked, stamp, now);
 			if (endpoint->settings.acks == 1) /* each by itself, also of those that came together */
 				send_out(endpoint, now);
 		}
@@ -322,6 +333,14 @@ static void add_control(struct endpoint *endpoint, uint32_t at, int level, int t
 	memcpy(CMSG_DATA(part), what, bytes);
 }
 
+/* Where the next datagrams to this rank go: the next of its ways, or its own address. */
+static struct sockaddr_in *way(struct endpoint *endpoint, uint32_t rank, bool data)
+{
+	if (!endpoint->path_count || !data)
+		return &endpoint->addresses[rank];
+	return &endpoint->paths[rank * endpoint->path_count + endpoint->turns[rank]++ % endpoint->path_count];
+}
+
 static bool fill(struct endpoint *endpoint, uint64_t now)
 {
 	uint32_t count = write_slots(endpoint, now), slot, segments;
@@ -335,7 +354,7 @@ static bool fill(struct endpoint *endpoint, uint64_t now)
 		for (i = slot; i < slot + segments; i++)
 			endpoint->pieces[i] = (struct iovec){ endpoint->slots[i].datagram, endpoint->slots[i].bytes };
 		*message = (struct msghdr){
-			.msg_name = &endpoint->addresses[endpoint->slots[slot].rank],
+			.msg_name = way(endpoint, endpoint->slots[slot].rank, endpoint->slots[slot].data),
 			.msg_namelen = sizeof(struct sockaddr_in),
 			.msg_iov = &endpoint->pieces[slot],
 			.msg_iovlen = segments,
@@ -343,6 +362,13 @@ static bool fill(struct endpoint *endpoint, uint64_t now)
 		endpoint->datagrams[at] = segments;
 		if (endpoint->slots[slot].tag)
 			add_control(endpoint, at, IPPROTO_IP, IP_TOS, (int[]){ endpoint->slots[slot].tag }, sizeof(int));
+		if (endpoint->path_count) { /* it comes from where it is known */
+			const struct in_pktinfo from = {
+				.ipi_spec_dst = endpoint->addresses[endpoint->settings.rank].sin_addr,
+			};
+
+			add_control(endpoint, at, IPPROTO_IP, IP_PKTINFO, &from, sizeof(from));
+		}
 		if (segments > 1)
 			add_control(endpoint, at, SOL_UDP, UDP_SEGMENT, &each, sizeof(each));
 	}
@@ -464,8 +490,11 @@ static bool set(int fd, int level, int name, int value)
 
 static bool open_socket(struct endpoint *endpoint, int send_bytes, int receive_bytes)
 {
-	const struct sockaddr_in *here = &endpoint->addresses[endpoint->settings.rank];
+	struct sockaddr_in here = endpoint->addresses[endpoint->settings.rank];
 	int fd, none = 0;
+
+	if (endpoint->path_count) /* its other addresses are its own, too */
+		here.sin_addr.s_addr = htonl(INADDR_ANY);
 
 	fd = endpoint->fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -480,7 +509,8 @@ static bool open_socket(struct endpoint *endpoint, int send_bytes, int receive_b
 	return set(fd, SOL_SOCKET, SO_SNDBUF, send_bytes) && set(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1) &&
 	       set(fd, SOL_SOCKET, SO_RXQ_OVFL, 1) && set(fd, IPPROTO_IP, IP_RECVERR, 1) &&
 	       set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
-	       !bind(fd, (const struct sockaddr *)here, sizeof(*here));
+	       (!endpoint->settings.rule.name || set(fd, IPPROTO_IP, IP_RECVTOS, 1)) &&
+	       !bind(fd, (const struct sockaddr *)&here, sizeof(here));
 }
 
 void endpoint_close(struct endpoint *endpoint)
@@ -506,17 +536,31 @@ void endpoint_close(struct endpoint *endpoint)
 	}
 	ltp_delete(endpoint->ltp);
 	free(endpoint->addresses);
+	free(endpoint->paths);
+	free(endpoint->turns);
 	free(endpoint);
+}
+
+static bool address(struct sockaddr_in *made, const char *text, uint16_t port)
+{
+	made->sin_family = AF_INET;
+	made->sin_port = htons(port);
+	if (inet_pton(AF_INET, text, &made->sin_addr) == 1)
+		return true;
+	errno = EINVAL;
+	return false;
 }
 
 /*
  * NULL, and errno, if there is no socket to be had at the address of this rank. key: of
  * SIPHASH_KEY bytes, with which every datagram is signed; NULL: none is. counters: a file in
- * memory for who samples them, or -1; at: where in it, a multiple of the page size.
+ * memory for who samples them, or -1; at: where in it, a multiple of the page size. paths: of
+ * each rank path_count more addresses, which its data take in turn; 0: there are none.
  */
 struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *const *addresses,
 			       const uint16_t *ports, int send_bytes, int receive_bytes, int segments,
-			       const uint8_t *key, int counters, uint64_t at)
+			       const uint8_t *key, int counters, uint64_t at, const char *const *paths,
+			       uint32_t path_count)
 {
 	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
 	pthread_condattr_t attributes;
@@ -534,23 +578,24 @@ struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *
 	}
 	endpoint->longest = segments > 1 ? LARGEST_RECEIVED : LTP_DATA_HEADER + settings->segment + LTP_LONGEST;
 	endpoint->addresses = calloc(settings->ranks, sizeof(*endpoint->addresses));
+	endpoint->paths = calloc(settings->ranks * path_count + 1, sizeof(*endpoint->paths));
+	endpoint->turns = calloc(settings->ranks, sizeof(*endpoint->turns));
+	endpoint->path_count = path_count;
 	endpoint->ltp = ltp_new(settings);
 	pthread_mutex_init(&endpoint->lock, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&endpoint->changed, &attributes);
-	if (!endpoint->addresses || !endpoint->ltp) {
+	if (!endpoint->addresses || !endpoint->paths || !endpoint->turns || !endpoint->ltp) {
 		errno = EINVAL;
 		goto fail;
 	}
-	for (i = 0; i < settings->ranks; i++) {
-		endpoint->addresses[i].sin_family = AF_INET;
-		endpoint->addresses[i].sin_port = htons(ports[i]);
-		if (inet_pton(AF_INET, addresses[i], &endpoint->addresses[i].sin_addr) != 1) {
-			errno = EINVAL;
+	for (i = 0; i < settings->ranks; i++)
+		if (!address(&endpoint->addresses[i], addresses[i], ports[i]))
 			goto fail;
-		}
-	}
+	for (i = 0; i < settings->ranks * path_count; i++)
+		if (!address(&endpoint->paths[i], paths[i], ports[i / path_count]))
+			goto fail;
 	for (i = 0; i < BATCH; i++) {
 		struct msghdr *message = &endpoint->arriving[i].msg_hdr;
 

@@ -116,6 +116,7 @@ struct peer {
 	bool any_acked;
 	uint64_t inflight, sent_bytes, acked_bytes, resent_packets, offered;
 	uint64_t their_delivered, their_arrived;
+	uint16_t marked, their_marked; /* packets that came marked, so far */
 	uint64_t app_limited_until; /* bytes acknowledged */
 	uint64_t next_send;
 	bool paced; /* nothing but its rate holds it up */
@@ -243,6 +244,7 @@ struct ltp *ltp_new(const struct ltp_settings *settings)
 		peer->seen = calloc(SEEN / 64, sizeof(*peer->seen));
 		rate_init(&peer->rate, settings->segment, settings->fraction_gain_permille,
 			  settings->coalesce_ns, draw(ltp) >> 32);
+		peer->rate.rule = settings->rule;
 		if (!peer->flights || !peer->seen)
 			goto fail;
 	}
@@ -971,6 +973,14 @@ static void find_losses(struct ltp *ltp, struct peer *peer)
 	uint64_t until = peer->largest_acked + 1, reorder = ltp->settings.reorder;
 
 	until = until > reorder ? until - reorder : 0;
+	/* Whoever waits for a timer to find losses forgets at least what has been heard of. */
+	while (ltp->settings.rule.name && peer->oldest <= peer->largest_acked) {
+		struct flight *flight = flight_of(peer, peer->oldest);
+
+		if (flight && flight->state == ON_ITS_WAY)
+			break;
+		peer->oldest++;
+	}
 	for (; peer->oldest < until; peer->oldest++) {
 		struct flight *flight = flight_of(peer, peer->oldest);
 
@@ -986,6 +996,7 @@ static void take_ack(struct ltp *ltp, struct peer *peer, const uint8_t *datagram
 	struct flight *flight, first;
 	uint64_t largest, delivered, stamp;
 	uint32_t delay, length, i;
+	uint16_t marked;
 	bool progress = false;
 
 	if (bytes < LTP_ACK_HEADER)
@@ -995,12 +1006,14 @@ static void take_ack(struct ltp *ltp, struct peer *peer, const uint8_t *datagram
 	stamp = get64(datagram + 32);
 	delay = get32(datagram + 40);
 	length = get16(datagram + 44);
+	marked = get16(datagram + 46);
 	if (bytes != LTP_ACK_HEADER + (size_t)length || largest >= peer->next_number)
 		goto malformed;
 	flight = flight_of(peer, largest);
 	if (flight && flight->state != ACKED) {
 		first = *flight;
 		take_acked(ltp, peer, flight, now);
+		sample.packets++;
 		progress = true;
 		if (stamp && arrived > first.sent + delay && first.state == ON_ITS_WAY)
 			sample.rtt = arrived - first.sent - delay;
@@ -1024,11 +1037,16 @@ static void take_ack(struct ltp *ltp, struct peer *peer, const uint8_t *datagram
 		flight = flight_of(peer, largest - 1 - i);
 		if (flight && flight->state != ACKED) {
 			take_acked(ltp, peer, flight, now);
+			sample.packets++;
 			progress = true;
 		}
 	}
 	if (!progress)
 		return;
+	if ((int16_t)(marked - peer->their_marked) > 0) {
+		sample.marked = (uint16_t)(marked - peer->their_marked);
+		peer->their_marked = marked;
+	}
 	if (!peer->any_acked || largest > peer->largest_acked)
 		peer->largest_acked = largest;
 	peer->any_acked = true;
@@ -1141,6 +1159,11 @@ static bool welcome(struct ltp *ltp, struct peer *peer, const uint8_t *datagram,
 	return true;
 }
 
+void ltp_marked(struct ltp *ltp, uint32_t rank)
+{
+	ltp->peers[rank].marked++;
+}
+
 int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t arrived, uint64_t now)
 {
 	struct ltp_transfer *transfer;
@@ -1227,7 +1250,7 @@ static void begin_datagram(const struct ltp *ltp, const struct peer *peer, struc
 	packet->rank = peer->rank;
 	packet->header_bytes = bytes;
 	packet->payload_bytes = 0;
-	packet->tag = 0;
+	packet->tag = ltp->settings.control_tag;
 	packet->payload = NULL;
 	packet->header[0] = LTP_VERSION;
 	packet->header[1] = type;
@@ -1250,6 +1273,7 @@ static void write_ack(const struct ltp *ltp, struct peer *peer, struct ltp_packe
 	put64(packet->header + 32, peer->largest_arrived);
 	put32(packet->header + 40, smaller(now > peer->largest_arrived ? delay : 0, UINT32_MAX));
 	put16(packet->header + 44, (bits + 7) / 8);
+	put16(packet->header + 46, peer->marked);
 	for (i = 0; i < bits; i++) {
 		number = peer->largest - 1 - i;
 		if (peer->seen[number % SEEN / 64] >> number % 64 & 1)
@@ -1420,7 +1444,7 @@ static uint64_t packet_time(const struct peer *peer)
 
 static bool has_room(const struct peer *peer)
 {
-	return !peer->inflight ||
+	return !peer->inflight || peer->rate.rule.name ||
 	       peer->inflight + peer->segment <= rate_window(&peer->rate);
 }
 

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rules.h"
+
 #define LTP_VERSION 1
 #define LTP_HEADER 16 /* of every datagram */
 #define LTP_DATA_HEADER 60
@@ -55,6 +57,9 @@ struct ltp_settings {
 	uint64_t coalesce_ns; /* for how long a receiver rests, and with it its ACKs */
 	uint64_t silence_ns; /* until a peer counts as gone */
 	uint64_t seed[2];
+	struct rule rule; /* how fast to send; none: as LTP does */
+	uint32_t control_tag; /* of what is no data: the second byte of its IP header */
+	uint32_t spare;
 };
 
 /* How a receiver closes. */
@@ -133,6 +138,8 @@ void ltp_release(struct ltp *ltp, struct ltp_transfer *transfer);
 
 /* The rank it came from, if it is of a connection; below 0: nothing to do with us. */
 int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t arrived, uint64_t now);
+/* What has just come from this rank was marked on its way (RFC 3168: congestion experienced). */
+void ltp_marked(struct ltp *ltp, uint32_t rank);
 /* The next datagram that may leave now; 0: none. */
 int ltp_output(struct ltp *ltp, uint64_t now, struct ltp_packet *packet);
 /* When to call again at the latest: ltp_tick, then ltp_output. */

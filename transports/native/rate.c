@@ -54,6 +54,9 @@ uint64_t rate_pacing(const struct rate *rate)
 	uint64_t bandwidth = rate_bandwidth(rate);
 	uint64_t gain = 1000;
 
+	if (rate->rule.name && rule_speed(rate))
+		return rule_speed(rate);
+
 	/* A sender of a few bytes now and then has measured itself: it starts as it would at first. */
 	if (!rate->filled) {
 		uint64_t rtt = rate->rtt ? rate->rtt : FIRST_RTT;
@@ -77,6 +80,8 @@ uint64_t rate_window(const struct rate *rate)
 	uint64_t least = LEAST_WINDOW * (uint64_t)rate->packet;
 	uint64_t window, bandwidth = rate_bandwidth(rate);
 
+	if (rate->rule.name && rule_speed(rate))
+		return times(rule_speed(rate), rate->rtt, NS) + rate->packet;
 	if (rate->mode == RATE_PROBE_RTT)
 		return least;
 	if (!bandwidth || !rate->rtprop)
@@ -169,6 +174,10 @@ void rate_ack(struct rate *rate, const struct rate_sample *sample)
 		}
 	}
 	follow_rounds(rate, sample);
+	if (rate->rule.name) {
+		rule_ack(rate, sample);
+		return;
+	}
 	if (rate->mode == RATE_DRAIN && sample->inflight <= bdp(rate))
 		enter_probe_bw(rate, sample->now);
 	if (rate->mode == RATE_PROBE_BW) {

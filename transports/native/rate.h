@@ -9,11 +9,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "rules.h"
+
 #define RATE_ROUNDS 10 /* over which the highest delivery rate counts */
 
 enum rate_mode { RATE_STARTUP, RATE_DRAIN, RATE_PROBE_BW, RATE_PROBE_RTT };
 
 struct rate {
+	struct rule rule; /* none: as below */
+	struct rule_state state;
 	enum rate_mode mode;
 	uint32_t packet; /* bytes */
 	uint32_t gain_permille; /* of everything that is sent */
@@ -45,6 +49,8 @@ struct rate_sample {
 	uint64_t acked_when_sent;
 	uint64_t sent; /* bytes, so far */
 	uint64_t inflight; /* bytes */
+	uint32_t packets; /* newly acknowledged */
+	uint32_t marked; /* of them, as the receiver counts */
 };
 
 void rate_init(struct rate *rate, uint32_t packet, uint32_t gain_permille, uint64_t coalesce,
@@ -53,7 +59,7 @@ void rate_ack(struct rate *rate, const struct rate_sample *sample);
 void rate_rtt(struct rate *rate, uint64_t rtt, uint64_t now);
 uint64_t rate_bandwidth(const struct rate *rate); /* bytes/s; 0: not known */
 uint64_t rate_pacing(const struct rate *rate); /* bytes/s */
-uint64_t rate_window(const struct rate *rate); /* bytes */
+uint64_t rate_window(const struct rate *rate); /* bytes; with a rule what a round trip holds, which limits nothing */
 uint64_t rate_timeout(const struct rate *rate); /* ns without an ACK */
 
 #endif

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rules.h"
+
+#include "rate.h"
+
+#define NS 1000000000ULL
+#define GAIN 16 /* DCTCP's g is 1/16 */
+#define WHOLE 1024
+
+static uint64_t part(uint64_t value, uint64_t permille)
+{
+	return (uint64_t)((unsigned __int128)value * permille / 1000);
+}
+
+/* Two packets in the longest round trip that is tolerated. */
+static uint64_t least(const struct rate *rate)
+{
+	return 2ULL * rate->packet * NS / (rate->rtprop + rate->rule.high + 1);
+}
+
+uint64_t rule_speed(const struct rate *rate)
+{
+	return rate->state.speed;
+}
+
+/* MLT, section 3: where both of its rules match, decrease wins; between the limits with a growing delay there is none. */
+static void by_delay(struct rate *rate, const struct rate_sample *sample, uint64_t step)
+{
+	struct rule_state *state = &rate->state;
+	uint64_t high = rate->rtprop + rate->rule.high, rtt = sample->rtt;
+
+	if (!rtt)
+		return;
+	if (rtt > high) {
+		uint64_t over = (uint64_t)((unsigned __int128)(rtt - high) * 1000 / rtt);
+
+		state->speed -= part(state->speed, rate->rule.decrease_permille * over / 1000);
+		state->rises = false;
+	} else if (rtt < rate->rtprop + rate->rule.low || rtt < state->last_rtt) {
+		if (!state->rises)
+			state->speed += step;
+	}
+	if (rtt >= rate->rtprop + rate->rule.low)
+		state->rises = false;
+	state->last_rtt = rtt;
+}
+
+/* DLCP: "minimal, DCTCP-like AIMD"; once a round trip. */
+static void by_marks(struct rate *rate, const struct rate_sample *sample, uint64_t step)
+{
+	struct rule_state *state = &rate->state;
+
+	state->packets += sample->packets;
+	state->marked += sample->marked;
+	if (state->marked)
+		state->rises = false;
+	if (sample->acked_when_sent < state->round_ends || !state->packets)
+		return;
+	state->share += (int32_t)(state->marked * WHOLE / state->packets - state->share) / GAIN;
+	if (state->marked)
+		state->speed -= part(state->speed, rate->rule.decrease_permille * state->share / WHOLE);
+	else if (!state->rises)
+		state->speed += step;
+	state->round_ends = sample->acked;
+	state->packets = state->marked = 0;
+}
+
+void rule_ack(struct rate *rate, const struct rate_sample *sample)
+{
+	struct rule_state *state = &rate->state;
+	uint64_t rtt = rate->rtt ? rate->rtt : 1, news = sample->acked - state->acked;
+
+	state->acked = sample->acked;
+	if (!state->speed) {
+		state->speed = part(10ULL * rate->packet * NS / rtt, rate->rule.first_permille);
+		state->rises = true;
+		state->share = WHOLE;
+	}
+	if (state->rises && !sample->app_limited)
+		state->speed += (uint64_t)((unsigned __int128)news * NS / rtt);
+	if (rate->rule.name == RULE_DELAY)
+		by_delay(rate, sample, part(rate_bandwidth(rate), rate->rule.step_permille));
+	else
+		by_marks(rate, sample, part(rate_bandwidth(rate), rate->rule.step_permille));
+	if (state->speed < least(rate))
+		state->speed = least(rate);
+}
