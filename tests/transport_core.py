@@ -40,12 +40,12 @@ class Core:
     """One end."""
 
     def __init__(self, rank: int, ranks: int = 2, *, segment: int = 64, coalesce_ns: int = 0, acks: int = 16, seed: int = 1,
-                 silence_ns: int = 3 * 10**9) -> None:  # fmt: skip
+                 silence_ns: int = 3 * 10**9, reorder: int = 3, rule: native.Rule | None = None) -> None:  # fmt: skip
         native.build()
         self.library = native.load()
         settings = native.Settings(
-            rank=rank, ranks=ranks, segment=segment, reorder=3, gain_permille=1000, acks=acks, coalesce_ns=coalesce_ns,
-            silence_ns=silence_ns, seed=(ctypes.c_uint64 * 2)(seed, rank + 1),
+            rank=rank, ranks=ranks, segment=segment, reorder=reorder, gain_permille=1000, acks=acks, coalesce_ns=coalesce_ns,
+            silence_ns=silence_ns, seed=(ctypes.c_uint64 * 2)(seed, rank + 1), rule=rule or native.Rule(),
         )  # fmt: skip
         self.rank = rank
         self.core = self.library.ltp_new(settings)
@@ -61,9 +61,9 @@ class Core:
         return Sent(self, handle, memory)
 
     def receive(self, source: int, size: int, *, round: int = 0, message: int = 0, now: int = 0, tolerance: float = 0.0,
-                fraction: float = 1.0, lt_ns: int = -1, after_ns: int = -1, group: int = 0) -> Sent:  # fmt: skip
+                fraction: float = 1.0, lt_ns: int = -1, after_ns: int = -1, group: int = 0, keep: int = 0) -> Sent:  # fmt: skip
         memory = ctypes.create_string_buffer(b"\xee" * size, size)
-        close = native.Close(tolerance, fraction, lt_ns, after_ns, group, 0, 0)
+        close = native.Close(tolerance, fraction, lt_ns, after_ns, group, 0, keep)
         handle = self.library.ltp_receive(self.core, source, round, message, size, memory, close, None, 0, now)
         assert handle
         return Sent(self, handle, memory)

@@ -126,7 +126,7 @@ class Core:
     control: int = 0  # class selector of what is no data
     marked: bool = False  # of a message's packets those that may not be dropped are said to be markable (ECT, RFC 3168)
     sprays: bool = False  # over all of a host's addresses, if it has several
-    tagger: Callable[[Message, Buffer | None], Tagger] | None = None  # where the caller has none
+    tagger: Callable[[Message, Buffer | None, int], Tagger] | None = None  # where the caller has none
 
 
 class Wanted(Protocol):
@@ -306,7 +306,9 @@ class _Engine:
         whole = None if data is None else memoryview(data).cast("B")
         spans = ((at, min(segment, m.bytes - at)) for at in range(0, m.bytes, segment))
         found = (tag((at, size), Importance(0.0) if whole is None else whole[at : at + size]) for at, size in spans)
-        return bytes(one.band << CLASS_SELECTOR | (MARKABLE if self.core.marked and not one.droppable else 0) for one in found)
+        return bytes(
+            one.band << CLASS_SELECTOR | (MARKABLE if self.core.marked and not one.droppable else 0) for one in found
+        )
 
     def threshold(self, source: int, m: Message) -> Threshold:
         with self.lock:
@@ -334,7 +336,7 @@ class LtpEndpoint:
                 engine.offered += m.bytes
         memory = None if data is None else _memory(bytes(data) if isinstance(data, bytes) else data)
         if tag is None and engine.core.tagger is not None:
-            tag = engine.core.tagger(m, data)
+            tag = engine.core.tagger(m, data, engine.library.endpoint_segment(engine.pointer, to))
         handle = engine.library.endpoint_send(
             engine.pointer, to, m.round, _name(m), m.bytes, memory, tag and engine.tags(to, m, data, tag),
             *_spans(m.critical),

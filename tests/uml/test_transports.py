@@ -23,14 +23,17 @@ ASKED: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("system", ["ltp:c=5ms", "ltp:broadcast=tcp:cubic"])
+@pytest.mark.parametrize(
+    "system", ["ltp:c=5ms", "ltp:broadcast=tcp:cubic", "mlt:parameters=whole", "dlcp:parameters=whole"]
+)
 def test_gradients_may_lose_and_every_run_is_the_same(system: str) -> None:
-    first, again = (run_plan(uml.find(), system=[system], **ASKED) for _ in range(2))
+    asked = {**ASKED, "ecn": "on"}  # which MLT's bands go by
+    first, again = (run_plan(uml.find(), system=[system], **asked) for _ in range(2))
     names = [name for name in first.files if name.endswith(".csv")]
     assert "messages.csv" in names
     assert [first.files[name] for name in names] == [again.files[name] for name in names]
     messages, flows = first.table("messages.csv"), first.table("flows.csv")
-    assert jobs._misreported(one_plan(system=[system], **ASKED).jobs[0], messages) == 0
+    assert jobs._misreported(one_plan(system=[system], **asked).jobs[0], messages) == 0
     gradients, parameters = (messages[messages["stage"] == stage] for stage in ("gradient", "parameter"))
     assert (parameters["delivered"] == parameters["bytes"]).all()
     assert (gradients["delivered"] + gradients["missing"] == gradients["bytes"]).all()
@@ -64,3 +67,17 @@ def test_foreign_datagrams_take_what_they_take_and_no_more() -> None:
     share = inside_transports.SHARE
     assert told["alone"] > 0.85 * inside_transports.RATE_BPS
     assert told["beside"] >= 0.95 * (1 - share) * told["alone"]
+
+
+def test_mlt_takes_every_path_alike() -> None:
+    """Over four spines: the bytes of a job on each of them are the same within 2 %, and without spraying they are not."""
+    asked: dict[str, Any] = {
+        "topo": "leafspine,2,4,2", "jobs": 1, "workers": 2, "scheduler": "spread", "collective": "ring", "compute": "5ms", "bytes": "4MB",
+        "rate": "300mbit", "iterations": 2, "ecn": "on",
+    }  # fmt: skip
+    shares = {}
+    for system in ("mlt:bands=1", "mlt:bands=1,spray=off"):
+        links = run_plan(uml.find(), system=[system], **asked).table("links.csv")
+        up = links[links["link"].str.startswith("l1-")].groupby("link")["bytes"].max()
+        shares[system] = (up.max() - up.min()) / up.mean()
+    assert shares["mlt:bands=1"] < 0.02 < 0.5 < shares["mlt:bands=1,spray=off"]

@@ -260,6 +260,7 @@ def test_nothing_that_comes_breaks_it(compiler: str, tmp_path: Path) -> None:
         str(FUZZ),
         str(native.FOLDER / "protocol.c"),
         str(native.FOLDER / "rate.c"),
+        str(native.FOLDER / "rules.c"),
     ]
     guided = compiler == "clang"
     sanitizers = "-fsanitize=fuzzer,address,undefined" if guided else "-fsanitize=address,undefined"

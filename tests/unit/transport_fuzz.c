@@ -27,8 +27,11 @@ static long brought; /* datagrams, so far */
 
 static void bring(struct ltp *to, const uint8_t *datagram, size_t length, uint64_t now)
 {
+	int rank = ltp_input(to, datagram, length, now, now);
+
 	brought++;
-	ltp_input(to, datagram, length, now, now);
+	if (rank >= 0 && brought % 5 == 0)
+		ltp_marked(to, rank);
 }
 
 static void require(int holds, const char *what)
@@ -72,12 +75,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct ltp *ends[2];
 	uint64_t now = 1000000;
 	int forged = 0, steps, e;
+	uint8_t rule = byte(&input);
 
 	for (e = 0; e < 2; e++) {
 		struct ltp_settings settings = { .rank = e, .ranks = 2, .segment = SEGMENT, .reorder = 3,
 						 .fraction_gain_permille = 1000, .acks = 16, .silence_ns = 1ULL << 40,
 						 .seed = { 7, e + 1 } };
 
+		settings.rule.name = rule % 3; /* as LTP sends, MLT, DLCP */
+		settings.rule.step_permille = 20;
+		settings.rule.decrease_permille = 800;
+		settings.rule.first_permille = 1000;
+		settings.rule.low = 1000000;
+		settings.rule.high = 2000000;
+		if (settings.rule.name)
+			settings.reorder = 1U << 31;
 		ends[e] = ltp_new(&settings);
 	}
 	for (i = 0; i < SIZE; i++)

@@ -128,7 +128,19 @@ _CRITICAL = (POINTER(Span), c_size_t)
 _FUNCTIONS = {
     "endpoint_open": (
         c_void_p,
-        (POINTER(Settings), POINTER(c_char_p), POINTER(c_uint16), c_int, c_int, c_int, c_char_p, c_int, c_uint64, POINTER(c_char_p), c_uint32),
+        (
+            POINTER(Settings),
+            POINTER(c_char_p),
+            POINTER(c_uint16),
+            c_int,
+            c_int,
+            c_int,
+            c_char_p,
+            c_int,
+            c_uint64,
+            POINTER(c_char_p),
+            c_uint32,
+        ),
     ),
     "endpoint_close": (None, (c_void_p,)),
     "endpoint_call": (None, (c_void_p, c_uint32)),
@@ -141,6 +153,7 @@ _FUNCTIONS = {
     "endpoint_release": (None, (c_void_p, c_void_p)),
     "endpoint_read": (None, (c_void_p, c_uint32, POINTER(Counters), POINTER(OwnCounters))),
     "endpoint_end": (None, (c_void_p,)),
+    "magnitudes": (None, (c_char_p, c_uint64, c_uint32, c_uint32, POINTER(c_double))),
     # The state machine and the MAC alone, for tests.
     "siphash": (None, (c_char_p, c_char_p, c_size_t, c_char_p)),
     "ltp_new": (c_void_p, (POINTER(Settings),)),

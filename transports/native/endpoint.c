@@ -75,7 +75,7 @@ struct endpoint {
 	int fd, wake;
 	struct sockaddr_in *addresses;
 	struct sockaddr_in *paths; /* of each rank so many more addresses, a way to it each */
-	uint32_t path_count, *turns; /* 0: there is no choice; whose turn it is, of each rank */
+	uint32_t path_count, *turns; /* 0: there is no choice; whose turn it is, of each rank, data apart */
 	struct shared *shared;
 	struct endpoint_counters counters;
 	uint64_t ended;
@@ -333,12 +333,14 @@ static void add_control(struct endpoint *endpoint, uint32_t at, int level, int t
 	memcpy(CMSG_DATA(part), what, bytes);
 }
 
-/* Where the next datagrams to this rank go: the next of its ways, or its own address. */
+/* Where the next datagram to this rank goes: the next of its ways, or its own address. */
 static struct sockaddr_in *way(struct endpoint *endpoint, uint32_t rank, bool data)
 {
-	if (!endpoint->path_count || !data)
+	uint32_t *turn = &endpoint->turns[2 * rank + data]; /* large and small ones each by themselves */
+
+	if (!endpoint->path_count)
 		return &endpoint->addresses[rank];
-	return &endpoint->paths[rank * endpoint->path_count + endpoint->turns[rank]++ % endpoint->path_count];
+	return &endpoint->paths[rank * endpoint->path_count + (*turn)++ % endpoint->path_count];
 }
 
 static bool fill(struct endpoint *endpoint, uint64_t now)
@@ -555,7 +557,7 @@ static bool address(struct sockaddr_in *made, const char *text, uint16_t port)
  * NULL, and errno, if there is no socket to be had at the address of this rank. key: of
  * SIPHASH_KEY bytes, with which every datagram is signed; NULL: none is. counters: a file in
  * memory for who samples them, or -1; at: where in it, a multiple of the page size. paths: of
- * each rank path_count more addresses, which its data take in turn; 0: there are none.
+ * each rank path_count more addresses, which what it sends takes in turn; 0: there are none.
  */
 struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *const *addresses,
 			       const uint16_t *ports, int send_bytes, int receive_bytes, int segments,
@@ -579,7 +581,7 @@ struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *
 	endpoint->longest = segments > 1 ? LARGEST_RECEIVED : LTP_DATA_HEADER + settings->segment + LTP_LONGEST;
 	endpoint->addresses = calloc(settings->ranks, sizeof(*endpoint->addresses));
 	endpoint->paths = calloc(settings->ranks * path_count + 1, sizeof(*endpoint->paths));
-	endpoint->turns = calloc(settings->ranks, sizeof(*endpoint->turns));
+	endpoint->turns = calloc(2 * settings->ranks, sizeof(*endpoint->turns));
 	endpoint->path_count = path_count;
 	endpoint->ltp = ltp_new(settings);
 	pthread_mutex_init(&endpoint->lock, NULL);

@@ -23,7 +23,11 @@ uint64_t rule_speed(const struct rate *rate)
 	return rate->state.speed;
 }
 
-/* MLT, section 3: where both of its rules match, decrease wins; between the limits with a growing delay there is none. */
+/*
+ * MLT, section 3: where both of its rules match, decrease wins; between the limits with a growing
+ * delay there is none. It falls at most once a round trip: what is heard within one is of what
+ * was sent before it fell.
+ */
 static void by_delay(struct rate *rate, const struct rate_sample *sample, uint64_t step)
 {
 	struct rule_state *state = &rate->state;
@@ -34,7 +38,10 @@ static void by_delay(struct rate *rate, const struct rate_sample *sample, uint64
 	if (rtt > high) {
 		uint64_t over = (uint64_t)((unsigned __int128)(rtt - high) * 1000 / rtt);
 
-		state->speed -= part(state->speed, rate->rule.decrease_permille * over / 1000);
+		if (sample->acked_when_sent >= state->round_ends) {
+			state->speed -= part(state->speed, rate->rule.decrease_permille * over / 1000);
+			state->round_ends = sample->acked;
+		}
 		state->rises = false;
 	} else if (rtt < rate->rtprop + rate->rule.low || rtt < state->last_rtt) {
 		if (!state->rises)
@@ -49,6 +56,7 @@ static void by_delay(struct rate *rate, const struct rate_sample *sample, uint64
 static void by_marks(struct rate *rate, const struct rate_sample *sample, uint64_t step)
 {
 	struct rule_state *state = &rate->state;
+	uint64_t marked;
 
 	state->packets += sample->packets;
 	state->marked += sample->marked;
@@ -56,8 +64,9 @@ static void by_marks(struct rate *rate, const struct rate_sample *sample, uint64
 		state->rises = false;
 	if (sample->acked_when_sent < state->round_ends || !state->packets)
 		return;
-	state->share += (int32_t)(state->marked * WHOLE / state->packets - state->share) / GAIN;
-	if (state->marked)
+	marked = state->marked < state->packets ? state->marked : state->packets;
+	state->share = ((GAIN - 1) * state->share + marked * WHOLE / state->packets) / GAIN;
+	if (marked)
 		state->speed -= part(state->speed, rate->rule.decrease_permille * state->share / WHOLE);
 	else if (!state->rises)
 		state->speed += step;

@@ -1,0 +1,195 @@
+"""MLT and DLCP: which packets matter, in which band they go, what may be missing, and how their rates move."""
+
+from __future__ import annotations
+
+import array
+import random
+from statistics import fmean, median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import transports
+from core.errors import RequestError
+from tests.properties import examples
+from tests.transport_core import MS, Core, Network, Sent
+from tests.unit.test_transport_core import COMPLETE, SEGMENT, TOLERANCE, S, both_ended, content
+from transports import Message, Tag, mlt, native, tags
+
+NUMBERS = 16  # of four bytes, in a packet of the core's tests
+
+
+def gradients(count: int, seed: int = 1) -> array.array[float]:
+    """Packets of very unlike magnitude, as a real tensor's are."""
+    draw = random.Random(seed)
+    return array.array("f", [draw.gauss(0, 1) * 10 ** (-(at // NUMBERS) % 4) for at in range(count)])
+
+
+def reference(values: array.array[float], rule: str) -> list[bool]:
+    """As the rules are written down, number by number."""
+    packets = [values[at : at + NUMBERS] for at in range(0, len(values), NUMBERS)]
+    means = [fmean(map(abs, packet)) for packet in packets]
+    if rule == "element-median":
+        limit = median(map(abs, values[:: tags.SAMPLED]))
+        return [mean >= limit for mean in means]
+    order = sorted(range(len(means)), key=lambda at: (-means[at], at))
+    return [at in order[: (len(means) + 1) // 2] for at in range(len(means))]
+
+
+def message(size: int, **fields: int) -> Message:
+    return Message(0, 0, 0, size, "gradient", **fields)
+
+
+@pytest.mark.parametrize(("rule", "least", "most"), [("packet-median", 0.5, 0.51), ("element-median", 0.4, 1.0)])
+def test_every_tag_is_as_the_rule_says(rule: str, least: float, most: float) -> None:
+    values = gradients(100 * NUMBERS)
+    asked = message(len(values) * 4)
+    chosen = list(tags.important(rule, asked, values, SEGMENT))
+    assert chosen == reference(values, rule)
+    assert least <= sum(chosen) / len(chosen) <= most
+    tag = tags.Rule(rule, 4)(asked, values, SEGMENT)
+    got = [tag((at, SEGMENT), b"") for at in range(0, asked.bytes, SEGMENT)]
+    assert got == [Tag(3, droppable=not one) for one in chosen]
+
+
+def test_the_published_rule_calls_nearly_everything_important() -> None:
+    """Numbers alike: a mean of many is hardly ever below the median of all."""
+    values = array.array("f", [random.Random(7).gauss(0, 1) for _ in range(10)] * 10 * NUMBERS)
+    draw = random.Random(7)
+    values = array.array("f", [draw.gauss(0, 1) for _ in range(100 * 350)])
+    share = sum(tags.important("element-median", message(len(values) * 4), values, 1400)) / 100
+    assert share > 0.98
+    assert sum(tags.important("packet-median", message(len(values) * 4), values, 1400)) == 50
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=200))
+def test_magnitudes_are_means(values: list[float]) -> None:
+    data = array.array("f", values)
+    found = tags.magnitudes(data, SEGMENT, 4)
+    assert found == pytest.approx(
+        [fmean(map(abs, data[at : at + NUMBERS])) for at in range(0, len(data), NUMBERS)], rel=1e-6
+    )
+
+
+def test_numbers_of_two_bytes_are_refused() -> None:
+    with pytest.raises(ValueError, match="float32"):
+        tags.magnitudes(bytes(10), SEGMENT, 2)
+
+
+@pytest.mark.parametrize(("rule", "share"), tags.IMPORTANT.items())
+@pytest.mark.parametrize("count", [1, 2, 7, 100])
+def test_where_nobody_has_the_bytes_as_many_are_important(rule: str, share: float, count: int) -> None:
+    chosen = tags.important(rule, message(count * SEGMENT), None, SEGMENT)
+    assert len(chosen) == count and sum(chosen) == round(share * count)
+    again = tags.important(rule, message(count * SEGMENT), None, SEGMENT)
+    assert list(chosen) == list(again)
+
+
+def test_a_layers_band_is_its_share_of_them() -> None:
+    assert [tags.band(layer, 8, 4) for layer in range(8)] == [3, 3, 2, 2, 1, 1, 0, 0]
+    assert [tags.band(layer, 3, 4) for layer in range(3)] == [3, 2, 1]
+    assert tags.band(0, 1, 1) == 0
+
+
+def test_what_is_critical_is_never_dropped() -> None:
+    tag = tags.Rule("packet-median", 4)(message(640, critical=((0, 640),)), None, SEGMENT)  # type: ignore[arg-type]
+    assert not any(tag((at, SEGMENT), b"").droppable for at in range(0, 640, SEGMENT))
+
+
+def test_what_may_be_written_behind_them() -> None:
+    found = transports.parse("mlt:tolerance=5%,spray=off,rate=dctcp,bands=2+drop")
+    assert (found.options.tolerance, found.options.sprays, found.options.bands) == (0.05, False, "2,drop")
+    assert found.close("gradient").tolerance == found.close("parameter").tolerance == 0.05
+    assert found.close("gradient").missing == "zero" and found.close("parameter").missing == "keep"
+    assert transports.parse("mlt:parameters=whole").close("parameter").tolerance == 0
+    dlcp = transports.parse("dlcp")
+    assert dlcp.options.rate == "dctcp" and dlcp.close("parameter").tolerance == pytest.approx(0.01)
+    for wrong in ("tolerance=100%", "rate=bbr", "tag=mine", "bands=9", "bands=4-drop", "spray=yes"):
+        with pytest.raises(RequestError):
+            transports.parse(f"mlt:{wrong}")
+
+
+def test_its_own_numbers_are_those_of_c() -> None:
+    rule = mlt.Options().core.rule
+    assert rule is not None and (rule.name, rule.low_ns, rule.high_ns) == (1, 50_000, 250_000)
+
+
+RULES = st.sampled_from([mlt.DELAY, mlt.MARKS])
+
+
+@examples(60)
+@given(
+    st.integers(1, 60 * SEGMENT),
+    st.sampled_from([0.0, 0.1, 0.3]),
+    st.booleans(),
+    RULES,
+    st.integers(0, 2**32),
+    st.sampled_from([0.0, 0.2, 0.5]),
+)
+def test_no_more_is_missing_than_is_tolerated(
+    size: int, tolerance: float, keep: bool, name: int, seed: int, loss: float
+) -> None:
+    """Over a network that loses and reorders: what came is right, a hole keeps what stood there or is zero, and both ends agree."""
+    draw = random.Random(seed)
+
+    def fate(_source: int, _target: int, _datagram: bytes, now: int) -> list[int]:
+        return [] if draw.random() < loss else [now + MS // 4 + draw.randrange(MS)]
+
+    def kind(_source: int, _target: int, _datagram: bytes, now: int) -> list[int]:
+        return [now + MS // 4]
+
+    rule = native.Rule(
+        name=name, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=2 * MS
+    )
+    cores = [Core(rank, reorder=mlt.ALL_FIRST, rule=rule, silence_ns=60 * S) for rank in range(2)]
+    network = Network(cores, kind)  # type: ignore[arg-type]
+    network.connect()
+    network.fate = fate  # type: ignore[assignment]
+    data = content(size, seed)
+    sent = cores[0].send(1, data, now=network.now)
+    received: Sent = cores[1].receive(0, size, now=network.now, tolerance=tolerance, keep=int(keep))
+    network.run(lambda: both_ended(sent, received), network.now + 50 * S)
+    found = received.result()
+    assert found.done and sent.result().done and found.reason in (COMPLETE, TOLERANCE)
+    assert found.delivered >= (1 - tolerance) * size and sent.holes() == received.holes()
+    expected = bytearray(data)
+    for offset, length in received.holes():
+        expected[offset : offset + length] = (b"\xee" if keep else b"\0") * length
+    assert received.content == expected
+    assert tolerance or not received.holes()
+
+
+@pytest.mark.parametrize("name", [mlt.DELAY, mlt.MARKS])
+def test_a_queue_slows_it_down(name: int) -> None:
+    """Through a link of 8 Mbit/s whose queue marks from 16 packets on, two messages after another: the second keeps the queue short."""
+    rule = native.Rule(
+        name=name, step_permille=20, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=3 * MS
+    )
+    cores = [Core(rank, reorder=mlt.ALL_FIRST, rule=rule, silence_ns=60 * S) for rank in range(2)]
+    free, longest = 0, 0
+
+    def fate(source: int, _target: int, datagram: bytes, now: int) -> list[int]:
+        nonlocal free, longest
+        if source:
+            return [now + MS]
+        free = max(free, now) + len(datagram) * 1000  # ns: a byte in a microsecond
+        longest = max(longest, free - now)
+        if free - now > 2 * MS:
+            cores[1].library.ltp_marked(cores[1].core, 0)
+        return [free + MS]
+
+    network = Network(cores, fate)  # type: ignore[arg-type]
+    network.connect()
+    waited = []
+    for number in range(4):
+        longest = 0
+        data = content(400 * SEGMENT, number)
+        sent, received = (
+            cores[0].send(1, data, round=number, now=network.now),
+            cores[1].receive(0, len(data), round=number, now=network.now),
+        )
+        network.run(lambda sent=sent, received=received: both_ended(sent, received), network.now + 50 * S)  # type: ignore[misc]
+        assert received.result().done and received.content == data
+        waited.append(longest)
+    assert waited[-1] < 25 * MS and waited[-1] < 400 * SEGMENT * 1000

@@ -1,0 +1,157 @@
+"""MLT, the domain-specific transport for training (Wang et al., NSDI 2024), over UDP: bounded loss, importance in every packet, every path.
+
+A receiver has enough with all but a share p of a message, and says so (STOP). Until then everything that is missing is sent again,
+once everything has been sent. What a packet holds decides what may become of it: its layer says which band of a switch it takes,
+its importance whether a switch that fills up may drop it (`tags`), and packets take all paths in turn, since their order does not
+matter. docs/transports.md says what is published, what is contradictory there, and what is ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from core.options import number, option
+from core.text import shown
+from core.units import Duration, parse_fraction
+from transports import Close, Listening, Place, Stage, Tagger, native, tags
+from transports import ltp as datagrams
+
+ALL_FIRST = 2**31  # packets that arrive in another order than they were sent say nothing
+DELAY, MARKS = 1, 2  # RULE_DELAY, RULE_MARKS
+RULES = {"timely": DELAY, "dctcp": MARKS}
+
+
+def _share(text: str) -> float:
+    value = parse_fraction(text)
+    if not 0 <= value < 1:
+        raise ValueError(f"{shown(text)} is not between 0% and 100%")
+    return value
+
+
+def _word(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{shown(text)} is none of {', '.join(words)}")
+        return text
+
+    return read
+
+
+_one = number(0, 1)
+
+
+def _bands(text: str) -> str:
+    if not re.fullmatch(r"[1-7](,drop|\+drop)?", text):
+        raise ValueError(f"{shown(text)} is no number of bands, 1 to 7, with +drop behind it if they drop")
+    return text.replace("+", ",")
+
+
+def _switch(text: str) -> bool:
+    return _word("on", "off")(text) == "on"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be written behind ``mlt:``; numbers that the paper gives are for 25 Gbit/s and 4 MB of switch memory."""
+
+    tolerance: float = option(0.1, "share of a message that may be missing; published: 10% (default)", _share)
+    parameters: str = option(
+        "lossy", "whether parameters may miss that share, too: lossy (default, published) or whole (as FSDP needs)", _word("lossy", "whole"),
+    )  # fmt: skip
+    missing: str = option(
+        "zero", "what stands in a gradient's hole: zero (default, published), keep or local; a parameter keeps its value", _word("zero", "keep", "local"),
+    )  # fmt: skip
+    rate: str = option("timely", "by delay, timely (default, MLT's), or by marks, dctcp (DLCP's)", _word(*RULES))
+    low: Duration = option(
+        Duration.parse("50us"),
+        "T_low, above the shortest round trip: below it the rate grows; default 50us",
+        Duration.parse,
+    )
+    high: Duration = option(
+        Duration.parse("250us"),
+        "T_high, above the shortest round trip: from there on it falls; default 250us",
+        Duration.parse,
+    )
+    step: float = option(
+        0.04,
+        "what the rate grows by at a time, of the fastest delivery seen; published: 0.16% of the link; default 4%",
+        _share,
+    )
+    beta: float = option(0.8, "how much it falls; published: 0.8 (default)", _one)
+    first: float = option(
+        1.0, "of ten packets, sent in the first round trip; published: line rate; default 1", number(0.1, 1000)
+    )
+    tag: str = option(
+        "packet-median",
+        f"which packets are important: {', '.join(tags.RULES)}; default packet-median (ours)",
+        _word(*tags.RULES),
+    )
+    bands: str = option(
+        "4,drop",
+        "bands of switches, +drop: that drop what is not important; default 4+drop, 1: as others have them",
+        _bands,
+    )
+    spray: bool = option(True, "over all paths in turn: on (default) or off", _switch)
+    acks: int = option(
+        10,
+        "packets that an acknowledgement waits for at most; published: 10 (default)",
+        lambda text: int(number(1, 10**6)(text)),
+    )
+    coalesce: Duration = option(
+        Duration.parse("20us"),
+        "for how long a receiver rests after each look at its socket; default 20us",
+        Duration.parse,
+    )
+    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Duration.parse)
+
+    @property
+    def sprays(self) -> bool:
+        """Whether it wants an address for each path."""
+        return self.spray
+
+    @property
+    def by_tcp(self) -> None:
+        """Nothing goes by TCP."""
+
+    @property
+    def core(self) -> datagrams.Core:
+        """What the core in C is told."""
+        count = int(self.bands[0])
+        return datagrams.Core(
+            ALL_FIRST, self.acks, self.coalesce, self.silence,
+            rule=native.Rule(
+                name=RULES[self.rate], step_permille=round(1000 * self.step), decrease_permille=round(1000 * self.beta),
+                first_permille=round(1000 * self.first), low_ns=int(self.low), high_ns=int(self.high),
+            ),
+            control=count if self.bands != "1" else 0, marked=True, sprays=self.spray, tagger=self.tagger,
+        )  # fmt: skip
+
+    @property
+    def tagger(self) -> Callable[..., Tagger]:
+        """Of a message and its content: what each of its packets is."""
+        return tags.Rule(self.tag, int(self.bands[0]), self.tolerance > 0)
+
+
+DATAGRAMS = True
+
+
+def lossy(_options: Options) -> bool:
+    """Its messages are counted one by one, also where they all arrive."""
+    return True
+
+
+def listen(place: Place, options: Options) -> Listening:
+    return datagrams.LtpListening(place, options)
+
+
+def close(options: Options, stage: Stage) -> Close:
+    """All but the tolerated share; what is missing of a parameter keeps its value."""
+    if stage == "parameter":
+        return Close(tolerance=options.tolerance if options.parameters == "lossy" else 0.0, missing="keep")
+    missing: Literal["zero", "keep", "local"] = (
+        "zero" if options.missing == "zero" else "keep" if options.missing == "keep" else "local"
+    )
+    return Close(tolerance=options.tolerance, missing=missing)
