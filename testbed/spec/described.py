@@ -29,7 +29,7 @@ SPEC = {
     "partition": "of a message in that window, at most (as large as it is)",
     "job": "a job of its own, once for each: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; "
     'ddp:resnet18 (real PyTorch, on `host`); cmd:"python train.py"',
-    "system": "what is compared: one or more; the first is the baseline (reno mltcp_reno); or a transport: ltp, reno:close=0.8 (docs/transports.md); or schedulers: cassini, priority, unfair "
+    "system": "what is compared: one or more; the first is the baseline (reno mltcp_reno); or a transport: ltp, mlt, dlcp, reno:close=0.8 (docs/transports.md); or schedulers: cassini, priority, unfair "
     "(docs/baselines.md)",
     "preset": "of every MLTCP that names none (docs/congestion-controls.md) (recommended)",
     "iterations": "of every job (30)",

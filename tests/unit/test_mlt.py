@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import random
+from functools import partial
 from statistics import fmean, median
 
 import pytest
@@ -37,36 +38,39 @@ def reference(values: array.array[float], rule: str) -> list[bool]:
     return [at in order[: (len(means) + 1) // 2] for at in range(len(means))]
 
 
-def message(size: int, **fields: int) -> Message:
-    return Message(0, 0, 0, size, "gradient", **fields)
+def message(size: int, critical: tuple[tuple[int, int], ...] = ()) -> Message:
+    return Message(0, 0, 0, size, "gradient", critical=critical)
+
+
+def in_memory(values: array.array[float]) -> bytes:
+    return values.tobytes()
 
 
 @pytest.mark.parametrize(("rule", "least", "most"), [("packet-median", 0.5, 0.51), ("element-median", 0.4, 1.0)])
 def test_every_tag_is_as_the_rule_says(rule: str, least: float, most: float) -> None:
     values = gradients(100 * NUMBERS)
     asked = message(len(values) * 4)
-    chosen = list(tags.important(rule, asked, values, SEGMENT))
+    chosen = list(tags.important(rule, asked, in_memory(values), SEGMENT))
     assert chosen == reference(values, rule)
     assert least <= sum(chosen) / len(chosen) <= most
-    tag = tags.Rule(rule, 4)(asked, values, SEGMENT)
+    tag = tags.Rule(rule, 4)(asked, in_memory(values), SEGMENT)
     got = [tag((at, SEGMENT), b"") for at in range(0, asked.bytes, SEGMENT)]
     assert got == [Tag(3, droppable=not one) for one in chosen]
 
 
 def test_the_published_rule_calls_nearly_everything_important() -> None:
     """Numbers alike: a mean of many is hardly ever below the median of all."""
-    values = array.array("f", [random.Random(7).gauss(0, 1) for _ in range(10)] * 10 * NUMBERS)
     draw = random.Random(7)
     values = array.array("f", [draw.gauss(0, 1) for _ in range(100 * 350)])
-    share = sum(tags.important("element-median", message(len(values) * 4), values, 1400)) / 100
+    share = sum(tags.important("element-median", message(len(values) * 4), in_memory(values), 1400)) / 100
     assert share > 0.98
-    assert sum(tags.important("packet-median", message(len(values) * 4), values, 1400)) == 50
+    assert sum(tags.important("packet-median", message(len(values) * 4), in_memory(values), 1400)) == 50
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=200))
 def test_magnitudes_are_means(values: list[float]) -> None:
     data = array.array("f", values)
-    found = tags.magnitudes(data, SEGMENT, 4)
+    found = tags.magnitudes(in_memory(data), SEGMENT, 4)
     assert found == pytest.approx(
         [fmean(map(abs, data[at : at + NUMBERS])) for at in range(0, len(data), NUMBERS)], rel=1e-6
     )
@@ -93,7 +97,7 @@ def test_a_layers_band_is_its_share_of_them() -> None:
 
 
 def test_what_is_critical_is_never_dropped() -> None:
-    tag = tags.Rule("packet-median", 4)(message(640, critical=((0, 640),)), None, SEGMENT)  # type: ignore[arg-type]
+    tag = tags.Rule("packet-median", 4)(message(640, critical=((0, 640),)), None, SEGMENT)
     assert not any(tag((at, SEGMENT), b"").droppable for at in range(0, 640, SEGMENT))
 
 
@@ -143,9 +147,9 @@ def test_no_more_is_missing_than_is_tolerated(
         name=name, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=2 * MS
     )
     cores = [Core(rank, reorder=mlt.ALL_FIRST, rule=rule, silence_ns=60 * S) for rank in range(2)]
-    network = Network(cores, kind)  # type: ignore[arg-type]
+    network = Network(cores, kind)
     network.connect()
-    network.fate = fate  # type: ignore[assignment]
+    network.fate = fate
     data = content(size, seed)
     sent = cores[0].send(1, data, now=network.now)
     received: Sent = cores[1].receive(0, size, now=network.now, tolerance=tolerance, keep=int(keep))
@@ -179,7 +183,7 @@ def test_a_queue_slows_it_down(name: int) -> None:
             cores[1].library.ltp_marked(cores[1].core, 0)
         return [free + MS]
 
-    network = Network(cores, fate)  # type: ignore[arg-type]
+    network = Network(cores, fate)
     network.connect()
     waited = []
     for number in range(4):
@@ -189,7 +193,7 @@ def test_a_queue_slows_it_down(name: int) -> None:
             cores[0].send(1, data, round=number, now=network.now),
             cores[1].receive(0, len(data), round=number, now=network.now),
         )
-        network.run(lambda sent=sent, received=received: both_ended(sent, received), network.now + 50 * S)  # type: ignore[misc]
+        network.run(partial(both_ended, sent, received), network.now + 50 * S)
         assert received.result().done and received.content == data
         waited.append(longest)
     assert waited[-1] < 25 * MS and waited[-1] < 400 * SEGMENT * 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -180,7 +181,7 @@ def test_a_byte_now_and_then_is_never_held_back() -> None:
         begun = network.now
         sent = network.cores[1].send(0, b"!", round=number, now=begun)
         received = network.cores[0].receive(1, 1, round=number, now=begun)
-        network.run(lambda sent=sent, received=received: both_ended(sent, received), begun + 10 * S)
+        network.run(partial(both_ended, sent, received), begun + 10 * S)
         assert network.now - begun < 3 * MS, number
         network.now += 40 * MS
 

@@ -384,7 +384,7 @@ def test_both_ends_say_the_same_and_no_less_than_promised() -> None:
 
 
 def test_unknown_transports_name_those_there_are() -> None:
-    with pytest.raises(RequestError, match="there are ltp, tcp"):
+    with pytest.raises(RequestError, match="there are dlcp, ltp, mlt, tcp"):
         transports.parse("quic")
 
 
