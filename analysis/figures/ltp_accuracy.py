@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -113,24 +114,27 @@ def _sooner(study: Study, rows: pd.DataFrame) -> Finding:
     stock = [system for system in times if set(rows[rows["system"] == system]["role"]) == {"baseline"}]
     if phases.LTP not in times or not stock:
         return not_measured(SOONER, SOURCES[SOONER], "LTP was not run beside a stock TCP")
-    best = min(stock, key=lambda system: geometric_mean(list(times[system].values())))
-    ratios = [times[best][seed] / at for seed, at in times[phases.LTP].items() if seed in times[best]]
+    best = min(stock, key=lambda system: sum(at or inf for at in times[system].values()))
+    mine = {seed: at for seed, at in times[phases.LTP].items() if seed in times[best]}
+    ratios = [base / at for seed, at in mine.items() if at and (base := times[best][seed])]
+    said = f"{drawing.count(len(ratios), 'seed')} of {len(mine)} came there"
     return Finding(
         SOONER, SOURCES[SOONER],
-        f"time to {NEAR:.0%} of the last accuracy with nothing missing, {best} ÷ LTP: {observed.with_interval(ratios)}",
-        geometric_mean(ratios), f"× as soon as over {best}", log_interval(ratios), len(ratios),
-        graded(ratio_ends(ratios)[0] > 1, geometric_mean(ratios) > 1),
-        "reproduced if it is surely sooner, partly if in the mean; a training that never comes there counts as infinitely late",
+        f"time to {NEAR:.0%} of the last accuracy with nothing missing, {best} ÷ LTP: "
+        + (f"{observed.with_interval(ratios)}; {said}" if ratios else said),
+        geometric_mean(ratios) if ratios else None, f"× as soon as over {best}" if ratios else "", log_interval(ratios), len(mine),
+        graded(len(ratios) == len(mine) and ratio_ends(ratios)[0] > 1, bool(ratios) and geometric_mean(ratios) > 1),
+        "reproduced if it is surely sooner in every seed, partly if in the mean of those that come there",
         study.paths,
     )  # fmt: skip
 
 
-def _near_s(rows: pd.DataFrame) -> dict[int, float]:
-    """By seed: when a training first was near the last accuracy of the one with nothing missing."""
-    found = {}
+def _near_s(rows: pd.DataFrame) -> dict[int, float | None]:
+    """By seed: when a training first was near the last accuracy of the one with nothing missing; None: never."""
+    found: dict[int, float | None] = {}
     for seed, mine in rows.groupby("seed"):
         there = mine[mine["accuracy"] >= NEAR * mine["whole"]]
-        found[int(str(seed))] = float(there["end_s"].min()) if len(there) else 1e9
+        found[int(str(seed))] = float(there["end_s"].min()) if len(there) else None
     return found
 
 
