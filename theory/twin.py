@@ -34,10 +34,10 @@ class Sharing:
 COMPARED = ("reno", "cubic")  # of these, MLTCP over Reno as well; more in `beyond`
 LEAST_WINDOW = 30  # segments of a bottleneck's queue for each flow
 BASES: Mapping[str, Sharing] = {
-    "reno": Sharing(0.7, 0.3),
-    "cubic": Sharing(0.7, 0.3),
-    "dctcp": Sharing(0.5, 0.1),
-    "dcqcn": Sharing(0.9, 0.1),
+    "reno": Sharing(0.7, 0.1),
+    "cubic": Sharing(0.9, 0.35),
+    "dctcp": Sharing(1.0, 0.4),
+    "dcqcn": Sharing(0.1, 0.05),
 }
 
 
