@@ -1,6 +1,6 @@
 """The flow-level twin: what simulating a cluster costs, against its size.
 
-``python benchmarks/twin.py [--seconds 20] [--gpus 1000 3000 10000]``: jobs of 20 GPUs in the mean on servers of 8, placed at random on leaves
+``python -P benchmarks/twin.py [--seconds 20] [--gpus 1000 3000 10000]``: jobs of 20 GPUs in the mean on servers of 8, placed at random on leaves
 and spines 2:1, iterations of 0.5 to 2 s of which communicating alone takes a tenth; processor time per simulated second, and the slope of its
 logarithm over that of the GPUs.
 """
