@@ -18,6 +18,7 @@ from theory.compiled import compiled
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 EXACT = 1e-12  # by which levels may differ, as a share, and count as equal
+LOST = 1e-6  # of a sum: what is left of it after taking away is added up anew
 NOWHERE = -1
 
 
@@ -46,6 +47,7 @@ class Network(NamedTuple):
     seen: npt.NDArray[np.bool_]  # links
     room: Floats
     wants: Floats  # weights of those that are not frozen
+    whole: Floats  # what that was when it was last added up
     unfrozen: Ints
     highest: Floats  # level of a chosen flow on it
     filled_at: Floats  # level at which it was full; -1: it is nobody's bottleneck
@@ -77,7 +79,7 @@ def network(capacity: npt.ArrayLike, places: npt.ArrayLike) -> Network:
         np.zeros(total, np.int64), floats(total), np.repeat(np.arange(flows, dtype=np.int64), room),
         np.ones(flows), floats(flows), floats(flows), ints(flows), flags(flows), floats(links),
         ints(links), ints(total), ints(total),
-        flags(flows), flags(flows), flags(links), floats(links), floats(links), np.zeros(links, np.int64), floats(links), floats(links),
+        flags(flows), flags(flows), flags(links), floats(links), floats(links), floats(links), np.zeros(links, np.int64), floats(links), floats(links),
         ints(flows), ints(links), ints(links), floats(links), floats(flows), np.zeros(2, np.int64),
     )  # fmt: skip
 
@@ -222,11 +224,13 @@ def _fill(net: Network) -> None:
                 net.counts[1] += 1
                 net.room[link] = net.capacity[link] - net.load[link]
                 net.wants[link] = 0.0
+                net.whole[link] = 0.0
                 net.unfrozen[link] = 0
                 net.highest[link] = 0.0
                 net.filled_at[link] = -1.0
             net.room[link] += net.times[place] * net.rate[flow]
             net.wants[link] += net.times[place] * net.weight[flow]
+            net.whole[link] = net.wants[link]
             net.unfrozen[link] += 1
     # The tightest link first. Levels of links only rise while flows are frozen, so that those in the heap are at most too low.
     size = net.counts[1]
@@ -243,6 +247,8 @@ def _fill(net: Network) -> None:
             net.heap[0] = net.heap[size]
             _sink(net.heap, net.key, 0, size)
             continue
+        if net.wants[tightest] < LOST * net.whole[tightest]:  # weights so unlike that differences mean nothing any more
+            _add_up(net, tightest)
         least = net.room[tightest] / net.wants[tightest]
         if least > net.key[tightest]:
             net.key[tightest] = least
@@ -266,6 +272,19 @@ def _fill(net: Network) -> None:
                     net.unfrozen[link] -= 1
                     net.highest[link] = least
             place = net.following[place]
+
+
+@compiled
+def _add_up(net: Network, link: int) -> None:
+    """What the flows on a link that are not frozen want, anew."""
+    wants = 0.0
+    place = net.head[link]
+    while place != NOWHERE:
+        flow = net.owner[place]
+        if net.chosen[flow] and not net.frozen[flow]:
+            wants += net.times[place] * net.weight[flow]
+        place = net.following[place]
+    net.wants[link] = net.whole[link] = wants
 
 
 @compiled

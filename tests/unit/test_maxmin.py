@@ -103,3 +103,10 @@ def test_closed_forms() -> None:
     # A parking lot: who crosses both links has a third of one, and leaves the rest of the other to the one there.
     assert maxmin.share([9, 10], [[0], [0], [0, 1], [1]]) == pytest.approx([3, 3, 3, 7], rel=1e-12)
     assert maxmin.share([1], [[]]) == pytest.approx([np.inf])
+
+
+def test_weights_that_are_very_unlike_leave_what_is_left_to_the_light() -> None:
+    """A heavy flow that is held up elsewhere leaves a link to a light one: of their sum nothing exact remains."""
+    for heavy in (1e6, 1e12, 1e20, 1e30):
+        found = maxmin.share([10.0, 4.0], [[0, 1], [0], [0]], [heavy, 1.0, 2.0])
+        assert found == pytest.approx([4.0, 2.0, 4.0], rel=1e-9)
