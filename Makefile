@@ -158,6 +158,7 @@ reproduce:
 	$(if $(filter host,$(ON)),$(SUDO)) $(PYTHON) -m testbed sweep $(EXPERIMENTS) $(if $(QUICK),--quick) $(ARGS) \
 		--on $(ON) -j $(PARALLEL) --out $(RESULTS) || code=$$?; \
 	case $$code in 2|3) exit $$code;; esac; \
+	$(PYTHON) -m testbed sweep experiments/twin/twin.flow.toml $(if $(QUICK),--quick) -j $(PARALLEL) --out $(RESULTS) || code=1; \
 	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures || code=1; \
 	exit $$code
 

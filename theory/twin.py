@@ -1,7 +1,7 @@
 """How a congestion control shares a link, as the flow-level twin has it: weights that go as F^p, and what chance adds.
 
 The numbers were fitted to runs of the real stack (experiments/twin/twin-fit.toml), not to those that the twin is judged by
-(experiments/twin/twin.toml; docs/twin.md).
+(experiments/twin.toml; docs/twin.md).
 """
 
 from __future__ import annotations

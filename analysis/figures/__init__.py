@@ -21,7 +21,7 @@ from analysis.study import Study
 ORDER = (
     "interleaving", "concept", "favoritism", "curves", "descent", "cdf-reno", "cdf-cubic", "cdf-dcqcn", "map", "tails", "scale", "edges",
     "convergence", "stragglers", "partial", "circular", "sensitivity", "baselines", "fairness", "patterns", "ltp-incast", "ltp-loss", "ltp-uneven", "ltp-beside", "ltp-accuracy",
-    "sjf-makespan", "sjf-kappa", "sjf-servers", "sjf-lambda", "sjf-model", "sjf-ratio", "sjf-sharing", "agreement",
+    "sjf-makespan", "sjf-kappa", "sjf-servers", "sjf-lambda", "sjf-model", "sjf-ratio", "sjf-sharing", "twin", "agreement",
 )  # fmt: skip
 
 

@@ -60,6 +60,19 @@ def crowded(one: Plan, _iteration: int) -> float:
     return 3.0 if len(one.jobs) < 3 else 1.0
 
 
+def settled_at_six(one: Plan, iteration: int) -> float:
+    """MLTCP is interleaved from its seventh iteration on."""
+    return 1.0 if treated(one) and iteration >= 6 else 1.4
+
+
+def slower(one: Plan, iteration: int) -> float:
+    return settled_at_six(one, iteration) * (1.3 if treated(one) else 1.0)
+
+
+def eight_later(one: Plan, iteration: int) -> float:
+    return 1.0 if treated(one) and iteration >= 14 else 1.4
+
+
 def from_one(one: Plan, _iteration: int) -> float:
     """Twice as long under LTP where a single worker's way loses 8 %."""
     return 2.0 if treated(one) and any(wire.loss > 0.05 for wire in one.wires.values()) else 1.0
@@ -264,6 +277,26 @@ def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
         assert found[the("ltp-accuracy").ACCURACY] in expected  # type: ignore[attr-defined]
         if worst:
             assert found[the("ltp-accuracy").SOONER] == "not reproduced"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("twins", "begins", "expected"),
+    [(ideal, "In its region", "reproduced"), (slower, "In its region the twin's mean", "not reproduced"),
+     (slower, "In its region the twin's gain", "not reproduced"), (eight_later, "In its region the twin's jobs", "not reproduced")],
+)  # fmt: skip
+def test_a_twin_that_is_wrong_is_found(twins: synthetic.Times, begins: str, expected: str, tmp_path: Path) -> None:
+    for file, times in (
+        ("twin.toml", settled_at_six),
+        ("twin/twin.flow.toml", settled_at_six if twins is ideal else twins),
+    ):
+        specs = points.read(str(EXPERIMENTS / file), {"quick": True})
+        synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
+    for path in tmp_path.glob("twin.flow.*/**/manifest.json"):
+        told = msgspec.structs.replace(load_run(path.parent).manifest, clock="model", substrate="flow")
+        path.write_bytes(documents.encode(told))
+    found = {f.claim: f.verdict for f in the("twin").find(load_study(tmp_path, "twin", several_places=True))}
+    judged = {verdict for claim, verdict in found.items() if claim.startswith(begins)}
+    assert judged == {expected}
 
 
 @pytest.mark.parametrize("figure", figures.every(), ids=lambda figure: figure.ID)
