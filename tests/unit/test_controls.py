@@ -73,6 +73,11 @@ def eight_later(one: Plan, iteration: int) -> float:
     return 1.0 if treated(one) and iteration >= 14 else 1.4
 
 
+def where_lost(one: Plan, _iteration: int) -> float:
+    """MLT takes 1.4 times as long where packets are lost."""
+    return 1.4 if treated(one) and one.wires else 1.0
+
+
 def from_one(one: Plan, _iteration: int) -> float:
     """Twice as long under LTP where a single worker's way loses 8 %."""
     return 2.0 if treated(one) and any(wire.loss > 0.05 for wire in one.wires.values()) else 1.0
@@ -128,6 +133,7 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
         (alike, ("LTP is up to", "LTP is faster")),
         (harm, ("LTP is up to", "LTP is faster", "Where nothing")),
     ],
+    "mlt-loss": [(where_lost, ("1 % of loss",)), (alike, ("The same loss",))],
     "ltp-uneven": [(from_one, ("What one worker",)), (going_back, ("To LTP",))],
     "sjf-ratio": [(slow, ("Equation 8",)), (slow_smallest_first, ("SJF-BCO",))],
     "sjf-sharing": [(harm, ("MLTCP shortens", "SJF-BCO"))],

@@ -80,6 +80,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "ltp-beside",
                 "ltp-uneven",
                 "ltp-accuracy",
+                "mlt-loss",
                 "twin",
                 "sjf-model",
                 "sjf-ratio",
