@@ -18,6 +18,8 @@ settings.register_profile("steady", deadline=None, suppress_health_check=[Health
 settings.register_profile("long", settings.get_profile("steady"), max_examples=5000)
 settings.load_profile("steady")
 processes.adopt_orphans()
+# Interpreted, so that lines are seen and nobody waits for a compiler; that compiled loops give the same bytes is a test of its own.
+os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
 ROOT = Path(__file__).parent.parent
 

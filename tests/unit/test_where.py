@@ -71,7 +71,7 @@ def test_an_address(text: str, address: Address) -> None:
 @pytest.mark.parametrize(
     ("on", "says"),
     [
-        ("mars", "'mars' is no place to run; there are auto, host, uml, vagrant, ssh:"),
+        ("mars", "'mars' is no place to run; there are auto, host, uml, flow, vagrant, ssh:"),
         ("ssh:", "is no place to run"),
         ("ssh:-oProxyCommand=x", "is no place to run"),
         ("ssh:lab:99999", "is no place to run"),
