@@ -97,13 +97,13 @@ def _table(experiment: Experiment) -> pd.DataFrame:
         if isnan(ideal := measured.ideal_s(run)):  # of a real program
             continue
         common = {"substrate": run.manifest.substrate, "cc": run.system, "role": run.role, "seed": run.seed}
-        together = metrics.steady(metrics.iteration_times(run.iterations))
+        together = metrics.steady(run.times)
         rows.append({**common, "state": "steady", "ratio": together / ideal})
         lone = list(experiment.alone_of(run).values())
         # Several seeds may share the runs of a job alone: these are one measurement.
         if len(lone) == len(run.jobs) and not told.issuperset(one.path for one in lone):
             told.update(one.path for one in lone)
-            by_itself = float(np.mean([metrics.alone(metrics.iteration_times(one.iterations)) for one in lone]))
+            by_itself = float(np.mean([metrics.alone(one.times) for one in lone]))
             rows.append({**common, "state": "alone", "ratio": by_itself / ideal})
     return pd.DataFrame(rows, columns=["substrate", "cc", "role", "state", "seed", "ratio"])
 

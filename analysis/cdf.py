@@ -12,7 +12,6 @@ from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import ALIKE, Finding, graded, no_difference, not_measured
 from analysis.study import Study
-from core.runs import measured
 from core.runs.load import Experiment, LoadError, Run
 from theory.statistics import geometric_mean, log_interval, ratio_ends
 
@@ -58,7 +57,7 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
     if marks:
         table["marks"] = [_marks(run) for point in points for run in point.runs]
         _marks_panel(lower[2], table, points)
-    samples = [len(observed.settled(measured.times(run))) * len(run.jobs) for point in points for run in point.runs[:1]]
+    samples = [len(observed.settled(run.times)) * len(run.jobs) for point in points for run in point.runs[:1]]
     drawing.caption(
         figure,
         f"{drawing.setting(*(point.runs[0] for point in points))}. Upper row: thick lines, the second half of the iterations (settled); dotted, all of them; "
@@ -214,7 +213,7 @@ def _speed_ups(axis: Any, gains: pd.DataFrame, metric: str) -> None:
 
 def _marks(run: Run) -> float:
     """ECN marks per job and iteration in the settled half."""
-    times = measured.times(run)
+    times = run.times
     begin = float(times.iloc[: len(times) // 2].sum().mean())
     per_link = []
     for _, rows in run.links.groupby("link"):

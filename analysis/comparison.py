@@ -27,8 +27,8 @@ from theory import statistics
 from theory.statistics import FEWEST_SEEDS, Estimate
 
 METRICS: dict[str, Callable[[Run], float]] = {
-    "mean": lambda run: float(metrics.pooled(measured.times(run)).mean()),
-    "p99": lambda run: float(np.percentile(metrics.pooled(measured.times(run)), 99)),
+    "mean": lambda run: float(metrics.pooled(run.times).mean()),
+    "p99": lambda run: float(np.percentile(metrics.pooled(run.times), 99)),
     "last ten": measured.steady_s,
 }
 MOST_ROWS = 60  # of the figure

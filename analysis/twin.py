@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -41,6 +42,15 @@ def compute_s(run: Run) -> np.ndarray:
 def flows(runs: Sequence[Run], exponent: float) -> Flows:
     """The twins of runs that differ in seeds alone: a replica each; raises `LoadError` if nothing was run."""
     first = runs[0]
-    offsets = [[job.offset_ns / 1e9 for job in run.jobs] for run in runs]
-    iterations = min(job.iterations for job in first.jobs)
-    return simulate(compute_s(first), comm_s(first), offsets, curve(first), exponent=exponent, iterations=iterations)
+    return _simulated(
+        tuple(compute_s(first)), tuple(comm_s(first)), tuple(tuple(job.offset_ns / 1e9 for job in run.jobs) for run in runs),
+        curve(first), exponent, min(job.iterations for job in first.jobs),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)  # a figure draws what it judges
+def _simulated(
+    compute_s: tuple[float, ...], comm_s: tuple[float, ...], offsets_s: tuple[tuple[float, ...], ...],
+    curve: Curve, exponent: float, iterations: int,
+) -> Flows:  # fmt: skip
+    return simulate(compute_s, comm_s, offsets_s, curve, exponent=exponent, iterations=iterations)

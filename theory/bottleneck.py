@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from core.runs import measured, metrics
+from core.runs import metrics
 from core.runs.load import Run
 from theory.frames import payload_share
 
@@ -98,7 +98,7 @@ def needs(run: Run, periods_s: pd.Series[float]) -> dict[str, float]:
 
 def _bytes_per_iteration(run: Run) -> dict[Flow, float]:
     """Payload of each flow in one iteration of its job, on average."""
-    times = measured.times(run)
+    times = run.times
     ends = run.iterations.groupby("job")["end_s"].max()
     found = {}
     for key, rows in run.flows.groupby(["job", "worker", "flow"]):

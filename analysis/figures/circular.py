@@ -169,7 +169,7 @@ def _phases(axis: Any, experiment: Experiment, pair: tuple[str, str]) -> None:
         sender = run.iterations[run.iterations["worker"] == 0]
         ends = sender.groupby("job")["end_s"].max()
         end = float(ends.min())
-        span = SHOWN * float(measured.times(run).tail(SHOWN).mean().mean())
+        span = SHOWN * float(run.times.tail(SHOWN).mean().mean())
         for job in ends.index:
             rows = sender[sender["job"] == job]
             y = row * (len(ends) + 1) + int(job)

@@ -165,9 +165,7 @@ def _trajectories(axis: Any, experiment: Experiment) -> None:
     for cc in experiment.systems:
         runs = experiment.of(cc)
         name = twin.curve(runs[0]).name
-        table = pd.DataFrame(
-            {run.seed: (measured.times(run) / measured.ideal_s(run)).mean(axis="columns") for run in runs}
-        )
+        table = pd.DataFrame({run.seed: (run.times / measured.ideal_s(run)).mean(axis="columns") for run in runs})
         drawing.bundle(axis, table, COLOURS[name], name.replace("_", " "), band=False)
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -41,7 +41,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     figure, axes = style.new_figure(
         2, max(2, len(shown)), figsize=(5.2 * max(2, len(shown)), 7.2), height_ratios=(1.0, 0.9)
     )
-    period = max(float(metrics.pooled(measured.times(experiment.of(cc)[0])).mean()) for cc in shown)
+    period = max(float(metrics.pooled(experiment.of(cc)[0].times).mean()) for cc in shown)
     for axis, cc in zip(axes[0], shown, strict=False):
         _waterfall(axis, experiment.of(cc)[0], period)
         axis.set_title(f"{_direction(experiment.of(cc)[0])} F: {cc}")

@@ -33,9 +33,9 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
     link = bottleneck.busiest(runs)
     figure, axes = style.new_figure(3, len(runs), figsize=(5.2 * len(runs), 7.2), sharey="row")
     data = []
-    top = max(float(metrics.pooled(metrics.iteration_times(run.iterations)).max()) for run in runs)
+    top = max(float(metrics.pooled(run.times).max()) for run in runs)
     for column, run in enumerate(runs):
-        times = metrics.iteration_times(run.iterations)
+        times = run.times
         rates = _rates(run, link)
         data.append(_tidy(run, rates))
         first, last = (
@@ -68,7 +68,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
 
 def _rates(run: Run, link: str | None) -> pd.DataFrame:
     """In bit/s, a column per job: what crosses ``link``; without one the payload acknowledged over all flows."""
-    iteration_s = float(metrics.pooled(metrics.iteration_times(run.iterations)).mean())
+    iteration_s = float(metrics.pooled(run.times).mean())
     window = max(min(WINDOW_S, iteration_s / 100), 2 * run.plan.sample_ns / 1e9)
     return metrics.throughput(run.flows, window) if link is None else bottleneck.carried(run, link, window)
 
@@ -136,7 +136,7 @@ def _references(experiment: Experiment, run: Run) -> dict[int, tuple[str, float]
         if job.ideal_s is not None:
             found[job.job] = ("ideal", job.ideal_s)
         elif job.job in alone:
-            found[job.job] = ("alone", metrics.alone(metrics.iteration_times(alone[job.job].iterations)))
+            found[job.job] = ("alone", metrics.alone(alone[job.job].times))
     return found
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from core.errors import TestbedError
-from core.runs import documents, faults, schedules
+from core.runs import documents, faults, metrics, schedules
 from core.runs.documents import Document
 from core.runs.manifest import Manifest
 from core.runs.plan import JobPlan, Plan, Role
@@ -70,6 +70,11 @@ class Run:
     @property
     def rate_bps(self) -> int:
         return self.plan.link.rate_bps
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """Iteration times in seconds: a row per iteration, a column per job."""
+        return metrics.iteration_times(self.iterations)
 
     @cached_property
     def iterations(self) -> pd.DataFrame:

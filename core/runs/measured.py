@@ -10,14 +10,9 @@ from core.runs import metrics
 from core.runs.load import Experiment, Run
 
 
-def times(run: Run) -> pd.DataFrame:
-    """Iteration times in seconds: a row per iteration, a column per job."""
-    return metrics.iteration_times(run.iterations)
-
-
 def steady_s(run: Run) -> float:
     """Mean over the jobs of each job's last ten iterations."""
-    return metrics.steady(times(run))
+    return metrics.steady(run.times)
 
 
 def ideals_s(run: Run) -> list[float]:
@@ -32,7 +27,7 @@ def ideal_s(run: Run) -> float:
 
 def alone_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
     """Each job's measured time alone; None if that is not known of all of them."""
-    lone = {job: metrics.alone(times(found)) for job, found in experiment.alone_of(run).items()}
+    lone = {job: metrics.alone(found.times) for job, found in experiment.alone_of(run).items()}
     return pd.Series(lone) if len(lone) == len(run.jobs) else None
 
 
@@ -44,5 +39,5 @@ def interleaved_at(experiment: Experiment, run: Run) -> float:
     alone = alone_s(experiment, run)
     if alone is None:
         return nan
-    found = metrics.interleaved_at(times(run), alone)
+    found = metrics.interleaved_at(run.times, alone)
     return inf if found is None else float(found)

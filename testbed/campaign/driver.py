@@ -16,7 +16,7 @@ from core import folders, interruption
 from core.errors import LostError, RequestError, TestbedError, UnreachableError
 from core.runs import documents, events, rundir
 from core.runs.load import Experiment, load_experiment, load_run
-from core.runs.metrics import alone, iteration_times
+from core.runs.metrics import alone
 from core.runs.plan import Plan, alone_folder
 from core.runs.summary import Summary
 from testbed.campaign import executors
@@ -69,7 +69,7 @@ class Wanted:
 
 
 def _profile(folder: Path) -> Profile:
-    times = iteration_times(load_run(folder).iterations)
+    times = load_run(folder).times
     return Profile(alone(times), float(times.iloc[1:].std(ddof=0).fillna(0).iloc[0]))
 
 

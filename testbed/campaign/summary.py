@@ -78,7 +78,7 @@ class _Taken:
     @classmethod
     def by(cls, experiment: Experiment, system: str) -> _Taken:
         runs = experiment.of(system)
-        return cls(runs, [metrics.iteration_times(run.iterations) for run in runs])
+        return cls(runs, [run.times for run in runs])
 
     @property
     def seeds(self) -> tuple[int, ...]:

@@ -118,10 +118,10 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _took(run: Run, point: Point) -> Took:
     """What its iterations took, in its settled half."""
-    from core.runs.measured import ideals_s, times
+    from core.runs.measured import ideals_s
     from theory.calibration import Took
 
-    table, ideals = times(run), ideals_s(run)
+    table, ideals = run.times, ideals_s(run)
     settled = table.iloc[len(table) // 2 :].mean()
     stretches = [float(settled[job.job]) / ideal for job, ideal in zip(run.jobs, ideals, strict=True)]
     beyond = [float(settled[job.job]) - ideal for job, ideal in zip(run.jobs, ideals, strict=True)]
