@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,8 @@ AGAIN = 0.5  # of a rate that was too much although the path carries it
 SLOWEST_BPS = 1_000_000
 RTO_MIN_SINCE = (6, 11)
 LONGEST_BUFFER_S, LONGEST_RTO_S = 0.020, 0.200
-OWN = ("--rate", "--buffer", "--rto-min", "--bytes")
+OWN = ("--rate", "--buffer", "--rto-min", "--bytes", "--job")
+_BYTES = re.compile(r"(\bbytes=)([^,]+)")
 
 
 @dataclass(frozen=True)
@@ -92,11 +94,11 @@ def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: b
     exact = [] if any(job.program for plan in todo for job in plan.jobs) else [
         f"exact, on any machine: python testbed/run.py {shlex.join([*_without(words, ('--on',)), '--on', 'uml'])}"
     ]  # fmt: skip
-    if _says_bytes_elsewhere(todo, words):  # these would have to become fewer with the rate
-        return exact
     plan, run = broken[0]
     proposal = _for(plan, run)
-    sized = ["--bytes", _scaled(words, proposal.rate_bps / plan.link.rate_bps)] if _value(words, "--bytes") else []
+    sized = _fewer_bytes(words, proposal.rate_bps / plan.link.rate_bps)
+    if sized is None:
+        return exact
     on = _value(words, "--on")
     sudo = "sudo " if (os.geteuid() == 0 if root is None else root) and not (on and is_remote(on)) else ""
     again = shlex.join([*_without(words, OWN), *([] if on else ["--on", "host"]), *proposal.flags, *sized])
@@ -108,14 +110,34 @@ def _for(plan: Plan, run: Run) -> Proposal:
     return propose(plan, run.manifest.measured.capacity_bps, noted, run.manifest.kernel, was_invalid=True)
 
 
-def _says_bytes_elsewhere(todo: Sequence[Plan], words: Sequence[str]) -> bool:
-    synthetic = any(job.trace == "synthetic" for plan in todo for job in plan.jobs)
-    return synthetic and (_value(words, "--job") is not None or any(word.endswith(".toml") for word in words))
+def _fewer_bytes(words: Sequence[str], share: float) -> list[str] | None:
+    """Flags by which synthetic jobs send this share of what they are said to send, wherever that is said.
+
+    None where no flag can do it: a file that sweeps bytes or jobs.
+    """
+    size, jobs = _value(words, "--bytes"), _values(words, "--job")
+    for file in (word for word in words if word.endswith(".toml")):
+        try:
+            said = tomllib.loads(Path(file).read_text())
+        except (OSError, ValueError):  # gone since
+            return None
+        if {"bytes", "job"} & {*said.get("sweep", {}), *said.get("sweep", {}).get("zip", {})}:
+            return None
+        size, jobs = size or said.get("bytes"), jobs or said.get("job", [])
+    sized = [] if size is None else ["--bytes", _scaled(size, share)]
+    return sized + [
+        word for job in jobs for word in ("--job", _BYTES.sub(lambda at: at[1] + _scaled(at[2], share), job))
+    ]
 
 
-def _scaled(words: Sequence[str], share: float) -> str:
-    size = int(Size.parse(_value(words, "--bytes") or ""))
-    return f"{max(1, round(size * share / 1000)):g}kB"
+def _scaled(size: str, share: float) -> str:
+    return f"{max(1, round(int(Size.parse(size)) * share / 1000)):g}kB"
+
+
+def _values(words: Sequence[str], flag: str) -> list[str]:
+    """All that a flag was given, which may be said several times."""
+    split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{flag}=") else [word])]
+    return [after for word, after in zip(split, split[1:], strict=False) if word == flag]
 
 
 def _value(words: Sequence[str], flag: str) -> str | None:

@@ -88,8 +88,21 @@ def test_bytes_become_fewer_with_the_rate(monkeypatch: pytest.MonkeyPatch) -> No
     fields: dict[str, Any] = {"compute": "500ms", "bytes": "28MB"}
     first, _ = lines(monkeypatch, "--compute 500ms --bytes 28MB --on host", **fields)
     assert first.endswith("--rate 200mbit --buffer 1ms --rto-min 5ms --bytes 11200kB")
-    job = "--job synthetic,compute=1s,bytes=5MB --on host"  # each says its bytes itself: no rate can be proposed alone
-    assert [line.split()[0] for line in lines(monkeypatch, job)] == ["exact,"]
+    jobs = "--job synthetic,compute=1s,bytes=5MB --job=resnet50 --on host"
+    first, _ = lines(monkeypatch, jobs)
+    assert first.endswith("--rto-min 5ms --job synthetic,compute=1s,bytes=2000kB --job resnet50")
+
+
+def test_bytes_of_a_file_become_fewer_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('bytes = "10MB"\n')
+    assert lines(monkeypatch, f"{file} --on host")[0].endswith("--bytes 4000kB")
+    file.write_text('job = ["synthetic,compute=1s,bytes=5MB"]\n')
+    assert lines(monkeypatch, f"{file} --on host")[0].endswith("--job synthetic,compute=1s,bytes=2000kB")
+    assert "5MB" not in lines(monkeypatch, f"{file} --job synthetic,compute=1s,bytes=1MB --on host")[0]
+    for swept in ('[sweep]\nbytes = ["1MB", "2MB"]\n', "this is no TOML"):
+        file.write_text(swept)
+        assert [line.split()[0] for line in lines(monkeypatch, f"{file} --on host")] == ["exact,"]
 
 
 def test_another_machine_needs_no_sudo_here(monkeypatch: pytest.MonkeyPatch) -> None:
