@@ -44,6 +44,15 @@ def test_a_run_that_is_seldom_sampled_is_valid() -> None:
     assert found["I17"][0]["status"] == found["I19"][0]["status"] == "ok"
 
 
+def test_a_path_longer_than_the_receive_window_makes_a_run_suspect() -> None:
+    """10 Gbit/s over 40 ms are 50 MB in flight; Linux offers 16 MB at most."""
+    found = judged(
+        jobs=1, iterations=2, cc=["reno"], rate="10gbit", mtu=9000, delay="20ms", buffer="20MB", compute="10ms",
+        bytes="150MB", sample="100ms", alone="none",
+    )  # fmt: skip
+    assert found["I17"][0]["status"] == "suspect" and "by a receive window" in found["I17"][0]["note"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("cc", ["reno", "mltcp_reno"])
 def test_a_long_run_that_is_seldom_sampled_is_valid(cc: str) -> None:
