@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -33,10 +33,20 @@ ATTEMPTS = 3
 SPOILED = ("I3", "I4", "I5", "I6", "I19", "I21")
 
 
+KILLS = int(os.environ.get("MLTCP_KILLS", "100"))
+
+
 def rounds(usual: int) -> list[Any]:
     """Numbers of repetitions: a few in every run of the tests, all of MLTCP_KILLS=100 in `make test-long`."""
-    most = int(os.environ.get("MLTCP_KILLS", "100"))
-    return [pytest.param(one, marks=pytest.mark.long) if one >= usual else one for one in range(most)]
+    return some(range(KILLS), *range(usual))
+
+
+def some(values: Iterable[Any], *usual: Any) -> list[Any]:
+    """All of the values for `make test-long`; in every run of the tests only the usual ones."""
+    return [
+        one if one in usual else pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=pytest.mark.long)
+        for one in values
+    ]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import shlex
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +138,7 @@ def _scaled(size: str, share: float) -> str:
 def _values(words: Sequence[str], flag: str) -> list[str]:
     """All that a flag was given, which may be said several times."""
     split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{flag}=") else [word])]
-    return [after for word, after in zip(split, split[1:], strict=False) if word == flag]
+    return [after for word, after in pairwise(split) if word == flag]
 
 
 def _value(words: Sequence[str], flag: str) -> str | None:

@@ -39,7 +39,7 @@ def test_mltcp_interleaves_two_jobs() -> None:
         assert learned is not None and learned <= 3
         assert metrics.steady(metrics.iteration_times(result.table("iterations.csv"))) <= 1.05 * IDEAL_S
 
-    shown_in_real_time(check, iterations=40, cc=["mltcp_reno"], **SYNTHETIC)
+    shown_in_real_time(check, iterations=25, cc=["mltcp_reno"], **SYNTHETIC)
 
 
 @pytest.mark.parametrize(("cc", "held_up"), [("priority", False), ("reno", True)])

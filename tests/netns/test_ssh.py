@@ -26,7 +26,7 @@ from testbed.substrates.host import Host
 from testbed.substrates.progress import Patience
 from tests import processes
 from tests.processes import HANG_S
-from tests.runs import DEFAULT, ROOT, one_plan, rounds
+from tests.runs import DEFAULT, KILLS, ROOT, one_plan, some
 
 from .machine import SSHD, Machine, machine
 
@@ -204,7 +204,8 @@ CUTS: dict[str, Callable[[Machine, Client], None]] = {
 }
 
 
-@pytest.mark.parametrize("round_", rounds(usual=6))
+# By the third nobody is heard for a minute; that a silent caller counts as gone is a test of its own.
+@pytest.mark.parametrize("round_", some(range(KILLS), 0, 1, 2, 4, 5))
 def test_cut_off_at_a_random_moment(tmp_path: Path, there: Machine, round_: int) -> None:
     how = list(CUTS)[round_ % len(CUTS)]
     after_s = random.Random(f"cut {round_}").uniform(0, 8)
@@ -431,7 +432,9 @@ def test_vagrant_is_what_its_ssh_config_says(there: Machine, tmp_path: Path, mon
 
 def test_several_machines_share_a_sweep_and_one_may_be_lost(there: Machine, tmp_path: Path) -> None:
     file = tmp_path / "shared.toml"
-    file.write_text('compute = "300ms"\nbytes = "1MB"\nrate = "200mbit"\niterations = 4\ncc = ["reno"]\nseeds = 2\n')
+    file.write_text(
+        'compute = "300ms"\nbytes = "1MB"\nrate = "200mbit"\niterations = 4\ncc = ["reno"]\nseeds = 2\nalone = "none"\n'
+    )
     sweep = ["-m", "testbed", "sweep", str(file), "--on", there.on, "--on"]
     with machine(tmp_path / "other", port=2223, beside=there) as other:
         done = there.run(*sweep, other.on, cwd=tmp_path)
@@ -439,7 +442,7 @@ def test_several_machines_share_a_sweep_and_one_may_be_lost(there: Machine, tmp_
         assert other.is_clean() and there.is_clean()
         manifests = [json.loads(path.read_text()) for path in (tmp_path / "results").rglob("manifest.json")]
         assert {manifest["remote"]["on"] for manifest in manifests} == {there.on, other.on}
-        assert "4 of them there" in there.run(*sweep, other.on, cwd=tmp_path).stderr  # on either
+        assert "2 of them there" in there.run(*sweep, other.on, cwd=tmp_path).stderr  # on either
         shutil.rmtree(tmp_path / "results")
         process = there.start(*sweep, other.on, cwd=tmp_path)
         await_process(other, process, "workloads.worker")
@@ -448,5 +451,5 @@ def test_several_machines_share_a_sweep_and_one_may_be_lost(there: Machine, tmp_
     assert process.returncode in (EXIT_OK, EXIT_INVALID), errors
     assert f"given up: {other.on}: the connection was lost" in " ".join(errors.split())
     nothing_half(tmp_path)
-    assert len(list((tmp_path / "results").rglob("verdict.json"))) == 4
+    assert len(list((tmp_path / "results").rglob("verdict.json"))) == 2
     assert there.is_clean()

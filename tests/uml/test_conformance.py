@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from testbed.substrates import uml
 from tests import runs
-from tests.runs import Result
+from tests.runs import Result, some
 
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
 NAMES_THE_SYSTEM = ["system", "cc", "bytes_ratio", "iterations", "f"]  # the last three are told by an MLTCP alone
@@ -99,7 +99,7 @@ def seen(result: Result) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("drawn", [SHORT, pytest.param(LONG, marks=pytest.mark.long)])
-@pytest.mark.parametrize("base", PRESETS)
+@pytest.mark.parametrize("base", some(PRESETS, "reno", "dcqcn"))  # of the others a network each, in test_congestion
 def test_with_f_of_one_every_table_is_the_bases(base: str, drawn: int) -> None:
     SEEN.clear()
 

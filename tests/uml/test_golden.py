@@ -11,7 +11,7 @@ import pytest
 from testbed.substrates import uml
 from tools import golden
 
-IN_SHORT = ("02-mltcp-reno", "11-netem", "12-red-acks-first", "19-cassini", "22-events")
+IN_SHORT = ("11-netem", "12-red-acks-first", "22-events")
 RECORDED = json.loads(golden.DIGESTS.read_text())
 
 
