@@ -18,7 +18,6 @@ from core.runs.load import LoadError, Run
 from theory.statistics import geometric_mean
 
 SERVER = 0
-LTP = "ltp"  # with its own defaults
 COLOURS = {"gather_s": style.JOBS[1], "broadcast_s": style.JOBS[0], "rest_s": "#CCCCCC"}
 NAMES = {"gather_s": "gather", "broadcast_s": "broadcast", "rest_s": "computing"}
 
@@ -27,13 +26,13 @@ def table(study: Study) -> pd.DataFrame:
     """A row per run: its point, means over iterations of ``gather_s, broadcast_s, rest_s`` and ``iteration_s``, ``delivered`` of the
     gradients (1 under TCP), and bytes; raises `LoadError` if there is no LTP beside something else."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
-    if rows.empty or not rows["ltp"].any() or rows["ltp"].all():
+    if rows.empty or not rows["lossy"].any() or rows["lossy"].all():
         raise LoadError(f"{study.id}: there are no results of both LTP and TCP; run experiments/{study.id}.toml")
     return rows
 
 
 def _row(run: Run) -> dict[str, object]:
-    plan, link = run.plan, run.plan.link
+    plan, link, job = run.plan, run.plan.link, run.plan.jobs[0]
     wire = next(iter(plan.wires.values()), None)
     # The server itself is done with an iteration once its kernel has what it sends; the workers have it later.
     workers = run.iterations[run.iterations["worker"] != SERVER]
@@ -42,17 +41,13 @@ def _row(run: Run) -> dict[str, object]:
     )
     broadcast = np.clip(_answered_s(run, per) - plan.base_rtt_s, per["begun"], per["end"])
     return {
-        "system": run.system, "role": run.role, "ltp": _is_ltp(run), "seed": run.seed, "rate_bps": link.rate_bps,
+        "system": run.system, "role": run.role, "lossy": not job.by_tcp, "seed": run.seed, "rate_bps": link.rate_bps,
         "buffer_bytes": link.buffer_bytes, "rto_ms": plan.rto_min_ms, "rtt_ms": round(plan.base_rtt_s * 1e3, 1),
         "loss": 0.0 if wire is None else wire.loss, "bytes": max(plan.jobs[0].bytes_per_worker[1:]),
         "gather_s": float((broadcast - per["begun"]).mean()), "broadcast_s": float((per["end"] - broadcast).mean()),
         "rest_s": float((per["begun"] - per["start"]).mean()), "iteration_s": float((per["end"] - per["start"]).mean()),
         "ideal_s": plan.jobs[0].ideal_s, "delivered": delivered(run), "timeouts": run.manifest.measured.counters.tcp_timeouts,
     }  # fmt: skip
-
-
-def _is_ltp(run: Run) -> bool:
-    return run.plan.jobs[0].transport.partition(":")[0] == LTP
 
 
 def _answered_s(run: Run, per: pd.DataFrame) -> np.ndarray:
@@ -90,9 +85,24 @@ def best(rows: pd.DataFrame, systems: Sequence[str]) -> str:
     return str(rows[rows["system"].isin(systems)].groupby("system")["iteration_s"].mean().idxmin())
 
 
+def lossy(study: Study) -> str:
+    """The system whose gradients may lose, with its transport's own defaults; empty if it was not run."""
+    return _with_options(study, "")
+
+
+def whole(study: Study) -> str:
+    """The same told to deliver every byte; empty if that was not run."""
+    return _with_options(study, "fraction=1")
+
+
+def _with_options(study: Study, options: str) -> str:
+    own = (run for run in study.runs if not run.jobs[0].by_tcp)
+    return next((run.system for run in own if run.jobs[0].transport.partition(":")[2] == options), "")
+
+
 def tcp(rows: pd.DataFrame) -> list[str]:
     """What LTP stands beside and delivers everything: stock TCP."""
-    whole = rows[~rows["ltp"] & (rows["role"] == "baseline")]
+    whole = rows[~rows["lossy"] & (rows["role"] == "baseline")]
     return list(dict.fromkeys(whole["system"]))
 
 

@@ -24,11 +24,12 @@ from typing import BinaryIO
 
 import msgspec
 
+from core import carrier
 from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from core.runs import documents, events, rows
 from core.runs.events import Event
 from core.runs.manifest import Crossing, Measured, Sampling, SendingTime, Told
-from core.runs.plan import TCP, Plan
+from core.runs.plan import Plan
 from core.runs.upgrade import VERSION
 from testbed.linux import changes, features
 from testbed.linux.loading import registry
@@ -121,7 +122,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     tables.write_operations(folder / "operations.csv", complete)
     if plan.lives:
         tables.write_jobs(folder / "jobs.csv", lives)
-    if any(job.transport != TCP and not job.program for job in plan.jobs):  # a real program does not say
+    if any(not carrier.plain(job.transport) and not job.program for job in plan.jobs):  # a real program does not say
         tables.write_messages(folder / "messages.csv", complete)
     measured = Measured(
         build_s, capacity, rtt_before, rtt_after, counted, drift_s, repairs, sampling, ways,

@@ -22,10 +22,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from core import carrier
+from core.carrier import TCP
 from workloads.clock import sleep_until
 
 RECORD, REPORT_FD, START_FD, TRANSPORT = "MLTCP_RECORD", "MLTCP_REPORT_FD", "MLTCP_START_FD", "MLTCP_TRANSPORT"
-TCP = "tcp"
 TORCH_SEEN = "torch-imported"  # file in the folder of `RECORD`
 
 
@@ -141,7 +142,7 @@ def sink_of(environment: Mapping[str, str]) -> Sink | None:
     """The sink that the environment asks for, if any."""
     if REPORT_FD in environment:
         start = environment.get(START_FD)
-        served = environment.get(TRANSPORT, TCP) != TCP
+        served = not carrier.plain(environment.get(TRANSPORT, TCP))
         return ReportSink(int(environment[REPORT_FD]), int(start) if start else None, served=served)
     if RECORD in environment:
         return FileSink(Path(environment[RECORD]))

@@ -86,10 +86,10 @@ def find(study: Study) -> list[Finding]:
 
 def _accuracy(study: Study, rows: pd.DataFrame) -> Finding:
     differences = _last(rows)
-    mine = [float(v) for v in differences.get((phases.LTP, FILLS[0]), {}).values()]
+    mine = [float(v) for v in differences.get((phases.lossy(study), FILLS[0]), {}).values()]
     if not mine:
         return not_measured(ACCURACY, SOURCES[ACCURACY], "no run with LTP's own defaults is there")
-    arrived = rows[rows["system"] == phases.LTP]["delivered"].mean()
+    arrived = rows[rows["system"] == phases.lossy(study)]["delivered"].mean()
     mean = float(np.mean(mine))
     ends = equivalent(mine)
     said = "; ".join(
@@ -112,10 +112,11 @@ def _sooner(study: Study, rows: pd.DataFrame) -> Finding:
         for system, cell in rows[rows["fill"].isin(["", FILLS[0]])].groupby("system", sort=False)
     }
     stock = [system for system in times if set(rows[rows["system"] == system]["role"]) == {"baseline"}]
-    if phases.LTP not in times or not stock:
+    own = phases.lossy(study)
+    if own not in times or not stock:
         return not_measured(SOONER, SOURCES[SOONER], "LTP was not run beside a stock TCP")
     best = min(stock, key=lambda system: sum(at or inf for at in times[system].values()))
-    mine = {seed: at for seed, at in times[phases.LTP].items() if seed in times[best]}
+    mine = {seed: at for seed, at in times[own].items() if seed in times[best]}
     ratios = [base / at for seed, at in mine.items() if at and (base := times[best][seed])]
     said = f"{drawing.count(len(ratios), 'seed')} of {len(mine)} came there"
     return Finding(

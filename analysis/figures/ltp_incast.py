@@ -52,20 +52,21 @@ def find(study: Study) -> list[Finding]:
         return [not_measured(claim, source, str(error)) for claim, source in SOURCES.items()]
     long, short = rows[rows["rto_ms"] >= LONG_MS], rows[rows["rto_ms"] < LONG_MS]
     return [
-        _faster(study, CLAIM, long, None),
-        _faster(study, SMALL, short, None),
-        _faster(study, TOLERANCE, long, "ltp:fraction=1"),
+        _faster(study, CLAIM, long),
+        _faster(study, SMALL, short),
+        _faster(study, TOLERANCE, long, phases.whole(study)),
     ]
 
 
-def _faster(study: Study, claim: str, rows: pd.DataFrame, base: str | None) -> Finding:
+def _faster(study: Study, claim: str, rows: pd.DataFrame, base: str | None = None) -> Finding:
     """Of ``ltp`` over ``base``, or over the fastest stock TCP of a cell; the cell that gains most stands for it."""
     cells = []
     for _, cell in rows.groupby(CELL):
         one = cell.iloc[0]
-        beside = base or (phases.best(cell, phases.tcp(cell)) if phases.tcp(cell) else "")
-        if ratios := phases.speed_ups(cell, beside, phases.LTP) if {beside, phases.LTP} <= set(cell["system"]) else []:
-            share = float(cell[cell["system"] == phases.LTP]["delivered"].mean())
+        mine = phases.lossy(study)
+        beside = base if base is not None else phases.best(cell, phases.tcp(cell)) if phases.tcp(cell) else ""
+        if ratios := phases.speed_ups(cell, beside, mine):
+            share = float(cell[cell["system"] == mine]["delivered"].mean())
             cells.append(
                 (
                     f"{one['bytes'] / 1e3:g} kB a worker, queue {one['buffer_bytes'] / 1e3:g} kB, {drawing.rate(one['rate_bps'])}",

@@ -54,7 +54,7 @@ def find(study: Study) -> list[Finding]:
     found: list[Cell] = []
     for _, cell in rows.groupby([*CELL, "loss"]):
         loss = float(cell["loss"].iloc[0])
-        if phases.tcp(cell) and phases.LTP in set(cell["system"]):
+        if phases.tcp(cell) and phases.lossy(study) in set(cell["system"]):
             at = f"{drawing.rate(cell['rate_bps'].iloc[0])}, {cell['rtt_ms'].iloc[0]:g} ms, {100 * loss:g} % loss"
             found.append((at, loss, cell))
     lossy, clean = [one for one in found if one[1] > 0], [one for one in found if one[1] == 0]
@@ -67,7 +67,7 @@ def _most(study: Study, cells: list[Cell]) -> Finding:
         (at, base): ratios
         for at, _, cell in cells
         for base in phases.tcp(cell)
-        if (ratios := phases.speed_ups(cell, base, phases.LTP))
+        if (ratios := phases.speed_ups(cell, base, phases.lossy(study)))
     }
     if not gains:
         return not_measured(CLAIM, SOURCES[CLAIM], "no path with losses was run")
@@ -88,11 +88,11 @@ def _best(study: Study, cells: list[Cell]) -> Finding:
     gains = {at: (phases.best(cell, phases.tcp(cell)), cell) for at, _, cell in cells}
     if not gains:
         return not_measured(BEST, SOURCES[BEST], "no path with losses was run")
-    ratios = {at: phases.speed_ups(cell, base, phases.LTP) for at, (base, cell) in gains.items()}
+    ratios = {at: phases.speed_ups(cell, base, phases.lossy(study)) for at, (base, cell) in gains.items()}
     said = []
     for at, (base, cell) in gains.items():
-        share = float(cell[cell["system"] == phases.LTP]["delivered"].mean())
-        whole = phases.speed_ups(cell, base, "ltp:fraction=1")
+        share = float(cell[cell["system"] == phases.lossy(study)]["delivered"].mean())
+        whole = phases.speed_ups(cell, base, phases.whole(study))
         said.append(
             f"{observed.with_interval(ratios[at])}× over {base} with {share:.1%} delivered"
             + (f", {observed.with_interval(whole)}× with all of it" if whole else "")
@@ -113,7 +113,7 @@ def _best(study: Study, cells: list[Cell]) -> Finding:
 def _none(study: Study, cells: list[Cell]) -> Finding:
     """The control of the figure itself: without losses, over the fastest stock TCP."""
     gains = {
-        at: (base := phases.best(cell, phases.tcp(cell)), phases.speed_ups(cell, base, phases.LTP))
+        at: (base := phases.best(cell, phases.tcp(cell)), phases.speed_ups(cell, base, phases.lossy(study)))
         for at, _, cell in cells
     }
     if not gains:

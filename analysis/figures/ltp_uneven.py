@@ -94,9 +94,9 @@ def _slower(study: Study, rows: pd.DataFrame, claim: str, first: str, then: str)
         return not_measured(claim, SOURCES[claim], "one of the two was not run")
     ratios = (wide[then] / wide[first]).dropna()
     kept = {str(name): [float(v) for v in one] for name, one in ratios.groupby("system", sort=False)}
-    if phases.LTP not in kept:
+    if (system := phases.lossy(study)) not in kept:
         return not_measured(claim, SOURCES[claim], "LTP was not run in both")
-    mine = kept[phases.LTP]
+    mine = kept[system]
     low, high = ratio_ends(mine)
     return Finding(
         claim, SOURCES[claim],
@@ -109,7 +109,7 @@ def _slower(study: Study, rows: pd.DataFrame, claim: str, first: str, then: str)
 
 
 def _shares(study: Study, workers: pd.DataFrame) -> Finding:
-    mine = workers[(workers["cell"] == "gather one") & (workers["system"] == phases.LTP)]
+    mine = workers[(workers["cell"] == "gather one") & (workers["system"] == phases.lossy(study))]
     if mine.empty or not mine["loses"].any():
         return not_measured(SHARES, SOURCES[SHARES], "there are no messages of LTP where one worker loses")
     shares = mine.pivot_table(index="seed", columns="loses", values="delivered")

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from core import carrier
+from core.carrier import TCP
 from core.grid import Grid
 
-TCP = "tcp"  # the transport where none is named
 Role = Literal["baseline", "treatment", "reference"]
 RTO_MIN_MS = 200.0  # TCP_RTO_MIN of include/net/tcp.h
 Clock = Literal["real", "virtual", "model"]  # of the place where a run was made
@@ -177,7 +178,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     @property
     def by_tcp(self) -> bool:
         """Whether the kernel carries its bytes, and counts them."""
-        return self.transport.partition(":")[0] == TCP
+        return carrier.by_kernel(self.transport)
 
     @property
     def overlaps(self) -> bool:
@@ -239,7 +240,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def transports(self) -> list[str]:
         """Those of its jobs that are not plain TCP, as typed, each once."""
-        return list(dict.fromkeys(job.transport for job in self.jobs if job.transport != TCP))
+        return list(dict.fromkeys(job.transport for job in self.jobs if not carrier.plain(job.transport)))
 
     def host_queue_bytes(self, host: str) -> int | None:
         """What waits at most before a host's own interface; None: nothing does."""

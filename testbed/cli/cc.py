@@ -27,7 +27,7 @@ from testbed.linux.loading import bpf, bpfsys
 PINS = Path("/sys/fs/bpf/mltcp")
 CGROUP = "@cgroup"  # ends the name of what gives a cgroup its congestion control (bpffs keeps dots to itself)
 GONE_S = 60  # a busy machine takes its time
-RUN_PREFIX = "mlt"  # of the names runs register; see `registry.register`
+BY_A_RUN = re.compile(r"mlt[0-9a-f]{12}")  # how runs name what they register; see `registry.register`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,8 +78,7 @@ def _parameters() -> dict[tuple[str, ...], list[str]]:
 def _status(console: Console) -> None:
     pins = sorted(path.name for path in PINS.iterdir()) if PINS.is_dir() else []
     loaded = [name for name in pins if not name.endswith(CGROUP)]
-    runs = [name for name in bpf.available() if name.startswith(RUN_PREFIX) and name not in loaded]
-    runs = [name for name in runs if name not in catalogue.names()]
+    runs = [name for name in bpf.available() if BY_A_RUN.fullmatch(name) and name not in loaded]
     for name in loaded:
         given = " and given to a cgroup" if name + CGROUP in pins else ""
         console.print(f"{name}: loaded{given}, until `python -m testbed cc unload {name}` or a reboot")

@@ -136,7 +136,7 @@ def report(*, as_json: bool) -> int:
     console.print(f"\nLinux {platform.release()}:")
     for where, can in able.items():
         console.print(
-            f"  `--on {where}`{' (where runs go that name no place)' if where == place.EXACT else ''} {_SAID[can]}"
+            f"  `--on {where}`{' (where runs go that name no place)' if place.is_first(where) else ''} {_SAID[can]}"
         )
     return code
 

@@ -160,7 +160,7 @@ class _Request:
             if changed := spec.differences(virtual, real):
                 yield "[realtime] is in force:"
                 yield from (f"  {line}" for line in changed)
-        known = None if chosen.place == where.MODEL else substrates.foreseen(chosen.place)
+        known = None if where.is_computed(chosen.place) else substrates.foreseen(chosen.place)
         for plan in chosen.plans:
             yield from dry_run.describe(plan, known)
 

@@ -20,9 +20,11 @@ import flow_schedulers
 import topologies
 import transports
 from congestion import catalogue
+from core import carrier
+from core.carrier import TCP
 from core.errors import RequestError
 from core.placing import Request
-from core.runs.plan import TCP, CongestionControl, JobPlan, Life, Link, LinkEvent, Plan, System, Wire
+from core.runs.plan import CongestionControl, JobPlan, Life, Link, LinkEvent, Plan, System, Wire
 from core.runs.plan import Operation as Numeric
 from core.runs.upgrade import VERSION
 from core.text import quoted, shown
@@ -285,7 +287,7 @@ def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Shar
                 "other; leave out one of them"
             )
         how = asked.transport(system)
-        if job.window is not None and how.partition(":")[0] == TCP and transports.parse(how).lossy:
+        if job.window is not None and carrier.by_kernel(how) and transports.parse(how).lossy:
             raise RequestError(
                 f"job {job.job} ({job.trace}): with a window TCP delivers every byte: leave out the window, or close and share"
             )
@@ -349,7 +351,7 @@ class _Asked:
     def by_tcp(self) -> str | None:
         """The congestion control of what its own transport sends by TCP."""
         own = self.job.transport
-        return None if own is None or own.partition(":")[0] == TCP else systems.by_tcp(own)
+        return None if own is None or carrier.by_kernel(own) else systems.by_tcp(own)
 
     def rounds(self, op: Operation) -> list[dict[Flow, int]]:
         return traces.rounds(op, self.workers, self.job.collective, self.job.channels or 1)

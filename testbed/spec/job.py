@@ -17,8 +17,9 @@ from typing import Any
 import msgspec
 
 import transports
+from core import carrier
+from core.carrier import TCP
 from core.errors import RequestError, within
-from core.runs.plan import TCP
 from core.text import quoted
 from core.units import Duration, Size
 from transports import ltp
@@ -183,7 +184,7 @@ def _check(job: Job) -> None:
 
 def check_transport(job: Job, transport: str) -> None:
     """Whether a real program's gradients can travel so: a model of ours trains over LTP (`transports.torch`); raises `JobError`."""
-    if transport == TCP or job.program is None:
+    if carrier.plain(transport) or job.program is None:
         return
     if job.ddp is None:
         raise JobError(f"{job.label} is a real program and decides itself how its bytes travel", where="transport")

@@ -55,4 +55,4 @@ MODEL = Limits(
 
 def of(place: str) -> Limits:
     """Those of a place, as ``--on`` has it."""
-    return MODEL if place == where.MODEL else LINUX
+    return MODEL if where.is_computed(place) else LINUX

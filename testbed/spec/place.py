@@ -59,6 +59,16 @@ def is_remote(place: str) -> bool:
     return place not in HERE
 
 
+def is_computed(place: str) -> bool:
+    """Whether nothing is run there."""
+    return place == MODEL
+
+
+def is_first(place: str) -> bool:
+    """Whether runs go there that name no place."""
+    return place == EXACT
+
+
 def in_own_vm() -> bool:
     """Whether this is the project's VM: made for its kernel, so that runs go to `host` there."""
     return OWN_VM.exists()

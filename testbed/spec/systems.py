@@ -17,8 +17,10 @@ from typing import cast, get_args
 import flow_schedulers
 import transports
 from congestion import catalogue
+from core import carrier
+from core.carrier import TCP
 from core.errors import RequestError
-from core.runs.plan import TCP, Role, System
+from core.runs.plan import Role, System
 from core.text import quoted
 from flow_schedulers import ScheduleError
 
@@ -30,7 +32,7 @@ def parse(label: str) -> System:
     text, asked = _role(label)
     parts = text.split("+")
     names = [part.partition(":")[0] for part in parts]
-    if carried := [name for name in names if name in transports.names() and name != TCP]:
+    if carried := [name for name in names if name in transports.names() and not carrier.plain(name)]:
         if len(parts) > 1:
             raise RequestError(
                 f"{quoted(text)}: {carried[0]} is a transport, with which jobs cannot take turns here; give a job its own: "
@@ -40,7 +42,7 @@ def parse(label: str) -> System:
     named = [name for name in names if name in flow_schedulers.names()]
     if not named:
         parts, transport = _tcp(parts)
-        if transport != TCP and len(parts) > 1:
+        if not carrier.plain(transport) and len(parts) > 1:
             raise RequestError(
                 f"{quoted(text)}: jobs that take turns share one TCP; give a job its own: --job …,cc={names[0]},transport={transport}"
             )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 from congestion import catalogue
 from tests import house
@@ -24,20 +23,53 @@ NAMES = {
     "ssh:",
     "flow",
 }
-READERS = ("congestion", "testbed.substrates", "testbed.spec.place")
+READERS = ("congestion", "transports", "testbed.substrates", "testbed.spec.place", "core.carrier")
 ASKS = {"startswith", "endswith", "removeprefix", "removesuffix"}
 
 
-def texts(node: ast.AST) -> Iterator[str]:
-    """The texts in a comparison's side, also those of a tuple, a list or a set."""
+Constants = dict[str, str]  # of what is written to what it stands for: ``TCP``, ``place.EXACT``
+
+
+def constants(tree: ast.Module) -> Constants:
+    """Names that a module gives to texts."""
+    return {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+
+
+def visible(tree: ast.Module, others: dict[str, Constants]) -> Constants:
+    """A module's own constants, and those that it imports, or reaches by a module that it imports."""
+    found = constants(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for name in node.names:
+                said = name.asname or name.name
+                if name.name in others.get(node.module, {}):
+                    found[said] = others[node.module][name.name]
+                inner = others.get(f"{node.module}.{name.name}", {})
+                found |= {f"{said}.{key}": value for key, value in inner.items()}
+    return found
+
+
+def texts(node: ast.AST, known: Constants) -> Iterator[str]:
+    """The texts in a comparison's side, also those of a tuple, a list or a set, and by what constants they are called."""
     for inner in ast.walk(node) if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]:
         if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
             yield inner.value
+        elif isinstance(inner, ast.Name | ast.Attribute) and ast.unparse(inner) in known:
+            yield known[ast.unparse(inner)]
 
 
-def decisions(path: Path) -> Iterator[tuple[int, str]]:
+def decisions(tree: ast.Module, others: dict[str, Constants]) -> Iterator[tuple[int, str]]:
     """Lines that compare with one of the `NAMES`."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    known = visible(tree, others)
+    for node in ast.walk(tree):
         sides: list[ast.AST] = []
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
@@ -45,22 +77,26 @@ def decisions(path: Path) -> Iterator[tuple[int, str]]:
             sides = list(node.args)
         elif isinstance(node, ast.match_case) and isinstance(node.pattern, ast.MatchValue):
             sides = [node.pattern.value]
-        yield from ((node.lineno, text) for side in sides for text in texts(side) if text in NAMES)  # type: ignore[attr-defined]
+        yield from ((node.lineno, text) for side in sides for text in texts(side, known) if text in NAMES)  # type: ignore[attr-defined]
 
 
 def test_no_name_decides() -> None:
+    trees = {module: ast.parse(path.read_text()) for module, path in sorted(house.modules().items())}
+    others = {module: constants(tree) for module, tree in trees.items()}
     found = [
-        f"{path.relative_to(house.ROOT)}:{line}: {text}"
-        for module, path in sorted(house.modules().items())
+        f"{module}:{line}: {text}"
+        for module, tree in trees.items()
         if not module.startswith(READERS)
-        for line, text in decisions(path)
+        for line, text in decisions(tree, others)
     ]
     assert found == []
 
 
-def test_such_decisions_are_found(tmp_path: Path) -> None:
-    file = tmp_path / "wrong.py"
-    file.write_text(
+def test_such_decisions_are_found() -> None:
+    wrong = ast.parse(
         'if name in ("dctcp", "x") or "mltcp" in name or name.startswith("mltcp_") or place != "uml": pass\n'
+        'from a.b import KERNELS as OWN\nfrom a import b\nHERE = "host"\n'
+        "if name == OWN or name.startswith(b.KERNELS) or place in (HERE, AWAY): pass\n"
     )
-    assert sorted(text for _, text in decisions(file)) == ["dctcp", "mltcp", "mltcp_", "uml"]
+    found = sorted(text for _, text in decisions(wrong, {"a.b": {"KERNELS": "tcp"}}))
+    assert found == ["dctcp", "host", "mltcp", "mltcp_", "tcp", "tcp", "uml"]

@@ -15,8 +15,9 @@ import sys
 from itertools import count
 from typing import Any
 
+from core.carrier import TCP, plain
 from workloads import hook
-from workloads.recording import TCP, TRANSPORT
+from workloads.recording import TRANSPORT
 
 try:
     import torch
@@ -54,7 +55,7 @@ def main(arguments: list[str]) -> None:
 def _train(module: Any, batch: int, image: int, iterations: int) -> None:
     model = torch.nn.parallel.DistributedDataParallel(module)
     transport = os.environ.get(TRANSPORT, TCP)
-    if transport != TCP and dist.get_world_size() > 1:
+    if not plain(transport) and dist.get_world_size() > 1:
         model.register_comm_hook(Synchronisation.of_process_group(transport), gradients_by)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     images, labels = torch.randn(batch, 3, image, image), torch.randint(10, (batch,))

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 
 import transports
+from core import carrier
 from core.runs.disturbed import marked
 from core.runs.metrics import alone, iteration_times
-from core.runs.plan import TCP, JobPlan
+from core.runs.plan import JobPlan
 from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applicable, not_evaluated, without
 from testbed.campaign.verdict.links import may_leave_idle
 
@@ -37,7 +38,9 @@ def other_bytes(case: Case) -> float:
             short = job.leave_ns is None and job.job not in case.failed and len(rows) != job.iterations
             wrong += int((rows["bytes"] != expected).sum()) + short
     return wrong + sum(
-        _misreported(job, case.messages) for job in case.plan.jobs if job.transport != TCP and not job.program
+        _misreported(job, case.messages)
+        for job in case.plan.jobs
+        if not carrier.plain(job.transport) and not job.program
     )
 
 
