@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from analysis.views import interleaving
 from core.runs.load import load_experiment, load_summary
 from core.runs.upgrade import VERSION
 from testbed.campaign.summary import summarise
@@ -37,3 +39,18 @@ def test_their_summaries_are_read_as_what_they_were(folder: Path) -> None:
         assert [(job.job, job.learns) for job in before.per_job] == [(job.job, job.learns) for job in now.per_job]
         for job, again in zip(before.per_job, now.per_job, strict=True):
             assert job.speedup_mean == pytest.approx(again.speedup_mean)
+
+
+@pytest.mark.parametrize("folder", sorted(RUNS.glob("v*/*/")), ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_their_figures_are_drawn_as_they_were(folder: Path, tmp_path: Path) -> None:
+    """With one bottleneck, number for number. With several a figure shows today what crosses the busiest: no other jobs."""
+    before = pd.read_csv(folder / "figures/interleaving.csv").rename(columns={"goodput_bps": "bps"})
+    experiment = load_experiment(folder)
+    drawn = interleaving.draw(experiment, tmp_path)
+    assert {path.suffix for path in drawn} == {".png", ".pdf", ".csv"}
+    now = pd.read_csv(tmp_path / "interleaving.csv")
+    if len(experiment.runs[0].plan.bottlenecks) == 2:  # both ways of one link
+        pd.testing.assert_frame_equal(now, before)
+    else:
+        keys = ["cc", "t_s", "job"]
+        assert 0 < len(now) == len(now.merge(before, on=keys)) < len(before)
