@@ -154,6 +154,7 @@ class _Request:
         from testbed import substrates
         from testbed.cli import dry_run
 
+        substrates.check_files(chosen.place, chosen.plans)
         yield str(chosen)
         if where.in_real_time(chosen.place):
             (virtual,), (real,) = self.read({**self.flags, "on": "uml"}), self.read({**self.flags, "on": "host"})

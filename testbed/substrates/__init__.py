@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -61,6 +61,23 @@ def foreseen(place: str) -> Features:
         except MachineError:
             return features.user_mode()
     return features.probe() if place == "host" and os.geteuid() == 0 else Features()
+
+
+def check_files(place: str, plans: Sequence[Plan]) -> None:
+    """That congestion controls from outside the checkout compile, as far as that can be told without running anything.
+
+    Raises what the run would raise; says nothing where no kernel is built yet, or another machine compiles.
+    """
+    if place != "uml" or not (own := [plan for plan in plans if any(cc.source is not None for cc in plan.ccs)]):
+        return
+    from testbed.substrates import uml  # noqa: PLC0415 (it knows this module)
+
+    try:
+        machine = uml.find()
+    except MachineError:
+        return
+    for plan in own:
+        machine.check(plan)
 
 
 def find(

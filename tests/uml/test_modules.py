@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from core.errors import MachineError, RequestError, TestbedError
+from core.errors import EXIT_REQUEST, MachineError, RequestError, TestbedError
+from testbed.cli import main
 from testbed.substrates import uml
 from testbed.substrates.usermode.kernel import Kernel
 from tests import runs
@@ -141,6 +142,14 @@ def test_what_is_wrong_with_ones_own_is_said(tmp_path: Path) -> None:
         wrong(tmp_path, ".ssthresh = tcp_reno_ssthresh,", "")
     with pytest.raises(TestbedError, match="has no parameter 'stride'"):
         wrong(tmp_path, "", "", ":stride=2")
+
+
+def test_a_dry_run_refuses_what_does_not_compile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "tcp_mine.c"
+    source.write_text((EXAMPLES / "tcp_mine.c").read_text().replace("static int step = 2;", "static int step = ;"))
+    assert main(["run", "--jobs", "1", "--on", "uml", "--system", str(source), "--dry-run"]) == EXIT_REQUEST
+    shown = capsys.readouterr()
+    assert shown.out == "" and "could not be built as a module" in shown.err
 
 
 def test_an_ebpf_program_is_for_host() -> None:
