@@ -33,7 +33,7 @@ def sent_by(name: str, n: int, size: int) -> list[int]:
 
 
 def test_every_file_is_a_collective() -> None:
-    assert len(NAMES) == 11
+    assert len(NAMES) == 12
     for name in NAMES:
         module = collectives.find(name)
         assert all(hasattr(module, part) for part in ("KIND", "rounds", "run")), name
@@ -44,7 +44,7 @@ def test_unknown_collective_names_those_there_are() -> None:
         collectives.find("gossip")
 
 
-@given(name=st.sampled_from(["ring", "halving_doubling", "sharded_parameter_server"]), n=st.integers(2, 64),
+@given(name=st.sampled_from(["ring", "halving_doubling", "sharded_parameter_server", "transpose"]), n=st.integers(2, 64),
        size=st.integers(0, 10**10))  # fmt: skip
 def test_optimal_all_reduces_send_two_n_minus_one_over_n(name: str, n: int, size: int) -> None:
     sent = sent_by(name, n, size)
@@ -65,6 +65,17 @@ def test_volumes_of_the_others(n: int, size: int) -> None:
     assert sent_by("parameter_server", n, size) == [(n - 1) * size] + [size] * (n - 1)
     inner = [2 * size] * (n - 2)
     assert sent_by("pipeline", n, size) == [size, *inner, size]
+
+
+@given(n=st.integers(2, 32), size=st.integers(1, 10**6))
+def test_a_transpose_is_a_server_each_without_incast(n: int, size: int) -> None:
+    """The same bytes on every flow as sharded parameter servers; in each step a rank hears from one, and sends to one."""
+    steps = collectives.find("transpose").rounds(n, size)
+    assert len(steps) == 2 * (n - 1)
+    for step in steps:
+        assert sorted(source for source, _ in step) == sorted(target for _, target in step) == list(range(n))
+    for flow in collectives.flows("transpose", n):
+        assert collectives.volume("transpose", n, size, flow) == collectives.volume("sharded_parameter_server", n, size, flow)
 
 
 @given(n=st.integers(2, 64), size=st.integers(0, 10**6))

@@ -1,0 +1,33 @@
+"""Transpose all-reduce: rank i gets everybody's i-th part, sums them up, and sends the sum to all (OptiReduce; Warraich et al., NSDI 2025).
+
+Every rank sends 2(n-1)/n of the tensor, straight to whom it is for, so that what is lost costs one part of one rank and is handed on
+by nobody. Each step pairs every rank with one to send to and one to receive from: nobody ever hears from two at once (the paper's incast
+of 1; it also lets receivers ask for more, which is not here: `sharded_parameter_server` sends the same to all others at once).
+"""
+
+from __future__ import annotations
+
+from transports import Flow
+from workloads.collectives import Links, exchange, parts
+
+KIND = "all_reduce"
+
+
+def connections(n: int) -> int:
+    return n * (n - 1)
+
+
+def rounds(n: int, size: int) -> list[dict[Flow, int]]:
+    shards = parts(n, size)
+    steps = [[(rank, (rank + step) % n) for rank in range(n)] for step in range(1, n)]
+    pushed = [{flow: shards[flow[1]] for flow in step} for step in steps]
+    return pushed + [{flow: shards[flow[0]] for flow in step} for step in steps]
+
+
+def run(rank: int, n: int, size: int, links: Links) -> None:
+    shards = parts(n, size)
+    steps = [((rank + step) % n, (rank - step) % n) for step in range(1, n)]
+    for target, source in steps:
+        exchange([(links[rank, target], shards[target])], [(links[source, rank], shards[rank])], "gradient")
+    for target, source in steps:
+        exchange([(links[rank, target], shards[rank])], [(links[source, rank], shards[source])])
