@@ -111,6 +111,29 @@ class Options:
         return Core(self.reorder, self.acks, self.coalesce, self.silence, after=self.c, per=self.per, epoch=self.epoch)
 
 
+class Timing(Protocol):
+    """When messages of a name are closed, by how earlier ones went; one for each that comes in a round."""
+
+    @property
+    def whole(self) -> bool:
+        """Everything arrives, however long it takes."""
+        ...
+
+    @property
+    def lt_ns(self) -> int | None:
+        """Since its first packet (or the round's, by `Core.per`); None: what the sender measures decides."""
+        ...
+
+    @property
+    def after_ns(self) -> int | None:
+        """From there to the deadline; None: as `Core.after` says."""
+        ...
+
+    def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:
+        """One ended: so long after the round's clock began, and its own, and this share is missing."""
+        ...
+
+
 @dataclass(frozen=True)
 class Core:
     """What the core in C is told, and how its endpoint is used, for whatever transport goes by it."""
@@ -127,6 +150,7 @@ class Core:
     marked: bool = False  # of a message's packets those that may not be dropped are said to be markable (ECT, RFC 3168)
     sprays: bool = False  # over all of a host's addresses, if it has several
     tagger: Callable[[Message, Buffer | None, int], Tagger] | None = None  # where the caller has none
+    timing: Callable[[], Timing] | None = None  # of each message's name; None: as LTP does
 
 
 class Wanted(Protocol):
@@ -176,6 +200,9 @@ class Threshold:
     by half after an epoch in which nothing came whole.
     """
 
+    whole = False
+    after_ns: int | None = None
+
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.lt_ns: int | None = None  # None: what the sender measures decides
@@ -183,14 +210,15 @@ class Threshold:
         self._whole: list[int] = []
         self._longest = 0
 
-    def heard(self, round: int, took_ns: int, *, whole: bool) -> None:
-        """A message of ``round`` ended after so long."""
+    def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:
+        """A message of ``round`` ended after so long, by the round's clock."""
+        del own_ns
         if self._first is None:
             self._first = round
         if round >= self._first + self.epoch:
             self._adapt()
             self._first = round
-        if whole:
+        if not lost:
             self._whole.append(took_ns)
         self._longest = max(self._longest, took_ns)
 
@@ -258,7 +286,7 @@ class _Engine:
         self.library = native.load()
         self.offered = 0
         self.lock = threading.Lock()
-        self.thresholds: dict[tuple[int, int, int], Threshold] = {}
+        self.timings: dict[tuple[int, int, int], Timing] = {}
         self.silent: Counter[int] = Counter()  # rounds in a row in which a peer sent nothing
         ranks = len(place.addresses)
         seed = hashlib.sha256(place.seed + bytes([channel])).digest() if place.seed else os.urandom(16)
@@ -310,9 +338,12 @@ class _Engine:
             one.band << CLASS_SELECTOR | (MARKABLE if self.core.marked and not one.droppable else 0) for one in found
         )
 
-    def threshold(self, source: int, m: Message) -> Threshold:
+    def timing(self, source: int, m: Message) -> Timing:
         with self.lock:
-            return self.thresholds.setdefault((source, m.operation, m.part), Threshold(self.core.epoch))
+            name = (source, m.operation, m.part)
+            if name not in self.timings:
+                self.timings[name] = self.core.timing() if self.core.timing else Threshold(self.core.epoch)
+            return self.timings[name]
 
 
 def segment_bytes(mtu: int, *, signed: bool = False) -> int:
@@ -349,14 +380,18 @@ class LtpEndpoint:
         engine, core = self.engine, self.engine.core
         memory = None if into is None else _memory(into)
         how = native.Close(tolerance=close.tolerance, fraction=close.fraction, lt_ns=-1, after_ns=-1)
-        threshold = None
+        timing = None
         if close.fraction < 1:
+            after_ns: int | None = None
             if close.lt_s is not None:
                 how.lt_ns = int(close.lt_s * 1e9)
             else:
-                threshold = engine.threshold(source, m)
-                how.lt_ns = -1 if threshold.lt_ns is None else threshold.lt_ns
-            how.after_ns = int(core.after)
+                timing = engine.timing(source, m)
+                after_ns = timing.after_ns
+                how.lt_ns = -1 if timing.lt_ns is None else timing.lt_ns
+            how.after_ns = int(core.after if after_ns is None else after_ns)
+            if timing and timing.whole:
+                how.fraction, how.after_ns = 1.0, -1
             if close.deadline_s is not None:
                 how.after_ns = max(0, int(close.deadline_s * 1e9) - max(0, how.lt_ns))
         if close.group is not None:
@@ -366,7 +401,7 @@ class LtpEndpoint:
         handle = engine.library.endpoint_receive(
             engine.pointer, source, m.round, _name(m), m.bytes, memory, how, *_spans(m.critical)
         )
-        return _Transfer(engine, handle, source, m, memory, threshold=threshold, receives=True)
+        return _Transfer(engine, handle, source, m, memory, timing=timing, receives=True)
 
     def counters(self, peer: int) -> Counters:
         found, own = native.Counters(), native.OwnCounters()
@@ -388,7 +423,7 @@ class _Transfer:
     peer: int
     message: Message
     memory: Any  # kept until it has ended
-    threshold: Threshold | None = None
+    timing: Timing | None = None
     receives: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
     delivery: Delivery | None = None
@@ -435,8 +470,10 @@ class _Transfer:
         self.engine.library.endpoint_release(self.engine.pointer, self.handle)
         self.memory = None
         closed = CLOSED[result.reason]
-        if self.threshold and closed != "gone":
-            self.threshold.heard(self.message.round, result.last_ns - result.clock_ns, whole=closed == "complete")
+        if self.timing and closed != "gone":
+            lost = 1 - result.delivered / result.bytes
+            took_ns, own_ns = result.last_ns - result.clock_ns, result.last_ns - result.first_ns
+            self.timing.heard(self.message.round, took_ns, own_ns, lost)
         if self.receives and self.message.stage == "gradient":
             quiet = closed == "deadline" and not result.delivered
             self.engine.silent[self.peer] = self.engine.silent[self.peer] + 1 if quiet else 0

@@ -40,6 +40,25 @@ def test_gradients_may_lose_and_every_run_is_the_same(system: str) -> None:
     assert flows["bytes_acked"].max() > 0
 
 
+def test_optireduce_gives_up_what_is_late_and_both_ends_say_the_same() -> None:
+    """The first round arrives whole; later ones may lose in both stages, and say exactly what."""
+    asked: dict[str, Any] = {
+        **ASKED,
+        "collective": "transpose",
+        "workers": 3,
+        "system": ["optireduce:rounds=1"],
+        "loss": "3%",
+        "iterations": 4,
+        "messages": "full",
+    }
+    messages = run_plan(uml.find(), **asked).table("messages.csv")
+    assert jobs._misreported(one_plan(**asked).jobs[0], messages) == 0
+    assert (messages["delivered"] + messages["missing"] == messages["bytes"]).all()
+    assert messages[messages["iteration"] == 0]["missing"].sum() == 0 < messages["missing"].sum()
+    late = messages[messages["missing"] > 0]
+    assert (late["fraction"] + late["deadline"] == 1).all()
+
+
 def test_jobs_that_send_one_way_take_no_longer_and_both_ends_say_the_same() -> None:
     """What comes back is a byte an iteration: a sender that measured itself would soon hold it back for seconds."""
     asked: dict[str, Any] = {

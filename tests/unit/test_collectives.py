@@ -75,7 +75,9 @@ def test_a_transpose_is_a_server_each_without_incast(n: int, size: int) -> None:
     for step in steps:
         assert sorted(source for source, _ in step) == sorted(target for _, target in step) == list(range(n))
     for flow in collectives.flows("transpose", n):
-        assert collectives.volume("transpose", n, size, flow) == collectives.volume("sharded_parameter_server", n, size, flow)
+        assert collectives.volume("transpose", n, size, flow) == collectives.volume(
+            "sharded_parameter_server", n, size, flow
+        )
 
 
 @given(n=st.integers(2, 64), size=st.integers(0, 10**6))

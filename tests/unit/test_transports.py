@@ -327,14 +327,14 @@ def test_lt_follows_the_network_both_ways() -> None:
     assert threshold.lt_ns is None
     number = 0
     for took in (100, 90, 110, 95, 120):
-        threshold.heard(number, took, whole=True)
+        threshold.heard(number, took, took, lost=0)
         number += 1
-    threshold.heard(number, 200, whole=False)
+    threshold.heard(number, 200, 200, lost=0.5)
     assert threshold.lt_ns == 90
     while number < 50:  # half as fast: 190 for all of it, and closed early until then
         number += 1
         lt_ns = threshold.lt_ns or 0
-        threshold.heard(number, 190 if lt_ns >= 190 else max(lt_ns, 160), whole=lt_ns >= 190)
+        threshold.heard(number, 190 if lt_ns >= 190 else max(lt_ns, 160), 0, lost=0.1 * (lt_ns < 190))
     assert threshold.lt_ns == 190
 
 
@@ -384,7 +384,7 @@ def test_both_ends_say_the_same_and_no_less_than_promised() -> None:
 
 
 def test_unknown_transports_name_those_there_are() -> None:
-    with pytest.raises(RequestError, match="there are dlcp, ltp, mlt, tcp"):
+    with pytest.raises(RequestError, match="there are dlcp, ltp, mlt, optireduce, tcp"):
         transports.parse("quic")
 
 

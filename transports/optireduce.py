@@ -1,0 +1,130 @@
+"""OptiReduce's Unreliable Bounded Transport (Warraich et al., NSDI 2025), over UDP: a stage ends in time, whatever is missing.
+
+Read were the abstract, the authors' pages, and what a reader of the full text writes; docs/transports.md labels each point. How long
+a stage may take is measured: the first ``rounds`` arrive whole, and the ``percentile`` of what they took (t_B) bounds every later one.
+Mostly it ends sooner: what a message takes on average (t_C) and a share ``wait`` of that after its first packet, once its last is there.
+
+Simplified: t_B is known for each message apart and measured over this transport itself, not over TCP; what is lost is sent again where
+the stage still lasts, once a round trip has brought no more news, while UBT sends once; the incast is fixed, by the collective
+(`transpose`: 1); no update is skipped, and no training halted, because too much is missing. The rate is TIMELY's, as `transports.mlt` has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from statistics import fmean
+
+from core.options import number, option
+from core.units import Duration
+from transports import Close, Listening, Place, Stage, mlt
+from transports import ltp as datagrams
+
+MOST_WAIT, WAIT_STEP = 0.5, 0.01  # of t_C
+LOST_MUCH, LOST_LITTLE = 0.001, 0.0001  # of a message
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be written behind ``optireduce:``."""
+
+    rounds: int = option(
+        20,
+        "that arrive whole at first, to measure t_B; published: 20 (default)",
+        lambda text: int(number(1, 10**6)(text)),
+    )
+    percentile: float = option(95, "of what those took: t_B; published: 95 (default)", number(1, 100))
+    wait: float = option(
+        0.1, "share of t_C that is waited beyond it, at first; it doubles where much is lost, up to 0.5; default 0.1", number(0, MOST_WAIT),
+    )  # fmt: skip
+    broadcast: str = option(
+        "bounded",
+        "whether sums may miss packets, too: bounded (default, published) or whole",
+        mlt._word("bounded", "whole"),
+    )
+    acks: int = option(
+        10, "packets that an acknowledgement waits for at most; default 10", lambda text: int(number(1, 10**6)(text))
+    )
+    coalesce: Duration = option(
+        Duration.parse("20us"),
+        "for how long a receiver rests after each look at its socket; default 20us",
+        Duration.parse,
+    )
+    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Duration.parse)
+
+    @property
+    def by_tcp(self) -> None:
+        """Nothing goes by TCP."""
+
+    @property
+    def core(self) -> datagrams.Core:
+        """What the core in C is told."""
+        return datagrams.Core(
+            mlt.ALL_FIRST, self.acks, self.coalesce, self.silence, rule=mlt.Options().core.rule,
+            timing=lambda: Bounds(self.rounds, self.percentile, self.wait),
+        )  # fmt: skip
+
+
+DATAGRAMS = True
+
+
+def lossy(_options: Options) -> bool:
+    """Its messages are counted one by one, also where they all arrive."""
+    return True
+
+
+def listen(place: Place, options: Options) -> Listening:
+    return datagrams.LtpListening(place, options)
+
+
+def close(options: Options, stage: Stage) -> Close:
+    """Time decides (`Bounds`), not how much is there; messages of a stage share its clock."""
+    if stage == "parameter" and options.broadcast == "whole":
+        return Close()
+    return Close(fraction=0.0, group="round")
+
+
+class Bounds:
+    """t_B and t_C of one message of a worker, round after round, in ns.
+
+    t_B counts from the first packet of the stage, whoever sent it, t_C from the message's own. Where nothing came until t_B, it
+    doubles: as published a network that becomes slower for good would never deliver anything again.
+    """
+
+    def __init__(self, rounds: int, percentile: float, wait: float) -> None:
+        self.rounds, self.percentile, self.wait, self.least_wait = rounds, percentile, wait, wait
+        self.bound_ns: int | None = None  # t_B
+        self._took: list[int] = []
+        self._own: deque[int] = deque(maxlen=rounds)
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is given up while t_B is measured."""
+        return self.bound_ns is None
+
+    @property
+    def lt_ns(self) -> int | None:
+        """t_C and the wait."""
+        return round(fmean(self._own) * (1 + self.wait)) if self._own else None
+
+    @property
+    def after_ns(self) -> int | None:
+        """From there to t_B."""
+        return None if self.bound_ns is None else max(0, self.bound_ns - (self.lt_ns or 0))
+
+    def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:
+        """One of ``round`` ended: its last packet came so long after the stage's first, and its own; this share is missing."""
+        del round
+        if self.bound_ns is None:
+            self._took.append(took_ns)
+            if len(self._took) == self.rounds:
+                self.bound_ns = sorted(self._took)[math.ceil(self.percentile / 100 * self.rounds) - 1]
+        if lost == 1:
+            self.bound_ns = None if self.bound_ns is None else 2 * self.bound_ns
+            return
+        self._own.append(own_ns)
+        if lost > LOST_MUCH:
+            self.wait = min(MOST_WAIT, 2 * self.wait)
+        elif lost < LOST_LITTLE:
+            self.wait = max(self.least_wait, self.wait - WAIT_STEP)
