@@ -9,7 +9,7 @@ The model is a perceptron with one hidden layer of rectifiers, trained by stocha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +19,9 @@ import numpy.typing as npt
 ELEMENT = 4  # bytes of a float32
 Array = npt.NDArray[np.float32]
 Holes = Sequence[tuple[int, int]]  # offset and length in bytes, of one gradient
+Mean = Callable[
+    [Sequence[Array], Sequence[Holes]], Array
+]  # what a server makes of its workers' gradients, round after round
 Fill = Literal["zero", "contributors", "feedback"]  # as in `transports.torch`
 
 
@@ -55,12 +58,12 @@ class Task:
 
 
 def train(
-    task: Task, missing: Sequence[Sequence[Holes]], *, fill: Fill = "zero", seed: int = 0
+    task: Task, missing: Sequence[Sequence[Holes]], *, fill: Fill = "zero", seed: int = 0, mean: Mean | None = None
 ) -> npt.NDArray[np.float64]:
     """Accuracy on the test set after every ``task.every`` rounds, 0 to 1, of a training of ``len(missing)`` rounds.
 
     ``missing[round][worker]``: the holes of that worker's gradient; empty where it came whole. ``seed`` draws the first
-    parameters and every worker's examples, alike for any holes.
+    parameters and every worker's examples, alike for any holes. ``mean``: in place of `gathered` with ``fill``.
     """
     draw = np.random.default_rng(seed)
     model = _Perceptron(task, draw)
@@ -72,9 +75,8 @@ def train(
         for _ in holes:
             chosen = draw.integers(len(task.train.classes), size=task.batch)
             gradients.append(model.gradient(task.train.inputs[chosen], task.train.classes[chosen]))
-        mean = gathered(gradients, holes, owed, fill)
         velocity *= task.momentum
-        velocity += mean
+        velocity += mean(gradients, holes) if mean else gathered(gradients, holes, owed, fill)
         model.flat -= task.rate * velocity
         if number % task.every == 0:
             accuracies.append(model.accuracy(task.test))

@@ -34,7 +34,7 @@ class Options:
         "that arrive whole at first, to measure t_B; published: 20 (default)",
         lambda text: int(number(1, 10**6)(text)),
     )
-    percentile: float = option(95, "of what those took: t_B; published: 95 (default)", number(1, 100))
+    percentile: float = option(95.0, "of what those took: t_B; published: 95 (default)", number(1, 100))
     wait: float = option(
         0.1, "share of t_C that is waited beyond it, at first; it doubles where much is lost, up to 0.5; default 0.1", number(0, MOST_WAIT),
     )  # fmt: skip
