@@ -11,9 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import hadamard
 
 from theory.learning import Array, Fill, Holes, gathered
 
+RADIX = 32
 __all__ = ["Dispersed", "collected", "dispersed"]
 
 
@@ -69,13 +71,15 @@ def _drawn(length: int, seed: int) -> tuple[npt.NDArray[np.int64], Array, Array]
 
 
 def _transformed(values: Array) -> Array:
-    """The orthonormal Walsh-Hadamard transform of the last axis, a power of two long; its own inverse."""
-    size = values.shape[-1]
-    result: npt.NDArray[np.float32] = np.ascontiguousarray(values, np.float32)
-    half = 1
-    while half < size:
-        pairs = result.reshape(*values.shape[:-1], -1, 2, half)
-        even, odd = pairs[..., 0, :], pairs[..., 1, :]
-        result = np.stack([even + odd, even - odd], axis=-2).reshape(values.shape)
-        half *= 2
-    return result / np.float32(np.sqrt(size))
+    """The orthonormal Walsh-Hadamard transform of the last axis, a power of two long; its own inverse.
+
+    The matrix is a Kronecker product of small ones: each takes the last digits of a number's place, which then go to the front.
+    """
+    size = left = values.shape[-1]
+    rows = values.reshape(-1, size)
+    while left > 1:
+        radix = min(left, RADIX)
+        matrix = hadamard(radix, np.float32)
+        rows = (rows.reshape(len(rows), -1, radix) @ matrix).swapaxes(1, 2).reshape(len(rows), size)
+        left //= radix
+    return np.asarray(rows.reshape(values.shape) / np.float32(np.sqrt(size)), np.float32)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import linalg
 
 from tests.unit.test_learning import NOTHING, TASK
 from theory import compression, hadamard, learning
@@ -30,9 +31,10 @@ def test_without_loss_nothing_changes(size: int, seed: int) -> None:
     assert (sent == dispersed(values, seed)).all()
 
 
-def test_the_transform_is_hadamards() -> None:
-    rows = hadamard._transformed(np.eye(4, dtype=np.float32)) * 2
-    assert (rows == [[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]]).all()
+@pytest.mark.parametrize("size", [1, 4, 128])
+def test_the_transform_is_hadamards(size: int) -> None:
+    rows = hadamard._transformed(np.eye(size, dtype=np.float32)) * np.float32(size**0.5)
+    assert rows == pytest.approx(linalg.hadamard(size))
 
 
 @given(power=st.integers(4, 12), place=st.integers(0, 10**6), seed=SEEDS)
