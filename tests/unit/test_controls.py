@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +285,67 @@ def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
         assert found[the("ltp-accuracy").ACCURACY] in expected  # type: ignore[attr-defined]
         if worst:
             assert found[the("ltp-accuracy").SOONER] == "not reproduced"  # type: ignore[attr-defined]
+
+
+def thrice(one: Plan, _iteration: int) -> float:
+    return 3.0 if treated(one) else 1.0
+
+
+def a_third(one: Plan, _iteration: int) -> float:
+    return 1.0 if treated(one) else 3.0
+
+
+@pytest.mark.parametrize(
+    ("times", "missing", "fails", "holds"),
+    [(thrice, 0, ("OptiReduce comes", "Losing"), ("With Hadamard",)),
+     (alike, 3, ("With Hadamard",), ()),
+     (a_third, 0, (), ("OptiReduce comes", "Losing", "With Hadamard"))],
+)  # fmt: skip
+def test_losses_that_cost_more_than_they_gain_are_found(
+    times: synthetic.Times,
+    missing: int,
+    fails: tuple[str, ...],
+    holds: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``missing``: workers of whose gradients nothing arrives; of the others a number."""
+    from analysis.figures import lossy  # noqa: PLC0415
+    from tests.unit.test_learning import TASK  # noqa: PLC0415
+
+    monkeypatch.setattr(lossy.glyphs, "task", lambda: replace(TASK, every=2, rate=0.05))
+    monkeypatch.setattr(lossy, "ROUNDS", 60)
+    lossy._curve.cache_clear()
+    specs = points.read(str(EXPERIMENTS / "lossy.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
+    for path in tmp_path.rglob("iterations.csv"):
+        run = load_run(path.parent)
+        workers = len(run.plan.jobs[0].hosts)
+        if run.plan.jobs[0].by_tcp:
+            continue
+        ends = [TASK.bytes * rank // workers for rank in range(workers + 1)]
+        told = [
+            {"iteration": number, "worker": worker, "peer": peer, "bytes": size, "missing": lost, "lost": f"0+{lost}"}
+            for number in range(run.plan.iterations)
+            for worker, size in enumerate(end - begin for begin, end in itertools.pairwise(ends))
+            for peer in range(workers)
+            if peer != worker
+            for lost in (size if peer < missing else 4,)
+        ]
+        columns: dict[str, Any] = dict.fromkeys(rows.columns(rows.Messages), 0) | {
+            "end": "receive",
+            "stage": "gradient",
+        }
+        rest = {name: value for name, value in columns.items() if name not in told[0]}
+        pd.DataFrame(told).assign(**rest).to_csv(path.parent / "messages.csv", index=False)
+    found = verdicts("lossy", tmp_path)
+    lossy._curve.cache_clear()
+    assert {claim for claim, verdict in found.items() if verdict in FAILS} >= {
+        claim for claim in found if claim.startswith(fails)
+    }
+    assert {claim for claim, verdict in found.items() if verdict == "reproduced"} >= {
+        claim for claim in found if claim.startswith(holds)
+    }
 
 
 @pytest.mark.parametrize(
