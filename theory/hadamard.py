@@ -8,6 +8,7 @@ one its tail, each the largest power of two that fits, and they overlap; so numb
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,7 @@ class Dispersed:
         return collected(mean, signs)
 
 
+@lru_cache(maxsize=2)
 def _drawn(length: int, seed: int) -> tuple[npt.NDArray[np.int64], Array, Array]:
     """An order of the numbers, and the signs of the head's and the tail's transform."""
     size = 1 << (length.bit_length() - 1)

@@ -28,7 +28,7 @@ TITLE = "Lose, compress or wait"
 TEXT = (
     "A small model learns to read letters while links lose packets at random. Left: what a round takes, and how many rounds it takes to 90 % of the "
     "accuracy that nothing missing gives after 300 rounds; on a grey line their product is the same, towards the lower left it is less. Right: that product, the "
-    "time to the accuracy, beside that of the fastest TCP that waits for everything (dashed). Dots are seeds; a cross at the right edge never came there."
+    "time to the accuracy, beside that of the fastest TCP that waits for everything (dashed). Dots are seeds, hollow with dispersal by a Hadamard transform; a cross at the right edge never came there."
 )
 SOONER = "OptiReduce comes to the accuracy sooner than TCP that waits for everything."
 DISPERSED = "With Hadamard dispersal OptiReduce's missing gradients cost no rounds."
@@ -48,8 +48,8 @@ SETTLED = 5  # rounds that are no example of the others: OptiReduce measures
 NEAR = 0.9
 LOOKS = 3  # at the accuracy, taken together
 WITHIN = 0.1  # of the rounds
-UNDISPERSED, DISPERSES = "optireduce", "optireduce, dispersed"  # its transport's name; the same with dispersal
-KINDS = {"waits": "TCP waits", "compresses": "compressed, over TCP", "loses": "loses"}
+DISPERSAL = ", dispersed"
+UNDISPERSED, DISPERSES = "optireduce", f"optireduce{DISPERSAL}"  # its transport's name; the same with dispersal
 MARKERS = {"waits": "s", "compresses": "^", "loses": "o"}
 Spans = tuple[tuple[int, int], ...]
 Rounds = tuple[tuple[Spans, ...], ...]  # of each its workers' holes
@@ -69,12 +69,13 @@ def draw(study: Study, out: Path) -> list[Path]:
     rows = _table(study)
     timeouts = sorted(rows["rto_ms"].unique(), reverse=True)
     figure, axes = style.new_figure(1, len(timeouts) + 1, figsize=(6.4 + 4.8 * len(timeouts), 4.8))
-    colours = dict(zip(dict.fromkeys(rows["training"]), style.JOBS, strict=False))
+    names = dict.fromkeys(name.removesuffix(DISPERSAL) for name in rows["training"])
+    colours = dict(zip(names, style.JOBS, strict=False))
     for axis, rto in zip(axes[0], timeouts, strict=False):
         _plane(axis, rows[rows["rto_ms"] == rto], colours)
         axis.set_title(f"least timeout {rto:g} ms")
     _times(axes[0, -1], rows, colours, timeouts)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=9)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=9)
     one, task = study.runs[0], glyphs.task()
     drawing.caption(
         figure,
@@ -160,7 +161,7 @@ def _plane(axis: Any, rows: pd.DataFrame, colours: dict[str, str]) -> None:
     """Time of a round by rounds, and lines of the same product."""
     for name, mine in rows.groupby("training", sort=False):
         there = mine.dropna(subset="rounds")
-        axis.plot(1e3 * there["round_s"], there["rounds"], MARKERS[mine["kind"].iloc[0]], color=colours[str(name)], markersize=6, label=str(name))  # fmt: skip
+        axis.plot(1e3 * there["round_s"], there["rounds"], **_dots(mine, colours), markersize=6, label=str(name))
     x = np.linspace(0.5 * 1e3 * rows["round_s"].min(), 1.2 * 1e3 * rows["round_s"].max(), 100)
     low, high = 0.8 * rows["rounds"].min(), 1.15 * rows["rounds"].max()
     if isfinite(low):
@@ -168,6 +169,15 @@ def _plane(axis: Any, rows: pd.DataFrame, colours: dict[str, str]) -> None:
             axis.plot(x, product / x, color="#DDDDDD", linewidth=0.8, zorder=0)
         axis.set_ylim(low, high)
     axis.set(xlabel="time of a round (ms)", ylabel="rounds to the accuracy", xlim=(x[0], x[-1]))
+
+
+def _dots(rows: pd.DataFrame, colours: dict[str, str]) -> dict[str, Any]:
+    """How the dots of a training look; hollow with dispersal."""
+    name, kind = rows["training"].iloc[0], rows["kind"].iloc[0]
+    base = name.removesuffix(DISPERSAL)
+    return {
+        "marker": MARKERS[kind], "color": colours[base], "linestyle": "", "markerfacecolor": colours[base] if base == name else "white",
+    }  # fmt: skip
 
 
 def _times(axis: Any, rows: pd.DataFrame, colours: dict[str, str], timeouts: list[float]) -> None:
@@ -180,9 +190,9 @@ def _times(axis: Any, rows: pd.DataFrame, colours: dict[str, str], timeouts: lis
         for name, mine in here.groupby("training", sort=False):
             y = len(labels)
             labels.append(str(name) if len(timeouts) == 1 else f"{name}, {rto:g} ms")
-            axis.plot(mine["time_s"] / base, [y] * len(mine), MARKERS[mine["kind"].iloc[0]], color=colours[str(name)], markersize=5)  # fmt: skip
+            axis.plot(mine["time_s"] / base, [y] * len(mine), **_dots(mine, colours), markersize=5)
             if mine["time_s"].isna().any():
-                axis.plot(1, y, "x", color=colours[str(name)], transform=axis.get_yaxis_transform(), clip_on=False)
+                axis.plot(1, y, "x", color="black", transform=axis.get_yaxis_transform(), clip_on=False)
     axis.axvline(1, color=style.REFERENCE, linewidth=0.9, linestyle="--")
     axis.set_yticks(range(len(labels)), labels, fontsize=8)
     axis.set_ylim(len(labels) - 0.5, -0.5)
@@ -225,8 +235,7 @@ def _trainings(run: Run) -> list[Training]:
             Training(f"top-k over {job.cc.spec}", "compresses", _largest),
             Training(f"4 bit over {job.cc.spec}", "compresses", _rounded),
         ]
-    found = [Training(name, "loses")]
-    return [*found, Training(DISPERSES, "loses", Dispersed)] if name == UNDISPERSED else found
+    return [Training(name, "loses"), Training(f"{name}{DISPERSAL}", "loses", Dispersed)]
 
 
 def _largest() -> learning.Mean:
