@@ -49,6 +49,7 @@ class Rule:
     cc: str  # the congestion control of its flows
     grid: Grid | None = None  # where its iterations begin; None: when they please
     bands: tuple[int, ...] = ()  # remaining bytes at which its packets move up a band; falling
+    falls: bool = False  # they move down instead, at so many bytes sent; rising
     exclusive: tuple[
         str, ...
     ] = ()  # links that it holds while it communicates, who still runs longest first; empty: it shares them

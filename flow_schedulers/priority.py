@@ -22,7 +22,8 @@ from flow_schedulers import Demand, Rule, ScheduleError, Sharing
 from workloads.bands import MOST
 
 
-def _bands(text: str) -> int:
+def count(text: str) -> int:
+    """How many bands; raises `ValueError`."""
     value = int(text)
     if not 2 <= value <= MOST:
         raise ValueError(f"{value} is not between 2 and {MOST}")
@@ -32,7 +33,7 @@ def _bands(text: str) -> int:
 @dataclass(frozen=True)
 class Options:
     over: str = option("reno", "the congestion control that carries the bytes; reno", str)
-    bands: int = option(MOST, f"how many; {MOST}, the most", _bands)
+    bands: int = option(MOST, f"how many; {MOST}, the most", count)
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:

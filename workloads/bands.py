@@ -25,11 +25,12 @@ def mark(link: socket.socket, band: int) -> None:
 class Bands:
     """What one worker has left to send, and the band this puts its packets in.
 
-    ``thresholds``: remaining bytes at which the band rises, falling; ``total``: of one iteration.
+    ``thresholds``: remaining bytes at which the band rises, falling; with ``falls`` bytes sent at which it falls, rising. ``total``: of
+    one iteration.
     """
 
-    def __init__(self, thresholds: Sequence[int], total: int) -> None:
-        self.thresholds, self.total = thresholds, total
+    def __init__(self, thresholds: Sequence[int], total: int, *, falls: bool = False) -> None:
+        self.thresholds, self.total, self.falls = thresholds, total, falls
         self.left = total
         self.marked: dict[socket.socket, int] = {}
         self.lock = threading.Lock()  # several connections may send at once
@@ -40,7 +41,18 @@ class Bands:
 
     @property
     def band(self) -> int:
+        if self.falls:
+            return sum(self.total - self.left < threshold for threshold in self.thresholds)
         return sum(self.left <= threshold for threshold in self.thresholds)
+
+    @property
+    def _in_band(self) -> int:
+        """Bytes until it changes."""
+        if self.falls:
+            sent = self.total - self.left
+            return next((threshold - sent for threshold in self.thresholds if threshold > sent), self.left)
+        band = self.band
+        return self.left - (self.thresholds[band] if band < len(self.thresholds) else 0)
 
     def claim(self, link: socket.socket, size: int) -> int:
         """Mark ``link`` and say how many of ``size`` bytes may be sent before the band changes."""
@@ -49,8 +61,7 @@ class Bands:
             if self.marked.get(link, 0) != band:
                 mark(link, band)
                 self.marked[link] = band
-            below = self.thresholds[band] if band < len(self.thresholds) else 0
-            claimed = min(size, max(1, self.left - below))
+            claimed = min(size, max(1, self._in_band))
             self.left -= claimed
             return claimed
 

@@ -93,6 +93,7 @@ class Job:
     lines: list[int]  # file descriptors that lead to the others (rank 0), or from rank 0
     bands: list[int]  # remaining bytes at which its packets move up a band; empty: there are no bands
     bytes: int  # that this worker sends in an iteration, if there are bands
+    falls: bool = False  # they are bytes sent, at which its packets move down
     mtu: int = 1500
     queue_bytes: int | None = None  # what waits at most before the host's interface
     each_message: bool = False  # has a row of its own
@@ -107,7 +108,7 @@ class Job:
 def main() -> None:
     punctual()
     job = _job(json.loads(sys.stdin.readline()))
-    bands = Bands(job.bands, job.bytes) if job.bands else None
+    bands = Bands(job.bands, job.bytes, falls=job.falls) if job.bands else None
     transport = transports.parse(job.transport)
     listening = transport.listen(_place(job, bands))
     _say({"listening": True})

@@ -221,6 +221,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
                     cc=control,
                     grid=rule.grid,
                     bands=rule.bands,
+                    falls=rule.falls,
                     exclusive=rule.exclusive,
                     transport=asked.transport(system),
                 )

@@ -97,6 +97,14 @@ def test_priority_lets_the_job_with_less_left_finish_first() -> None:
     assert times(run("reno", **fields)).iloc[0][1] > 1.08 * small_s
 
 
+def test_pias_lets_the_job_that_has_sent_less_go_first() -> None:
+    """As above, but nobody knows that the job of 5 MB is the smaller one: only near its end has it sent as much as the other had."""
+    jobs = ["synthetic,compute=500ms,bytes=28MB", "synthetic,compute=600ms,bytes=5MB,iterations=1"]
+    served = times(run("pias", job=jobs, rate="500mbit", offsets="0ms,0ms", iterations=1)).iloc[0]
+    assert served[1] == pytest.approx(0.6 + 5e6 * 8 / 500e6 * 1514 / 1448, rel=0.03)
+    assert served[0] == pytest.approx(0.5 + 33e6 * 8 / 500e6 * 1514 / 1448, rel=0.02)
+
+
 def test_priority_interleaves_equal_jobs_after_one_iteration() -> None:
     """The leader's share is everything: the next lead is a whole communication phase."""
     found = times(run("priority", iterations=6, **COMPATIBLE))

@@ -310,10 +310,11 @@ def test_losses_that_cost_more_than_they_gain_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """``missing``: workers of whose gradients nothing arrives; of the others a number."""
+    from analysis import glyphs  # noqa: PLC0415
     from analysis.figures import lossy  # noqa: PLC0415
     from tests.unit.test_learning import TASK  # noqa: PLC0415
 
-    monkeypatch.setattr(lossy.glyphs, "task", lambda: replace(TASK, every=2, rate=0.05))
+    monkeypatch.setattr(glyphs, "task", lambda: replace(TASK, every=2, rate=0.05))
     monkeypatch.setattr(lossy, "ROUNDS", 60)
     lossy._curve.cache_clear()
     specs = points.read(str(EXPERIMENTS / "lossy.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from workloads.sending import Window, pieces
 from workloads.trace import TraceError
 
 PATIENCE_S = 20.0
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_longest_cycle_of_some_graphs() -> None:
@@ -253,6 +255,14 @@ def test_a_plan_has_layers_and_a_connection_for_each_band(layered_file: str) -> 
     assert (job.window, job.partition, job.channels, job.overlaps) == (64_000, 16_000, 3, True)
     assert [op.layer for op in job.collectives] == [2, 1, 0]
     assert planned(layered_file, bands="3").jobs[0].channels == 1
+
+
+def test_the_example_is_byteps_at_its_scale() -> None:
+    """4 MB at 25 Gbit/s take as long as 32 kB at 200 Mbit/s."""
+    (made,) = (one for one in plans(resolve(spec.read(str(ROOT / "examples/byteps.toml"), {}))) if one.alone is None)
+    (job,) = made.jobs
+    assert job.partition is not None and job.partition * 25_000 // 200 == 4_000_000
+    assert job.window == 4 * job.partition and job.channels == made.sender.bands == 4
 
 
 @pytest.mark.parametrize(

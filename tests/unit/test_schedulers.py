@@ -199,6 +199,27 @@ def test_what_is_left_decides_the_band() -> None:
         assert (bands.left, bands.band) == (996, 0)
 
 
+def test_what_was_sent_decides_the_band_where_it_falls() -> None:
+    bands = Bands([125, 250, 500], 1000, falls=True)
+    with socket.socket() as link:
+        for _ in range(2):
+            seen = []
+            while bands.left:
+                sent, claimed = 1000 - bands.left, bands.claim(link, 200)
+                seen.append((sent, claimed, link.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 5))
+            assert seen == [
+                (0, 125, 3), (125, 125, 2), (250, 200, 1), (450, 50, 1), (500, 200, 0), (700, 200, 0), (900, 100, 0),
+            ]  # fmt: skip
+            bands.begin()
+
+
+def test_pias_knows_no_sizes_but_those_of_its_thresholds() -> None:
+    (made,) = plans(cc=["pias:bands=4"])
+    sent = made.jobs[0].bytes_per_worker[0]
+    assert [job.bands for job in made.jobs] == [(sent // 8, sent // 4, sent // 2)] * len(made.jobs)
+    assert all(job.falls for job in made.jobs) and made.bottlenecks["s1-s2"].bands == 4
+
+
 def test_schedulers_stand_beside_congestion_controls() -> None:
     made = plans(cc=["reno", "cassini", "priority:bands=4", "unfair:weights=3/1", "mltcp_reno"])
     assert [str(one.folder).split("-")[0].split("/")[0] for one in made] == [
@@ -270,6 +291,8 @@ def test_traces_of_the_library_fit_as_published() -> None:
         ({"cc": ["unfair:over=bbr"]}, "there is no congestion control 'mltcp_bbr'"),
         ({"cc": ["cassini"], "job": ["ddp:resnet18", "s2"]}, "job 0 is a real program"),
         ({"cc": ["priority"], "job": ["s2", "cmd:true"]}, "job 1 is a real program"),
+        ({"cc": ["pias"], "job": ["s2", "cmd:true"]}, "job 1, a real program"),
+        ({"cc": ["pias:bands=1"]}, "1 is not between 2 and 8"),
         ({"cc": ["lretf"], "job": ["s2", "cmd:true"]}, "job 1 is a real program"),
     ],
 )

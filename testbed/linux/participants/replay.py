@@ -57,7 +57,7 @@ class Replay:
             "virtual_time": virtual_time, "each_message": messages == "full",
             "exclusive": bool(job.exclusive), "iterations": None if job.life is None else job.iterations,
             "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,
-            "bands": list(job.bands), "bytes": job.bytes_per_worker[rank] if job.bands else 0,
+            "bands": list(job.bands), "falls": job.falls, "bytes": job.bytes_per_worker[rank] if job.bands else 0,
         })  # fmt: skip
 
     def connect(self, at_ns: int) -> None:

@@ -50,6 +50,10 @@ def lacks(plan: Plan) -> Lack | None:
                 f"{who} asks for GPUs, for which others wait",
                 "use --on uml; `python -m testbed schedule JOBS --on flow` computes a cluster's jobs as flows",
             )
+        if job.falls:
+            return Lack(
+                f"{who} falls in priority with what it has sent, and how flows share a link then was not measured"
+            )
         if job.exclusive:
             return Lack(f"{who} holds its links while it communicates, and in the twin flows share them")
         if job.cc.source is not None or twin.base(job.cc) not in twin.BASES:
