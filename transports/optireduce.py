@@ -2,11 +2,12 @@
 
 Read were the abstract, the authors' pages, and what a reader of the full text writes; docs/transports.md labels each point. How long
 a stage may take is measured: the first ``rounds`` arrive whole, and the ``percentile`` of what they took (t_B) bounds every later one.
-Mostly it ends sooner: what a message takes on average (t_C) and a share ``wait`` of that after its first packet, once its last is there.
+Mostly it ends sooner: what a message takes on average (t_C) and a share ``wait`` of that after its first packet, if the share ``tail`` is there.
 
-Simplified: t_B is known for each message apart and measured over this transport itself, not over TCP; what is lost is sent again where
-the stage still lasts, once a round trip has brought no more news, while UBT sends once; the incast is fixed, by the collective
-(`transpose`: 1); no update is skipped, and no training halted, because too much is missing. The rate is TIMELY's, as `transports.mlt` has it.
+Simplified: ``tail`` stands for UBT's mark on a message's last packets (here the last one is sent first, with the first); t_B is known for
+each message apart and measured over this transport itself, not over TCP; what is lost is sent again where the stage still lasts, once a
+round trip has brought no more news, while UBT sends once; the incast is fixed, by the collective (`transpose`: 1); where most is missing
+t_B becomes longer, and no update is skipped, and no training halted. The rate is TIMELY's, as `transports.mlt` has it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from transports import Close, Listening, Place, Stage, mlt
 from transports import ltp as datagrams
 
 MOST_WAIT, WAIT_STEP = 0.5, 0.01  # of t_C
-LOST_MUCH, LOST_LITTLE = 0.001, 0.0001  # of a message
+MOST, LOST_MUCH, LOST_LITTLE = 0.5, 0.001, 0.0001  # of a message
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Options:
     wait: float = option(
         0.1, "share of t_C that is waited beyond it, at first; it doubles where much is lost, up to 0.5; default 0.1", number(0, MOST_WAIT),
     )  # fmt: skip
+    tail: float = option(0.9, "share of a message without which only t_B ends it; default 0.9", number(0, 1))
     broadcast: str = option(
         "bounded",
         "whether sums may miss packets, too: bounded (default, published) or whole",
@@ -79,22 +81,24 @@ def listen(place: Place, options: Options) -> Listening:
 
 
 def close(options: Options, stage: Stage) -> Close:
-    """Time decides (`Bounds`), not how much is there; messages of a stage share its clock."""
+    """Time decides (`Bounds`); messages of a stage share its clock."""
     if stage == "parameter" and options.broadcast == "whole":
         return Close()
-    return Close(fraction=0.0, group="round")
+    return Close(fraction=options.tail, group="round")
 
 
 class Bounds:
     """t_B and t_C of one message of a worker, round after round, in ns.
 
-    t_B counts from the first packet of the stage, whoever sent it, t_C from the message's own. Where nothing came until t_B, it
-    doubles: as published a network that becomes slower for good would never deliver anything again.
+    t_B counts from the first packet of the stage, whoever sent it, t_C from the message's own. After a message of which most is missing
+    t_B is twice as long, after one that came whole half as long, but never shorter than measured: a network that becomes slower for
+    good would never deliver enough again.
     """
 
     def __init__(self, rounds: int, percentile: float, wait: float) -> None:
         self.rounds, self.percentile, self.wait, self.least_wait = rounds, percentile, wait, wait
         self.bound_ns: int | None = None  # t_B
+        self._measured_ns = 0
         self._took: list[int] = []
         self._own: deque[int] = deque(maxlen=rounds)
 
@@ -105,13 +109,16 @@ class Bounds:
 
     @property
     def lt_ns(self) -> int | None:
-        """t_C and the wait."""
-        return round(fmean(self._own) * (1 + self.wait)) if self._own else None
+        """t_C and the wait; no later than t_B."""
+        if not self._own:
+            return None
+        soon = round(fmean(self._own) * (1 + self.wait))
+        return soon if self.bound_ns is None else min(soon, self.bound_ns)
 
     @property
     def after_ns(self) -> int | None:
         """From there to t_B."""
-        return None if self.bound_ns is None else max(0, self.bound_ns - (self.lt_ns or 0))
+        return None if self.bound_ns is None else self.bound_ns - (self.lt_ns or 0)
 
     def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:
         """One of ``round`` ended: its last packet came so long after the stage's first, and its own; this share is missing."""
@@ -119,11 +126,14 @@ class Bounds:
         if self.bound_ns is None:
             self._took.append(took_ns)
             if len(self._took) == self.rounds:
-                self.bound_ns = sorted(self._took)[math.ceil(self.percentile / 100 * self.rounds) - 1]
-        if lost == 1:
-            self.bound_ns = None if self.bound_ns is None else 2 * self.bound_ns
-            return
-        self._own.append(own_ns)
+                self._measured_ns = sorted(self._took)[math.ceil(self.percentile / 100 * self.rounds) - 1]
+                self.bound_ns = self._measured_ns
+        elif lost > MOST:
+            self.bound_ns *= 2
+        elif not lost:
+            self.bound_ns = max(self._measured_ns, self.bound_ns // 2)
+        if lost < 1:
+            self._own.append(own_ns)
         if lost > LOST_MUCH:
             self.wait = min(MOST_WAIT, 2 * self.wait)
         elif lost < LOST_LITTLE:

@@ -33,7 +33,7 @@ def test_a_stage_that_usually_takes_longer_than_its_bound_ends_there() -> None:
     bounds = Bounds(2, 50, 0.1)
     for took in (5 * MS, 10 * MS):
         bounds.heard(0, took, took, 0)
-    assert bounds.bound_ns == 5 * MS and bounds.after_ns == 0
+    assert bounds.bound_ns == bounds.lt_ns == 5 * MS and bounds.after_ns == 0
 
 
 def test_it_waits_longer_where_much_is_lost_and_shorter_again() -> None:
@@ -55,12 +55,17 @@ def test_the_average_follows_the_network() -> None:
     assert bounds.lt_ns == 8 * MS
 
 
-def test_where_nothing_comes_any_more_the_bound_doubles() -> None:
+def test_where_most_is_missing_the_bound_doubles_and_falls_again() -> None:
     bounds = measured(*[10] * 4, rounds=4)
-    before = bounds.lt_ns
-    for expected in (20, 40):
-        bounds.heard(9, 0, 0, lost=1)
-        assert bounds.bound_ns == expected * MS and bounds.lt_ns == before
+    for lost, expected in ((1, 20), (0.6, 40), (0.5, 40), (0.01, 40), (0, 20), (0, 10), (0, 10)):
+        bounds.heard(9, 10 * MS, 5 * MS, lost)
+        assert bounds.bound_ns == expected * MS
+
+
+def test_what_never_came_took_no_time() -> None:
+    bounds = measured(*[10] * 4, rounds=4, wait=0)
+    bounds.heard(9, 0, 0, lost=1)
+    assert bounds.lt_ns == 5 * MS
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**10), st.integers(0, 10**10), st.floats(0, 1)), max_size=40))
@@ -77,7 +82,7 @@ def test_what_may_be_written_behind_it() -> None:
     found = transports.parse("optireduce:rounds=5,percentile=90,wait=0.3,broadcast=whole")
     assert (found.options.rounds, found.options.percentile, found.options.wait) == (5, 90, 0.3)
     assert found.lossy and found.datagrams
-    assert found.close("gradient").fraction == 0 and found.close("parameter").fraction == 1
+    assert found.close("gradient").fraction == 0.9 and found.close("parameter").fraction == 1
     assert transports.parse("optireduce").close("parameter") == found.close("gradient")
     for wrong in ("rounds=0", "percentile=101", "wait=0.6", "broadcast=tcp", "incast=2"):
         with pytest.raises(RequestError):
