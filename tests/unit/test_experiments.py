@@ -16,6 +16,7 @@ from core.runs.plan import Plan
 from testbed.planning import plan
 from testbed.spec import points, schedules
 from tests import synthetic
+from tests.runs import some
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 EVERY = sorted(EXPERIMENTS.glob("*.toml"))
@@ -126,7 +127,13 @@ def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "id", [id for id in INVENTED if id not in ("cdf-dcqcn", "sjf-model", "sjf-ratio", "sjf-sharing")]
+    "id",
+    some(
+        (id for id in INVENTED if id not in ("cdf-dcqcn", "sjf-model", "sjf-ratio", "sjf-sharing")),
+        "cdf-reno",
+        "map",
+        "patterns",
+    ),
 )
 def test_every_figure_draws_what_a_real_clock_leaves_time_for(id: str, tmp_path: Path) -> None:
     """One or two seeds, and fewer of everything."""

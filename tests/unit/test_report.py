@@ -72,13 +72,6 @@ def test_what_the_fluid_model_does_is_found(id: str, first: str, results: Path) 
     assert verdicts(id, results)[0] == first
 
 
-@pytest.mark.parametrize("id", ["interleaving", "favoritism", "curves", "convergence"])
-def test_without_force_nothing_is_reproduced(id: str, tmp_path: Path) -> None:
-    """Shares that do not follow F: a verdict that cannot fail would say nothing."""
-    write(id, tmp_path, exponent=0.0)
-    assert verdicts(id, tmp_path)[0] == "not reproduced"
-
-
 @pytest.mark.parametrize("figure", figures.every(), ids=lambda figure: figure.ID)
 def test_without_results_every_claim_is_not_measured(figure: figures.Figure, tmp_path: Path) -> None:
     section = sections.one(figure, tmp_path, tmp_path / "out")

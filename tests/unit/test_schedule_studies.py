@@ -118,8 +118,8 @@ def test_where_nothing_makes_a_difference_claims_fail(id: str, tmp_path: Path) -
     ("id", "claims"),
     [
         ("sjf-makespan", (sjf_makespan.EARLIER, sjf_makespan.COMPLETION, sjf_makespan.BUDGET)),
-        ("sjf-kappa", (sjf_kappa.LEAST, sjf_kappa.MOST)),
-        ("sjf-servers", (sjf_servers.GAIN,)),
+        pytest.param("sjf-kappa", (sjf_kappa.LEAST, sjf_kappa.MOST), marks=pytest.mark.long),
+        pytest.param("sjf-servers", (sjf_servers.GAIN,), marks=pytest.mark.long),
     ],
 )
 def test_without_a_limit_on_uplinks_claims_fail(id: str, claims: tuple[str, ...], tmp_path: Path) -> None:
