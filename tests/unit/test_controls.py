@@ -80,6 +80,11 @@ def where_lost(one: Plan, _iteration: int) -> float:
     return 1.4 if treated(one) and one.wires else 1.0
 
 
+def the_more_the_slower(one: Plan, _iteration: int) -> float:
+    """The fewer of MLT's parts are left out, the longer."""
+    return 1.5 - 0.1 * one.jobs[0].transport.count("=") if treated(one) else 1.2
+
+
 def from_one(one: Plan, _iteration: int) -> float:
     """Twice as long under LTP where a single worker's way loses 8 %."""
     return 2.0 if treated(one) and any(wire.loss > 0.05 for wire in one.wires.values()) else 1.0
@@ -135,6 +140,7 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
         (alike, ("LTP is up to", "LTP is faster")),
         (harm, ("LTP is up to", "LTP is faster", "Where nothing")),
     ],
+    "mlt-components": [(the_more_the_slower, ("Each part",)), (alike, ("All of MLT",))],
     "mlt-loss": [(where_lost, ("1 % of loss",)), (alike, ("The same loss",))],
     "ltp-uneven": [(from_one, ("What one worker",)), (going_back, ("To LTP",))],
     "sjf-ratio": [(slow, ("Equation 8",)), (slow_smallest_first, ("SJF-BCO",))],

@@ -82,6 +82,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "ltp-uneven",
                 "ltp-accuracy",
                 "mlt-loss",
+                "mlt-components",
                 "lossy",
                 "twin",
                 "sjf-model",

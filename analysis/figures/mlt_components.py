@@ -1,0 +1,181 @@
+"""MLT taken apart: bounded loss, bands that drop, every path; alone and together, against TCP with priorities as BytePS has them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import drawing, phases, style
+from analysis import observations as observed
+from analysis.finding import Finding, graded, not_measured
+from analysis.study import Study
+from core.runs.load import LoadError, Run
+from theory.statistics import geometric_mean, log_interval, ratio_ends
+
+ID = "mlt-components"
+PAPER = "MLT"
+TITLE = "What each part of MLT gains"
+TEXT = (
+    "Speed of an iteration beside that of TCP with partitions and priorities as BytePS has them; a panel for each least timeout of the kernel, dots are "
+    "seeds. A: a share of a message may be missing; B: bands by layer, and switches that drop what is not important; C: every path in turn. Grey: as "
+    "published (PyTorch, 64 GPUs, VGG16). Behind a bar: the share of the gradients that arrived."
+)
+ORDER = "Each part adds to the speed: A, A+B, C, C+B, A+B+C in this order."
+WHOLE = "All of MLT is faster than BytePS."
+SOURCES = {
+    ORDER: "MLT, components [published figure]",
+    WHOLE: "MLT, components [published figure]: 394 against 232 images/s, VGG16",
+}
+CONTROLS = {
+    ORDER: "parts that gain the other way round",
+    WHOLE: "an MLT that takes as long as TCP",
+}
+# Images/s of VGG16 (published figure, values read from the drawing).
+PUBLISHED = {"BytePS": 232, "A": 305, "A+B": 325, "C": 358, "C+B": 372, "A+B+C": 394}
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``mlt-components.{png,pdf,csv}``; the data: a row per run."""
+    rows = _table(study)
+    timeouts = sorted(rows["rto_ms"].unique(), reverse=True)
+    figure, axes = style.new_figure(1, len(timeouts), figsize=(1.6 + 5.4 * len(timeouts), 4.4), sharey=True)
+    for axis, rto in zip(axes[0], timeouts, strict=True):
+        _bars(axis, rows[rows["rto_ms"] == rto])
+        axis.set(title=f"least timeout {rto:g} ms", xlabel="speed ÷ that of TCP with priorities")
+    one = study.runs[0]
+    drawing.caption(
+        figure,
+        f"{len(one.jobs[0].hosts)} workers, each a server, too; {one.jobs[0].trace}, {drawing.setting(one)}; "
+        f"{drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} iterations.",
+    )
+    return drawing.save(figure, rows, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Two findings: the order of the parts, and all of them against TCP."""
+    try:
+        rows = _table(study)
+    except LoadError as error:
+        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    speeds = {float(str(rto)): _speeds(mine) for rto, mine in rows.groupby("rto_ms", sort=False)}
+    return [_order(study, speeds), _whole(study, speeds)]
+
+
+Speeds = dict[str, dict[int, float]]  # by part and seed, ÷ the baseline of that seed
+
+
+def _order(study: Study, speeds: dict[float, Speeds]) -> Finding:
+    parts = [part for part in PUBLISHED if part != "BytePS"]
+    steps = {
+        (rto, before, after): [
+            mine[after][seed] / mine[before][seed] for seed in mine[before].keys() & mine[after].keys()
+        ]
+        for rto, mine in speeds.items()
+        for before, after in pairwise(parts)
+        if {before, after} <= mine.keys()
+    }
+    if len(steps) < len(speeds) * (len(parts) - 1):
+        return not_measured(ORDER, SOURCES[ORDER], "not every part was run alone")
+    means = [geometric_mean(ratios) for ratios in steps.values()]
+    least = min(steps, key=lambda step: geometric_mean(steps[step]))
+    return Finding(
+        ORDER, SOURCES[ORDER],
+        "speed ÷ TCP's: " + "; ".join(
+            f"{geometric_mean(list(values.values())):.2f} {part} (least timeout {rto:g} ms)"
+            for rto, mine in speeds.items() for part, values in sorted(mine.items(), key=lambda of: geometric_mean(list(of[1].values())))
+        ),
+        min(means), f"× from {least[1]} to {least[2]}, the smallest step, {least[0]:g} ms", log_interval(steps[least]), len(steps[least]),
+        graded(all(ratio_ends(ratios)[0] > 1 for ratios in steps.values()), all(mean > 1 for mean in means)),
+        "reproduced if each step is surely a gain at every least timeout, partly if in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _whole(study: Study, speeds: dict[float, Speeds]) -> Finding:
+    gains = {rto: list(mine["A+B+C"].values()) for rto, mine in speeds.items() if "A+B+C" in mine}
+    if not gains:
+        return not_measured(WHOLE, SOURCES[WHOLE], "all of MLT was not run beside TCP")
+    least = min(gains, key=lambda rto: geometric_mean(gains[rto]))
+    ends = [ratio_ends(ratios)[0] > 1 for ratios in gains.values()]
+    return Finding(
+        WHOLE, SOURCES[WHOLE],
+        "speed ÷ TCP's: " + "; ".join(f"{observed.with_interval(ratios)} (least timeout {rto:g} ms)" for rto, ratios in gains.items())
+        + f"; published: {PUBLISHED['A+B+C'] / PUBLISHED['BytePS']:.2f}",
+        geometric_mean(gains[least]), f"× as fast, least timeout {least:g} ms", log_interval(gains[least]), len(gains[least]),
+        graded(all(ends), any(ends)),
+        "reproduced if surely faster at every least timeout, partly if at one",
+        study.paths,
+    )  # fmt: skip
+
+
+def _speeds(rows: pd.DataFrame) -> Speeds:
+    took: dict[str, dict[int, float]] = {}
+    for part, seed, iteration_s in zip(rows["part"], rows["seed"], rows["iteration_s"], strict=True):
+        took.setdefault(part, {})[seed] = iteration_s
+    base = took.pop("BytePS")
+    return {part: {seed: base[seed] / s for seed, s in mine.items() if seed in base} for part, mine in took.items()}
+
+
+def _bars(axis: Any, rows: pd.DataFrame) -> None:
+    """A bar a part; beside it what was published, and what arrived."""
+    speeds = _speeds(rows)
+    parts = [part for part in PUBLISHED if part in speeds]
+    for y, part in enumerate(parts):
+        values = list(speeds[part].values())
+        mean = geometric_mean(values)
+        axis.barh(y - 0.18, mean, height=0.34, color=style.JOBS[0])
+        axis.plot(values, [y - 0.18] * len(values), "o", color="black", markersize=3)
+        axis.barh(y + 0.18, PUBLISHED[part] / PUBLISHED["BytePS"], height=0.34, color="#CCCCCC")
+        arrived = rows[rows["part"] == part]["delivered"].mean()
+        axis.annotate(
+            f"{mean:.2f}, {arrived:.0%} arrived",
+            (max(mean, *values), y - 0.18),
+            textcoords="offset points",
+            xytext=(6, -3),
+            fontsize=8,
+        )
+        axis.annotate(
+            f"{PUBLISHED[part] / PUBLISHED['BytePS']:.2f} published", (PUBLISHED[part] / PUBLISHED["BytePS"], y + 0.18),
+            textcoords="offset points", xytext=(6, -3), fontsize=8, color="#888888",
+        )  # fmt: skip
+    axis.axvline(1, color="black", linewidth=0.8)
+    axis.set_yticks(range(len(parts)), parts)
+    axis.set_ylim(len(parts) - 0.5, -0.5)
+    axis.set_xlim(0, 2.3)
+    axis.grid(visible=False, axis="y")
+
+
+def _table(study: Study) -> pd.DataFrame:
+    """``system, role, part, seed, rto_ms, iteration_s, delivered``; raises `LoadError` without TCP and MLT beside each other."""
+    rows = pd.DataFrame([_row(run) for run in study.runs])
+    if rows.empty or "BytePS" not in set(rows["part"]) or rows["part"].nunique() < 2:
+        raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")
+    return rows.sort_values(
+        "part", key=lambda parts: parts.map(list(PUBLISHED).index), kind="stable", ignore_index=True
+    )
+
+
+def _row(run: Run) -> dict[str, Any]:
+    per = run.iterations.groupby("iteration").agg(start=("start_s", "min"), end=("end_s", "max"))
+    rto_us = run.plan.rto_min_us
+    return {
+        "system": run.system, "role": run.role, "part": _part(run), "seed": run.seed, "rto_ms": 200.0 if rto_us is None else rto_us / 1000,
+        # Iterations overlap: the next begins as its first parameters come.
+        "iteration_s": float(per["end"].iloc[-1] - per["start"].iloc[0]) / len(per), "delivered": phases.delivered(run),
+    }  # fmt: skip
+
+
+def _part(run: Run) -> str:
+    """What of MLT a run has, by the options of its transport."""
+    if run.jobs[0].by_tcp:
+        return "BytePS"
+    options = dict(word.partition("=")[::2] for word in run.jobs[0].transport.partition(":")[2].split(","))
+    parts = [
+        name
+        for name, option, off in (("A", "tolerance", "0"), ("B", "bands", "1"), ("C", "spray", "off"))
+        if options.get(option) != off
+    ]
+    return {"A+B+C": "A+B+C", "B+C": "C+B"}.get("+".join(parts), "+".join(parts))
