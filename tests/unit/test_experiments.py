@@ -83,6 +83,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "ltp-accuracy",
                 "mlt-loss",
                 "mlt-components",
+                "mlt-speedup",
                 "lossy",
                 "twin",
                 "sjf-model",

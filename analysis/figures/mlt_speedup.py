@@ -1,0 +1,169 @@
+"""How much faster models train by MLT, by parameter servers and in a ring; published speed-ups beside ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import drawing, phases, style
+from analysis import observations as observed
+from analysis.finding import Finding, graded, not_measured
+from analysis.study import Study
+from core.runs.load import LoadError, Run
+from theory.statistics import geometric_mean, log_interval, ratio_ends
+
+ID = "mlt-speedup"
+PAPER = "MLT"
+TITLE = "How much faster models train by MLT"
+TEXT = (
+    "Iteration time of the fastest TCP (with partitions and priorities as BytePS has them) ÷ that of MLT, by model and by how gradients are exchanged; "
+    "dots are seeds. Grey: MLT over BytePS as published, PyTorch with parameter servers and ring, 64 GPUs."
+)
+SERVERS = "With parameter servers every model trains faster by MLT."
+RING = "In a ring every model trains faster by MLT."
+MOST = "The headline: 84.3 % faster (DLCP), 62.2 % (MLT)."
+SOURCES = {
+    SERVERS: "MLT, speed with parameter servers at 64 workers [published figure]",
+    RING: "MLT, speed in a ring at 64 workers [published figure]",
+    MOST: "DLCP, abstract: up to 84.3 % over the best existing system; MLT: up to 62.2 %",
+}
+CONTROLS = {
+    SERVERS: "an MLT that takes as long as TCP",
+    RING: "an MLT that takes as long as TCP",
+    MOST: "an MLT that takes as long as TCP",
+}
+SHARDED = "sharded_parameter_server"
+NAMES = {SHARDED: "parameter servers", "ring": "ring"}
+# MLT ÷ BytePS at 64 workers, PyTorch (published figure, values read from the drawing).
+PUBLISHED = {
+    (SHARDED, "vgg16-layers"): 381 / 243, (SHARDED, "resnet50-layers"): 2.75 / 2.38,
+    (SHARDED, "googlenet-layers"): 12.5 / 9.3, (SHARDED, "t5-layers"): 29.1 / 21.1,
+    ("ring", "vgg16-layers"): 811 / 736, ("ring", "resnet50-layers"): 5.12 / 4.79,
+    ("ring", "googlenet-layers"): 19.0 / 17.9, ("ring", "t5-layers"): 58.7 / 54.3,
+}  # fmt: skip
+HEADLINE, HALF = 1.622, 1.3  # MLT's own, and about half of that gain
+Cell = tuple[str, str, str]  # collective, trace, system
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``mlt-speedup.{png,pdf,csv}``; the data: a row per run."""
+    rows = _table(study)
+    gains = _gains(rows)
+    figure, axes = style.new_figure(1, 1, figsize=(8.2, 1.4 + 0.55 * len(gains)))
+    axis = axes[0, 0]
+    for y, ((collective, trace, system), values) in enumerate(gains.items()):
+        mean = geometric_mean(values)
+        axis.barh(y - 0.18, mean, height=0.34, color=style.JOBS[0 if collective == SHARDED else 1])
+        axis.plot(values, [y - 0.18] * len(values), "o", color="black", markersize=3)
+        arrived = rows[(rows["collective"] == collective) & (rows["trace"] == trace) & (rows["system"] == system)][
+            "delivered"
+        ].mean()
+        axis.annotate(
+            f"{mean:.2f}, {arrived:.0%} of gradients arrived",
+            (max(mean, *values), y - 0.18),
+            textcoords="offset points",
+            xytext=(6, -3),
+            fontsize=8,
+        )
+        if published := PUBLISHED.get((collective, trace)):
+            axis.barh(y + 0.18, published, height=0.34, color="#CCCCCC")
+    axis.axvline(1, color="black", linewidth=0.8)
+    axis.set_yticks(
+        range(len(gains)),
+        [f"{trace}, {NAMES.get(collective, collective)}\n{system}" for collective, trace, system in gains],
+        fontsize=8,
+    )
+    axis.set_ylim(len(gains) - 0.5, -0.5)
+    axis.set(xlabel="× as fast as the fastest TCP (grey: published, over BytePS)", xlim=(0, 2.2))
+    axis.grid(visible=False, axis="y")
+    one = study.runs[0]
+    drawing.caption(
+        figure,
+        f"{len(one.jobs[0].hosts)} workers; {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), "
+        f"{one.jobs[0].iterations} iterations; layers from public shapes, t5 for the paper's Transformer.",
+    )
+    return drawing.save(figure, rows, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Three findings: by parameter servers, in a ring, and the largest."""
+    try:
+        gains = _gains(_table(study))
+    except LoadError as error:
+        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    found = []
+    for claim, collective in ((SERVERS, SHARDED), (RING, "ring")):
+        cells = {at: values for at, values in gains.items() if at[0] == collective}
+        if not cells:
+            found.append(not_measured(claim, SOURCES[claim], f"{NAMES[collective]} were not run"))
+            continue
+        ends = [ratio_ends(values)[0] > 1 for values in cells.values()]
+        least = min(cells, key=lambda at: geometric_mean(cells[at]))
+        found.append(
+            _finding(
+                study,
+                claim,
+                cells,
+                least,
+                graded(all(ends), any(ends)),
+                "reproduced if surely faster for each model, partly if for one",
+            )
+        )
+    most = max(gains, key=lambda at: geometric_mean(gains[at]))
+    gain = geometric_mean(gains[most])
+    graded_by = f"reproduced if the largest gain is at least MLT's own ({HEADLINE:.3f}), partly if at least {HALF:g}; DLCP's 1.843 is of other hardware"
+    return [*found, _finding(study, MOST, {most: gains[most]}, most, graded(gain >= HEADLINE, gain >= HALF), graded_by)]
+
+
+def _finding(study: Study, claim: str, cells: dict[Cell, list[float]], at: Cell, verdict: Any, rule: str) -> Finding:
+    return Finding(
+        claim, SOURCES[claim],
+        "× as fast: " + "; ".join(f"{observed.with_interval(values)} {trace} by {system} ({NAMES.get(collective, collective)})" for (collective, trace, system), values in cells.items()),
+        geometric_mean(cells[at]), f"× as fast as the fastest TCP, {at[1]} by {at[2]}", log_interval(cells[at]), len(cells[at]),
+        verdict, rule, study.paths,
+    )  # fmt: skip
+
+
+def _gains(rows: pd.DataFrame) -> dict[Cell, list[float]]:
+    """By cell and what is no TCP: the fastest TCP's iteration time ÷ its own, a ratio a seed."""
+    found: dict[Cell, list[float]] = {}
+    for (collective, trace), cell in rows.groupby(["collective", "trace"], sort=False):
+        stock = cell[cell["tcp"]].groupby("system")["iteration_s"].mean()
+        if stock.empty:
+            continue
+        base = dict(
+            zip(
+                cell[cell["system"] == stock.idxmin()]["seed"],
+                cell[cell["system"] == stock.idxmin()]["iteration_s"],
+                strict=True,
+            )
+        )
+        for system, mine in cell[~cell["tcp"]].groupby("system", sort=False):
+            values = [base[seed] / s for seed, s in zip(mine["seed"], mine["iteration_s"], strict=True) if seed in base]
+            if values:
+                found[str(collective), str(trace), str(system)] = values
+    if not found:
+        raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")
+    return found
+
+
+def _table(study: Study) -> pd.DataFrame:
+    """``collective, trace, system, role, tcp, seed, iteration_s, delivered``; raises `LoadError` without MLT beside TCP."""
+    rows = pd.DataFrame([_row(run) for run in study.runs])
+    if rows.empty:
+        raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
+    _gains(rows)
+    return rows
+
+
+def _row(run: Run) -> dict[str, Any]:
+    per = run.iterations.groupby("iteration").agg(start=("start_s", "min"), end=("end_s", "max"))
+    job = run.jobs[0]
+    return {
+        "collective": next(operation.algorithm or operation.kind for operation in job.operations if not operation.computes), "trace": job.trace, "system": run.system,
+        "role": run.role, "tcp": job.by_tcp, "seed": run.seed,
+        # Iterations overlap: the next begins as its first parameters come.
+        "iteration_s": float(per["end"].iloc[-1] - per["start"].iloc[0]) / len(per), "delivered": phases.delivered(run),
+    }  # fmt: skip
