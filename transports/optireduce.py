@@ -1,6 +1,6 @@
 """OptiReduce's Unreliable Bounded Transport (Warraich et al., NSDI 2025), over UDP: a stage ends in time, whatever is missing.
 
-Read were the abstract, the authors' pages, and what a reader of the full text writes; docs/transports.md labels each point. How long
+Read were the abstract, the authors' pages, and a summary of the full text by somebody else; docs/transports.md labels each point. How long
 a stage may take is measured: the first ``rounds`` arrive whole, and the ``percentile`` of what they took (t_B) bounds every later one.
 Mostly it ends sooner: what a message takes on average (t_C) and a share ``wait`` of that after its first packet, if the share ``tail`` is there.
 
@@ -32,17 +32,17 @@ class Options:
 
     rounds: int = option(
         20,
-        "that arrive whole at first, to measure t_B; published: 20 (default)",
+        "that arrive whole at first, to measure t_B; restated: 20 (default)",
         lambda text: int(number(1, 10**6)(text)),
     )
-    percentile: float = option(95.0, "of what those took: t_B; published: 95 (default)", number(1, 100))
+    percentile: float = option(95.0, "of what those took: t_B; restated: 95 (default)", number(1, 100))
     wait: float = option(
         0.1, "share of t_C that is waited beyond it, at first; it doubles where much is lost, up to 0.5; default 0.1", number(0, MOST_WAIT),
     )  # fmt: skip
     tail: float = option(0.9, "share of a message without which only t_B ends it; default 0.9", number(0, 1))
     broadcast: str = option(
         "bounded",
-        "whether sums may miss packets, too: bounded (default, published) or whole",
+        "whether sums may miss packets, too: bounded (default, restated) or whole",
         mlt._word("bounded", "whole"),
     )
     acks: int = option(
