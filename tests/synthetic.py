@@ -62,7 +62,7 @@ def _lives(one: Plan, times: Times) -> pd.DataFrame:
 
 def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:
     """``iterations``, ``operations``, ``links``, ``flows``."""
-    iterations, flows = [], []
+    iterations, operations, flows = [], [], []
     last = max(1.5 * job.iterations * (job.ideal_s or 1.0) for job in one.jobs)  # jobs go on until every one is through
     for place, job in enumerate(one.jobs):
         ideal = job.ideal_s or 1.0
@@ -74,6 +74,7 @@ def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:
                 iterations.append(
                     (one.system.label, one.seed, job.job, worker, i, begin, begin + 0.4 * length, end, 1, 0.0)
                 )
+                operations += [(job.job, worker, i, each.id, begin + 0.4 * length, end) for each in job.collectives[:1]]
         t = np.arange(0.0, last, STEP_S)
         sent = max(job.bytes_per_worker) * t / ideal
         flows.append(pd.DataFrame({
@@ -84,4 +85,9 @@ def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:
     every = pd.concat(flows, ignore_index=True)
     links = pd.DataFrame({"t_s": every["t_s"].unique(), "link": "s1-s2", "bytes": 0, "packets": 0, "drops": 0, "ecn_marks": 0, "backlog_bytes": 0})  # fmt: skip
     links["ecn_marks"] = np.arange(len(links))
-    return [pd.DataFrame(iterations, columns=names), pd.DataFrame(columns=rows.columns(rows.Operation)), links, every]
+    return [
+        pd.DataFrame(iterations, columns=names),
+        pd.DataFrame(operations, columns=rows.columns(rows.Operation)),
+        links,
+        every,
+    ]

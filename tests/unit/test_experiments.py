@@ -84,6 +84,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "mlt-loss",
                 "mlt-components",
                 "mlt-speedup",
+                "mlt-fct",
                 "lossy",
                 "twin",
                 "sjf-model",

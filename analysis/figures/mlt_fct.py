@@ -1,0 +1,141 @@
+"""How long exchanges take under MLT and TCP, in the mean and at the tail, over the number of workers; published values beside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import drawing, style
+from analysis import observations as observed
+from analysis.finding import Finding, graded, not_measured
+from analysis.study import Study
+from core.runs.load import LoadError, Run
+from theory.statistics import geometric_mean, log_interval, ratio_ends
+
+ID = "mlt-fct"
+PAPER = "MLT"
+TITLE = "How long an exchange takes under MLT"
+TEXT = (
+    "From the moment a layer's gradient is ready until its parameters are there: mean (left) and 99th percentile (right) over all layers, iterations and "
+    "workers, ÷ that of DCTCP; dots are seeds. Grey, above: the paper's flow completion times (ns-3, ResNet50), 36 to 144 workers: a flow is a part of such "
+    "an exchange, so that only the ratios can be compared."
+)
+MEAN = "Exchanges are shorter in the mean under MLT than under DCTCP."
+TAIL = "The tail is shorter under MLT than under DCTCP, the more so the more workers there are."
+SOURCES = {
+    MEAN: "MLT, simulation: average flow completion time −43.1 % against DCTCP",
+    TAIL: "MLT, simulation: tail flow completion time −91.8 % against DCTCP, above 72 workers",
+}
+CONTROLS = {MEAN: "an MLT that takes as long as DCTCP", TAIL: "an MLT that takes as long as DCTCP"}
+# Average and tail in ms at 36, 72, 108 and 144 workers, ResNet50 (published figure, values read from the drawing).
+PUBLISHED = {
+    "mean_s": ((1.27, 1.73, 2.07, 2.32), (1.72, 2.49, 3.20, 4.07)),
+    "tail_s": ((8, 13, 17, 52), (11, 13, 631, 634)),
+}
+AT = ("36", "72", "108", "144")
+TITLES = {"mean_s": "mean", "tail_s": "99th percentile (published: tail)"}
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``mlt-fct.{png,pdf,csv}``; the data: a row per run, seconds."""
+    rows = _table(study)
+    workers = sorted(rows["workers"].unique())
+    figure, axes = style.new_figure(1, 2, figsize=(11, 4.4), sharey=True)
+    for axis, (column, title) in zip(axes[0], TITLES.items(), strict=True):
+        for colour, (system, mine) in zip(style.JOBS, rows.groupby("system", sort=False), strict=False):
+            ratios = (
+                mine[column]
+                / _base(rows, column).reindex(pd.MultiIndex.from_frame(mine[["workers", "seed"]])).to_numpy()
+            )
+            x = mine["workers"].map(workers.index)
+            means = ratios.groupby(x).mean()
+            axis.plot(means.index, means, color=colour, label=str(system))
+            axis.plot(x, ratios, "o", color=colour, markersize=4)
+        ours, theirs = PUBLISHED[column]
+        beyond = range(len(workers), len(workers) + len(AT))
+        axis.plot(
+            beyond,
+            [a / b for a, b in zip(ours, theirs, strict=True)],
+            color="#999999",
+            marker="o",
+            markersize=3,
+            linewidth=1.2,
+            label="published, MLT",
+        )
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.set_xticks(range(len(workers) + len(AT)), [*map(str, workers), *AT])
+        axis.set(title=title, xlabel="workers (right, grey: as published)", ylim=(0, None))
+    axes[0, 0].set_ylabel("completion of an exchange ÷ DCTCP's")
+    figure.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=rows["system"].nunique() + 1,
+        fontsize=9,
+    )
+    one = study.runs[0]
+    drawing.caption(
+        figure,
+        f"{one.jobs[0].trace}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} iterations. "
+        "Of MLT's gradients up to a tenth may be missing.",
+    )
+    return drawing.save(figure, rows, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Two findings: mean and tail of MLT ÷ those of DCTCP."""
+    try:
+        rows = _table(study)
+    except LoadError as error:
+        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    found = []
+    for claim, column in ((MEAN, "mean_s"), (TAIL, "tail_s")):
+        base = _base(rows, column)
+        cells = {
+            int(str(workers)): [
+                base[workers, seed] / value
+                for seed, value in zip(mine["seed"], mine[column], strict=True)
+                if (workers, seed) in base
+            ]
+            for workers, mine in rows[~rows["tcp"]].groupby("workers")
+        }
+        ends = [ratio_ends(values)[0] > 1 for values in cells.values()]
+        means = [geometric_mean(values) for values in cells.values()]
+        most = max(cells)
+        grows = claim == MEAN or means == sorted(means)
+        found.append(Finding(
+            claim, SOURCES[claim],
+            "DCTCP's ÷ MLT's: " + "; ".join(f"{observed.with_interval(values)} with {workers} workers" for workers, values in cells.items()),
+            geometric_mean(cells[most]), f"× as short as DCTCP's, {most} workers", log_interval(cells[most]), len(cells[most]),
+            graded(all(ends) and grows, any(mean > 1 for mean in means)),
+            f"reproduced if surely shorter with any number of workers{'' if claim == MEAN else ', and more so with more'}, partly if in the mean with one",
+            study.paths,
+        ))  # fmt: skip
+    return found
+
+
+def _base(rows: pd.DataFrame, column: str) -> pd.Series[float]:
+    """Of the system that the paper compares with, by workers and seed: the first TCP."""
+    first = rows[rows["tcp"]]["system"].iloc[0]
+    found: pd.Series[float] = rows[rows["system"] == first].set_index(["workers", "seed"])[column]
+    return found
+
+
+def _table(study: Study) -> pd.DataFrame:
+    """``workers, system, role, tcp, seed, mean_s, tail_s``; raises `LoadError` without MLT beside TCP."""
+    rows = pd.DataFrame([_row(run) for run in study.runs])
+    if rows.empty or rows["tcp"].all() or not rows["tcp"].any():
+        raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")
+    return rows.sort_values("workers", kind="stable", ignore_index=True)
+
+
+def _row(run: Run) -> dict[str, Any]:
+    sends = {operation.id for operation in run.jobs[0].collectives}
+    done = run.operations[run.operations["operation"].isin(sends)]
+    took = (done["end_s"] - done["start_s"]).to_numpy()
+    return {
+        "workers": len(run.jobs[0].hosts), "system": run.system, "role": run.role, "tcp": run.jobs[0].by_tcp, "seed": run.seed,
+        "mean_s": float(took.mean()), "tail_s": float(np.percentile(took, 99)),
+    }  # fmt: skip
