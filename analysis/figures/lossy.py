@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from math import isfinite, nan
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis import drawing, glyphs, style
+from analysis import drawing, glyphs, style, trainings
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
+from analysis.trainings import NEAR, ROUNDS, SETTLED
 from core.runs.load import LoadError, Run
 from theory import learning
 from theory.compression import Compressed, largest, rounded
@@ -43,16 +43,10 @@ CONTROLS = {
     DISPERSED: "a network from which nothing arrives of most workers",
     COMPRESSED: "transports that lose, and take three times as long",
 }
-ROUNDS = 300
-SETTLED = 5  # rounds that are no example of the others: OptiReduce measures
-NEAR = 0.9
-LOOKS = 3  # at the accuracy, taken together
 WITHIN = 0.1  # of the rounds
 DISPERSAL = ", dispersed"
 UNDISPERSED, DISPERSES = "optireduce", f"optireduce{DISPERSAL}"  # its transport's name; the same with dispersal
 MARKERS = {"waits": "s", "compresses": "^", "loses": "o"}
-Spans = tuple[tuple[int, int], ...]
-Rounds = tuple[tuple[Spans, ...], ...]  # of each its workers' holes
 
 
 @dataclass(frozen=True)
@@ -212,16 +206,18 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
     workers = len(job.hosts)
     ends = run.iterations.groupby("iteration")["end_s"].max().to_numpy()
     round_s = float(ends[-1] - ends[SETTLED - 1]) / (len(ends) - SETTLED)
-    holes, lost = _holes(run)
-    whole = _curve(_none(workers), run.seed, None)
-    limit = NEAR * float(_accuracy(whole)[-1])
+    holes, lost = trainings.holes(run)
+    whole = trainings.curve(trainings.nothing(workers), run.seed, None)
+    limit = NEAR * float(trainings.accuracy(whole)[-1])
     for training in _trainings(run):
-        curve = _curve(holes if training.kind == "loses" else _none(workers), run.seed, training.mean)
-        rounds = _reached(curve, limit)
+        curve = trainings.curve(
+            holes if training.kind == "loses" else trainings.nothing(workers), run.seed, training.mean
+        )
+        rounds = trainings.reached(curve, limit)
         yield {
             "system": run.system, "training": training.name, "kind": training.kind, "seed": run.seed,
             "rto_ms": 200.0 if rto_us is None else rto_us / 1000, "round_s": round_s, "lost": lost if training.kind == "loses" else 0.0,
-            "rounds": rounds, "whole_rounds": _reached(whole, limit), "time_s": round_s * rounds,
+            "rounds": rounds, "whole_rounds": trainings.reached(whole, limit), "time_s": round_s * rounds,
         }  # fmt: skip
 
 
@@ -244,58 +240,3 @@ def _largest() -> learning.Mean:
 
 def _rounded() -> learning.Mean:
     return Compressed(rounded)
-
-
-def _accuracy(curve: np.ndarray) -> np.ndarray:
-    """The mean of each look and its two neighbours: a single one is chance."""
-    return np.convolve(curve, np.full(LOOKS, 1 / LOOKS), "valid")
-
-
-def _reached(curve: np.ndarray, limit: float) -> float:
-    """Rounds until the accuracy is there, between two looks in proportion; none: never."""
-    smooth = _accuracy(curve)
-    there = np.flatnonzero(smooth >= limit)
-    if not there.size:
-        return nan
-    look = int(there[0])
-    part = (limit - smooth[look - 1]) / (smooth[look] - smooth[look - 1]) - 1 if look else 0.0
-    return float(glyphs.task().every * (look + 1 + LOOKS // 2 + part))
-
-
-def _none(workers: int) -> Rounds:
-    return (((),) * workers,)
-
-
-@cache
-def _curve(holes: Rounds, seed: int, mean: Callable[[], learning.Mean] | None) -> np.ndarray:
-    again = [holes[number % len(holes)] for number in range(ROUNDS)]
-    return learning.train(glyphs.task(), again, seed=seed, mean=mean and mean())
-
-
-def _holes(run: Run) -> tuple[Rounds, float]:
-    """Of every round after the first ones by worker, of its whole gradient; and the share of the gradients that is missing."""
-    job, messages = run.jobs[0], run.messages
-    workers = len(job.hosts)
-    if messages is None or "lost" not in messages:
-        return _none(workers), 0.0
-    begins = [glyphs.task().bytes * rank // workers for rank in range(workers + 1)]  # of the part that each sums up
-    told = messages[
-        (messages["end"] == "receive") & (messages["stage"] == "gradient") & (messages["iteration"] >= SETTLED)
-    ]
-    if (told["bytes"] != told["worker"].map(lambda rank: begins[rank + 1] - begins[rank])).any():
-        raise LoadError(
-            f"{run.path}: its gradients are not of {glyphs.task().bytes} bytes, which is what is learnt here, or are not summed up in parts; "
-            f"run experiments/{ID}.toml as it is"
-        )
-    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for row in told.itertuples():
-        lost: Any = row.lost
-        spans = lost.split(" ") if isinstance(lost, str) and lost else []
-        at = begins[int(row.worker)]  # type: ignore[arg-type]
-        mine = found.setdefault((int(row.iteration), int(row.peer)), [])  # type: ignore[arg-type]
-        mine += [(at + int(offset), int(size)) for offset, _, size in (one.partition("+") for one in spans)]
-    numbers = range(SETTLED, job.iterations)
-    rounds = tuple(
-        tuple(tuple(sorted(found.get((number, worker), []))) for worker in range(workers)) for number in numbers
-    )
-    return rounds, float(told["missing"].sum() / max(1, told["bytes"].sum()))

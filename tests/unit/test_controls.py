@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import added_lines, claims, figures, sections
+from analysis import added_lines, claims, figures, sections, trainings
 from analysis.finding import Verdict, graded, no_difference
 from analysis.study import load_study
 from core.runs import documents, rows
@@ -23,6 +24,7 @@ from core.runs.verdict import Row
 from testbed.spec import points
 from tests import fluid_runs, synthetic
 from tests.manifests import VALID
+from theory import dropping
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 FAILS: tuple[Verdict, ...] = ("no difference", "not reproduced")
@@ -319,12 +321,11 @@ def test_losses_that_cost_more_than_they_gain_are_found(
 ) -> None:
     """``missing``: workers of whose gradients nothing arrives; of the others a number."""
     from analysis import glyphs  # noqa: PLC0415
-    from analysis.figures import lossy  # noqa: PLC0415
     from tests.unit.test_learning import TASK  # noqa: PLC0415
 
     monkeypatch.setattr(glyphs, "task", lambda: replace(TASK, every=2, rate=0.05))
-    monkeypatch.setattr(lossy, "ROUNDS", 60)
-    lossy._curve.cache_clear()
+    monkeypatch.setattr(trainings, "ROUNDS", 60)
+    trainings.curve.cache_clear()
     specs = points.read(str(EXPERIMENTS / "lossy.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
     for path in tmp_path.rglob("iterations.csv"):
@@ -348,13 +349,41 @@ def test_losses_that_cost_more_than_they_gain_are_found(
         rest = {name: value for name, value in columns.items() if name not in told[0]}
         pd.DataFrame(told).assign(**rest).to_csv(path.parent / "messages.csv", index=False)
     found = verdicts("lossy", tmp_path)
-    lossy._curve.cache_clear()
+    trainings.curve.cache_clear()
     assert {claim for claim, verdict in found.items() if verdict in FAILS} >= {
         claim for claim in found if claim.startswith(fails)
     }
     assert {claim for claim, verdict in found.items() if verdict == "reproduced"} >= {
         claim for claim in found if claim.startswith(holds)
     }
+
+
+@pytest.mark.parametrize(
+    ("rule", "candidates", "fails"),
+    [("selective", lambda magnitudes: np.argsort(magnitudes)[-(len(magnitudes) // 4) :], "Selective"), ("random", lambda magnitudes: np.arange(0), "Random")],
+)  # fmt: skip
+def test_rules_that_do_something_else_are_found(
+    rule: str, candidates: dropping.Candidates, fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drops of what matters most, and a loss that takes nothing."""
+    from analysis import glyphs  # noqa: PLC0415
+    from analysis.figures import mlt_accuracy  # noqa: PLC0415
+    from tests.unit.test_learning import TASK  # noqa: PLC0415
+
+    monkeypatch.setattr(glyphs, "task", lambda: replace(TASK, every=2, rate=0.05))
+    monkeypatch.setattr(trainings, "ROUNDS", 80)
+    monkeypatch.setattr(dropping, "PACKET_BYTES", 16)
+    monkeypatch.setitem(mlt_accuracy.RULES, rule, candidates)
+    trainings.curve.cache_clear()
+    specs = points.read(
+        str(EXPERIMENTS / "mlt-accuracy.toml"), {"quick": True, "bytes": f"{TASK.bytes}B", "system": ("reno",)}
+    )
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    found = verdicts("mlt-accuracy", tmp_path)
+    trainings.curve.cache_clear()
+    assert {claim: verdict in FAILS for claim, verdict in found.items() if claim.startswith(fails)} == {
+        claim: True for claim in found if claim.startswith(fails)
+    }, found
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,78 @@
+"""Trainings with the holes that a network left in gradients summed up in parts (`workloads.collectives.transpose`): rounds to an accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import nan
+from typing import Any
+
+import numpy as np
+
+from analysis import glyphs
+from core.runs.load import LoadError, Run
+from theory import learning
+
+ROUNDS = 300
+SETTLED = 5  # rounds that are no example of the others: OptiReduce measures
+NEAR = 0.9
+LOOKS = 3  # at the accuracy, taken together
+Spans = tuple[tuple[int, int], ...]
+Rounds = tuple[tuple[Spans, ...], ...]  # of each its workers' holes
+
+
+def accuracy(curve: np.ndarray) -> np.ndarray:
+    """The mean of each look and its two neighbours: a single one is chance."""
+    return np.convolve(curve, np.full(LOOKS, 1 / LOOKS), "valid")
+
+
+def reached(curve: np.ndarray, limit: float) -> float:
+    """Rounds until the accuracy is there, between two looks in proportion; none: never."""
+    smooth = accuracy(curve)
+    there = np.flatnonzero(smooth >= limit)
+    if not there.size:
+        return nan
+    look = int(there[0])
+    part = (limit - smooth[look - 1]) / (smooth[look] - smooth[look - 1]) - 1 if look else 0.0
+    return float(glyphs.task().every * (look + 1 + LOOKS // 2 + part))
+
+
+def nothing(workers: int) -> Rounds:
+    """No holes, round after round."""
+    return (((),) * workers,)
+
+
+@cache
+def curve(holes: Rounds, seed: int, mean: Callable[[], learning.Mean] | None = None) -> np.ndarray:
+    """The accuracy by looks of a training whose rounds have these holes, again and again; the same is computed once."""
+    again = [holes[number % len(holes)] for number in range(ROUNDS)]
+    return learning.train(glyphs.task(), again, seed=seed, mean=mean and mean())
+
+
+def holes(run: Run) -> tuple[Rounds, float]:
+    """Of every round after the first ones by worker, of its whole gradient; and the share of the gradients that is missing."""
+    job, messages = run.jobs[0], run.messages
+    workers = len(job.hosts)
+    if messages is None or "lost" not in messages:
+        return nothing(workers), 0.0
+    begins = [glyphs.task().bytes * rank // workers for rank in range(workers + 1)]  # of the part that each sums up
+    told = messages[
+        (messages["end"] == "receive") & (messages["stage"] == "gradient") & (messages["iteration"] >= SETTLED)
+    ]
+    if (told["bytes"] != told["worker"].map(lambda rank: begins[rank + 1] - begins[rank])).any():
+        raise LoadError(
+            f"{run.path}: its gradients are not of {glyphs.task().bytes} bytes, which is what is learnt here, or are not summed up in parts; "
+            f"run the experiment as it is"
+        )
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for row in told.itertuples():
+        lost: Any = row.lost
+        spans = lost.split(" ") if isinstance(lost, str) and lost else []
+        at = begins[int(row.worker)]  # type: ignore[arg-type]
+        mine = found.setdefault((int(row.iteration), int(row.peer)), [])  # type: ignore[arg-type]
+        mine += [(at + int(offset), int(size)) for offset, _, size in (one.partition("+") for one in spans)]
+    numbers = range(SETTLED, job.iterations)
+    rounds = tuple(
+        tuple(tuple(sorted(found.get((number, worker), []))) for worker in range(workers)) for number in numbers
+    )
+    return rounds, float(told["missing"].sum() / max(1, told["bytes"].sum()))
