@@ -49,6 +49,24 @@ def curve(holes: Rounds, seed: int, mean: Callable[[], learning.Mean] | None = N
     return learning.train(glyphs.task(), again, seed=seed, mean=mean and mean())
 
 
+@cache
+def rounds(holes: Rounds, seed: int, limit: float, mean: Callable[[], learning.Mean] | None = None) -> float:
+    """Rounds of such a training until the accuracy is there (`reached`), and not one more; none: never in `ROUNDS`."""
+    again = [holes[number % len(holes)] for number in range(ROUNDS)]
+    looks = learning.train(
+        glyphs.task(), again, seed=seed, mean=mean and mean(),
+        enough=lambda looks: len(looks) >= LOOKS and float(np.mean(looks[-LOOKS:])) >= limit,
+    )  # fmt: skip
+    return reached(looks, limit)
+
+
+def whole(seed: int, workers: int) -> tuple[float, float]:
+    """With nothing missing: rounds to the accuracy that counts (`NEAR` of the last), and that accuracy."""
+    looks = curve(nothing(workers), seed)
+    limit = NEAR * float(accuracy(looks)[-1])
+    return reached(looks, limit), limit
+
+
 def holes(run: Run) -> tuple[Rounds, float]:
     """Of every round after the first ones by worker, of its whole gradient; and the share of the gradients that is missing."""
     job, messages = run.jobs[0], run.messages

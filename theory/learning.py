@@ -58,12 +58,18 @@ class Task:
 
 
 def train(
-    task: Task, missing: Sequence[Sequence[Holes]], *, fill: Fill = "zero", seed: int = 0, mean: Mean | None = None
+    task: Task,
+    missing: Sequence[Sequence[Holes]],
+    *,
+    fill: Fill = "zero",
+    seed: int = 0,
+    mean: Mean | None = None,
+    enough: Callable[[Sequence[float]], bool] | None = None,
 ) -> npt.NDArray[np.float64]:
     """Accuracy on the test set after every ``task.every`` rounds, 0 to 1, of a training of ``len(missing)`` rounds.
 
     ``missing[round][worker]``: the holes of that worker's gradient; empty where it came whole. ``seed`` draws the first
-    parameters and every worker's examples, alike for any holes. ``mean``: in place of `gathered` with ``fill``.
+    parameters and every worker's examples, alike for any holes. ``mean``: in place of `gathered` with ``fill``. ``enough``, asked at every look, ends it early.
     """
     draw = np.random.default_rng(seed)
     model = _Perceptron(task, draw)
@@ -80,6 +86,8 @@ def train(
         model.flat -= task.rate * velocity
         if number % task.every == 0:
             accuracies.append(model.accuracy(task.test))
+            if enough and enough(accuracies):
+                break
     return np.array(accuracies)
 
 

@@ -176,12 +176,10 @@ def _table(study: Study) -> pd.DataFrame:
 
 
 def _drawn(seed: int, workers: int) -> Iterator[dict[str, Any]]:
-    whole, limit = _whole(seed, workers)
+    whole, limit = trainings.whole(seed, workers)
     for rule in RULES:
         for share in SHARES:
-            rounds = trainings.reached(
-                trainings.curve(trainings.nothing(workers), seed, _Loss(rule, share, seed)), limit
-            )
+            rounds = trainings.rounds(trainings.nothing(workers), seed, limit, _Loss(rule, share, seed))
             yield {
                 "training": rule,
                 "seed": seed,
@@ -193,11 +191,11 @@ def _drawn(seed: int, workers: int) -> Iterator[dict[str, Any]]:
 
 
 def _emulated(run: Run) -> dict[str, Any]:
-    whole, limit = _whole(run.seed, len(run.jobs[0].hosts))
+    whole, limit = trainings.whole(run.seed, len(run.jobs[0].hosts))
     ends = run.iterations.groupby("iteration")["end_s"].max().to_numpy()
     round_s = float(ends[-1] - ends[trainings.SETTLED - 1]) / (len(ends) - trainings.SETTLED)
     holes, lost = trainings.holes(run)
-    rounds = trainings.reached(trainings.curve(holes, run.seed), limit)
+    rounds = trainings.rounds(holes, run.seed, limit)
     return {
         "training": run.system,
         "seed": run.seed,
@@ -206,10 +204,3 @@ def _emulated(run: Run) -> dict[str, Any]:
         "rounds": rounds,
         "time_s": round_s * rounds,
     }
-
-
-def _whole(seed: int, workers: int) -> tuple[float, float]:
-    """Rounds with nothing missing, and the accuracy that counts."""
-    curve = trainings.curve(trainings.nothing(workers), seed)
-    limit = trainings.NEAR * float(trainings.accuracy(curve)[-1])
-    return trainings.reached(curve, limit), limit

@@ -358,6 +358,29 @@ def test_losses_that_cost_more_than_they_gain_are_found(
     }
 
 
+def forget() -> None:
+    """Trainings of another task."""
+    trainings.curve.cache_clear()
+    trainings.rounds.cache_clear()
+
+
+def test_parts_that_are_told_apart_by_name_alone_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from analysis import glyphs  # noqa: PLC0415
+    from analysis.figures import mlt_bounds  # noqa: PLC0415
+    from tests.unit.test_learning import TASK  # noqa: PLC0415
+
+    monkeypatch.setattr(glyphs, "task", lambda: replace(TASK, every=2, rate=0.05))
+    monkeypatch.setattr(trainings, "ROUNDS", 80)
+    monkeypatch.setattr(dropping, "PACKET_BYTES", 16)
+    monkeypatch.setattr(mlt_bounds, "candidates", lambda _part: dropping.anywhere)
+    forget()
+    specs = points.read(str(EXPERIMENTS / "mlt-bounds.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    found = verdicts("mlt-bounds", tmp_path)
+    forget()
+    assert len(found) == 3 and set(found.values()) <= set(FAILS), found
+
+
 @pytest.mark.parametrize(
     ("rule", "candidates", "fails"),
     [("selective", lambda magnitudes: np.argsort(magnitudes)[-(len(magnitudes) // 4) :], "Selective"), ("random", lambda magnitudes: np.arange(0), "Random")],
@@ -374,13 +397,13 @@ def test_rules_that_do_something_else_are_found(
     monkeypatch.setattr(trainings, "ROUNDS", 80)
     monkeypatch.setattr(dropping, "PACKET_BYTES", 16)
     monkeypatch.setitem(mlt_accuracy.RULES, rule, candidates)
-    trainings.curve.cache_clear()
+    forget()
     specs = points.read(
         str(EXPERIMENTS / "mlt-accuracy.toml"), {"quick": True, "bytes": f"{TASK.bytes}B", "system": ("reno",)}
     )
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     found = verdicts("mlt-accuracy", tmp_path)
-    trainings.curve.cache_clear()
+    forget()
     assert {claim: verdict in FAILS for claim, verdict in found.items() if claim.startswith(fails)} == {
         claim: True for claim in found if claim.startswith(fails)
     }, found

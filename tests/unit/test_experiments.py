@@ -86,6 +86,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "mlt-speedup",
                 "mlt-fct",
                 "mlt-accuracy",
+                "mlt-bounds",
                 "lossy",
                 "twin",
                 "sjf-model",
