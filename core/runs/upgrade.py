@@ -40,6 +40,24 @@ _CONSTANTS_1: Mapping[str, dict[str, int]] = {
     "dcqcn": _RATES_1,
     "mltcp_dcqcn": {**_F_1, "slope": 1093, "intercept": 273, **_RATES_1},
 }
+# What version 1 did not know, and so did not do.
+_MANIFEST_1: dict[str, Any] = {"attempts": [], "crossings": None, "disturbances": None, "scheduler": None}
+_MEASURED_1: dict[str, Any] = {"senders": None, "tcp": None}
+_PLAN_1: dict[str, Any] = {
+    "crossed": False, "messages": "rounds", "nics": [], "paths": 1, "scheduler": None,
+    "sender": {
+        "nic_bps": None, "queue": "fifo", "queue_bytes": 0, "send_buffer_bytes": None, "slow_start_after_idle": False,
+        "small_queue_bytes": None, "bands": 1,
+    },
+}  # fmt: skip
+_LINK_1: dict[str, Any] = {"control": False, "selective": []}
+_JOB_1: dict[str, Any] = {
+    "exclusive": [], "falls": False, "life": None, "partition": None, "transport": "tcp", "window": None,
+}  # fmt: skip
+_OPERATION_1: dict[str, Any] = {"algorithm": "", "bytes": None, "duration_ns": None, "layer": 0, "ranks": None}
+_NO_TRAITS_1: dict[str, Any] = {
+    "needs_marks": False, "frame_by_frame": False, "paced": False, "learns": False, "may_leave_idle": False, "state": None,
+}  # fmt: skip
 
 
 class NewerError(TestbedError):
@@ -76,25 +94,42 @@ def _from_1(data: dict[str, Any]) -> dict[str, Any]:
 def _manifest_from_1(data: dict[str, Any]) -> dict[str, Any]:
     plan = dict(data["plan"])
     control = plan.pop("cc")
-    jobs = [{**job, "cc": _control_from_1(job["cc"])} for job in plan["jobs"]]
-    plan |= {"version": VERSION, "jobs": jobs, "system": _system_from_1(control, [job["cc"] for job in jobs])}
+    jobs = [_job_plan_from_1(job) for job in plan["jobs"]]
+    plan = _PLAN_1 | plan
+    plan |= {
+        "version": VERSION, "jobs": jobs, "system": _system_from_1(control, [job["cc"] for job in jobs]),
+        "link": _LINK_1 | plan["link"], "bottlenecks": {name: _LINK_1 | link for name, link in plan["bottlenecks"].items()},
+    }  # fmt: skip
     given = {job["cc"]["spec"]: job["cc"] for job in jobs}
     loaded = [
         {**row, "constants": {**_CONSTANTS_1.get(used["name"], {}), **used["constants"]}}
         for row in data.get("congestion_controls", ())
         if (used := given.get(row["spec"])) is not None
     ]
-    return {**data, "plan": plan, "congestion_controls": loaded, "clock": _clock_1(data)}
+    measured = _MEASURED_1 | data["measured"]
+    return {
+        **_MANIFEST_1,
+        **data,
+        "plan": plan,
+        "measured": measured,
+        "congestion_controls": loaded,
+        "clock": _clock_1(data),
+    }
+
+
+def _job_plan_from_1(job: dict[str, Any]) -> dict[str, Any]:
+    operations = [_OPERATION_1 | operation for operation in job["operations"]]
+    return {**_JOB_1, **job, "operations": operations, "cc": _control_from_1(job["cc"])}
 
 
 def _control_from_1(control: dict[str, Any]) -> dict[str, Any]:
     name = control["name"]
     if control.get("source") is not None:
-        return {**control, "role": "treatment", "base": None, "traits": {}}
+        return {**control, "role": "treatment", "base": None, "traits": _NO_TRAITS_1}
     if name in _TREATMENTS_1:
         base, traits = _TREATMENTS_1[name]
-        return {**control, "role": "treatment", "base": base, "traits": traits}
-    return {**control, "role": "baseline", "base": None, "traits": _TRAITS_1.get(name, {})}
+        return {**control, "role": "treatment", "base": base, "traits": _NO_TRAITS_1 | traits}
+    return {**control, "role": "baseline", "base": None, "traits": _NO_TRAITS_1 | _TRAITS_1.get(name, {})}
 
 
 def _system_from_1(control: dict[str, Any], used: list[dict[str, Any]]) -> dict[str, Any]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
+import msgspec
 import pandas as pd
 import pytest
 
 from analysis.views import interleaving
 from core.runs.load import load_experiment, load_summary
-from core.runs.upgrade import VERSION
+from core.runs.manifest import Manifest
+from core.runs.upgrade import VERSION, upgrade
 from testbed.campaign.summary import summarise
 from theory import bottleneck
 
@@ -56,3 +61,30 @@ def test_their_figures_are_drawn_as_they_were(folder: Path, tmp_path: Path) -> N
         keys = ["cc", "t_s", "job"]
         assert bottleneck.busiest(experiment.runs) is not None and set(now["job"]) < set(before["job"])
         assert 0 < len(now) == len(now.merge(before, on=keys))
+
+
+def unsaid(kind: Any, value: Any, where: str = "") -> Iterator[str]:
+    """Fields of a type that a document leaves to their defaults."""
+    inner = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        for one in inner:
+            yield from unsaid(one, value, where)
+    elif get_origin(kind) is tuple and isinstance(value, list):
+        for each in value:
+            yield from unsaid(inner[0], each, where)
+    elif get_origin(kind) is dict and isinstance(value, dict):
+        for each in value.values():
+            yield from unsaid(inner[1], each, where)
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(value, dict):
+        for field in msgspec.structs.fields(kind):
+            name = f"{where}.{field.name}"
+            if field.encode_name in value:
+                yield from unsaid(field.type, value[field.encode_name], name)
+            else:
+                yield name
+
+
+@pytest.mark.parametrize("folder", sorted(RUNS.glob("v*/*/")), ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_nothing_of_an_old_manifest_is_left_to_todays_defaults(folder: Path) -> None:
+    for path in folder.rglob("manifest.json"):
+        assert set(unsaid(Manifest, upgrade(json.loads(path.read_text())))) == set()
