@@ -259,6 +259,20 @@ class Network(Mininet):  # type: ignore[misc]
             action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": index},
         )  # fmt: skip
 
+    def led_through(self, node: str, device: str) -> str:
+        end = self.interface(node, device)
+        told = end.node.ip.get_filters(index=end.index, parent=INGRESS)
+        targets = {index for message in told for index in _redirections(message)}
+        found = [
+            name
+            for (_, name), between in self.between.items()
+            if {between.index} == targets and between.node is end.node
+        ]
+        if len(found) != 1:
+            return ""
+        (link,) = end.node.ip.get_links(next(iter(targets)))
+        return found[0] if link.get("state") == "up" else ""
+
     def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
         end = self.interface(node, device)
         program = self.classifiers[node, device] = classifier.load(constants)
@@ -347,6 +361,15 @@ def switch(network: Network, end: VethIntf, *, up: bool) -> None:
                 ip.route("del", dst=gone)
         for prefix, next_hops in routes:
             ip.route("replace", dst=prefix, **_via(next_hops))
+
+
+def _redirections(message: Any) -> Iterator[int]:
+    """The devices to which a filter's actions redirect (``mirred``), by index."""
+    options = message.get_attr("TCA_OPTIONS")
+    actions = options.get_attr("TCA_MATCHALL_ACT") if options is not None else None
+    for _, action in actions["attrs"] if actions is not None else ():
+        if action.get_attr("TCA_ACT_KIND") == "mirred":
+            yield action.get_attr("TCA_ACT_OPTIONS").get_attr("TCA_MIRRED_PARMS")["ifindex"]
 
 
 def _via(next_hops: tuple[str, ...]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class Recording:
     _offloads: dict[str, bool] = field(default_factory=dict)
     _queues: dict[str, list[Tc]] = field(default_factory=dict)
     _classifiers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _through: dict[str, str] = field(default_factory=dict)
     _addresses: dict[str, list[str]] = field(default_factory=dict)
     _routes: dict[str, dict[str, str]] = field(default_factory=dict)
     _registered: dict[str, str] = field(default_factory=dict)
@@ -91,6 +92,10 @@ class Recording:
 
     def lead_through(self, node: str, device: str, between: str) -> None:
         self.calls.append(("through", device, between))
+        self._through[device] = between
+
+    def led_through(self, _node: str, device: str) -> str:
+        return self._through.get(device, "")
 
     def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
         self.calls.append(("classifier", device, name))

@@ -50,6 +50,10 @@ class Kernel(Protocol):
         """The next hop to each single address."""
         ...
 
+    def led_through(self, node: str, device: str) -> str:
+        """The device in between to which everything that arrives is led and that is up; empty: none."""
+        ...
+
     def lead_through(self, node: str, device: str, between: str) -> None:
         """Let what arrives at ``device`` pass a new device first, whose queue it waits in."""
         ...

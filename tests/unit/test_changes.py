@@ -25,7 +25,7 @@ from testbed.linux.queues.netem import Netem
 from testbed.linux.queues.prio import Htb, Prio
 from testbed.linux.queues.rates import ticks
 from testbed.linux.queues.red import Red
-from testbed.linux.queues.setting import Nic, Queues
+from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.recording import Recording
 from testbed.linux.rtnetlink import Tc
@@ -252,6 +252,15 @@ def _with(change: Callable[[Any], Any], root: Tbf | Netem) -> Callable[[Tc], Tc]
 def test_a_kernel_that_rounds_otherwise_stops_the_run(root: Tbf | Netem, change: Callable[[Any], Any]) -> None:
     with pytest.raises(TestbedError, match=r"was set to .* but the kernel holds"):
         settings.apply_all([Queues("s1", "s1-eth0", "s1-s2", root)], Recording(spoil=_with(change, root)))
+
+
+def test_what_arrives_must_be_led_through_the_device_that_delays(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Behind("s1-eth0", Queues("s1", "ifb-eth0", "h1-s1", TREES[4]))
+    ((row),) = settings.apply_all([setting], Recording())
+    assert row.value == setting.asked and setting.asked["through"] == "ifb-eth0"
+    monkeypatch.setattr(Recording, "led_through", lambda *_: "")
+    with pytest.raises(TestbedError, match="but the kernel holds"):
+        settings.apply_all([setting], Recording())
 
 
 def test_what_a_kernel_cannot_tell_is_unknown() -> None:

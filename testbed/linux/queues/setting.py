@@ -97,7 +97,7 @@ class Behind:
 
     @property
     def asked(self) -> dict[str, Any]:
-        return self.queues.asked
+        return {**self.queues.asked, "through": self.queues.device}
 
     @property
     def line(self) -> str:
@@ -108,7 +108,7 @@ class Behind:
         self.queues.apply(kernel)
 
     def read(self, kernel: Kernel) -> dict[str, Any]:
-        return self.queues.read(kernel)
+        return {**self.queues.read(kernel), "through": kernel.led_through(self.queues.node, self.device)}
 
 
 def described(link: str, root: Tbf | Netem) -> str:
