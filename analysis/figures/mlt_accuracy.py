@@ -152,14 +152,11 @@ def _times(axis: Any, rows: pd.DataFrame) -> None:
         mine = rows[rows["training"] == system]
         axis.barh(y, mine["time_s"].mean(), height=0.5, color=style.JOBS[0 if mine["missing"].any() else 1])
         axis.plot(mine["time_s"], [y] * len(mine), "o", color="black", markersize=3)
-        axis.annotate(
-            f"{mine['missing'].mean():.1%} missing",
-            (0, y),
-            textcoords="offset points",
-            xytext=(4, -3),
-            fontsize=8,
-            color="white",
+        never = int(mine["time_s"].isna().sum())
+        said = f"{mine['missing'].mean():.1%} missing" + (
+            f", {never} of {len(mine)} seeds never there" if never else ""
         )
+        axis.annotate(said, (0, y), textcoords="offset points", xytext=(4, -3), fontsize=8, color="white")
     axis.set_yticks(range(len(systems)), systems, fontsize=8)
     axis.set_ylim(len(systems) - 0.5, -0.5)
     axis.set(xlabel="time to the accuracy (s)", title="Time, emulated")
