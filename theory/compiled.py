@@ -5,11 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def is_there() -> bool:
+    """Whether there is a compiler: without one everything is interpreted, and gives the same bytes."""
+    return find_spec("numba") is not None
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:

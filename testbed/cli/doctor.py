@@ -98,6 +98,7 @@ def examine() -> list[Finding]:
         *(_Trial(f"congestion control {name}", _cc(name), f"`modprobe tcp_{name}`, if the kernel takes modules")
           for name in ("reno", "cubic", "dctcp", "bbr")),
         _Trial("a small run on this machine's clock", _host, "--on uml", "host", root=True),
+        _Trial("a small run as flows", _flow, "`make setup`, which installs NumPy and SciPy", "flow"),
         _Trial("a small run in user-mode Linux", _uml, "docs/virtual-time.md", "uml"),
     )]  # fmt: skip
 
@@ -113,8 +114,8 @@ def run(parsed: argparse.Namespace) -> int:
 def report(*, as_json: bool) -> int:
     """Print the findings; code 3 if nothing can run here, as far as it was tried."""
     findings = examine()
-    able = {where: _able(where, findings) for where in ("uml", "host")}
-    code = EXIT_OK if any(able.values()) else EXIT_MACHINE
+    able = {where: _able(where, findings) for where in ("uml", "host", "flow")}
+    code = EXIT_OK if able["uml"] or able["host"] else EXIT_MACHINE  # flows are no network
     if as_json:
         print(json.dumps({"version": 1, "kernel": platform.release(), **able,
                           "findings": [asdict(finding) for finding in findings]}, indent=1))  # fmt: skip
@@ -247,6 +248,18 @@ def _uml() -> str:
     (one, *_) = plan.plans(plan.resolve(asked))
     substrate.run(one, lambda _event: None, patience(one))
     return f"Linux {substrate.kernel.identity.version}, under virtual time"
+
+
+def _flow() -> str:
+    from testbed.substrates.flow import FlowLevel
+    from theory import compiled
+
+    asked = spec.read(None, {"jobs": 1, "cc": ["reno"], "iterations": 1, "on": "flow"})
+    (one, *_) = plan.plans(plan.resolve(asked))
+    FlowLevel().run(one, lambda _event: None, patience(one))
+    if compiled.is_there():
+        return "the twin, compiled by Numba"
+    return "the twin, interpreted: for thousands of GPUs `.venv/bin/pip install -e '.[scale]'` (Numba)"
 
 
 def _host() -> str:

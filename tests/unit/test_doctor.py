@@ -31,7 +31,8 @@ def test_what_needs_root_is_said_once_and_blames_nothing(
     assert "`--on host` needs root; nothing else was found against it" in shown
     assert doctor.report(as_json=True) == EXIT_OK
     found = json.loads(capsys.readouterr().out)
-    assert (found["uml"], found["host"]) == (True, None)
+    assert (found["uml"], found["host"], found["flow"]) == (True, None, True)
+    assert any("the twin, " in one["detail"] for one in found["findings"])
     assert {one["detail"] for one in found["findings"] if one["works"] is None} == {"needs root"}
 
 
