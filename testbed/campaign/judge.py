@@ -34,7 +34,16 @@ def again(folder: Path) -> Iterator[tuple[Path, str, str]]:
         stored.check(run.plan, manifest)
         try:
             verdict = judge(
-                Case(run.manifest, run.iterations, run.links, run.flows, run.disturbances, run.messages, run.lives)
+                Case(
+                    run.manifest,
+                    run.iterations,
+                    run.links,
+                    run.flows,
+                    run.disturbances,
+                    run.messages,
+                    run.lives,
+                    run.nics,
+                )
             )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise LoadError(

@@ -134,5 +134,6 @@ def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps:
     manifest = Manifest.of(told, made, tables, recorded)
     messages = pd.read_csv(io.BytesIO(files["messages.csv"])) if "messages.csv" in files else None
     lives = pd.read_csv(io.BytesIO(files["jobs.csv"])) if "jobs.csv" in files else None
-    case = Case(manifest, **read, disturbances=noted, messages=messages, lives=lives)
+    nics = pd.read_csv(io.BytesIO(files["nics.csv"])) if "nics.csv" in files else None
+    case = Case(manifest, **read, disturbances=noted, messages=messages, lives=lives, nics=nics)
     return _Judged(files, manifest, judge(case))

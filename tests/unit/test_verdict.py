@@ -84,12 +84,13 @@ def rows(
     substrate: str = "host",
     disturbances: pd.DataFrame | None = None,
     account: dict[str, Any] | None = None,
+    nics: pd.DataFrame | None = None,
     **measured: Any,
 ) -> list[dict[str, Any]]:
     """What is said under one id: those rows that apply."""
     case = Case(
         told(planned, substrate, measured=measured, disturbances=account), table() if iterations is None else iterations, links(1.0) if link is None else link,
-        pd.concat([known(0), known(1)]) if flows is None else flows, disturbances,
+        pd.concat([known(0), known(1)]) if flows is None else flows, disturbances, nics=nics,
     )  # fmt: skip
     found = [msgspec.to_builtins(row) for row in judge(case).invariants if row.id == identity]
     found = [{"value": None, **row} for row in found]
@@ -436,9 +437,18 @@ def test_only_congestion_control_limits_a_sender(held_s: float, status: str) -> 
 
 
 def test_stalls_are_recorded_by_kind() -> None:
-    timeouts, probes, spurious = rows("I18", made())
+    timeouts, probes, spurious, _own = rows("I18", made())
     assert (timeouts["value"], probes["value"], timeouts["limit"]) == (2, 7, None)
     assert spurious["status"] == "not evaluated" and "TCPSpuriousRTOs" in spurious["note"]
+
+
+def test_what_hosts_drop_themselves_is_recorded() -> None:
+    """A stall of 200 ms that the kernel counts nowhere; what a switch drops is no such thing."""
+    first, *_ = made().jobs[0].hosts
+    sampled = pd.DataFrame({"t_s": [0.0, 1.0] * 2, "link": [f"{first}-s1"] * 2 + ["s1-s2"] * 2, "drops": [0, 5, 0, 9]})
+    *_, own = rows("I18", made(), link=links(1.0).assign(drops=0), nics=sampled)
+    assert (own["value"], own["limit"], own["note"]) == (5, None, f"most before {first}-s1: 5")
+    assert [row for row in rows("I18", made(), link=links(1.0).assign(drops=0)) if "own queues" in row["name"]] == []
 
 
 @pytest.mark.parametrize(("dropped", "status"), [(0, "ok"), (3, "suspect"), (300, "invalid")])

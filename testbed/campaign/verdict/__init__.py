@@ -66,6 +66,7 @@ INVARIANTS = (
     Invariant("I18", "retransmission timeouts", tcp.count("TCPTimeouts")),
     Invariant("I18", "tail loss probes", tcp.count("TCPLossProbes")),
     Invariant("I18", "spurious timeouts", tcp.count("TCPSpuriousRTOs")),
+    Invariant("I18", "packets that hosts' own queues dropped", tcp.own_drops),
     Invariant("I19", "packets that receivers dropped, share", tcp.receiver_drops, above(0, 1e-3)),
     Invariant("I20", "slowest host's link ÷ slowest bottleneck", links.edges),
     Invariant(

@@ -27,6 +27,7 @@ class Case:
     disturbances: pd.DataFrame | None = None
     messages: pd.DataFrame | None = None  # of transports that may lose
     lives: pd.DataFrame | None = None  # of jobs that hold GPUs
+    nics: pd.DataFrame | None = None  # hosts' interfaces, where they have a rate
 
     @property
     def failed(self) -> dict[int, str]:

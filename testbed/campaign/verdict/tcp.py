@@ -78,6 +78,23 @@ def count(name: str) -> Callable[[Case], float | Unjudged]:
     return counted
 
 
+def own_drops(case: Case) -> float | Noted | Unjudged:
+    """I18: packets that hosts' own queues dropped before they were on any link.
+
+    The kernel counts no stall for them: a sender of which nothing is in flight then asks again after TCP_RTO_MIN, 200 ms whatever the
+    least timeout is (tcp_probe0_base and tcp_check_probe_timer, include/net/tcp.h).
+    """
+    hosts = {host for job in case.plan.jobs for host in job.hosts}
+    tables = [table for table in (case.links, case.nics) if table is not None and len(table)]
+    if not all("drops" in table for table in tables):
+        return not_evaluated(OLDER)
+    last = pd.concat([table.groupby("link")["drops"].max() for table in tables]) if tables else pd.Series(dtype=float)
+    own = last[[str(link).rpartition("-")[0] in hosts for link in last.index]]
+    if own.empty:
+        return not_applicable("hosts' own interfaces have no rate")
+    return Noted(float(own.sum()), f"most before {own.idxmax()}: {own.max():.0f}") if own.sum() else 0.0
+
+
 def receiver_drops(case: Case) -> float | Noted | Unjudged:
     """I19: what receivers did not take, for want of memory or of somebody who reads, ÷ packets."""
     if case.measured.tcp is None:
