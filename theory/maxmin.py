@@ -190,22 +190,68 @@ def solve(net: Network) -> None:
 
 @compiled
 def solve_all(net: Network) -> None:
-    """`solve` of everybody at once: the way where much has changed. ``load`` follows."""
+    """`solve` of everybody at once: the way where much has changed. ``load`` follows.
+
+    Of many links few hold anybody back. All are filled up beside those that did so the last time; a link that then has to carry more than
+    it can joins them, until none does: what is fair on some of the links, and what all links can carry, is fair on all.
+    """
     for flow in range(len(net.active)):
         choose(net, flow)
-    net.load[:] = 0.0
     for number in range(net.counts[0]):
-        net.rate[net.flows[number]] = 0.0
-    _fill(net)
+        flow = net.flows[number]
+        if net.crossed[flow] > 0:
+            _see(net, net.bottleneck[flow] if net.bottleneck[flow] != NOWHERE else _narrowest(net, flow))
+    while True:
+        rising = 0
+        for number in range(net.counts[0]):
+            flow = net.flows[number]
+            net.frozen[flow] = net.crossed[flow] == 0
+            rising += net.crossed[flow] > 0
+        net.room[:] = net.capacity
+        before = net.counts[1]
+        for number in range(before):
+            link = net.links[number]
+            _add_up(net, link)
+            net.filled_at[link] = -1.0
+        _rise(net, rising)
+        for link in range(len(net.capacity)):
+            if net.room[link] < -EXACT * net.capacity[link]:
+                _see(net, link)
+        if net.counts[1] == before:
+            break
     for number in range(net.counts[1]):
-        link = net.links[number]
-        net.load[link] = net.capacity[link] - net.room[link]
-        net.seen[link] = False
+        net.seen[net.links[number]] = False
     net.counts[1] = 0
+    net.load[:] = net.capacity - net.room
     for number in range(net.counts[0]):
         flow = net.flows[number]
         net.rate[flow] = net.fresh[flow]
         net.level[flow] = net.fresh[flow] / net.weight[flow]
+
+
+@compiled
+def _see(net: Network, link: int) -> None:
+    """`_rise` is to look at it."""
+    if not net.seen[link]:
+        net.seen[link] = True
+        net.links[net.counts[1]] = link
+        net.counts[1] += 1
+
+
+@compiled
+def _narrowest(net: Network, flow: int) -> int:
+    """Of the links that it crosses that which would be full first, if nobody were held back elsewhere."""
+    found, least = NOWHERE, np.inf
+    for own in range(net.first[flow], net.first[flow] + net.crossed[flow]):
+        link = net.over[own]
+        wants = 0.0
+        place = net.head[link]
+        while place != NOWHERE:
+            wants += net.times[place] * net.weight[net.owner[place]]
+            place = net.following[place]
+        if net.capacity[link] / wants < least:
+            found, least = link, net.capacity[link] / wants
+    return int(found)
 
 
 @compiled
@@ -232,7 +278,13 @@ def _fill(net: Network) -> None:
             net.wants[link] += net.times[place] * net.weight[flow]
             net.whole[link] = net.wants[link]
             net.unfrozen[link] += 1
-    # The tightest link first. Levels of links only rise while flows are frozen, so that those in the heap are at most too low.
+    _rise(net, rising)
+
+
+@compiled
+def _rise(net: Network, rising: int) -> None:
+    """Levels of so many flows rise beside the links that are seen, the tightest of them first."""
+    # Levels of links only rise while flows are frozen, so that those in the heap are at most too low.
     size = net.counts[1]
     for number in range(size):
         link = net.links[number]
@@ -268,23 +320,26 @@ def _fill(net: Network) -> None:
                 for own in range(net.first[flow], net.first[flow] + net.crossed[flow]):
                     link = net.over[own]
                     net.room[link] -= net.times[own] * net.fresh[flow]
-                    net.wants[link] -= net.times[own] * net.weight[flow]
-                    net.unfrozen[link] -= 1
-                    net.highest[link] = least
+                    if net.seen[link]:
+                        net.wants[link] -= net.times[own] * net.weight[flow]
+                        net.unfrozen[link] -= 1
+                        net.highest[link] = least
             place = net.following[place]
 
 
 @compiled
 def _add_up(net: Network, link: int) -> None:
-    """What the flows on a link that are not frozen want, anew."""
-    wants = 0.0
+    """What the flows on a link that are not frozen want, anew, and how many they are."""
+    wants, count = 0.0, 0
     place = net.head[link]
     while place != NOWHERE:
         flow = net.owner[place]
         if net.chosen[flow] and not net.frozen[flow]:
             wants += net.times[place] * net.weight[flow]
+            count += 1
         place = net.following[place]
     net.wants[link] = net.whole[link] = wants
+    net.unfrozen[link] = count
 
 
 @compiled

@@ -101,6 +101,37 @@ def test_after_any_changes_it_is_as_if_computed_at_once(
         np.testing.assert_allclose(net.rate[there], expected, rtol=1e-9, atol=1e-12)
 
 
+@settings(max_examples=150, deadline=None)
+@given(cases(), st.lists(st.tuples(st.sampled_from(["enter", "leave", "weight"]), st.integers(0, 8)), max_size=25))
+def test_all_at_once_is_fair_whoever_was_held_back_where_before(
+    case: tuple[list[float], list[list[int]], list[float]], changes: list[tuple[str, int]]
+) -> None:
+    """`solve_all` begins with the links that held somebody back the last time: several changes between two looks mislead it."""
+    capacity, flows, weights = case
+    net = maxmin.network(capacity, [len(links) for links in flows])
+    for flow, links in enumerate(flows):
+        maxmin.put(net, flow, links)
+        net.weight[flow] = weights[flow]
+    for step, (what, number) in enumerate(changes):
+        flow = number % len(flows)
+        if what == "leave" and net.active[flow]:
+            maxmin.leave(net, flow)
+        elif what == "enter" and not net.active[flow]:
+            maxmin.enter(net, flow)
+        elif what == "weight":
+            net.weight[flow] = 1e6 if net.weight[flow] < 3 else 0.5
+        maxmin.forget(net)
+        if step % 3:
+            continue
+        maxmin.solve_all(net)
+        maxmin.forget(net)
+        there = np.flatnonzero(net.active)
+        expected = maxmin.share(capacity, [flows[one] for one in there], net.weight[there])
+        np.testing.assert_allclose(net.rate[there], expected, rtol=1e-9, atol=1e-12)
+        loads = [sum(net.rate[one] for one in there if link in flows[one]) for link in range(len(capacity))]
+        np.testing.assert_allclose(net.load, loads, rtol=1e-9, atol=1e-9)
+
+
 def test_closed_forms() -> None:
     assert maxmin.share([10], [[0]] * 4) == pytest.approx([2.5] * 4, rel=1e-12)
     assert maxmin.share([10], [[0], [0]], [3, 1]) == pytest.approx([7.5, 2.5], rel=1e-12)
