@@ -475,23 +475,30 @@ def _share_all(net: Network, state: Jobs) -> None:
             state.left[node] -= net.rate[node] * (now - state.since[node])
             state.since[node] = now if net.rate[node] > 0 else state.since[node]
     maxmin.solve_all(net)
+    dues, heap, place, counts = state.due, state.heap, state.place, state.counts
     for number in range(net.counts[0]):
         node = net.flows[number]
-        due = max(now, now + _until(net, state, node, now))
-        _move(state.due, state.heap, state.place, state.counts, node, due)
+        left = state.left[node] - net.rate[node] * (now - state.since[node])
+        _move(dues, heap, place, counts, node, now + max(0.0, left - _after(state, node)) / net.rate[node])
     maxmin.forget(net)
 
 
 @compiled
 def _until(net: Network, state: Jobs, node: int, now: float) -> float:
     """How long it takes to the next step of its force, or to its end."""
-    job, left = state.job[node], state.left[node] - net.rate[node] * (now - state.since[node])
-    span = state.ends_at[node] - state.begins_at[node]
+    left = state.left[node] - net.rate[node] * (now - state.since[node])
+    return float(max(0.0, left - _after(state, node)) / net.rate[node])
+
+
+@compiled
+def _after(state: Jobs, node: int) -> float:
+    """What it has to send after this step of its force."""
+    job, span = state.job[node], state.ends_at[node] - state.begins_at[node]
     if state.step[node] < state.bounds.shape[1] - 1 and span > 0 and state.iteration[job] >= state.learned_at[job]:
         bound = state.bounds[job, state.step[node]]
         if bound < state.ends_at[node]:
-            left -= state.amount[node] * (state.ends_at[node] - bound) / span
-    return float(max(0.0, left) / net.rate[node])
+            return float(state.amount[node] * (state.ends_at[node] - bound) / span)
+    return 0.0
 
 
 @compiled
