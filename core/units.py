@@ -11,6 +11,8 @@ type           unit                     written
 `Duration`     nanosecond               ``340ms``, ``1.5us``, ``2s``
 =============  =======================  =============================
 
+What is more than a number, or relative to something, stays the text that it was (`Written`), read once as well.
+
 A number without a unit is refused, and so is ``mbps``: `tc` reads it as megabytes.
 """
 
@@ -18,10 +20,10 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from core.errors import RequestError
-from core.text import quoted
+from core.text import quoted, shown
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
 
@@ -111,6 +113,41 @@ class Duration(Quantity):
 
     def __str__(self) -> str:
         return _shortest(int(self), [(10**9, "s"), (10**6, "ms"), (10**3, "us")], "ns")
+
+
+class Written(str):
+    """Text as it was written, and what it says, which `read` finds once, when it is made; raises `UnitError`."""
+
+    def __new__(cls, text: str) -> Self:
+        made = super().__new__(cls, text)
+        made.read()
+        return made
+
+    def read(self) -> None:
+        """Of each kind its own."""
+        raise NotImplementedError
+
+
+class Share(Written):
+    """``2%`` or ``0.02``."""
+
+    value: float
+
+    def read(self) -> None:
+        self.value = parse_fraction(self)
+
+
+def decoded(kind: type, value: Any) -> Any:
+    """msgspec's hook for quantities and whatever is `Written`."""
+    if issubclass(kind, Quantity):
+        if not isinstance(value, str):
+            raise ValueError(f"a {kind.noun} needs a unit: write {shown(repr(value))} as text, such as {kind.examples}")
+        return kind.parse(value)
+    if issubclass(kind, Written):
+        if not isinstance(value, str):
+            raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+        return kind(value)
+    raise NotImplementedError(kind)
 
 
 def _decimal(text: str) -> Decimal:

@@ -14,29 +14,25 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
 
 from core.text import quoted
-from core.units import UnitError, parse_fraction
+from core.units import Share, UnitError, Written
 
 KINDS = ("normal", "lognormal", "stragglers")
 PARETO_SHAPE, SLOWEST = 1.5, 10.0
 
 
-@dataclass(frozen=True)
-class Noise:
-    """``amount``: standard deviation ÷ mean, or the share of iterations with a straggler."""
+class Noise(Written):
+    """``5%``, ``lognormal:5%``, ``stragglers:1%``. ``amount``: standard deviation ÷ mean, or the share of iterations with a straggler."""
 
     kind: str
     amount: float
 
-
-def parse(text: str) -> Noise:
-    """Read ``5%``, ``lognormal:5%``, ``stragglers:1%``; raises `UnitError`."""
-    kind, colon, amount = text.rpartition(":")
-    if colon and kind not in KINDS:
-        raise UnitError(f"{quoted(kind)} is no kind of noise; there are {', '.join(KINDS)}")
-    return Noise(kind or "normal", parse_fraction(amount))
+    def read(self) -> None:
+        kind, colon, amount = self.rpartition(":")
+        if colon and kind not in KINDS:
+            raise UnitError(f"{quoted(kind)} is no kind of noise; there are {', '.join(KINDS)}")
+        self.kind, self.amount = kind or "normal", Share(amount).value
 
 
 def factor(noise: Noise, draw: random.Random, rank: int, workers: int) -> float:

@@ -24,14 +24,14 @@ from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from core.errors import RequestError
 from core.reading import MEGABYTE, FileError, MissingError, is_file, read_bytes
 from core.text import is_text, quoted, shown
-from core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
+from core.units import Duration, Rate, Share, Size, UnitError, decoded
 from transports import Flow
 from workloads import collectives
 from workloads.cycles import Edge, longest_mean_s
@@ -199,7 +199,7 @@ def load(name: str) -> Trace:
             f"{shown(path, 200)} has {len(operations):,} operations, and {MOST_OPERATIONS:,} is the most: a trace is one iteration"
         )
     try:
-        trace = msgspec.convert(raw, Trace, dec_hook=decode_quantity)
+        trace = msgspec.convert(raw, Trace, dec_hook=decoded)
         _check(trace)
     except (msgspec.ValidationError, ValueError, RecursionError) as error:
         raise TraceError(f"{path}: {error}") from error
@@ -222,15 +222,6 @@ def save(trace: Trace, path: Path) -> None:
             beside.unlink(missing_ok=True)  # there only if one of these failed
 
 
-def decode_quantity(kind: type, value: Any) -> Any:
-    """msgspec's hook for `Rate`, `Size` and `Duration` given as text."""
-    if issubclass(kind, Quantity):
-        if not isinstance(value, str):
-            raise ValueError(f"a {kind.noun} needs a unit: write {shown(repr(value))} as text, such as {kind.examples}")
-        return kind.parse(value)
-    raise NotImplementedError(kind)
-
-
 def _check(trace: Trace) -> None:
     seen: set[str] = set()
     if not trace.operations:
@@ -246,7 +237,7 @@ def _check(trace: Trace) -> None:
     if stray := next((one for one in (trace.name, *(op.id for op in trace.operations)) if not is_text(one)), None):
         raise ValueError(f"{quoted(stray)} is no name")
     try:
-        parse_fraction(trace.noise)
+        Share(trace.noise)
     except UnitError as error:
         raise ValueError(f"noise: {error}") from error
     for index, op in enumerate(trace.operations):

@@ -260,7 +260,7 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
     computes = [op for op in waiting if op.computes]
     exchanges = [op for op in waiting if not op.computes]
     written = exchanging.connected.sent()
-    varies, draw = noise.parse(job.noise), random.Random(job.seed)
+    varies, draw = noise.Noise(job.noise), random.Random(job.seed)
     pace = _Pace(job, start_ns)
     end = start_ns + job.offset_ns
     index = 0
@@ -296,7 +296,7 @@ def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
     """Iterations whose exchanges are in flight together, or that begin before the last one has ended."""
     job = exchanging.job
     mine = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
-    varies, draw = noise.parse(job.noise), random.Random(job.seed)
+    varies, draw = noise.Noise(job.noise), random.Random(job.seed)
     heard: dict[int, Messages] = {}
     sent: Counter[int] = Counter()
     lock = threading.Lock()

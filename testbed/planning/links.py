@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import re
+from typing import Any
 
 import msgspec
 from mininet.topo import Topo
@@ -11,8 +11,8 @@ from mininet.topo import Topo
 from core.errors import RequestError, within
 from core.runs.plan import Link, LinkEvent, Marking, Sender, Wire
 from core.text import quoted
-from core.units import Duration, Rate, UnitError, parse_fraction
-from testbed.spec import Spec, host_queue_bytes, marking, queue_bytes
+from core.units import UnitError, decoded
+from testbed.spec import LinkSpec, Spec
 from theory.frames import frame
 from topologies.routed import path
 
@@ -37,10 +37,11 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
             )
     for a, b, info in topo.links(sort=True, withInfo=True):
         shaped = bool(info.get("bottleneck"))
-        own = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
+        with within(f"topo: link {a}-{b}"):
+            own = _of_topology(info)
         for name in (f"{a}-{b}", f"{b}-{a}"):
-            own |= spec.link[name].given if name in spec.link else {}
-        if stray := [key for key in own if key in _SHAPED and not shaped]:
+            own = spec.link[name].beside(own) if name in spec.link else own
+        if stray := [key for key in _SHAPED if getattr(own, key) is not None and not shaped]:
             raise RequestError(f"topo: link {a}-{b} sets {', '.join(stray)}, which only a bottleneck has.")
         if shaped:
             with within(f"topo: link {a}-{b}"):
@@ -48,8 +49,8 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
         for here, there in ((a, b), (b, a)):
             # What the experiment asks of every path happens once, on its last hop; what is asked of a link, in both its
             # directions, but not where a host sends that nothing shapes.
-            told = own if _told(spec, here, there) else {key: own[key] for key in own if key not in _PLAIN}
-            asked = bool(told.keys() & set(_PLAIN)) and (shaped or here in routers)
+            told = own if _told(spec, here, there) else LinkSpec()
+            asked = any(getattr(told, key) is not None for key in _PLAIN) and (shaped or here in routers)
             if asked or (here in routers and there not in routers):
                 with within(f"topo: link {a}-{b}"):
                     wire = _wire(spec, told)
@@ -60,6 +61,15 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
     return bottlenecks, wires
 
 
+def _of_topology(info: dict[str, Any]) -> LinkSpec:
+    """What a topology file says of a link; raises `UnitError`."""
+    said = {key: str(info[key]) for key in (*_SHAPED, *_PLAIN) if key in info}
+    try:
+        return msgspec.convert(said, LinkSpec, dec_hook=decoded)
+    except msgspec.ValidationError as error:
+        raise UnitError(str(error).partition(" - at `$")[0]) from error
+
+
 def _told(spec: Spec, here: str, there: str) -> bool:
     """Whether what a link has of its own is meant for this direction too."""
     back = spec.link.get(f"{there}-{here}")
@@ -68,8 +78,8 @@ def _told(spec: Spec, here: str, there: str) -> bool:
 
 def sender(spec: Spec, link: Link) -> Sender:
     """What a host is at which packets leave for the network; raises `UnitError`."""
-    nic_bps = None if spec.nic == "inf" else _rate(spec.nic, spec.rate)
-    waiting = host_queue_bytes(spec.host_queue, nic_bps or link.rate_bps, spec.mtu)
+    nic_bps = spec.nic.or_none(int(spec.rate))
+    waiting = spec.host_queue.bytes(nic_bps or link.rate_bps, spec.mtu)
     small = None
     if spec.scale_of is not None:
         small = max(2 * frame(spec.mtu), SMALL_QUEUE_BYTES * link.rate_bps // int(spec.scale_of))
@@ -108,7 +118,7 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
         if (wanted.rate is None) == (wanted.state is None):
             raise RequestError(f"{where}: give either a rate or a state (up, down)")
         with within(f"{where}: rate"):
-            rate_bps = None if wanted.rate is None else _rate(wanted.rate, bottlenecks[wanted.link].rate_bps)
+            rate_bps = None if wanted.rate is None else wanted.rate.of(bottlenecks[wanted.link].rate_bps)
         found += [
             LinkEvent(int(wanted.at), name, rate_bps, None if wanted.state is None else wanted.state == "up")
             for name in (wanted.link, back)
@@ -116,13 +126,13 @@ def events(spec: Spec, topo: Topo, bottlenecks: dict[str, Link]) -> tuple[LinkEv
     return tuple(sorted(found, key=lambda event: event.at_ns))
 
 
-def link(spec: Spec, own: dict[str, str]) -> Link:
+def link(spec: Spec, own: LinkSpec) -> Link:
     """A bottleneck as the spec has all of them, but for what is its ``own``; raises `UnitError`."""
-    rate = _rate(own.get("rate", "100%"), spec.rate)
-    buffer = queue_bytes(own.get("buffer", spec.buffer), rate, spec.mtu)
+    rate = int(spec.rate) if own.rate is None else own.rate.of(int(spec.rate))
+    buffer = (own.buffer or spec.buffer).bytes(rate, spec.mtu)
     if buffer < 2 * frame(spec.mtu):
         raise UnitError(f"its buffer of {buffer} bytes does not hold two frames of {frame(spec.mtu)} bytes")
-    marks = marking(own.get("ecn", spec.ecn), rate, buffer, spec.mtu)
+    marks = (own.ecn or spec.ecn).of(rate, buffer, spec.mtu)
     return Link(rate, buffer, spec.mtu, spec.acks == "first", marks)
 
 
@@ -144,25 +154,16 @@ def banded(link: Link, bands: int, *, drops: bool) -> Link:
     return msgspec.structs.replace(link, bands=bands, control=True, selective=selective)
 
 
-def _rate(text: str, whole: int) -> int:
-    """A link's rate in bit/s, given as such or as a share of ``whole``, ``"50%"``; raises `UnitError`."""
-    share = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)%", text)
-    rate = round(whole * float(share[1]) / 100) if share else int(Rate.parse(text))
-    if not 1_000_000 <= rate <= 10**15:
-        raise UnitError(f"{quoted(text)} makes {rate} bit/s; the slowest that can be emulated is 1mbit")
-    return rate
-
-
-def _wire(spec: Spec, own: dict[str, str]) -> Wire:
-    delay = Duration.parse(own["delay"]) if "delay" in own else spec.delay
-    jitter = Duration.parse(own["jitter"]) if "jitter" in own else spec.jitter
+def _wire(spec: Spec, own: LinkSpec) -> Wire:
+    delay = spec.delay if own.delay is None else own.delay
+    jitter = spec.jitter if own.jitter is None else own.jitter
     if jitter > delay:
         raise UnitError(f"the jitter {jitter} is more than the delay, {delay}")
-    loss, corrupt = (parse_fraction(own.get(key, getattr(spec, key))) for key in ("loss", "corrupt"))
-    for name, value in (("loss", loss), ("corrupt", corrupt)):
-        if not 0 <= value < 1:
-            raise UnitError(f"{name}: {quoted(own.get(name))} is not between 0% and 100%")
-    return Wire(int(delay), int(jitter), loss, corrupt)
+    shares = {"loss": own.loss or spec.loss, "corrupt": own.corrupt or spec.corrupt}
+    for name, share in shares.items():
+        if share.value == 1:
+            raise UnitError(f"{name}: {quoted(share)} is not between 0% and 100%")
+    return Wire(int(delay), int(jitter), shares["loss"].value, shares["corrupt"].value)
 
 
 def base_rtt_s(

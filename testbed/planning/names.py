@@ -26,9 +26,10 @@ def default_name(spec: Spec) -> str:
     trace = "mixed" if spec.job else Path(spec.trace).stem if spec.trace else "synthetic"
     words = [f"{file_name(Path(spec.topo).stem.replace(',', '-'))}-{spec.jobs}x{file_name(trace)}"]
     exact = spec.topo.isidentifier() and (spec.trace is None or spec.trace.isidentifier())
+    usual = Spec()
     for name in Spec.__struct_fields__:
         value = getattr(spec, name)
-        if name in _ELSEWHERE or value == getattr(Spec(), name):
+        if name in _ELSEWHERE or value == getattr(usual, name):
             continue
         text = _text(value)
         written = text and re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")
@@ -39,8 +40,12 @@ def default_name(spec: Spec) -> str:
     if exact and len(whole) <= LONGEST:
         return whole
     rest = msgspec.structs.replace(spec, seed=0, seeds=0, on="auto", wall_limit=None)
-    digest = hashlib.sha256(msgspec.json.encode(rest, enc_hook=int)).hexdigest()
+    digest = hashlib.sha256(msgspec.json.encode(rest, enc_hook=_plain)).hexdigest()
     return f"{whole[:LONGEST].rstrip('-.')}-{digest[:6]}"
+
+
+def _plain(value: Any) -> str | int:
+    return str(value) if isinstance(value, str) else int(value)
 
 
 def _text(value: Any) -> str | None:

@@ -34,9 +34,10 @@ from testbed.planning import links, lives
 from testbed.planning.names import default_name
 from testbed.planning.profiles import Profile
 from testbed.planning.profiles import profile as profiled
-from testbed.spec import Spec, banding, limits, systems
+from testbed.spec import LinkSpec, Spec, limits, systems
 from testbed.spec.job import Job, check_transport
 from testbed.spec.limits import Limits
+from testbed.spec.written import Bands
 from theory import bounds
 from theory.contention import Model
 from theory.frames import payload_share
@@ -116,7 +117,7 @@ def resolve(spec: Spec, model: Model | None = None) -> Scenario:
 
     ``model``: by what a job scheduler gives GPUs to jobs that ask for some; None: by equation 8 with the link's rate.
     """
-    link = links.link(spec, {})
+    link = links.link(spec, LinkSpec())
     wanted = [_Asked(job, None if job.program else job.read_trace().scaled(link.rate_bps)) for job in spec.all_jobs]
     _check_size(wanted, limits.of(spec.on))
     topo, args = topology_of(spec)
@@ -195,7 +196,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
     connections = list(_connections(placed.asked, placed.hosts))
     _check_windows(system, placed, sharing)
     wanted = _bands(scenario, placed, system)
-    sender = msgspec.structs.replace(links.sender(spec, link), bands=banding(wanted)[0])
+    sender = msgspec.structs.replace(links.sender(spec, link), bands=wanted.data)
     ends = next(((own[0], own[-1]) for own in placed.hosts if len(own) > 1), (placed.hosts[0][0], placed.hosts[0][-1]))
     plan = Plan(
         version=VERSION,
@@ -294,7 +295,7 @@ def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Shar
             )
 
 
-def _bands(scenario: Scenario, placed: Placed, system: System) -> str:
+def _bands(scenario: Scenario, placed: Placed, system: System) -> Bands:
     """The bands at every switch: as asked for, else as a transport wants them."""
     if scenario.spec.bands != "1":
         return scenario.spec.bands
@@ -303,25 +304,24 @@ def _bands(scenario: Scenario, placed: Placed, system: System) -> str:
         raise RequestError(
             f"transports want different bands at switches: {', '.join(sorted(texts))}; say which: --bands"
         )
-    (text,) = texts
-    if banding(text)[1] and not all(link.marking for link in scenario.bottlenecks.values()):
+    (found,) = map(Bands, texts)
+    if found.drops and not all(link.marking for link in scenario.bottlenecks.values()):
         raise RequestError(
             f"{system.label} wants bands that drop from the threshold at which a link marks: leave out --ecn off"
         )
-    return text
+    return found
 
 
 def _transports(placed: Placed, system: System) -> list[transports.Transport]:
     return [transports.parse(one.transport(system)) for one in placed.asked]
 
 
-def _banded(bands_asked: str, bottlenecks: dict[str, Link], sharing: flow_schedulers.Sharing) -> dict[str, Link]:
-    count, drops = banding(bands_asked)
+def _banded(asked: Bands, bottlenecks: dict[str, Link], sharing: flow_schedulers.Sharing) -> dict[str, Link]:
     bands = 1 + max(len(rule.bands) for rule in sharing.rules)
-    if count > 1 or drops:
+    if asked.data > 1 or asked.drops:
         if bands > 1:
-            raise RequestError(f"bands: {bands_asked}: the flow scheduler has bands of its own; leave out one of them")
-        return {name: links.banded(link, count, drops=drops) for name, link in bottlenecks.items()}
+            raise RequestError(f"bands: {asked}: the flow scheduler has bands of its own; leave out one of them")
+        return {name: links.banded(link, asked.data, drops=asked.drops) for name, link in bottlenecks.items()}
     return {name: msgspec.structs.replace(link, bands=bands) for name, link in bottlenecks.items()}
 
 
@@ -454,12 +454,12 @@ def _jobs(
             cc=NONE_YET,
             operations=tuple(_numeric(op, one.job.collective) for op in one.trace.operations) if one.trace else (),
             offset_ns=offsets[number],
-            noise=one.job.noise or (one.trace.noise if one.trace else "0%"),
+            noise=str(one.job.noise or (one.trace.noise if one.trace else "0%")),
             seed=f"noise {seed} {number}",
             ideal_s=ideals[number],
             bytes_per_worker=_sent(one) if one.trace else (),
             iterations=one.job.iterations or 0,
-            channels=one.job.channels or 1 if one.job.window is None else banding(spec.bands)[0],
+            channels=one.job.channels or 1 if one.job.window is None else spec.bands.data,
             window=None if one.job.window is None else int(one.job.window),
             partition=None if one.job.partition is None else int(one.job.partition),
             leave_ns=None if one.job.leave is None else int(one.job.leave),

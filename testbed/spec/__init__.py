@@ -19,34 +19,33 @@ import job_schedulers
 import topologies
 from congestion import catalogue
 from core.errors import RequestError, within
-from core.runs.plan import Marking
 from core.text import is_text, quoted, shown
-from core.units import Duration, Rate, Size, UnitError, parse_fraction
+from core.units import Duration, Rate, Share, Size, decoded
 from testbed.spec import files, limits, systems
 from testbed.spec import place as where
 from testbed.spec.aliases import canonical
 from testbed.spec.job import Job, complete, parse
+from testbed.spec.written import Bands, HostQueue, LinkRate, Marks, NicRate, QueueLength
 from theory.frames import frame, payload_share
-from workloads import trace as traces
+from workloads.noise import Noise
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one link of the topology has of its own; both directions, or with `oneway` that which it is named by ("h1-s1": what h1 sends)."""
 
-    rate: str | None = None  # of a bottleneck; or a share of the experiment's: "50%"
-    buffer: str | None = None
-    ecn: str | None = None
+    rate: LinkRate | None = None  # of a bottleneck; or a share of the experiment's: "50%"
+    buffer: QueueLength | None = None
+    ecn: Marks | None = None
     delay: Duration | None = None  # of one that is no bottleneck
     jitter: Duration | None = None
-    loss: str | None = None
-    corrupt: str | None = None
+    loss: Share | None = None
+    corrupt: Share | None = None
     oneway: bool = False  # its delay, jitter, loss and corrupt hold in one direction
 
-    @property
-    def given(self) -> dict[str, str]:
-        """As a topology file would have it: text with units."""
-        values = {name: getattr(self, name) for name in self.__struct_fields__ if name != "oneway"}
-        return {name: getattr(value, "exact", value) for name, value in values.items() if value is not None}
+    def beside(self, usual: LinkSpec) -> LinkSpec:
+        """What is not said here is as ``usual`` says."""
+        own = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(usual, **own)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +53,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     at: Duration
     link: str  # "s1-s2"
-    rate: str | None = None  # it is this fast from then on; or a share of what it is at first
+    rate: LinkRate | None = None  # it is this fast from then on; or a share of what it is at first
     state: Literal["up", "down"] | None = None  # it fails, or works again
 
 
@@ -84,22 +83,22 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         "each"  # of the seeds: jobs alone run for each of them, the first one, or none
     )
     rate: Rate = msgspec.field(default_factory=lambda: Rate(500_000_000))
-    buffer: str = "200p"
+    buffer: QueueLength = msgspec.field(default_factory=lambda: QueueLength("200p"))
     mtu: int = 1500
     link: dict[str, LinkSpec] = {}  # what single links have of their own: "s1-s2"
     event: tuple[Event, ...] = ()
     acks: Literal["mixed", "first"] = "mixed"
-    ecn: str = "on"
-    bands: str = "1"
+    ecn: Marks = msgspec.field(default_factory=lambda: Marks("on"))
+    bands: Bands = msgspec.field(default_factory=lambda: Bands("1"))
     delay: Duration = msgspec.field(default_factory=lambda: Duration(0))
     jitter: Duration = msgspec.field(default_factory=lambda: Duration(0))
-    loss: str = "0%"
-    corrupt: str = "0%"
+    loss: Share = msgspec.field(default_factory=lambda: Share("0%"))
+    corrupt: Share = msgspec.field(default_factory=lambda: Share("0%"))
     offsets: str = "overlapped"
-    noise: str | None = None  # None: what its trace was measured with
+    noise: Noise | None = None  # None: what its trace was measured with
     rto_min: Duration | None = None
-    nic: str = "100%"  # a rate, a share of the experiment's, or inf
-    host_queue: str = "pfifo_fast:20ms"  # or fq, none
+    nic: NicRate = msgspec.field(default_factory=lambda: NicRate("100%"))  # a rate, a share of the experiment's, or inf
+    host_queue: HostQueue = msgspec.field(default_factory=lambda: HostQueue("pfifo_fast:20ms"))  # or fq, none
     sndbuf: Size | None = None
     slow_start_after_idle: Literal[0, 1] = 0
     scale_of: Rate | None = None
@@ -112,7 +111,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     @property
     def buffer_bytes(self) -> int:
         """The bottleneck's buffer: given in bytes, or as a time at its rate."""
-        return queue_bytes(self.buffer, int(self.rate), self.mtu)
+        return self.buffer.bytes(int(self.rate), self.mtu)
 
     @property
     def lives(self) -> bool:
@@ -136,63 +135,6 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             with within(f"job.{number}", "."):
                 result.append(complete(one, defaults))
         return tuple(result)
-
-
-def queue_bytes(text: str, rate_bps: int, mtu: int) -> int:
-    """A length of a queue in bytes, given as such, as a time at its rate, or in frames, ``200p``; raises `UnitError`."""
-    if packets := re.fullmatch(r"(\d{1,7})p", text):
-        return int(packets[1]) * frame(mtu)
-    try:
-        return int(Size.parse(text))
-    except UnitError:
-        return int(Duration.parse(text)) * rate_bps // (8 * 10**9)
-
-
-NEVER_FULL_BYTES = 1 << 30  # more than the sockets of a host hold
-
-
-def host_queue_bytes(text: str, nic_bps: int, mtu: int) -> int | None:
-    """The queue before a host's interface in bytes; None: ``fq``, which counts packets. Raises `UnitError`."""
-    name, _, length = text.partition(":")
-    if name == "pfifo_fast" and length:
-        return queue_bytes(length, nic_bps, mtu)
-    if text == "none":
-        return NEVER_FULL_BYTES
-    if text != "fq":
-        raise UnitError(f"{quoted(text)} is none of fq, pfifo_fast:20ms (a time or a size), none")
-    return None
-
-
-def marking(text: str, rate_bps: int, buffer_bytes: int, mtu: int) -> Marking | None:
-    """``MIN[,MAX[,PROBABILITY]]``, or ``on``: a step at a fifth of the buffer; None: ``off``. Raises `UnitError`."""
-    if text == "off":
-        return None
-    if text == "on":
-        return Marking(buffer_bytes // 5, buffer_bytes // 5, 1.0)
-    lowest, highest, probability, *more = [*text.split(","), *[""] * 2]
-    first = queue_bytes(lowest, rate_bps, mtu)
-    last = queue_bytes(highest, rate_bps, mtu) if highest else first
-    result = Marking(first, last, parse_fraction(probability) if probability else 1.0)
-    if any(more) or not 0 < first <= last <= buffer_bytes or not 0 < result.probability <= 1:
-        raise UnitError(
-            f"{quoted(text)} is no marking threshold of a buffer of {buffer_bytes} bytes; give `on`, `off`, one threshold (65kB, 200us, 40p), "
-            "or MIN,MAX,PROBABILITY with MIN ≤ MAX ≤ buffer, as in 5kB,200kB,1%"
-        )
-    return result
-
-
-MOST_BANDS = 7  # of data: the eighth class selector is control
-
-
-def banding(text: str) -> tuple[int, bool]:
-    """``N``, or ``N,drop``: how many bands, and whether they drop what they cannot mark; raises `UnitError`."""
-    found = re.fullmatch(r"(\d)(,drop)?", text)
-    if not found or not 1 <= int(found[1]) <= MOST_BANDS:
-        raise UnitError(
-            f"{quoted(text)} says no bands: give how many of data there are, 1 to {MOST_BANDS}, and `,drop` behind it if they "
-            "drop what cannot be marked: 4,drop"
-        )
-    return int(found[1]), found[2] is not None
 
 
 def default_job(jobs: int, rate_bps: int, mtu: int) -> tuple[Duration, Size]:
@@ -232,11 +174,6 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         if path == "on":
             raise RequestError(f"--set {text}: where it runs is said by --on {value}")
         files.put(fields, path, files.toml_value(value), "--set")
-    for name, own in fields["link"].items() if isinstance(fields.get("link"), dict) else ():
-        try:
-            msgspec.convert(own, LinkSpec, dec_hook=traces.decode_quantity)
-        except msgspec.ValidationError as error:
-            raise RequestError(f"{source}: link.{name}: {_readable(error, LinkSpec)}") from error
     jobs = fields.get("job")
     if isinstance(jobs, list) and jobs:
         with within(source):
@@ -250,13 +187,23 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         fields["scheduler"] = [scheduler]
     for name, value in fields.items():
         _check_text(source, name, value)
+    own_links = {}
+    if isinstance(fields.get("link"), dict):
+        own_links = {name: _link(own, f"{source}: link.{name}") for name, own in fields.pop("link").items()}
     try:
-        spec = msgspec.convert(fields, Spec, dec_hook=traces.decode_quantity)
+        spec = msgspec.structs.replace(msgspec.convert(fields, Spec, dec_hook=decoded), link=own_links)
     except msgspec.ValidationError as error:
         raise RequestError(f"{source}: {_readable(error)}") from error
     with within(source):
         _check(spec)
     return spec
+
+
+def _link(own: Any, where: str) -> LinkSpec:
+    try:
+        return msgspec.convert(own, LinkSpec, dec_hook=decoded)
+    except msgspec.ValidationError as error:
+        raise RequestError(f"{where}: {_readable(error, LinkSpec)}") from error
 
 
 def _check_text(source: str, field: str, value: Any) -> None:
@@ -363,15 +310,13 @@ def _check(spec: Spec) -> None:
         raise wrong("system", f"{' '.join(spec.system)} names one twice")
     if spec.trace is not None and (spec.compute is not None or spec.bytes is not None):
         raise wrong("trace", "give a trace, or --compute and --bytes, not both")
-    with within("buffer"):
-        buffer = spec.buffer_bytes
+    buffer = spec.buffer_bytes
     if buffer < 2 * frame(spec.mtu):
         raise wrong("buffer", f"{buffer} bytes do not hold two frames of {frame(spec.mtu)} bytes")
     if buffer >= 2**32:
         raise wrong("buffer", f"{buffer} bytes are more than the kernel's queue can be limited to (4 GB)")
-    with within("host_queue"):
-        if host_queue_bytes(spec.host_queue, int(spec.rate), spec.mtu) == 0:
-            raise RequestError(f"{quoted(spec.host_queue)} holds nothing; none is a host that never drops")
+    if spec.host_queue.bytes(int(spec.rate), spec.mtu) == 0:
+        raise wrong("host_queue", f"{quoted(spec.host_queue)} holds nothing; none is a host that never drops")
     if spec.sndbuf is not None and not 4096 <= spec.sndbuf < 2**31:
         raise wrong("sndbuf", f"{spec.sndbuf} is not between 4096B and 2GB")
     if spec.scale_of is not None and spec.scale_of < spec.rate:
@@ -381,14 +326,12 @@ def _check(spec: Spec) -> None:
     if spec.delay > 10**9:
         raise wrong("delay", f"{spec.delay} is longer than a second")
     for name, share in (("loss", spec.loss), ("corrupt", spec.corrupt)):
-        with within(name):
-            if not 0 <= parse_fraction(share) < 1:
-                raise RequestError(f"{share} is not between 0% and 100%")
+        if share.value == 1:
+            raise wrong(name, f"{share} is not between 0% and 100%")
     with within("ecn"):
-        marking(spec.ecn, int(spec.rate), buffer, spec.mtu)
-    with within("bands"):
-        if banding(spec.bands)[1] and spec.ecn == "off":
-            raise RequestError(f"{spec.bands} drops from the thresholds at which a link marks, and --ecn off has none")
+        spec.ecn.of(int(spec.rate), buffer, spec.mtu)
+    if spec.bands.drops and spec.ecn == "off":
+        raise wrong("bands", f"{spec.bands} drops from the thresholds at which a link marks, and --ecn off has none")
     jobs = spec.all_jobs
     if without := [number for number, job in enumerate(jobs) if spec.lives and job.gpus is None]:
         raise wrong(

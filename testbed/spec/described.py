@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from core.units import Quantity
+from core.units import Quantity, Written
 from testbed.spec import Event, LinkSpec, Spec
 from testbed.spec.aliases import ALIASES
 from testbed.spec.job import Job
@@ -109,10 +109,15 @@ OF: dict[type[msgspec.Struct], dict[str, str]] = {Spec: SPEC, LinkSpec: LINK, Ev
 def schema() -> dict[str, Any]:
     """A JSON schema of experiment files, for editors."""
 
-    def quantity(kind: type[Quantity]) -> dict[str, Any]:
+    def quantity(kind: type[Quantity | Written]) -> dict[str, Any]:
+        if issubclass(kind, Written):
+            return {"type": "string"}
         return {"type": "string", "description": f"a {kind.noun}, with its unit: {kind.examples}"}
 
     found = msgspec.json.schema(Spec, schema_hook=quantity)
+    for field in msgspec.structs.fields(Spec):  # msgspec tells no defaults of types that it does not know
+        if callable(field.default_factory) and isinstance(default := field.default_factory(), Quantity | Written):
+            found["$defs"]["Spec"]["properties"][field.name]["default"] = str(getattr(default, "exact", default))
     for kind, descriptions in OF.items():
         fields = found["$defs"][kind.__name__]["properties"]
         for name, description in descriptions.items():

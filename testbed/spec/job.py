@@ -23,8 +23,9 @@ from core.errors import RequestError, within
 from core.text import quoted
 from core.units import Duration, Size
 from transports import ltp
-from workloads import collectives, noise
+from workloads import collectives
 from workloads import trace as traces
+from workloads.noise import Noise
 from workloads.trace import Trace
 
 _WHAT = ("trace", "ddp", "cmd")
@@ -53,7 +54,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     partition: Size | None = None  # bytes of a message in a window, at most
     offset: Duration | None = None  # arrives so long after the start
     leave: Duration | None = None  # departs (its workers are killed) so long after the start
-    noise: str | None = None
+    noise: Noise | None = None
     iterations: int | None = None  # that count; it goes on until every job has its own
     cc: str | None = None  # whatever the others use
     transport: str | None = None  # how its bytes travel, whatever the others do
@@ -168,9 +169,6 @@ def _check(job: Job) -> None:
         raise JobError("has a connection for each band of priority (--bands), and no other channels", where="window")
     if job.leave is not None and job.leave <= (job.offset or 0):
         raise JobError(f"it would leave after {job.leave}, before it has begun", where="leave")
-    if job.noise is not None:
-        with within("noise"):
-            noise.parse(job.noise)
     if job.collective is not None and job.collective not in collectives.names():
         raise JobError(
             f"there is no collective {quoted(job.collective)}; there are {', '.join(collectives.names())}",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core import units
 from core.errors import EXIT_OK
 from testbed import spec
 from testbed.cli import main
@@ -40,6 +41,30 @@ def test_a_sweep_once_each_experiment(calls: Counter[str], tmp_path: Path) -> No
     file.write_text("[sweep]\njobs = [1, 2, 3]\n")
     assert main(["sweep", str(file), "--on", "uml", "--dry-run", "--out", str(tmp_path)]) == EXIT_OK
     assert calls == {"resolve": 3, "plans": 3}
+
+
+def test_every_quantity_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each text here occurs once, whatever is asked of it later: of which link, for which seed, for which system."""
+    read: Counter[str] = Counter()
+    number = units._NUMBER
+
+    class Counting:
+        def fullmatch(self, text: str) -> Any:
+            read[text] += 1
+            return number.fullmatch(text)
+
+    monkeypatch.setattr(units, "_NUMBER", Counting())
+    asked: dict[str, Any] = {
+        "jobs": 3, "workers": 3, "seeds": 2, "system": ["reno", "mltcp_reno"], "rate": "501mbit", "buffer": "1.01ms", "ecn": "0.31ms,0.41ms,3%",
+        "delay": "1.1ms", "jitter": "0.9ms", "loss": "0.11%", "corrupt": "0.12%", "noise": "2.3%", "nic": "499mbit", "host_queue": "pfifo_fast:21ms",
+        "rto_min": "19ms", "sample": "9ms", "compute": "101ms", "bytes": "1.01MB", "sndbuf": "1.1MB", "wall_limit": "600s",
+        "link": {"s1-s2": {"rate": "401mbit", "buffer": "2.02ms", "ecn": "0.2ms", "loss": "0.13%"}},
+        "event": [{"at": "1.23s", "link": "s1-s2", "rate": "333mbit"}],
+    }  # fmt: skip
+    found = spec.make(asked, {}, "here")
+    assert len(plan.plans(plan.resolve(found))) > 4
+    read = Counter({text: times for text, times in read.items() if text not in ("0%", "20ms")})  # defaults
+    assert sum(read.values()) == len(read) == 24, read
 
 
 def test_a_scheduler_plans_again_from_what_is_resolved(calls: Counter[str]) -> None:

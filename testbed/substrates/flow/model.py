@@ -88,7 +88,7 @@ def _job(plan: Plan, job: JobPlan, nodes: tuple[Node, ...]) -> Job:
 
 def _factors(job: JobPlan) -> np.ndarray:
     """What computing is multiplied by, iteration by iteration, drawn as workers do; of a straggler all wait for it."""
-    varies = noise.parse(job.noise)
+    varies = noise.Noise(job.noise)
     if not varies.amount:
         return np.ones(1)
     draws = [random.Random(job.seed) for _ in job.hosts]
