@@ -19,6 +19,8 @@ from core.options import option, yes
 from flow_schedulers import Demand, Rule, ScheduleError, Sharing
 from workloads.bands import MOST
 
+KNOWS, CENTRAL = "how long each job runs; bands in switches", True
+
 
 @dataclass(frozen=True)
 class Options:

@@ -17,6 +17,8 @@ from core.options import option
 from flow_schedulers import Demand, Rule, ScheduleError, Sharing, priority
 from workloads.bands import MOST
 
+KNOWS, CENTRAL = "the largest iteration; bands in switches", False
+
 
 @dataclass(frozen=True)
 class Options:

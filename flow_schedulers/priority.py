@@ -21,6 +21,8 @@ from core.options import option
 from flow_schedulers import Demand, Rule, ScheduleError, Sharing
 from workloads.bands import MOST
 
+KNOWS, CENTRAL = "bytes to send; bands in switches", True
+
 
 def count(text: str) -> int:
     """How many bands; raises `ValueError`."""

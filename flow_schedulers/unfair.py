@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from core.options import number, option
 from flow_schedulers import Demand, Rule, Sharing
 
+KNOWS, CENTRAL = "who is to win", False
+
 
 def _weights(text: str) -> tuple[float, ...]:
     return tuple(map(number(0.01, 16), text.split("/")))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+import flow_schedulers
 from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, no_difference, not_measured
@@ -28,12 +30,8 @@ CLAIM = (
 )
 SOURCE = "paper, abstract and HotNets 2024, abstract [published]; no number"
 NEAR = 0.05
-KNOWS = {  # beforehand
-    "unfair": "who is\nto win", "priority": "bytes to\nsend; bands\nin switches", "cassini": "all jobs,\ntheir\nplaces",
-}  # fmt: skip
-ORDER = ("unfair", "priority", "cassini")
+ORDER = ("baseline", "reference", "treatment")
 CONTROLS = {CLAIM: "equal jobs, of which no order is told apart, and a base that is as fast"}
-CENTRAL = ("priority", "cassini")  # they decide for all jobs, from what they know of them
 METRICS = (
     ("mean", "mean of all iterations"),
     ("settled", "mean, settled half"),
@@ -43,7 +41,7 @@ METRICS = (
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``baselines.{png,pdf,csv}``; the data: a row per run."""
-    table = _table(study)
+    table, schedulers = _table(study), _schedulers(study)
     kinds = sorted(
         set(zip(table["unlike"], table["noise"], strict=True)), key=lambda kind: (kind[0], float(kind[1].rstrip("%")))
     )
@@ -52,7 +50,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     )
     for row, (unlike, noise) in enumerate(kinds):
         for axis, (column, title) in zip(axes[row], METRICS, strict=True):
-            _panel(axis, table[(table["noise"] == noise) & (table["unlike"] == unlike)], column)
+            _panel(axis, table[(table["noise"] == noise) & (table["unlike"] == unlike)], column, schedulers)
             if row == 0:
                 axis.set_title(title)
         low, high = axes[row, 0].get_ylim()
@@ -84,17 +82,21 @@ def find(study: Study) -> list[Finding]:
 def _against(study: Study, rows: pd.DataFrame, noise: str) -> Finding:
     claim = f"{CLAIM} Compute noise {noise}."
     roles = observed.roles(rows)
-    central = [cc for cc, role in roles.items() if role == "reference" and cc.partition(":")[0] in CENTRAL]
+    schedulers = _schedulers(study)
+    central = [label for label in roles if label in schedulers and schedulers[label].CENTRAL]
     mltcp = [cc for cc, role in roles.items() if role == "treatment"]
     if not central or not mltcp:
-        return not_measured(claim, SOURCE, "neither priority nor CASSINI was run beside MLTCP")
+        return not_measured(
+            claim, SOURCE, "no schedule made from what is known of all jobs (priority, CASSINI) was run beside MLTCP"
+        )
     means = rows.groupby("cc")["settled"].apply(geometric_mean)
     best = min(central, key=lambda cc: float(means[cc]))
     away = [1 / value for value in observed.ratios(rows, best, mltcp[0], "settled")]
     whole = [1 / value for value in observed.ratios(rows, best, mltcp[0], "mean")]
     if not away:
         return not_measured(claim, SOURCE, f"no seed was run under both {best} and {mltcp[0]}")
-    base = observed.pair({cc: role for cc, role in roles.items() if ":" not in cc})
+    plain = {run.plan.system.label for run in study.runs if run.plan.system.label == run.plan.system.name}
+    base = observed.pair({label: role for label, role in roles.items() if label in plain})
     gains = observed.ratios(rows, *base, "settled") if base else []
     found = log_interval(away)
     alike = bool(gains) and no_difference(ratio_ends(gains))
@@ -123,6 +125,12 @@ def _table(study: Study) -> pd.DataFrame:
     return table.assign(alone=alone, unlike=[_unlike(run) for run in study.runs])
 
 
+def _schedulers(study: Study) -> dict[str, flow_schedulers.Module]:
+    """By the label of a system: who decides in it."""
+    asked = {run.plan.system.label: run.plan.system.flow_scheduler for run in study.runs}
+    return {label: flow_schedulers.find(text.partition(":")[0]) for label, text in asked.items() if text is not None}
+
+
 def _unlike(run: Run) -> bool:
     """Whether its jobs differ in what they send: only then does it matter by what somebody goes first."""
     return len({max(job.bytes_per_worker, default=0) for job in run.jobs}) > 1
@@ -132,15 +140,9 @@ def _kind(unlike: bool) -> str:
     return "unlike jobs" if unlike else "equal jobs"
 
 
-def _panel(axis: Any, rows: pd.DataFrame, column: str) -> None:
-    ccs = list(dict.fromkeys(rows["cc"]))
+def _panel(axis: Any, rows: pd.DataFrame, column: str, schedulers: dict[str, flow_schedulers.Module]) -> None:
     roles = observed.roles(rows)
-    ccs.sort(
-        key=lambda cc: (
-            roles[cc] == "treatment",
-            ORDER.index(cc.partition(":")[0]) if cc.partition(":")[0] in ORDER else -1,
-        )
-    )
+    ccs = sorted(roles, key=lambda cc: ORDER.index(roles[cc]))
     for x, cc in enumerate(ccs):
         scheduler = roles[cc] == "reference"
         colour = style.JOBS[2] if scheduler else drawing.colour(treatment=roles[cc] == "treatment")
@@ -157,7 +159,8 @@ def _panel(axis: Any, rows: pd.DataFrame, column: str) -> None:
             color=colour,
         )
     axis.axhline(float(rows["alone"].mean()), color=style.REFERENCE, linewidth=0.8, linestyle="--")
-    labels = [f"{cc}\n({KNOWS.get(cc.partition(':')[0], 'nothing')})" for cc in ccs]
+    knowing = [schedulers[cc].KNOWS if cc in schedulers else "nothing" for cc in ccs]
+    labels = [f"{cc}\n{textwrap.fill(f'({knows})', 12)}" for cc, knows in zip(ccs, knowing, strict=True)]
     axis.set_xticks(range(len(ccs)), labels, fontsize=7.5)
     axis.set_xlim(-0.6, len(ccs) - 0.4)
     axis.grid(visible=False, axis="x")

@@ -29,6 +29,7 @@ from flow_schedulers import Demand, Rule, ScheduleError, Sharing
 from flow_schedulers.cassini import affinity
 from theory import circle
 
+KNOWS, CENTRAL = "all jobs, their places", True
 SLACK = 0.001
 
 
