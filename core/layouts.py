@@ -63,9 +63,16 @@ JOB = Layout("struct mltcp_job", "mltcp_reno.bpf.c", {"sent": (0, "Q"), "total_b
 FLOW = Layout(
     "struct mltcp_flow", "mltcp_reno.bpf.c", {"start": (0, "Q"), "total_bytes": (8, "Q"), "iterations": (16, "I")}, 24
 )
+# What a transport of ours keeps of each peer, in memory that it shares with who samples it (transports/native).
+PEER = Layout(
+    "struct ltp_shared",
+    "protocol.h",
+    {"window": (0, "Q"), "rtt_us": (8, "Q"), "acked": (16, "Q"), "resent": (24, "Q")},
+    32,
+)
 PHANTOM = Layout("struct queue", "phantom.bpf.c", {"marks": (0, "Q")}, 24)
 MAP_INDEX_BYTES = 4  # of an array's key
-LAYOUTS = (TCP_INFO, MLTCP_INFO, RED_XSTATS, QUEUE_STATS, BASIC_STATS, FLOW_KEY, FLOW, JOB_KEY, JOB, PHANTOM)
+LAYOUTS = (TCP_INFO, MLTCP_INFO, RED_XSTATS, QUEUE_STATS, BASIC_STATS, FLOW_KEY, FLOW, JOB_KEY, JOB, PEER, PHANTOM)
 
 # Messages: how long each is before its attributes.
 INET_DIAG_MSG_BYTES, TCMSG_BYTES = 72, 20

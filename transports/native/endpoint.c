@@ -41,11 +41,6 @@
 #define UDP_GRO 104
 #endif
 
-/* Of every peer, where who samples them reads them; in the order of flows.csv. */
-struct shared {
-	uint64_t window, rtt_us, acked, resent;
-};
-
 struct endpoint_counters {
 	uint64_t overflowed; /* datagrams that the socket had no room for */
 	uint64_t not_sent; /* that this host itself dropped */
@@ -76,7 +71,7 @@ struct endpoint {
 	struct sockaddr_in *addresses;
 	struct sockaddr_in *paths; /* of each rank so many more addresses, a way to it each */
 	uint32_t path_count, *turns; /* 0: there is no choice; whose turn it is, of each rank, data apart */
-	struct shared *shared;
+	struct ltp_shared *shared;
 	struct endpoint_counters counters;
 	uint64_t ended;
 	uint64_t quiet_until, drained_at;
@@ -420,7 +415,7 @@ static void publish(struct endpoint *endpoint)
 	}
 	for (i = 0; endpoint->shared && i < endpoint->settings.ranks; i++) {
 		ltp_read(endpoint->ltp, i, &counters);
-		endpoint->shared[i] = (struct shared){ counters.window, counters.rtt_ns / 1000,
+		endpoint->shared[i] = (struct ltp_shared){ counters.window, counters.rtt_ns / 1000,
 						       counters.acked, counters.resent };
 	}
 }
@@ -531,7 +526,7 @@ void endpoint_close(struct endpoint *endpoint)
 	if (endpoint->wake >= 0)
 		close(endpoint->wake);
 	if (endpoint->shared)
-		munmap(endpoint->shared, endpoint->settings.ranks * sizeof(struct shared));
+		munmap(endpoint->shared, endpoint->settings.ranks * sizeof(struct ltp_shared));
 	for (i = 0; i < BATCH; i++) {
 		free(endpoint->slots[i].datagram);
 		free(endpoint->incoming[i]);
@@ -613,7 +608,7 @@ struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *
 		message->msg_control = endpoint->control[i];
 	}
 	if (counters >= 0) {
-		endpoint->shared = mmap(NULL, settings->ranks * sizeof(struct shared), PROT_READ | PROT_WRITE,
+		endpoint->shared = mmap(NULL, settings->ranks * sizeof(struct ltp_shared), PROT_READ | PROT_WRITE,
 					MAP_SHARED, counters, at);
 		if (endpoint->shared == MAP_FAILED) {
 			endpoint->shared = NULL;

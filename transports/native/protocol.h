@@ -98,6 +98,11 @@ struct ltp_counters {
 	uint64_t burst; /* most packets that left at one instant */
 };
 
+/* Of every peer, where who samples them reads them; in the order of flows.csv. */
+struct ltp_shared {
+	uint64_t window, rtt_us, acked, resent;
+};
+
 struct ltp;
 struct ltp_transfer;
 

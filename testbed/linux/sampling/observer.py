@@ -11,6 +11,7 @@ import msgspec
 from mininet.topo import Topo
 
 from congestion import catalogue
+from core import layouts
 from core.runs import rows
 from core.runs.manifest import Crossing, Sampling, SendingTime, Way
 from core.runs.plan import CongestionControl, Plan
@@ -25,7 +26,6 @@ from testbed.linux.participants.timeline import flow_name
 from testbed.linux.participants.workers import Workers, wait_from_ns
 from testbed.linux.queues.setting import Queues
 from testbed.linux.queues.tbf import Tbf
-from testbed.linux.sampling.sampler import COUNTERS
 from theory import bounds
 from transports import COUNTERS_BYTES, Connection
 
@@ -110,7 +110,7 @@ def start(
 
 def _counted(worker: Participant, flow: Connection) -> dict[str, int]:
     """Where a transport that is not TCP counts: a file, and the place in it."""
-    at = COUNTERS_BYTES * flow.channel + COUNTERS.size * flow.target
+    at = COUNTERS_BYTES * flow.channel + (layouts.PEER.size or 0) * flow.target
     return {} if worker.counters is None else {"counters": worker.counters, "at": at}
 
 

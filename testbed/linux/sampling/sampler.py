@@ -59,7 +59,7 @@ MARKED_BY_PHANTOM = layouts.PHANTOM.reader("marks")
 LEARNED = layouts.FLOW.reader("start", "total_bytes")
 ITERATIONS = layouts.FLOW.reader("iterations")
 OF_JOB = layouts.JOB.reader("sent", "total_bytes")
-COUNTERS = struct.Struct("=QQQQ")  # of a peer (transports/native/endpoint.c): window, rtt_us, acked, resent
+OF_PEER = layouts.PEER.reader("window", "rtt_us", "acked", "resent")
 SHARES_EVERY_NS = 500_000_000
 CPU_EVERY_NS = 1_000_000_000
 MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address among IPv6's
@@ -309,7 +309,7 @@ class CountedProbe:
 
     def read(self) -> tuple[int, int, int, int, str]:
         """As `FlowProbe.read`; there is no MLTCP."""
-        window, rtt, acked, resent = COUNTERS.unpack_from(self.counters, self.at)
+        window, rtt, acked, resent = OF_PEER.unpack_from(self.counters, self.at)
         return window, rtt, acked, resent, ",,"
 
 
