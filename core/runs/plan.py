@@ -91,6 +91,13 @@ class Link(msgspec.Struct, frozen=True):
     selective: tuple[Marking, ...] = ()  # of each band, highest first: from there on what cannot be marked is dropped
 
 
+class Burst(msgspec.Struct, frozen=True):
+    """When packets are lost together: behind every packet one begins, or ends, with these probabilities (Gilbert and Elliott's model)."""
+
+    begins: float
+    ends: float
+
+
 class Wire(msgspec.Struct, frozen=True):
     """What a link that is no bottleneck does to packets in one direction."""
 
@@ -98,6 +105,7 @@ class Wire(msgspec.Struct, frozen=True):
     jitter_ns: int
     loss: float  # probabilities of a packet
     corrupt: float
+    burst: Burst | None = None  # packets are lost only within one
 
 
 class Sender(msgspec.Struct, frozen=True):

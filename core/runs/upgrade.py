@@ -51,6 +51,7 @@ _PLAN_1: dict[str, Any] = {
     },
 }  # fmt: skip
 _LINK_1: dict[str, Any] = {"control": False, "selective": []}
+_WIRE_1: dict[str, Any] = {"burst": None}
 _JOB_1: dict[str, Any] = {
     "exclusive": [], "falls": False, "life": None, "partition": None, "transport": "tcp", "window": None,
 }  # fmt: skip
@@ -99,6 +100,7 @@ def _manifest_from_1(data: dict[str, Any]) -> dict[str, Any]:
     plan |= {
         "version": VERSION, "jobs": jobs, "system": _system_from_1(control, [job["cc"] for job in jobs]),
         "link": _LINK_1 | plan["link"], "bottlenecks": {name: _LINK_1 | link for name, link in plan["bottlenecks"].items()},
+        "wires": {name: _WIRE_1 | wire for name, wire in plan["wires"].items()},
     }  # fmt: skip
     given = {job["cc"]["spec"]: job["cc"] for job in jobs}
     loaded = [

@@ -241,7 +241,7 @@ def _queues(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -
             yield Queues(end.node, end.device, end.link, shaper(here, bucket, features))
         if wire := plan.wires.get(end.link):
             seed = int(hashlib.sha256(f"netem {plan.seed} {end.device}".encode()).hexdigest()[:15], 16)
-            root = Netem(wire.delay_ns, wire.jitter_ns, wire.loss, wire.corrupt, fastest, seed)
+            root = Netem(wire.delay_ns, wire.jitter_ns, wire.loss, wire.corrupt, fastest, seed, wire.burst)
             if end.link in plan.bottlenecks:
                 device = arrives[end.link].device
                 between = f"ifb-{device.rpartition('-')[2]}"

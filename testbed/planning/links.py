@@ -159,11 +159,10 @@ def _wire(spec: Spec, own: LinkSpec) -> Wire:
     jitter = spec.jitter if own.jitter is None else own.jitter
     if jitter > delay:
         raise UnitError(f"the jitter {jitter} is more than the delay, {delay}")
-    shares = {"loss": own.loss or spec.loss, "corrupt": own.corrupt or spec.corrupt}
-    for name, share in shares.items():
-        if share.value == 1:
-            raise UnitError(f"{name}: {quoted(share)} is not between 0% and 100%")
-    return Wire(int(delay), int(jitter), shares["loss"].value, shares["corrupt"].value)
+    loss, corrupt = own.loss or spec.loss, own.corrupt or spec.corrupt
+    if corrupt.value == 1:
+        raise UnitError(f"corrupt: {quoted(corrupt)} is not between 0% and 100%")
+    return Wire(int(delay), int(jitter), loss.value, corrupt.value, loss.burst)
 
 
 def base_rtt_s(

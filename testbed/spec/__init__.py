@@ -25,7 +25,7 @@ from testbed.spec import files, limits, systems
 from testbed.spec import place as where
 from testbed.spec.aliases import canonical
 from testbed.spec.job import Job, complete, parse
-from testbed.spec.written import Bands, HostQueue, LinkRate, Marks, NicRate, QueueLength
+from testbed.spec.written import Bands, HostQueue, LinkRate, Loss, Marks, NicRate, QueueLength
 from theory.frames import frame, payload_share
 from workloads.noise import Noise
 
@@ -38,7 +38,7 @@ class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ecn: Marks | None = None
     delay: Duration | None = None  # of one that is no bottleneck
     jitter: Duration | None = None
-    loss: Share | None = None
+    loss: Loss | None = None
     corrupt: Share | None = None
     oneway: bool = False  # its delay, jitter, loss and corrupt hold in one direction
 
@@ -92,7 +92,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     bands: Bands = msgspec.field(default_factory=lambda: Bands("1"))
     delay: Duration = msgspec.field(default_factory=lambda: Duration(0))
     jitter: Duration = msgspec.field(default_factory=lambda: Duration(0))
-    loss: Share = msgspec.field(default_factory=lambda: Share("0%"))
+    loss: Loss = msgspec.field(default_factory=lambda: Loss("0%"))
     corrupt: Share = msgspec.field(default_factory=lambda: Share("0%"))
     offsets: str = "overlapped"
     noise: Noise | None = None  # None: what its trace was measured with
@@ -325,9 +325,8 @@ def _check(spec: Spec) -> None:
         raise wrong("jitter", f"{spec.jitter} is more than the delay, {spec.delay}")
     if spec.delay > 10**9:
         raise wrong("delay", f"{spec.delay} is longer than a second")
-    for name, share in (("loss", spec.loss), ("corrupt", spec.corrupt)):
-        if share.value == 1:
-            raise wrong(name, f"{share} is not between 0% and 100%")
+    if spec.corrupt.value == 1:
+        raise wrong("corrupt", f"{spec.corrupt} is not between 0% and 100%")
     with within("ecn"):
         spec.ecn.of(int(spec.rate), buffer, spec.mtu)
     if spec.bands.drops and spec.ecn == "off":

@@ -48,7 +48,7 @@ SPEC = {
     "marked (1: one queue)",
     "delay": "one-way, added on the last hop of every path (0ms)",
     "jitter": "delay varies by as much, evenly; packets may overtake (0ms)",
-    "loss": "share of packets lost at random on the last hop (0%)",
+    "loss": "share of packets lost at random on the last hop (0%); 80%/0.1%/5%: in bursts, which begin behind a packet with 0.1% and end with 5%",
     "corrupt": "share of packets with a bit flipped at random on the last hop (0%)",
     "offsets": "starts: overlapped (0-5 % of an iteration), uniform, or 0ms,50ms,…",
     "noise": "of the compute time: 5%, lognormal:5%, stragglers:1% (what the trace was measured with)",
@@ -73,7 +73,7 @@ LINK = {
     "ecn": "of a bottleneck, as the experiment's",
     "delay": "one-way, of a link that is no bottleneck",
     "jitter": "by which that delay varies, evenly",
-    "loss": "share of packets lost at random",
+    "loss": "share of packets lost at random, or in bursts: 80%/0.1%/5%",
     "corrupt": "share of packets with a bit flipped at random",
     "oneway": "the last four hold for what the first of its two names sends, not back",
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from core.runs.plan import Marking
+from core.runs.plan import Burst, Marking
 from core.text import quoted
 from core.units import Duration, Rate, Share, Size, UnitError, Written
 from theory.frames import frame
@@ -39,6 +39,26 @@ class QueueLength(Written):
         if isinstance(self.length, Duration):
             return int(self.length) * rate_bps // (8 * 10**9)
         return int(self.length) if isinstance(self.length, Size) else self.length * frame(mtu)
+
+
+class Loss(Written):
+    """``1%`` of all packets, or ``80%/0.1%/5%``: 80 % within bursts, which begin behind a packet with 0.1 % and end with 5 %."""
+
+    value: float
+    burst: Burst | None = None
+
+    def read(self) -> None:
+        share, *chances = self.split("/")
+        self.value = Share(share).value
+        if not 0 <= self.value < 1:
+            raise UnitError(f"{quoted(self)} is not between 0% and 100%")
+        if not chances:
+            return
+        if len(chances) != 2:
+            raise UnitError(f"{quoted(self)} says no bursts: LOSS/BEGINS/ENDS, as in 80%/0.1%/5%")
+        self.burst = Burst(*(Share(each).value for each in chances))
+        if not self.burst.ends:
+            raise UnitError(f"{quoted(self)} says bursts that never end")
 
 
 class LinkRate(Written):

@@ -105,6 +105,24 @@ def test_corrupt_packets_are_dropped_by_who_receives_them() -> None:
     assert result.table("links.csv")["drops"].max() == 0
 
 
+def test_losses_come_in_bursts() -> None:
+    """All packets of a burst, bursts of ten in the mean, one in a thousand packets begins one: 1 % all in all, and mostly together."""
+    asked: dict[str, Any] = {
+        "system": ["ltp:fraction=1"],
+        "topo": "star",
+        "collective": "parameter_server",
+        "jobs": 1,
+        "rate": "100mbit",
+        "iterations": 1,
+    }
+    result = run_plan(**asked, compute="1ms", bytes="20MB", loss="99.9%/0.1%/10%", messages="full")
+    netem = next(row["value"] for row in result.manifest["settings"] if row["what"] == "netem")
+    assert netem["loss"] == 0 and netem["bursts"][:2] == [round(0.001 * (2**32 - 1)), round(0.1 * (2**32 - 1))]
+    packets = 20e6 / 1400
+    resent = result.table("messages.csv").query("end == 'send' and stage == 'gradient'")["resent"].sum() / 1400
+    assert 0.003 < resent / packets < 0.04
+
+
 def test_much_loss_and_much_delay_come_about() -> None:
     """Probes and handshakes are lost, too: 10 % here and there; and half a second one way."""
     lossy = run_plan(

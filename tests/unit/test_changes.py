@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from core.errors import EXIT_MACHINE, EXIT_OK, MachineError, RequestError, TestbedError
-from core.runs.plan import Link, Marking, Plan
+from core.runs.plan import Burst, Link, Marking, Plan
 from testbed import spec, substrates
 from testbed.cli import main
 from testbed.linux import changes, features, settings
@@ -204,6 +204,7 @@ TREES: list[Tbf | Netem] = [
     Tbf(1_000_000, 3028, Prio((Fifo(10_000), Red(1, 2, 0.5, 20_000, "drop")), (PureAcks(),))),
     Tbf(10**9, 3028, Htb((Fifo(10_000), Fifo(20_000), Fifo(30_000)), (PureAcks(), Dscp(2)), 10**9)),
     Netem(10**6, 10**5, 0.01, 0.001, 10**9, 7),
+    Netem(10**6, 10**5, 0.75, 0.001, 10**9, 7, Burst(0.01, 0.1)),
 ]
 
 
@@ -246,6 +247,10 @@ def _with(change: Callable[[Any], Any], root: Tbf | Netem) -> Callable[[Tc], Tc]
         (TREES[1], lambda root: replace(root, below=Red(5_000, 5_000, 1.0, 62_500, "drop"))),
         (TREES[4], lambda root: replace(root, delay_ns=root.delay_ns + 1)),
         (TREES[4], lambda root: replace(root, loss=0.011)),
+        (TREES[4], lambda root: replace(root, burst=Burst(0.01, 0.1))),
+        (TREES[5], lambda root: replace(root, burst=None)),
+        (TREES[5], lambda root: replace(root, burst=Burst(0.01, 0.101))),
+        (TREES[5], lambda root: replace(root, loss=0.011)),
         (TREES[4], lambda root: replace(root, seed=8)),
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ import transports
 from core.errors import RequestError
 from core.options import OptionError
 from core.runs import rows
-from core.runs.plan import Plan, Wire
+from core.runs.plan import Burst, Plan, Wire
 from core.units import Duration
 from testbed.campaign.verdict import jobs
 from testbed.planning import plan as planning
@@ -116,6 +116,11 @@ def test_a_shaped_link_may_delay_and_lose() -> None:
     assert set(plan.wires) == {"s1-h1", "s1-h2", "s1-h3"} < set(plan.bottlenecks)
     assert plan.wires["s1-h1"] == Wire(20_000_000, 0, 0.01, 0.0)
     assert plan.base_rtt_s == pytest.approx(0.040, rel=0.01)
+    burst = made(system=("ltp",), loss="80%/0.1%/5%")[0].wires["s1-h1"]
+    assert burst == Wire(0, 0, 0.8, 0.0, Burst(0.001, 0.05))
+    for wrong in ("100%", "80%/1%", "80%/1%/0%", "80%/1%/5%/2%", "/1%/5%"):
+        with pytest.raises(RequestError, match="loss"):
+            read(None, {"loss": wrong})
     one = made(system=("ltp",), set=("link.h2-s1.loss=1%",))[0]
     assert set(one.wires) == {"s1-h2", "h2-s1"}
     one = made(system=("ltp",), set=("link.h2-s1.loss=1%", "link.h2-s1.oneway=true"))[0]

@@ -114,8 +114,9 @@ class Behind:
 def described(link: str, root: Tbf | Netem) -> str:
     """In words."""
     if isinstance(root, Netem):
+        bursts = f" within bursts ({root.burst.begins:.4%} begins, {root.burst.ends:.4%} ends)" if root.burst else ""
         return (
-            f"{link}: delay {root.delay_ns / 1e6:g} ms ± {root.jitter_ns / 1e6:g} ms, loss {root.loss:.4%}, "
+            f"{link}: delay {root.delay_ns / 1e6:g} ms ± {root.jitter_ns / 1e6:g} ms, loss {root.loss:.4%}{bursts}, "
             f"corrupt {root.corrupt:.4%}"
         )
     return ", ".join(
