@@ -59,6 +59,18 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Phase:
+    """A tolerance that follows a training: from ``first`` in its first round evenly to ``last`` after so many ``rounds``, then that."""
+
+    first: float
+    last: float
+    rounds: int
+
+    def of(self, round: int) -> float:
+        return self.first + (self.last - self.first) * min(1.0, round / self.rounds)
+
+
+@dataclass(frozen=True)
 class Close:
     """When a receiver has enough: at once with all but ``tolerance``, after LT with ``fraction``, at the deadline in any case.
 
@@ -66,12 +78,16 @@ class Close:
     With a ``fraction`` of 1 nothing but the whole is enough, however long it takes.
     """
 
-    tolerance: float = 0.0
+    tolerance: float | Phase = 0.0
     fraction: float = 1.0
     lt_s: float | None = None
     deadline_s: float | None = None
     group: str | None = None  # messages of a round that share one clock
     missing: Literal["zero", "keep", "local"] = "zero"  # what stands in a hole: zeros, or what was there before
+
+    def tolerated(self, round: int) -> float:
+        """The share that may be missing in a round; both ends reckon it, so that they agree."""
+        return self.tolerance.of(round) if isinstance(self.tolerance, Phase) else self.tolerance
 
 
 @dataclass(frozen=True)

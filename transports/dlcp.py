@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from core.options import option
-from transports import Close, Stage, mlt
+from transports import Close, Phase, Stage, mlt
 from transports.mlt import DATAGRAMS, RULES, listen, lossy
 
 __all__ = ["DATAGRAMS", "Options", "close", "listen", "lossy"]
@@ -30,4 +30,10 @@ class Options(mlt.Options):
 def close(options: Options, stage: Stage) -> Close:
     """As MLT, with less tolerance for parameters."""
     found = mlt.close(options, stage)
-    return replace(found, tolerance=PULL * found.tolerance) if stage == "parameter" else found
+    return replace(found, tolerance=_less(found.tolerance)) if stage == "parameter" else found
+
+
+def _less(tolerance: float | Phase) -> float | Phase:
+    if isinstance(tolerance, Phase):
+        return Phase(PULL * tolerance.first, PULL * tolerance.last, tolerance.rounds)
+    return PULL * tolerance

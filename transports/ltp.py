@@ -379,7 +379,7 @@ class LtpEndpoint:
             return self.parameters.post_receive(source, m, into, close)
         engine, core = self.engine, self.engine.core
         memory = None if into is None else _memory(into)
-        how = native.Close(tolerance=close.tolerance, fraction=close.fraction, lt_ns=-1, after_ns=-1)
+        how = native.Close(tolerance=close.tolerated(m.round), fraction=close.fraction, lt_ns=-1, after_ns=-1)
         timing = None
         if close.fraction < 1:
             after_ns: int | None = None

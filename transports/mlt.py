@@ -16,7 +16,7 @@ from typing import Literal
 from core.options import number, option
 from core.text import shown
 from core.units import Duration, parse_fraction
-from transports import Close, Listening, Place, Stage, Tagger, native, tags
+from transports import Close, Listening, Phase, Place, Stage, Tagger, native, tags
 from transports import ltp as datagrams
 
 ALL_FIRST = 2**31  # packets that arrive in another order than they were sent say nothing
@@ -29,6 +29,19 @@ def _share(text: str) -> float:
     if not 0 <= value < 1:
         raise ValueError(f"{shown(text)} is not between 0% and 100%")
     return value
+
+
+def _tolerance(text: str) -> float | Phase:
+    """``10%``, or ``phase:40%/5%/100``: from the first round to the hundredth."""
+    kind, colon, rest = text.partition(":")
+    if not colon:
+        return _share(text)
+    first, last, rounds, *more = [*rest.split("/"), "", "", ""]
+    if kind != "phase" or any(more) or not (rounds.isdecimal() and 1 <= int(rounds) <= 10**6):
+        raise ValueError(
+            f"{shown(text)} is no tolerance: give a share (10%), or phase:FIRST/LAST/ROUNDS, as in phase:40%/5%/100"
+        )
+    return Phase(_share(first), _share(last), int(rounds))
 
 
 def _word(*words: str) -> Callable[[str], str]:
@@ -57,7 +70,11 @@ def _switch(text: str) -> bool:
 class Options:
     """What may be written behind ``mlt:``; numbers that the paper gives are for 25 Gbit/s and 4 MB of switch memory."""
 
-    tolerance: float = option(0.1, "share of a message that may be missing; published: 10% (default)", _share)
+    tolerance: float | Phase = option(
+        _tolerance("10%"),
+        "share of a message that may be missing; published: 10% (default); or phase:40%/5%/100: from 40% in the first round to 5% after 100",
+        _tolerance,
+    )
     parameters: str = option(
         "lossy", "whether parameters may miss that share, too: lossy (default, published) or whole (as FSDP needs)", _word("lossy", "whole"),
     )  # fmt: skip
@@ -132,7 +149,7 @@ class Options:
     @property
     def tagger(self) -> Callable[..., Tagger]:
         """Of a message and its content: what each of its packets is."""
-        return tags.Rule(self.tag, int(self.bands[0]), self.tolerance > 0)
+        return tags.Rule(self.tag, int(self.bands[0]), bool(self.tolerance))
 
 
 DATAGRAMS = True

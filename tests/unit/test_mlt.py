@@ -101,6 +101,14 @@ def test_what_is_critical_is_never_dropped() -> None:
     assert not any(tag((at, SEGMENT), b"").droppable for at in range(0, 640, SEGMENT))
 
 
+def test_a_tolerance_may_follow_the_rounds() -> None:
+    close = transports.parse("mlt:tolerance=phase:40%/10%/30").close("gradient")
+    assert [close.tolerated(number) for number in (0, 10, 30, 31, 10**9)] == pytest.approx([0.4, 0.3, 0.1, 0.1, 0.1])
+    less = transports.parse("dlcp:tolerance=phase:0%/40%/10").close("parameter")
+    assert [less.tolerated(number) for number in (0, 5, 10)] == pytest.approx([0, 0.02, 0.04])
+    assert transports.parse("mlt:parameters=whole,tolerance=phase:40%/10%/30").close("parameter").tolerated(0) == 0
+
+
 def test_what_may_be_written_behind_them() -> None:
     found = transports.parse("mlt:tolerance=5%,spray=off,rate=dctcp,bands=2+drop")
     assert (found.options.tolerance, found.options.sprays, found.options.bands) == (0.05, False, "2,drop")
@@ -109,7 +117,17 @@ def test_what_may_be_written_behind_them() -> None:
     assert transports.parse("mlt:parameters=whole").close("parameter").tolerance == 0
     dlcp = transports.parse("dlcp")
     assert dlcp.options.rate == "dctcp" and dlcp.close("parameter").tolerance == pytest.approx(0.01)
-    for wrong in ("tolerance=100%", "rate=bbr", "tag=mine", "bands=9", "bands=4-drop", "spray=yes"):
+    for wrong in (
+        "tolerance=100%",
+        "tolerance=phase:40%/5%",
+        "tolerance=phase:4/0%/9",
+        "tolerance=fast:1%/2%/9",
+        "rate=bbr",
+        "tag=mine",
+        "bands=9",
+        "bands=4-drop",
+        "spray=yes",
+    ):
         with pytest.raises(RequestError):
             transports.parse(f"mlt:{wrong}")
 

@@ -71,15 +71,16 @@ def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
     for end in ("sent", "received"):
         wrong |= both[f"delivered_{end}"] + both[f"missing_{end}"] != both[f"bytes_{end}"]
     wrong |= both["delivered_sent"] != both["delivered_received"]
-    least = both.index.get_level_values("stage").map({stage: _promised(job, stage) for stage in STAGES}).to_numpy()
+    closes = {stage: transports.parse(job.transport).close(stage) for stage in STAGES}
+    named = zip(*map(both.index.get_level_values, ("stage", "iteration")), strict=True)
+    least = np.array([_promised(closes[stage], int(number)) for stage, number in named])
     wrong |= (both["delivered_received"] < least * both["bytes_received"]) & (both["deadline_received"] == 0)
     return int(wrong.sum())
 
 
-def _promised(job: JobPlan, stage: transports.Stage) -> float:
+def _promised(close: transports.Close, round: int) -> float:
     """The least share of every message that arrives, but for deadlines."""
-    close = transports.parse(job.transport).close(stage)
-    return min(close.fraction, 1 - close.tolerance)
+    return min(close.fraction, 1 - close.tolerated(round))
 
 
 def repeatability(_case: Case) -> Unjudged:
