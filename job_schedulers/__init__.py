@@ -19,6 +19,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -64,8 +65,13 @@ class Module(Protocol):
 
 def names() -> list[str]:
     """The job schedulers there are, the usual one first."""
-    found = {module.name for module in pkgutil.iter_modules(__path__)} - _NO_SCHEDULERS
-    return sorted(found, key=lambda name: (name != USUAL, name))
+    return list(_names(tuple(__path__)))
+
+
+@cache
+def _names(folders: tuple[str, ...]) -> tuple[str, ...]:
+    found = {module.name for module in pkgutil.iter_modules(folders)} - _NO_SCHEDULERS
+    return tuple(sorted(found, key=lambda name: (name != USUAL, name)))
 
 
 def is_named(text: str) -> bool:

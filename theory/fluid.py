@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from theory.curves import FAIR, Curve, Factor
+from theory.curves import Curve, Factor
 
 STEPS = 200  # per communication phase alone
 LEARNED_AT = 2  # the first iteration with F in force: flows learn in the two before (docs/congestion-controls.md)
@@ -83,17 +83,16 @@ def simulate(
     rows, columns = np.indices((replicas, jobs))
     while (number < iterations).any():
         sending = sent >= 0
-        ratio = np.clip(sent / comm, 0, 1)
-        force = np.where(number < learned_at, FAIR(ratio), factor(ratio)) ** exponent
+        ratio = np.minimum(np.maximum(sent / comm, 0), 1)
+        force = np.where(number < learned_at, 1.0, factor(ratio)) ** exponent
         weight = np.where(sending, force, 0.0)
         total = weight.sum(axis=1, keepdims=True)
-        rate = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            done_in = np.where(sending, (comm - sent) / rate, np.inf)
+        rate = weight / np.where(total > 0, total, 1.0)
+        done_in = np.where(sending, (comm - sent) / np.where(sending, rate, 1.0), np.inf)
         until_ready = np.where(sending, np.inf, ready - now)
         crowded = sending.sum(axis=1, keepdims=True) > 1  # else rates are constant until something begins or ends
         step = np.minimum(done_in, until_ready).min(axis=1, keepdims=True)
-        step = np.clip(np.where(crowded, np.minimum(step, longest_step), step), 0, None)
+        step = np.maximum(np.where(crowded, np.minimum(step, longest_step), step), 0)
         now = now + step
         ended = sending & (done_in <= step * (1 + 1e-12))
         begun = ~sending & (until_ready <= step * (1 + 1e-12))
