@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -15,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from core import packages
 from core.runs import rundir
 from core.runs.plan import Plan
 from testbed import spec
@@ -67,6 +69,14 @@ class Result:
 DEFAULT: dict[str, Any] = {"nic": "100%", "ecn": "on", "buffer": "200p", "preset": "recommended"}
 # Hosts that nothing holds up, links that drop, MLTCP as the paper has it: what the physics is computed for.
 UNLIMITED: dict[str, Any] = {"nic": "inf", "ecn": "off", "buffer": "1ms", "preset": "paper"}
+
+
+def copy_checkout(folder: Path) -> Path:
+    """The project's own files, to be changed there; returns ``folder``."""
+    for name in (*packages.names(), "kernel", "experiments"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
 
 
 def one_plan(alone: bool = False, **fields: Any) -> Plan:

@@ -9,17 +9,20 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.errors import EXIT_MACHINE
 from core.runs.load import TABLES
 from testbed.campaign.executors import dask
+from testbed.campaign.provenance import source_sha256
 from testbed.cli import main
-from tests import processes
+from tests import processes, runs
 from tests.runs import INTERRUPTIBLE, ROOT
 
 CAMPAIGN = """
@@ -53,38 +56,49 @@ def done(folder: Path, *flags: str, out: str) -> subprocess.CompletedProcess[str
     return subprocess.run(sweep(folder, *flags, out=out), cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@dataclass
+class Cluster:
+    """A scheduler on loopback, and workers of it, as a user starts them; workers of a checkout, behind a command."""
+
+    port: int
+    daemon: str = "False"
+    checkout: Path = ROOT
+    before: Sequence[str] = ()
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def address(self) -> str:
+        return f"tcp://127.0.0.1:{self.port}"
+
+    def scheduler(self) -> subprocess.Popen[bytes]:
+        return self._started(ROOT, "scheduler", "--host", "127.0.0.1", "--port", str(self.port))
+
+    def worker(self) -> subprocess.Popen[bytes]:
+        alone = ["--nthreads", "1", "--memory-limit", "0", "--host", "127.0.0.1"]
+        return self._started(self.checkout, "worker", self.address, *alone, before=self.before)
+
+    def _started(self, folder: Path, *words: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": self.daemon, "PYTHONPATH": str(folder)}
+        command = [*before, sys.executable, "-m", "dask", *words, "--no-dashboard"]
+        said = subprocess.DEVNULL
+        self.processes.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said))
+        return self.processes[-1]
+
+
 @contextmanager
-def cluster(daemon: str = "False") -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A scheduler on loopback, and two workers of it, as a user starts them."""
+def cluster(workers: int = 2, **how: Any) -> Iterator[Cluster]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"tcp://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "dask"]
-    worker = [
-        *command,
-        "worker",
-        address,
-        "--nthreads",
-        "1",
-        "--no-dashboard",
-        "--memory-limit",
-        "0",
-        "--host",
-        "127.0.0.1",
-    ]
-    scheduler = [*command, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
-    environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": daemon, "PYTHONPATH": str(ROOT)}
-    made = [
-        subprocess.Popen(one, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for one in (scheduler, worker, worker)
-    ]
+        made = Cluster(free.getsockname()[1], **how)
+    made.scheduler()
+    for _ in range(workers):
+        made.worker()
     try:
-        yield address, made
+        yield made
     finally:
-        for process in made:
+        for process in made.processes:
             process.terminate()
-        for process in made:
+        for process in made.processes:
             process.wait()
 
 
@@ -105,9 +119,10 @@ def test_a_campaign_is_the_same_by_every_executor(tmp_path: Path) -> None:
 
 
 def test_a_cluster_loses_workers_and_the_driver_and_nothing_else(tmp_path: Path) -> None:
-    """A worker killed, the driver killed and started again: every run is there, whole, once."""
-    with cluster() as (address, (_, first, _second)):
-        flags = ("--executor", f"dask:{address}", "-j", "2")
+    """A worker killed, the driver killed and started again, then the scheduler: every run is there, whole, once."""
+    with cluster() as there:
+        scheduler, first, _second = there.processes
+        flags = ("--executor", f"dask:{there.address}", "-j", "2")
         driver = subprocess.Popen(
             sweep(tmp_path, *flags), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -116,8 +131,16 @@ def test_a_cluster_loses_workers_and_the_driver_and_nothing_else(tmp_path: Path)
         time.sleep(1)
         driver.send_signal(signal.SIGKILL)
         driver.wait()
-        again = subprocess.run(sweep(tmp_path, *flags), cwd=ROOT, capture_output=True, text=True, check=False)
-        assert again.returncode == 0, again.stderr
+        before = len(list((tmp_path / "results").rglob("manifest.json")))
+        assert before < RUNS
+        again = subprocess.Popen(sweep(tmp_path, *flags), cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        processes.until(lambda: len(list((tmp_path / "results").rglob("manifest.json"))) > before, again.poll)
+        scheduler.send_signal(signal.SIGKILL)
+        scheduler.wait()
+        there.scheduler()
+        there.worker()  # those of the old one go with it
+        _, errors = again.communicate(timeout=processes.HANG_S)
+        assert again.returncode == 0, errors
     assert len(list((tmp_path / "results/tiny").rglob("manifest.json"))) == RUNS
     assert not [path for path in (tmp_path / "results").rglob("*") if path.name.startswith(".")]
 
@@ -145,6 +168,43 @@ def test_a_scheduler_that_is_not_there_is_said(
 
 
 def test_workers_that_may_start_no_processes_are_said(tmp_path: Path) -> None:
-    with cluster(daemon="True") as (address, _):
-        found = done(tmp_path, "--executor", f"dask:{address}", out="none")
+    with cluster(daemon="True") as there:
+        found = done(tmp_path, "--executor", f"dask:{there.address}", out="none")
     assert found.returncode == 3 and "DASK_DISTRIBUTED__WORKER__DAEMON" in found.stderr
+
+
+def test_workers_of_another_source_are_refused_with_both(tmp_path: Path) -> None:
+    theirs = runs.copy_checkout(tmp_path / "theirs")
+    with (theirs / "workloads/worker.py").open("a") as file:
+        file.write("# another\n")
+    with cluster(workers=1, checkout=theirs) as there:
+        found = done(tmp_path, "--executor", f"dask:{there.address}", out="none")
+    words = " ".join(found.stderr.split())
+    assert found.returncode == EXIT_MACHINE and "install the same on both" in words
+    assert source_sha256()[:12] in words and words.count("of source") == 2
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_worker_whose_disk_is_full_loses_nothing(tmp_path: Path) -> None:
+    """The run fails with that reason; there is no half of it, and a worker with room carries it out."""
+    small = tmp_path / "small"
+    small.mkdir()
+    full = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=64k none "$0" && exec "$@"',
+        str(small),
+    ]
+    if subprocess.run([*full, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine mounts nothing for who is not root")
+    with cluster(workers=1, before=["env", f"TMPDIR={small}", *full]) as there:
+        found = done(tmp_path, "--executor", f"dask:{there.address}", out="out")
+        assert found.returncode == EXIT_MACHINE and "No space left" in " ".join(found.stderr.split()), found.stderr
+        assert list((tmp_path / "out").rglob("*.csv")) == []
+    with cluster(workers=1) as there:
+        again = done(tmp_path, "--executor", f"dask:{there.address}", out="out")
+        assert again.returncode == 0, again.stderr
