@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from math import nan
-from typing import Any
 
 import numpy as np
 
+import transports
 from analysis import glyphs
 from core.runs.load import LoadError, Run
 from theory import learning
+from transports import Phase
 
 ROUNDS = 300
 SETTLED = 5  # rounds that are no example of the others: OptiReduce measures
@@ -67,6 +68,36 @@ def whole(seed: int, workers: int) -> tuple[float, float]:
     return reached(looks, limit), limit
 
 
+@cache
+def filled(holes: Rounds, fill: learning.Fill, seed: int) -> np.ndarray:
+    """The accuracy by looks of a training by a parameter server with these holes, round by round."""
+    return learning.train(glyphs.task(), holes, fill=fill, seed=seed)
+
+
+def served(run: Run) -> Rounds | None:
+    """What is missing of the gradients that a parameter server received, by round and worker; None: nothing anywhere."""
+    if run.messages is None or "lost" not in run.messages:
+        return None
+    gradients = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
+    if not int(gradients["missing"].sum()):
+        return None
+    told = {(int(row.iteration), int(row.peer)): spans(row.lost) for row in gradients.itertuples()}  # type: ignore[arg-type]
+    workers = range(1, len(run.jobs[0].hosts))
+    return tuple(tuple(told[number, worker] for worker in workers) for number in range(run.jobs[0].iterations))
+
+
+def tolerance(run: Run) -> float | Phase:
+    """The share of a gradient that its transport lets be missing."""
+    return transports.parse(run.jobs[0].transport).close("gradient").tolerance
+
+
+def spans(text: object) -> Spans:
+    """Offset and length of each hole, as ``messages.csv`` has them."""
+    if not isinstance(text, str) or not text:
+        return ()
+    return tuple((int(at), int(size)) for at, _, size in (each.partition("+") for each in text.split(" ")))
+
+
 def holes(run: Run) -> tuple[Rounds, float]:
     """Of every round after the first ones by worker, of its whole gradient; and the share of the gradients that is missing."""
     job, messages = run.jobs[0], run.messages
@@ -84,11 +115,9 @@ def holes(run: Run) -> tuple[Rounds, float]:
         )
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for row in told.itertuples():
-        lost: Any = row.lost
-        spans = lost.split(" ") if isinstance(lost, str) and lost else []
         at = begins[int(row.worker)]  # type: ignore[arg-type]
         mine = found.setdefault((int(row.iteration), int(row.peer)), [])  # type: ignore[arg-type]
-        mine += [(at + int(offset), int(size)) for offset, _, size in (one.partition("+") for one in spans)]
+        mine += [(at + offset, size) for offset, size in spans(row.lost)]
     numbers = range(SETTLED, job.iterations)
     rounds = tuple(
         tuple(tuple(sorted(found.get((number, worker), []))) for worker in range(workers)) for number in numbers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import drawing, glyphs, phases, style
+from analysis import drawing, glyphs, phases, style, trainings
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
@@ -39,8 +38,6 @@ WITHIN = 0.01  # of accuracy
 NEAR = 0.95
 FILLS: tuple[learning.Fill, ...] = ("zero", "contributors", "feedback")
 WHOLE = "nothing missing"
-Spans = tuple[tuple[int, int], ...]
-Rounds = tuple[tuple[Spans, ...], ...]  # of each its workers' holes
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -170,7 +167,7 @@ def _differences(axis: Any, rows: pd.DataFrame, colours: dict[str, str]) -> None
 def _table(study: Study) -> pd.DataFrame:
     """``system, role, fill, training, seed, round, end_s, accuracy, whole, delivered``: ``whole`` is the last accuracy with nothing missing."""
     runs = [run for run in study.runs if run.plan.jobs[0].bytes_per_worker[-1] == glyphs.task().bytes]
-    if not any(_holes(run) is not None for run in runs):
+    if not any(trainings.served(run) is not None for run in runs):
         raise LoadError(f"{ID}: there are no runs that say where their holes are; run experiments/{ID}.toml")
     rows = [row for run in runs for row in _trained(run)]
     return pd.DataFrame(rows)
@@ -180,11 +177,11 @@ def _trained(run: Run) -> list[dict[str, Any]]:
     rounds, workers = run.jobs[0].iterations, len(run.jobs[0].hosts) - 1
     ends = run.iterations.groupby("iteration")["end_s"].max().to_numpy()
     whole = _whole(rounds, workers, run.seed)
-    holes = _holes(run)
+    holes = trainings.served(run)
     fills: Sequence[learning.Fill | None] = (None,) if holes is None else FILLS
     found = []
     for fill in fills:
-        curve = whole if holes is None or fill is None else _curve(holes, fill, run.seed)
+        curve = whole if holes is None or fill is None else trainings.filled(holes, fill, run.seed)
         found += [
             {
                 "system": run.system, "role": run.role, "fill": fill or "", "training": WHOLE if fill is None else f"{run.system}, {fill}",
@@ -197,27 +194,4 @@ def _trained(run: Run) -> list[dict[str, Any]]:
 
 
 def _whole(rounds: int, workers: int, seed: int) -> np.ndarray:
-    return _curve((((),) * workers,) * rounds, FILLS[0], seed)
-
-
-@cache
-def _curve(holes: Rounds, fill: learning.Fill, seed: int) -> np.ndarray:
-    return learning.train(glyphs.task(), holes, fill=fill, seed=seed)
-
-
-def _holes(run: Run) -> Rounds | None:
-    """By round and worker; None if nothing is missing anywhere."""
-    if run.messages is None or "lost" not in run.messages:
-        return None
-    gradients = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
-    if not int(gradients["missing"].sum()):
-        return None
-    told = {(int(row.iteration), int(row.peer)): _spans(row.lost) for row in gradients.itertuples()}  # type: ignore[arg-type]
-    workers = range(1, len(run.jobs[0].hosts))
-    return tuple(tuple(told[number, worker] for worker in workers) for number in range(run.jobs[0].iterations))
-
-
-def _spans(text: object) -> Spans:
-    if not isinstance(text, str) or not text:
-        return ()
-    return tuple((int(at), int(size)) for at, _, size in (one.partition("+") for one in text.split(" ")))
+    return trainings.filled((((),) * workers,) * rounds, FILLS[0], seed)

@@ -143,6 +143,8 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
         (harm, ("LTP is up to", "LTP is faster", "Where nothing")),
     ],
     "mlt-fct": [(alike, ("Exchanges", "The tail"))],
+    "mlt-rto": [(alike, ("The longer", "MLT has more"))],
+    "mlt-phases": [(alike, ("A tolerance", "In bursts"))],
     "mlt-speedup": [(alike, ("With parameter", "The headline"))],
     "mlt-components": [(the_more_the_slower, ("Each part",)), (alike, ("All of MLT",))],
     "mlt-loss": [(where_lost, ("1 % of loss",)), (alike, ("The same loss",))],

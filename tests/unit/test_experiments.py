@@ -85,6 +85,8 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "mlt-components",
                 "mlt-speedup",
                 "mlt-fct",
+                "mlt-rto",
+                "mlt-phases",
                 "mlt-accuracy",
                 "mlt-bounds",
                 "lossy",
