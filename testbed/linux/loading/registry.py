@@ -115,4 +115,6 @@ def constants_in(namespace: int, cc: CongestionControl, registered: Registered) 
     if cc.source is not None:  # its parameters are the module's
         return dict(cc.constants)
     with netns.entered(namespace):
+        if not folder.is_dir() and not cc.constants:
+            return {}
         return {path.name: int(path.read_text()) for path in sorted(folder.iterdir())}
