@@ -33,7 +33,7 @@ from testbed.campaign.tasks import Failed, Outcome, Task
 from testbed.spec import place as where
 
 CONNECT_S, RECONNECT_S = 20.0, 300.0
-LOOK_S = 0.5
+LOOK_S, UNHEARD_S = 0.5, 5.0
 ATTEMPTS = 5  # a run whose worker or scheduler went away is asked for again so often
 KILLED = 10  # workers may die of one run, or beside it, before it is given up
 RESOURCE = "uml"  # a worker has one: a run takes a core for itself
@@ -59,6 +59,7 @@ class Cluster:
     client: distributed.Client | None = None
     own: distributed.LocalCluster | None = None
     ran_on: dict[str, str] = field(default_factory=dict)  # a run's name: who carried it out
+    prepared: str = ""  # the scheduler that knows what its workers need
     ended: bool = False
 
     def connected(self, patience_s: float = RECONNECT_S) -> distributed.Client:
@@ -66,12 +67,12 @@ class Cluster:
         with self.lock:
             if self.ended:
                 raise UnreachableError("the campaign was ended")
-            if self.client is not None and self.client.status == "running":
-                return self.client
             end = time.monotonic() + patience_s
             while True:
                 try:
-                    self.client = self._connect()
+                    if self.client is None or self.client.status != "running":
+                        self.client = self._connect()
+                    self._prepare(self.client)
                     return self.client
                 except OSError as error:
                     if time.monotonic() > end:
@@ -87,9 +88,14 @@ class Cluster:
                 n_workers=self.workers, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
                 memory_limit=0, silence_logs=50,
             )  # fmt: skip
-        client = distributed.Client(self.address or self.own, timeout=CONNECT_S, set_as_default=False)
-        client.register_plugin(_Prepared(self.maker, self.archive), name="mltcp")
-        return client
+        return distributed.Client(self.address or self.own, timeout=CONNECT_S, set_as_default=False)
+
+    def _prepare(self, client: distributed.Client) -> None:
+        """A client goes on by itself with a scheduler that was started again, and that one knows nothing of us."""
+        scheduler = str(client.scheduler_info(n_workers=0)["id"])
+        if scheduler != self.prepared:
+            client.register_plugin(_Prepared(self.maker, self.archive), name="mltcp")
+            self.prepared = scheduler
 
     def close(self) -> None:
         """Nothing of ours goes on anywhere."""
@@ -143,6 +149,10 @@ def _lacks(maker: Maker) -> str:
     return ""
 
 
+class _UnheardError(Exception):
+    """No worker has the task: Dask looks for one when a worker comes, but not when that one says, later, what it can do."""
+
+
 class DaskLane:
     """One run at a time on whichever worker the scheduler chooses."""
 
@@ -159,24 +169,29 @@ class DaskLane:
 
     def _carried_out(self, task: Task) -> Outcome:
         name = f"{task.plan.experiment}/{task.plan.folder}"
-        lost = ""
-        for attempt in range(ATTEMPTS):
+        lost, attempt = "", 0
+        while attempt < ATTEMPTS:
             client = self.cluster.connected()
             try:
                 return self._asked(client, task, name, attempt)
             except KilledWorker:
                 return executors.killed()
+            except _UnheardError:
+                continue
             except GONE as error:
                 lost = f"{type(error).__name__}: {error}"
-                time.sleep(1 + attempt)
+                attempt += 1
+                time.sleep(attempt)
         raise LostError(f"the Dask cluster lost it {ATTEMPTS} times ({lost})")
 
     def _asked(self, client: distributed.Client, task: Task, name: str, attempt: int) -> Outcome:
         # Whoever repeats a run to compare it asks somebody else, if there is one.
         before = self.cluster.ran_on.get(name)
         others = [one for one in client.scheduler_info(n_workers=-1)["workers"] if one != before] if before else []
+        key = f"{name}#{attempt}#{time.time_ns()}"
+        heard_s = time.monotonic()
         future = client.submit(
-            _on_worker, task, self.cluster.maker, key=f"{name}#{attempt}#{time.time_ns()}", pure=False, resources={RESOURCE: 1},
+            _on_worker, task, self.cluster.maker, key=key, pure=False, resources={RESOURCE: 1},
             workers=others or None, retries=KILLED,
         )  # fmt: skip
         try:
@@ -189,6 +204,10 @@ class DaskLane:
                     raise LostError("the campaign was ended")
                 if client.status != "running":
                     raise CommClosedError("the scheduler is gone")
+                if time.monotonic() > heard_s + UNHEARD_S:
+                    if not any(key in keys for keys in client.processing().values()):
+                        raise _UnheardError
+                    heard_s = time.monotonic()
         finally:
             future.release()
         self.cluster.ran_on.setdefault(name, worker)
