@@ -8,11 +8,9 @@ from math import nan
 
 import numpy as np
 
-import transports
 from analysis import glyphs
 from core.runs.load import LoadError, Run
 from theory import learning
-from transports import Phase
 
 ROUNDS = 300
 SETTLED = 5  # rounds that are no example of the others: OptiReduce measures
@@ -86,9 +84,10 @@ def served(run: Run) -> Rounds | None:
     return tuple(tuple(told[number, worker] for worker in workers) for number in range(run.jobs[0].iterations))
 
 
-def tolerance(run: Run) -> float | Phase:
-    """The share of a gradient that its transport lets be missing."""
-    return transports.parse(run.jobs[0].transport).close("gradient").tolerance
+def follows(run: Run) -> bool:
+    """Whether the share that its transport lets be missing follows the rounds."""
+    options = run.jobs[0].transport.partition(":")[2].split(",")
+    return any(option.startswith("tolerance=phase:") for option in options)
 
 
 def spans(text: object) -> Spans:

@@ -8,8 +8,8 @@ A flow scheduler knows every job and every link beforehand, which MLTCP does not
     given what each job wants and the capacity of each link in bit/s, a rule for each job: a grid that
     its iterations begin on, a congestion control, bands of priority, or links that it holds alone. Raises `ScheduleError`
     where it cannot serve these jobs.
-``KNOWS``, ``CENTRAL``
-    in figures: what it must know beforehand, in a few words, and whether it decides for all jobs from what it knows of them.
+``KNOWS``, ``CENTRAL`` (optional)
+    for figures: what it must know beforehand, in a few words, and whether it decides for all jobs from what it knows of them.
 
 Adding one is adding a file.
 """
@@ -70,12 +70,6 @@ class Module(Protocol):
 
     @property
     def Options(self) -> type[Any]: ...
-
-    @property
-    def KNOWS(self) -> str: ...
-
-    @property
-    def CENTRAL(self) -> bool: ...
 
     def share(self, jobs: Sequence[Demand], links: Mapping[str, float], options: Any) -> Sharing: ...
 

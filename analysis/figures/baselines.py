@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import flow_schedulers
 from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, no_difference, not_measured
 from analysis.study import Study
 from core.runs import measured
 from core.runs.load import LoadError, Run
+from core.runs.plan import System
 from theory.statistics import geometric_mean, log_interval, ratio_ends
 
 ID = "baselines"
@@ -41,7 +41,7 @@ METRICS = (
 
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``baselines.{png,pdf,csv}``; the data: a row per run."""
-    table, schedulers = _table(study), _schedulers(study)
+    table, systems = _table(study), _systems(study)
     kinds = sorted(
         set(zip(table["unlike"], table["noise"], strict=True)), key=lambda kind: (kind[0], float(kind[1].rstrip("%")))
     )
@@ -50,7 +50,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     )
     for row, (unlike, noise) in enumerate(kinds):
         for axis, (column, title) in zip(axes[row], METRICS, strict=True):
-            _panel(axis, table[(table["noise"] == noise) & (table["unlike"] == unlike)], column, schedulers)
+            _panel(axis, table[(table["noise"] == noise) & (table["unlike"] == unlike)], column, systems)
             if row == 0:
                 axis.set_title(title)
         low, high = axes[row, 0].get_ylim()
@@ -82,8 +82,8 @@ def find(study: Study) -> list[Finding]:
 def _against(study: Study, rows: pd.DataFrame, noise: str) -> Finding:
     claim = f"{CLAIM} Compute noise {noise}."
     roles = observed.roles(rows)
-    schedulers = _schedulers(study)
-    central = [label for label in roles if label in schedulers and schedulers[label].CENTRAL]
+    systems = _systems(study)
+    central = [label for label in roles if systems[label].central]
     mltcp = [cc for cc, role in roles.items() if role == "treatment"]
     if not central or not mltcp:
         return not_measured(
@@ -95,8 +95,7 @@ def _against(study: Study, rows: pd.DataFrame, noise: str) -> Finding:
     whole = [1 / value for value in observed.ratios(rows, best, mltcp[0], "mean")]
     if not away:
         return not_measured(claim, SOURCE, f"no seed was run under both {best} and {mltcp[0]}")
-    plain = {run.plan.system.label for run in study.runs if run.plan.system.label == run.plan.system.name}
-    base = observed.pair({label: role for label, role in roles.items() if label in plain})
+    base = observed.pair({label: role for label, role in roles.items() if label == systems[label].name})
     gains = observed.ratios(rows, *base, "settled") if base else []
     found = log_interval(away)
     alike = bool(gains) and no_difference(ratio_ends(gains))
@@ -125,10 +124,9 @@ def _table(study: Study) -> pd.DataFrame:
     return table.assign(alone=alone, unlike=[_unlike(run) for run in study.runs])
 
 
-def _schedulers(study: Study) -> dict[str, flow_schedulers.Module]:
-    """By the label of a system: who decides in it."""
-    asked = {run.plan.system.label: run.plan.system.flow_scheduler for run in study.runs}
-    return {label: flow_schedulers.find(text.partition(":")[0]) for label, text in asked.items() if text is not None}
+def _systems(study: Study) -> dict[str, System]:
+    """By label."""
+    return {run.plan.system.label: run.plan.system for run in study.runs}
 
 
 def _unlike(run: Run) -> bool:
@@ -140,7 +138,7 @@ def _kind(unlike: bool) -> str:
     return "unlike jobs" if unlike else "equal jobs"
 
 
-def _panel(axis: Any, rows: pd.DataFrame, column: str, schedulers: dict[str, flow_schedulers.Module]) -> None:
+def _panel(axis: Any, rows: pd.DataFrame, column: str, systems: dict[str, System]) -> None:
     roles = observed.roles(rows)
     ccs = sorted(roles, key=lambda cc: ORDER.index(roles[cc]))
     for x, cc in enumerate(ccs):
@@ -159,7 +157,7 @@ def _panel(axis: Any, rows: pd.DataFrame, column: str, schedulers: dict[str, flo
             color=colour,
         )
     axis.axhline(float(rows["alone"].mean()), color=style.REFERENCE, linewidth=0.8, linestyle="--")
-    knowing = [schedulers[cc].KNOWS if cc in schedulers else "nothing" for cc in ccs]
+    knowing = [systems[cc].knows or "nothing" for cc in ccs]
     labels = [f"{cc}\n{textwrap.fill(f'({knows})', 12)}" for cc, knows in zip(ccs, knowing, strict=True)]
     axis.set_xticks(range(len(ccs)), labels, fontsize=7.5)
     axis.set_xlim(-0.6, len(ccs) - 0.4)

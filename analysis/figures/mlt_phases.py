@@ -15,7 +15,6 @@ from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
 from core.runs.load import LoadError, Run
 from theory.statistics import geometric_mean, log_interval, ratio_ends
-from transports import Phase
 
 ID = "mlt-phases"
 PAPER = "MLT"
@@ -108,12 +107,12 @@ def _sooner(study: Study, rows: pd.DataFrame) -> Finding:
 
 def _round(study: Study, rows: pd.DataFrame) -> Finding:
     runs = rows.drop_duplicates(["system", "seed"])
-    stock = runs[runs["kind"] == "tcp"].set_index("seed")["p99_s"]
+    stock = runs[runs["kind"] == "reliable"].set_index("seed")["p99_s"]
     longest = {
         str(system): [
             stock[seed] / value for seed, value in zip(mine["seed"], mine["p99_s"], strict=True) if seed in stock
         ]
-        for system, mine in runs[runs["kind"] != "tcp"].groupby("system", sort=False)
+        for system, mine in runs[runs["kind"] != "reliable"].groupby("system", sort=False)
     }
     if stock.empty or not longest:
         return not_measured(ROUND, SOURCES[ROUND], "MLT was not run beside TCP")
@@ -148,8 +147,8 @@ def _table(study: Study) -> pd.DataFrame:
 
 def _kind(run: Run) -> str:
     if run.jobs[0].by_tcp:
-        return "tcp"
-    return "phase" if isinstance(trainings.tolerance(run), Phase) else "constant"
+        return "reliable"
+    return "phase" if trainings.follows(run) else "constant"
 
 
 def _looks(run: Run) -> list[dict[str, Any]]:

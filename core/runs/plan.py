@@ -62,6 +62,8 @@ class System(msgspec.Struct, frozen=True):
     congestion: tuple[CongestionControl, ...] = ()  # empty: the transport or the flow scheduler says
     transport: str = TCP  # as typed
     flow_scheduler: str | None = None  # as typed
+    knows: str = ""  # what that one must know beforehand, in a few words
+    central: bool = False  # it decides for all jobs from what it knows of them
 
     @property
     def folder(self) -> str:

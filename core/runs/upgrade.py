@@ -28,7 +28,9 @@ _TRAITS_1: Mapping[str, dict[str, Any]] = {
     **{name: {"may_leave_idle": True} for name in ("bbr", "vegas", "nv", "lp", "cdg")},
 }
 _CLOCKS_1 = {"uml": "virtual"}  # every other place had a real one
-_FLOW_SCHEDULERS_1 = ("cassini", "priority", "unfair")
+_KNOWS_1 = {
+    "cassini": ("all jobs, their places", True), "priority": ("bytes to send; bands in switches", True), "unfair": ("who is to win", False),
+}  # fmt: skip
 # Constants of the programs of version 1, for those that a run did not give: a plan held what was given alone.
 _F_1 = {"slope": 1792, "intercept": 256, "curve": 0, "gap_factor": 512, "first_gap_us": 1000, "total_bytes": 0}
 _RATES_1 = {
@@ -136,10 +138,11 @@ def _control_from_1(control: dict[str, Any]) -> dict[str, Any]:
 
 def _system_from_1(control: dict[str, Any], used: list[dict[str, Any]]) -> dict[str, Any]:
     label, name = control["spec"], control["name"]
-    system = {"label": label, "name": name, "transport": "tcp", "flow_scheduler": None}
+    system = {"label": label, "name": name, "transport": "tcp", "flow_scheduler": None, "knows": "", "central": False}
     role = _role_1(label)
     if role == "reference":
-        return {**system, "role": role, "congestion": [], "flow_scheduler": label}
+        knows, central = _KNOWS_1.get(label.partition(":")[0], ("", False))
+        return {**system, "role": role, "congestion": [], "flow_scheduler": label, "knows": knows, "central": central}
     turns = list({each["spec"]: each for each in used}.values())
     return {**system, "role": role, "congestion": turns}
 
@@ -176,7 +179,7 @@ def _invariant_from_1(row: dict[str, Any]) -> dict[str, Any]:
 def _role_1(label: str) -> str:
     """Of what was compared, as typed."""
     words = label.split("+")
-    if label.partition(":")[0] in _FLOW_SCHEDULERS_1:
+    if label.partition(":")[0] in _KNOWS_1:
         return "reference"
     treats = any(name.endswith(".c") or name in _TREATMENTS_1 for name in (word.partition(":")[0] for word in words))
     return "treatment" if treats else "baseline"

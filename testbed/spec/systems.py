@@ -58,7 +58,15 @@ def parse(label: str) -> System:
         policy = flow_schedulers.parse(text)
     except ScheduleError as error:
         raise RequestError(str(error)) from error
-    return System(label, policy.name, asked or "reference", flow_scheduler=text)
+    module = flow_schedulers.find(policy.name)
+    return System(
+        label,
+        policy.name,
+        asked or "reference",
+        flow_scheduler=text,
+        knows=getattr(module, "KNOWS", ""),
+        central=getattr(module, "CENTRAL", False),
+    )
 
 
 def _tcp(parts: Sequence[str]) -> tuple[list[str], str]:
