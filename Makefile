@@ -136,6 +136,7 @@ benchmarks: setup
 	$(SUDO) $(PYTHON) benchmarks/build_network.py
 	$(PYTHON) benchmarks/dry_run.py
 	$(PYTHON) benchmarks/virtual_time.py
+	$(PYTHON) benchmarks/tagging.py
 	$(SUDO) $(PYTHON) benchmarks/transports.py
 
 # Where the experiments run: vagrant (a VM that is up), uml (virtual time, no privilege) or host (this machine's kernel).
