@@ -185,9 +185,12 @@ def test_workers_of_another_source_are_refused_with_both(tmp_path: Path) -> None
     assert not (tmp_path / "none").exists()
 
 
-# For a worker alone: /tmp is a disk without room, on which its checkout is still where it was.
+# For a worker alone: /tmp is a disk without room, on which its checkout and its home are still where they were.
 FULL = """mount --rbind /tmp /mnt && mount -t tmpfs -o size=64k none /tmp || exit
-case "$PWD" in /tmp/*) mkdir -p "$PWD" && mount --rbind "/mnt${PWD#/tmp}" "$PWD" && cd "$PWD" || exit ;; esac
+for kept in "$PWD" "$HOME"; do
+  case "$kept" in /tmp/*) mkdir -p "$kept" && mount --rbind "/mnt${kept#/tmp}" "$kept" || exit ;; esac
+done
+cd "$PWD" || exit
 head -c 64k /dev/zero > /tmp/full
 exec "$@\""""
 
