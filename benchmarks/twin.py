@@ -2,7 +2,7 @@
 
 ``python -P benchmarks/twin.py [--seconds 20] [--gpus 1000 3000 10000]``: jobs of 20 GPUs in the mean on servers of 8, placed at random on leaves
 and spines 2:1, iterations of 0.5 to 2 s of which communicating alone takes a tenth; processor time per simulated second, and the slope of its
-logarithm over that of the GPUs.
+logarithm over that of the GPUs. ``--png FILE`` draws it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import argparse
 import resource
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
+from analysis import drawing, style
 from congestion import catalogue
 from core.placing import Gpu, Request
 from theory import fabric, flowing, twin
@@ -53,14 +55,31 @@ def cost(gpus: int, system: str, seconds: float) -> tuple[float, int]:
     return (time.process_time() - begun) / seconds, len(found.times_s)
 
 
+def draw(path: Path, gpus: list[int], costs: dict[str, list[float]]) -> None:
+    """Cost over size, both logarithmic; dashed: as GPUs to the power of 1.3."""
+    figure, axes = style.new_figure(1, 1, figsize=(6.4, 4))
+    axis = axes[0, 0]
+    for colour, (system, each) in zip(style.JOBS, costs.items(), strict=False):
+        axis.plot(gpus, [1e3 * cost for cost in each], "o-", color=colour, label=system)
+    first = 1e3 * max(each[0] for each in costs.values())
+    axis.plot(gpus, [first * (size / gpus[0]) ** 1.3 for size in gpus], "--", color=style.REFERENCE, label="GPUs^1.3")
+    for which in (axis.xaxis, axis.yaxis):
+        drawing.plain_log(which)
+    axis.set(xlabel="GPUs", ylabel="processor time per simulated second (ms)", title="What simulating a cluster costs")
+    axis.legend()
+    style.save(figure, path.with_suffix(""))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1000, 3000, 10_000])
+    parser.add_argument("--png", type=Path)
     parsed = parser.parse_args()
     cost(64, "mltcp_reno", 1.0)  # compiled
+    drawn: dict[str, list[float]] = {}
     for system in ("reno", "mltcp_reno"):
-        costs = []
+        costs = drawn[system] = []
         for gpus in parsed.gpus:
             each, iterations = cost(gpus, system, parsed.seconds)
             costs.append(each)
@@ -68,6 +87,8 @@ def main() -> None:
         if len(costs) > 1:
             slope = np.polyfit(np.log(parsed.gpus), np.log(costs), 1)[0]
             print(f"{system:12} cost goes as GPUs^{slope:.2f}")
+    if parsed.png:
+        draw(parsed.png, parsed.gpus, drawn)
     print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 

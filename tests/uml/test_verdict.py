@@ -40,7 +40,8 @@ def test_a_run_that_is_seldom_sampled_is_valid() -> None:
     found = judged(jobs=4, iterations=20, noise="2%", sample="50ms", cc=["reno"], **SLOW)
     assert found["verdict"][0]["verdict"] == "valid"
     assert found["I3"][0]["value"] == 0 and found["I4"][0]["status"] == "not evaluated"
-    assert {row["status"] for row in found["I18"]} == {"ok"}  # recorded
+    # Recorded; hosts' own queues have no rate here.
+    assert [row["status"] for row in found["I18"]] == ["ok"] * 3 + ["not applicable"]
     assert found["I17"][0]["status"] == found["I19"][0]["status"] == "ok"
 
 
