@@ -18,20 +18,13 @@ import numpy.typing as npt
 
 from theory import maxmin
 from theory.compiled import compiled
+from theory.force import EQUAL, Force
 from theory.maxmin import Floats, Ints, Network
 
 NOWHERE = -1
 TIE_S = 1e-12  # what is due within it happens at once
 DONE = 1e-9  # of a flow's bits: less is nothing
 ROOM = 1 << 16  # records between two looks
-
-
-@dataclass(frozen=True)
-class Force:
-    """Weight by steps of r: from ``bounds[i-1]`` (0) to ``bounds[i]`` it is ``weights[i]``; the last bound is 1."""
-
-    bounds: tuple[float, ...] = (1.0,)
-    weights: tuple[float, ...] = (1.0,)
 
 
 @dataclass(frozen=True)
@@ -53,7 +46,7 @@ class Job:
 
     nodes: tuple[Node, ...]
     start_s: float = 0.0
-    force: Force = Force()
+    force: Force = EQUAL
     learned_at: int = 0  # the first iteration with its force; before, weights are 1
     grid: tuple[float, float] | None = None  # period and phase of the slots that iterations begin on
     tolerated: float = 0.05  # drift ÷ period that is none

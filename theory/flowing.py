@@ -17,7 +17,8 @@ from core.placing import Request
 from theory import maxmin
 from theory.cluster import Policy, Ran, Servers, State, Stop, Wake
 from theory.fabric import Fabric
-from theory.flow import Force, Job, Loop, Node
+from theory.flow import Job, Loop, Node
+from theory.force import Force
 from theory.maxmin import Floats
 
 BATCH_S = 0.02  # rates are computed anew every so often

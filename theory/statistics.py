@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy  # whose `stats`, the most of it, is imported when it is asked for
 
 FEWEST_SEEDS = 3
 BOOTSTRAP_FROM = 50
@@ -54,9 +54,9 @@ def interval(values: Iterable[float]) -> Interval | None:
     if np.ptp(data) == 0:
         return float(data[0]), float(data[0])
     if len(data) < BOOTSTRAP_FROM:
-        found = stats.t.interval(LEVEL, len(data) - 1, data.mean(), stats.sem(data))
+        found = scipy.stats.t.interval(LEVEL, len(data) - 1, data.mean(), scipy.stats.sem(data))
     else:
-        found = stats.bootstrap(
+        found = scipy.stats.bootstrap(
             (data,), np.mean, n_resamples=RESAMPLES, confidence_level=LEVEL, method="BCa", rng=np.random.default_rng(0)
         ).confidence_interval
     low, high = float(found[0]), float(found[1])
@@ -73,7 +73,7 @@ def equivalent(values: Sequence[float]) -> Interval | None:
     data = np.asarray(values, dtype=float)
     if len(data) < FEWEST_SEEDS or np.ptp(data) == 0:
         return interval(values)
-    low, high = stats.t.interval(0.9, len(data) - 1, data.mean(), stats.sem(data))
+    low, high = scipy.stats.t.interval(0.9, len(data) - 1, data.mean(), scipy.stats.sem(data))
     return float(low), float(high)
 
 
@@ -127,7 +127,7 @@ def ratio_of_independent(first: Sequence[float], second: Sequence[float]) -> Est
         return Estimate(value, None, n)
     if np.ptp(a) == 0 and np.ptp(b) == 0:
         return Estimate(value, (value, value), n)
-    found = stats.ttest_ind(a, b, equal_var=False).confidence_interval(LEVEL)
+    found = scipy.stats.ttest_ind(a, b, equal_var=False).confidence_interval(LEVEL)
     return Estimate(value, (float(np.exp(found.low)), float(np.exp(found.high))), n)
 
 
@@ -137,7 +137,7 @@ def proportion(count: int, n: int) -> Estimate:
         raise ValueError("a proportion of nothing")
     if n < FEWEST_SEEDS:
         return Estimate(count / n, None, n)
-    found = stats.binomtest(count, n).proportion_ci(LEVEL, method="wilson")
+    found = scipy.stats.binomtest(count, n).proportion_ci(LEVEL, method="wilson")
     return Estimate(count / n, (float(found.low), float(found.high)), n)
 
 
@@ -148,7 +148,7 @@ def median(values: Iterable[float]) -> Estimate:
     n = len(data)
     with np.errstate(invalid="ignore"):
         middle = data[(n - 1) // 2] if data[(n - 1) // 2] == data[n // 2] else (data[(n - 1) // 2] + data[n // 2]) / 2
-    below = int(stats.binom.ppf((1 - LEVEL) / 2, n, 0.5))  # as many may be cut off at each end
+    below = int(scipy.stats.binom.ppf((1 - LEVEL) / 2, n, 0.5))  # as many may be cut off at each end
     covered = below > 0
     return Estimate(float(middle), (float(data[below - 1]), float(data[n - below])) if covered else None, n)
 

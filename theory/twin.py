@@ -13,7 +13,7 @@ from congestion import catalogue
 from congestion.curves import CURVES, ONE
 from core.runs.plan import CongestionControl, JobPlan, Plan
 from theory.curves import Curve
-from theory.flow import Force
+from theory.force import Force
 from theory.frames import payload_share
 
 STEPS = 16  # of F over an iteration's bytes

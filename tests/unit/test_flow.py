@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from theory import fluid
 from theory.curves import FAIR, Curve
-from theory.flow import Ended, Force, Job, Loop, Node
+from theory.flow import Ended, Job, Loop, Node
+from theory.force import Force
 
 EXACT = pytest.approx
 
