@@ -19,10 +19,9 @@ import transports
 from congestion import catalogue
 from core import carrier
 from core.carrier import TCP
-from core.errors import RequestError
+from core.errors import RequestError, within
 from core.runs.plan import Role, System
 from core.text import quoted
-from flow_schedulers import ScheduleError
 
 PLAIN = "reno"  # that every kernel has
 
@@ -54,10 +53,7 @@ def parse(label: str) -> System:
         raise RequestError(
             f"{quoted(text)}: {named[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
         )
-    try:
-        policy = flow_schedulers.parse(text)
-    except ScheduleError as error:
-        raise RequestError(str(error)) from error
+    policy = flow_schedulers.parse(text)
     module = flow_schedulers.find(policy.name)
     return System(
         label,
@@ -111,13 +107,11 @@ def share(
 ) -> flow_schedulers.Sharing:
     """What its flow scheduler tells each job; raises `RequestError`."""
     assert system.flow_scheduler is not None
-    try:
+    with within(f"system: {system.label}"):
         decided = flow_schedulers.parse(system.flow_scheduler).share(demands, links)
         for cc in {rule.cc for rule in decided.rules}:
             catalogue.parse(cc)
         return decided
-    except (ScheduleError, RequestError) as error:
-        raise RequestError(f"system: {system.label}: {error}") from error
 
 
 def take_turns(system: System, jobs: int) -> flow_schedulers.Sharing:

@@ -11,6 +11,9 @@ from core import errors
 from core.errors import MachineError, RequestError, TestbedError, within, within_unless_named
 from core.runs.load import LoadError
 from core.units import Rate, UnitError
+from testbed.linux.participants.timeline import explained
+from testbed.linux.participants.workers import GoneError
+from testbed.planning.plan import plans, resolve
 from testbed.spec import read
 from testbed.spec.job import JobError
 from tests import house
@@ -64,3 +67,14 @@ def test_what_a_job_says_of_itself_is_found_by_its_path() -> None:
     with pytest.raises(JobError) as caught:
         read(None, {"job": ["s2", "s2,workers=1"]})
     assert caught.value.where == "the command line: job.1.workers" and caught.value.what == "1 is less than 2"
+
+
+def test_who_is_gone_while_a_link_is_down_is_said_with_it() -> None:
+    spec = read(None, {"event": [{"at": "1s", "link": "s1-s2", "state": "down"}]})
+    (plan, *_) = plans(resolve(spec))
+    with (
+        pytest.raises(GoneError, match=r"worker 1 is gone\nIn this experiment s1-s2 goes down at 1 s") as caught,
+        explained(plan),
+    ):
+        raise GoneError(1, "worker 1 is gone")
+    assert caught.value.job == 1

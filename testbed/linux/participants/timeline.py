@@ -204,9 +204,9 @@ def explained(plan: Plan) -> Iterator[None]:
         yield
     except TestbedError as error:
         down = [f"{event.link} goes down at {event.at_ns / 1e9:g} s" for event in plan.events if event.up is False]
-        if not down:
-            raise
-        raise type(error)(
-            f"{error}\nIn this experiment {', '.join(down)}: without another way, and if it does not come up again soon, "
-            "connections break."
-        ) from error
+        if down:
+            error.what += (
+                f"\nIn this experiment {', '.join(down)}: without another way, and if it does not come up again soon, "
+                "connections break."
+            )
+        raise
