@@ -126,6 +126,7 @@ def _expanded(family: Family, items: list[str], spec: str, usual: str) -> list[s
     return [*(f"{key}={value}" for key, value in preset.values.items()), *stated]
 
 
+@cache  # read once, whichever job or run asks again
 def _value(parameter: Parameter, text: str, spec: str) -> int:
     try:
         value = parameter.read(text)
@@ -197,7 +198,8 @@ def effective(cc: CongestionControl) -> dict[str, int]:
     return {**_defaults(family.parameters if family else ()), **cc.constants}
 
 
-def _defaults(parameters: tuple[Parameter, ...]) -> dict[str, int]:
+@cache
+def _defaults(parameters: tuple[Parameter, ...]) -> Mapping[str, int]:
     found = {}
     for parameter in parameters:
         with contextlib.suppress(ValueError):

@@ -289,7 +289,8 @@ def find(name: str) -> Module:
     return cast(Module, importlib.import_module(f"{__name__}.{name}"))
 
 
+@cache
 def parse(text: str) -> Transport:
-    """Read ``name`` or ``name:option=value,…``; raises `UnknownTransportError` or `core.options.OptionError`."""
+    """Read ``name`` or ``name:option=value,…``, once, whoever asks again; raises `UnknownTransportError` or `core.options.OptionError`."""
     name = text.partition(":")[0]
     return Transport(name, options.parse(find(name).Options, text))

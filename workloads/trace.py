@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Collection, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -176,7 +176,7 @@ def load(name: str) -> Trace:
     """A trace of the library by name, or of a file (``./mine.json``); raises `TraceError`."""
     path = Path(name) if name.endswith(".json") else LIBRARY / f"{name}.json"
     try:
-        raw = msgspec.json.decode(read_bytes(path, MOST_BYTES))
+        return _loaded(path, read_bytes(path, MOST_BYTES))
     except MissingError as error:
         if is_file(name):
             raise TraceError(
@@ -188,6 +188,12 @@ def load(name: str) -> Trace:
         ) from error
     except FileError as error:
         raise TraceError(str(error)) from error
+
+
+@lru_cache(maxsize=16)  # what is in a file is read once, by how many jobs it is replayed
+def _loaded(path: Path, data: bytes) -> Trace:
+    try:
+        raw = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(f"{shown(path, 200)} is not JSON: {error}") from error
     if not isinstance(raw, dict) or raw.get("version") != VERSION:

@@ -28,7 +28,7 @@ from core.runs.plan import CongestionControl, JobPlan, Life, Link, LinkEvent, Pl
 from core.runs.plan import Operation as Numeric
 from core.runs.upgrade import VERSION
 from core.text import quoted, shown
-from core.units import Duration, Size, UnitError
+from core.units import Size
 from job_schedulers import place
 from testbed.planning import links, lives
 from testbed.planning.names import default_name
@@ -472,9 +472,10 @@ def _jobs(
 
 def _requests(spec: Spec, asked: list[_Asked]) -> list[Request]:
     """What jobs that ask for GPUs want; they arrive when they say, or as --offsets lists it, else at the start."""
-    listed = spec.offsets not in ("overlapped", "uniform")
     arrives = (
-        _offsets(spec, asked, [None] * len(asked), spec.seed) if listed else [int(one.job.offset or 0) for one in asked]
+        _offsets(spec, asked, [None] * len(asked), spec.seed)
+        if spec.offsets.times
+        else [int(one.job.offset or 0) for one in asked]
     )
     return [
         lives.request(number, one.job.gpus or 0, one.trace, one.job.iterations or 0, arrives_ns)
@@ -543,15 +544,12 @@ def _connections(asked: list[_Asked], places: list[tuple[str, ...]]) -> Iterator
 
 def _offsets(spec: Spec, asked: list[_Asked], ideals: list[float | None], seed: int) -> list[int]:
     """When each job starts, in ns: as the job says, as given for all, or drawn from the seed."""
-    if spec.offsets in ("overlapped", "uniform"):
+    if not spec.offsets.times:
         draw = random.Random(f"offsets {seed}")
         width = 1.0 if spec.offsets == "uniform" else OVERLAP
         drawn = [int(draw.uniform(0, width) * (1.0 if ideal is None else ideal) * 1e9) for ideal in ideals]
     else:
-        try:
-            drawn = [int(Duration.parse(text)) for text in spec.offsets.split(",")]
-        except UnitError as error:
-            raise RequestError(f"offsets: {error}; or overlapped, or uniform") from error
+        drawn = [int(at) for at in spec.offsets.times]
         if len(drawn) != spec.jobs:
             raise RequestError(f"offsets: {len(drawn)} given for {spec.jobs} jobs; one each, as in 0ms,50ms")
     return [at if one.job.offset is None else int(one.job.offset) for one, at in zip(asked, drawn, strict=True)]

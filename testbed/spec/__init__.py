@@ -25,7 +25,7 @@ from testbed.spec import files, limits, systems
 from testbed.spec import place as where
 from testbed.spec.aliases import canonical
 from testbed.spec.job import Job, complete, parse
-from testbed.spec.written import Bands, HostQueue, LinkRate, Loss, Marks, NicRate, QueueLength
+from testbed.spec.written import Bands, HostQueue, LinkRate, Loss, Marks, NicRate, Offsets, QueueLength
 from theory.frames import frame, payload_share
 from workloads.noise import Noise
 
@@ -94,7 +94,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     jitter: Duration = msgspec.field(default_factory=lambda: Duration(0))
     loss: Loss = msgspec.field(default_factory=lambda: Loss("0%"))
     corrupt: Share = msgspec.field(default_factory=lambda: Share("0%"))
-    offsets: str = "overlapped"
+    offsets: Offsets = msgspec.field(default_factory=lambda: Offsets("overlapped"))
     noise: Noise | None = None  # None: what its trace was measured with
     rto_min: Duration | None = None
     nic: NicRate = msgspec.field(default_factory=lambda: NicRate("100%"))  # a rate, a share of the experiment's, or inf

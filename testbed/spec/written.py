@@ -41,6 +41,20 @@ class QueueLength(Written):
         return int(self.length) if isinstance(self.length, Size) else self.length * frame(mtu)
 
 
+class Offsets(Written):
+    """When jobs start: ``overlapped`` or ``uniform`` (drawn from the seed), or a time for each of them (``0ms,50ms``)."""
+
+    times: tuple[Duration, ...] = ()  # none: they are drawn
+
+    def read(self) -> None:
+        if self in ("overlapped", "uniform"):
+            return
+        try:
+            self.times = tuple(map(Duration.parse, self.split(",")))
+        except UnitError as error:
+            raise UnitError(f"{error}; or overlapped, or uniform") from error
+
+
 class Loss(Written):
     """``1%`` of all packets, or ``80%/0.1%/5%``: 80 % within bursts, which begin behind a packet with 0.1 % and end with 5 %."""
 
