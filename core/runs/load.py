@@ -194,14 +194,13 @@ def holds_schedules(folder: Path) -> bool:
 def load_schedules(folder: Path) -> Schedules:
     """Raises `LoadError` if something is missing, or is not what was written."""
     made, path = _read(folder / schedules.ABOUT, schedules.Made), folder / schedules.TABLE
-    with _opened(path, MOST_TABLE_BYTES) as file:
-        content = file.read()
-    if schedules.digest(content) != made.digest:
+    found = content(path, MOST_TABLE_BYTES)
+    if schedules.digest(found) != made.digest:
         raise LoadError(
             f"{path} is not the table that {schedules.ABOUT} tells of (SHA-256); sweep the experiment again"
         )
     try:
-        table = pd.read_csv(io.BytesIO(content), dtype=dict.fromkeys(("setting", "scheduler"), str))
+        table = pd.read_csv(io.BytesIO(found), dtype=dict.fromkeys(("setting", "scheduler"), str))
         numbers = table[["servers", "seed", *schedules.NUMBERS]].astype(float)
     except (ValueError, KeyError) as error:
         raise LoadError(f"{path} is no table of schedules ({error}); sweep the experiment again") from error
@@ -272,8 +271,8 @@ def _is_of(experiment: str, folder: Path) -> bool:
     """Whether runs there say that they are of ``experiment``: else the folder is an experiment in another results folder."""
     for path in folder.glob("*/[0-9]*/manifest.json"):
         try:
-            return msgspec.json.decode(path.read_bytes(), type=_Planned).plan.experiment == experiment
-        except (OSError, ValueError):
+            return msgspec.json.decode(content(path), type=_Planned).plan.experiment == experiment
+        except (LoadError, ValueError):
             continue
     return False
 
@@ -298,16 +297,19 @@ def in_order(folder: Path, runs: list[Run]) -> list[Run]:
 
 def check(run: Run) -> None:
     """Raises `LoadError` if a table is missing, or the tables are not those that the manifest was written with."""
-    paths = [run.path / name for name in TABLES]
-    if (
-        _digest((path.name, path.stat().st_size, _pieces(path)) for path in paths if _readable(path))
-        == run.manifest.digest
-    ):
+    if are_whole(run.path, run.manifest):
         return
-    for path in paths:
+    for path in (run.path / name for name in TABLES):
         if fault := faults.first(path):
             raise LoadError(f"{path}, {fault}; run it again")
     raise LoadError(f"{run.path}: its tables are not what its manifest tells (SHA-256); run it again")
+
+
+def are_whole(folder: Path, manifest: Manifest) -> bool:
+    """Whether the tables there are those that the manifest was written with; raises `LoadError` if they cannot be read."""
+    paths = [folder / name for name in TABLES]
+    found = _digest((path.name, path.stat().st_size, _pieces(path)) for path in paths if _readable(path))
+    return found == manifest.digest
 
 
 def digest(files: Mapping[str, bytes]) -> str:
@@ -336,6 +338,15 @@ def _readable(path: Path) -> bool:
         return True
 
 
+def content(path: Path, most_bytes: int = MOST_JSON_BYTES) -> bytes:
+    """What is in a file of a results folder; raises `LoadError`."""
+    with _opened(path, most_bytes) as file:
+        try:
+            return file.read(most_bytes)
+        except OSError as error:
+            raise LoadError(f"{path} cannot be read ({error}); run it again") from error
+
+
 def _opened(path: Path, most_bytes: int) -> BinaryIO:
     """A regular file of a size that can be meant; raises `LoadError`."""
     try:
@@ -359,13 +370,9 @@ def _opened(path: Path, most_bytes: int) -> BinaryIO:
 
 
 def _read(path: Path, kind: type[Document]) -> Document:
+    found = content(path)
     try:
-        with _opened(path, MOST_JSON_BYTES) as file:
-            content = file.read()
-    except OSError as error:
-        raise LoadError(f"{path} cannot be read ({error}); run it again") from error
-    try:
-        return documents.decode(content, kind)
+        return documents.decode(found, kind)
     except NewerError as error:
         raise LoadError(f"{path} {error}; read it with the release that wrote it, or a newer one") from error
     except msgspec.ValidationError as error:

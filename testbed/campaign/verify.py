@@ -7,11 +7,11 @@ import platform
 from pathlib import Path
 
 from core.errors import RequestError
-from core.runs import documents, rundir
-from core.runs.load import TABLES, digest
+from core.runs import documents, load, rundir
+from core.runs.load import TABLES, LoadError
 from core.runs.manifest import Manifest
 from core.runs.upgrade import VERSION
-from core.text import quoted
+from core.text import quoted, shown
 from core.units import Duration
 from testbed.campaign import stored
 from testbed.campaign.provenance import congestion_control_sha256, provenance, topology_sha256
@@ -40,15 +40,15 @@ def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None,
 def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
     """Manifest and tables of a run that can be repeated; raises `RequestError`."""
     try:
-        content = (folder / "manifest.json").read_bytes()
-        before = {name: (folder / name).read_bytes() for name in TABLES}
-        if (version := documents.version_of(content)) != VERSION:
+        told = load.content(folder / "manifest.json")
+        if (version := documents.version_of(told)) != VERSION:
             raise RequestError(
                 f"{folder}: this release repeats runs of format version {VERSION}, not {quoted(version)}: "
                 "repeat it with the release that wrote it."
             )
-        manifest = documents.decode(content, Manifest)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        manifest = documents.decode(told, Manifest)
+        whole = load.are_whole(folder, manifest)
+    except (LoadError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RequestError(
             f"{folder} is not a run directory that can be repeated ({type(error).__name__}: {error}); "
             "give one such as results/NAME/mltcp_reno/1."
@@ -69,11 +69,11 @@ def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
         raise RequestError(f"{folder}: its topology {plan.topology} is not what it was.")
     if congestion_control_sha256(plan) != manifest.congestion_control_sha256:
         raise RequestError(f"{folder}: its system {plan.system.label} is not what it was.")
-    if digest(before) != manifest.digest:
+    if not whole:
         raise RequestError(
             f"{folder}: its tables are not the ones its manifest was written for; somebody changed them."
         )
-    return manifest, before
+    return manifest, {name: load.content(folder / name, load.MOST_TABLE_BYTES) for name in TABLES}
 
 
 def _difference(name: str, before: bytes, after: bytes) -> str:
@@ -83,7 +83,7 @@ def _difference(name: str, before: bytes, after: bytes) -> str:
     pairs = itertools.zip_longest(before.splitlines(), after.splitlines(), fillvalue=b"(nothing)")
     for number, (old, new) in enumerate(pairs, 1):
         if old != new:
-            return f"{name} differs from line {number} on: {old.decode()} → {new.decode()}"
+            return f"{name} differs from line {number} on: {shown(old.decode(errors='replace'), 200)} → {shown(new.decode(errors='replace'), 200)}"
     return f"{name} differs in its ends of lines"
 
 

@@ -24,6 +24,7 @@ import msgspec
 
 from core import text
 from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, VirtualTimeOnlyError, within_unless_named
+from core.runs.schedules import Asked
 from core.units import parse_fraction
 from testbed.cli import flags
 from testbed.spec import place as where
@@ -74,10 +75,10 @@ def run(parsed: argparse.Namespace) -> int:
     given = flags.given(parsed)
     if parsed.on is not None:
         given["on"] = ",".join(parsed.on)
-    computed, files = schedules.apart(parsed.files)
-    studies = [schedules.read(file, quick=parsed.quick, seeds=parsed.seeds) for file in computed]
     if parsed.dry_run:
         privileges.give_up()
+    studies, files = _apart(parsed)
+    if parsed.dry_run:
         for asked in studies:
             print(study.described(asked))
         for file, chosen in _possible(files, given):
@@ -93,6 +94,21 @@ def run(parsed: argparse.Namespace) -> int:
     for asked in studies:
         study.compute(asked, Path(parsed.out), parsed.parallel, quiet=parsed.quiet)
     return _carried_out(planned, machines, parsed) if files else EXIT_OK
+
+
+def _apart(parsed: argparse.Namespace) -> tuple[list[Asked], list[str]]:
+    """Experiments of schedules, and the files of the others; under ``sudo`` read without root, which these need not."""
+    from testbed.linux import privileges
+
+    def read() -> tuple[list[Asked], list[str]]:
+        computed, others = schedules.apart(parsed.files)
+        return [schedules.read(file, quick=parsed.quick, seeds=parsed.seeds) for file in computed], others
+
+    if privileges.caller() is not None:
+        if told := privileges.without_root(lambda: msgspec.json.encode(read())):
+            return msgspec.json.decode(told, type=tuple[list[Asked], list[str]])
+        privileges.give_up()  # and hear why it comes to nothing
+    return read()
 
 
 def _possible(files: list[str], given: dict[str, Any]) -> Iterator[tuple[str, Choice]]:

@@ -69,7 +69,7 @@ def choose(read: Read, flags: dict[str, Any], linux_source: Path | None = None) 
     Under ``sudo`` root is given up before anything is read, unless they are run where root is needed.
     """
     place = foreseen(read, flags, linux_source)
-    if place is not None and place.place != "uml":
+    if place is not None and where.in_real_time(place.place):
         return _there(read, flags, place)
     privileges.give_up()
     return _chosen(read, flags, linux_source)

@@ -153,7 +153,8 @@ def test_a_run_under_sudo_is_the_callers(folder: Path, readable: None, cache: Pa
         assert done.returncode == EXIT_OK, done.stderr
     made = [*(home / "results").rglob("*"), home / "results", *cache.rglob("*")]
     assert (home / "results/small/summary.json") in made
-    assert {(path.lstat().st_uid, path.lstat().st_gid) for path in made} == {(CALLER.pw_uid, CALLER.pw_gid)}
+    owners = {path: (path.lstat().st_uid, path.lstat().st_gid) for path in made}
+    assert {path: owner for path, owner in owners.items() if owner != (CALLER.pw_uid, CALLER.pw_gid)} == {}
     assert {path: path.stat().st_uid for path in foreign} == foreign
     assert (folder.stat().st_uid, (home / "foreign").stat().st_uid) == (0, 0)
 
@@ -197,7 +198,9 @@ NOWHERE = ["--out", "/proc/none"]  # refused once it is known what would be run,
 
 
 @pytest.mark.parametrize(
-    "words", [NOWHERE, [*NOWHERE, "--on", "uml"], ["--dry-run"], ["--dry-run", "--on", "host"]], ids=" ".join
+    "words",
+    [NOWHERE, [*NOWHERE, "--on", "uml"], [*NOWHERE, "--on", "flow"], ["--dry-run"], ["--dry-run", "--on", "host"]],
+    ids=" ".join,
 )
 @pytest.mark.parametrize("command", ["run", "sweep"])
 def test_a_topology_file_cannot_be_root(command: str, words: list[str], home: Path, readable: None) -> None:
@@ -206,6 +209,16 @@ def test_a_topology_file_cannot_be_root(command: str, words: list[str], home: Pa
     done = sudo("-c", MAIN, command, "small.toml", *words, cwd=home)
     assert done.returncode == (EXIT_OK if "--dry-run" in words else EXIT_REQUEST), done.stderr
     assert set((home / "who").read_text().splitlines()) == {str((CALLER.pw_uid,) * 3)}
+
+
+@pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=["", "dry"])
+def test_a_file_that_only_root_may_read_is_not_told_of(words: list[str], home: Path, readable: None) -> None:
+    """Schedules need no root, and are read by the caller."""
+    (home / "secret.toml").write_text('kind = "schedules"\nname = "secret word"\nservers = "secret word"\n')
+    (home / "secret.toml").chmod(0o600)
+    done = sudo("-m", "testbed", "sweep", "secret.toml", *words, cwd=home)
+    assert done.returncode == EXIT_REQUEST and "Permission denied" in done.stderr, done.stderr
+    assert "secret word" not in done.stderr
 
 
 def test_only_what_needs_root_keeps_it(home: Path, readable: None) -> None:

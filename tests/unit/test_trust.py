@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from analysis.cli import main as analysed
 from core.errors import EXIT_REQUEST
 from core.runs import documents
 from core.runs.load import LoadError, load_run
@@ -74,6 +77,36 @@ def test_a_foreign_source_is_not_compiled(run: Path, tmp_path: Path, capsys: pyt
     change(run, evil)
     assert main(["run", "--verify", str(run)]) == EXIT_REQUEST
     assert "tcp_mine.c" in (said := capsys.readouterr().err) and "--trust" in said
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 5 << 30)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("name", ["links.csv", "manifest.json"])
+@pytest.mark.parametrize("make", [pipe, large, endless])
+def test_what_is_no_file_of_a_run_is_not_waited_for(
+    run: Path, make: Callable[[Path], None], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run / name).unlink()
+    make(run / name)
+    assert main(["run", "--verify", str(run)]) == EXIT_REQUEST
+    assert name in (said := capsys.readouterr().err) and (
+        "regular file" in said or "are the most that are read" in said
+    )
+    shutil.copytree(run.parents[1], run.parents[2] / "deeper/x", ignore=lambda *_: [name])
+    make(run.parents[2] / "deeper/x/reno/1" / name)
+    aside = run.parents[2].with_name("aside")
+    analysed(["report", str(run.parents[2]), "--out", str(aside / "report.html"), "--figures", str(aside)])
 
 
 def test_trust_is_for_verify(capsys: pytest.CaptureFixture[str]) -> None:
