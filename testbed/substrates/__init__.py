@@ -63,11 +63,22 @@ def foreseen(place: str) -> Features:
     return features.probe() if place == "host" and os.geteuid() == 0 else Features()
 
 
-def check_files(place: str, plans: Sequence[Plan]) -> None:
-    """That congestion controls from outside the checkout compile, as far as that can be told without running anything.
+def is_assumed(place: str) -> bool:
+    """Whether `foreseen` knows nothing of the kernel there."""
+    return where.in_real_time(place) and not (place == "host" and os.geteuid() == 0)
 
-    Raises what the run would raise; says nothing where no kernel is built yet, or another machine compiles.
+
+def check_congestion(place: str, plans: Sequence[Plan]) -> None:
+    """That congestion controls are there, and compile, as far as that can be told without running anything.
+
+    Raises what the run would raise; says nothing where no kernel is built yet, where another machine compiles, and of this
+    kernel's to who is not root, for whom it loads no modules.
     """
+    if place == "host" and os.geteuid() == 0:
+        from testbed.substrates import host  # noqa: PLC0415
+
+        for cc in {cc.spec: cc for plan in plans for cc in plan.ccs}.values():
+            host.check_congestion(cc)
     if place != "uml" or not (own := [plan for plan in plans if any(cc.source is not None for cc in plan.ccs)]):
         return
     from testbed.substrates import uml  # noqa: PLC0415 (it knows this module)

@@ -58,11 +58,8 @@ class Host:
                 "running on this machine's own kernel needs root (network namespaces, queues, eBPF): "
                 "put `sudo` in front of the same command."
             )
-        release = platform.release()
         for cc in plan.ccs:
-            registry.check_available(cc)
-            if cc.source is not None or (cc.name in catalogue.names() and not registry.loaded_module(cc)):
-                _check_struct_ops(cc, release)
+            check_congestion(cc)
         programs.check(plan)
         if not all(job.by_tcp for job in plan.jobs):
             native.build()
@@ -109,6 +106,13 @@ class Host:
                     if stream is not None:
                         with contextlib.suppress(BrokenPipeError):
                             stream.close()
+
+
+def check_congestion(cc: CongestionControl) -> None:
+    """Raises `MachineError` if this kernel cannot have it, with what would help."""
+    registry.check_available(cc)
+    if cc.source is not None or (cc.name in catalogue.names() and not registry.loaded_module(cc)):
+        _check_struct_ops(cc, platform.release())
 
 
 def _check_struct_ops(cc: CongestionControl, release: str) -> None:

@@ -125,6 +125,7 @@ def test_one_of_your_own() -> None:
     result = runs.run_plan(uml.find(), cc=[f"{EXAMPLES / 'tcp_mine.c'}:step=4"], **JOB)
     (used,) = result.manifest["congestion_controls"]
     assert (used["registered_as"], used["kind"]) == ("mine", "module")
+    assert used["constants"] == {"step": 4}
 
 
 def wrong(tmp_path: Path, old: str, new: str, parameter: str = "") -> None:

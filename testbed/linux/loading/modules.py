@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Mapping
@@ -12,6 +13,15 @@ from testbed.linux.loading.bpfsys import libc
 
 SYS_FINIT_MODULE = 313  # x86_64
 LOADED = Path("/sys/module")
+
+
+def parameters(module: str) -> dict[str, int]:
+    """Those of a module, or of what is built in, that the kernel shows, and that are whole numbers."""
+    found = {}
+    for path in sorted((LOADED / module / "parameters").glob("*")):
+        with contextlib.suppress(OSError, ValueError):  # not for us to read; a word
+            found[path.name] = int(path.read_text())
+    return found
 
 
 def load(file: Path, parameters: Mapping[str, int]) -> None:

@@ -20,6 +20,7 @@ from testbed.linux import netns
 from testbed.linux.features import kernel_has, loaded
 from testbed.linux.loading import bpf
 from testbed.linux.loading.modules import load as load_module
+from testbed.linux.loading.modules import parameters
 
 
 def loaded_module(cc: CongestionControl) -> bool:
@@ -108,12 +109,12 @@ def in_force(
 
 
 def constants_in(namespace: int, cc: CongestionControl, registered: Registered) -> dict[str, int]:
-    """Every constant of ``cc`` as the kernel holds it, in a network namespace where it is used; empty for the kernel's own."""
+    """Every constant of ``cc`` as the kernel holds it, in a network namespace where it is used, as far as it shows them."""
     folder = Path("/proc/sys/net", registered.name)
-    if registered.kind != "module":
+    if registered.kind == "eBPF":
         return dict(registered.constants)
-    if cc.source is not None:  # its parameters are the module's
-        return dict(cc.constants)
+    if registered.kind == "kernel" or cc.source is not None:  # they are the module's
+        return parameters(f"tcp_{cc.name}" if cc.source is None else Path(cc.source).stem)
     with netns.entered(namespace):
         if not folder.is_dir() and not cc.constants:
             return {}
