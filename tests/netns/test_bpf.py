@@ -28,6 +28,8 @@ from testbed.substrates.host import Host
 from tests import processes, runs
 from topologies.dumbbell import Dumbbell
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "kernel/bpf/mltcp_reno.bpf.c"
 MINE = ROOT / "examples/mine.bpf.c"

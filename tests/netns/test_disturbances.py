@@ -24,6 +24,8 @@ from testbed.planning import plan
 from tests import processes
 from tests.runs import ATTEMPTS, Result
 
+pytestmark = pytest.mark.alone
+
 HOG_NS = 60_000_000
 ITERATIONS, SETTLED = 24, 5
 HOGS = 4  # each touches an iteration or two of a job: less than a fifth of them

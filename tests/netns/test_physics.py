@@ -15,6 +15,8 @@ from testbed.substrates.host import Host
 from tests import runs
 from tests.runs import Result, shown_in_real_time
 
+pytestmark = pytest.mark.alone
+
 SYNTHETIC: dict[str, Any] = {"compute": "250ms", "bytes": "5.6MB", "rate": "200mbit"}  # 48 % duty
 IDEAL_S = 0.25 + 5.6e6 * 8 / 200e6 * 1514 / 1448
 

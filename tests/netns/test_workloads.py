@@ -22,6 +22,8 @@ from tests import replay, runs
 from tests.runs import ROOT
 from workloads import trace as library
 
+pytestmark = pytest.mark.alone
+
 needs_torch = pytest.mark.skipif(not programs.has_torch(), reason="needs PyTorch: `make torch`")
 
 

@@ -29,7 +29,7 @@ def test_the_model_foretells_jobs_that_meet_nobody(tmp_path: Path, capsys: pytes
 def test_constants_from_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(calibrate, "QUICK", calibrate.Grid((1, 2, 3), (2,), (0.5, 1.0), 10))
+    monkeypatch.setattr(calibrate, "QUICK", calibrate.Grid((1, 2, 3), (2,), (0.5, 1.0), 6))
     assert main(["calibrate", "--quick", "--system", "reno", "--seeds", "1", "--out", str(tmp_path), "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["results"]
     assert (found["fitted"], found["held_out"]) == (2, 2)

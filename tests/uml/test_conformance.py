@@ -99,7 +99,7 @@ def seen(result: Result) -> dict[str, bool]:
 
 
 @pytest.mark.parametrize("drawn", [SHORT, pytest.param(LONG, marks=pytest.mark.long)])
-@pytest.mark.parametrize("base", some(PRESETS, "reno", "dcqcn"))  # of the others a network each, in test_congestion
+@pytest.mark.parametrize("base", some(PRESETS, "reno"))  # of the others a network each, in test_congestion
 def test_with_f_of_one_every_table_is_the_bases(base: str, drawn: int) -> None:
     SEEN.clear()
 

@@ -200,10 +200,11 @@ def test_a_worker_whose_disk_is_full_loses_nothing(tmp_path: Path) -> None:
     full = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", FULL, "sh"]
     if subprocess.run([*full, "true"], cwd=ROOT, capture_output=True, check=False).returncode:
         pytest.skip("this machine mounts nothing for who is not root")
+    one = ("--set", "alone=none")
     with cluster(workers=1, before=full) as there:
-        found = done(tmp_path, "--executor", f"dask:{there.address}", out="out")
+        found = done(tmp_path, "--executor", f"dask:{there.address}", *one, out="out")
     assert found.returncode != 0 and "No space left on device" in " ".join(found.stderr.split()), found.stderr
     assert list((tmp_path / "out").rglob("*.csv")) == []
     with cluster(workers=1) as there:
-        again = done(tmp_path, "--executor", f"dask:{there.address}", out="out")
+        again = done(tmp_path, "--executor", f"dask:{there.address}", *one, out="out")
         assert again.returncode == 0, again.stderr

@@ -26,11 +26,12 @@ MANY = (
     SMALL
     + """
 cc = ["reno", "mltcp_reno"]
+alone = "none"
 [sweep]
-jobs = [1, 2]
+jobs = [1, 2, 3]
 """
 )
-RUNS = 8
+RUNS = 6
 
 
 def complete(folder: Path) -> list[Path]:
@@ -51,7 +52,7 @@ def test_killed_twice_it_ends_as_if_nothing_had_happened(tmp_path: Path) -> None
     command = [sys.executable, "-m", "testbed", "sweep", str(file), "-j", "2", "--quiet", "--out"]
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     counts = []
-    for number, how in ((2, signal.SIGKILL), (5, signal.SIGINT)):
+    for number, how in ((1, signal.SIGKILL), (4, signal.SIGINT)):
         process = subprocess.Popen(
             [*INTERRUPTIBLE, *command, str(killed)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -59,7 +60,7 @@ def test_killed_twice_it_ends_as_if_nothing_had_happened(tmp_path: Path) -> None
         process.send_signal(how)
         process.wait()
         counts.append(len(complete(killed)))
-    assert 2 <= counts[0] < 5 <= counts[1] < RUNS
+    assert 1 <= counts[0] < 4 <= counts[1] < RUNS
     written = {path: (killed / path / "manifest.json").stat().st_mtime_ns for path in complete(killed)}
     assert subprocess.run([*command, str(killed)], check=False, stdout=subprocess.DEVNULL).returncode == EXIT_OK
     assert len(complete(killed)) == RUNS

@@ -36,9 +36,7 @@ def test_a_replay_keeps_to_its_trace(name: str) -> None:
     assert found["measured_s"].to_numpy() == pytest.approx(found["expected_s"].to_numpy(), abs=TEN_MICROSECONDS)
 
 
-@pytest.mark.parametrize(
-    ("workers", "channels"), runs.some([(2, 1), (2, 4), (4, 1), (4, 4), (8, 1), (8, 4)], (2, 4), (4, 1))
-)
+@pytest.mark.parametrize(("workers", "channels"), runs.some([(2, 1), (2, 4), (4, 1), (4, 4), (8, 1), (8, 4)], (4, 1)))
 def test_every_collective_carries_its_volume(tmp_path: Path, workers: int, channels: int) -> None:
     jobs = [
         f"{traces.one_exchange(tmp_path, name, '200007B')},workers={workers},channels={channels}" for name in EVERYBODY
