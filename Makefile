@@ -68,8 +68,10 @@ torch: environment
 CORES := $(shell nproc)
 PYTEST := $(PYTHON) -m pytest
 SIDE_BY_SIDE := -n $(CORES) --dist loadgroup
-# COVERAGE=1: fails, too, if the unit tests reach less of the pure rooms than pyproject.toml asks for.
-unit_tier = $(PYTEST) tests/unit $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov --cov-report=term)
+# COVERAGE=1: fails, too, if the unit tests reach less of any of the pure rooms than pyproject.toml asks for.
+PURE := core congestion theory flow_schedulers job_schedulers testbed/spec testbed/planning
+unit_tier = $(PYTEST) tests/unit $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov --cov-report=term \
+	$(foreach room,$(PURE),&& $(PYTHON) -m coverage report --include="$(room)/*" --format=total))
 uml_tier = $(PYTEST) tests/uml $(SIDE_BY_SIDE)
 netns = $(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTEST) -p no:cacheprovider tests/netns
 netns_tier = $(netns) $(SIDE_BY_SIDE) -m "not alone"

@@ -27,6 +27,7 @@ from mininet.topo import Topo
 
 from core import options
 from core.errors import RequestError
+from core.placing import After as After
 from core.placing import Assignment, Assignments, At, Gpu, Request
 from core.text import quoted
 from job_schedulers import by_hand

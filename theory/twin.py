@@ -29,13 +29,14 @@ class Sharing:
 
     exponent: float
     spread: float
+    compared: bool = False  # the twin with the kernel, and they agreed; more in `beyond`
+    compared_mltcp: bool = False  # MLTCP over it, too
 
 
-COMPARED = ("reno", "cubic")  # of these, MLTCP over Reno as well; more in `beyond`
 LEAST_WINDOW = 30  # segments of a bottleneck's queue for each flow
 BASES: Mapping[str, Sharing] = {
-    "reno": Sharing(0.7, 0.1),
-    "cubic": Sharing(0.9, 0.35),
+    "reno": Sharing(0.7, 0.1, compared=True, compared_mltcp=True),
+    "cubic": Sharing(0.9, 0.35, compared=True),
     "dctcp": Sharing(1.0, 0.4),
     "dcqcn": Sharing(0.1, 0.05),
 }
@@ -99,7 +100,8 @@ def banded(total: int, thresholds: tuple[int, ...]) -> Force:
 
 def beyond(plan: Plan, job: JobPlan) -> str:
     """Why a run is not like those in which the twin was compared with the kernel, and agreed; empty: it is (docs/twin.md)."""
-    if job.cc.name not in COMPARED and not (job.cc.traits.learns and base(job.cc) == COMPARED[0]):
+    sharing = BASES.get(base(job.cc))
+    if sharing is None or not (sharing.compared_mltcp if job.cc.traits.learns else sharing.compared):
         return f"{job.cc.name} was not compared"
     if job.channels > 1:
         return "several flows a job: in the kernel MLTCP separates jobs less well than here"

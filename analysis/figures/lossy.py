@@ -45,7 +45,7 @@ CONTROLS = {
 }
 WITHIN = 0.1  # of the rounds
 DISPERSAL = ", dispersed"
-UNDISPERSED, DISPERSES = "optireduce", f"optireduce{DISPERSAL}"  # its transport's name; the same with dispersal
+DISPERSES = f"optireduce{DISPERSAL}"
 MARKERS = {"waits": "s", "compresses": "^", "loses": "o"}
 
 
@@ -121,12 +121,12 @@ def _sooner(study: Study, rows: pd.DataFrame, claim: str, ours: list[str], their
 
 
 def _rounds(study: Study, rows: pd.DataFrame) -> Finding:
-    mine = rows[rows["training"] == DISPERSES]
+    mine = rows[rows["training"].str.endswith(DISPERSAL)]
     if mine.empty:
         return not_measured(DISPERSED, SOURCES[DISPERSED], "OptiReduce was not run")
     ratios = [float(v) for v in (mine["rounds"] / mine["whole_rounds"]).dropna()]
     complete = len(ratios) == len(mine)
-    plain = rows[rows["training"] == UNDISPERSED]
+    plain = rows[(rows["training"] + DISPERSAL).isin(rows["training"])]
     without = [float(v) for v in (plain["rounds"] / plain["whole_rounds"]).dropna()]
     said = f"{observed.with_interval(ratios)} with dispersal, " if ratios else "never there with dispersal, "
     said += observed.with_interval(without) + " without" if without else "never there without"
@@ -202,7 +202,7 @@ def _table(study: Study) -> pd.DataFrame:
 
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
-    job, rto_us = run.jobs[0], run.plan.rto_min_us
+    job = run.jobs[0]
     workers = len(job.hosts)
     ends = run.iterations.groupby("iteration")["end_s"].max().to_numpy()
     round_s = float(ends[-1] - ends[SETTLED - 1]) / (len(ends) - SETTLED)
@@ -216,7 +216,7 @@ def _rows(run: Run) -> Iterator[dict[str, Any]]:
         rounds = trainings.reached(curve, limit)
         yield {
             "system": run.system, "training": training.name, "kind": training.kind, "seed": run.seed,
-            "rto_ms": 200.0 if rto_us is None else rto_us / 1000, "round_s": round_s, "lost": lost if training.kind == "loses" else 0.0,
+            "rto_ms": run.plan.rto_min_ms, "round_s": round_s, "lost": lost if training.kind == "loses" else 0.0,
             "rounds": rounds, "whole_rounds": trainings.reached(whole, limit), "time_s": round_s * rounds,
         }  # fmt: skip
 

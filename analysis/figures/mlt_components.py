@@ -160,9 +160,8 @@ def _table(study: Study) -> pd.DataFrame:
 
 def _row(run: Run) -> dict[str, Any]:
     per = run.iterations.groupby("iteration").agg(start=("start_s", "min"), end=("end_s", "max"))
-    rto_us = run.plan.rto_min_us
     return {
-        "system": run.system, "role": run.role, "part": _part(run), "seed": run.seed, "rto_ms": 200.0 if rto_us is None else rto_us / 1000,
+        "system": run.system, "role": run.role, "part": _part(run), "seed": run.seed, "rto_ms": run.plan.rto_min_ms,
         # Iterations overlap: the next begins as its first parameters come.
         "iteration_s": float(per["end"].iloc[-1] - per["start"].iloc[0]) / len(per), "delivered": phases.delivered(run),
     }  # fmt: skip

@@ -135,8 +135,7 @@ def _table(study: Study) -> pd.DataFrame:
 
 def _row(run: Run) -> dict[str, Any]:
     per = run.iterations.groupby("iteration").agg(start=("start_s", "min"), end=("end_s", "max"))
-    rto_us = run.plan.rto_min_us
     return {
-        "system": run.system, "role": run.role, "tcp": run.jobs[0].by_tcp, "seed": run.seed, "rto_ms": 200.0 if rto_us is None else rto_us / 1000,
+        "system": run.system, "role": run.role, "tcp": run.jobs[0].by_tcp, "seed": run.seed, "rto_ms": run.plan.rto_min_ms,
         "loss": max((wire.loss for wire in run.plan.wires.values()), default=0.0), "iteration_s": float((per["end"] - per["start"]).mean()),
     }  # fmt: skip

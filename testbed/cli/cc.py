@@ -112,7 +112,8 @@ def _load(console: Console, cc: CongestionControl, cgroup: Path | None) -> None:
         loaded.close()
         console.print(
             f"{cc.name} is loaded. For one destination:  ip route change PREFIX via GATEWAY congctl {cc.name}\n"
-            f'For one program:  setsockopt(TCP_CONGESTION, "{cc.name}")'
+            f'For one program:  setsockopt(TCP_CONGESTION, "{cc.name}")',
+            markup=False,
         )
     if folder is not None:
         _give(cc.name, folder)
@@ -163,7 +164,7 @@ def _unload(console: Console, name: str) -> None:
     _await_gone(name)
     if not any(PINS.iterdir()):
         PINS.rmdir()
-    console.print(f"{name} is unloaded; connections that use it keep it until they close.")
+    console.print(f"{name} is unloaded; connections that use it keep it until they close.", markup=False)
 
 
 def _need_root() -> None:

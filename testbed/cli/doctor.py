@@ -57,6 +57,7 @@ class Finding:
     detail: str
     fix: str
     needed: str  # the substrate, or empty
+    command: str = ""  # to be pasted, behind what it is for
 
 
 class _DoesNotWorkError(Exception):
@@ -75,7 +76,8 @@ class _Trial:
         if self.root and os.geteuid() != 0:
             return Finding(self.what, None, "needs root", "", self.needed)
         try:
-            return Finding(self.what, True, self.attempt(), "", self.needed)
+            detail, _, command = self.attempt().partition("\n")
+            return Finding(self.what, True, detail, "", self.needed, command)
         except (_DoesNotWorkError, OSError, TestbedError, subprocess.CalledProcessError) as error:
             return Finding(self.what, False, str(error).splitlines()[0], self.fix, self.needed)
         except Exception as error:  # whatever a library raises: the thing does not work
@@ -128,6 +130,9 @@ def report(*, as_json: bool) -> int:
             table.add_row(mark, finding.what, escape(" → ".join(words for words in said if words)))
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
     console.print(table)
+    for finding in findings:
+        if finding.command:
+            console.print(f"\n{escape(finding.command)}", soft_wrap=True)
     if untried := [finding.what for finding in findings if finding.works is None]:
         console.print(
             f"\n[yellow]Needs root[/], and was not tried: {escape('; '.join(untried))}. This tries them:\n"
@@ -272,8 +277,8 @@ def _host() -> str:
     )
     fits = proposal.propose(one, measured.capacity_bps, noted, platform.release(), was_invalid=False)
     return (
-        f"unshaped path {(measured.capacity_bps or 0) / 1e9:.2g} Gbit/s, longest pause {noted['waited_s'].max() if len(noted) else 0:.1g} s; "
-        f"what fits: sudo python testbed/run.py --on host {' '.join(fits.flags)}; exact: --on uml"
+        f"unshaped path {(measured.capacity_bps or 0) / 1e9:.2g} Gbit/s, longest pause {noted['waited_s'].max() if len(noted) else 0:.1g} s\n"
+        f"What fits this machine's clock (exact is `--on uml`):\n  sudo python testbed/run.py --on host {' '.join(fits.flags)}"
     )
 
 

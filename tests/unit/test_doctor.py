@@ -48,3 +48,12 @@ def test_where_nothing_works_the_lines_that_say_why_can_be_told_in_a_pipe(
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if "it is broken [here]" in line] == ["NO", "NO"]
     assert sum("the lines that begin with NO say why" in line for line in lines) == 2
+
+
+def test_what_is_to_be_pasted_is_in_one_line(
+    anybody: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "  sudo python testbed/run.py " + " ".join(["--on [host]"] * 40)
+    monkeypatch.setattr(doctor, "_tools", lambda: f"found\nWhat fits:\n{command}")
+    doctor.report(as_json=False)
+    assert command in capsys.readouterr().out.splitlines()

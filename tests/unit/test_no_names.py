@@ -5,42 +5,33 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import transports
 from congestion import catalogue
+from testbed.spec import place
 from tests import house
 
-NAMES = {
-    *catalogue.families(),
-    "mltcp",
-    "mltcp_",
-    "tcp",
-    "ltp",
-    "mlt",
-    "dlcp",
-    "uml",
-    "host",
-    "vagrant",
-    "ssh",
-    "ssh:",
-    "flow",
-}
+NAMES = {*catalogue.families(), "mltcp", "mltcp_", *transports.names(), *place.HERE, place.VAGRANT, "ssh", "ssh:"}
 READERS = ("congestion", "transports", "testbed.substrates", "testbed.spec.place", "core.carrier")
-ASKS = {"startswith", "endswith", "removeprefix", "removesuffix"}
+ASKS = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "split"}
 
 
-Constants = dict[str, str]  # of what is written to what it stands for: ``TCP``, ``place.EXACT``
+Constants = dict[
+    str, tuple[str, ...]
+]  # of what is written to what it stands for: ``TCP``, ``place.EXACT``, ``place.HERE``
 
 
 def constants(tree: ast.Module) -> Constants:
-    """Names that a module gives to texts."""
-    return {
-        target.id: node.value.value
-        for node in tree.body
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    }
+    """Names that a module gives to texts, or to several of them."""
+    found: Constants = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(
+            node.value, ast.Constant | ast.Tuple | ast.List | ast.Set | ast.Name
+        ):
+            said = tuple(texts(node.value, found))
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name) and said:
+                    found[target.id] = said
+    return found
 
 
 def visible(tree: ast.Module, others: dict[str, Constants]) -> Constants:
@@ -63,7 +54,7 @@ def texts(node: ast.AST, known: Constants) -> Iterator[str]:
         if isinstance(inner, ast.Constant) and isinstance(inner.value, str):
             yield inner.value
         elif isinstance(inner, ast.Name | ast.Attribute) and ast.unparse(inner) in known:
-            yield known[ast.unparse(inner)]
+            yield from known[ast.unparse(inner)]
 
 
 def decisions(tree: ast.Module, others: dict[str, Constants]) -> Iterator[tuple[int, str]]:
@@ -75,9 +66,9 @@ def decisions(tree: ast.Module, others: dict[str, Constants]) -> Iterator[tuple[
             sides = [node.left, *node.comparators]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ASKS:
             sides = list(node.args)
-        elif isinstance(node, ast.match_case) and isinstance(node.pattern, ast.MatchValue):
-            sides = [node.pattern.value]
-        yield from ((node.lineno, text) for side in sides for text in texts(side, known) if text in NAMES)  # type: ignore[attr-defined]
+        elif isinstance(node, ast.match_case):
+            sides = [inner.value for inner in ast.walk(node.pattern) if isinstance(inner, ast.MatchValue)]
+        yield from ((side.lineno, text) for side in sides for text in texts(side, known) if text in NAMES)  # type: ignore[attr-defined]
 
 
 def test_no_name_decides() -> None:
@@ -97,6 +88,7 @@ def test_such_decisions_are_found() -> None:
         'if name in ("dctcp", "x") or "mltcp" in name or name.startswith("mltcp_") or place != "uml": pass\n'
         'from a.b import KERNELS as OWN\nfrom a import b\nHERE = "host"\n'
         "if name == OWN or name.startswith(b.KERNELS) or place in (HERE, AWAY): pass\n"
+        'BOTH = (HERE, "ssh")\nif place in BOTH or name.partition("dlcp")[1]: pass\nmatch name:\n    case "mlt" | "x": pass\n'
     )
-    found = sorted(text for _, text in decisions(wrong, {"a.b": {"KERNELS": "tcp"}}))
-    assert found == ["dctcp", "host", "mltcp", "mltcp_", "tcp", "tcp", "uml"]
+    found = sorted(text for _, text in decisions(wrong, {"a.b": {"KERNELS": ("tcp",)}}))
+    assert found == ["dctcp", "dlcp", "host", "host", "mlt", "mltcp", "mltcp_", "ssh", "tcp", "tcp", "uml"]
