@@ -13,10 +13,12 @@ import pandas as pd
 import pytest
 
 from analysis.views import interleaving
-from core.runs.load import load_experiment, load_summary
+from core.runs import documents
+from core.runs.load import load_experiment, load_run, load_summary
 from core.runs.manifest import Manifest
 from core.runs.upgrade import VERSION, upgrade
 from testbed.campaign.summary import summarise
+from testbed.campaign.verdict import Case, judge
 from theory import bottleneck
 
 RUNS = Path(__file__).parents[1] / "data" / "runs"
@@ -88,3 +90,30 @@ def unsaid(kind: Any, value: Any, where: str = "") -> Iterator[str]:
 def test_nothing_of_an_old_manifest_is_left_to_todays_defaults(folder: Path) -> None:
     for path in folder.rglob("manifest.json"):
         assert set(unsaid(Manifest, upgrade(json.loads(path.read_text())))) == set()
+
+
+def judged(run: str, manifest: dict[str, Any], lives: pd.DataFrame | None = None) -> dict[str, str]:
+    """The verdict's rows of a stored run of today's format, by id, with its manifest or jobs changed."""
+    stored = load_run(RUNS / f"v{VERSION}" / run)
+    told = json.loads((stored.path / "manifest.json").read_text())
+    for part, values in manifest.items():
+        told["measured"][part] |= values
+    case = Case(
+        documents.decode(json.dumps(told).encode(), Manifest), stored.iterations, stored.links, stored.flows, stored.disturbances,
+        stored.messages, stored.lives if lives is None else lives, stored.nics,
+    )  # fmt: skip
+    found = judge(case)
+    return {row.id: row.status for row in found.invariants} | {"verdict": found.verdict}
+
+
+def test_a_stored_run_with_one_number_changed() -> None:
+    """Packets that receivers dropped (I19), and a job that failed (I22): ok as stored, and not with that number."""
+    run = "plain/mltcp_reno/1"
+    assert (found := judged(run, {}))["I19"] == "ok" and found["verdict"] == "valid"
+    assert (found := judged(run, {"tcp": {"TCPRcvQDrop": 1}}))["I19"] == found["verdict"] == "suspect"
+    assert (found := judged(run, {"tcp": {"TCPRcvQDrop": 400}}))["I19"] == found["verdict"] == "invalid"
+    run = "queueing/reno/1"
+    lives = load_run(RUNS / f"v{VERSION}" / run).lives
+    assert lives is not None and judged(run, {})["I22"] == "ok"
+    failed = lives.assign(how=["failed", *lives["how"][1:]], why=["killed", *lives["why"][1:]])
+    assert (found := judged(run, {}, failed))["I22"] == "suspect" and found["verdict"] != "valid"
