@@ -38,7 +38,7 @@ from transports import (
     Tagger,
     Transfer,
 )
-from transports.framed import FramedEndpoint
+from transports.framed import FramedEndpoint, exactly
 
 CLASS_SELECTOR = 5  # where it stands in the second byte of an IP header
 TCP_CONGESTION, SO_MARK, TCP_NOTSENT_LOWAT = 13, 36, 25
@@ -453,6 +453,8 @@ def _take(link: socket.socket, size: int, flags: int) -> int:
 
 
 def _fill(link: socket.socket, into: memoryview) -> None:
+    # Who waits for fewer bytes than the mark that was left behind is never woken.
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
     while into:
         got = link.recv_into(into, len(into), socket.MSG_WAITALL)
         if got == 0:
@@ -476,7 +478,7 @@ def _send_until_closed(link: socket.socket, size: int, give: Callable[[int, int]
         at += piece
     if at < size:
         link.sendall(LENGTH.pack(0))
-    _exactly(link, 1)
+    exactly(link, 1)
 
 
 def _receive_until_enough(
@@ -508,11 +510,4 @@ def _drop(link: socket.socket, piece: int, size: int) -> None:
 
 
 def _length(link: socket.socket) -> int:
-    return int(LENGTH.unpack(_exactly(link, LENGTH.size))[0])
-
-
-def _exactly(link: socket.socket, size: int) -> bytes:
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
-    if len(got := link.recv(size, socket.MSG_WAITALL)) < size:
-        raise ConnectionResetError("the peer closed the connection")
-    return got
+    return int(LENGTH.unpack(exactly(link, LENGTH.size))[0])

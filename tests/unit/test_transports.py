@@ -26,6 +26,7 @@ from testbed.planning import plan as planning
 from testbed.spec import job, read, systems
 from tests.processes import HANG_S
 from transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native, tcp
+from transports.framed import exactly
 from workloads import collectives
 from workloads.collectives import Link
 from workloads.messages import Messages
@@ -242,6 +243,24 @@ def test_an_application_may_close_tcp_early(options: str, port: int) -> None:
             assert back == data
         assert ends[0].sent() == 40_301_004, "what was handed over"
         assert here.counters(1).acked_bytes < 30_000_000, "what was given up is not sent"
+
+
+def test_a_few_bytes_wake_who_waits_for_them() -> None:
+    """Whatever mark of bytes to be woken for was left behind by what was received before."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sender:
+        first, _ = server.accept()
+        with first, ThreadPoolExecutor(1) as pool:
+            first.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 10)
+            for take, pieces in (
+                (lambda: tcp._fill(first, memoryview(bytearray(3))), [b"abc"]),
+                (lambda: exactly(first, 4), [b"ab", b"cd"]),
+                (lambda: tcp._receive(first, 3), [b"a", b"bc"]),
+            ):
+                taken = pool.submit(take)
+                for piece in pieces:
+                    time.sleep(0.05)  # by then it waits
+                    sender.sendall(piece)
+                taken.result(HANG_S)
 
 
 def test_a_tag_is_the_band_of_a_packet() -> None:

@@ -7,6 +7,7 @@ counts (BytePS's credits; Peng et al., SOSP 2019).
 from __future__ import annotations
 
 import queue
+import select
 import socket
 import struct
 import threading
@@ -152,8 +153,19 @@ class FramedEndpoint:
 
 
 def _header(link: socket.socket) -> tuple[Key, int]:
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, HEADER.size)
-    if len(got := link.recv(HEADER.size, socket.MSG_WAITALL)) < HEADER.size:
-        raise ConnectionResetError("the peer closed the connection")
-    round_, operation, part, size = HEADER.unpack(got)
+    round_, operation, part, size = HEADER.unpack(exactly(link, HEADER.size))
     return (round_, operation, part), size
+
+
+def exactly(link: socket.socket, size: int) -> bytes:
+    """So many bytes of a connection, taken once all are there.
+
+    A call that waits for them (``MSG_WAITALL``) takes the first ones, and is woken no more if the rest is less than the mark.
+    """
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+    poll = select.poll()
+    poll.register(link, select.POLLIN)
+    poll.poll()
+    if len(got := link.recv(size, socket.MSG_WAITALL)) < size:
+        raise ConnectionResetError("the peer closed the connection")
+    return got
