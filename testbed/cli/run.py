@@ -156,13 +156,13 @@ class _Request:
 
         substrates.check_congestion(chosen.place, chosen.plans)
         yield str(chosen)
-        if substrates.is_assumed(chosen.place):
-            yield "What the kernel there can is assumed: only root finds out, there."
         if where.in_real_time(chosen.place):
             (virtual,), (real,) = self.read({**self.flags, "on": "uml"}), self.read({**self.flags, "on": "host"})
             if changed := spec.differences(virtual, real):
                 yield "[realtime] is in force:"
                 yield from (f"  {line}" for line in changed)
+        if substrates.is_assumed(chosen.place):
+            yield "What the kernel there can is assumed: only root finds out, there."
         known = None if where.is_computed(chosen.place) else substrates.foreseen(chosen.place)
         for plan in chosen.plans:
             yield from dry_run.describe(plan, known)
