@@ -10,9 +10,10 @@ import numpy as np
 
 from analysis import glyphs
 from core.runs.load import LoadError, Run
-from theory import learning
+from theory import learning, ring
 
 ROUNDS = 300
+RING_ROUNDS = 150
 SETTLED = 5  # rounds that are no example of the others: OptiReduce measures
 NEAR = 0.9
 LOOKS = 3  # at the accuracy, taken together
@@ -64,6 +65,13 @@ def whole(seed: int, workers: int) -> tuple[float, float]:
     looks = curve(nothing(workers), seed)
     limit = NEAR * float(accuracy(looks)[-1])
     return reached(looks, limit), limit
+
+
+@cache
+def in_a_ring(share: float, resync: int, seed: int, workers: int, *, gathers: bool = True) -> ring.Trained:
+    """A training by replicas in a ring whose hops lose packets by chance, for `RING_ROUNDS` rounds."""
+    lost = ring.lost(share, seed, workers, gathers=gathers)
+    return ring.train(glyphs.task(), RING_ROUNDS, workers, lost, resync=resync, seed=seed)
 
 
 @cache

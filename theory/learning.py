@@ -72,7 +72,7 @@ def train(
     parameters and every worker's examples, alike for any holes. ``mean``: in place of `gathered` with ``fill``. ``enough``, asked at every look, ends it early.
     """
     draw = np.random.default_rng(seed)
-    model = _Perceptron(task, draw)
+    model = Perceptron(task, draw)
     owed = [np.zeros(task.parameters, np.float32) for _ in missing[0]]  # by `feedback`: what a worker lost so far
     accuracies: list[float] = []
     velocity: Array = np.zeros(task.parameters, np.float32)
@@ -113,7 +113,7 @@ def _arrived(parameters: int, holes: Holes) -> npt.NDArray[np.bool_]:
     return here
 
 
-class _Perceptron:
+class Perceptron:
     def __init__(self, task: Task, draw: np.random.Generator) -> None:
         inputs, classes = task.train.inputs.shape[1], int(task.train.classes.max()) + 1
         shapes = ((inputs, task.hidden), (task.hidden,), (task.hidden, classes), (classes,))
