@@ -41,7 +41,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Job:
+class FlowJob:
     """Iteration after iteration from ``start_s`` on."""
 
     nodes: tuple[Node, ...]
@@ -107,7 +107,7 @@ class Jobs(NamedTuple):
 DRAWS = 256
 
 
-def jobs(asked: Sequence[Job], *, keep: bool = True, seed: int = 0, batch_s: float = 0.0) -> Jobs:
+def jobs(asked: Sequence[FlowJob], *, keep: bool = True, seed: int = 0, batch_s: float = 0.0) -> Jobs:
     """Jobs that have not begun; `begin` sets their clocks. ``keep``: every flow is recorded, too."""
     nodes = [node for job in asked for node in job.nodes]
     first = np.concatenate([[0], np.cumsum([len(job.nodes) for job in asked])]).astype(np.int64)
@@ -179,7 +179,7 @@ class Loop:
     """Jobs on a network, and how far they have come. They begin when it is made, or, with ``wait``, when told (`begin`)."""
 
     def __init__(
-        self, asked: Sequence[Job], capacity: npt.ArrayLike, *, seed: int = 0, keep: bool = True, wait: bool = False,
+        self, asked: Sequence[FlowJob], capacity: npt.ArrayLike, *, seed: int = 0, keep: bool = True, wait: bool = False,
         places: npt.ArrayLike | None = None, batch_s: float = 0.0,
     ) -> None:  # fmt: skip
         """``places``: how many links each node crosses at most, where they are put only later.

@@ -17,7 +17,7 @@ from core.placing import Request
 from theory import maxmin
 from theory.cluster import Policy, Ran, Servers, State, Stop, Wake
 from theory.fabric import Fabric
-from theory.flow import Job, Loop, Node
+from theory.flow import FlowJob, Loop, Node
 from theory.force import Force
 from theory.maxmin import Floats
 
@@ -54,7 +54,9 @@ def simulate(
     """Up to ``until_s``, or until all jobs have ended. Iterations begin where jobs do; raises `ValueError` for jobs that are stopped."""
     rates = fabric.capacity
     most = [2 if one.gpus > 1 else 0 for one in requests]
-    asked = [Job((Node(one.compute_s), Node(1.0, (0,), ())), force=force, learned_at=learned_at) for one in requests]
+    asked = [
+        FlowJob((Node(one.compute_s), Node(1.0, (0,), ())), force=force, learned_at=learned_at) for one in requests
+    ]
     places = [count for one, some in zip(requests, most, strict=True) for count in (0, 3 * some * one.gpus)]
     loop = Loop(asked, rates, keep=False, wait=True, places=places, batch_s=batch_s)
     loop.state.wanted[:] = [one.iterations for one in requests]

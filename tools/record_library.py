@@ -35,7 +35,7 @@ Workload = tuple[Any, Callable[[Any], Any]]
 
 
 @dataclass(frozen=True)
-class Job:
+class Recipe:
     """``step_s`` is the computing of a step on the GPU, as ``published`` has it."""
 
     model: str
@@ -70,7 +70,7 @@ def _gpt2_xl_step_s() -> float:
 
 
 JOBS = {
-    "vgg16": Job(
+    "vgg16": Recipe(
         "VGG-16, data parallel, batch size 32 per GPU, fp32",
         lambda: _images(vgg16),
         "8 images of 224 x 224",
@@ -78,7 +78,7 @@ JOBS = {
         "144 images/s on one NVIDIA P100, batch size 32, fp32, synthetic data: TensorFlow's benchmarks of May 2017, "
         "github.com/tensorflow/tensorflow, tensorflow/docs_src/performance/benchmarks.md",
     ),
-    "vgg19": Job(
+    "vgg19": Recipe(
         "VGG-19, data parallel, batch size 32 per GPU, fp32",
         lambda: _images(vgg19),
         "8 images of 224 x 224",
@@ -87,7 +87,7 @@ JOBS = {
         "github.com/ggg17226/rtx2080-dl-benchmark, benchmark-tf.md",
         ("the source does not name the precision; fp32 is that benchmark's default",),
     ),
-    "bert-base": Job(
+    "bert-base": Recipe(
         "BERT-base pre-training, data parallel, 32 sequences of 128 tokens per GPU, fp32",
         _bert,
         "8 sequences of 128 tokens",
@@ -96,7 +96,7 @@ JOBS = {
         "DeepLearningExamples in PyTorch 1.5): github.com/Oneflow-Inc/DLPerf, "
         "NVIDIADeepLearningExamples/PyTorch/BERT/README.md",
     ),
-    "gpt2": Job(
+    "gpt2": Recipe(
         "GPT-2 124M, data parallel, 12 sequences of 1024 tokens per GPU, mixed precision, fp32 gradients",
         lambda: _gpt2(1024),
         "1 sequence of 1024 tokens",
@@ -108,7 +108,7 @@ JOBS = {
             "no gradient accumulation: every backward pass is followed by an exchange and an optimizer step",
         ),
     ),
-    "gpt2-xl": Job(
+    "gpt2-xl": Recipe(
         "GPT-2 XL 1.5B, data parallel, 16 sequences of 1024 tokens per GPU, mixed precision, fp32 gradients",
         lambda: _gpt2(256, n_embd=1600, n_layer=48, n_head=25),
         "1 sequence of 256 tokens",
@@ -143,7 +143,7 @@ class _Samples:
         print(f"  step {len(self.samples)}: {(sample.end_ns - sample.start_ns) / 1e9:.2f} s", file=sys.stderr)
 
 
-def record(name: str, job: Job) -> Trace:
+def record(name: str, job: Recipe) -> Trace:
     """A few steps of real training as a trace, with the CPU's own times."""
     torch.manual_seed(0)
     module, loss = job.build()
@@ -160,7 +160,7 @@ def record(name: str, job: Job) -> Trace:
     return trace_from([(sink.origin, sink.samples[WARM_UP:])], Description(name, NATIVE_RATE.exact))
 
 
-def scaled(recorded: Trace, job: Job) -> Trace:
+def scaled(recorded: Trace, job: Recipe) -> Trace:
     """The same step with its computing as long as published, at the rate the library is for."""
     factor = job.step_s / recorded.compute_s
     version = torch.__version__.split("+")[0]

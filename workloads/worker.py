@@ -6,7 +6,7 @@ It talks in lines of JSON; standard library only.
 =====================  ====================================================================
 reads                  answers
 =====================  ====================================================================
-the job (`Job`)        ``{"listening": true}``
+the job (`WorkerJob`)  ``{"listening": true}``
 ``{"connect_ns": t}``  at t ``{"flows": [{"source", "target", "saddr", "sport", "daddr", "dport"}]}``
 ``{"start_ns": t,      waits for t from w on; then one line per iteration, until killed:
 "wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
@@ -73,7 +73,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerJob:
     """What one worker is told of its job; times in ns, sizes in bytes."""
 
     job: int
@@ -126,11 +126,11 @@ def main() -> None:
     _told()  # its connections stay open until it is ended
 
 
-def _job(told: dict[str, Any]) -> Job:
-    return Job(**told | {"operations": [Operation(**each) for each in told["operations"]]})
+def _job(told: dict[str, Any]) -> WorkerJob:
+    return WorkerJob(**told | {"operations": [Operation(**each) for each in told["operations"]]})
 
 
-def _place(job: Job, bands: Bands | None) -> Place:
+def _place(job: WorkerJob, bands: Bands | None) -> Place:
     return Place(
         rank=job.rank,
         addresses=job.addresses,
@@ -151,7 +151,7 @@ def _place(job: Job, bands: Bands | None) -> Place:
     )
 
 
-def _flows(job: Job, op: Operation) -> list[Flow]:
+def _flows(job: WorkerJob, op: Operation) -> list[Flow]:
     return collectives.flows(op.algorithm, len(job.addresses))
 
 
@@ -197,7 +197,7 @@ class _Iteration:
 class _Exchanges:
     """How this worker carries out its collectives."""
 
-    def __init__(self, job: Job, transport: Transport, connected: Connected) -> None:
+    def __init__(self, job: WorkerJob, transport: Transport, connected: Connected) -> None:
         self.job, self.transport, self.connected = job, transport, connected
         self.round = 0
         self.messages = Messages(full=job.each_message)
@@ -332,7 +332,7 @@ def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
 class _Pace:
     """When the next iteration begins: at once, or where the job's grid has a slot."""
 
-    def __init__(self, job: Job, start_ns: int) -> None:
+    def __init__(self, job: WorkerJob, start_ns: int) -> None:
         self.grid = Grid(job.grid[0], start_ns + job.grid[1]) if job.grid else None
         self.leads, self.lines = job.rank == 0, job.lines
         self.placed = False  # the first iteration begins on a slot, however near it already is

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from theory import fluid
 from theory.curves import FAIR, Curve
-from theory.flow import Ended, Job, Loop, Node
+from theory.flow import Ended, FlowJob, Loop, Node
 from theory.force import Force
 
 EXACT = pytest.approx
 
 
-def job(compute_s: float, bits: float, links: tuple[int, ...] = (0,), start_s: float = 0.0, **more: object) -> Job:
-    return Job((Node(compute_s), Node(bits, (0,), links)), start_s, **more)  # type: ignore[arg-type]
+def job(compute_s: float, bits: float, links: tuple[int, ...] = (0,), start_s: float = 0.0, **more: object) -> FlowJob:
+    return FlowJob((Node(compute_s), Node(bits, (0,), links)), start_s, **more)  # type: ignore[arg-type]
 
 
 def ended(loop: Loop, until_s: float) -> dict[tuple[int, int], Ended]:
@@ -68,7 +68,7 @@ def test_what_depends_on_each_other() -> None:
     """Two buckets, the second computed while the first travels; then both ways at once."""
     nodes = (Node(0.3), Node(40.0, (0,), (0,), begins_at=0.0, ends_at=0.4), Node(0.3, (0,)), Node(60.0, (1, 2), (0,), begins_at=0.4),
              Node(10.0, (3,), (1,)), Node(70.0, (3,), (0,)))  # fmt: skip
-    one = ended(Loop([Job(nodes)], [100.0, 50.0]), 5.0)[0, 0]
+    one = ended(Loop([FlowJob(nodes)], [100.0, 50.0]), 5.0)[0, 0]
     assert one.end_s == EXACT(0.3 + 0.4 + 0.6 + 0.7, rel=1e-9)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import topologies
 from core.runs.plan import JobPlan, Operation, Plan
 from theory import twin
-from theory.flow import Job, Loop, Node
+from theory.flow import FlowJob, Loop, Node
 from theory.frames import payload_share
 from topologies.routed import RoutedTopo, stages
 from transports import Flow
@@ -56,7 +56,7 @@ def build(plan: Plan) -> Built:
     capacity = [float(link.rate_bps) for link in plan.bottlenecks.values()]
     capacity += [float(plan.sender.nic_bps or 0)] * len(plan.nics)
     draw, paths = random.Random(f"paths {plan.seed}"), dict[Connection, tuple[tuple[str, str], ...]]()
-    asked, nodes = list[Job](), list[tuple[int, Operation | None, tuple[Carries, ...]]]()
+    asked, nodes = list[FlowJob](), list[tuple[int, Operation | None, tuple[Carries, ...]]]()
     for job in plan.jobs:
 
         def crosses(connection: Connection, hosts: tuple[str, ...] = job.hosts) -> list[int]:
@@ -73,9 +73,9 @@ def build(plan: Plan) -> Built:
     return Built(loop, tuple(links), paths, tuple(nodes), places)
 
 
-def _job(plan: Plan, job: JobPlan, nodes: tuple[Node, ...]) -> Job:
+def _job(plan: Plan, job: JobPlan, nodes: tuple[Node, ...]) -> FlowJob:
     force = twin.banded(max(job.bytes_per_worker), job.bands) if job.bands else twin.force(job.cc)
-    return Job(
+    return FlowJob(
         nodes,
         job.offset_ns / 1e9,
         force,
