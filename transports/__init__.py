@@ -274,6 +274,15 @@ class Transport:
     def close(self, stage: Stage) -> Close:
         return find(self.name).close(self.options, stage)
 
+    def check_tensors(self) -> None:
+        """Raises `RequestError` if it does not carry those of a real training (`transports.torch`)."""
+        if not self.datagrams or self.options.by_tcp is not None:
+            raise RequestError(
+                f"{quoted(self.name)}: what goes by TCP is what PyTorch does by itself; here it is ltp with broadcast=ltp, mlt or dlcp"
+            )
+        if self.close("gradient").missing != "zero":
+            raise RequestError(f"{quoted(self.name)}: missing: in a real training what does not arrive counts as zero")
+
 
 @cache
 def names() -> list[str]:

@@ -22,7 +22,6 @@ from core.carrier import TCP
 from core.errors import RequestError, within
 from core.text import quoted
 from core.units import Duration, Size
-from transports import ltp
 from workloads import collectives
 from workloads import trace as traces
 from workloads.noise import Noise
@@ -187,12 +186,7 @@ def check_transport(job: Job, transport: str) -> None:
     if job.ddp is None:
         raise JobError(f"{job.label} is a real program and decides itself how its bytes travel", where="transport")
     with within("transport"):
-        options = transports.parse(transport).options
-    if not isinstance(options, ltp.Options) or options.by_tcp is not None:
-        raise JobError(
-            f"{quoted(transport)}: real training goes by TCP as PyTorch has it, or by ltp with broadcast=ltp",
-            where="transport",
-        )
+        transports.parse(transport).check_tensors()
 
 
 def _check_trace(job: Job) -> None:

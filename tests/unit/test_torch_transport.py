@@ -108,6 +108,33 @@ def test_a_hole_is_of_whole_elements_and_every_rank_has_the_same(kind: Any, tmp_
     assert torch.equal(here, torch.where(missing, alone, whole))
 
 
+@pytest.mark.parametrize("name", ["mlt", "dlcp"])
+def test_mlt_carries_tensors_and_loses_no_more_than_it_may(name: str, tmp_path: Path) -> None:
+    """A receiver has enough with 70 %; means arrive whole, so that all ranks have the same."""
+    with group(3, f"{name}:tolerance=30%,bands=1", record=tmp_path) as ranks:
+        rounds = until_lost(ranks)
+    assert all(torch.equal(found, rounds[-1][0]) for found in rounds[-1])
+    size = SIZE * 4
+    for peer in (1, 2):
+        lost = Recording.read(tmp_path, 0, 3).holes(Name(len(rounds) - 1, 0, 0, peer, "receive"), size)
+        assert all(at % 4 == length % 4 == 0 for at, length in lost)
+        assert sum(length for _, length in lost) <= 0.3 * size
+    assert 0.7 <= ranks[0].stats().share < 1
+    mean = sum(gradient(rank) for rank in range(3)) / 3
+    assert (rounds[-1][0] <= mean + 1e-6).all() and (rounds[-1][0] < mean - 1e-3).any(), (
+        "what is missing counts as zero"
+    )
+
+
+@pytest.mark.parametrize(
+    ("transport", "says"),
+    [("tcp", "by TCP"), ("ltp:broadcast=tcp", "broadcast=ltp"), ("mlt:missing=local", "counts as zero")],
+)
+def test_what_carries_no_tensors_is_refused(transport: str, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        Synchronisation(0, addresses(2), transport)
+
+
 def test_contributors_divide_by_those_that_arrived() -> None:
     with group(2, LOSSY, fill="contributors") as ranks:
         found = until_lost(ranks)[-1][0]

@@ -105,6 +105,10 @@ def test_a_real_training_may_have_it_another_program_not() -> None:
     ][0]
     assert plan.jobs[0].transport == "ltp" and len(plan.jobs[0].hosts) == 3
     assert plan.jobs[0].program == ("python", "-m", "workloads.training.ddp", "resnet18", "--batch", "2")
+    _, (plan, *_) = planning.planned(
+        read(None, asked | {"job": [job.parse("ddp:resnet18,transport=mlt:bands=1,workers=3")]})
+    )
+    assert plan.jobs[0].transport == "mlt:bands=1"
     assert job.parse("cmd:python train.py a,b") == {"cmd": "python train.py a,b"}
     with pytest.raises(RequestError, match="broadcast=ltp"):
         read(None, asked | {"job": [job.parse("ddp:resnet18,transport=ltp:broadcast=tcp")]})

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import transports
 from core.errors import RequestError
 from core.text import quoted
-from transports import Close, Delivery, Message, Place, Span, Transfer, TransportError, ltp
+from transports import Close, Delivery, Message, Place, Span, Transfer, TransportError
 from transports.torch.holes import Name, Recording, Writer
 
 try:
@@ -127,12 +127,7 @@ class Synchronisation:
             raise RequestError(f"rank {self.rank} and servers {self.servers} are not all among {self.ranks} ranks")
         if len(set(addresses)) < self.ranks:
             raise RequestError(f"{', '.join(addresses)}: each rank needs an address of its own; give addresses=…")
-        options = self.transport.options
-        if not isinstance(options, ltp.Options) or options.by_tcp is not None:
-            raise RequestError(
-                f"{quoted(self.transport.name)}: what goes by TCP is what a process group does by itself; "
-                "here it is ltp, with broadcast=ltp"
-            )
+        self.transport.check_tensors()
         if self.fill not in get_args(Fill):
             raise RequestError(f"fill is one of {', '.join(get_args(Fill))}, not {quoted(self.fill)}")
 
