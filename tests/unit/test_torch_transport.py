@@ -27,8 +27,8 @@ from transports.torch.holes import Name, Recording, Writer  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 LOSSY = "ltp:lt=0us,c=1us"  # closed when the first packets have come, whatever the network does
-# Two processes of tests run beside each other.
-PORTS = count(17100 + 1000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 15), 20)
+# Other processes of tests run beside this one, of this checkout or another: far apart, below the kernel's own.
+PORTS = count(12_000 + os.getpid() * 7919 % 1000 * 20, 20)
 SIZE = 1_000_000  # many times what arrives at once
 
 
