@@ -67,8 +67,8 @@ def _packages() -> Iterator[tuple[str, Path]]:
 
 def _package(module: str, name: str) -> Iterator[tuple[str, Path]]:
     spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.submodule_search_locations
-    folder = Path(next(iter(spec.submodule_search_locations)))
+    assert spec is not None and spec.origin
+    folder = Path(spec.origin).parent  # setuptools' distutils says nothing of its folders
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".py", ".so"):
             yield f"packages/{name}/{path.relative_to(folder)}", path
