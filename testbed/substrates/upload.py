@@ -60,15 +60,18 @@ def _code() -> Iterator[tuple[str, Path]]:
 
 def _packages() -> Iterator[tuple[str, Path]]:
     for name in PACKAGES:
-        yield from _package(name, name)
-    if sys.version_info >= (3, 12):  # Mininet still imports distutils, which setuptools keeps
-        yield from _package("setuptools._distutils", "distutils")
+        yield from _package(name, _folder(name))
+    if sys.version_info >= (3, 12):  # Mininet still imports distutils, which setuptools keeps, and says nothing of
+        yield from _package("distutils", _folder("setuptools") / "_distutils")
 
 
-def _package(module: str, name: str) -> Iterator[tuple[str, Path]]:
-    spec = importlib.util.find_spec(module)
-    assert spec is not None and spec.origin
-    folder = Path(spec.origin).parent  # setuptools' distutils says nothing of its folders
+def _folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.submodule_search_locations
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _package(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".py", ".so"):
             yield f"packages/{name}/{path.relative_to(folder)}", path

@@ -36,6 +36,8 @@ class Source(io.RawIOBase):
     than `LONGEST` bytes are handed out.
     """
 
+    _file: BinaryIO | None = None  # it is closed also where it could not be opened
+
     def __init__(self, path: Path) -> None:
         try:
             file = opened(path)
@@ -76,7 +78,8 @@ class Source(io.RawIOBase):
         self._unfinished = 0
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
         super().close()
 
 
