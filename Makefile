@@ -69,7 +69,7 @@ CORES := $(shell nproc)
 PYTEST := $(PYTHON) -m pytest
 SIDE_BY_SIDE := -n $(CORES) --dist loadgroup
 # COVERAGE=1: fails, too, if the unit tests reach less of any of the pure rooms than pyproject.toml asks for.
-PURE := core congestion theory flow_schedulers job_schedulers testbed/spec testbed/planning
+PURE = $(subst .,/,$(shell $(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['tool']['coverage']['run']['source'])"))
 unit_tier = $(PYTEST) tests/unit $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov --cov-report=term \
 	$(foreach room,$(PURE),&& $(PYTHON) -m coverage report --include="$(room)/*" --format=total))
 uml_tier = $(PYTEST) tests/uml $(SIDE_BY_SIDE)
@@ -77,10 +77,10 @@ netns = $(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(PYTEST) -p no:cacheprovider test
 netns_tier = $(netns) $(SIDE_BY_SIDE) -m "not alone"
 alone_tier = $(netns) -m alone
 
+tiers = @code=0; $(foreach tier,$(1),echo '$($(tier)_tier)'; $($(tier)_tier) || code=1;) exit $$code
+
 test: setup
-	@code=0; \
-	$(foreach tier,unit uml netns alone,echo '$($(tier)_tier)'; $($(tier)_tier) || code=1;) \
-	exit $$code
+	$(call tiers,unit uml netns alone)
 
 test-unit: setup
 	$(unit_tier)
@@ -92,9 +92,7 @@ test-uml: setup
 	$(uml_tier)
 
 test-netns: setup
-	@code=0; \
-	$(foreach tier,netns alone,echo '$($(tier)_tier)'; $($(tier)_tier) || code=1;) \
-	exit $$code
+	$(call tiers,netns alone)
 
 # What takes hours, and is proved now and then: kills at a hundred random moments, properties by thousands of examples.
 test-long: setup

@@ -67,7 +67,7 @@ class _Loss:
 
 
 def draw(study: Study, out: Path) -> list[Path]:
-    """Write ``mlt-accuracy.{png,pdf,csv}``; the data: a row per seed and training, then one for each ring (distance: the mean)."""
+    """Write ``mlt-accuracy.{png,pdf,csv}``; the data: a row per seed and training, then one for each ring (``apart``: in the mean)."""
     rows = _table(study)
     figure, axes = style.new_figure(1, 3, figsize=(15, 4.6), width_ratios=[1.5, 1, 1])
     lines, times, apart = axes[0]

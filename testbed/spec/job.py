@@ -180,7 +180,7 @@ def _check(job: Job) -> None:
 
 
 def check_transport(job: Job, transport: str) -> None:
-    """Whether a real program's gradients can travel so: a model of ours trains over LTP (`transports.torch`); raises `JobError`."""
+    """Whether a real program's gradients can travel so: a model of ours trains over datagrams (`transports.torch`); raises `RequestError`."""
     if carrier.plain(transport) or job.program is None:
         return
     if job.ddp is None:

@@ -1,4 +1,4 @@
-"""Gradients over LTP in PyTorch: ranks as threads of one process, and as processes that train with DDP, over loopback."""
+"""Gradients over LTP, MLT and DLCP in PyTorch: ranks as threads of one process, and as processes that train with DDP, over loopback."""
 
 from __future__ import annotations
 
