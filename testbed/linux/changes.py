@@ -28,6 +28,7 @@ from testbed.linux.queues.red import Red
 from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.settings import (
+    DEFAULT,
     Default,
     FrameByFrame,
     Mtu,
@@ -37,6 +38,9 @@ from testbed.linux.settings import (
     Register,
     Setting,
     Sysctl,
+    Wired,
+    Wires,
+    mac,
 )
 from theory.frames import frame
 from topologies import spraying
@@ -94,6 +98,25 @@ def interfaces(topo: Topo) -> list[Interface]:
     for _, _, info in topo.links(sort=True, withInfo=True):
         a, b = info["node1"], info["node2"]
         found += [Interface(a, f"{a}-eth{info['port1']}", b), Interface(b, f"{b}-eth{info['port2']}", a)]
+    return found
+
+
+def wires(topo: Topo) -> dict[str, Wires]:
+    """How every node is joined to others, as the topology says."""
+    found = {}
+    for node in topo.hosts():
+        known = topo.nodeInfo(node)
+        routes = {prefix: tuple(hops) for prefix, hops in known.get("routes", ())}
+        if default := known.get("defaultRoute"):
+            routes[DEFAULT] = (default.removeprefix("via "),)
+        found[node] = Wires({}, {}, routes)
+    for number, (_, _, info) in enumerate(topo.links(sort=True, withInfo=True)):
+        ends = [(info[f"node{end}"], info[f"port{end}"], info[f"params{end}"].get("ip")) for end in (1, 2)]
+        for here, (node, port, address) in enumerate(ends):
+            if address:
+                found[node].addresses[f"{node}-eth{port}"] = address
+            if other := ends[1 - here][2]:
+                found[node].neighbours[other.split("/")[0]] = mac(number, 2 - here)
     return found
 
 
@@ -171,6 +194,7 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
         most = max(SEND_BUFFER, most)  # what waits before its interface is in it, too
     window = max(RECEIVE_BUFFER, 4 * path)
     marks = any(link.marking for link in plan.bottlenecks.values())
+    yield from (Wired(node, held) for node, held in wires(topo).items())
     for node in topo.hosts():
         values = {
             "net.ipv4.ip_forward": "1" if topo.isRouter(node) else "0",

@@ -33,13 +33,14 @@ from core.runs.plan import CongestionControl
 from testbed.linux import netns
 from testbed.linux.loading import bpf, classifier, registry
 from testbed.linux.loading.registry import Registered
-from testbed.linux.rtnetlink import Kind, Socket, Tc
+from testbed.linux.rtnetlink import MAIN_TABLE, Kind, Socket, Tc
+from testbed.linux.settings import DEFAULT, Wires, mac, unlike
 from topologies.routed import Routes, router
 
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 CARRIER_S = 10.0
 INGRESS, ETH_P_ALL = 0xFFFF0000, 0x0003
-MAIN_TABLE = 254
+SINGLE = "/32"
 OFFLOADS = {
     "tso": "tcp-segmentation-offload",
     "gso": "generic-segmentation-offload",
@@ -130,7 +131,7 @@ class VethLink(Link):  # type: ignore[misc]
         port1 = node1.newPort() if port1 is None else port1
         port2 = node2.newPort() if port2 is None else port2
         name1, name2 = self.intfName(node1, port1), self.intfName(node2, port2)
-        mac1, mac2 = (f"02:00:{number >> 8:02x}:{number & 255:02x}:00:{end:02x}" for end in (1, 2))
+        mac1, mac2 = (mac(number, end) for end in (1, 2))
         node1.ip.link(
             "add", ifname=name1, kind="veth", address=mac1,
             peer={"ifname": name2, "address": mac2, "net_ns_fd": node2.namespace},
@@ -230,6 +231,21 @@ class Network(Mininet):  # type: ignore[misc]
                 "class": route.shown(end.index, "class"),
                 "filter": filters,
             }
+
+    def wire(self, node: str, wires: Wires) -> None:
+        """Mininet did, when the network was built."""
+
+    def wires(self, node: str) -> Wires:
+        devices = {end.index: end.name for end in self[node].intfList()}
+        with Socket(self[node].namespace) as route:
+            addresses = [(devices[index], address) for index, address in route.addresses()]
+            neighbours = {address: mac for _, address, mac in route.neighbours()}
+            routes = route.routes()
+        return Wires(
+            {device: address for device, address in addresses if not address.endswith(SINGLE)},
+            neighbours,
+            {prefix: hops for prefix, hops in routes.items() if not prefix.endswith(SINGLE)},
+        )
 
     def add_address(self, node: str, device: str, address: str) -> None:
         end = self.interface(node, device)
@@ -341,8 +357,8 @@ def switch(network: Network, end: VethIntf, *, up: bool) -> None:
     A link of which an end is down counts as failed.
     """
     end.node.ip.link("set", index=end.index, state="up" if up else "down")
+    there = end.link.intf2 if end is end.link.intf1 else end.link.intf1
     if up:  # what the kernel forgets about an interface that is down
-        there = end.link.intf2 if end is end.link.intf1 else end.link.intf1
         end.node.ip.neigh("replace", ifindex=end.index, dst=there.ip, lladdr=there.mac, state="permanent")
         if not end.node.forwards:
             end.node.ip.route("replace", dst="default", gateway=there.ip)
@@ -361,6 +377,19 @@ def switch(network: Network, end: VethIntf, *, up: bool) -> None:
                 ip.route("del", dst=gone)
         for prefix, next_hops in routes:
             ip.route("replace", dst=prefix, **_via(next_hops))
+        if routes != before[name]:
+            _routed(network, name, dict(routes))
+    if up and not end.node.forwards:
+        _routed(network, end.node.name, {DEFAULT: (there.ip,)})
+
+
+def _routed(network: Network, node: str, wanted: dict[str, tuple[str, ...]]) -> None:
+    """Raises `TestbedError` if the kernel has other routes than those it was just given."""
+    if wrong := list(unlike(wanted, network.wires(node).routes)):
+        raise TestbedError(
+            f"{node}: after a link failed or came back, its routes are not those asked for ({wrong[0]}); "
+            "a result under other settings than those asked for would be wrong, so the run stops here."
+        )
 
 
 def _redirections(message: Any) -> Iterator[int]:

@@ -16,13 +16,23 @@ import struct
 
 from core.errors import TestbedError
 from testbed.linux.network import Host, Network, link_name
-from testbed.linux.rtnetlink import RTM_GETROUTE, Socket, attribute, attributes
+from testbed.linux.rtnetlink import (
+    RTA_DPORT,
+    RTA_DST,
+    RTA_IIF,
+    RTA_IP_PROTO,
+    RTA_OIF,
+    RTA_SPORT,
+    RTA_SRC,
+    RTM_GETROUTE,
+    RTMSG,
+    Socket,
+    attribute,
+    attributes,
+)
 from transports import Connection
 
 MOST_HOPS = 64
-RTA_DST, RTA_SRC, RTA_IIF, RTA_OIF, RTA_IP_PROTO, RTA_SPORT, RTA_DPORT = 1, 2, 3, 4, 27, 28, 29
-# struct rtmsg: family, lengths of destination and source, tos, table, protocol, scope, type, flags
-RTMSG = struct.Struct("=BBBBBBBBI")
 
 
 def taken(network: Network, flow: Connection, protocol: int = socket.IPPROTO_TCP) -> list[str]:

@@ -6,8 +6,8 @@ stops the run; what it cannot tell is recorded as unknown. Nothing is undone: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from core.errors import TestbedError
@@ -15,6 +15,26 @@ from core.runs.manifest import ReadBack
 from core.runs.plan import CongestionControl
 from testbed.linux.queues.tree import matches
 from testbed.linux.rtnetlink import Kind, Tc
+
+
+@dataclass(frozen=True)
+class Wires:
+    """How a node is joined to others: addresses by device, MACs of neighbours by address, and next hops by prefix.
+
+    Addresses of single hosts (/32), which `PathAddresses` and `PathRoutes` add, are none of it.
+    """
+
+    addresses: dict[str, str]
+    neighbours: dict[str, str]
+    routes: dict[str, tuple[str, ...]]
+
+
+DEFAULT = "0.0.0.0/0"  # the prefix of a default route
+
+
+def mac(link: int, end: int) -> str:
+    """The address of an interface, which follows from its link's number and from which end (1, 2) it is."""
+    return f"02:00:{link >> 8:02x}:{link & 255:02x}:00:{end:02x}"
 
 
 class Kernel(Protocol):
@@ -38,6 +58,14 @@ class Kernel(Protocol):
 
     def queues(self, node: str, device: str, parents: Iterable[int]) -> dict[Kind, Sequence[Tc]]:
         """What it holds of them; filters of these parents."""
+        ...
+
+    def wire(self, node: str, wires: Wires) -> None:
+        """Join a node to others; nothing is left to do where the network was built so."""
+        ...
+
+    def wires(self, node: str) -> Wires:
+        """How a node is joined to others."""
         ...
 
     def add_address(self, node: str, device: str, address: str) -> None: ...
@@ -100,6 +128,49 @@ class Setting(Protocol):
 
     def apply(self, kernel: Kernel) -> None: ...
     def read(self, kernel: Kernel) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Wired:
+    """What a node of the topology is made with; in the manifest by its numbers, since a fat tree has thousands of routes."""
+
+    node: str
+    wires: Wires
+
+    @property
+    def where(self) -> str:
+        return self.node
+
+    @property
+    def what(self) -> str:
+        return "addresses, neighbours and routes"
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        return self._told(self.wires)
+
+    @property
+    def line(self) -> str:
+        return "addresses, neighbours and shortest routes, as the topology has them"
+
+    def apply(self, kernel: Kernel) -> None:
+        kernel.wire(self.node, self.wires)
+
+    def read(self, kernel: Kernel) -> dict[str, Any]:
+        return self._told(kernel.wires(self.node))
+
+    def _told(self, found: Wires) -> dict[str, Any]:
+        kinds = (field.name for field in fields(Wires))
+        pairs = [(kind, getattr(self.wires, kind), getattr(found, kind)) for kind in kinds]
+        told: dict[str, Any] = {kind: len(held) for kind, _, held in pairs}
+        return told | {"wrong": [line for _, wanted, held in pairs for line in unlike(wanted, held)][:5]}
+
+
+def unlike(wanted: Mapping[str, Any], held: Mapping[str, Any]) -> Iterator[str]:
+    """What is held and not wanted, or the other way round, or is not the same."""
+    for key in sorted(wanted.keys() | held.keys()):
+        if wanted.get(key) != held.get(key):
+            yield f"{key}: {held.get(key, 'none')}, not {wanted.get(key, 'there')}"
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from mininet.topo import Topo
 from core.errors import TestbedError
 from core.runs.plan import Link
 from testbed.linux import features, netns, network
-from testbed.linux.changes import interfaces, shaper
+from testbed.linux.changes import interfaces, shaper, wires
 from testbed.linux.network import Network, link_name
 from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.setting import Queues
-from testbed.linux.settings import Mtu, OffloadsOff, Sysctl, apply_all
+from testbed.linux.settings import DEFAULT, Mtu, OffloadsOff, Sysctl, Wired, apply_all
 from tests import processes
 from topologies.dumbbell import Dumbbell
 from topologies.leafspine import LeafSpine
@@ -78,6 +78,81 @@ def test_a_setting_the_kernel_does_not_take_stops_the_run(build: Build) -> None:
         apply_all([Sysctl("l1", "net.ipv4.no_such_key", "1")], net)
     with pytest.raises(TestbedError, match="could not be set"):
         apply_all([Mtu("l1", "l1-eth0", 70000)], net)
+
+
+def of_several_hops(net: Network) -> tuple[str, tuple[str, ...]]:
+    return next((prefix, hops) for prefix, hops in net.topo.routes()["l1"] if len(hops) > 1)
+
+
+def another_route(net: Network) -> None:
+    prefix, hops = of_several_hops(net)
+    net["l1"].ip.route("replace", dst=prefix, gateway=hops[0])
+
+
+def a_heavier_hop(net: Network) -> None:
+    prefix, hops = of_several_hops(net)
+    net["l1"].ip.route("replace", dst=prefix, multipath=[{"gateway": via, "hops": 1} for via in hops[:1]]
+                       + [{"gateway": via} for via in hops[1:]])  # fmt: skip
+
+
+def no_default(net: Network) -> None:
+    net["h1"].ip.route("del", dst="0.0.0.0/0", gateway=net["h1"].intf().link.intf2.ip)
+
+
+def another_address(net: Network) -> None:
+    net["h1"].ip.addr("add", index=net["h1"].intf().index, address="10.9.9.1", prefixlen=30)
+
+
+def another_neighbour(net: Network) -> None:
+    there = next(end for end in net.ends() if end.node.name == "h1").link.intf2.ip
+    net["h1"].ip.neigh(
+        "replace", ifindex=net["h1"].intf().index, dst=there, lladdr="02:00:00:00:00:09", state="permanent"
+    )
+
+
+def wired(net: Network) -> list[Wired]:
+    return [Wired(node, held) for node, held in wires(net.topo).items()]
+
+
+def test_a_network_is_wired_as_its_topology(build: Build) -> None:
+    net = build(LeafSpine(2, 2, 2))
+    record = {found.where: found.value for found in apply_all(wired(net), net)}
+    assert record["h1"] == {"addresses": 1, "neighbours": 1, "routes": 1, "wrong": []}
+    assert record["l1"] == {"addresses": 4, "neighbours": 4, "routes": 4, "wrong": []}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (another_route, r"l1: .*10\.0\.\d+\.\d+/30: \('10"), (a_heavier_hop, r"l1: .* x 2"), (no_default, r"h1: .*0\.0\.0\.0/0: none"),
+        (another_address, r"h1: .*h1-eth0"), (another_neighbour, r"h1: .*02:00:00:00:00:09"),
+    ],
+)  # fmt: skip
+def test_a_network_that_is_wired_otherwise_stops_the_run(
+    build: Build, spoil: Callable[[Network], None], told: str
+) -> None:
+    net = build(LeafSpine(2, 2, 2))
+    spoil(net)
+    with pytest.raises(TestbedError, match=told):
+        apply_all(wired(net), net)
+
+
+def test_routes_are_looked_at_after_a_failure(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = build(LeafSpine(2, 2, 2))
+    end = next(end for end in net.ends() if link_name(end) == "l1-s1")
+    before = net.wires("l1"), net.wires("l2")
+    network.switch(net, end, up=False)
+    assert net.wires("l2").routes != before[1].routes
+    network.switch(net, end, up=True)
+    assert (net.wires("l1"), net.wires("l2")) == before
+    host = next(end for end in net.ends() if end.node.name == "h1")
+    network.switch(net, host, up=False)
+    network.switch(net, host, up=True)
+    assert net.wires("h1").routes == {DEFAULT: (host.link.intf2.ip,)}
+    monkeypatch.setattr(network, "_via", lambda hops: {"gateway": hops[0]})
+    with pytest.raises(TestbedError, match="after a link failed or came back"):
+        network.switch(net, host, up=False)
+        network.switch(net, host, up=True)
 
 
 ANY_RATE_BPS = [1_000_000, 500_000_000, 8_000_000_000, 50_000_000_000, 400_000_000_000]
