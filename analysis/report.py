@@ -170,9 +170,8 @@ def _provenance(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
 
 def _commands(section: Section, results: str) -> list[str]:
     """What makes its runs again: as they were made (where, what was set), for this figure alone, into ``results``."""
-    file = f"experiments/{section.figure.ID}.toml"
-    found = dict.fromkeys(again.command(said, file, results) for said in _said(section))
-    return list(found) or [again.command((), file, results)]
+    found = dict.fromkeys(again.command(said, f"experiments/{stem}.toml", results) for stem, said in _made(section))
+    return list(found) or [again.command((), f"experiments/{section.figure.ID}.toml", results)]
 
 
 def _quick(section: Section) -> bool:
@@ -181,8 +180,21 @@ def _quick(section: Section) -> bool:
 
 def _said(section: Section) -> list[tuple[str, ...]]:
     """The commands that made it, as they were typed."""
+    return [said for _, said in _made(section)]
+
+
+def _made(section: Section) -> list[tuple[str, tuple[str, ...]]]:
+    """The stem of each experiment's file, and the command that made it, as it was typed."""
     computed = section.study.schedules
-    return [run.manifest.command for run in section.study.runs] + ([computed.made.command] if computed else [])
+    made = [(_stem(section.figure.ID, run), run.manifest.command) for run in section.study.runs]
+    return made + ([(section.figure.ID, computed.made.command)] if computed else [])
+
+
+def _stem(id: str, run: Run) -> str:
+    """``convergence``, or ``convergence.cubic`` where a base has a file of its own."""
+    of = run.plan.experiment.removeprefix(f"{id}.").partition(".")[0]
+    named = of in {name for control in run.plan.system.congestion for name in (control.name, control.base)}
+    return f"{id}.{of}" if named else id
 
 
 def number(value: float | None) -> str:

@@ -21,7 +21,7 @@ ID = "fairness"
 TITLE = "MLTCP beside ordinary TCP"
 TEXT = (
     "Left: two training jobs of which none, one or both use MLTCP; the iteration time of each kind of job ÷ its ideal, settled half. "
-    "Middle and right: training jobs beside one long-lived Reno flow: their iteration time, and its share of the link. One dot a seed."
+    "Middle and right: training jobs beside one long-lived flow of the base: their iteration time, and its share of the link. One dot a seed."
 )
 JOBS = "A training job on ordinary TCP is not harmed by a neighbour that uses MLTCP."
 FLOW = "A long-lived ordinary flow keeps its share beside jobs that use MLTCP."
@@ -40,7 +40,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     mixed, crowded = table[~table["background"]], table[table["background"]]
     figure, axes = style.new_figure(1, 3, figsize=(13, 4.2), width_ratios=[1.15, 1, 1])
     _mixes(axes[0, 0], mixed)
-    _beside(axes[0, 1], crowded, "time", "training jobs' iteration time ÷ ideal", "Jobs beside a long-lived Reno flow")
+    _beside(
+        axes[0, 1], crowded, "time", "training jobs' iteration time ÷ ideal", "Jobs beside a long-lived ordinary flow"
+    )
     _beside(axes[0, 2], crowded, "background_share", "share of the link", "What the long-lived flow gets")
     drawing.caption(
         figure,
