@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,14 @@ from core.runs.load import Experiment, Run
 
 
 def studies(study: Study) -> dict[str, Study]:
-    """The part of a study that belongs to each base, by its name; all of it under ``""`` if there are less than two."""
-    names = list(dict.fromkeys(name for run in study.runs if run.role == "treatment" and (name := _base(run))))
-    if len(names) < 2:
+    """The part of a study that belongs to each base, by its name; all of it under ``""`` if there are less than two.
+
+    The one with the most runs comes first: what was run of others stands beside it.
+    """
+    runs = Counter(name for run in study.runs if run.role == "treatment" and (name := _base(run)))
+    if len(runs) < 2:
         return {"": study}
-    return {name: _of(study, name) for name in names}
+    return {name: _of(study, name) for name, _ in runs.most_common()}
 
 
 def find(figure: Figure, study: Study) -> list[Finding]:

@@ -92,10 +92,9 @@ def _claim(finding: Finding, here: Path) -> dict[str, Any]:
 
 def _section(section: Section, results: Path, here: Path) -> dict[str, Any]:
     runs = section.study.runs
-    png = next((path for path in section.files if path.suffix == ".png"), None)
     return {
         "figure": section.figure,
-        "image": None if png is None else base64.b64encode(png.read_bytes()).decode(),
+        "images": [base64.b64encode(path.read_bytes()).decode() for path in section.files if path.suffix == ".png"],
         "files": [_link(path, here, path.name) for path in section.files],
         "claims": [_claim(finding, here) for finding in section.findings],
         "problems": section.problems,

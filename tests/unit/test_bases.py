@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from analysis import figures, sections
+from analysis import figures, report, sections
 from core.runs.plan import Plan
 from testbed.spec import points
 from tests import synthetic
@@ -39,3 +39,20 @@ def test_one_base_is_drawn_as_ever(tmp_path: Path) -> None:
     figure = next(one for one in figures.every() if one.ID == "partial")
     (finding,) = sections.one(figure, tmp_path, tmp_path / "out").findings
     assert "Base:" not in finding.claim
+
+
+def test_a_base_may_have_a_file_of_its_own_and_that_of_most_runs_comes_first(tmp_path: Path) -> None:
+    for name, seeds in (("fairness", 3), ("fairness.cubic", 2), ("fairness.dcqcn", 2)):
+        specs = points.read(str(PARTIAL.with_name(f"{name}.toml")), {"quick": True})
+        synthetic.write([msgspec.structs.replace(one, seeds=seeds) for one in specs], tmp_path, only_reno_gains)
+    figure = next(one for one in figures.every() if one.ID == "fairness")
+    section = sections.one(figure, tmp_path, tmp_path / "out")
+    assert not section.problems
+    bases = [one.claim.rpartition(" Base: ")[2] for one in section.findings]
+    assert bases == ["Reno.", "Reno.", "CUBIC.", "CUBIC.", "DCQCN.", "DCQCN."]
+    assert {path.name for path in section.files if path.suffix == ".png"} == {
+        "fairness.png", "fairness-cubic.png", "fairness-dcqcn.png",
+    }  # fmt: skip
+    assert sorted(report._commands(section, "results")) == [
+        f"python -m testbed sweep experiments/{name}.toml --out results" for name in ("fairness.cubic", "fairness.dcqcn", "fairness")
+    ]  # fmt: skip
