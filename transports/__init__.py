@@ -56,6 +56,7 @@ class Message:
     layers: int = 1
     element: int = 4  # bytes of a number, which no packet cuts
     critical: tuple[Span, ...] = ()  # arrives, whatever else is given up
+    importance: tuple[float, ...] = ()  # of its packets, where nobody has its bytes (`transports.tags.drawn`)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from transports import (
     Transfer,
     TransportError,
     native,
+    tags,
     tcp,
 )
 
@@ -332,8 +333,11 @@ class _Engine:
         """The second byte of the IP header of each packet: its band is a class selector (RFC 2474), and whether it may be marked."""
         segment = self.library.endpoint_segment(self.pointer, to)
         whole = None if data is None else memoryview(data).cast("B")
-        spans = ((at, min(segment, m.bytes - at)) for at in range(0, m.bytes, segment))
-        found = (tag((at, size), Importance(0.0) if whole is None else whole[at : at + size]) for at, size in spans)
+        spans = [(at, min(segment, m.bytes - at)) for at in range(0, m.bytes, segment)]
+        if whole is None:
+            found = (tag(span, value) for span, value in zip(spans, tags.drawn(m, len(spans)), strict=True))
+        else:
+            found = (tag((at, size), whole[at : at + size]) for at, size in spans)
         return bytes(
             one.band << CLASS_SELECTOR | (MARKABLE if self.core.marked and not one.droppable else 0) for one in found
         )

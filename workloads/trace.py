@@ -23,6 +23,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -40,6 +41,7 @@ from workloads.overlapping import EARLIER
 VERSION = 1
 MOST_BYTES = 16 * MEGABYTE  # of a file
 MOST_OPERATIONS = 20_000
+MOST_QUANTILES = 101
 LIBRARY = Path(__file__).parent / "library"
 
 Kind = Literal["compute", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
@@ -66,6 +68,9 @@ class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     algorithm: str | None = None  # how a collective is carried out, if not as usual (ALGORITHMS)
     layer: int | None = (
         None  # of the model, from the front (0): what is sent first where several messages are in flight
+    )
+    importance: float | tuple[float, ...] | None = (
+        None  # of its packets, where a transport asks which matter (`transports.tags`)
     )
 
 
@@ -279,8 +284,31 @@ def _wrong(op: Operation, earlier: Collection[str]) -> str | None:
             return f"algorithm {quoted(op.algorithm)} does not carry out {op.kind}; there are: {allowed}"
     if op.layer is not None and not 0 <= op.layer < MOST_OPERATIONS:
         return f"layer {op.layer} is no place in a model; the first is 0"
+    if (wrong := _wrong_importance(op)) is not None:
+        return wrong
     if missing := next((name for name in op.after if name not in earlier and not name.endswith(EARLIER)), None):
         return f"after names {quoted(missing)}, which is no earlier operation"
+    return None
+
+
+def _wrong_importance(op: Operation) -> str | None:
+    if op.importance is None:
+        return None
+    if op.kind == "compute":
+        return "a compute sends no packets that could have an importance"
+    if isinstance(op.importance, float):
+        inside = 0 <= op.importance <= 1
+        return None if inside else f"importance {op.importance:g} is no share of its packets; from 0 to 1"
+    given = op.importance
+    if (
+        not 2 <= len(given) <= MOST_QUANTILES
+        or list(given) != sorted(given)
+        or not all(0 <= one < inf for one in given)
+    ):
+        return (
+            f"importance is a share of its packets, or 2 to {MOST_QUANTILES} magnitudes, from that of the least important packet to that of the most, "
+            "each ÷ the median of the tensor's"
+        )
     return None
 
 

@@ -66,6 +66,7 @@ class Operation:
     bytes: int = 0
     algorithm: str = ""
     layer: int = 0  # from the front
+    importance: tuple[float, ...] = ()
 
     @property
     def computes(self) -> bool:
@@ -246,6 +247,7 @@ class _Exchanges:
                 partition=self.job.partition,
                 layer=op.layer,
                 layers=self.layers,
+                importance=tuple(op.importance),
             )
             for flow in flows
             if rank in flow

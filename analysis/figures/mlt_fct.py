@@ -31,7 +31,7 @@ SOURCES = {
 }
 CONTROLS = {MEAN: "an MLT that takes as long as DCTCP", TAIL: "an MLT that takes as long as DCTCP"}
 # Average and tail in ms at 36, 72, 108 and 144 workers, ResNet50 (published figure, values read from the drawing).
-PUBLISHED = {
+PUBLISHED: dict[str, dict[str, tuple[float, ...]]] = {
     "mean_s": {
         "DCTCP": (1.72, 2.49, 3.20, 4.07), "MLT": (1.27, 1.73, 2.07, 2.32), "NDP": (1.32, 1.85, 2.14, 2.40), "pFabric": (1.53, 2.11, 2.95, 3.60),
         "PIAS": (1.77, 2.49, 3.38, 4.20),

@@ -142,6 +142,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes: int | None = None  # of a collective
     algorithm: str = ""  # of a collective
     layer: int = 0  # of the model, from the front: in a window, what goes first
+    importance: tuple[float, ...] = ()  # of its packets: the share that matters, or magnitudes (`transports.tags`)
 
     @property
     def computes(self) -> bool:

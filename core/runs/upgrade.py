@@ -57,7 +57,14 @@ _WIRE_1: dict[str, Any] = {"burst": None}
 _JOB_1: dict[str, Any] = {
     "exclusive": [], "falls": False, "life": None, "partition": None, "transport": "tcp", "window": None,
 }  # fmt: skip
-_OPERATION_1: dict[str, Any] = {"algorithm": "", "bytes": None, "duration_ns": None, "layer": 0, "ranks": None}
+_OPERATION_1: dict[str, Any] = {
+    "algorithm": "",
+    "bytes": None,
+    "duration_ns": None,
+    "importance": [],
+    "layer": 0,
+    "ranks": None,
+}
 _NO_TRAITS_1: dict[str, Any] = {
     "needs_marks": False, "frame_by_frame": False, "paced": False, "learns": False, "may_leave_idle": False, "state": None,
 }  # fmt: skip

@@ -532,7 +532,10 @@ def _numeric(op: Operation, collective: str | None) -> Numeric:
     if op.kind == "compute":
         return Numeric(op.id, op.kind, tuple(op.after), ranks, duration_ns=int(op.duration or 0))
     size, algorithm = int(op.bytes or 0), traces.algorithm(op, collective)
-    return Numeric(op.id, op.kind, tuple(op.after), ranks, bytes=size, algorithm=algorithm, layer=op.layer or 0)
+    importance = (op.importance,) if isinstance(op.importance, float) else op.importance or ()
+    return Numeric(
+        op.id, op.kind, tuple(op.after), ranks, bytes=size, algorithm=algorithm, layer=op.layer or 0, importance=importance
+    )  # fmt: skip
 
 
 def _connections(asked: list[_Asked], places: list[tuple[str, ...]]) -> Iterator[tuple[str, str, int]]:

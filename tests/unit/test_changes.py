@@ -73,9 +73,7 @@ def test_the_stages_come_in_their_order(can: Features) -> None:
 def test_a_dumbbell_step_by_step() -> None:
     steps = changes.changes(planned(cc=["mltcp_reno:slope=2"], nic="inf", ecn="off", preset="paper"), VIRTUAL)
     wired, steps = steps[:4], steps[4:]
-    assert {(type(step.change), step.change.node) for step in wired} == {
-        (settings.Wired, node) for node in ("l1", "r1", "s1", "s2")
-    }
+    assert [step.change.node for step in wired if isinstance(step.change, settings.Wired)] == ["l1", "r1", "s1", "s2"]
     sysctls = ["ip_forward", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_timestamps", "tcp_sack", "tcp_ecn",
                "tcp_rmem", "tcp_wmem"]  # fmt: skip
     nodes = [(step.change.where, step.change.what) for step in steps if isinstance(step.change, settings.Sysctl)]

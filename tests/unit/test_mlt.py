@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import random
 from functools import partial
+from itertools import pairwise
 from statistics import fmean, median
 
 import pytest
@@ -40,6 +41,42 @@ def reference(values: array.array[float], rule: str) -> list[bool]:
 
 def message(size: int, critical: tuple[tuple[int, int], ...] = ()) -> Message:
     return Message(0, 0, 0, size, "gradient", critical=critical)
+
+
+def of_a_trace(*importance: float, part: int = 0) -> Message:
+    return Message(3, 1, part, 1000 * SEGMENT, "gradient", importance=importance)
+
+
+@pytest.mark.parametrize("rule", tags.RULES)
+@pytest.mark.parametrize(
+    ("importance", "shares"),
+    [
+        ((0.7,), {"packet-median": 0.7, "element-median": 0.7}),
+        ((0.0, 0.5, 1.5, 9.0), {"packet-median": 0.5, "element-median": 0.5}),  # a third below, half of the next third
+        ((1.1, 2.0), {"packet-median": 0.5, "element-median": 1.0}),
+        ((1.0, 1.0), {"packet-median": 0.5, "element-median": 1.0}),
+    ],
+)
+def test_a_replay_tags_as_its_trace_says(rule: str, importance: tuple[float, ...], shares: dict[str, float]) -> None:
+    asked = of_a_trace(*importance)
+    chosen = list(tags.important(rule, asked, None, SEGMENT))
+    assert sum(chosen) / len(chosen) == pytest.approx(shares.get(rule, tags.IMPORTANT[rule]), abs=0.001)
+    assert chosen == list(tags.important(rule, asked, None, SEGMENT))
+    if rule in shares:
+        values = [one.value for one in tags.drawn(asked, 1000)]
+        assert min(value for value, one in zip(values, chosen, strict=True) if one) >= max(
+            (value for value, one in zip(values, chosen, strict=True) if not one), default=0.0
+        )
+
+
+def test_importances_are_those_of_the_distribution_and_neighbours_differ() -> None:
+    values = [one.value for one in tags.drawn(of_a_trace(0.0, 1.0, 10.0), 1000)]
+    assert sorted(values) == pytest.approx(
+        [2 * at / 1000 + 0.001 if at < 500 else 1 + 18 * (at - 500) / 1000 + 0.009 for at in range(1000)]
+    )
+    assert fmean(abs(a - b) for a, b in pairwise(values)) > 2
+    assert values != [one.value for one in tags.drawn(of_a_trace(0.0, 1.0, 10.0, part=1), 1000)]
+    assert {one.value for one in tags.drawn(of_a_trace(), 10)} == {0.0}
 
 
 def in_memory(values: array.array[float]) -> bytes:

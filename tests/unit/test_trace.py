@@ -199,3 +199,22 @@ def test_what_a_synthetic_job_exchanges(workers: int, collective: str | None, ki
     )
     (job,) = make({}, flags, "the test").all_jobs
     assert {op.kind for op in job.read_trace().operations} == {"compute", kind}
+
+
+@pytest.mark.parametrize("importance", [0.7, [0.2, 0.9, 3]])
+def test_a_collective_says_the_importance_of_its_packets(importance: object, tmp_path: Path) -> None:
+    one = {"id": "a", "kind": "all_reduce", "bytes": "1MB", "importance": importance}
+    (op,) = trace.load(write(tmp_path, minimal() | {"operations": [one]})).operations
+    assert op.importance == (tuple(importance) if isinstance(importance, list) else importance)
+
+
+@pytest.mark.parametrize(
+    ("importance", "kind"),
+    [(1.5, ""), (-0.1, ""), ([1], ""), ([2, 1], ""), ([-1, 1], ""), ([0.1] * 102, ""), ("much", ""), (0.5, "compute")],
+)
+def test_an_importance_that_is_none_is_refused(importance: object, kind: str, tmp_path: Path) -> None:
+    one = {"id": "a", "kind": "all_reduce", "bytes": "1MB", "importance": importance}
+    if kind:
+        one = {"id": "a", "kind": kind, "duration": "1ms", "importance": importance}
+    with pytest.raises(trace.TraceError, match="importance"):
+        trace.load(write(tmp_path, minimal() | {"operations": [one]}))

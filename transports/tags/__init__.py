@@ -3,15 +3,19 @@
 A layer's band is i · P ÷ L of P (MLT, section 3): what is needed first goes first. A packet's importance is the mean magnitude of its
 numbers. The published rule compares it with the median magnitude of the tensor's numbers; a mean of many is hardly ever below
 that, so nearly every packet counts as important (98 % of ResNet18's, measured). `packet-median`, ours, takes the upper half of
-packets. Where nobody has the bytes (a replay), as many packets are important as the rule was measured to find, drawn by name.
+packets. Where nobody has the bytes (a replay), as many packets are important as the rule was measured to find, drawn by name; or as a trace
+says of the operation (`importance`): a share of its packets, or the distribution of their magnitudes ÷ the median magnitude of the tensor's numbers,
+as evenly spaced quantiles.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import gcd
 from statistics import median
 
 from transports import Buffer, Importance, Message, Span, Tag, Tagger, native
@@ -20,6 +24,7 @@ RULES = ("packet-median", "element-median", "random", "none")
 SAMPLED = 20  # every so many numbers of a tensor are looked at for its median: 5 % (MLT, section 3)
 IMPORTANT = {"packet-median": 0.5, "element-median": 0.98, "random": 0.5, "none": 1.0}  # where nobody has the bytes
 FLOAT, DOUBLE = 4, 8  # bytes
+GOLDEN = 0.618  # of a message: how far apart packets of neighbouring importance are
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,10 @@ def band(layer: int, layers: int, bands: int) -> int:
 def important(rule: str, m: Message, data: Buffer | None, segment: int) -> Sequence[bool]:
     """Of each packet of a message, by a rule; ``data`` holds numbers of ``m.element`` bytes, 4 or 8 (None: nobody has them)."""
     count = -(-m.bytes // segment)
-    if data is None or rule in ("random", "none"):
+    if rule in ("random", "none") or (data is None and not m.importance):
         return _drawn(m, count, IMPORTANT[rule])
+    if data is None:
+        return _upper(m, count, _share(rule, m.importance))
     found = magnitudes(data, segment, m.element)
     if rule == "packet-median":
         kept = set(sorted(range(count), key=lambda at: (-found[at], at))[: -(-count // 2)])
@@ -75,12 +82,58 @@ def magnitudes(data: Buffer, segment: int, element: int) -> list[float]:
     return list(found)
 
 
+def drawn(m: Message, count: int) -> list[Importance]:
+    """Of each packet of a message whose bytes nobody has, the same at every run: as its importance says, 0 without one."""
+    if len(m.importance) < 2:
+        return [Importance(float(one)) for one in _upper(m, count, sum(m.importance))]
+    last = len(m.importance) - 1
+    places = ((rank + 0.5) / count * last for rank in _ranks(m, count))
+    return [Importance(_between(m.importance, place)) for place in places]
+
+
+def _upper(m: Message, count: int, share: float) -> list[bool]:
+    """Whether a packet is among the more important ones, so large a share of all."""
+    least = count - round(share * count)
+    return [rank >= least for rank in _ranks(m, count)]
+
+
+def _share(rule: str, importance: tuple[float, ...]) -> float:
+    """Of its packets, those that matter: as a trace says, or as the rule finds in the magnitudes that it says."""
+    if len(importance) == 1:
+        return importance[0]
+    if rule == "packet-median":
+        return IMPORTANT[rule]
+    below = sum(_below(low, high) for low, high in pairwise(importance))
+    return 1 - below / (len(importance) - 1)
+
+
+def _below(low: float, high: float) -> float:
+    """How much of what lies evenly between two quantiles is below the median of the tensor, which is 1."""
+    return float(low < 1) if high == low else min(1.0, max(0.0, (1 - low) / (high - low)))
+
+
+def _between(values: tuple[float, ...], place: float) -> float:
+    low = min(int(place), len(values) - 2)
+    return values[low] + (place - low) * (values[low + 1] - values[low])
+
+
+def _ranks(m: Message, count: int) -> Iterator[int]:
+    """Of each packet its place from the least important (0) up, the same at every run; neighbours differ."""
+    step = next(step for step in range(max(1, round(count * GOLDEN)), count + 2) if gcd(step, count) == 1)
+    first = _first(m)
+    return ((first + at * step) % count for at in range(count))
+
+
+def _first(m: Message) -> int:
+    seed = hashlib.sha256(f"{m.round} {m.operation} {m.part}".encode()).digest()
+    return int.from_bytes(seed[:4], "big")
+
+
 def _drawn(m: Message, count: int, share: float) -> list[bool]:
     """So large a share of the packets, the same at every run: by round, operation and part."""
     wanted = round(share * count)
     if wanted == count:
         return [True] * count
-    seed = hashlib.sha256(f"{m.round} {m.operation} {m.part}".encode()).digest()
-    first = int.from_bytes(seed[:4], "big")
+    first = _first(m)
     # Spread evenly: a packet is in if with it another multiple of the share has been passed.
     return [((first + at + 1) * wanted) // count > ((first + at) * wanted) // count for at in range(count)]

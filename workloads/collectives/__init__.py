@@ -81,11 +81,13 @@ class Link:
     partition: int | None = None  # bytes of a message, at most
     layer: int = 0
     layers: int = 1
+    importance: tuple[float, ...] = ()
     sent: int = 0  # messages
     received: int = 0
 
     def message(self, number: int, size: int, stage: Stage) -> Message:
-        return Message(self.round, self.operation, number, size, stage, self.layer, self.layers)
+        where = (self.round, self.operation, number)
+        return Message(*where, size, stage, self.layer, self.layers, importance=self.importance)
 
 
 Links = Mapping[Flow, Link]
