@@ -95,10 +95,14 @@ done
 [ -n "$python" ] || { echo "Python 3.11 or newer is needed in /usr/bin" >&2; exit 3; }
 
 stamp=.venv/installed-for
-wanted=$("$python" --version; cksum <pyproject.toml; pwd)
+wanted=$("$python" --version; cksum <pyproject.toml; cksum <tools/constraints.txt; pwd)
 if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
 	echo "installing Python packages into .venv"
 	"$python" -m venv --clear .venv
-	.venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore -e '.[dev]'
+	install() { .venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore -e '.[dev]' "$@"; }
+	if ! install -c tools/constraints.txt; then
+		echo "not to be had in the versions of tools/constraints.txt (another Python, or withdrawn): installing the newest that fit" >&2
+		install
+	fi
 	echo "$wanted" >$stamp
 fi

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,7 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "bin/ln").symlink_to("/bin/ln")
     (tmp_path / "tools/setup.sh").write_text(text)
     (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "tools/constraints.txt").touch()
     return tmp_path
 
 
@@ -116,3 +119,27 @@ def test_without_apt_it_names_what_is_missing(checkout: Path) -> None:
     (checkout / "bin/bison").unlink()
     done = setup(checkout)
     assert done.returncode == 3 and done.stderr.splitlines()[1:] == ["  bison"]
+
+
+@pytest.mark.parametrize(("refuses", "calls"), [("never", 1), ("-c", 2)])
+def test_packages_come_in_the_versions_that_were_tested_where_these_are_to_be_had(
+    refuses: str, calls: int, checkout: Path
+) -> None:
+    said = checkout / "said"
+    stub(checkout, "true", f'#!/bin/sh\necho "$@" >>{said}\ncase "$*" in *" {refuses} "*) exit 1;; esac\n')
+    done = setup(checkout)
+    assert done.returncode == 0
+    first, *second = said.read_text().splitlines()
+    assert "-c tools/constraints.txt" in first and len(second) == calls - 1
+    assert not any("constraints" in line for line in second)
+    assert ("installing the newest that fit" in done.stderr) == (calls == 2)
+
+
+def test_every_package_is_there_in_the_version_that_is_said() -> None:
+    """Of what this environment has; a Python for which that version is not to be had takes another."""
+    lines = (ROOT / "tools/constraints.txt").read_text().splitlines()
+    said = dict(line.split("==") for line in lines if not line.startswith("#"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for asked in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
+        name = re.match(r"[\w-]+", asked)
+        assert name and name[0] in said, asked
