@@ -98,20 +98,20 @@ def check(text: str) -> None:
 def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -> list[Hosts]:
     """The hosts of jobs with so many ``workers``; raises `RequestError` if they do not fit."""
     cluster, hosts = cluster_of(topo), hosts_of(topo)
-    if not is_named(how):
-        found = by_hand.read(Path(how), names())
-        return by_hand.hosts(Path(how), found, workers, [hosts[gpu] for gpu in cluster.gpus])
-    check(how)
-    scheduler = find(how.partition(":")[0])
-    requests = [Request(job, wanted, iterations=1, compute_s=1.0) for job, wanted in enumerate(workers)]
-    check_room(requests, cluster)
-    assigned = scheduler.schedule(requests, cluster, Model(), options.parse(scheduler.Options, how), seed=seed)
-    if late := [one.job for one in assigned.jobs if one.start != At(0)]:
-        raise RequestError(
-            f"scheduler: {how} lets job {late[0]} wait for others' GPUs, and in a run every job starts at once. Give the "
-            "topology more hosts, or a scheduler that takes them as they are (`spread`, `packed`, `random`, a file)."
-        )
-    return [tuple(hosts[gpu] for gpu in assignment.gpus) for assignment in assigned.jobs]
+    if is_named(how):
+        check(how)
+        scheduler = find(how.partition(":")[0])
+        requests = [Request(job, wanted, iterations=1, compute_s=1.0) for job, wanted in enumerate(workers)]
+        check_room(requests, cluster)
+        assigned = scheduler.schedule(requests, cluster, Model(), options.parse(scheduler.Options, how), seed=seed)
+        if late := [one.job for one in assigned.jobs if one.start != At(0)]:
+            raise RequestError(
+                f"scheduler: {how} lets job {late[0]} wait for others' GPUs, and in a run every job starts at once. Give the "
+                "topology more hosts, or a scheduler that takes them as they are (`spread`, `packed`, `random`, a file)."
+            )
+        return [tuple(hosts[gpu] for gpu in assignment.gpus) for assignment in assigned.jobs]
+    found = by_hand.read(Path(how), names())
+    return by_hand.hosts(Path(how), found, workers, [hosts[gpu] for gpu in cluster.gpus])
 
 
 def hosts_of(topo: Topo, *, shared: bool = False) -> dict[Gpu, str]:

@@ -53,13 +53,11 @@ def exchange_s(
     return total
 
 
-def loads(
-    payload: Mapping[Flow, int], hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]
-) -> dict[str, float]:
-    """Payload bytes on each bottleneck, where there is one way only."""
+def loads(payload: Mapping[Flow, int], ways: Mapping[Flow, Sequence[Stage]]) -> dict[str, float]:
+    """Payload bytes on each bottleneck, where there is one way only; ``ways``: what each flow crosses (`crossed`)."""
     found: dict[str, float] = {}
-    for (source, target), size in payload.items():
-        for (name,) in crossed(topo, links, hosts[source], hosts[target]):
+    for flow, size in payload.items():
+        for (name,) in ways[flow]:
             found[name] = found.get(name, 0.0) + size
     return found
 
@@ -80,11 +78,11 @@ def _fullest_s(links: Sequence[Shaped], sizes: list[int], channels: int) -> floa
     return max(mean, seconds(sharing, max(rates)))
 
 
-def needed_bps(connections: Iterable[tuple[str, str, int]], topo: Topo, links: Mapping[str, Shaped]) -> int:
-    """The sum over all bottlenecks that may be busy at once, given (source, target, connections) of each flow."""
+def needed_bps(connections: Iterable[tuple[Sequence[Stage], int]], links: Mapping[str, Shaped]) -> int:
+    """The sum over all bottlenecks that may be busy at once, given what each flow crosses (`crossed`) and its connections."""
     over: dict[Stage, int] = {}
-    for source, target, count in connections:
-        for stage in crossed(topo, links, source, target):
+    for way, count in connections:
+        for stage in way:
             over[stage] = over.get(stage, 0) + count
     return sum(
         sum(sorted((links[name].rate_bps for name in stage), reverse=True)[:count]) for stage, count in over.items()

@@ -26,7 +26,7 @@ UNIT = 1e9  # rates are drawn in Gbit/s
 
 def demand(trace: Trace, workers: int, rate_bps: int) -> tuple[float, list[tuple[float, float, float]]]:
     """Period in seconds, and (start, end, bit/s) of what the busiest worker sends or receives."""
-    times = traces.schedule(trace, lambda op: traces.busiest_s(op, workers, rate_bps))
+    times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate_bps))
     spans: list[tuple[float, float, float]] = []
     for op in trace.operations:
         start, end = times[op.id]
@@ -41,7 +41,7 @@ def demand(trace: Trace, workers: int, rate_bps: int) -> tuple[float, list[tuple
 def draw(trace: Trace, workers: int, rate: Rate, out: Path) -> None:
     """Timeline and demand beside CASSINI's circle."""
     period, spans = demand(trace, workers, rate)
-    times = traces.schedule(trace, lambda op: traces.busiest_s(op, workers, rate))
+    times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate))
     with rc_context({"text.parse_math": False}):  # a name is not markup
         figure = Figure(figsize=(11, 4.4), layout="constrained")
         FigureCanvasAgg(figure)

@@ -312,7 +312,7 @@ def _wrong_importance(op: Operation) -> str | None:
     return None
 
 
-def schedule(trace: Trace, exchange_s: Callable[[Operation], float]) -> dict[str, tuple[float, float]]:
+def spans(trace: Trace, exchange_s: Callable[[Operation], float]) -> dict[str, tuple[float, float]]:
     """Start and end of every operation in seconds, alone, if a collective takes ``exchange_s(operation)``.
 
     Two serial streams, computes and collectives, each operation after those it names.
@@ -334,7 +334,7 @@ def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> f
     """
     if trace.overlaps:
         return _cycle_s(trace, exchange_s)
-    return max(end for _, end in schedule(trace, exchange_s).values())
+    return max(end for _, end in spans(trace, exchange_s).values())
 
 
 def _cycle_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> float:

@@ -1,23 +1,88 @@
-"""What a spec makes of the topology's links: which are shaped, which delay or lose, what happens to them."""
+"""A spec's network: its topology, which links are shaped, which delay or lose, what happens to them, what its hosts send by."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from mininet.topo import Topo
 
+import topologies
 from core.errors import RequestError, within
 from core.runs.plan import Link, LinkEvent, Marking, Sender, Wire
-from core.text import quoted
+from core.text import quoted, shown
 from core.units import UnitError, decoded
-from testbed.spec import LinkSpec, Spec
+from testbed.spec import LinkSpec, Spec, limits
+from testbed.spec.written import Bands
 from theory.frames import frame
-from topologies.routed import path
+from topologies.routed import RoutedTopo, TooManyError, at_most, has_choice, path
 
 SMALL_QUEUE_BYTES = 1 << 20  # of a socket below TCP, where a host is told nothing (Linux 4.15 to 6.13)
 _SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss", "corrupt")
+
+
+@dataclass(frozen=True)
+class Network:
+    """What all runs of an experiment have in common but their jobs."""
+
+    topo: RoutedTopo
+    topology_args: tuple[int, ...]
+    link: Link  # what the spec says of every bottleneck
+    bottlenecks: dict[str, Link]
+    wires: dict[str, Wire]
+    events: tuple[LinkEvent, ...]
+    sender: Sender
+    nics: tuple[str, ...]
+    multipath: bool
+
+
+def network(spec: Spec) -> Network:
+    """The network of an experiment; raises `RequestError`."""
+    general, sends = link(spec, LinkSpec()), sender(spec)
+    topo, args = topology_of(spec)
+    multipath = has_choice(topo)
+    bottlenecks, wires = bottlenecks_and_wires(spec, topo)
+    return Network(
+        topo,
+        args,
+        general,
+        bottlenecks,
+        wires,
+        events(spec, topo, bottlenecks),
+        sends,
+        nics(sends, topo, bottlenecks),
+        multipath,
+    )
+
+
+def topology_of(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
+    """The spec's network, with the arguments its class was given; raises `RequestError`."""
+    name, *words = spec.topo.split(",")
+    try:
+        args = tuple(int(word) for word in words)
+    except ValueError as error:
+        raise RequestError(f"topo: {quoted(spec.topo)}: the arguments of a topology are whole numbers") from error
+    cls = topologies.find(name)
+    most = limits.of(spec.on)
+    try:
+        with at_most(most.hosts, most.links):
+            if not args and hasattr(cls, "sized"):
+                topo = cls.sized(spec.jobs, max(job.workers or 0 for job in spec.all_jobs))
+                args = tuple(topo.arguments)
+            else:
+                topo = cls(*args)
+    except TooManyError as error:
+        raise limits.TooLargeError(f"topo: {shown(spec.topo)}: {error} that can be {most.done}") from error
+    except Exception as error:
+        raise RequestError(f"topo: {quoted(spec.topo)} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(topo, RoutedTopo):
+        raise RequestError(
+            f"topo: {spec.topo} is no RoutedTopo, and its nodes would have no routes; derive it from "
+            "topologies.routed.RoutedTopo, as examples/two_sites.py does (docs/topologies.md)"
+        )
+    return topo, args
 
 
 def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict[str, Wire]]:
@@ -76,13 +141,14 @@ def _told(spec: Spec, here: str, there: str) -> bool:
     return back is None or not back.oneway
 
 
-def sender(spec: Spec, link: Link) -> Sender:
+def sender(spec: Spec) -> Sender:
     """What a host is at which packets leave for the network; raises `UnitError`."""
-    nic_bps = spec.nic.or_none(int(spec.rate))
-    waiting = spec.host_queue.bytes(nic_bps or link.rate_bps, spec.mtu)
+    rate_bps = int(spec.rate)
+    nic_bps = spec.nic.or_none(rate_bps)
+    waiting = spec.host_queue.bytes(nic_bps or rate_bps, spec.mtu)
     small = None
     if spec.scale_of is not None:
-        small = max(2 * frame(spec.mtu), SMALL_QUEUE_BYTES * link.rate_bps // int(spec.scale_of))
+        small = max(2 * frame(spec.mtu), SMALL_QUEUE_BYTES * rate_bps // int(spec.scale_of))
     return Sender(
         nic_bps,
         "fq" if waiting is None else "fifo",
@@ -136,7 +202,16 @@ def link(spec: Spec, own: LinkSpec) -> Link:
     return Link(rate, buffer, spec.mtu, spec.acks == "first", marks)
 
 
-def banded(link: Link, bands: int, *, drops: bool) -> Link:
+def banded(bottlenecks: dict[str, Link], asked: Bands, scheduled: int) -> dict[str, Link]:
+    """Bottlenecks with the bands that are asked for, or those of a flow scheduler; raises `RequestError` for both."""
+    if asked.data > 1 or asked.drops:
+        if scheduled > 1:
+            raise RequestError(f"bands: {asked}: the flow scheduler has bands of its own; leave out one of them")
+        return {name: _banded(link, asked.data, drops=asked.drops) for name, link in bottlenecks.items()}
+    return {name: msgspec.structs.replace(link, bands=scheduled) for name, link in bottlenecks.items()}
+
+
+def _banded(link: Link, bands: int, *, drops: bool) -> Link:
     """A bottleneck with bands of data below one for control; those that drop have the smaller thresholds the higher they are.
 
     The lowest has the link's own, the one of ``bands`` above it at place k the share 1 - k ÷ ``bands`` of them: what is served
@@ -165,17 +240,16 @@ def _wire(spec: Spec, own: LinkSpec) -> Wire:
     return Wire(int(delay), int(jitter), loss.value, corrupt.value, loss.burst)
 
 
-def base_rtt_s(
-    topo: Topo, first: str, last: str, bottlenecks: dict[str, Link], wires: dict[str, Wire], nic_bps: int | None
-) -> float:
+def base_rtt_s(network: Network, first: str, last: str) -> float:
     """Serialisation of a small frame at each bottleneck and host, and every delay, there and back."""
-    nodes = path(topo, first, last)
+    nodes = path(network.topo, first, last)
+    nic_bps = network.sender.nic_bps
     total = 0.0
     for a, b in [*itertools.pairwise(nodes), *itertools.pairwise(nodes[::-1])]:
-        if link := bottlenecks.get(f"{a}-{b}"):
+        if link := network.bottlenecks.get(f"{a}-{b}"):
             total += 60 * 8 / link.rate_bps
-        elif nic_bps is not None and not topo.isRouter(a):
+        elif nic_bps is not None and not network.topo.isRouter(a):
             total += 60 * 8 / nic_bps
-        if wire := wires.get(f"{a}-{b}"):
+        if wire := network.wires.get(f"{a}-{b}"):
             total += wire.delay_ns / 1e9
     return total

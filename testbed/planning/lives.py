@@ -20,7 +20,6 @@ from core.runs.plan import Life
 from core.units import Duration, Size
 from job_schedulers import online
 from theory.contention import Model
-from workloads import trace as traces
 from workloads.trace import Operation, Trace
 
 
@@ -29,13 +28,7 @@ class Given:
     """What a job got: a host for each of its servers, in the order of its ring."""
 
     hosts: tuple[str, ...]
-    life: Life
-
-
-def request(job: int, gpus: int, trace: Trace, iterations: int, arrives_ns: int) -> Request:
-    """What the job asks a job scheduler for."""
-    compute_s = traces.critical_path_s(trace, lambda _op: 0.0)
-    return Request(job, gpus, iterations, trace.bytes_per_iteration, compute_s, arrives_ns / 1e9)
+    life: Life | None = None  # None: it runs from the start
 
 
 def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: int) -> list[Given]:
@@ -45,7 +38,7 @@ def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: 
             f"scheduler: {how} names a host for each worker, and these jobs ask for GPUs; name a job scheduler that gives them: "
             f"{', '.join(job_schedulers.names())}"
         )
-    cluster = job_schedulers.cluster_of(topo, shared=True)
+    cluster, hosts = job_schedulers.cluster_of(topo, shared=True), job_schedulers.hosts_of(topo, shared=True)
     if large := next((one for one in requests if one.gpus > len(cluster.gpus)), None):
         raise RequestError(
             f"topo: job {large.job} asks for {large.gpus} GPUs, and there are {len(cluster.gpus)} in all; give the topology more "
@@ -58,7 +51,6 @@ def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: 
         raise RequestError(
             f"scheduler: {how} stops job {stopped.job} in between, and a run has no way to stop one; it is for computed schedules"
         )
-    hosts = job_schedulers.hosts_of(topo, shared=True)
     return [
         Given(_ring(one.gpus, hosts), _life(wanted, one)) for wanted, one in zip(requests, assigned.jobs, strict=True)
     ]

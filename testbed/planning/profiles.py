@@ -38,7 +38,7 @@ def profile(
     def lasts(load: Mapping[str, float]) -> float:
         return max((size / links[link] for link, size in load.items()), default=0.0)
 
-    times = traces.schedule(trace, lambda op: sum(map(lasts, loads[op.id])))
+    times = traces.spans(trace, lambda op: sum(map(lasts, loads[op.id])))
     ideal_s = max(end for _, end in times.values())
     slower = 1.0 if measured is None else measured.iteration_s / ideal_s
     phases: dict[str, list[Phase]] = {}

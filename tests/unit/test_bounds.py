@@ -60,14 +60,18 @@ def test_rounds_follow_one_another() -> None:
     assert bounds.exchange_s(rounds, 1, HOSTS, TOPO, LINKS) == pytest.approx(2.0, rel=1e-6)
 
 
+def needed_bps(*flows: tuple[str, str]) -> int:
+    return bounds.needed_bps([(bounds.crossed(TOPO, LINKS, *flow), 1) for flow in flows], LINKS)
+
+
 def test_what_stays_below_a_leaf_crosses_no_bottleneck() -> None:
     assert bounds.exchange_s([{(0, 1): SECOND}], 1, HOSTS, TOPO, LINKS) == 0
-    assert bounds.needed_bps([("h1", "h2", 1)], TOPO, LINKS) == 0
+    assert needed_bps(("h1", "h2")) == 0
 
 
 def test_no_more_links_are_busy_than_there_are_connections() -> None:
-    assert bounds.needed_bps([("h1", "h5", 1)], TOPO, LINKS) == 200_000_000
-    assert bounds.needed_bps([("h1", "h5", 1), ("h2", "h6", 1), ("h3", "h7", 1)], TOPO, LINKS) == 400_000_000
+    assert needed_bps(("h1", "h5")) == 200_000_000
+    assert needed_bps(("h1", "h5"), ("h2", "h6"), ("h3", "h7")) == 400_000_000
 
 
 @pytest.mark.parametrize(

@@ -50,12 +50,12 @@ def run(parsed: argparse.Namespace) -> int:
 
 def busy_s(trace: Trace, workers: int, rate_bps: int) -> float:
     """Seconds of an iteration alone in which collectives go on."""
-    times = traces.schedule(trace, lambda op: traces.busiest_s(op, workers, rate_bps))
+    times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate_bps))
     return sum(times[op.id][1] - times[op.id][0] for op in trace.operations if op.kind != "compute")
 
 
 def describe(trace: Trace, workers: int, rate: Rate) -> list[str | Table]:
-    times = traces.schedule(trace, lambda op: traces.busiest_s(op, workers, rate))
+    times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate))
     period = max(end for _, end in times.values())
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading, side in (("operation", "left"), ("kind", "left"), ("start (ms)", "right"), ("takes (ms)", "right"),

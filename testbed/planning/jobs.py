@@ -1,0 +1,268 @@
+"""A spec's jobs: what each replays on this network, on which hosts and from when on, for every seed and job scheduler."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from core import carrier
+from core.carrier import TCP
+from core.errors import RequestError
+from core.placing import Request
+from core.runs.plan import CongestionControl, JobPlan, Link, System, Wire
+from core.runs.plan import Operation as Numeric
+from core.units import Size
+from job_schedulers import place
+from testbed.planning import links, lives
+from testbed.planning.links import Network
+from testbed.planning.lives import Given
+from testbed.spec import Spec, limits, systems
+from testbed.spec.job import Job, check_transport
+from theory import bounds
+from theory.contention import Model
+from topologies.routed import stages
+from transports import Flow
+from workloads import collectives
+from workloads import trace as traces
+from workloads.trace import Operation, Trace
+
+NONE_YET = CongestionControl("", "", {})
+OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
+
+# What the network is to a job alone: links and wires of each stage that its flows cross, or its hosts.
+Way = tuple[tuple[tuple[Link | None, Wire | None], ...], ...] | tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A job, and the iteration it replays on this link; None: it is a real program."""
+
+    job: Job
+    trace: Trace | None
+
+    @property
+    def workers(self) -> int:
+        return self.job.workers or 0
+
+    @property
+    def channels(self) -> int:
+        return self.job.channels or 1
+
+    def over(self, given: Given, model: Model) -> Asked:
+        """The same job, which asks for GPUs, on the servers where it got them."""
+        assert self.trace is not None and self.job.gpus is not None
+        trace = lives.on_servers(self.trace, self.job.gpus, len(given.hosts), model)
+        return Asked(msgspec.structs.replace(self.job, workers=len(given.hosts)), trace)
+
+    def transport(self, system: System) -> str:
+        """How its bytes travel: as it says itself, else as the system does."""
+        how = self.job.transport or (TCP if self.job.cc else system.transport)
+        check_transport(self.job, how)
+        return how
+
+    @property
+    def by_tcp(self) -> str | None:
+        """The congestion control of what its own transport sends by TCP."""
+        own = self.job.transport
+        return None if own is None or carrier.by_kernel(own) else systems.by_tcp(own)
+
+    @cached_property
+    def exchanges(self) -> list[Operation]:
+        """Its collectives; a real program's are taken for an all-reduce over a ring."""
+        if self.trace is None:
+            return [Operation(id="all", kind="all_reduce", bytes=Size(self.workers))]
+        return [op for op in self.trace.operations if op.kind != "compute"]
+
+    def rounds(self, op: Operation) -> list[dict[Flow, int]]:
+        """Payload on each flow in each round of a collective."""
+        return traces.rounds(op, self.workers, self.job.collective, self.channels)
+
+    @cached_property
+    def flows(self) -> list[Flow]:
+        """Who sends to whom."""
+        return list(dict.fromkeys(flow for op in self.exchanges for one in self.rounds(op) for flow in one))
+
+    @cached_property
+    def sent(self) -> tuple[int, ...]:
+        """Payload bytes each rank sends in one iteration."""
+        sent = [0] * self.workers
+        for op in self.exchanges:
+            for one in self.rounds(op):
+                for (source, _), size in one.items():
+                    sent[source] += size
+        return tuple(sent)
+
+    @cached_property
+    def operations(self) -> tuple[Numeric, ...]:
+        """As a plan has them."""
+        return () if self.trace is None else tuple(_numeric(op, self.job.collective) for op in self.trace.operations)
+
+    @property
+    def computing_s(self) -> float:
+        """Its iteration if exchanges took no time; of a real program nobody knows."""
+        return 0.0 if self.trace is None else traces.critical_path_s(self.trace, lambda _op: 0.0)
+
+    @property
+    def transfers(self) -> int:
+        """From one worker to another in one iteration, counting a collective's flows once."""
+        return sum(count * collectives.connections(name, self.workers) for name, count in self._algorithms.items())
+
+    @property
+    def connections(self) -> int:
+        """At most: collectives that have flows in common share them."""
+        return self.channels * sum(collectives.connections(name, self.workers) for name in self._algorithms)
+
+    @cached_property
+    def _algorithms(self) -> Counter[str]:
+        return Counter(traces.algorithm(op, self.job.collective) for op in self.exchanges)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The jobs of one seed and job scheduler: on which hosts, and what each of them is, but for its congestion control."""
+
+    seed: int
+    scheduler: str
+    asked: list[Asked]
+    jobs: tuple[JobPlan, ...]
+    crossed: list[list[list[bounds.Stage]]]  # by each flow of each of them
+    ways: list[Way]  # what the network is to each of them alone
+    base_rtt_s: float
+    needed_bps: int  # by all bottlenecks that they keep busy at once
+
+    @property
+    def in_a_row(self) -> int:
+        """How many bottlenecks a flow crosses, at most."""
+        return max((len(stages) for flows in self.crossed for stages in flows), default=1)
+
+
+def asked(spec: Spec) -> list[Asked]:
+    """Every job of the experiment, its trace as it is at the experiment's rate; raises `RequestError`."""
+    return [Asked(job, None if job.program else job.read_trace().scaled(int(spec.rate))) for job in spec.all_jobs]
+
+
+def check_size(wanted: Sequence[Asked], spec: Spec) -> None:
+    """Raises `TooLargeError` if the jobs come to more than their place takes; computed, before anything is built."""
+    most = limits.of(spec.on)
+    most.check("connections", sum(one.connections for one in wanted), "jobs")
+    most.check("transfers", sum(one.transfers for one in wanted), "jobs")
+
+
+def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, seed: int, model: Model) -> Placed:
+    """The jobs as one seed and job scheduler have them; raises `RequestError`."""
+    if not spec.lives:
+        given = [Given(own) for own in place(network.topo, [one.workers for one in wanted], scheduler, seed)]
+    else:
+        given = lives.give(network.topo, _requests(spec, wanted), scheduler, model, seed)
+        wanted = [one.over(own, model) for one, own in zip(wanted, given, strict=True)]
+        check_size(wanted, spec)
+    topo, bottlenecks, hosts = network.topo, network.bottlenecks, [own.hosts for own in given]
+    ways = [_network_alone(one, own, network) for one, own in zip(wanted, hosts, strict=True)]
+    ideals = [
+        None if one.trace is None else traces.critical_path_s(
+            one.trace,
+            lambda op, one=one, own=own: bounds.exchange_s(one.rounds(op), one.channels, own, topo, bottlenecks),  # type: ignore[misc]
+        )
+        for one, own in zip(wanted, hosts, strict=True)
+    ]  # fmt: skip
+    crossed = [
+        [bounds.crossed(topo, bottlenecks, own[a], own[b]) for a, b in one.flows]
+        for one, own in zip(wanted, hosts, strict=True)
+    ]
+    connections = [(stages, one.channels) for one, flows in zip(wanted, crossed, strict=True) for stages in flows]
+    needed_bps = bounds.needed_bps(connections, bottlenecks)
+    ends = next((own for own in hosts if len(own) > 1), hosts[0])
+    base_rtt_s = links.base_rtt_s(network, ends[0], ends[-1])
+    starts = _offsets(spec, wanted, ideals, seed)
+    jobs = tuple(
+        _job(spec, number, one, own, ideals[number], starts[number], seed)
+        for number, (one, own) in enumerate(zip(wanted, given, strict=True))
+    )
+    return Placed(seed, scheduler, wanted, jobs, crossed, ways, base_rtt_s, needed_bps)
+
+
+def _job(
+    spec: Spec, number: int, asked: Asked, given: Given, ideal_s: float | None, start_ns: int, seed: int
+) -> JobPlan:
+    job, trace = asked.job, asked.trace
+    return JobPlan(
+        job=number,
+        trace=job.label if trace is None else trace.name,
+        hosts=given.hosts,
+        cc=NONE_YET,
+        operations=asked.operations,
+        offset_ns=start_ns if given.life is None else given.life.at_ns,
+        noise=str(job.noise or (trace.noise if trace else "0%")),
+        seed=f"noise {seed} {number}",
+        ideal_s=ideal_s,
+        bytes_per_worker=() if trace is None else asked.sent,
+        iterations=job.iterations or 0,
+        channels=asked.channels if job.window is None else spec.bands.data,
+        window=None if job.window is None else int(job.window),
+        partition=None if job.partition is None else int(job.partition),
+        leave_ns=None if job.leave is None else int(job.leave),
+        program=job.program,
+        life=given.life,
+    )
+
+
+def _numeric(op: Operation, collective: str | None) -> Numeric:
+    ranks = None if op.ranks is None else tuple(op.ranks)
+    if op.kind == "compute":
+        return Numeric(op.id, op.kind, tuple(op.after), ranks, duration_ns=int(op.duration or 0))
+    size, algorithm = int(op.bytes or 0), traces.algorithm(op, collective)
+    importance = (op.importance,) if isinstance(op.importance, float) else op.importance or ()
+    return Numeric(
+        op.id, op.kind, tuple(op.after), ranks, bytes=size, algorithm=algorithm, layer=op.layer or 0, importance=importance
+    )  # fmt: skip
+
+
+def _network_alone(asked: Asked, hosts: tuple[str, ...], network: Network) -> Way:
+    """What the network is to a job alone: what its flows cross, or its hosts, where these decide whether flows meet."""
+    crossed = tuple(
+        tuple((network.bottlenecks.get(f"{a}-{b}"), network.wires.get(f"{a}-{b}")) for a, b in stage)
+        for source, target in asked.flows
+        for way in ((hosts[source], hosts[target]), (hosts[target], hosts[source]))
+        for stage in stages(network.topo, *way)
+    )
+    lonely = len(asked.flows) * asked.channels == 1
+    return crossed if lonely or all(len(stage) == 1 for stage in crossed) else hosts
+
+
+def _requests(spec: Spec, asked: list[Asked]) -> list[Request]:
+    """What jobs that ask for GPUs want; they arrive when they say, or as --offsets lists it, else at the start."""
+    arrives = (
+        _offsets(spec, asked, [None] * len(asked), spec.seed)
+        if spec.offsets.times
+        else [int(one.job.offset or 0) for one in asked]
+    )
+    return [
+        Request(
+            number,
+            one.job.gpus or 0,
+            one.job.iterations or 0,
+            one.trace.bytes_per_iteration,
+            one.computing_s,
+            arrives_ns / 1e9,
+        )
+        for number, (one, arrives_ns) in enumerate(zip(asked, arrives, strict=True))
+        if one.trace is not None
+    ]
+
+
+def _offsets(spec: Spec, asked: list[Asked], ideals: list[float | None], seed: int) -> list[int]:
+    """When each job starts, in ns: as the job says, as given for all, or drawn from the seed."""
+    if not spec.offsets.times:
+        draw = random.Random(f"offsets {seed}")
+        width = 1.0 if spec.offsets == "uniform" else OVERLAP
+        drawn = [int(draw.uniform(0, width) * (1.0 if ideal is None else ideal) * 1e9) for ideal in ideals]
+    else:
+        drawn = [int(at) for at in spec.offsets.times]
+        if len(drawn) != spec.jobs:
+            raise RequestError(f"offsets: {len(drawn)} given for {spec.jobs} jobs; one each, as in 0ms,50ms")
+    return [at if one.job.offset is None else int(one.job.offset) for one, at in zip(asked, drawn, strict=True)]
