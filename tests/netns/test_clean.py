@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
+from core.runs import rundir
 from core.runs.events import Event, Iteration
 from core.runs.upgrade import VERSION
 from testbed import spec
@@ -25,7 +26,7 @@ from testbed.substrates.host import Host
 from testbed.substrates.progress import Patience
 from tests import processes, traces
 from tests.processes import HANG_S
-from tests.runs import INTERRUPTIBLE, ROOT, cli, rounds, some
+from tests.runs import INTERRUPTIBLE, ROOT, Result, cli, rounds, some
 from workloads import collectives
 
 from . import conftest
@@ -137,6 +138,29 @@ def test_a_killed_worker_ends_the_run_and_is_named(before: Before, tmp_path: Pat
 
     with pytest.raises(TestbedError, match=r"worker \d of job \d on host .* was killed by signal 9"):
         Host().run(one, observe, Patience())
+    nothing_left(before, tmp_path)
+
+
+def test_a_killed_worker_of_a_job_that_holds_gpus_frees_them_and_the_others_go_on(
+    before: Before, tmp_path: Path
+) -> None:
+    fields = {
+        "topo": "cluster,4,4", "scheduler": "first_fit", "job": [{"gpus": 8, "iterations": 5000}, {"gpus": 8, "iterations": 3}],
+        "compute": "10ms", "bytes": "100kB", "rate": "200mbit", "cc": ["reno"],
+    }  # fmt: skip
+    one = plan.plans(plan.resolve(spec.read(None, fields)))[0]
+    killed: list[int] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, Iteration) and event.iteration == 2 and not killed:
+            killed.append(workers()[0])  # of the first job: the second waits
+            os.kill(killed[0], signal.SIGKILL)
+
+    result = Result(rundir.unpack(Host().run(one, observe, Patience())))
+    first, second = result.table("jobs.csv").sort_values("job").itertuples()
+    assert (first.how, second.how) == ("failed", "done")
+    assert second.start_s >= first.end_s
+    assert "killed by signal 9" in str(first.why)
     nothing_left(before, tmp_path)
 
 
