@@ -59,14 +59,11 @@ def write(results: Path, figures: Path, out: Path) -> list[Section]:
 def _context(found: list[Section], results: Path, here: Path) -> dict[str, Any]:
     shown = [section for section in found if not section.study.is_empty or section.study.problems]
     runs = [run for section in shown for run in section.every_run]
-    counts = Counter(finding.verdict for section in found for finding in section.findings)
+    quick = [section.figure.ID for section in shown if _quick(section)]
     return {
-        "verdicts": [(verdict, counts[verdict]) for verdict in VERDICTS],
+        "verdicts": _tally(found),
         "marks": MARKS,
-        "claims": sorted(
-            ((section, _claim(finding, here)) for section in found for finding in section.findings),
-            key=lambda row: row[1]["finding"].verdict == "not measured",
-        ),
+        "papers": [_paper(name, found, here) for name in dict.fromkeys(map(claims.paper, found))],
         "sections": [_section(section, results, here) for section in shown],
         "missing": [section.figure for section in found if section not in shown],
         "problems": sum(len(section.problems) for section in found),
@@ -74,7 +71,25 @@ def _context(found: list[Section], results: Path, here: Path) -> dict[str, Any]:
         "runs": len(runs),
         "by_chance": claims.by_chance(found),
         "wall": _duration(sum(run.manifest.wall_s for run in runs)),
-        "quick": any(_quick(section) for section in shown),
+        "quick": quick,
+        "all_quick": len(quick) == len(shown),
+    }
+
+
+def _tally(found: Iterable[Section]) -> list[tuple[str, int]]:
+    """How many claims have each verdict."""
+    counts = Counter(finding.verdict for section in found for finding in section.findings)
+    return [(verdict, counts[verdict]) for verdict in VERDICTS]
+
+
+def _paper(name: str, found: Iterable[Section], here: Path) -> dict[str, Any]:
+    """The claims of one paper, those that were measured first."""
+    own = [section for section in found if claims.paper(section) == name]
+    rows = [(section, _claim(finding, here)) for section in own for finding in section.findings]
+    return {
+        "title": claims.PAPERS.get(name, name),
+        "verdicts": [(verdict, count) for verdict, count in _tally(own) if count],
+        "claims": sorted(rows, key=lambda row: row[1]["finding"].verdict == "not measured"),
     }
 
 

@@ -116,7 +116,13 @@ def test_the_report_stands_by_itself(reported: Path) -> None:
         else:
             assert (reported.parent / unquote(value)).exists(), value
     assert not re.search(r"@import|url\(|<script|https?://", reported.read_text())
-    assert reported.with_suffix(".md").read_text().startswith("# MLTCP")
+    assert reported.with_suffix(".md").read_text().startswith("# The papers' claims")
+
+
+def test_claims_stand_by_paper_and_say_what_is_quick(reported: Path) -> None:
+    told = reported.with_suffix(".md").read_text()
+    assert "**MLTCP: Congestion Control for DNN Training (arXiv 2402.09589; HotNets 2024)**: " in told
+    assert told.index("(LTP, IWQoS 2023)**") < told.index("(SJF-BCO, MobiHoc 2022)**")
 
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
