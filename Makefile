@@ -14,7 +14,7 @@ help:
 	@echo "make test-unit   the first tier alone; test-uml, test-netns: the others; test-long: for hours"
 	@echo "make reproduce   every experiment, in a Vagrant VM if one runs, else in user-mode Linux (ON=host: on this kernel;"
 	@echo "                 ON=ssh:root@server,ssh:root@other: on these), then"
-	@echo "                 figures/ and report.html; goes on where it was stopped (QUICK=1: half an hour at most)"
+	@echo "                 figures/ and report.html; goes on where it was stopped (QUICK=1: a quarter of an hour)"
 	@echo "make agreement   one experiment in virtual time, on this kernel and in the VM, side by side in the report"
 	@echo "make kernel      the user-mode Linux kernel (LINUX_SOURCE=… for a source of your own); make setup does it, too"
 	@echo "make torch       PyTorch, for real training as a job and for recording"

@@ -39,7 +39,7 @@ COLOURS = {  # by whether it is MLTCP, and start
     (True, "uniform"): drawing.MLTCP, (True, "overlapped"): style.JOBS[4], (False, "uniform"): drawing.BASE,
     (False, "overlapped"): style.JOBS[5],
 }  # fmt: skip
-BELOW: dict[str, Any] = {"fontsize": 8, "ncols": 3, "loc": "upper center", "bbox_to_anchor": (0.5, -0.12)}
+BELOW: dict[str, Any] = {"fontsize": 8, "ncols": 3, "loc": "upper center", "bbox_to_anchor": (0.5, -0.17)}
 CONTROLS = {
     SOON: "shares that do not follow F (fluid model, exponent 0)",
     ANY: "shares that do not follow F (fluid model, exponent 0)",
@@ -83,8 +83,8 @@ def _soon(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> F
     verdict = graded(within >= 0.95 * len(rows), found.value <= FEW, alike=alike)
     return Finding(
         SOON, SOON_SOURCE,
-        f"{within} of {len(rows)} runs are interleaved from iteration {FEW} on or sooner; the median is iteration {found.value:g}, of "
-        "which the first two are spent learning",
+        f"{within} of {len(rows)} runs are interleaved from iteration {FEW} on or sooner; the median run {_at(found.value)}, of "
+        "which the first two iterations are spent learning",
         found.value, "iterations until interleaved, median of all runs", found.interval, int(rows["seed"].nunique()), verdict,
         f"reproduced if at least 95 % of the runs are by iteration {FEW}, partly if the median is, no difference if as many of the base's are", paths,
     )  # fmt: skip
@@ -101,7 +101,7 @@ def _any(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> Fi
     alike = len(base) > 0 and float((base["at"] < inf).mean()) >= max(share.value, 0.5)
     verdict = graded(least >= 0.95, least >= 0.5, alike=alike)
     medians = ", ".join(
-        f"{_size(*cast(tuple[int, int], size))} {statistics.median(group['at']).value:g}"
+        f"{_size(*cast(tuple[int, int], size))} {_number(statistics.median(group['at']).value)}"
         for size, group in rows.groupby(["jobs", "flows"])
     )
     starts = "; ".join(
@@ -119,6 +119,14 @@ def _any(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> Fi
         "as many of the base's do",
         paths,
     )  # fmt: skip
+
+
+def _at(iteration: float) -> str:
+    return "never is" if iteration == inf else f"is from iteration {iteration:g} on"
+
+
+def _number(iteration: float) -> str:
+    return "never" if iteration == inf else f"{iteration:g}"
 
 
 def _size(jobs: int, flows: int) -> str:

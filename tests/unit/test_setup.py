@@ -1,4 +1,4 @@
-"""`tools/setup.sh`: a package that cannot be installed stops it, by name."""
+"""`tools/setup.sh`: a package that cannot be installed stops it, by name; Python's come in the versions that were tested."""
 
 from __future__ import annotations
 
