@@ -83,8 +83,8 @@ def _soon(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> F
     verdict = graded(within >= 0.95 * len(rows), found.value <= FEW, alike=alike)
     return Finding(
         SOON, SOON_SOURCE,
-        f"{within} of {len(rows)} runs are interleaved from iteration {FEW} on or sooner; the median run {_at(found.value)}, of "
-        "which the first two iterations are spent learning",
+        f"{within} of {len(rows)} runs are interleaved from iteration {FEW} on or sooner; the median iteration is "
+        f"{_number(found.value)} (the first two are spent learning)",
         found.value, "iterations until interleaved, median of all runs", found.interval, int(rows["seed"].nunique()), verdict,
         f"reproduced if at least 95 % of the runs are by iteration {FEW}, partly if the median is, no difference if as many of the base's are", paths,
     )  # fmt: skip
@@ -119,10 +119,6 @@ def _any(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> Fi
         "as many of the base's do",
         paths,
     )  # fmt: skip
-
-
-def _at(iteration: float) -> str:
-    return "never is" if iteration == inf else f"is from iteration {iteration:g} on"
 
 
 def _number(iteration: float) -> str:

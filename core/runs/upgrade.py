@@ -58,13 +58,8 @@ _JOB_1: dict[str, Any] = {
     "exclusive": [], "falls": False, "life": None, "partition": None, "transport": "tcp", "window": None,
 }  # fmt: skip
 _OPERATION_1: dict[str, Any] = {
-    "algorithm": "",
-    "bytes": None,
-    "duration_ns": None,
-    "importance": [],
-    "layer": 0,
-    "ranks": None,
-}
+    "algorithm": "", "bytes": None, "duration_ns": None, "importance": [], "layer": 0, "ranks": None,
+}  # fmt: skip
 _NO_TRAITS_1: dict[str, Any] = {
     "needs_marks": False, "frame_by_frame": False, "paced": False, "learns": False, "may_leave_idle": False, "state": None,
 }  # fmt: skip

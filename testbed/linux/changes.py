@@ -29,6 +29,8 @@ from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.settings import (
     DEFAULT,
+    Addressed,
+    Addressing,
     Default,
     FrameByFrame,
     Mtu,
@@ -38,8 +40,6 @@ from testbed.linux.settings import (
     Register,
     Setting,
     Sysctl,
-    Wired,
-    Wires,
     mac,
 )
 from theory.frames import frame
@@ -101,7 +101,7 @@ def interfaces(topo: Topo) -> list[Interface]:
     return found
 
 
-def wires(topo: Topo) -> dict[str, Wires]:
+def addressing(topo: Topo) -> dict[str, Addressing]:
     """How every node is joined to others, as the topology says."""
     found = {}
     for node in topo.hosts():
@@ -109,7 +109,7 @@ def wires(topo: Topo) -> dict[str, Wires]:
         routes = {prefix: tuple(hops) for prefix, hops in known.get("routes", ())}
         if default := known.get("defaultRoute"):
             routes[DEFAULT] = (default.removeprefix("via "),)
-        found[node] = Wires({}, {}, routes)
+        found[node] = Addressing({}, {}, routes)
     for number, (_, _, info) in enumerate(topo.links(sort=True, withInfo=True)):
         ends = [(info[f"node{end}"], info[f"port{end}"], info[f"params{end}"].get("ip")) for end in (1, 2)]
         for here, (node, port, address) in enumerate(ends):
@@ -194,7 +194,7 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
         most = max(SEND_BUFFER, most)  # what waits before its interface is in it, too
     window = max(RECEIVE_BUFFER, 4 * path)
     marks = any(link.marking for link in plan.bottlenecks.values())
-    yield from (Wired(node, held) for node, held in wires(topo).items())
+    yield from (Addressed(node, held) for node, held in addressing(topo).items())
     for node in topo.hosts():
         values = {
             "net.ipv4.ip_forward": "1" if topo.isRouter(node) else "0",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,8 +32,8 @@ from core.runs.plan import CongestionControl
 from testbed.linux import netns
 from testbed.linux.loading import bpf, classifier, registry
 from testbed.linux.loading.registry import Registered
-from testbed.linux.rtnetlink import MAIN_TABLE, Kind, Socket, Tc
-from testbed.linux.settings import DEFAULT, Wires, mac, unlike
+from testbed.linux.rtnetlink import Kind, Socket, Tc
+from testbed.linux.settings import DEFAULT, Addressing, mac, unlike
 from topologies.routed import Routes, router
 
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
@@ -232,16 +231,16 @@ class Network(Mininet):  # type: ignore[misc]
                 "filter": filters,
             }
 
-    def wire(self, node: str, wires: Wires) -> None:
+    def set_addressing(self, node: str, addressing: Addressing) -> None:
         """Mininet did, when the network was built."""
 
-    def wires(self, node: str) -> Wires:
+    def addressing(self, node: str) -> Addressing:
         devices = {end.index: end.name for end in self[node].intfList()}
         with Socket(self[node].namespace) as route:
             addresses = [(devices[index], address) for index, address in route.addresses()]
             neighbours = {address: mac for _, address, mac in route.neighbours()}
             routes = route.routes()
-        return Wires(
+        return Addressing(
             {device: address for device, address in addresses if not address.endswith(SINGLE)},
             neighbours,
             {prefix: hops for prefix, hops in routes.items() if not prefix.endswith(SINGLE)},
@@ -253,14 +252,17 @@ class Network(Mininet):  # type: ignore[misc]
 
     def addresses(self, node: str, device: str) -> Sequence[str]:
         end = self.interface(node, device)
-        return [told.get("address") for told in end.node.ip.get_addr(index=end.index) if told["prefixlen"] == 32]
+        with Socket(end.node.namespace) as route:
+            own = [address for index, address in route.addresses() if index == end.index]
+        return [address.removesuffix(SINGLE) for address in own if address.endswith(SINGLE)]
 
     def add_route(self, node: str, address: str, via: str) -> None:
         self[node].ip.route("add", dst=f"{address}/32", gateway=via)
 
     def host_routes(self, node: str) -> Mapping[str, str]:
-        found = self[node].ip.get_routes(family=socket.AF_INET, table=MAIN_TABLE)
-        return {told.get("dst"): told.get("gateway") for told in found if told["dst_len"] == 32}
+        with Socket(self[node].namespace) as route:
+            found = route.routes()
+        return {prefix.removesuffix(SINGLE): hops[0] for prefix, hops in found.items() if prefix.endswith(SINGLE)}
 
     def lead_through(self, node: str, device: str, between: str) -> None:
         end = self.interface(node, device)
@@ -385,7 +387,7 @@ def switch(network: Network, end: VethIntf, *, up: bool) -> None:
 
 def _routed(network: Network, node: str, wanted: dict[str, tuple[str, ...]]) -> None:
     """Raises `TestbedError` if the kernel has other routes than those it was just given."""
-    if wrong := list(unlike(wanted, network.wires(node).routes)):
+    if wrong := list(unlike(wanted, network.addressing(node).routes)):
         raise TestbedError(
             f"{node}: after a link failed or came back, its routes are not those asked for ({wrong[0]}); "
             "a result under other settings than those asked for would be wrong, so the run stops here."

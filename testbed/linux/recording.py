@@ -14,7 +14,7 @@ from core.runs.plan import CongestionControl
 from testbed.linux.queues import tbf
 from testbed.linux.queues.rates import RATESPEC, ticks
 from testbed.linux.rtnetlink import Kind, Tc, attribute, attributes
-from testbed.linux.settings import OFFLOADS, Wires
+from testbed.linux.settings import OFFLOADS, Addressing
 
 Call = tuple[str, str, Any]  # what was done, where, to what
 
@@ -32,7 +32,7 @@ class Recording:
     _queues: dict[str, list[Tc]] = field(default_factory=dict)
     _classifiers: dict[str, dict[str, Any]] = field(default_factory=dict)
     _through: dict[str, str] = field(default_factory=dict)
-    _wires: dict[str, Wires] = field(default_factory=dict)
+    _addressing: dict[str, Addressing] = field(default_factory=dict)
     _addresses: dict[str, list[str]] = field(default_factory=dict)
     _routes: dict[str, dict[str, str]] = field(default_factory=dict)
     _registered: dict[str, str] = field(default_factory=dict)
@@ -77,12 +77,12 @@ class Recording:
             "filter": [each for each in held if each.what == "filter" and each.parent in of],
         }
 
-    def wire(self, node: str, wires: Wires) -> None:
-        self.calls.append(("wires", node, wires))
-        self._wires[node] = wires
+    def set_addressing(self, node: str, addressing: Addressing) -> None:
+        self.calls.append(("addressing", node, addressing))
+        self._addressing[node] = addressing
 
-    def wires(self, node: str) -> Wires:
-        return self._wires[node]
+    def addressing(self, node: str) -> Addressing:
+        return self._addressing[node]
 
     def add_address(self, node: str, device: str, address: str) -> None:
         self.calls.append(("address", device, address))

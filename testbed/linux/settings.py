@@ -18,7 +18,7 @@ from testbed.linux.rtnetlink import Kind, Tc
 
 
 @dataclass(frozen=True)
-class Wires:
+class Addressing:
     """How a node is joined to others: addresses by device, MACs of neighbours by address, and next hops by prefix.
 
     Addresses of single hosts (/32), which `PathAddresses` and `PathRoutes` add, are none of it.
@@ -60,11 +60,11 @@ class Kernel(Protocol):
         """What it holds of them; filters of these parents."""
         ...
 
-    def wire(self, node: str, wires: Wires) -> None:
+    def set_addressing(self, node: str, addressing: Addressing) -> None:
         """Join a node to others; nothing is left to do where the network was built so."""
         ...
 
-    def wires(self, node: str) -> Wires:
+    def addressing(self, node: str) -> Addressing:
         """How a node is joined to others."""
         ...
 
@@ -131,11 +131,11 @@ class Setting(Protocol):
 
 
 @dataclass(frozen=True)
-class Wired:
+class Addressed:
     """What a node of the topology is made with; in the manifest by its numbers, since a fat tree has thousands of routes."""
 
     node: str
-    wires: Wires
+    addressing: Addressing
 
     @property
     def where(self) -> str:
@@ -147,21 +147,21 @@ class Wired:
 
     @property
     def asked(self) -> dict[str, Any]:
-        return self._told(self.wires)
+        return self._told(self.addressing)
 
     @property
     def line(self) -> str:
         return "addresses, neighbours and shortest routes, as the topology has them"
 
     def apply(self, kernel: Kernel) -> None:
-        kernel.wire(self.node, self.wires)
+        kernel.set_addressing(self.node, self.addressing)
 
     def read(self, kernel: Kernel) -> dict[str, Any]:
-        return self._told(kernel.wires(self.node))
+        return self._told(kernel.addressing(self.node))
 
-    def _told(self, found: Wires) -> dict[str, Any]:
-        kinds = (field.name for field in fields(Wires))
-        pairs = [(kind, getattr(self.wires, kind), getattr(found, kind)) for kind in kinds]
+    def _told(self, found: Addressing) -> dict[str, Any]:
+        kinds = (field.name for field in fields(Addressing))
+        pairs = [(kind, getattr(self.addressing, kind), getattr(found, kind)) for kind in kinds]
         told: dict[str, Any] = {kind: len(held) for kind, _, held in pairs}
         return told | {"wrong": [line for _, wanted, held in pairs for line in unlike(wanted, held)][:5]}
 

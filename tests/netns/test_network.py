@@ -16,11 +16,11 @@ from mininet.topo import Topo
 from core.errors import TestbedError
 from core.runs.plan import Link
 from testbed.linux import features, netns, network
-from testbed.linux.changes import interfaces, shaper, wires
+from testbed.linux.changes import addressing, interfaces, shaper
 from testbed.linux.network import Network, link_name
 from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.setting import Queues
-from testbed.linux.settings import DEFAULT, Mtu, OffloadsOff, Sysctl, Wired, apply_all
+from testbed.linux.settings import DEFAULT, Addressed, Mtu, OffloadsOff, Sysctl, apply_all
 from tests import processes
 from topologies.dumbbell import Dumbbell
 from topologies.leafspine import LeafSpine
@@ -110,13 +110,13 @@ def another_neighbour(net: Network) -> None:
     )
 
 
-def wired(net: Network) -> list[Wired]:
-    return [Wired(node, held) for node, held in wires(net.topo).items()]
+def addressed(net: Network) -> list[Addressed]:
+    return [Addressed(node, held) for node, held in addressing(net.topo).items()]
 
 
-def test_a_network_is_wired_as_its_topology(build: Build) -> None:
+def test_a_network_is_addressed_as_its_topology(build: Build) -> None:
     net = build(LeafSpine(2, 2, 2))
-    record = {found.where: found.value for found in apply_all(wired(net), net)}
+    record = {found.where: found.value for found in apply_all(addressed(net), net)}
     assert record["h1"] == {"addresses": 1, "neighbours": 1, "routes": 1, "wrong": []}
     assert record["l1"] == {"addresses": 4, "neighbours": 4, "routes": 4, "wrong": []}
 
@@ -128,27 +128,27 @@ def test_a_network_is_wired_as_its_topology(build: Build) -> None:
         (another_address, r"h1: .*h1-eth0"), (another_neighbour, r"h1: .*02:00:00:00:00:09"),
     ],
 )  # fmt: skip
-def test_a_network_that_is_wired_otherwise_stops_the_run(
+def test_a_network_that_is_addressed_otherwise_stops_the_run(
     build: Build, spoil: Callable[[Network], None], told: str
 ) -> None:
     net = build(LeafSpine(2, 2, 2))
     spoil(net)
     with pytest.raises(TestbedError, match=told):
-        apply_all(wired(net), net)
+        apply_all(addressed(net), net)
 
 
 def test_routes_are_looked_at_after_a_failure(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     net = build(LeafSpine(2, 2, 2))
     end = next(end for end in net.ends() if link_name(end) == "l1-s1")
-    before = net.wires("l1"), net.wires("l2")
+    before = net.addressing("l1"), net.addressing("l2")
     network.switch(net, end, up=False)
-    assert net.wires("l2").routes != before[1].routes
+    assert net.addressing("l2").routes != before[1].routes
     network.switch(net, end, up=True)
-    assert (net.wires("l1"), net.wires("l2")) == before
+    assert (net.addressing("l1"), net.addressing("l2")) == before
     host = next(end for end in net.ends() if end.node.name == "h1")
     network.switch(net, host, up=False)
     network.switch(net, host, up=True)
-    assert net.wires("h1").routes == {DEFAULT: (host.link.intf2.ip,)}
+    assert net.addressing("h1").routes == {DEFAULT: (host.link.intf2.ip,)}
     monkeypatch.setattr(network, "_via", lambda hops: {"gateway": hops[0]})
     with pytest.raises(TestbedError, match="after a link failed or came back"):
         network.switch(net, host, up=False)

@@ -73,7 +73,12 @@ def test_the_stages_come_in_their_order(can: Features) -> None:
 def test_a_dumbbell_step_by_step() -> None:
     steps = changes.changes(planned(cc=["mltcp_reno:slope=2"], nic="inf", ecn="off", preset="paper"), VIRTUAL)
     wired, steps = steps[:4], steps[4:]
-    assert [step.change.node for step in wired if isinstance(step.change, settings.Wired)] == ["l1", "r1", "s1", "s2"]
+    assert [step.change.node for step in wired if isinstance(step.change, settings.Addressed)] == [
+        "l1",
+        "r1",
+        "s1",
+        "s2",
+    ]
     sysctls = ["ip_forward", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_timestamps", "tcp_sack", "tcp_ecn",
                "tcp_rmem", "tcp_wmem"]  # fmt: skip
     nodes = [(step.change.where, step.change.what) for step in steps if isinstance(step.change, settings.Sysctl)]
@@ -96,7 +101,7 @@ def test_a_dumbbell_step_by_step() -> None:
 def test_a_kernel_is_told_in_that_order_and_holds_it() -> None:
     kernel = recorded(planned(ecn="20kB", acks="first", delay="1ms", cc=["mltcp_reno"], preset="paper"), VIRTUAL)
     assert [what for what, _ in groupby(kernel.calls, key=lambda call: call[0])][:4] == [
-        "wires", "sysctl", "link", "offloads",
+        "addressing", "sysctl", "link", "offloads",
     ]  # fmt: skip
     assert [(what, kind) for what, where, kind in kernel.calls if where == "s1-eth0" and what in ("qdisc", "filter")] == [
         ("qdisc", "tbf"), ("qdisc", "prio"), ("filter", "u32"), ("qdisc", "bfifo"), ("qdisc", "red"),

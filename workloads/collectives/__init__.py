@@ -86,8 +86,9 @@ class Link:
     received: int = 0
 
     def message(self, number: int, size: int, stage: Stage) -> Message:
-        where = (self.round, self.operation, number)
-        return Message(*where, size, stage, self.layer, self.layers, importance=self.importance)
+        return Message(
+            self.round, self.operation, number, size, stage, self.layer, self.layers, importance=self.importance
+        )  # fmt: skip
 
 
 Links = Mapping[Flow, Link]
