@@ -50,7 +50,10 @@ def save(figure: Any, path: Path) -> list[Path]:
         if lines != one.get_text():  # a name from a file, with characters that no font has
             one.set_text(lines)
     written = [path.with_suffix(".png"), path.with_suffix(".pdf")]
-    figure.savefig(written[0], bbox_inches="tight", metadata={"Software": None})
-    figure.savefig(written[1], bbox_inches="tight", metadata={"CreationDate": None})
+    figure.draw_without_rendering()  # the layout is found once, for both
+    figure.set_layout_engine("none")
+    shown = figure.get_tightbbox().padded(plt.rcParams["savefig.pad_inches"])
+    figure.savefig(written[0], bbox_inches=shown, metadata={"Software": None})
+    figure.savefig(written[1], bbox_inches=shown, metadata={"CreationDate": None})
     plt.close(figure)
     return written

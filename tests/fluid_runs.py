@@ -5,7 +5,6 @@ What a congestion control with F does here is `theory.fluid` with shares ∝ F^e
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +19,7 @@ from core.runs.load import Run, digest
 from core.runs.plan import Plan
 from testbed.planning import plan as plans
 from testbed.spec import Spec
-from tests import manifests
+from tests import manifests, synthetic
 from theory import fluid
 
 STEPS = 60  # in place of 200: coarse, and near enough for what is judged here
@@ -42,18 +41,12 @@ def write_run(plan: Plan, folder: Path, exponent: float = 0.5, **manifest: Any) 
             twin.compute_s(run), twin.comm_s(run), [[job.offset_ns / 1e9 for job in plan.jobs]], twin.curve(run),
             exponent=exponent, iterations=plan.iterations, noise_s=noise_s, seed=plan.seed,
         )  # fmt: skip
-    files = {name: _csv(table) for name, table in _tables(plan, run, flows).items()}
+    files = {name: synthetic.text(table.round(9)) for name, table in _tables(plan, run, flows).items()}
     whole = manifests.manifest(plan, digest=digest(files), command=["__main__.py", "sweep"], **manifest)
     for name, content in files.items():
         (folder / name).write_bytes(content)
     (folder / "manifest.json").write_bytes(documents.encode(whole))
     (folder / "verdict.json").write_bytes(documents.encode(manifests.VALID))
-
-
-def _csv(table: pd.DataFrame) -> bytes:
-    buffer = io.StringIO()
-    table.to_csv(buffer, index=False, float_format="%.9f")
-    return buffer.getvalue().encode()
 
 
 def _tables(plan: Plan, run: Run, model: fluid.Flows) -> dict[str, pd.DataFrame]:

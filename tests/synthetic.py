@@ -30,16 +30,28 @@ def write(specs: list[Spec], results: Path, times: Times) -> None:
         folder.mkdir(parents=True)
         tables = _tables(one, times)
         for name, table in zip(TABLES, tables, strict=True):
-            table.to_csv(folder / name, index=False)
+            (folder / name).write_bytes(text(table))
         told = manifests.manifest(
             one,
             crossings=manifests.crossings(one),
             digest=digest({name: (folder / name).read_bytes() for name in TABLES}),
         )
         if one.lives:
-            _lives(one, times).to_csv(folder / "jobs.csv", index=False)
+            (folder / "jobs.csv").write_bytes(text(_lives(one, times)))
         (folder / "manifest.json").write_bytes(documents.encode(told))
         (folder / "verdict.json").write_bytes(documents.encode(manifests.VALID))
+
+
+def text(table: pd.DataFrame) -> bytes:
+    """As CSV; pandas takes four times as long, and tests write thousands."""
+    missing = table.isna().to_numpy().T
+    columns = [
+        ["" if no else str(value) for value, no in zip(table[name].tolist(), gone, strict=True)]
+        for name, gone in zip(table.columns, missing, strict=True)
+    ]
+    return "".join(
+        ",".join(row) + "\n" for row in [tuple(map(str, table.columns)), *zip(*columns, strict=True)]
+    ).encode()
 
 
 def _lives(one: Plan, times: Times) -> pd.DataFrame:
