@@ -23,8 +23,8 @@ from mininet.log import setLogLevel
 from mininet.net import Mininet
 from mininet.node import Node
 from mininet.topo import Topo
-from pyroute2 import IPRoute
 from pyroute2.ethtool.ioctl import IoctlEthtool
+from pyroute2.iproute import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from core.errors import MachineError, TestbedError

@@ -17,7 +17,7 @@ import threading
 from dataclasses import asdict
 from typing import Any, NoReturn
 
-from pyroute2 import DiagSocket
+from pyroute2.netlink.diag import DiagSocket
 
 from core.environment import ROOT
 from core.errors import MachineError, TestbedError
