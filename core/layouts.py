@@ -34,6 +34,8 @@ TCP_INFO = Layout(
     f"{UAPI}tcp.h",
     {
         "tcpi_rtt": (68, "I"),
+        "tcpi_rttvar": (72, "I"),
+        "tcpi_snd_ssthresh": (76, "I"),
         "tcpi_snd_cwnd": (80, "I"),
         "tcpi_total_retrans": (100, "I"),
         "tcpi_bytes_acked": (120, "Q"),

@@ -28,7 +28,7 @@ from core import carrier
 from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from core.runs import documents, events, rows
 from core.runs.events import Event
-from core.runs.manifest import Crossing, Measured, Sampling, SendingTime, Told
+from core.runs.manifest import Crossing, Measured, Period, Sampling, SendingTime, Told
 from core.runs.plan import Plan
 from core.runs.upgrade import VERSION
 from testbed.linux import changes, features
@@ -110,7 +110,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
         crossings = observer.crossings(plan, network.topo, workers, ways)
         trees = [queue for queue in queues if isinstance(queue, Queues)]
         with explained(plan):
-            records, sampling, senders, drift_s, lives = _measure(
+            records, sampling, senders, drift_s, lives, period = _measure(
                 plan, network, workers, crossings, trees, folder, machine, emit
             )
         repairs = probes.repairs(network)
@@ -127,6 +127,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     measured = Measured(
         build_s, capacity, rtt_before, rtt_after, counted, drift_s, repairs, sampling, ways,
         paths_seeded=can.hash_seed if plan.multipath else None, tcp=tcp, senders=senders,
+        period=period,
     )  # fmt: skip
     kernel = f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}"
     told = Told(VERSION, plan, tuple(read_back), loaded, kernel, platform.python_version(), measured, crossings)
@@ -137,12 +138,13 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
 def _measure(
     plan: Plan, network: Network, workers: Workers, crossings: Sequence[Crossing], queues: list[Queues], folder: Path,
     machine: Machine, emit: Emit,
-) -> tuple[list[Record], Sampling, tuple[SendingTime, ...], float, tuple[rows.Job, ...]]:  # fmt: skip
-    """Run until every job has its iterations; records, the sampler's account, clock drift, and when jobs held GPUs."""
+) -> tuple[list[Record], Sampling, tuple[SendingTime, ...], float, tuple[rows.Job, ...], Period | None]:  # fmt: skip
+    """Run until every job has its iterations; records, the sampler's account, clock drift, when jobs held GPUs, and if it was found to
+    repeat itself, how."""
     start_ns = machine.start_ns()
     clocks = time.time() - time.monotonic()
     sampler = observer.start(plan, network, workers, crossings, queues, folder, start_ns)
-    timeline = Timeline(plan, start_ns, network, queues)
+    timeline = Timeline(plan, start_ns, network, queues, machine)
     workers.start(start_ns)
     timeline.begin(workers)
     if not machine.virtual_time:
@@ -150,7 +152,8 @@ def _measure(
     machine.settle(start_ns - int(LEAD_S * 1e9))  # by then everybody waits
     records = timeline.run(workers, sampler, emit, (lambda: None) if machine.virtual_time else _check_caller)
     told = observer.stop(sampler, timeline.missed())
-    return records, *told, (time.time() - time.monotonic()) - clocks, tuple(timeline.lives.rows())
+    drift_s = (time.time() - time.monotonic()) - clocks
+    return records, *told, drift_s, tuple(timeline.lives.rows()), timeline.period
 
 
 def _check_caller() -> None:

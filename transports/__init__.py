@@ -226,6 +226,10 @@ class Connected(Protocol):
         """Payload bytes ever handed over on the flows that begin here."""
         ...
 
+    def windows(self) -> list[tuple[int, ...]]:
+        """What the kernel keeps of each flow that begins here, by which it sends; empty if that is not the kernel's affair."""
+        ...
+
 
 class Listening(Protocol):
     """A worker that can be called."""

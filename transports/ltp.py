@@ -278,6 +278,9 @@ class LtpConnected:
         """By LTP as it was handed over, by TCP as the kernel counts it."""
         return sum(engine.offered for engine in self.channels) + (self.tcp.sent() if self.tcp else 0)
 
+    def windows(self) -> list[tuple[int, ...]]:
+        return []
+
 
 class _Engine:
     """A socket, the thread behind it, and what is kept of its peers from round to round."""

@@ -43,6 +43,7 @@ from transports.framed import FramedEndpoint, exactly
 CLASS_SELECTOR = 5  # where it stands in the second byte of an IP header
 TCP_CONGESTION, SO_MARK, TCP_NOTSENT_LOWAT = 13, 36, 25
 ACKED = layouts.TCP_INFO.reader("tcpi_bytes_acked")
+WINDOW = layouts.TCP_INFO.reader("tcpi_rtt", "tcpi_rttvar", "tcpi_snd_ssthresh", "tcpi_snd_cwnd")
 STATE = layouts.TCP_INFO.reader("tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked")
 FROM_PORT = (
     30_000  # above the port listened at: connections begin at fixed ports, too, since paths are hashed from them
@@ -188,6 +189,10 @@ class Connected:
     def sent(self) -> int:
         """As the kernel counts it; as it was handed over, where not everything is sent."""
         return self.given_up.offered if lossy(self.options) else sum(_written(sock) for _, _, sock in self._outgoing())
+
+    def windows(self) -> list[tuple[int, ...]]:
+        told = (sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, WINDOW.size) for _, _, sock in self._outgoing())
+        return [WINDOW.unpack(each) for each in told]
 
     def _outgoing(self) -> list[tuple[int, Flow, socket.socket]]:
         return [

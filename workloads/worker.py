@@ -11,7 +11,8 @@ the job (`WorkerJob`)  ``{"listening": true}``
 ``{"start_ns": t,      waits for t from w on; then one line per iteration, until killed:
 "wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
                        in ns after t; operations: ``[[id, start, end]]`` of its collectives; where
-                       bytes may be lost, then `workloads.messages`; ``"offset_ns"``, if told,
+                       bytes may be lost, then `workloads.messages`; if asked for, what TCP then
+                       keeps of each flow; ``"offset_ns"``, if told,
                        takes the place of the job's. Where links are held alone, in between
                        ``{"asks": true}`` and ``{"asks": false}`` around an exchange
 ``{"granted": 1}``     then goes on with the exchange that it has asked for
@@ -98,6 +99,7 @@ class WorkerJob:
     mtu: int = 1500
     queue_bytes: int | None = None  # what waits at most before the host's interface
     each_message: bool = False  # has a row of its own
+    windows: bool = False  # it says what TCP keeps of each flow when an iteration ends
     exclusive: bool = False  # it asks before it communicates, and says when it has
     iterations: int | None = None  # after which it stops, and waits to be ended; None: it goes on
     counters: int | None = None  # where a transport keeps what is sampled
@@ -290,6 +292,7 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
             index, begun - start_ns, (timeline[0][1] if timeline else end) - start_ns, end - start_ns, sent, late,
             [[name, at - start_ns, until - start_ns] for name, at, until in timeline],
             *([exchanging.messages.told(start_ns)] if exchanging.transport.lossy else []),
+            *([[], exchanging.connected.windows()] if job.windows else []),
         ])  # fmt: skip
         index += 1
 

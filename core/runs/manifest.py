@@ -78,6 +78,14 @@ class Way(Crossing, frozen=True):
     back: tuple[str, ...]
 
 
+class Period(msgspec.Struct, frozen=True):
+    """How a run repeated itself, which ended it: its iterations from ``carried`` on, of each job, are filled in."""
+
+    period_s: float  # of every job
+    alike: int  # iterations in a row, to the nanosecond, with what TCP kept of each flow at their ends
+    carried: tuple[int, ...]  # iterations carried out, by job
+
+
 class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was measured of the network beside its jobs."""
 
@@ -93,6 +101,7 @@ class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
     paths_seeded: bool | None  # None: every path is the only one
     tcp: dict[str, int] | None = None  # the kernel's own names; None: an older testbed did not record it
     senders: tuple[SendingTime, ...] | None = None
+    period: Period | None = None  # None: every iteration was carried out
 
 
 class Recorded(msgspec.Struct, frozen=True):

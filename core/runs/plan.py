@@ -237,6 +237,7 @@ class Plan(msgspec.Struct, frozen=True):
     schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on
     scheduler: str | None = None  # which host runs which worker, as typed; None: an older testbed did not record it
     messages: Literal["rounds", "full"] = "rounds"  # what a row of ``messages.csv`` is about
+    stop_when_periodic: int = 0  # so many iterations alike end it, and the rest is filled in; 0: it goes on to the end
     crossed: bool = False  # with other job schedulers: its results lie in a folder of its scheduler's
 
     @property

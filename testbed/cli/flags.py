@@ -15,6 +15,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "job": {"action": "append", "metavar": "JOB"},
     "system": {"action": "extend", "nargs": "+"},
     "scheduler": {"action": "extend", "nargs": "+"},
+    "stop_when_periodic": {"nargs": "?", "const": 3, "metavar": "ALIKE"},
     "on": {"metavar": "PLACE"},
 }
 SET = "any field by its path: job.0.trace=s2, link.s1-s2.buffer=2ms"

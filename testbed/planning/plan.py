@@ -34,6 +34,7 @@ from theory.contention import Model
 from theory.frames import payload_share
 from topologies import spraying
 from transports import Flow
+from workloads.noise import Noise
 
 ALONE_ITERATIONS = 10
 
@@ -157,10 +158,20 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         schedule=sharing.report or None,
         scheduler=placed.scheduler,
         messages=spec.messages,
+        stop_when_periodic=spec.stop_when_periodic,
         crossed=len(spec.scheduler) > 1,
     )
     _check_marks(plan)
-    return plan
+    return plan if _may_repeat(plan) else msgspec.structs.replace(plan, stop_when_periodic=0)
+
+
+def _may_repeat(plan: Plan) -> bool:
+    """Whether nothing is drawn by chance, and nothing happens to the network or its jobs in between."""
+    chance = any(wire.jitter_ns or wire.loss or wire.corrupt or wire.burst for wire in plan.wires.values())
+    noisy = any(Noise(job.noise).amount for job in plan.jobs)
+    changes = bool(plan.events) or plan.lives or any(job.leave_ns is not None for job in plan.jobs)
+    others = any(job.program or job.overlaps or job.window is not None or not job.by_tcp for job in plan.jobs)
+    return not (chance or noisy or changes or others)
 
 
 def _check_marks(plan: Plan) -> None:

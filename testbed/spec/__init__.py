@@ -105,6 +105,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     intra_rate: Rate | None = None  # of exchanges inside a server, of jobs that ask for GPUs; None: infinitely fast
     sample: Duration = msgspec.field(default_factory=lambda: Duration(10_000_000))
     messages: Literal["rounds", "full"] = "rounds"
+    stop_when_periodic: int = 0
     on: str = "auto"  # see `testbed.spec.place`
     wall_limit: Duration | None = None
 
@@ -274,10 +275,13 @@ def _check(spec: Spec) -> None:
     ranges = {
         "jobs": (1, most.jobs, reach), "workers": (2, most.workers, reach), "iterations": (1, 100_000, ""),
         "seeds": (1, 1000, ""), "seed": (0, 2**31, ""), "mtu": (576, 65535, ""),
+        "stop_when_periodic": (0, 1000, ""),
     }  # fmt: skip
     for field, (low, high, why) in ranges.items():
         if not low <= getattr(spec, field) <= high:
             raise wrong(field, f"{getattr(spec, field)} is not between {low} and {high}{why}")
+    if spec.stop_when_periodic == 1:
+        raise wrong("stop_when_periodic", "one iteration is like itself; 2 at the least, or 0: never")
     most.check("runs", len(spec.scheduler) * len(spec.system) * spec.seeds, "system")
     if spec.rate < 1_000_000:
         raise wrong("rate", f"{spec.rate} is too slow to emulate; the slowest is 1mbit")

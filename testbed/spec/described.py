@@ -61,6 +61,8 @@ SPEC = {
     "scale_of": "the rate for which this one stands: what a host limits in bytes is scaled with it (as it is)",
     "intra_rate": "of exchanges inside a server, of jobs that ask for GPUs (infinitely fast)",
     "messages": "of transports that may lose, a row a round and peer, or full: a row a message (rounds)",
+    "stop_when_periodic": "under virtual time, without noise: end a run once so many of all its jobs' iterations are alike to the nanosecond, and fill in the rest "
+    "(0: never)",
     "sample": "interval of link and flow samples (10ms)",
     "on": "where to run: uml (user-mode Linux, under virtual time), host (this machine's kernel; root), flow (no kernel: the "
     "flow-level twin computes it), vagrant, "

@@ -235,7 +235,7 @@ def carried_out(says: list[Any], monkeypatch: pytest.MonkeyPatch) -> tuple[FakeW
     plan = msgspec.structs.replace(plan, jobs=(msgspec.structs.replace(plan.jobs[0], life=life("s1:0")), second))
     monkeypatch.setattr(select, "select", lambda *_: ([], [], []))
     fake = FakeWorkers(says)
-    found = timeline.Timeline(plan, 0, cast(Any, None), [])
+    found = timeline.Timeline(plan, 0, cast(Any, None), [], timeline.Machine())
     found.begin(cast(Any, fake))
     found.run(cast(Any, fake), cast(Any, None), lambda _event: None, lambda: None)
     return fake, found
@@ -279,7 +279,7 @@ def test_a_failure_makes_a_run_suspect_and_is_no_missing_byte() -> None:
 
 def test_without_gpus_a_failure_ends_the_run() -> None:
     plan = runs.one_plan(cc=["reno"], jobs=1)
-    found = timeline.Timeline(plan, 0, cast(Any, None), [])
+    found = timeline.Timeline(plan, 0, cast(Any, None), [], timeline.Machine())
     with pytest.raises(GoneError):
         list(found._heard(cast(Any, FakeWorkers([GoneError(0, "killed")]))))
 

@@ -30,6 +30,14 @@ class Case:
     nics: pd.DataFrame | None = None  # hosts' interfaces, where they have a rate
 
     @property
+    def carried(self) -> pd.DataFrame:
+        """Its iterations without those that were filled in."""
+        if (period := self.measured.period) is None:
+            return self.iterations
+        through = {job.job: number for job, number in zip(self.plan.jobs, period.carried, strict=True)}
+        return self.iterations[self.iterations["iteration"] < self.iterations["job"].map(through)]
+
+    @property
     def failed(self) -> dict[int, str]:
         """Jobs that failed while others went on, and why."""
         if self.lives is None:

@@ -29,7 +29,7 @@ def in_force(case: Case) -> float | Unjudged:
     """
     shares = []
     for job in _mltcp(case):
-        rows = case.iterations[case.iterations["job"] == job]
+        rows = case.carried[case.carried["job"] == job]
         settled = rows[rows["iteration"] >= max(LEARNED, (rows["iteration"].max() + 1) // 2)]
         known = list(_known(settled, case.flows[case.flows["job"] == job]))
         if not known:

@@ -26,6 +26,7 @@ class Replay:
     def __init__(
         self, job: JobPlan, rank: int, network: Network, congestion_control: str, port: int, lines: list[int], *,
         virtual_time: bool, mtu: int = 1500, queue_bytes: int | None = None, messages: str = "rounds", paths: int = 1,
+        windows: bool = False,
     ) -> None:  # fmt: skip
         """``lines``: descriptors that lead to the other ranks (rank 0), or from rank 0.
 
@@ -54,7 +55,7 @@ class Replay:
             if paths > 1 else [],
             "operations": msgspec.to_builtins(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed, "window": job.window, "partition": job.partition,
-            "virtual_time": virtual_time, "each_message": messages == "full",
+            "virtual_time": virtual_time, "each_message": messages == "full", "windows": windows,
             "exclusive": bool(job.exclusive), "iterations": None if job.life is None else job.iterations,
             "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,
             "bands": list(job.bands), "falls": job.falls, "bytes": job.bytes_per_worker[rank] if job.bands else 0,

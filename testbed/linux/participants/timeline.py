@@ -13,12 +13,14 @@ from typing import Any
 
 from core.errors import TestbedError
 from core.runs.events import Event, Iteration, Shares
+from core.runs.manifest import Period
 from core.runs.plan import LinkEvent, Plan
 from testbed.linux import settings
 from testbed.linux.network import Network, link_name, switch
 from testbed.linux.participants.child import Child
 from testbed.linux.participants.lives import How, Lives
 from testbed.linux.participants.participant import Participant
+from testbed.linux.participants.repeating import Repeating
 from testbed.linux.participants.turns import Turns
 from testbed.linux.participants.workers import GoneError, Record, Workers
 from testbed.linux.queues.setting import Queues
@@ -66,7 +68,7 @@ class Machine:
 class Timeline:
     """What is still to come of a plan that began at ``start_ns``."""
 
-    def __init__(self, plan: Plan, start_ns: int, network: Network, queues: list[Queues]) -> None:
+    def __init__(self, plan: Plan, start_ns: int, network: Network, queues: list[Queues], machine: Machine) -> None:
         self.start_ns, self.network = start_ns, network
         self.queues = {queue.link: queue for queue in queues}
         self.events = list(plan.events)
@@ -76,6 +78,11 @@ class Timeline:
         self.unfinished = {job.job: len(job.hosts) for job in plan.jobs if job.life is not None}  # workers
         self.turns = Turns(plan.jobs)
         self.last_ns: dict[int, int] = {}  # when a job last ended an iteration
+        self.repeating: Repeating | None = None
+        if machine.virtual_time and plan.stop_when_periodic:
+            every = {(job.job, rank): job.iterations for job in plan.jobs for rank in range(len(job.hosts))}
+            self.repeating = Repeating(every, plan.stop_when_periodic)
+        self.period: Period | None = None  # that it was found to repeat in, whereupon it ended
         self.missing: set[tuple[int, int]] = set()  # workers that have not ended all of theirs
 
     def begin(self, workers: Workers) -> None:
@@ -101,6 +108,11 @@ class Timeline:
                     records.append(record)
                     emit(Iteration(record.job, record.rank, record.iteration, (record.end - record.start) / 1e9))
                 self._count(record, workers)
+                if self.repeating:
+                    self.repeating.hear(record)
+            if self.missing and self.repeating and (period := self.repeating.found):
+                self.period, self.missing = period, set()
+                records += self.repeating.rest()
         return records
 
     def _heard(self, workers: Workers) -> Iterator[tuple[Participant, Any]]:

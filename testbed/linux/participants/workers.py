@@ -41,8 +41,9 @@ class Record:
     end: int
     bytes: int
     late: int
-    operations: list[tuple[str, int, int]]  # its collectives: id, start, end
+    operations: Sequence[Sequence[Any]]  # its collectives: id, start, end
     messages: Sequence[Sequence[Any]] = ()  # where some may be lost: how they ended (`workloads.messages`)
+    windows: Sequence[Sequence[int]] = ()  # if asked for: what TCP keeps of each of its flows at the end
 
 
 def wait_from_ns(start_ns: int, number: int) -> int:
@@ -115,6 +116,7 @@ class Workers:
                         queue_bytes=self.plan.host_queue_bytes(job.hosts[rank]) if self.plan else None,
                         messages=self.plan.messages if self.plan else "rounds",
                         paths=self.plan.paths if self.plan else 1,
+                        windows=self.virtual_time and self.plan is not None and self.plan.stop_when_periodic > 0,
                     )
                 )  # fmt: skip
         finally:
