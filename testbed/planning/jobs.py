@@ -53,6 +53,12 @@ class Asked:
     def channels(self) -> int:
         return self.job.channels or 1
 
+    @property
+    def varies(self) -> bool:
+        """Whether its computing takes longer in one iteration than in another."""
+        noise = self.job.noise
+        return bool(self.trace and self.trace.noise.strip("0.%")) if noise is None else noise.amount > 0
+
     def over(self, given: Given, model: Model) -> Asked:
         """The same job, which asks for GPUs, on the servers where it got them."""
         assert self.trace is not None and self.job.gpus is not None

@@ -34,7 +34,6 @@ from theory.contention import Model
 from theory.frames import payload_share
 from topologies import spraying
 from transports import Flow
-from workloads.noise import Noise
 
 ALONE_ITERATIONS = 10
 
@@ -162,13 +161,13 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         crossed=len(spec.scheduler) > 1,
     )
     _check_marks(plan)
-    return plan if _may_repeat(plan) else msgspec.structs.replace(plan, stop_when_periodic=0)
+    return plan if _may_repeat(plan, placed.asked) else msgspec.structs.replace(plan, stop_when_periodic=0)
 
 
-def _may_repeat(plan: Plan) -> bool:
+def _may_repeat(plan: Plan, asked: Iterable[jobs.Asked]) -> bool:
     """Whether nothing is drawn by chance, and nothing happens to the network or its jobs in between."""
     chance = any(wire.jitter_ns or wire.loss or wire.corrupt or wire.burst for wire in plan.wires.values())
-    noisy = any(Noise(job.noise).amount for job in plan.jobs)
+    noisy = any(one.varies for one in asked)
     changes = bool(plan.events) or plan.lives or any(job.leave_ns is not None for job in plan.jobs)
     others = any(job.program or job.overlaps or job.window is not None or not job.by_tcp for job in plan.jobs)
     return not (chance or noisy or changes or others)
