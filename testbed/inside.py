@@ -3,7 +3,7 @@
 Reads a plan (one line of JSON) on stdin, builds the network, runs the jobs, and
 speaks on stdout: one JSON event a line, the last of which announces the run directory
 as a tar archive of so many bytes. End of file on stdin means the caller is gone: then
-it ends, and everything it made with it. `testbed.substrates.guest` calls `serve` instead, under
+it ends, and everything it made with it. `testbed.guest` calls `serve` instead, under
 virtual time, where nobody can hang up.
 
 Events are those of `core.runs.events`. Under virtual time, who computes for real says so on the same console (`workloads.computing`).

@@ -69,7 +69,7 @@ mount --rbind {folder} /run/mltcp
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8
 export PYTHONPATH=/run/mltcp/checkout PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1 {distutils}
 cd /
-exec /run/mltcp/python/bin/python3 -P -m testbed.substrates.guest
+exec /run/mltcp/python/bin/python3 -P -m testbed.guest
 """
 
 

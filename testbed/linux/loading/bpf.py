@@ -27,8 +27,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from elftools.elf.elffile import ELFFile
-
 from core.environment import ROOT
 from core.errors import MachineError, RequestError, TestbedError
 from testbed.linux.loading import bpfsys
@@ -201,7 +199,7 @@ def specialise(program: bytes, name: str, constants: Mapping[str, int]) -> bytes
     Both are patched in the object's bytes, since libbpf offers access to the struct_ops
     data only from 1.4 on. Raises `TestbedError` for a constant the program does not have.
     """
-    elf = ELFFile(io.BytesIO(program))
+    elf = _elf(program)
     out = bytearray(program)
     ops = elf.get_section_by_name(".struct_ops") or elf.get_section_by_name(".struct_ops.link")
     if ops is None:
@@ -218,7 +216,7 @@ def specialise(program: bytes, name: str, constants: Mapping[str, int]) -> bytes
 def with_constants(program: bytes, constants: Mapping[str, int]) -> bytes:
     """A copy of an ELF object with these constants; raises `TestbedError` for one that it does not have."""
     out = bytearray(program)
-    elf = ELFFile(io.BytesIO(program))
+    elf = _elf(program)
     rodata: Any = elf.get_section_by_name(".rodata")
     for constant, value in constants.items():
         offset, size = _place(program, constant, ".rodata")
@@ -231,7 +229,7 @@ def read_constants(map_fds: Mapping[str, int], program: bytes, constants: Mappin
     """What the kernel holds of these constants, with the signs that they have."""
     if not constants:  # such a program may have no section for them
         return {}
-    elf = ELFFile(io.BytesIO(program))
+    elf = _elf(program)
     (fd,) = (fd for name, fd in map_fds.items() if name.endswith(".rodata"))
     rodata: Any = elf.get_section_by_name(".rodata")
     data = bpfsys.MapReader(fd, 4, rodata["sh_size"])(bytes(4)) or b""
@@ -242,9 +240,16 @@ def read_constants(map_fds: Mapping[str, int], program: bytes, constants: Mappin
     }
 
 
+def _elf(program: bytes) -> Any:
+    """Imported when there is a program: a guest that has modules would wait for it in vain."""
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+
+    return ELFFile(io.BytesIO(program))
+
+
 def _place(program: bytes, variable: str, section: str) -> tuple[int, int]:
     """Offset and size of a global variable in its section; raises `TestbedError` if there is none."""
-    elf = ELFFile(io.BytesIO(program))
+    elf = _elf(program)
     symbols: Any = elf.get_section_by_name(".symtab")
     for symbol in symbols.get_symbol_by_name(variable) or []:
         where = symbol["st_shndx"]
@@ -273,7 +278,7 @@ def replace(program: bytes, name: str, constants: Mapping[str, int], link_fd: in
 
 def _registered(program: bytes, name: str, constants: Mapping[str, int], replaces: int | None) -> Loaded:
     lib = _libbpf()
-    bss: Any = ELFFile(io.BytesIO(program)).get_section_by_name(".bss")
+    bss: Any = _elf(program).get_section_by_name(".bss")
     counts = bss is not None and b"ca_repairs" in program
     repairs = _place(program, "ca_repairs", ".bss") if counts else None
     with _collected_log() as log, _opened(specialise(program, name, constants), name, log) as (obj, maps):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import transports
 from core.errors import TestbedError
 from core.runs.plan import JobPlan, Plan
 from testbed.linux.network import Network
@@ -17,6 +18,7 @@ from testbed.linux.participants.participant import Participant
 from testbed.linux.participants.program import Program
 from testbed.linux.participants.replay import Replay
 from transports import Connection
+from workloads import collectives
 
 PORT = 5001
 PORTS_APART = 100  # of jobs that may be on the same hosts
@@ -104,6 +106,10 @@ class Workers:
             for rank in ranks:
                 self.participants.append(Program(job, rank, self.network, self.congestion_control(job)))
             return
+        # Imported here, so that no copy imports them again.
+        transports.find(job.transport.partition(":")[0])
+        for operation in job.collectives:
+            collectives.find(operation.algorithm)
         # Where a grid decides when an iteration begins, rank 0 applies it and tells the others.
         pipes = [os.pipe() for _ in ranks[1:]] if job.grid else []
         try:

@@ -1,4 +1,4 @@
-"""The first process of a user-mode Linux: ``python -m testbed.substrates.guest``, under virtual time.
+"""The first process of a user-mode Linux: ``python -m testbed.guest``, under virtual time.
 
 Hears the plan of `testbed.inside` from a file, and speaks on the console, which the
 machine around sees as a growing file; `testbed.substrates.uml` has mounted what is needed.
@@ -6,6 +6,7 @@ machine around sees as a growing file; `testbed.substrates.uml` has mounted what
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import sys
@@ -31,10 +32,12 @@ def main() -> None:
     os.dup2(2, 1)
     try:
         _bare("pyroute2")
+        gc.disable()  # nothing of what is imported ever goes
         # Imported here, for its errors to be seen.
         from testbed import inside  # noqa: PLC0415
         from testbed.linux.participants.timeline import Machine  # noqa: PLC0415
 
+        gc.enable()
         machine = Machine(virtual_time=True, modules=RUN / "modules")
         if (RUN / "call").exists():
             module, _, function = (RUN / "call").read_text().partition(":")
