@@ -11,6 +11,8 @@ what it cost as one line of JSON.
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import json
 import mmap
 import os
@@ -19,6 +21,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -44,12 +47,18 @@ from core.layouts import (
     TCMSG_BYTES,
 )
 from testbed.linux import netns
-from testbed.linux.loading.bpfsys import MapReader
+from testbed.linux.loading.bpfsys import MapReader, libc
 from workloads.clock import punctual, sleep_until
 
+MOST_ANSWER_BYTES = 16_384
+ANSWER = struct.Struct("=IH")
+FLOW_ANSWER_BYTES = 2048  # at most; 500 are usual
+MOST_AT_ONCE = 64  # questions, whose answers fit into a socket's buffer
 U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
-TCP_INFO = layouts.TCP_INFO.reader("tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked")
-TCP_LIMITED = layouts.TCP_INFO.reader("tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_sndbuf_limited")  # in us
+TCP_INFO = layouts.TCP_INFO.reader(
+    "tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked",
+    "tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_sndbuf_limited",
+)  # fmt: skip
 MODULE_INFO = layouts.MLTCP_INFO.reader("iterations", "factor", "ratio")
 SENT = layouts.BASIC_STATS.reader("bytes", "packets")
 WAITING = layouts.QUEUE_STATS.reader("backlog", "drops")
@@ -96,22 +105,72 @@ class _Netlink:
             self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family)
             self.socket.bind((0, 0))
 
-    def ask(self, kind: int, body: bytes) -> bytes:
-        """The payload of the answer; empty if the kernel says there is none.
+    def ask(self, question: bytes) -> bytes:
+        """The payload of the answer (the message that would create the qdisc); empty if the kernel says there is none."""
+        self.socket.send(question)
+        data = self.socket.recv(MOST_ANSWER_BYTES)
+        return data[16:] if ANSWER.unpack_from(data)[1] == RTM_NEWQDISC else b""
 
-        A question for one qdisc is answered only if an echo is asked for.
-        """
-        self.socket.send(struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 1, 0) + body)
-        answer = self.socket.recv(65536)
-        return answer[16:] if struct.unpack_from("=H", answer, 4)[0] == kind_of_answer(kind) else b""
-
-
-def kind_of_answer(kind: int) -> int:
-    """An rtnetlink question is answered by the message that would create the thing."""
-    return RTM_NEWQDISC if kind == RTM_GETQDISC else kind
+    def ask_all(self, questions: Sequence[bytes], answers: Answers) -> list[bytes | bytearray]:
+        """The payloads of all answers, by two system calls: each has its price."""
+        self.socket.send(b"".join(questions))
+        return answers.take(self.socket.fileno(), len(questions))
 
 
-def attributes(data: bytes, start: int, end: int) -> dict[int, tuple[int, int]]:
+class _Piece(ctypes.Structure):
+    """``struct iovec``"""
+
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class _Message(ctypes.Structure):
+    """``struct msghdr``"""
+
+    _fields_ = (
+        ("name", ctypes.c_void_p), ("name_length", ctypes.c_uint32), ("pieces", ctypes.c_void_p), ("piece_count", ctypes.c_size_t),
+        ("control", ctypes.c_void_p), ("control_length", ctypes.c_size_t), ("flags", ctypes.c_int),
+    )  # fmt: skip
+
+
+class _Header(ctypes.Structure):
+    """``struct mmsghdr``"""
+
+    _fields_ = (("message", _Message), ("length", ctypes.c_uint))
+
+
+class Answers:
+    """Room for the answers to several questions."""
+
+    def __init__(self) -> None:
+        self.room = bytearray(MOST_AT_ONCE * FLOW_ANSWER_BYTES)
+        begin = ctypes.addressof((ctypes.c_char * len(self.room)).from_buffer(self.room))
+        starts = range(begin, begin + len(self.room), FLOW_ANSWER_BYTES)
+        self._pieces = (_Piece * MOST_AT_ONCE)(*(_Piece(start, FLOW_ANSWER_BYTES) for start in starts))
+        self._headers = (_Header * MOST_AT_ONCE)()
+        for piece, header in zip(self._pieces, self._headers, strict=True):
+            header.message.pieces, header.message.piece_count = ctypes.addressof(piece), 1
+        self._receive = libc().recvmmsg
+
+    def take(self, descriptor: int, count: int) -> list[bytes | bytearray]:
+        """The payloads of the next ``count`` answers, in their order; empty if the kernel says there is none."""
+        if self._receive(descriptor, self._headers, count, 0, None) != count:
+            raise OSError(ctypes.get_errno(), "recvmmsg")
+        room, found = self.room, list[bytes | bytearray]()
+        for begin in range(0, count * FLOW_ANSWER_BYTES, FLOW_ANSWER_BYTES):
+            length, kind = ANSWER.unpack_from(room, begin)
+            if length > FLOW_ANSWER_BYTES:
+                raise RuntimeError(f"the kernel answers with {length} bytes where {FLOW_ANSWER_BYTES} were expected")
+            found.append(room[begin + 16 : begin + length] if kind == SOCK_DIAG_BY_FAMILY else b"")
+        return found
+
+
+def question(kind: int, body: bytes) -> bytes:
+    """One for a single qdisc is answered only if an echo is asked for."""
+    message = struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 1, 0) + body
+    return message.ljust((len(message) + 3) & ~3, b"\0")
+
+
+def attributes(data: bytes | bytearray, start: int, end: int) -> dict[int, tuple[int, int]]:
     """Netlink attributes in ``data[start:end]``: type → (offset, length) of the payload."""
     found = {}
     while start + 4 <= end:
@@ -134,7 +193,7 @@ class Field:
         self.start, self.path = start, path
         self.at, self.header = 0, b""
 
-    def find(self, data: bytes) -> int | None:
+    def find(self, data: bytes | bytearray) -> int | None:
         """Offset of the payload, or None if the answer has no such attribute."""
         if self.at and data[self.at - 4 : self.at] == self.header:
             return self.at
@@ -144,12 +203,16 @@ class Field:
             if found is None:
                 return None
             start, end = found[0], found[0] + found[1]
-        self.at, self.header = start, data[start - 4 : start]
+        self.at, self.header = start, bytes(data[start - 4 : start])
         return start
 
 
 def _map(descriptor: int | None, key_bytes: int, value: layouts.Layout) -> MapReader | None:
     return None if descriptor is None else MapReader(descriptor, key_bytes, value.size or 0)
+
+
+def _of_qdisc(index: int, parent: int) -> bytes:
+    return question(RTM_GETQDISC, struct.pack("=BxxxiIII", socket.AF_UNSPEC, index, 0, parent, 0))
 
 
 class LinkProbe:
@@ -160,14 +223,9 @@ class LinkProbe:
         if link["namespace"] not in sockets:
             sockets[link["namespace"]] = _Netlink(link["namespace"], socket.NETLINK_ROUTE)
         self.netlink = sockets[link["namespace"]]
-        self.question = struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, TC_H_ROOT, 0)
-        self.red_questions = [
-            struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, parent, 0) for parent in link["red_parents"]
-        ]
-        self.bands = [
-            (band, struct.pack("=BxxxiIII", socket.AF_UNSPEC, link["index"], 0, parent, 0))
-            for band, parent in link["bands"]
-        ]
+        self.question = _of_qdisc(link["index"], TC_H_ROOT)
+        self.red_questions = [_of_qdisc(link["index"], parent) for parent in link["red_parents"]]
+        self.bands = [(band, _of_qdisc(link["index"], parent)) for band, parent in link["bands"]]
         self.marks_of = _map(link["marks_map"], layouts.MAP_INDEX_BYTES, layouts.PHANTOM)
         self.red = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_APP)
         self.basic = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_BASIC)
@@ -175,7 +233,7 @@ class LinkProbe:
 
     def read(self) -> tuple[int, int, int, int, int]:
         """Bytes and packets sent, packets dropped, packets marked, bytes waiting."""
-        data = self.netlink.ask(RTM_GETQDISC, self.question)
+        data = self.netlink.ask(self.question)
         basic, queue = self.basic.find(data), self.queue.find(data)
         if basic is None or queue is None:
             raise RuntimeError(f"link {self.name} has no queue any more")
@@ -194,8 +252,8 @@ class LinkProbe:
     def of_bands(self) -> str:
         """Lines of ``bands.csv``; what drops without marking drops only what it has no room for."""
         lines = []
-        for band, question in self.bands:
-            data = self.netlink.ask(RTM_GETQDISC, question)
+        for band, asked in self.bands:
+            data = self.netlink.ask(asked)
             found = [Field(TCMSG_BYTES, TCA_STATS2, kind).find(data) for kind in (TCA_STATS_BASIC, TCA_STATS_QUEUE)]
             if None in found:
                 raise RuntimeError(f"link {self.name} has no band {band} any more")
@@ -210,10 +268,10 @@ class LinkProbe:
         if self.marks_of is not None:
             value = self.marks_of(bytes(layouts.MAP_INDEX_BYTES))
             return 0 if value is None else int(MARKED_BY_PHANTOM.unpack_from(value)[0])
-        return sum(self._marked(question) for question in self.red_questions)
+        return sum(map(self._marked, self.red_questions))
 
-    def _marked(self, question: bytes) -> int:
-        data = self.netlink.ask(RTM_GETQDISC, question)
+    def _marked(self, asked: bytes) -> int:
+        data = self.netlink.ask(asked)
         at = self.red.find(data)
         if at is None:
             raise RuntimeError(f"link {self.name} has no RED any more")
@@ -230,12 +288,13 @@ class FlowProbe:
             sockets[flow["namespace"]] = _Netlink(flow["namespace"], NETLINK_SOCK_DIAG)
         self.netlink = sockets[flow["namespace"]]
         saddr, daddr = socket.inet_aton(flow["saddr"]), socket.inet_aton(flow["daddr"])
-        self.question = struct.pack(
+        body = struct.pack(
             "=BBBxI2s2s16s16sIQ",
             socket.AF_INET, socket.IPPROTO_TCP, self._wanted(flow["state_in_diag"]), U32,
             flow["sport"].to_bytes(2, "big"), flow["dport"].to_bytes(2, "big"),
             saddr.ljust(16, b"\0"), daddr.ljust(16, b"\0"), 0, NO_COOKIE,
         )  # fmt: skip
+        self.question = question(SOCK_DIAG_BY_FAMILY, body)
         self.info = Field(INET_DIAG_MSG_BYTES, INET_DIAG_INFO)
         self.state = Field(INET_DIAG_MSG_BYTES, MLTCP_DIAG_INFO) if flow["state_in_diag"] else None
         self.state_of = _map(flow["state_map"], layouts.FLOW_KEY.size or 0, layouts.FLOW)
@@ -247,29 +306,24 @@ class FlowProbe:
             netns, MAPPED, saddr, MAPPED, daddr, struct.pack("=H", flow["sport"]), flow["dport"].to_bytes(2, "big"), bytes(4),
         ))  # fmt: skip
         self.job_key = netns + struct.pack("=II", flow["mark"], 0)
-        self.limited_us = (
-            0,
-            0,
-            0,
-        )  # so far: time with data to send, of which held up by the receiver's window, by the send buffer
+        # So far: time with data to send, of which held up by the receiver's window, by the send buffer.
+        self.limited_us = [0, 0, 0]
 
     @staticmethod
     def _wanted(state_in_diag: bool) -> int:
         return 1 << (INET_DIAG_INFO - 1) | (1 << (INET_DIAG_VEGASINFO - 1) if state_in_diag else 0)
 
-    def read(self) -> tuple[int, int, int, int, str] | None:
+    def read(self, data: bytes | bytearray) -> tuple[int, int, int, int, str] | None:
         """None if its job has left; congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted; r, iterations, F."""
-        data = self.netlink.ask(SOCK_DIAG_BY_FAMILY, self.question)
         at = self.info.find(data)
         if at is None:
             if self.may_end:
                 return None
             raise RuntimeError(f"flow {self.prefix} is gone")
-        rtt, cwnd, retrans, acked = TCP_INFO.unpack_from(data, at)
-        self.limited_us = TCP_LIMITED.unpack_from(data, at)
+        rtt, cwnd, retrans, acked, *self.limited_us = TCP_INFO.unpack_from(data, at)
         return cwnd, rtt, acked, retrans, self._mltcp(data, acked, cwnd)
 
-    def _mltcp(self, data: bytes, acked: int, cwnd: int) -> str:
+    def _mltcp(self, data: bytes | bytearray, acked: int, cwnd: int) -> str:
         """MLTCP's three columns; empty for other congestion controls, r also while it is unknown."""
         if self.state_of:
             state = self.state_of(self.key) or NOTHING
@@ -302,15 +356,29 @@ def ratio_of(sent: int, total: int) -> int:
 class CountedProbe:
     """A flow that is not TCP: its transport counts in memory that both have (`transports.ltp`)."""
 
+    netlink, question = None, b""  # nobody is asked
+
     def __init__(self, flow: dict[str, Any]) -> None:
         self.job, self.links, self.at = flow["job"], flow["links"], flow["at"]
         self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
         self.counters = mmap.mmap(flow["counters"], 0, prot=mmap.PROT_READ)
 
-    def read(self) -> tuple[int, int, int, int, str]:
+    def read(self, _data: bytes | bytearray) -> tuple[int, int, int, int, str]:
         """As `FlowProbe.read`; there is no MLTCP."""
         window, rtt, acked, resent = OF_PEER.unpack_from(self.counters, self.at)
         return window, rtt, acked, resent, ",,"
+
+
+def asked(
+    flows: Sequence[FlowProbe | CountedProbe], answers: Answers
+) -> Iterator[tuple[FlowProbe | CountedProbe, bytes | bytearray]]:
+    """Each of them with what the kernel says of it; those of one namespace are asked for at once."""
+    for netlink, several in itertools.groupby(flows, lambda flow: flow.netlink):
+        while some := list(itertools.islice(several, MOST_AT_ONCE)):
+            told = (
+                itertools.repeat(b"") if netlink is None else netlink.ask_all([flow.question for flow in some], answers)
+            )
+            yield from zip(some, told, strict=False)
 
 
 class CpuMeter:
@@ -349,6 +417,7 @@ def main() -> None:
     by_tcp = [FlowProbe(flow, diags) for flow in config.flows if "counters" not in flow]
     counted = [CountedProbe(flow) for flow in config.flows if "counters" in flow]
     flows: list[FlowProbe | CountedProbe] = [*by_tcp, *counted]
+    answers = Answers()
     with (
         open(os.path.join(config.folder, "links.csv"), "w") as link_file,
         _nics_file(config) as nic_file,
@@ -375,17 +444,18 @@ def main() -> None:
             for nic in nics:
                 nic_file.write(nic.row(config.start_ns)[0])
             acked_now: Carried = {}
-            for flow in list(flows):
-                if (read := flow.read()) is None:
-                    flows.remove(flow)
+            for flow, data in asked(flows, answers):
+                if (read := flow.read(data)) is None:
+                    flows = [one for one in flows if one is not flow]
                     continue
                 cwnd, rtt, acked, retrans, state = read
                 now = time.monotonic_ns()
                 flow_file.write(
                     f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{state}\n"
                 )
-                for name in flow.links:
-                    acked_now[flow.job, name] = acked_now.get((flow.job, name), 0) + acked
+                if deadline >= next_shares:
+                    for name in flow.links:
+                        acked_now[flow.job, name] = acked_now.get((flow.job, name), 0) + acked
             samples += 1
             if deadline >= next_cpu:
                 cpu.tick()
