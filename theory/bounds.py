@@ -9,6 +9,7 @@ share. No run is faster; one whose hash was unlucky is slower, which `alone_s` s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -38,19 +39,30 @@ def crossed(topo: Topo, links: Mapping[str, Shaped], source: str, target: str) -
 
 
 def exchange_s(
-    rounds: Iterable[dict[Flow, int]], channels: int, hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]
-) -> float:
-    """A collective alone, in seconds: in each round every byte, headers included, at the rate of the busiest bottleneck."""
+    rounds: Iterable[dict[Flow, int]], channels: int, hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped],
+    nic_bps: int | None = None,
+) -> float:  # fmt: skip
+    """A collective alone, in seconds: in each round every byte, headers included, at the rate of the busiest bottleneck.
+
+    ``nic_bps``: of hosts' interfaces; they are as fast as a link at least, so that they count only where links lie side by side.
+    """
     total = 0.0
     for payload in rounds:
         sizes: dict[Stage, list[int]] = {}
+        spread: dict[tuple[int, Stage], int] = {}  # what a host sends over links side by side
         for (source, target), size in payload.items():
             for stage in crossed(topo, links, hosts[source], hosts[target]):
                 sizes.setdefault(stage, []).append(size)
-        total += max(
-            (_fullest_s([links[name] for name in stage], sizes[stage], channels) for stage in sizes), default=0.0
-        )
+                if nic_bps is not None and len(stage) > 1:
+                    spread[source, stage] = spread.get((source, stage), 0) + size
+        stages_s = (_fullest_s([links[name] for name in stage], sizes[stage], channels) for stage in sizes)
+        nics_s = (_by_nic_s([links[name] for name in stage], sent, nic_bps or 0) for (_, stage), sent in spread.items())
+        total += max(itertools.chain(stages_s, nics_s), default=0.0)
     return total
+
+
+def _by_nic_s(links: Sequence[Shaped], payload: int, nic_bps: int) -> float:
+    return payload / payload_share(links[0].mtu) * 8 / max(nic_bps, *(link.rate_bps for link in links))
 
 
 def loads(payload: Mapping[Flow, int], ways: Mapping[Flow, Sequence[Stage]]) -> dict[str, float]:

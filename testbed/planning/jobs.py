@@ -172,7 +172,7 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
     ideals = [
         None if one.trace is None else traces.critical_path_s(
             one.trace,
-            lambda op, one=one, own=own: bounds.exchange_s(one.rounds(op), one.channels, own, topo, bottlenecks),  # type: ignore[misc]
+            lambda op, one=one, own=own: bounds.exchange_s(one.rounds(op), one.channels, own, topo, bottlenecks, network.sender.nic_bps),  # type: ignore[misc]
         )
         for one, own in zip(wanted, hosts, strict=True)
     ]  # fmt: skip

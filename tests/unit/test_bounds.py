@@ -55,6 +55,16 @@ def test_no_choice_of_paths_is_faster(sizes: list[int]) -> None:
     assert seconds(*sizes) <= best / SECOND * (1 + 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("nic_bps", "expected"),
+    [(None, 0.5), (200_000_000, 0.5), (160_000_000, 0.625), (100_000_000, 1.0), (50_000_000, 1.0)],
+)
+def test_a_host_sends_over_two_paths_no_faster_than_its_interface(nic_bps: int | None, expected: float) -> None:
+    """One that is slower than a link is not for the yardstick to know."""
+    found = bounds.exchange_s([{(0, 4): SECOND}], 2, HOSTS, TOPO, LINKS, nic_bps)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
 def test_rounds_follow_one_another() -> None:
     rounds = [{(0, 4): SECOND}, {(4, 0): SECOND, (0, 4): SECOND}]
     assert bounds.exchange_s(rounds, 1, HOSTS, TOPO, LINKS) == pytest.approx(2.0, rel=1e-6)
