@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from core.errors import EXIT_MACHINE
-from core.runs.load import TABLES
+from core.runs.load import TABLES, check, load_run
 from testbed.campaign.executors import dask
 from testbed.campaign.provenance import source_sha256
 from testbed.cli import main
@@ -37,11 +38,16 @@ system = ["reno", "mltcp_reno"]
 on = "uml"
 """
 SEEDS = 1
-RUNS = 2 * SEEDS + 2
+MANY = 29  # seeds, and with jobs alone 60 runs
 
 
-def sweep(folder: Path, *flags: str, out: str = "results") -> list[str]:
-    (folder / "tiny.toml").write_text(CAMPAIGN + f"seeds = {SEEDS}\n")
+def count(seeds: int) -> int:
+    """Runs: of two systems, and of a job of each alone."""
+    return 2 * seeds + 2
+
+
+def sweep(folder: Path, *flags: str, out: str = "results", seeds: int = SEEDS) -> list[str]:
+    (folder / "tiny.toml").write_text(CAMPAIGN + f"seeds = {seeds}\n")
     return [
         *INTERRUPTIBLE, sys.executable, "-m", "testbed", "sweep", str(folder / "tiny.toml"), "--out", str(folder / out), "--quiet", *flags,
     ]  # fmt: skip
@@ -52,8 +58,10 @@ def tables(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*.csv")) if path.name in TABLES}
 
 
-def done(folder: Path, *flags: str, out: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(sweep(folder, *flags, out=out), cwd=ROOT, capture_output=True, text=True, check=False)
+def done(folder: Path, *flags: str, out: str, seeds: int = SEEDS) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        sweep(folder, *flags, out=out, seeds=seeds), cwd=ROOT, capture_output=True, text=True, check=False
+    )
 
 
 @dataclass
@@ -102,16 +110,19 @@ def cluster(workers: int = 2, **how: Any) -> Iterator[Cluster]:
             process.wait()
 
 
-def test_a_campaign_is_the_same_by_every_executor(tmp_path: Path) -> None:
-    here = done(tmp_path, "-j", "1", out="local")
+@pytest.mark.parametrize("seeds", runs.some([SEEDS, MANY], SEEDS))
+def test_a_campaign_is_the_same_by_every_executor(tmp_path: Path, seeds: int) -> None:
+    half = count(seeds) // 2
+    here = done(tmp_path, "-j", "1", out="local", seeds=seeds)
     assert here.returncode == 0, here.stderr
-    by_dask = done(tmp_path, "--executor", "dask", "-j", "2", "--verify-sample", "50%", out="dask")
+    by_dask = done(tmp_path, "--executor", "dask", "-j", "2", "--verify-sample", "50%", out="dask", seeds=seeds)
     assert by_dask.returncode == 0, by_dask.stderr
-    assert "Repeated 2 of 4 runs on whoever was free: 2 of them byte-identical." in by_dask.stdout
-    slurm = done(tmp_path, "--executor", "slurm:local", "-j", "2", out="slurm")
+    repeated = f"Repeated {half} of {2 * half} runs on whoever was free: {half} of them byte-identical."
+    assert repeated in " ".join(by_dask.stdout.split())
+    slurm = done(tmp_path, "--executor", "slurm:local", "-j", "2", out="slurm", seeds=seeds)
     assert slurm.returncode == 0, slurm.stderr
     expected = tables(tmp_path / "local")
-    assert len([name for name in expected if name.endswith("iterations.csv")]) == RUNS
+    assert len([name for name in expected if name.endswith("iterations.csv")]) == count(seeds)
     assert tables(tmp_path / "dask") == tables(tmp_path / "slurm") == expected
     assert not (tmp_path / "slurm/.slurm").exists()
     summaries = [json.loads((tmp_path / out / "tiny/summary.json").read_text()) for out in ("local", "dask", "slurm")]
@@ -132,7 +143,7 @@ def test_a_cluster_loses_workers_and_the_driver_and_nothing_else(tmp_path: Path)
         driver.send_signal(signal.SIGKILL)
         driver.wait()
         before = len(list((tmp_path / "results").rglob("manifest.json")))
-        assert before < RUNS
+        assert before < count(SEEDS)
         again = subprocess.Popen(sweep(tmp_path, *flags), cwd=ROOT, stderr=subprocess.PIPE, text=True)
         processes.until(lambda: len(list((tmp_path / "results").rglob("manifest.json"))) > before, again.poll)
         scheduler.send_signal(signal.SIGKILL)
@@ -141,8 +152,54 @@ def test_a_cluster_loses_workers_and_the_driver_and_nothing_else(tmp_path: Path)
         there.worker()  # those of the old one go with it
         _, errors = again.communicate(timeout=processes.HANG_S)
         assert again.returncode == 0, errors
-    assert len(list((tmp_path / "results/tiny").rglob("manifest.json"))) == RUNS
-    assert not [path for path in (tmp_path / "results").rglob("*") if path.name.startswith(".")]
+    assert_whole(tmp_path / "results", SEEDS)
+
+
+def assert_whole(results: Path, seeds: int) -> None:
+    """Every run is there, with all of its tables, and nothing besides."""
+    manifests = list((results / "tiny").rglob("manifest.json"))
+    assert len(manifests) == count(seeds)
+    for manifest in manifests:
+        check(load_run(manifest.parent))
+    assert not [path for path in results.rglob("*") if path.name.startswith(".")]
+
+
+def await_more(results: Path, more: int, driver: subprocess.Popen[str]) -> None:
+    """Until so many runs have been stored besides those there are."""
+    wanted = len(list(results.rglob("manifest.json"))) + more
+    processes.until(lambda: len(list(results.rglob("manifest.json"))) >= wanted, driver.poll)
+
+
+@pytest.mark.long
+def test_sixty_runs_survive_ten_killed_workers_a_scheduler_and_the_driver(tmp_path: Path) -> None:
+    """At random moments; afterwards the tables are those of a campaign that nobody disturbed."""
+    draw = random.Random(21)
+    alone = done(tmp_path, "-j", "2", out="undisturbed", seeds=MANY)
+    assert alone.returncode == 0, alone.stderr
+    results = tmp_path / "results"
+    with cluster() as there:
+        scheduler, *workers = there.processes
+        command = sweep(tmp_path, "--executor", f"dask:{there.address}", "-j", "2", seeds=MANY)
+        driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for kill in range(12):
+            await_more(results, draw.randrange(1, 5), driver)
+            time.sleep(draw.random() * 2)
+            if kill == 4:
+                driver.kill()
+                driver.communicate()
+                driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+            elif kill == 8:  # its workers go with it
+                scheduler.kill()
+                scheduler.wait()
+                there.scheduler()
+                workers = [there.worker(), there.worker()]
+            else:
+                workers.pop(draw.randrange(len(workers))).kill()
+                workers.append(there.worker())
+        _, errors = driver.communicate(timeout=processes.HANG_S)
+        assert driver.returncode == 0, errors
+    assert_whole(tmp_path / "results", MANY)
+    assert tables(tmp_path / "results") == tables(tmp_path / "undisturbed")
 
 
 @pytest.mark.parametrize(
@@ -193,6 +250,20 @@ done
 cd "$PWD" || exit
 head -c 64k /dev/zero > /tmp/full
 exec "$@\""""
+
+
+def test_a_worker_without_memory_loses_nothing(tmp_path: Path) -> None:
+    """The run fails, saying so; a worker that has some carries it out."""
+    little = ["prlimit", "--data=120000000", "--"]
+    one = ("--set", "alone=none")
+    with cluster(workers=1, before=little) as there:
+        found = done(tmp_path, "--executor", f"dask:{there.address}", *one, out="out")
+    words = " ".join(found.stderr.split())
+    assert found.returncode != 0 and "memory" in words, found.stderr
+    assert list((tmp_path / "out").rglob("*.csv")) == []
+    with cluster(workers=1) as there:
+        again = done(tmp_path, "--executor", f"dask:{there.address}", *one, out="out")
+        assert again.returncode == 0, again.stderr
 
 
 def test_a_worker_whose_disk_is_full_loses_nothing(tmp_path: Path) -> None:
