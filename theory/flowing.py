@@ -34,6 +34,7 @@ class Came:
     iterations: int
     mean_s: float  # of its iterations; 0: none has ended
     alone_s: float  # the same on these GPUs, with nobody else
+    servers: int  # that it was on; 0: it had not started
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def simulate(
     draw = random.Random(f"paths {seed}")
     gpus: dict[int, np.ndarray] = {}
     starts, ends, alone = dict[int, float](), dict[int, float](), np.ones(len(requests))
+    wide = np.zeros(len(requests), dtype=np.int64)  # servers
     held_s, rows = 0.0, list[Floats]()
     while True:
         state.arrived = []
@@ -81,6 +83,7 @@ def simulate(
             state.free[own] = False
             state.idle -= np.bincount(servers.of[own], minlength=len(state.idle))
             gpus[number], starts[number], state.ends_s[number] = own, state.now_s, np.inf
+            wide[number] = len(np.unique(servers.of[own]))
             alone[number] = _put(loop, number, requests[number], servers.of[own], fabric, rates, intra_bps, draw)
             loop.begin(number, state.now_s)
         if state.now_s >= until_s or (not arrivals and not gpus):
@@ -106,7 +109,8 @@ def simulate(
     counts = np.bincount(of, minlength=len(requests))
     sums = np.bincount(of, times, minlength=len(requests))
     jobs = tuple(
-        Came(one, starts.get(number), ends.get(number), int(counts[number]), float(sums[number] / max(1, counts[number])), float(alone[number]))
+        Came(one, starts.get(number), ends.get(number), int(counts[number]), float(sums[number] / max(1, counts[number])), float(alone[number]),
+             int(wide[number]))
         for number, one in enumerate(requests)
     )  # fmt: skip
     busy = held_s / (len(servers.gpus) * state.now_s) if state.now_s else 0.0

@@ -100,9 +100,8 @@ def banded(total: int, thresholds: tuple[int, ...]) -> Force:
 
 def beyond(plan: Plan, job: JobPlan) -> str:
     """Why a run is not like those in which the twin was compared with the kernel, and agreed; empty: it is (docs/twin.md)."""
-    sharing = BASES.get(base(job.cc))
-    if sharing is None or not (sharing.compared_mltcp if job.cc.traits.learns else sharing.compared):
-        return f"{job.cc.name} was not compared"
+    if unlike := uncompared(job.cc):
+        return unlike
     if job.channels > 1:
         return "several flows a job: in the kernel MLTCP separates jobs less well than here"
     window = plan.link.buffer_bytes / plan.link.mtu / sum(one.channels for one in plan.jobs)
@@ -110,6 +109,14 @@ def beyond(plan: Plan, job: JobPlan) -> str:
         return (
             f"the queue has {window:.0f} packets for each flow, and runs that were compared had {LEAST_WINDOW} or more"
         )
-    if len(job.hosts) > 2:
-        return "rings of more than two workers were not compared"
-    return ""
+    return WIDE if len(job.hosts) > 2 else ""
+
+
+WIDE = "rings of more than two workers were not compared"
+
+
+def uncompared(control: CongestionControl) -> str:
+    """Why no run of it is like those that were compared; empty: some are."""
+    sharing = BASES.get(base(control))
+    compared = sharing is not None and (sharing.compared_mltcp if control.traits.learns else sharing.compared)
+    return "" if compared else f"{control.name} was not compared"

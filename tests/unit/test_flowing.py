@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import job_schedulers
+from congestion import catalogue
 from core.errors import EXIT_OK, EXIT_REQUEST
+from core.placing import Gpu, Request
+from job_schedulers import Cluster, online
 from testbed.cli import main
-from theory import fabric
+from theory import fabric, flowing, twin
+from theory.cluster import Servers, follow
+from theory.contention import Model
 from theory.fabric import Fabric
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
@@ -96,6 +103,51 @@ def test_two_jobs_share_and_mltcp_separates_them(tmp_path: Path, capsys: pytest.
     assert mltcp["mean_slowdown"] <= reno["mean_slowdown"]
     until = schedule(tmp_path, capsys, rows, *flags, "--until", "10s")["results"][0]
     assert 0 < until["iterations"] < 60 and until["ended"] == 0
+
+
+def test_what_was_not_compared_with_the_kernel_is_suspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = ["0,4,10,1000000,0.5,0", "1,6,10,1000000,0.5,0"]
+    flags = ["--servers", "5", "--gpus", "2", "--system", "reno", "mltcp_cubic"]
+    reno, over_cubic = schedule(tmp_path, capsys, rows, *flags)["results"]
+    wide = "rings of more than two workers were not compared, and 1 of 2 jobs are on more servers"
+    assert reno["verdict"] == over_cubic["verdict"] == "suspect" and reno["beyond"] == [wide]
+    assert over_cubic["beyond"] == ["mltcp_cubic was not compared", wide]
+    (alone,) = schedule(tmp_path, capsys, rows[:1], "--servers", "2", "--gpus", "2")["results"]
+    assert alone["verdict"] == "valid" and alone["beyond"] == []
+
+
+def test_neither_finer_steps_nor_shorter_batches_change_a_cluster() -> None:
+    """Sixteen steps of F and rates every 20 ms, against four times as many and a quarter: the mean iteration."""
+    draw = random.Random(5)
+    requests = [
+        Request(
+            number,
+            draw.choice((4, 8, 12)),
+            10**6,
+            draw.choice((200_000_000, 500_000_000)),
+            draw.uniform(0.3, 0.9),
+            draw.uniform(0, 2),
+        )
+        for number in range(8)
+    ]
+    servers = Servers(tuple(Gpu(f"h{host}", slot) for host in range(24) for slot in range(4)))
+    network = fabric.leaf_spine(24, 1e10, 6, 2, 4, None)
+    control = catalogue.parse("mltcp_reno", "recommended")
+    module = job_schedulers.find("random")
+    cluster = Cluster({"s1": servers.gpus}, lambda _job: ["s1"])
+    assigned = online.schedule(module, requests, cluster, Model(rate_bps=1e10), module.Options(), seed=3)
+
+    def mean_s(steps: int, batch_s: float) -> float:
+        given, policy = follow(assigned, requests, servers)
+        found = flowing.simulate(
+            given, servers, policy, network, twin.force(control, steps=steps), until_s=25.0, learned_at=twin.learned_at(control),
+            batch_s=batch_s,
+        )  # fmt: skip
+        return float(found.times_s.mean())
+
+    usual = mean_s(twin.STEPS, flowing.BATCH_S)
+    assert mean_s(64, flowing.BATCH_S) == pytest.approx(usual, rel=0.01)
+    assert mean_s(twin.STEPS, 0.005) == pytest.approx(usual, rel=0.01)
 
 
 @pytest.mark.parametrize(

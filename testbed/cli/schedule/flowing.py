@@ -19,6 +19,7 @@ from congestion import catalogue
 from core import options
 from core.errors import RequestError, within
 from core.placing import Gpu, Request
+from core.runs.plan import CongestionControl
 from core.text import quoted
 from core.units import Duration
 from job_schedulers import Cluster, online
@@ -39,6 +40,17 @@ class Result:
     system: str
     flowed: flowing.Flowed
     wall_s: float
+    control: CongestionControl
+
+    @property
+    def beyond(self) -> list[str]:
+        """Why it is suspect: what of it is not like those runs in which the twin was compared with the kernel (docs/twin.md)."""
+        ran = [job for job in self.flowed.jobs if job.servers]
+        wide = sum(job.servers > 2 for job in ran)
+        reasons = [twin.uncompared(self.control)]
+        if wide:
+            reasons.append(f"{twin.WIDE}, and {wide} of {len(ran)} jobs are on more servers")
+        return [reason for reason in reasons if reason]
 
 
 def carry_out(
@@ -71,7 +83,7 @@ def carry_out(
                     given, servers, policy, network, twin.force(control), until_s=until_s, learned_at=twin.learned_at(control),
                     intra_bps=model.intra_bps, seed=seed,
                 )  # fmt: skip
-                found.append(Result(scheduler, control.spec, flowed, time.perf_counter() - begun))
+                found.append(Result(scheduler, control.spec, flowed, time.perf_counter() - begun, control))
     return found
 
 
@@ -103,14 +115,19 @@ def show(results: Sequence[Result], sizes: Sequence[int], topo: str, *, as_json:
             result.scheduler, result.system, f"{row['ended']}", f"{row['iterations']}", *(f"{value:.3f}" for value in numbers),
             f"{row['utilisation']:.0%}", f"{result.wall_s:.1f}",
         )  # fmt: skip
-    Console(highlight=False).print(table)
+    console = Console(highlight=False)
+    console.print(table)
+    for result in results:
+        if result.beyond:
+            console.print(f"Suspect: {result.scheduler}, {result.system}: {'; '.join(result.beyond)}.")
 
 
 def _row(result: Result) -> dict[str, Any]:
     flowed = result.flowed
     some = len(flowed.times_s) > 0
     return {
-        "scheduler": result.scheduler, "system": result.system, "iterations": len(flowed.times_s),
+        "scheduler": result.scheduler, "system": result.system, "verdict": "suspect" if result.beyond else "valid",
+        "beyond": result.beyond, "iterations": len(flowed.times_s),
         "ended": sum(job.end_s is not None for job in flowed.jobs),
         "mean_s": float(flowed.times_s.mean()) if some else 0.0,
         "p99_s": float(np.percentile(flowed.times_s, 99)) if some else 0.0,
