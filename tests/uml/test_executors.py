@@ -254,7 +254,7 @@ exec "$@\""""
 
 def test_a_worker_without_memory_loses_nothing(tmp_path: Path) -> None:
     """The run fails, saying so; a worker that has some carries it out."""
-    little = ["prlimit", "--data=120000000", "--"]
+    little = ["prlimit", "--fsize=100000000", "--"]
     one = ("--set", "alone=none")
     with cluster(workers=1, before=little) as there:
         found = done(tmp_path, "--executor", f"dask:{there.address}", *one, out="out")
