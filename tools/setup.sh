@@ -107,5 +107,5 @@ if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
 	echo "$wanted" >$stamp
 fi
 # What only runs in user-mode Linux, where nothing is written, would be compiled there in every run.
-.venv/bin/python -m compileall -q core topologies workloads transports congestion flow_schedulers job_schedulers theory testbed ||
+.venv/bin/python -m compileall -q core topologies workloads transports congestion flow_schedulers job_schedulers theory testbed analysis ||
 	echo "not every file of the checkout could be compiled in advance; runs start later, that is all" >&2

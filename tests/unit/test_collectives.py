@@ -67,6 +67,7 @@ def test_volumes_of_the_others(n: int, size: int) -> None:
     assert sent_by("pipeline", n, size) == [size, *inner, size]
 
 
+@examples(30)
 @given(n=st.integers(2, 32), size=st.integers(1, 10**6))
 def test_a_transpose_is_a_server_each_without_incast(n: int, size: int) -> None:
     """The same bytes on every flow as sharded parameter servers; in each step a rank hears from one, and sends to one."""

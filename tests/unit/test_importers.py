@@ -168,7 +168,7 @@ data_of_any_kind = (
 )
 
 
-@examples(600)
+@examples(400)
 @given(data_of_any_kind, st.sampled_from([None, *importers.names()]), st.booleans())
 def test_whatever_it_is_it_is_read_or_refused(data: bytes, format: str | None, helped: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
