@@ -148,7 +148,7 @@ class Answers:
         self._pieces = (_Piece * MOST_AT_ONCE)(*(_Piece(start, FLOW_ANSWER_BYTES) for start in starts))
         self._headers = (_Header * MOST_AT_ONCE)()
         for piece, header in zip(self._pieces, self._headers, strict=True):
-            header.message.pieces, header.message.piece_count = ctypes.addressof(piece), 1
+            header.message = _Message(None, 0, ctypes.addressof(piece), 1)
         self._receive = libc().recvmmsg
 
     def take(self, descriptor: int, count: int) -> list[bytes | bytearray]:
