@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from analysis import style
 from core.errors import MachineError
 from testbed.substrates import uml
 from tests import processes
@@ -19,8 +18,6 @@ settings.register_profile("steady", deadline=None, suppress_health_check=[Health
 settings.register_profile("long", settings.get_profile("steady"), max_examples=5000)
 settings.load_profile("steady")
 processes.adopt_orphans()
-# What tests look at in a figure is whether it is drawn, and drawn alike.
-style.STYLE["savefig.dpi"] = 60
 # Interpreted, so that lines are seen and nobody waits for a compiler; that compiled loops give the same bytes is a test of its own.
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
