@@ -25,7 +25,7 @@ help:
 	@echo "make check       shellcheck, ruff, mypy, vulture; make coverage: how much of the pure rooms the unit tests reach"
 	@echo "make matrix      the unit tests by every Python, a few runs on every linux-source that is found (LINUX_SOURCE=…)"
 	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
-	@echo "make benchmarks  cost per ACK in eBPF, time to build a network, speed against ns-3"
+	@echo "make benchmarks  cost per ACK in eBPF, of a run's start, of a sample; time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
 
 environment:
@@ -138,7 +138,10 @@ matrix: setup
 benchmarks: setup
 	$(SUDO) $(PYTHON) benchmarks/ebpf_cost.py
 	$(SUDO) $(PYTHON) benchmarks/build_network.py
-	$(PYTHON) benchmarks/dry_run.py
+	$(PYTHON) -m benchmarks.dry_run
+	$(PYTHON) -m benchmarks.start
+	$(SUDO) $(PYTHON) -m benchmarks.sampling
+	$(PYTHON) -m benchmarks.executors
 	$(PYTHON) benchmarks/virtual_time.py
 	$(PYTHON) benchmarks/tagging.py
 	$(SUDO) $(PYTHON) benchmarks/transports.py

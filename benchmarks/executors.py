@@ -1,4 +1,4 @@
-"""Whether a second worker doubles a campaign: ``python benchmarks/executors.py``.
+"""Whether a second worker doubles a campaign: ``python -m benchmarks.executors``.
 
 Runs of about ten seconds in user-mode Linux. How much faster two are carried out by two workers of an executor than by one, beside how
 much faster the machine is at two such runs at once, each a command of its own: what it takes from two neighbours no executor gives back.

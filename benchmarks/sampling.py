@@ -1,4 +1,4 @@
-"""What it costs to sample: ``sudo .venv/bin/python benchmarks/sampling.py [REVISION]``.
+"""What it costs to sample: ``sudo .venv/bin/python -m benchmarks.sampling [REVISION]``.
 
 256 flows every 10 ms on this machine's kernel, by this checkout and by REVISION, in turn: processor time of the sampler, as its
 manifest says it, a flow and sample, and as a share of the run.
@@ -7,14 +7,11 @@ manifest says it, a flow and sample, and as a share of the run.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
-from core.environment import ROOT
+from benchmarks import revisions
 
 BEFORE = "40ed5b8"
 ROUNDS, FLOWS = 3, 256
@@ -25,29 +22,18 @@ REQUEST = (
 
 
 def main() -> None:
-    revision = sys.argv[1] if len(sys.argv) > 1 else BEFORE
-    tree = Path(ROOT) / "build" / "sampling" / revision
-    if not tree.exists():
-        tree.mkdir(parents=True)
-        files = subprocess.run(["git", "-C", ROOT, "archive", revision], capture_output=True, check=True).stdout
-        subprocess.run(["tar", "-x", "-C", str(tree)], input=files, check=True)
-    took: dict[str, list[tuple[float, float]]] = {"here": [], revision: []}
-    for _ in range(ROUNDS):
-        took["here"].append(sampled(Path(ROOT)))
-        took[revision].append(sampled(tree))
+    revision, took = revisions.in_turn(BEFORE, ROUNDS, sampled)
     for name, found in took.items():
         each_us, share = (median(column) for column in zip(*found, strict=True))
         print(f"{name:12} {each_us:6.2f} us a flow and sample, {share:.1%} of a core ({FLOWS} flows every 10 ms)")
-    print(f"ratio        {median(us for us, _ in took['here']) / median(us for us, _ in took[revision]):6.2f}")
+    here, before = (median(us for us, _ in took[name]) for name in (revisions.HERE, revision))
+    print(f"ratio        {here / before:6.2f}")
 
 
 def sampled(tree: Path) -> tuple[float, float]:
     """Processor time of the sampler: in us for each flow and sample, and ÷ the time of the run."""
     with tempfile.TemporaryDirectory() as out:
-        subprocess.run(
-            [sys.executable, str(tree / "testbed" / "run.py"), *REQUEST, "--out", out], cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+        revisions.run(tree, *REQUEST, "--out", out, check=False)  # whether it is valid does not matter here
         [manifest] = Path(out).rglob("manifest.json")
         cost = json.loads(manifest.read_text())["measured"]["sampler"]
         return cost["cpu_s"] * 1e6 / cost["samples"] / FLOWS, cost["cpu_s"] / cost["wall_s"]
