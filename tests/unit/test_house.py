@@ -115,7 +115,10 @@ def test_what_runs_in_a_host_needs_the_standard_library_alone() -> None:
     files += [path for path in (ROOT / "transports").rglob("*.py") if path.parent.name != "torch"]
     files += [ROOT / "core" / name for name in ("errors.py", "options.py")]
     files += [ROOT / "core" / name for name in ("environment.py", "grid.py", "layouts.py", "text.py", "units.py")]
-    files += [ROOT / "testbed/linux" / name for name in ("sampling/sampler.py", "netns.py", "loading/bpfsys.py")]
+    files += [
+        ROOT / "testbed/linux" / name
+        for name in ("sampling/sampler.py", "sampling/netlink.py", "netns.py", "loading/bpfsys.py")
+    ]
     files += [ROOT / "testbed/run.py", ROOT / "congestion/mltcp.py"]
     files += [ROOT / "workloads" / name for name in ("recording.py", "hook/__init__.py", "hook/sitecustomize.py")]
     for path in files:

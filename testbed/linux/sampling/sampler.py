@@ -2,8 +2,7 @@
 
 Every interval it asks each bottleneck's qdisc (rtnetlink) and each flow's socket
 (sock_diag, by its addresses: a dump would walk the machine's whole socket table), and
-writes ``links.csv`` and ``flows.csv``. Messages are packed and unpacked by hand: at
-256 flows every 10 ms a decoder of general messages would cost more than the jobs.
+writes ``links.csv`` and ``flows.csv``.
 
 Told by one line of JSON on stdin (`Config`); on end of file there it stops and prints
 what it cost as one line of JSON.
@@ -11,7 +10,6 @@ what it cost as one line of JSON.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import mmap
@@ -33,10 +31,7 @@ from core.layouts import (
     INET_DIAG_VEGASINFO,
     MLTCP_DIAG_INFO,
     NETLINK_SOCK_DIAG,
-    NLM_F_ECHO,
-    NLM_F_REQUEST,
     RTM_GETQDISC,
-    RTM_NEWQDISC,
     SO_NETNS_COOKIE,
     SOCK_DIAG_BY_FAMILY,
     TC_H_ROOT,
@@ -46,14 +41,10 @@ from core.layouts import (
     TCA_STATS_QUEUE,
     TCMSG_BYTES,
 )
-from testbed.linux import netns
-from testbed.linux.loading.bpfsys import MapReader, libc
+from testbed.linux.loading.bpfsys import MapReader
+from testbed.linux.sampling.netlink import MOST_AT_ONCE, Answers, Data, Field, Netlink, question
 from workloads.clock import punctual, sleep_until
 
-MOST_ANSWER_BYTES = 16_384
-ANSWER = struct.Struct("=IH")
-FLOW_ANSWER_BYTES = 2048  # at most; 500 are usual
-MOST_AT_ONCE = 64  # questions, whose answers fit into a socket's buffer
 U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 TCP_INFO = layouts.TCP_INFO.reader(
     "tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked",
@@ -97,116 +88,6 @@ class Config:
         return ",".join(self.columns[table]) + "\n"
 
 
-class _Netlink:
-    """One socket in one namespace, one question and one answer at a time."""
-
-    def __init__(self, namespace: int, family: int) -> None:
-        with netns.entered(namespace):
-            self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family)
-            self.socket.bind((0, 0))
-
-    def ask(self, question: bytes) -> bytes:
-        """The payload of the answer (the message that would create the qdisc); empty if the kernel says there is none."""
-        self.socket.send(question)
-        data = self.socket.recv(MOST_ANSWER_BYTES)
-        return data[16:] if ANSWER.unpack_from(data)[1] == RTM_NEWQDISC else b""
-
-    def ask_all(self, questions: Sequence[bytes], answers: Answers) -> list[bytes | bytearray]:
-        """The payloads of all answers, by two system calls: each has its price."""
-        self.socket.send(b"".join(questions))
-        return answers.take(self.socket.fileno(), len(questions))
-
-
-class _Piece(ctypes.Structure):
-    """``struct iovec``"""
-
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class _Message(ctypes.Structure):
-    """``struct msghdr``"""
-
-    _fields_ = (
-        ("name", ctypes.c_void_p), ("name_length", ctypes.c_uint32), ("pieces", ctypes.c_void_p), ("piece_count", ctypes.c_size_t),
-        ("control", ctypes.c_void_p), ("control_length", ctypes.c_size_t), ("flags", ctypes.c_int),
-    )  # fmt: skip
-
-
-class _Header(ctypes.Structure):
-    """``struct mmsghdr``"""
-
-    _fields_ = (("message", _Message), ("length", ctypes.c_uint))
-
-
-class Answers:
-    """Room for the answers to several questions."""
-
-    def __init__(self) -> None:
-        self.room = bytearray(MOST_AT_ONCE * FLOW_ANSWER_BYTES)
-        begin = ctypes.addressof((ctypes.c_char * len(self.room)).from_buffer(self.room))
-        starts = range(begin, begin + len(self.room), FLOW_ANSWER_BYTES)
-        self._pieces = (_Piece * MOST_AT_ONCE)(*(_Piece(start, FLOW_ANSWER_BYTES) for start in starts))
-        self._headers = (_Header * MOST_AT_ONCE)()
-        for piece, header in zip(self._pieces, self._headers, strict=True):
-            header.message = _Message(None, 0, ctypes.addressof(piece), 1)
-        self._receive = libc().recvmmsg
-
-    def take(self, descriptor: int, count: int) -> list[bytes | bytearray]:
-        """The payloads of the next ``count`` answers, in their order; empty if the kernel says there is none."""
-        if self._receive(descriptor, self._headers, count, 0, None) != count:
-            raise OSError(ctypes.get_errno(), "recvmmsg")
-        room, found = self.room, list[bytes | bytearray]()
-        for begin in range(0, count * FLOW_ANSWER_BYTES, FLOW_ANSWER_BYTES):
-            length, kind = ANSWER.unpack_from(room, begin)
-            if length > FLOW_ANSWER_BYTES:
-                raise RuntimeError(f"the kernel answers with {length} bytes where {FLOW_ANSWER_BYTES} were expected")
-            found.append(room[begin + 16 : begin + length] if kind == SOCK_DIAG_BY_FAMILY else b"")
-        return found
-
-
-def question(kind: int, body: bytes) -> bytes:
-    """One for a single qdisc is answered only if an echo is asked for."""
-    message = struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 1, 0) + body
-    return message.ljust((len(message) + 3) & ~3, b"\0")
-
-
-def attributes(data: bytes | bytearray, start: int, end: int) -> dict[int, tuple[int, int]]:
-    """Netlink attributes in ``data[start:end]``: type → (offset, length) of the payload."""
-    found = {}
-    while start + 4 <= end:
-        length, kind = struct.unpack_from("=HH", data, start)
-        if length < 4:
-            break
-        found[kind & 0x3FFF] = (start + 4, length - 4)
-        start += (length + 3) & ~3
-    return found
-
-
-class Field:
-    """Where one attribute lies in the kernel's answers to one question: looked for once.
-
-    The kernel lays out every answer alike; should it not, the attribute's own header
-    tells, and it is looked for again.
-    """
-
-    def __init__(self, start: int, *path: int) -> None:
-        self.start, self.path = start, path
-        self.at, self.header = 0, b""
-
-    def find(self, data: bytes | bytearray) -> int | None:
-        """Offset of the payload, or None if the answer has no such attribute."""
-        if self.at and data[self.at - 4 : self.at] == self.header:
-            return self.at
-        start, end = self.start, len(data)
-        for kind in self.path:
-            found = attributes(data, start, end).get(kind)
-            if found is None:
-                return None
-            start, end = found[0], found[0] + found[1]
-        self.at, self.header = start, bytes(data[start - 4 : start])
-        return start
-
-
 def _map(descriptor: int | None, key_bytes: int, value: layouts.Layout) -> MapReader | None:
     return None if descriptor is None else MapReader(descriptor, key_bytes, value.size or 0)
 
@@ -218,10 +99,10 @@ def _of_qdisc(index: int, parent: int) -> bytes:
 class LinkProbe:
     """Counters of the qdisc at one end of a link."""
 
-    def __init__(self, link: dict[str, Any], sockets: dict[int, _Netlink]) -> None:
+    def __init__(self, link: dict[str, Any], sockets: dict[int, Netlink]) -> None:
         self.name = link["name"]
         if link["namespace"] not in sockets:
-            sockets[link["namespace"]] = _Netlink(link["namespace"], socket.NETLINK_ROUTE)
+            sockets[link["namespace"]] = Netlink(link["namespace"], socket.NETLINK_ROUTE)
         self.netlink = sockets[link["namespace"]]
         self.question = _of_qdisc(link["index"], TC_H_ROOT)
         self.red_questions = [_of_qdisc(link["index"], parent) for parent in link["red_parents"]]
@@ -281,11 +162,11 @@ class LinkProbe:
 class FlowProbe:
     """The state of one flow's sending socket."""
 
-    def __init__(self, flow: dict[str, Any], sockets: dict[int, _Netlink]) -> None:
+    def __init__(self, flow: dict[str, Any], sockets: dict[int, Netlink]) -> None:
         self.job, self.links, self.may_end = flow["job"], flow["links"], flow["may_end"]
         self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
         if flow["namespace"] not in sockets:
-            sockets[flow["namespace"]] = _Netlink(flow["namespace"], NETLINK_SOCK_DIAG)
+            sockets[flow["namespace"]] = Netlink(flow["namespace"], NETLINK_SOCK_DIAG)
         self.netlink = sockets[flow["namespace"]]
         saddr, daddr = socket.inet_aton(flow["saddr"]), socket.inet_aton(flow["daddr"])
         body = struct.pack(
@@ -313,7 +194,7 @@ class FlowProbe:
     def _wanted(state_in_diag: bool) -> int:
         return 1 << (INET_DIAG_INFO - 1) | (1 << (INET_DIAG_VEGASINFO - 1) if state_in_diag else 0)
 
-    def read(self, data: bytes | bytearray) -> tuple[int, int, int, int, str] | None:
+    def read(self, data: Data) -> tuple[int, int, int, int, str] | None:
         """None if its job has left; congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted; r, iterations, F."""
         at = self.info.find(data)
         if at is None:
@@ -323,7 +204,7 @@ class FlowProbe:
         rtt, cwnd, retrans, acked, *self.limited_us = TCP_INFO.unpack_from(data, at)
         return cwnd, rtt, acked, retrans, self._mltcp(data, acked, cwnd)
 
-    def _mltcp(self, data: bytes | bytearray, acked: int, cwnd: int) -> str:
+    def _mltcp(self, data: Data, acked: int, cwnd: int) -> str:
         """MLTCP's three columns; empty for other congestion controls, r also while it is unknown."""
         if self.state_of:
             state = self.state_of(self.key) or NOTHING
@@ -363,7 +244,7 @@ class CountedProbe:
         self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
         self.counters = mmap.mmap(flow["counters"], 0, prot=mmap.PROT_READ)
 
-    def read(self, _data: bytes | bytearray) -> tuple[int, int, int, int, str]:
+    def read(self, _data: Data) -> tuple[int, int, int, int, str]:
         """As `FlowProbe.read`; there is no MLTCP."""
         window, rtt, acked, resent = OF_PEER.unpack_from(self.counters, self.at)
         return window, rtt, acked, resent, ",,"
@@ -371,14 +252,13 @@ class CountedProbe:
 
 def asked(
     flows: Sequence[FlowProbe | CountedProbe], answers: Answers
-) -> Iterator[tuple[FlowProbe | CountedProbe, bytes | bytearray]]:
+) -> Iterator[tuple[FlowProbe | CountedProbe, Data]]:
     """Each of them with what the kernel says of it; those of one namespace are asked for at once."""
     for netlink, several in itertools.groupby(flows, lambda flow: flow.netlink):
         while some := list(itertools.islice(several, MOST_AT_ONCE)):
-            told = (
-                itertools.repeat(b"") if netlink is None else netlink.ask_all([flow.question for flow in some], answers)
-            )
-            yield from zip(some, told, strict=False)
+            nothing: list[Data] = [b""] * len(some)
+            told = nothing if netlink is None else netlink.ask_all([flow.question for flow in some], answers)
+            yield from zip(some, told, strict=True)
 
 
 class CpuMeter:
@@ -410,8 +290,8 @@ class CpuMeter:
 
 def main() -> None:
     config = Config(**json.loads(sys.stdin.readline()))
-    routes: dict[int, _Netlink] = {}
-    diags: dict[int, _Netlink] = {}
+    routes: dict[int, Netlink] = {}
+    diags: dict[int, Netlink] = {}
     links = [LinkProbe(link, routes) for link in config.links]
     nics = [LinkProbe(nic, routes) for nic in config.nics]
     by_tcp = [FlowProbe(flow, diags) for flow in config.flows if "counters" not in flow]
