@@ -10,6 +10,7 @@ share. No run is faster; one whose hash was unlucky is slower, which `alone_s` s
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -40,7 +41,7 @@ def crossed(topo: Topo, links: Mapping[str, Shaped], source: str, target: str) -
 
 def exchange_s(
     rounds: Iterable[dict[Flow, int]], channels: int, hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped],
-    nic_bps: int | None = None,
+    nic_bps: float = math.inf,
 ) -> float:  # fmt: skip
     """A collective alone, in seconds: in each round every byte, headers included, at the rate of the busiest bottleneck.
 
@@ -53,16 +54,21 @@ def exchange_s(
         for (source, target), size in payload.items():
             for stage in crossed(topo, links, hosts[source], hosts[target]):
                 sizes.setdefault(stage, []).append(size)
-                if nic_bps is not None and len(stage) > 1:
+                if len(stage) > 1:
                     spread[source, stage] = spread.get((source, stage), 0) + size
         stages_s = (_fullest_s([links[name] for name in stage], sizes[stage], channels) for stage in sizes)
-        nics_s = (_by_nic_s([links[name] for name in stage], sent, nic_bps or 0) for (_, stage), sent in spread.items())
+        nics_s = (_by_nic_s([links[name] for name in stage], sent, nic_bps) for (_, stage), sent in spread.items())
         total += max(itertools.chain(stages_s, nics_s), default=0.0)
     return total
 
 
-def _by_nic_s(links: Sequence[Shaped], payload: int, nic_bps: int) -> float:
-    return payload / payload_share(links[0].mtu) * 8 / max(nic_bps, *(link.rate_bps for link in links))
+def _by_nic_s(links: Sequence[Shaped], payload: float, nic_bps: float) -> float:
+    return _seconds(links, payload, max(nic_bps, *(link.rate_bps for link in links)))
+
+
+def _seconds(links: Sequence[Shaped], payload: float, rate_bps: float) -> float:
+    """Headers, as these links have them, included."""
+    return payload / payload_share(links[0].mtu) * 8 / rate_bps
 
 
 def loads(payload: Mapping[Flow, int], ways: Mapping[Flow, Sequence[Stage]]) -> dict[str, float]:
@@ -77,17 +83,13 @@ def loads(payload: Mapping[Flow, int], ways: Mapping[Flow, Sequence[Stage]]) -> 
 def _fullest_s(links: Sequence[Shaped], sizes: list[int], channels: int) -> float:
     """The least time for flows of these ``sizes``, each in ``channels`` connections, over these links side by side."""
     rates = [link.rate_bps for link in links]
-
-    def seconds(payload: float, rate_bps: int) -> float:
-        return payload / payload_share(links[0].mtu) * 8 / rate_bps
-
-    mean = seconds(sum(sizes), sum(rates))
+    mean = _seconds(links, sum(sizes), sum(rates))
     if len(links) == 1:
         return mean
     # Of the k largest, so many at least share a link.
     largest = sorted((size / channels for size in sizes for _ in range(channels)), reverse=True)
     sharing = max((k // len(links) + 1) * size for k, size in enumerate(largest))
-    return max(mean, seconds(sharing, max(rates)))
+    return max(mean, _seconds(links, sharing, max(rates)))
 
 
 def needed_bps(connections: Iterable[tuple[Sequence[Stage], int]], links: Mapping[str, Shaped]) -> int:

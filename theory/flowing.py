@@ -66,7 +66,7 @@ def simulate(
     draw = random.Random(f"paths {seed}")
     gpus: dict[int, np.ndarray] = {}
     starts, ends, alone = dict[int, float](), dict[int, float](), np.ones(len(requests))
-    wide = np.zeros(len(requests), dtype=np.int64)  # servers
+    spans = dict[int, int]()  # servers that each is on
     held_s, rows = 0.0, list[Floats]()
     while True:
         state.arrived = []
@@ -83,7 +83,7 @@ def simulate(
             state.free[own] = False
             state.idle -= np.bincount(servers.of[own], minlength=len(state.idle))
             gpus[number], starts[number], state.ends_s[number] = own, state.now_s, np.inf
-            wide[number] = len(np.unique(servers.of[own]))
+            spans[number] = len(np.unique(servers.of[own]))
             alone[number] = _put(loop, number, requests[number], servers.of[own], fabric, rates, intra_bps, draw)
             loop.begin(number, state.now_s)
         if state.now_s >= until_s or (not arrivals and not gpus):
@@ -110,7 +110,7 @@ def simulate(
     sums = np.bincount(of, times, minlength=len(requests))
     jobs = tuple(
         Came(one, starts.get(number), ends.get(number), int(counts[number]), float(sums[number] / max(1, counts[number])), float(alone[number]),
-             int(wide[number]))
+             spans.get(number, 0))
         for number, one in enumerate(requests)
     )  # fmt: skip
     busy = held_s / (len(servers.gpus) * state.now_s) if state.now_s else 0.0

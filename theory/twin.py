@@ -21,6 +21,7 @@ LEARNED_AT = 2  # iterations until a flow knows r (docs/congestion-controls.md)
 MOST_SPREAD = 0.5
 BAND = 1e6  # of strict priority: by how much a band outweighs the one below
 LEAST = 0.01  # weights stay above nothing
+WIDE = "rings of more than two workers were not compared"
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,6 @@ def beyond(plan: Plan, job: JobPlan) -> str:
             f"the queue has {window:.0f} packets for each flow, and runs that were compared had {LEAST_WINDOW} or more"
         )
     return WIDE if len(job.hosts) > 2 else ""
-
-
-WIDE = "rings of more than two workers were not compared"
 
 
 def uncompared(control: CongestionControl) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -169,10 +170,11 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
         check_size(wanted, spec)
     topo, bottlenecks, hosts = network.topo, network.bottlenecks, [own.hosts for own in given]
     ways = [_network_alone(one, own, network) for one, own in zip(wanted, hosts, strict=True)]
+    nic_bps = network.sender.nic_bps or math.inf
     ideals = [
         None if one.trace is None else traces.critical_path_s(
             one.trace,
-            lambda op, one=one, own=own: bounds.exchange_s(one.rounds(op), one.channels, own, topo, bottlenecks, network.sender.nic_bps),  # type: ignore[misc]
+            lambda op, one=one, own=own: bounds.exchange_s(one.rounds(op), one.channels, own, topo, bottlenecks, nic_bps),  # type: ignore[misc]
         )
         for one, own in zip(wanted, hosts, strict=True)
     ]  # fmt: skip

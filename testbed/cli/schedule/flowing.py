@@ -37,10 +37,13 @@ class Result:
     """A scheduler and a system."""
 
     scheduler: str
-    system: str
+    control: CongestionControl
     flowed: flowing.Flowed
     wall_s: float
-    control: CongestionControl
+
+    @property
+    def system(self) -> str:
+        return self.control.spec
 
     @property
     def beyond(self) -> list[str]:
@@ -83,7 +86,7 @@ def carry_out(
                     given, servers, policy, network, twin.force(control), until_s=until_s, learned_at=twin.learned_at(control),
                     intra_bps=model.intra_bps, seed=seed,
                 )  # fmt: skip
-                found.append(Result(scheduler, control.spec, flowed, time.perf_counter() - begun, control))
+                found.append(Result(scheduler, control, flowed, time.perf_counter() - begun))
     return found
 
 
