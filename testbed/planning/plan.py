@@ -169,7 +169,9 @@ def _may_repeat(plan: Plan, asked: Iterable[jobs.Asked]) -> bool:
     chance = any(wire.jitter_ns or wire.loss or wire.corrupt or wire.burst for wire in plan.wires.values())
     noisy = any(one.varies for one in asked)
     changes = bool(plan.events) or plan.lives or any(job.leave_ns is not None for job in plan.jobs)
-    others = any(job.program or job.overlaps or job.window is not None or not job.by_tcp for job in plan.jobs)
+    others = any(
+        job.program or job.overlaps or job.window is not None or not carrier.plain(job.transport) for job in plan.jobs
+    )
     return not (chance or noisy or changes or others)
 
 

@@ -11,19 +11,8 @@ from core.runs.load import Run, load_run
 from testbed.cli import main
 
 JOB = (
-    "--compute",
-    "50ms",
-    "--bytes",
-    "500kB",
-    "--rate",
-    "100mbit",
-    "--iterations",
-    "24",
-    "--system",
-    "reno",
-    "--alone",
-    "none",
-)
+    "--compute", "50ms", "--bytes", "500kB", "--rate", "100mbit", "--iterations", "24", "--system", "reno", "--alone", "none",
+)  # fmt: skip
 
 
 def carried_out(folder: Path, *flags: str) -> Run:

@@ -75,6 +75,7 @@ def test_jobs_that_take_turns_repeat_together() -> None:
         ({"job": ["synthetic,compute=10ms,bytes=1MB,leave=2s", "synthetic,compute=10ms,bytes=1MB"]}, 0),
         ({"event": [{"at": "1s", "link": "s1-s2", "rate": "50%"}]}, 0),
         ({"system": ["ltp"]}, 0),
+        ({"system": ["reno:close=0.8"]}, 0),
     ],
     ids=str,
 )
