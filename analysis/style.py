@@ -15,7 +15,7 @@ from core.text import plain
 JOBS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")
 REFERENCE = "#444444"
 
-STYLE: dict[Any, Any] = {
+_STYLE: dict[Any, Any] = {
     "figure.dpi": 150,
     "savefig.dpi": 150,
     "figure.constrained_layout.use": True,
@@ -38,7 +38,7 @@ def new_figure(rows: int, columns: int, **kwargs: Any) -> tuple[Any, Any]:
     """A figure and its axes (always a 2-D array) in the shared style."""
     matplotlib.use("Agg")
     plt.rcdefaults()
-    plt.rcParams.update(STYLE)
+    plt.rcParams.update(_STYLE)
     return plt.subplots(rows, columns, squeeze=False, **kwargs)
 
 

@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _bare(name: str) -> None:
-    """A package whose `__init__` is left out, since it imports all that the package has: a third of the time to start."""
+    """A package whose `__init__` is left out, since it imports all that the package has."""
     spec = importlib.util.find_spec(name)
     assert spec is not None
     sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -126,8 +126,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
         tables.write_messages(folder / "messages.csv", complete)
     measured = Measured(
         build_s, capacity, rtt_before, rtt_after, counted, drift_s, repairs, sampling, ways,
-        paths_seeded=can.hash_seed if plan.multipath else None, tcp=tcp, senders=senders,
-        period=period,
+        paths_seeded=can.hash_seed if plan.multipath else None, tcp=tcp, senders=senders, period=period,
     )  # fmt: skip
     kernel = f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}"
     told = Told(VERSION, plan, tuple(read_back), loaded, kernel, platform.python_version(), measured, crossings)
