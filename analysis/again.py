@@ -11,12 +11,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 VALUES = frozenset((
-    "--topo", "--scheduler", "--place", "--rate", "--buffer", "--mtu", "--acks", "--ecn", "--delay", "--jitter", "--loss", "--corrupt", "--rto-min",
-    "--jobs", "--workers", "--trace", "--compute", "--bytes", "--iterations", "--offsets", "--noise", "--collective", "--channels",
-    "--job", "--system", "--cc", "--set", "--seed", "--seeds", "--alone", "--sample", "--on", "--wall-limit", "--retries", "--name",
+    "--topo", "--scheduler", "--place", "--rate", "--buffer", "--mtu", "--acks", "--ecn", "--bands", "--delay", "--jitter", "--loss", "--corrupt",
+    "--rto-min", "--nic", "--host-queue", "--sndbuf", "--slow-start-after-idle", "--scale-of", "--intra-rate", "--jobs", "--workers", "--trace",
+    "--compute", "--bytes", "--buckets", "--iterations", "--offsets", "--noise", "--collective", "--channels", "--window", "--partition", "--job",
+    "--system", "--cc", "--preset", "--set", "--seed", "--seeds", "--alone", "--sample", "--messages", "--stop-when-periodic", "--on",
+    "--wall-limit", "--retries", "--name",
 ))  # fmt: skip
 SWITCHES = frozenset(("--quick", "--quiet", "--json", "--strict"))
-LEFT_OUT = frozenset(("--out", "-j", "--parallel", "--linux-source"))  # with their value: where, and how many at a time
+LEFT_OUT = frozenset(("--out", "-j", "--parallel", "--executor", "--verify-sample", "--linux-source"))  # with their value: where, and how many at a time
 HARMLESS = re.compile(r"[\w.,:=%+-]+")  # no path, no blank, nothing a shell or Markdown obeys
 REMOTE = re.compile(r"(ssh:[\w.@:\[\]-]+)(,ssh:[\w.@:\[\]-]+)*")
 NOT_OFFERED = "# made with programs or files of its own: its command stands in manifest.json"

@@ -90,7 +90,8 @@ def parse(spec: str, preset: str = "paper") -> CongestionControl:
         )
     known = {parameter.name: parameter for parameter in family.parameters}
     constants: dict[str, int] = {}
-    for item in _expanded(family, items, spec, preset):
+    chosen, items = _expanded(family, items, spec, preset)
+    for item in items:
         key, equals, text = item.partition("=")
         if not known:
             raise RequestError(
@@ -103,16 +104,16 @@ def parse(spec: str, preset: str = "paper") -> CongestionControl:
                 f"{', and preset: ' * bool(family.presets)}{', '.join(family.presets)}."
             )
         constants[known[key].constant] = _value(known[key], text, spec)
-    return CongestionControl(spec, name, constants, None, family.role, family.base, family.traits)
+    return CongestionControl(spec, name, constants, None, family.role, family.base, family.traits, chosen)
 
 
-def _expanded(family: Family, items: list[str], spec: str, usual: str) -> list[str]:
-    """``items`` with a preset's in its place (the ``usual`` one's, if none is named), before the others, which say more than it does."""
+def _expanded(family: Family, items: list[str], spec: str, usual: str) -> tuple[str | None, list[str]]:
+    """The preset taken (the ``usual`` one, if none is named), and ``items`` after its own, since they say more than it does."""
     wanted = [item.removeprefix("preset=") for item in items if item.startswith("preset=")]
     if not wanted and usual in family.presets:
         wanted = [usual]
     if not wanted or not family.parameters:
-        return items
+        return None, items
     stated = [item for item in items if not item.startswith("preset=")]
     if len(wanted) > 1 or wanted[0] not in family.presets:
         raise RequestError(
@@ -123,7 +124,7 @@ def _expanded(family: Family, items: list[str], spec: str, usual: str) -> list[s
         raise RequestError(
             f"preset={wanted[0]} in {quoted(spec)} knows no {preset.asks}, which its flows are told: add {preset.asks}=…"
         )
-    return [*(f"{key}={value}" for key, value in preset.values.items()), *stated]
+    return wanted[0], [*(f"{key}={value}" for key, value in preset.values.items()), *stated]
 
 
 @cache  # read once, whichever job or run asks again

@@ -14,7 +14,7 @@ BYTES = 2_000_000
 def main(rank: int, ranks: int, port: int) -> None:
     flows = [flow for worker in range(1, ranks) for flow in ((0, worker), (worker, 0))]
     addresses = [f"127.0.0.{20 + number}" for number in range(ranks)]
-    options = ltp.Options(silence=Duration.parse("4s"))
+    options = ltp.Options(silence=Duration.parse("10s"))
     endpoint = ltp.listen(Place(rank, addresses, port, flows), options).connect().endpoint(0, flows)
     others = range(1, ranks) if rank == 0 else range(1)
     number = 0

@@ -23,7 +23,7 @@ TEXT = (
     "Left: which job crosses which bottleneck. The graph has a loop, so that shifts which are right link by link need not agree "
     "with each other; CASSINI, whose affinity graph must not have one, refuses the placement. Middle: the communication phases "
     "of the last iterations, first seed; two jobs never meet where bars of one row do not overlap in time. Right: every iteration's time, "
-    "mean over the jobs, one line a seed. Above with the kernel's least retransmission timeout (200 ms), below with 5 ms: a job that begins "
+    "mean over the jobs, one line a seed. One row for each kind of hosts' NICs and least retransmission timeout: where links drop, a job that begins "
     "while the queue is full with its neighbour's packets may lose most of its first window and wait for a timeout."
 )
 CLAIM = "MLTCP interleaves jobs with a circular dependency."
@@ -46,7 +46,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     for row, (experiment, pair) in zip(axes, rings, strict=True):
         _phases(row[1], experiment, pair)
         _iterations(row[2], experiment, pair)
-        row[1].set_title(f"Phases of the last {SHOWN} iterations, least RTO {experiment.runs[0].plan.rto_min_ms:g} ms")
+        row[1].set_title(f"Last {SHOWN} iterations. {_setting(experiment)}")
     axes[0, 2].set_title("Every iteration, mean over the jobs")
     axes[0, 2].legend()
     for axis, label in zip(axes[-1, 1:], ("time (s)", "iteration"), strict=True):
@@ -59,7 +59,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         "TCP timeouts per run (mean): "
         + "; ".join(
             f"{cc} {table[(table['experiment'] == experiment.path.name) & (table['cc'] == cc)]['timeouts'].mean():.0f} "
-            f"at {experiment.runs[0].plan.rto_min_ms:g} ms"
+            f"({_setting(experiment)})"
             for experiment, pair in rings for cc in pair
         ),
     )  # fmt: skip
@@ -85,7 +85,7 @@ def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
     base, mltcp = pair
     values = list(table[table["cc"] == mltcp]["settled"])
     return Finding(
-        f"{CLAIM} Least retransmission timeout {experiment.runs[0].plan.rto_min_ms:g} ms.", SOURCE,
+        f"{CLAIM} {_setting(experiment)}.", SOURCE,
         f"every job within 5 % of its time alone from some iteration on: {mltcp} in {len(reached[mltcp])} of {len(at[mltcp])} seeds"
         + (f" (median: iteration {np.median(reached[mltcp]):g})" if reached[mltcp] else "")
         + f", {base} in {len(reached[base])} of {len(at[base])}; settled half {settled[mltcp]} and {settled[base]} × ideal, "
@@ -99,6 +99,12 @@ def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
         "base's, no difference if the base interleaves in every seed as well",
         tuple(run.path for run in experiment.runs),
     )  # fmt: skip
+
+
+def _setting(experiment: Experiment) -> str:
+    plan = experiment.runs[0].plan
+    nic = "unlimited" if plan.sender.nic_bps is None else "of the links' rate"
+    return f"Least retransmission timeout {plan.rto_min_ms:g} ms, NICs {nic}"
 
 
 def affinity(run: Run) -> list[tuple[int, str]]:
@@ -127,7 +133,7 @@ def has_loop(edges: list[tuple[int, str]]) -> bool:
 
 
 def _rings(study: Study) -> list[tuple[Experiment, tuple[str, str]]]:
-    """Experiments on a ring, with their base and MLTCP; the longest timeout first."""
+    """Experiments on a ring, with their base and MLTCP; NICs as fast as links first, and of those the longest timeout."""
     found = [
         (experiment, pair)
         for experiment in study.experiments
@@ -135,7 +141,7 @@ def _rings(study: Study) -> list[tuple[Experiment, tuple[str, str]]]:
     ]
     if not found:
         raise LoadError("circular: there is no ring with both a base and MLTCP; run experiments/circular.toml")
-    return sorted(found, key=lambda one: -one[0].runs[0].plan.rto_min_ms)
+    return sorted(found, key=lambda one: (one[0].runs[0].plan.sender.nic_bps is None, -one[0].runs[0].plan.rto_min_ms))
 
 
 def _graph(axis: Any, edges: list[tuple[int, str]]) -> None:

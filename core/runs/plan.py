@@ -46,6 +46,7 @@ class CongestionControl(msgspec.Struct, frozen=True):
     role: Role = "baseline"
     base: str | None = None  # what it changes
     traits: Traits = Traits()
+    preset: str | None = None  # of its parameters, where it took one
 
     @property
     def folder(self) -> str:

@@ -28,19 +28,17 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
     console.print(closing_table(summary))
     if (table := jobs_table(summary)) is not None:
         console.print(table)
-    for row in summary.results:
-        if row.answer:
-            console.print(plain(row.answer), style="bold", highlight=False, soft_wrap=True, markup=False)
+    say(console, summary)
     says = [
         reference_line(summary),
         network(todo[0]),
+        *presets(todo),
         *(f"Assumption: {text}." for text in todo[0].assumptions),
         *([_virtual_against_wall(folder, todo, summary.clock)] if summary.clock != "real" else []),
         *([f"Machine: {remote.on} ({remote.hostname}, {remote.cpus} cores, {remote.kernel})"] if remote else []),
         *_disturbances(summary),
         *_doubts(folder, todo),
         *_unrepeated(summary),
-        *([] if (what := advice(summary)) is None else [what]),
         *(proposal.lines(folder, todo, command_line()) if summary.clock == "real" else []),
         *(f"Figure: {path}" for path in figures[:1]),
         f"Results: {folder}",
@@ -51,6 +49,15 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
     console.print(f"Verdict: {summary.verdict}", style="bold", highlight=False)
 
 
+def say(console: Console, summary: Summary) -> None:
+    """What the table says, a sentence for each system, and what to do about a result that is invalid."""
+    for row in summary.results:
+        if row.answer:
+            console.print(plain(row.answer), style="bold", highlight=False, soft_wrap=True, markup=False)
+    if (what := advice(summary)) is not None:
+        console.print(plain(what), highlight=False, soft_wrap=True, markup=False)
+
+
 def network(plan: Plan) -> str:
     """What hosts and links were, in one line."""
     sender, link = plan.sender, plan.link
@@ -58,6 +65,15 @@ def network(plan: Plan) -> str:
     nic = f"NICs of {Rate(sender.nic_bps)} behind {waits}" if sender.nic_bps else "no NIC holds a sender up"
     marks = "which drops" if link.marking is None else f"which marks (ECN) from {link.marking.min_bytes / 1000:.3g} kB"
     return f"Hosts: {nic}. Links: {Rate(link.rate_bps)} behind {link.buffer_bytes / 1000:.0f} kB of queue, {marks}."
+
+
+def presets(todo: Sequence[Plan]) -> list[str]:
+    """One line for each preset that congestion controls of these runs took (docs/congestion-controls.md)."""
+    taken = {(cc.preset, cc.name) for plan in todo for job in plan.jobs if (cc := job.cc).preset}
+    return [
+        f"Preset {preset}: {', '.join(sorted(name for one, name in taken if one == preset))}; least timeout {todo[0].rto_min_ms:g} ms."
+        for preset in sorted({str(preset) for preset, _ in taken})
+    ]
 
 
 def _virtual_against_wall(folder: Path, todo: Sequence[Plan], clock: Clock) -> str:

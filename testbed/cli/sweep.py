@@ -255,6 +255,7 @@ def _sum_up(planned: list[Planned], todo: Sequence[Wanted], failures: Sequence[F
     from rich.console import Console
 
     from testbed.campaign import driver
+    from testbed.cli import closing
     from testbed.cli.table import closing_table
 
     console = Console(width=None if sys.stdout.isatty() else 100)
@@ -266,5 +267,6 @@ def _sum_up(planned: list[Planned], todo: Sequence[Wanted], failures: Sequence[F
             continue
         summary = driver.sum_up(own)
         console.print(closing_table(summary))
+        closing.say(console, summary)
         invalid |= summary.verdict == "invalid"
     return invalid

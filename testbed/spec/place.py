@@ -1,7 +1,7 @@
 """Where to run, as ``--on`` has it: ``auto``, ``host``, ``uml``, ``flow``, ``vagrant``, ``ssh:[USER@]HOST[:PORT]``.
 
 Several other machines, separated by commas, share the runs of a sweep. ``auto``, as without
-``--on``, is `uml` where that can run what is asked for, else `host` (`testbed.substrates.choose`).
+``--on``, is `uml` where that can run what is asked for, else `host` (`testbed.substrates.choice.choose`).
 """
 
 from __future__ import annotations

@@ -54,13 +54,15 @@ def test_what_was_recorded_is_what_a_replay_takes(tmp_path: Path) -> None:
     """Real data-parallel training of a small network on two ranks: recorded, then replayed on a link that is as good
     as this machine's loopback, with nobody else on it. A step waits for the slower rank, a replay computes the median:
     they differ by up to the recorded scatter."""
+    undisturbed: list[str] = []
     for number in range(runs.ATTEMPTS):
         recorded_s, replayed_s, others = _recorded_and_replayed(out := tmp_path / f"small{number}.json")
         scatter = float(library.load(str(out)).noise.removesuffix("%")) / 100
         if replayed_s == pytest.approx(recorded_s, rel=0.05 + scatter):
             return
         seen = f"{recorded_s:.4f} s (± {scatter:.1%}) recorded and {replayed_s:.4f} s replayed"
-        assert others > 0.05, f"undisturbed, {seen}"
+        undisturbed += [seen] if others <= 0.05 else []
+    assert not undisturbed, f"undisturbed, {undisturbed}"
     pytest.skip(f"others kept {others:.0%} of a core busy while this machine trained, {runs.ATTEMPTS} times: {seen}")
 
 

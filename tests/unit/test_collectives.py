@@ -136,7 +136,7 @@ def run_all(name: str, n: int, size: int, times: int = 1) -> dict[Flow, int]:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(processes.HANG_S)
             assert not thread.is_alive(), "deadlock"
         return connected.carried()
 
@@ -185,5 +185,5 @@ def test_a_rank_that_is_gone_fails_its_neighbours(name: str) -> None:
             thread.start()
         neighbours = {rank for flow in connected.ends for rank in flow if 1 in flow} - {1}
         for thread in threads:
-            thread.join(10)
+            thread.join(processes.HANG_S)
         assert neighbours <= set(ended)

@@ -15,8 +15,8 @@ from tools import demo_host
     [
         (0, 0, 0, "Verdict on this machine's kernel: valid\n"),
         (0, 4, 0, "Verdict on this machine's kernel: invalid; its clock is real"),
-        (0, 1, 0, "Verdict on this machine's kernel: none; its clock is real"),
-        (0, 3, 3, ""),
+        (0, 1, 1, "Verdict on this machine's kernel: none; the run did not get to its end"),
+        (0, 3, 3, "Verdict on this machine's kernel: none"),
         (3, 0, 3, ""),
     ],
 )
@@ -27,6 +27,8 @@ def test_it_ends_well_whatever_the_real_clock_did(
     commands: list[list[str]] = []
 
     def run(command: list[str]) -> int:
+        if "-v" in command:
+            return 0
         commands.append(command)
         if "compare" in command:
             return 0
@@ -46,3 +48,10 @@ def test_it_ends_well_whatever_the_real_clock_did(
     assert says in capsys.readouterr().out
     assert [command[0] for command in commands[:2]].count("sudo") == (on_uml == 0)
     assert ("compare" in commands[-1]) == (on_uml == 0 and on_host in (0, 4))
+
+
+def test_who_gets_no_root_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo_host, "run", lambda command: int("-v" in command))
+    monkeypatch.setattr(demo_host, "SUDO", ["sudo"])
+    assert demo_host.main([]) == 3
+    assert "takes root, and sudo gave none" in capsys.readouterr().out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,12 @@ from topologies.leafspine import LeafSpine
 from topologies.routed import RoutedTopo, stages
 
 
-def test_a_fat_tree_of_36_is_there_in_seconds() -> None:
-    begun = time.process_time()
+def test_a_fat_tree_of_36_is_computed_not_searched() -> None:
     tree = fabric.fat_tree(36, 1e11)
     assert tree.servers == 11_664 == tree.hosts and len(tree.capacity) == 2 * (11_664 + 2 * 36 * 18 * 18)
     draw = np.random.default_rng(1)
     ways = [tree.way(int(a), int(b), int(choice)) for a, b, choice in draw.integers(tree.servers, size=(20_000, 3))]
     assert {len(way) for way in ways} <= {2, 4, 6} and max(map(max, ways)) < len(tree.capacity)
-    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize(

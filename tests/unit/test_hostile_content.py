@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pandas as pd
@@ -14,6 +16,7 @@ import pytest
 from analysis import again, agreement, drawing, figures, report, sections, style
 from analysis.cli import main
 from core.runs.load import TABLES, load_experiment
+from testbed.cli import run, sweep
 from testbed.spec import points
 from tests import synthetic
 
@@ -115,6 +118,16 @@ def test_a_name_is_no_formula(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_the_command_that_is_offered(said: list[str], offered: str) -> None:
     assert again.command(said, "experiments/a.toml", "results") == offered
+
+
+@pytest.mark.parametrize("command", [run, sweep])
+def test_every_flag_of_a_run_is_known_to_it(command: Any) -> None:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    known = again.VALUES | again.SWITCHES | again.LEFT_OUT
+    unknown = [action.option_strings for action in parser._actions if action.option_strings and not known & {*action.option_strings}]
+    nothing_run = {"--help", "--dry-run", "--verify", "--trust"}
+    assert [flags for flags in unknown if not nothing_run & {*flags}] == []
 
 
 def test_tables_are_let_go_of(results: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -74,10 +73,8 @@ def test_one_that_does_not_say_is_stopped_while_it_is_made() -> None:
     ids=str,
 )
 def test_what_is_too_large_is_refused_with_count_and_limit(flags: dict[str, object], says: str) -> None:
-    begun = time.process_time()
     with pytest.raises(RequestError, match=says):
         plan.plans(plan.resolve(spec.read(None, flags)))
-    assert time.process_time() - begun < 10  # of computing, whatever else the machine does
 
 
 def test_limits_are_the_places_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import pytest
 from core.errors import RequestError
 from testbed import spec
 from testbed.planning.plan import plans, resolve
+from tests.processes import HANG_S
 from tools import layer_traces
 from transports import Close, Counters, Message
 from transports.framed import FramedEndpoint
@@ -25,7 +26,6 @@ from workloads.overlapping import Iteration, Overlapping
 from workloads.sending import Window, pieces
 from workloads.trace import TraceError
 
-PATIENCE_S = 20.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -126,7 +126,7 @@ def test_a_window_lets_front_layers_pass_and_no_more_than_it_holds() -> None:
             time.sleep(0.001)
     window.give_back(100)
     for thread in threads:
-        thread.join(PATIENCE_S)
+        thread.join(HANG_S)
     assert order == [0, 1, 2, 3]
     window.take((0, 0), 1000)  # what is larger than the window goes alone
     assert window.free == -900
@@ -164,15 +164,15 @@ def message(operation: int, size: int = 100_000) -> Message:
 def test_messages_end_in_any_order_and_whether_or_not_they_are_awaited_yet() -> None:
     one, other = framed_pair()
     sent = [one.post_send(1, message(operation), None) for operation in range(3)]
-    assert [transfer.wait(PATIENCE_S).delivered for transfer in sent] == [100_000] * 3  # nobody asked for them so far
+    assert [transfer.wait(HANG_S).delivered for transfer in sent] == [100_000] * 3  # nobody asked for them so far
     for operation in (2, 0, 1):
-        assert other.post_receive(0, message(operation), None, Close()).wait(PATIENCE_S).closed == "complete"
+        assert other.post_receive(0, message(operation), None, Close()).wait(HANG_S).closed == "complete"
     later = one.post_receive(1, message(7, 5), None, Close())
     assert not later.done()
     ended = threading.Event()
     later.on_done(lambda _: ended.set())
     other.post_send(0, message(7, 5), None)
-    assert ended.wait(PATIENCE_S) and later.done()
+    assert ended.wait(HANG_S) and later.done()
 
 
 def test_who_waits_for_a_peer_that_is_gone_hears_of_it() -> None:
@@ -183,7 +183,7 @@ def test_who_waits_for_a_peer_that_is_gone_hears_of_it() -> None:
         link.close()
     one.end("over")
     with pytest.raises(OSError, match=r"over|closed|gone|Bad file"):
-        waiting.wait(PATIENCE_S)
+        waiting.wait(HANG_S)
 
 
 @dataclass(frozen=True)

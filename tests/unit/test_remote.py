@@ -27,6 +27,7 @@ from testbed.cli.console import Count
 from testbed.planning import plan
 from testbed.spec import read
 from testbed.substrates import connection, ssh, stream
+from tests.processes import HANG_S
 
 
 def saying(*pieces: bytes) -> Callable[[], bytes]:
@@ -140,7 +141,7 @@ def test_a_server_that_never_answers_is_hung_up_on() -> None:
     closed = threading.Event()
     client = type("Client", (), {"close": lambda self: closed.set()})()
     with ssh._hung_up_after(0.01, client):
-        assert closed.wait(600)
+        assert closed.wait(HANG_S)
 
 
 TOLD = {"folder": "/x", "hostname": "h", "kernel": "k", "cpus": 2, "python": "p", "packages": "sent along"}

@@ -12,9 +12,10 @@ import time
 import pytest
 
 from core.environment import ROOT
+from tests.processes import HANG_S
 from transports import native
 
-RANKS, HANG_S = 3, 60
+RANKS = 3
 
 
 def kill_one(draw: random.Random, port: int) -> None:

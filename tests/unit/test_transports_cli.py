@@ -35,7 +35,8 @@ def run(transport: str, port: int, *words: str, sends: tuple[str, ...] = ()) -> 
     ("transport", "port"), [("ltp", 7411), ("ltp:fraction=1", 7421), ("tcp", 7431), ("tcp:close=0.5", 7441)]
 )
 def test_both_ends_say_the_same(transport: str, port: int) -> None:
-    sent, received = run(transport, port, sends=("--bytes", "3MB", "--rounds", "3"))
+    words = ("--cc", "reno")  # which everybody may use, everywhere
+    sent, received = run(transport, port, *words, sends=("--bytes", "3MB", "--rounds", "3"))
     assert [one["delivered"] for one in sent["rounds"]] == [one["delivered"] for one in received["rounds"]]  # type: ignore[attr-defined]
     assert sent["receiver"] == received["end"]
     assert received["end"]["bytes"] == 9_000_000  # type: ignore[index]
