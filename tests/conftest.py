@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: a worker a core already, and matrices are small
+
 import pytest
 from hypothesis import HealthCheck, settings
 

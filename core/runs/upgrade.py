@@ -129,7 +129,7 @@ def _job_plan_from_1(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _control_from_1(control: dict[str, Any]) -> dict[str, Any]:
-    name = control["name"]
+    name, control = control["name"], {**control, "preset": None}
     if control.get("source") is not None:
         return {**control, "role": "treatment", "base": None, "traits": _NO_TRAITS_1}
     if name in _TREATMENTS_1:

@@ -115,7 +115,9 @@ def test_every_experiment_is_a_figures_and_every_figure_has_one() -> None:
 def test_cassini_refuses_the_circular_placement() -> None:
     """What the figure `circular` says of it."""
     with pytest.raises(RequestError, match="its affinity graph has a loop"):
-        plan.plans(plan.resolve(points.read(str(EXPERIMENTS / "circular.toml"), {"quick": True, "cc": ("cassini",)})[0]))
+        plan.plans(
+            plan.resolve(points.read(str(EXPERIMENTS / "circular.toml"), {"quick": True, "cc": ("cassini",)})[0])
+        )
 
 
 @pytest.mark.parametrize("id", INVENTED)

@@ -125,7 +125,11 @@ def test_every_flag_of_a_run_is_known_to_it(command: Any) -> None:
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     known = again.VALUES | again.SWITCHES | again.LEFT_OUT
-    unknown = [action.option_strings for action in parser._actions if action.option_strings and not known & {*action.option_strings}]
+    unknown = [
+        action.option_strings
+        for action in parser._actions
+        if action.option_strings and not known & {*action.option_strings}
+    ]
     nothing_run = {"--help", "--dry-run", "--verify", "--trust"}
     assert [flags for flags in unknown if not nothing_run & {*flags}] == []
 
