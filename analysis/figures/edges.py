@@ -13,20 +13,24 @@ from analysis import drawing, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
+from analysis.views import mechanism
+from core.runs import measured
 from core.runs.load import Experiment, LoadError, Run
-from theory.statistics import interval
+from theory.statistics import geometric_mean, log_interval
 
 ID = "edges"
 TITLE = "Hosts as they are: where MLTCP gains behind interfaces of the links' rate"
 TEXT = (
     "Four jobs that need 96 % of a link, hosts with interfaces of the link's rate. Each cell: last ten iterations ÷ ideal, base → MLTCP, and "
     "below it the timeouts of both. Blue is a gain, red a harm. A queue that drops and is short lets timeouts decide, a deep one leaves F "
-    "nothing to act on; one that marks does neither."
+    "nothing to act on; one that marks does neither. Below, the cell in which MLTCP is furthest from the ideal, under its base and under MLTCP: the last "
+    "iterations of the first seed, each job's window, what waits in its own NIC and before the link, and what it sends again. The data hold more of each "
+    "run: how far apart jobs start, what a job that begins beside others resends in its first tenth, and how far phases drift in an iteration."
 )
 CLAIM = "Behind interfaces of the links' rate MLTCP takes the ideal iteration time where links mark."
 DROP_CLAIM = "Behind interfaces of the links' rate MLTCP takes the ideal iteration time where links drop."
 SOURCE = "ours; the paper's own testbed has such interfaces [published]"
-CONTROLS = dict.fromkeys((CLAIM, DROP_CLAIM), "iterations that take 1.4 times the ideal under every congestion control")
+CONTROLS = dict.fromkeys((CLAIM, DROP_CLAIM), "iterations that take 1.4 times the ideal under every congestion control, and a base that takes the ideal time")
 WITHIN, LAST = 0.03, 10
 KEYS = ["rate_bps", "rto_ms", "base", "marks", "buffer_ms"]
 
@@ -35,15 +39,18 @@ def draw(study: Study, out: Path) -> list[Path]:
     """Write ``edges.{png,pdf,csv}``; the data: a row per run."""
     table = _table(study)
     rates, timeouts = sorted(table["rate_bps"].unique()), sorted(table["rto_ms"].unique(), reverse=True)
-    figure, axes = style.new_figure(
-        len(rates), len(timeouts), figsize=(1.6 + 5.6 * len(timeouts), 1.4 + 3.2 * len(rates))
-    )
+    height = 0.6 + 3.2 * len(rates)
+    figure, axes = style.new_figure(1, 1, figsize=(1.6 + 5.6 * len(timeouts), height + 8.0))
+    axes[0, 0].remove()
+    above, below = figure.subfigures(2, 1, height_ratios=[height, 7.2])
+    axes = above.subplots(len(rates), len(timeouts), squeeze=False)
     for row, rate in zip(axes, rates, strict=True):
         for axis, rto_ms in zip(row, timeouts, strict=True):
             _cells(axis, table[(table["rate_bps"] == rate) & (table["rto_ms"] == rto_ms)])
             axis.set_title(f"{drawing.rate(rate)}, least timeout {rto_ms:g} ms")
     for axis in axes[-1]:
         axis.set_xlabel("queue")
+    _mechanism(below, study, table)
     drawing.caption(
         figure,
         f"{len(study.runs[0].jobs)} jobs, {drawing.count(table['seed'].nunique(), 'seed')}; {drawing.substrate(study.runs[0])}.",
@@ -63,6 +70,26 @@ def find(study: Study) -> list[Finding]:
     ]
 
 
+def _mechanism(figure: Any, study: Study, table: pd.DataFrame) -> None:
+    """The worst cell's first seed, base and MLTCP, traced."""
+    means = table[table["role"] == "treatment"].groupby("experiment")["last"].mean()
+    experiment = next(one for one in study.experiments if one.path.name == means.idxmax())
+    runs = {role: next(run for run in experiment.runs if run.role == role) for role in ("baseline", "treatment")}
+    axes = figure.subplots(len(mechanism.ROWS), len(runs), sharex=True, sharey="row", squeeze=False)
+    cell = table[table["experiment"] == experiment.path.name]
+    for column, run in enumerate(runs.values()):
+        row = cell[(cell["cc"] == run.system) & (cell["seed"] == run.seed)].iloc[0]
+        mechanism.draw(axes[:, column], run, f"{run.system}: {row['last']:.2f} × ideal, {row['timeouts']:.0f} timeouts")
+    for axis, label in zip(axes[:, 0], mechanism.ROWS, strict=True):
+        axis.set_ylabel(label)
+    axes[0, 0].legend(fontsize=8, ncols=2)
+    link = experiment.runs[0].plan.link
+    queue_ms, marks = link.buffer_bytes * 8e3 / link.rate_bps, "marks" if link.marking else "drops"
+    figure.suptitle(
+        f"The worst cell: {drawing.rate(link.rate_bps)}, queue of {queue_ms:.2g} ms that {marks}, least timeout {experiment.runs[0].plan.rto_min_ms:g} ms"
+    )
+
+
 def _table(study: Study) -> pd.DataFrame:
     if not {"baseline", "treatment"} <= {run.role for run in study.runs}:
         raise LoadError(f"{ID}: there are no results of both a base and MLTCP; run experiments/{ID}.toml")
@@ -78,7 +105,32 @@ def _row(experiment: Experiment, run: Run) -> dict[str, object]:
         "last": float(observed.relative_times(experiment, run).tail(LAST).to_numpy().mean()),
         "timeouts": run.manifest.measured.counters.tcp_timeouts,
         "drops": int(run.links.groupby("link")["drops"].max().sum()),
+        **_beginnings(run),
     }  # fmt: skip
+
+
+def _beginnings(run: Run) -> dict[str, float]:
+    """How jobs begin: ``starts`` (first to last start of the first phases ÷ ideal), ``newcomer_resent`` (segments that a job resends in the first
+    tenth of an iteration which begins while another communicates, mean), ``drift`` (how far a phase moves against the first job's in an
+    iteration, mean ÷ ideal)."""
+    sending = run.iterations[run.iterations["bytes"] > 0]
+    begun, ended = (
+        sending.pivot_table(index="iteration", columns="job", values=one) for one in ("comm_start_s", "end_s")
+    )
+    ideal_s = measured.ideal_s(run)
+    found = []
+    for job in begun.columns:
+        of = run.flows[run.flows["job"] == job].groupby("t_s")["retrans"].sum()
+        others = [one for one in begun.columns if one != job]
+        for at in begun[job].dropna():
+            if any(((begun[one] <= at) & (ended[one] > at)).any() for one in others):
+                found.append(float(np.diff(np.interp([at, at + ideal_s / 10], of.index, of))[0]))
+    apart = begun.sub(begun.iloc[:, 0], axis=0)
+    return {
+        "starts": float(begun.iloc[0].max() - begun.iloc[0].min()) / ideal_s,
+        "newcomer_resent": float(np.mean(found)) if found else 0.0,
+        "drift": float(apart.diff().abs().iloc[1:, 1:].to_numpy().mean()) / ideal_s,
+    }
 
 
 def _cells(axis: Any, rows: pd.DataFrame) -> None:
@@ -91,17 +143,18 @@ def _cells(axis: Any, rows: pd.DataFrame) -> None:
     gains = np.full((len(kinds), len(queues)), np.nan)
     for y, kind in enumerate(kinds):
         for x, queue in enumerate(queues):
-            found = [means.get((*kind, queue, role)) for role in ("baseline", "treatment")]
-            if found[0] is None or found[1] is None:
+            both = [means.get((*kind, queue, role)) for role in ("baseline", "treatment")]
+            found = [one for one in both if one is not None]
+            if len(found) < len(both):
                 continue
-            base, other = found[0].mean(), found[1].mean()
-            gains[y, x] = base["last"] / other["last"]
-            axis.text(x, y - 0.12, f"{base['last']:.2f} → {other['last']:.2f}", ha="center", va="center", fontsize=11,
-                      fontweight="bold" if other["last"] <= 1 + WITHIN else "normal")  # fmt: skip
+            base, other = (geometric_mean(one["last"]) for one in found)
+            gains[y, x] = base / other
+            axis.text(x, y - 0.12, f"{base:.2f} → {other:.2f}", ha="center", va="center", fontsize=11,
+                      fontweight="bold" if other <= 1 + WITHIN else "normal")  # fmt: skip
             axis.text(
                 x,
                 y + 0.24,
-                f"timeouts {base['timeouts']:.0f}, {other['timeouts']:.0f}",
+                "timeouts " + ", ".join(f"{one['timeouts'].mean():.0f}" for one in found),
                 ha="center",
                 va="center",
                 fontsize=8,
@@ -117,16 +170,16 @@ def _ideal(study: Study, claim: str, rows: pd.DataFrame) -> Finding:
     if mltcp.empty:
         return not_measured(claim, SOURCE, "no link of that kind was run")
     cells = mltcp.groupby(KEYS)["last"].apply(list)
-    means = cells.apply(np.mean)
-    bases = rows[rows["role"] == "baseline"].groupby(KEYS)["last"].mean()
+    means = cells.apply(geometric_mean)
+    bases = rows[rows["role"] == "baseline"].groupby(KEYS)["last"].apply(geometric_mean)
     fine = means <= 1 + WITHIN
     slower = int((means > 1.02 * bases.reindex(means.index)).sum())
-    worst = cells[means.idxmax()]
+    worst = list(cells.iloc[int(np.argmax(means))])
     return Finding(
         claim, SOURCE,
         f"last ten iterations ÷ ideal: MLTCP {means.min():.3f} to {means.max():.3f}, its bases {bases.min():.3f} to {bases.max():.3f}; within {WITHIN:.0%} of "
         f"the ideal in {fine.sum()} of {len(means)} cells, slower than its base by more than 2 % in {slower}",
-        float(means.max()), "× ideal iteration time, the worst cell, last ten iterations", interval(worst), len(worst),
+        float(means.max()), "× ideal iteration time, the worst cell, last ten iterations", log_interval(worst), len(worst),
         graded(bool(fine.all()), fine.mean() >= 0.5, alike=bool(bases.max() <= 1 + WITHIN)),
         f"reproduced if the mean is within {WITHIN:.0%} of the ideal in every cell, partly if in half of them; judged: the worst",
         study.paths,

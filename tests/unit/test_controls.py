@@ -123,7 +123,8 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
                 "Behind interfaces of the links' rate MLTCP takes the ideal iteration time where links mark",
                 "Behind interfaces of the links' rate MLTCP takes the ideal iteration time where links drop",
             ),
-        )
+        ),
+        (ideal, ("Behind interfaces",)),
     ],
     "map": [(harm, ("On one link",))],
     "partial": [(alike, ("MLTCP also helps",)), (harm, ("MLTCP also helps",))],
