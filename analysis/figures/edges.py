@@ -30,7 +30,10 @@ TEXT = (
 CLAIM = "Behind interfaces of the links' rate MLTCP takes the ideal iteration time where links mark."
 DROP_CLAIM = "Behind interfaces of the links' rate MLTCP takes the ideal iteration time where links drop."
 SOURCE = "ours; the paper's own testbed has such interfaces [published]"
-CONTROLS = dict.fromkeys((CLAIM, DROP_CLAIM), "iterations that take 1.4 times the ideal under every congestion control, and a base that takes the ideal time")
+CONTROLS = dict.fromkeys(
+    (CLAIM, DROP_CLAIM),
+    "iterations that take 1.4 times the ideal under every congestion control, and a base that takes the ideal time",
+)
 WITHIN, LAST = 0.03, 10
 KEYS = ["rate_bps", "rto_ms", "base", "marks", "buffer_ms"]
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from congestion import catalogue
 from core.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
 from testbed.cli import cc, main
 from testbed.linux import features, netns
-from testbed.linux.loading import bpf, registry
+from testbed.linux.loading import bpf, bpfsys, registry
 from testbed.linux.network import Network
 from testbed.linux.settings import Sysctl, apply_all
 from testbed.substrates.host import Host
@@ -61,6 +64,47 @@ def test_two_variants_live_side_by_side_and_go(program: bytes) -> None:
     one.close()
     two.close()
     assert not {ONE, OTHER} & set(bpf.available())
+
+
+SO_NETNS_COOKIE = 71
+
+
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_sockets_of_a_mark_are_one_job(program: bytes, family: socket.AddressFamily, address: str) -> None:
+    """Four connections with bursts of the same length: one sum of what they send, told apart by namespace and mark, until they end."""
+    held = bpf.register(program, ONE, {"share": 1, "learn": 1})
+    of_job, of_flow = (
+        bpfsys.MapReader(held.map_fds[name], *sizes)
+        for name, sizes in (("mltcp_jobs", (16, 24)), ("mltcp_flows", (48, 24)))
+    )
+    with contextlib.ExitStack() as open_here, socket.create_server((address, 0), family=family) as server:
+        pairs = []
+        for _ in range(4):
+            sender = open_here.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, ONE.encode())
+            sender.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, 7)
+            sender.connect(server.getsockname())
+            pairs.append((sender, open_here.enter_context(server.accept()[0])))
+        cookie = pairs[0][0].getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
+        key = cookie + struct.pack("=II", 7, 0)
+
+        def known() -> bool:
+            for sender, receiver in pairs:
+                sender.sendall(bytes(50_000))
+                assert len(receiver.recv(50_000, socket.MSG_WAITALL)) == 50_000
+            time.sleep(0.02)  # computing
+            return struct.unpack("=QQQ", of_job(key) or bytes(24))[1] >= 4 * 50_000
+
+        processes.until(known, lambda: of_job(key))
+        assert struct.unpack("=QQQ", of_job(key) or b"")[2] == 4, "members"
+        assert of_job(cookie + struct.pack("=II", 8, 0)) is None, "nobody has that mark"
+        end = pairs[0][0].getsockname()
+        mapped = socket.inet_pton(socket.AF_INET6, f"::ffff:{address}" if family == socket.AF_INET else address)
+        flow = cookie + 2 * mapped + struct.pack("=H", end[1]) + struct.pack("!H", server.getsockname()[1]) + bytes(4)
+        assert struct.unpack("=QQII", of_flow(flow) or bytes(24))[1] >= 50_000, "learned"
+    processes.until(lambda: of_job(key) is None, lambda: of_job(key))
+    held.close()
+    gone(ONE)
 
 
 def test_a_taken_name_is_refused(program: bytes) -> None:

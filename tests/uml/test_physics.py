@@ -39,6 +39,16 @@ def test_a_lone_job_takes_its_ideal_time() -> None:
     assert metrics.iteration_times(result.table("iterations.csv")).to_numpy() == pytest.approx(ideal, rel=0.002)
 
 
+def test_a_lone_sender_queues_in_its_own_interface_as_far_as_small_queues_let_it() -> None:
+    """And takes its ideal time all the same: an interface of the link's rate is no bottleneck."""
+    result = run_plan(alone=True, iterations=3, cc=["reno"], nic="100%", **SYNTHETIC)
+    ideal = result.manifest["plan"]["jobs"][0]["ideal_s"]
+    assert metrics.iteration_times(result.table("iterations.csv")).to_numpy() == pytest.approx(ideal, rel=0.005)
+    waits = result.table("nics.csv").groupby("link")["backlog_bytes"].max()
+    assert 20 * 1514 < waits.max() <= 1 << 20, "some frames, and no more than `tcp_limit_output_bytes`"
+    assert result.table("links.csv")["backlog_bytes"].max() <= 3 * 1514, "nothing of it is left for the link's queue"
+
+
 def test_two_equal_flows_share_equally_and_fill_the_link() -> None:
     result = run_plan(cc=["reno"], **GREEDY)
     flows = result.table("flows.csv")
