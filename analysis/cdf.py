@@ -21,6 +21,7 @@ CLAIMS = {  # of a speed-up: the claim, and the number in it
     "p99": ("MLTCP-{base} against {base}: up to 4× shorter 99th percentile of iteration times.", 4.0),
 }
 CONTROL = "iterations that take as long under MLTCP as under the base"
+ENOUGH = 1000  # settled iterations, for a 99th percentile
 REACHED = 0.9  # of the claimed number counts as that number
 NAMES = {"mean": "mean", "p99": "99th percentile"}
 TEXT = (
@@ -90,14 +91,20 @@ def _judged(study: Study, gains: pd.DataFrame, metric: str, base: str) -> Findin
         str(point): {str(part): list(of_part["speed_up"]) for part, of_part in of_point.groupby("iterations")}
         for point, of_point in rows.groupby("point", sort=False)
     }
-    where = max(points, key=lambda point: geometric_mean(points[point]["settled"]))
+    pooled = {} if metric == "mean" else {point: _pooled(study, point) for point in points}
+    candidates = [point for point in points if not pooled or pooled[point][1] >= ENOUGH] or list(points)
+    where = max(candidates, key=lambda point: geometric_mean(points[point]["settled"]))
     values = points[where]["settled"]
     low, high = ratio_ends(values)
-    value, of = (geometric_mean(values), "") if metric == "mean" else _pooled(study, where)
+    value, of = geometric_mean(values), ""
+    if pooled:
+        value, counted = pooled[where]
+        of = f" (pooled over jobs and seeds, {counted} iterations; its interval by seed)"
+    among = f"{len(candidates)} points" + (
+        f" with {ENOUGH} iterations or more" if len(candidates) < len(points) else ""
+    )
     picked = (
-        f"; the largest of {len(points)} points is picked, and its interval does not make up for that"
-        if len(points) > 1
-        else ""
+        f"; the largest of {among} is picked, and its interval does not make up for that" if len(candidates) > 1 else ""
     )
     return Finding(
         claim.format(base=base), SOURCE,
@@ -113,12 +120,12 @@ def _judged(study: Study, gains: pd.DataFrame, metric: str, base: str) -> Findin
     )  # fmt: skip
 
 
-def _pooled(study: Study, where: str) -> tuple[float, str]:
+def _pooled(study: Study, where: str) -> tuple[float, int]:
     """The speed-up of the 99th percentile of all jobs' and seeds' settled iterations together, and of how many it is."""
     experiment = next(one for one in study.experiments if _paired(one) and _name(one) == where)
     base, other = observed.pair(experiment.roles) or ("", "")
     (before, _), (after, count) = (observed.pooled_p99(experiment, system) for system in (base, other))
-    return before / after, f" (pooled over jobs and seeds, {count} iterations; its interval by seed)"
+    return before / after, count
 
 
 def _name(experiment: Experiment) -> str:
