@@ -88,8 +88,10 @@ def substrate(run: Run) -> str:
 
 
 def _link(run: Run) -> str:
-    link = run.plan.link
-    return f"{rate(link.rate_bps)} (buffer {link.buffer_bytes:,} B, MTU {link.mtu:,})"
+    link, nic_bps = run.plan.link, run.plan.sender.nic_bps
+    marks = "drops" if link.marking is None else f"marks from {link.marking.min_bytes:,} B"
+    nics = f"NICs of {rate(nic_bps)}" if nic_bps else "NICs unlimited"
+    return f"{rate(link.rate_bps)} (buffer {link.buffer_bytes:,} B, {marks}, MTU {link.mtu:,}, {nics})"
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:
