@@ -23,7 +23,8 @@ MBIT = {"100mbit": 100, "500mbit": 500, "2gbit": 2000}
 WINDOWED = ("paper", "author,total_bytes=1MB", "recommended")
 PRESETS = {"reno": WINDOWED, "cubic": WINDOWED, "dctcp": WINDOWED, "dcqcn": ("adapter", "paper", "recommended")}
 # All that goes beyond the paper's rule, asked for: with F of one none of it is in force.
-BEYOND = {"window": ",restart=sqrt,host_limit=on,floor=10,apply=both,learn=first", "rate": ",learn=first,share=mark"}
+SOCKETS = ",learn=first,share=mark,ratio=log,given=lowat"
+BEYOND = {"window": f",restart=sqrt,host_limit=on,floor=10,apply=both{SOCKETS}", "rate": SOCKETS}
 FRAMES = (2 * 1514, 2, 2 * 1514)  # bytes, packets, bytes that wait: what leaves at one instant
 SHORT, LONG = 2, 12  # networks drawn for each of four bases
 DOWN = [{"at": "400ms", "link": "s1-s2", "state": "down"}, {"at": "460ms", "link": "s1-s2", "state": "up"}]
