@@ -21,6 +21,7 @@ CLAIMS = {  # of a speed-up: the claim, and the number in it
     "p99": ("MLTCP-{base} against {base}: up to 4× shorter 99th percentile of iteration times.", 4.0),
 }
 CONTROL = "iterations that take as long under MLTCP as under the base"
+ACROSS = 5  # distributions in a row
 ENOUGH = 1000  # settled iterations, for a 99th percentile
 REACHED = 0.9  # of the claimed number counts as that number
 NAMES = {"mean": "mean", "p99": "99th percentile"}
@@ -42,15 +43,22 @@ def draw(study: Study, out: Path, *, marks: bool = False) -> list[Path]:
         )
     points.sort(key=lambda one: (one.runs[0].rate_bps, len(one.runs[0].jobs)))
     table = observed.table(Study(study.id, tuple(points), ()))
-    figure, axes = style.new_figure(1, 1, figsize=(max(11.0, 2.9 * len(points) + 0.4), 6.6))
+    across = min(len(points), ACROSS)
+    rows = -(-len(points) // across)
+    figure, axes = style.new_figure(1, 1, figsize=(max(11.0, 2.9 * across + 0.4), 3.5 + 3.1 * rows))
     axes[0, 0].remove()
-    above, below = figure.subfigures(2, 1, height_ratios=[1, 1.12])
-    upper = above.subplots(1, len(points), squeeze=False, sharey=True)[0]
+    above, below = figure.subfigures(2, 1, height_ratios=[rows, 1.12])
+    upper = above.subplots(rows, across, squeeze=False, sharex=True, sharey=True).flatten()
+    for axis in upper[len(points) :]:
+        axis.remove()
     lower = below.subplots(1, 2 + marks)
     top = 1.05 * max(1.2, float(table["p99"].max()))
-    for axis, point in zip(upper, points, strict=True):
+    for axis, point in zip(upper, points, strict=False):
         _distribution(axis, point, top)
-    upper[0].set_ylabel("share of iterations")
+    for number, axis in enumerate(upper[: len(points)]):
+        axis.set_ylabel("share of iterations" if number % across == 0 else "")
+        axis.set_xlabel("iteration time ÷ ideal" if number + across >= len(points) else "")
+        axis.tick_params(labelbottom=number + across >= len(points))
     upper[0].legend(loc="lower right", fontsize=8)
     gains = _gains(table)
     for axis, metric in zip(lower, ("mean", "p99"), strict=False):
@@ -189,7 +197,6 @@ def _distribution(axis: Any, point: Experiment, top: float) -> None:
     axis.axvline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set_xlim(0.97, top)
     axis.set_title(f"{len(run.jobs)} jobs, {drawing.rate(run.rate_bps)}", fontsize=10)
-    axis.set_xlabel("iteration time ÷ ideal")
 
 
 def _pool(tables: list[pd.DataFrame]) -> np.ndarray:
@@ -211,7 +218,9 @@ def _speed_ups(axis: Any, gains: pd.DataFrame, metric: str) -> None:
                     label="fluid ceiling" if x == 0 else None)  # fmt: skip
     axis.axhline(1, color=style.REFERENCE, linewidth=0.8)
     axis.set_ylim(min(0.9, 0.97 * float(rows["speed_up"].min())), max(2.0, 1.05 * float(rows["speed_up"].max())))
-    axis.set_xticks(range(len(points)), [point.replace(", ", "\n") for point in points], fontsize=9)
+    axis.set_xticks(
+        range(len(points)), [point.replace(", ", "\n") for point in points], fontsize=9 if len(points) <= 6 else 7
+    )
     axis.grid(visible=False, axis="x")
     axis.set_ylabel("times as fast (base ÷ MLTCP)")
     axis.set_title(f"Speed-up of the {NAMES[metric]}", fontsize=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from core.runs.load import Run
 from theory.statistics import interval, mean, median, of_ratios
 
 BASE, MLTCP = style.JOBS[1], style.JOBS[0]
+LETTERS_AN_INCH = 15  # of small print
 
 
 def colour(*, treatment: bool) -> str:
@@ -72,8 +74,10 @@ def count(number: int, what: str) -> str:
 
 
 def caption(figure: Any, *lines: str) -> None:
-    """Small print below a figure."""
-    figure.text(0.01, -0.01, "\n".join(lines), va="top", fontsize=8, color=style.REFERENCE)
+    """Small print below a figure, no wider than it."""
+    wide = int(figure.get_figwidth() * LETTERS_AN_INCH)
+    text = "\n".join(textwrap.fill(line, wide) for line in lines)
+    figure.text(0.01, -0.01, text, va="top", fontsize=8, color=style.REFERENCE)
 
 
 def setting(*runs: Run) -> str:
@@ -90,7 +94,7 @@ def substrate(run: Run) -> str:
 def _link(run: Run) -> str:
     link, nic_bps = run.plan.link, run.plan.sender.nic_bps
     marks = "drops" if link.marking is None else f"marks from {link.marking.min_bytes:,} B"
-    nics = f"NICs of {rate(nic_bps)}" if nic_bps else "NICs unlimited"
+    nics = "NICs unlimited" if not nic_bps else "NICs alike" if nic_bps == link.rate_bps else f"NICs of {rate(nic_bps)}"
     return f"{rate(link.rate_bps)} (buffer {link.buffer_bytes:,} B, {marks}, MTU {link.mtu:,}, {nics})"
 
 

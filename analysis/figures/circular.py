@@ -43,25 +43,19 @@ def draw(study: Study, out: Path) -> list[Path]:
     for axis in axes[:, 0]:
         axis.remove()
     _graph(figure.add_subplot(axes[0, 0].get_gridspec()[:, 0]), affinity(rings[0][0].runs[0]))
+    table = observed.table(study)
     for row, (experiment, pair) in zip(axes, rings, strict=True):
         _phases(row[1], experiment, pair)
         _iterations(row[2], experiment, pair)
-        row[1].set_title(f"Last {SHOWN} iterations. {_setting(experiment)}")
-    axes[0, 2].set_title("Every iteration, mean over the jobs")
-    axes[0, 2].legend()
+        row[1].set_title(f"Last {SHOWN} iterations, {_short(experiment)}", fontsize=10)
+        row[2].set_title(f"Timeouts a run: {_timeouts(table, experiment, pair)}", fontsize=10)
+    axes[0, 2].legend(title="mean over the jobs")
     for axis, label in zip(axes[-1, 1:], ("time (s)", "iteration"), strict=True):
         axis.set_xlabel(label)
-    table = observed.table(study)
     first = rings[0][0].runs[0]
     drawing.caption(
         figure,
-        f"{drawing.setting(first)}; {len(first.jobs)} jobs, duty {observed.duty(first, 0):.0%} each; {drawing.count(table['seed'].nunique(), 'seed')}; "
-        "TCP timeouts per run (mean): "
-        + "; ".join(
-            f"{cc} {table[(table['experiment'] == experiment.path.name) & (table['cc'] == cc)]['timeouts'].mean():.0f} "
-            f"({_setting(experiment)})"
-            for experiment, pair in rings for cc in pair
-        ),
+        f"{drawing.setting(first)}; {len(first.jobs)} jobs, duty {observed.duty(first, 0):.0%} each; {drawing.count(table['seed'].nunique(), 'seed')}.",
     )  # fmt: skip
     return drawing.save(figure, table, out, ID)
 
@@ -99,6 +93,17 @@ def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
         "base's, no difference if the base interleaves in every seed as well",
         tuple(run.path for run in experiment.runs),
     )  # fmt: skip
+
+
+def _timeouts(table: pd.DataFrame, experiment: Experiment, pair: tuple[str, str]) -> str:
+    rows = table[table["experiment"] == experiment.path.name]
+    return ", ".join(f"{cc} {rows[rows['cc'] == cc]['timeouts'].mean():.0f}" for cc in pair)
+
+
+def _short(experiment: Experiment) -> str:
+    """`_setting` for a title."""
+    plan = experiment.runs[0].plan
+    return f"RTO ≥ {plan.rto_min_ms:g} ms, NICs {'unlimited' if plan.sender.nic_bps is None else 'as links'}"
 
 
 def _setting(experiment: Experiment) -> str:
