@@ -109,16 +109,15 @@ def judged(
     changed = {name: getattr(stored, name).copy() for name in ("iterations", "links")}
     for path, value in (tables or {}).items():
         name, row, column = path.split(".")
-        table = changed[name]
-        table.loc[table.index[int(row)], column] += value
+        changed[name].iloc[int(row), changed[name].columns.get_loc(column)] += value
     case = Case(
         documents.decode(json.dumps(told).encode(), Manifest), changed["iterations"], changed["links"], stored.flows, stored.disturbances,
         stored.messages, stored.lives if lives is None else lives, stored.nics,
     )  # fmt: skip
     found = judge(case)
     statuses: dict[str, set[str]] = {"verdict": {found.verdict}}
-    for row in found.invariants:
-        statuses.setdefault(row.id, set()).add(row.status)
+    for one in found.invariants:
+        statuses.setdefault(one.id, set()).add(one.status)
     return statuses
 
 
