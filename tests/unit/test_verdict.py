@@ -20,6 +20,8 @@ from core.runs.plan import Plan
 from testbed import spec
 from testbed.campaign import repeatability
 from testbed.campaign.verdict import INVARIANTS, Case, judge
+from testbed.linux import features
+from testbed.linux.features import Features
 from testbed.planning import plan
 from testbed.substrates.host import Host
 from tests.manifests import MEASURED, manifest
@@ -475,6 +477,7 @@ def test_what_an_older_testbed_did_not_record_is_not_evaluated() -> None:
 def test_an_older_kernel_says_what_else_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(platform, "release", lambda: "6.1.0-28-amd64")
+    monkeypatch.setattr(features, "probe", Features)  # which takes root
     with pytest.raises(MachineError, match=r"Linux 6\.4 or newer .* \(--system reno cubic\)"):
         Host().check(made(cc=["mltcp_reno"]))
     Host().check(made(cc=["reno"]))
