@@ -283,6 +283,10 @@ def test_where_none_can_be_built_it_is_host(file: str, fakes: None, monkeypatch:
     assert (name, str(settled)) == ("host", "on `host`: user-mode Linux is not built and cannot be: there is no room")
     with pytest.raises(MachineError, match="there is no room"):
         taken(file, on="uml")
+    with monkeypatch.context() as given_up:  # whoever has no root any more cannot go on there
+        given_up.setattr(choice.privileges, "given_up", lambda: True)
+        with pytest.raises(MachineError, match=r"there is no room\. Root was given up for it; --on host keeps it"):
+            taken(file)
 
     def impossible() -> None:
         raise MachineError("this is no x86_64.")
