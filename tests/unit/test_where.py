@@ -284,7 +284,7 @@ def test_where_none_can_be_built_it_is_host(file: str, fakes: None, monkeypatch:
     with pytest.raises(MachineError, match="there is no room"):
         taken(file, on="uml")
     with monkeypatch.context() as given_up:  # whoever has no root any more cannot go on there
-        given_up.setattr(choice.privileges, "given_up", lambda: True)
+        given_up.setattr(privileges, "given_up", lambda: True)
         with pytest.raises(MachineError, match=r"there is no room\. Root was given up for it; --on host keeps it"):
             taken(file)
 
