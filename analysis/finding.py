@@ -38,7 +38,7 @@ def not_measured(claim: str, source: str, reason: str) -> Finding:
 
 
 def graded(reproduced: bool, partly: bool, *, alike: bool = False) -> Verdict:
-    """The verdict of a criterion with two steps. ``alike``: the base does it as well, so that nothing is shown of MLTCP."""
+    """The verdict of a criterion with two steps. ``alike``: MLTCP does it and its base as well, so that nothing is shown of MLTCP."""
     if alike:
         return "no difference"
     return "reproduced" if reproduced else "partly" if partly else "not reproduced"

@@ -183,7 +183,7 @@ def _ideal(study: Study, claim: str, rows: pd.DataFrame) -> Finding:
         f"last ten iterations ÷ ideal: MLTCP {means.min():.3f} to {means.max():.3f}, its bases {bases.min():.3f} to {bases.max():.3f}; within {WITHIN:.0%} of "
         f"the ideal in {fine.sum()} of {len(means)} cells, slower than its base by more than 2 % in {slower}",
         float(means.max()), "× ideal iteration time, the worst cell, last ten iterations", log_interval(worst), len(worst),
-        graded(bool(fine.all()), fine.mean() >= 0.5, alike=bool(bases.max() <= 1 + WITHIN)),
+        graded(bool(fine.all()), fine.mean() >= 0.5, alike=bool(bases.max() <= 1 + WITHIN and fine.all())),
         f"reproduced if the mean is within {WITHIN:.0%} of the ideal in every cell, partly if in half of them; judged: the worst",
         study.paths,
     )  # fmt: skip

@@ -77,7 +77,7 @@ def _most(study: Study, cells: list[Cell]) -> Finding:
         CLAIM, SOURCES[CLAIM],
         "speed-up of an iteration: " + "; ".join(f"{observed.with_interval(ratios)}× over {base} ({at})" for (at, base), ratios in gains.items()),
         gain, f"× as fast as {over}, {where}", log_interval(most), len(most),
-        graded(gain >= TIMES, gain >= SOME, alike=gain <= 1 + ALIKE),
+        graded(gain >= TIMES, gain >= SOME, alike=1 - ALIKE <= gain <= 1 + ALIKE),
         f"reproduced if the largest speed-up over a stock TCP is at least {TIMES:g}, partly if at least {SOME:g}; judged: that one",
         study.paths,
     )  # fmt: skip

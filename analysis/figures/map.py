@@ -76,7 +76,7 @@ def find(study: Study) -> list[Finding]:
     tails = [geometric_mean(rows["p99"]) for rows in cells.values()]
     least, most = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
     slower = [cell for cell, mean in means.items() if mean < HARM]
-    surely = [cell for cell in slower if ratio_ends(gains[cell])[1] < HARM]
+    surely = [cell for cell in slower if len(gains[cell]) > 1 and ratio_ends(gains[cell])[1] < HARM]
     verdict = graded(not slower, not surely, alike=no_difference((means[least], means[most])))
     return [
         Finding(
@@ -85,7 +85,7 @@ def find(study: Study) -> list[Finding]:
             f"({_said(most)}); above 1.02× in {sum(mean > 1.02 for mean in means.values())} of {len(means)} cells, below {HARM}× in {len(slower)}, surely so in {_listed(surely)}; "
             f"the 99th percentile from {min(tails):.2f}× to {max(tails):.2f}×",
             means[least], "× as fast, the least of the grid, settled half", log_interval(gains[least]), len(gains[least]), verdict,
-            f"reproduced if the mean speed-up is at least {HARM} in every cell, partly if it is below that in some, but the interval (without one, the best seed) in none, no difference if every cell is within "
+            f"reproduced if the mean speed-up is at least {HARM} in every cell, partly if it is below that in some, but the interval in none, no difference if every cell is within "
             f"{ALIKE:.0%} of 1; the number is the least of {len(means)} cells",
             study.paths,
         )

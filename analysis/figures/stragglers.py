@@ -187,7 +187,8 @@ def _bound(study: Study, table: pd.DataFrame, pair: tuple[str, str]) -> Finding:
     below = [noise for noise, median in found.items() if median.value <= 1]
     corrected = wider is not None and all(median.value <= wider for median in found.values())
     worst = max(found, key=lambda noise: found[noise].value)
-    alike = bool(medians[pair[0]]) and all(median.value <= 1 for median in medians[pair[0]].values())
+    base = medians[pair[0]].values()
+    alike = len(below) == len(found) and len(base) > 0 and all(median.value <= 1 for median in base)
     return Finding(
         BOUND, BOUND_SOURCE,
         "standard deviation of the offset ÷ the bound as published (shares ∝ F), medians over seeds: "
