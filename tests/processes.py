@@ -32,10 +32,10 @@ def bury_orphans() -> None:
 def children() -> dict[int, list[int]]:
     """The processes that each one has started, by number."""
     found: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):  # not `*/stat`: a process that ends meanwhile would end the search
         with contextlib.suppress(OSError):
-            parent = int(path.read_text(errors="replace").rpartition(")")[2].split()[1])
-            found.setdefault(parent, []).append(int(path.parent.name))
+            parent = int((process / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            found.setdefault(parent, []).append(int(process.name))
     return found
 
 

@@ -313,9 +313,11 @@ def _follow(process: subprocess.Popen[bytes], folder: Path, watch: Watch) -> byt
 def _used_s(session: int) -> float:
     """Processor time of a session's processes, in s: a user-mode Linux and all that runs in it."""
     ticks = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):  # not `*/stat`: one that ends meanwhile would end the search
         with contextlib.suppress(OSError):
-            words = path.read_text(errors="replace").rpartition(")")[2].split()  # from the state on, the third field
+            words = (
+                (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            )  # from the state on, the third field
             if int(words[3]) == session:
                 ticks += sum(int(word) for word in words[11:15])  # utime, stime, and those of children that ended
     return ticks / os.sysconf("SC_CLK_TCK")
