@@ -82,7 +82,11 @@ def _mechanism(figure: Any, study: Study, table: pd.DataFrame) -> None:
     cell = table[table["experiment"] == experiment.path.name]
     for column, run in enumerate(runs.values()):
         row = cell[(cell["cc"] == run.system) & (cell["seed"] == run.seed)].iloc[0]
-        mechanism.draw(axes[:, column], run, f"{run.system}: {row['last']:.2f} × ideal, {drawing.count(int(row['timeouts']), 'timeout')}")
+        mechanism.draw(
+            axes[:, column],
+            run,
+            f"{run.system}: {row['last']:.2f} × ideal, {drawing.count(int(row['timeouts']), 'timeout')}",
+        )
     for axis, label in zip(axes[:, 0], mechanism.ROWS, strict=True):
         axis.set_ylabel(label)
     axes[0, 0].legend(fontsize=8, ncols=2)

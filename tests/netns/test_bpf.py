@@ -93,7 +93,7 @@ def test_sockets_of_a_mark_are_one_job(program: bytes, family: socket.AddressFam
                 sender.sendall(bytes(50_000))
                 assert len(receiver.recv(50_000, socket.MSG_WAITALL)) == 50_000
             time.sleep(0.02)  # computing
-            return struct.unpack("=QQQ", of_job(key) or bytes(24))[1] >= 4 * 50_000
+            return bool(struct.unpack("=QQQ", of_job(key) or bytes(24))[1] >= 4 * 50_000)
 
         processes.until(known, lambda: of_job(key))
         assert struct.unpack("=QQQ", of_job(key) or b"")[2] == 4, "members"
