@@ -18,9 +18,8 @@ VALUES = frozenset((
     "--wall-limit", "--retries", "--name",
 ))  # fmt: skip
 SWITCHES = frozenset(("--quick", "--quiet", "--json", "--strict"))
-LEFT_OUT = frozenset(
-    ("--out", "-j", "--parallel", "--executor", "--verify-sample", "--linux-source")
-)  # with their value: where, and how many at a time
+# With their value: where, and how many at a time.
+LEFT_OUT = frozenset(("--out", "-j", "--parallel", "--executor", "--verify-sample", "--linux-source"))
 HARMLESS = re.compile(r"[\w.,:=%+-]+")  # no path, no blank, nothing a shell or Markdown obeys
 REMOTE = re.compile(r"(ssh:[\w.@:\[\]-]+)(,ssh:[\w.@:\[\]-]+)*")
 NOT_OFFERED = "# made with programs or files of its own: its command stands in manifest.json"

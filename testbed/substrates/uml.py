@@ -315,9 +315,8 @@ def _used_s(session: int) -> float:
     ticks = 0
     for process in Path("/proc").glob("[0-9]*"):  # not `*/stat`: one that ends meanwhile would end the search
         with contextlib.suppress(OSError):
-            words = (
-                (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            )  # from the state on, the third field
+            told = (process / "stat").read_text(errors="replace")
+            words = told.rpartition(")")[2].split()  # from the state on, the third field
             if int(words[3]) == session:
                 ticks += sum(int(word) for word in words[11:15])  # utime, stime, and those of children that ended
     return ticks / os.sysconf("SC_CLK_TCK")
