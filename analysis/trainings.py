@@ -1,4 +1,5 @@
-"""Trainings with the holes that a network left in gradients summed up in parts (`workloads.collectives.transpose`): rounds to an accuracy."""
+"""Trainings: those that took place in a run (``training.csv``), and those that are computed, with drawn holes or those that a network left in
+gradients that were summed up in parts (`workloads.collectives.transpose`)."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from functools import cache
 from math import nan
 
 import numpy as np
+import pandas as pd
 
-from analysis import glyphs
 from core.runs.load import LoadError, Run
 from theory import learning, ring
 
@@ -34,7 +35,7 @@ def reached(curve: np.ndarray, limit: float) -> float:
         return nan
     look = int(there[0])
     part = (limit - smooth[look - 1]) / (smooth[look] - smooth[look - 1]) - 1 if look else 0.0
-    return float(glyphs.task().every * (look + 1 + LOOKS // 2 + part))
+    return float(learning.task().every * (look + 1 + LOOKS // 2 + part))
 
 
 def nothing(workers: int) -> Rounds:
@@ -46,7 +47,7 @@ def nothing(workers: int) -> Rounds:
 def curve(holes: Rounds, seed: int, mean: Callable[[], learning.Mean] | None = None) -> np.ndarray:
     """The accuracy by looks of a training whose rounds have these holes, again and again; the same is computed once."""
     again = [holes[number % len(holes)] for number in range(ROUNDS)]
-    return learning.train(glyphs.task(), again, seed=seed, mean=mean and mean())
+    return learning.train(learning.task(), again, seed=seed, mean=mean and mean())
 
 
 @cache
@@ -54,7 +55,7 @@ def rounds(holes: Rounds, seed: int, limit: float, mean: Callable[[], learning.M
     """Rounds of such a training until the accuracy is there (`reached`), and not one more; none: never in `ROUNDS`."""
     again = [holes[number % len(holes)] for number in range(ROUNDS)]
     looks = learning.train(
-        glyphs.task(), again, seed=seed, mean=mean and mean(),
+        learning.task(), again, seed=seed, mean=mean and mean(),
         enough=lambda looks: len(looks) >= LOOKS and float(np.mean(looks[-LOOKS:])) >= limit,
     )  # fmt: skip
     return reached(looks, limit)
@@ -71,25 +72,43 @@ def whole(seed: int, workers: int) -> tuple[float, float]:
 def in_a_ring(share: float, resync: int, seed: int, workers: int, *, gathers: bool = True) -> ring.Trained:
     """A training by replicas in a ring whose hops lose packets by chance, for `RING_ROUNDS` rounds."""
     lost = ring.lost(share, seed, workers, gathers=gathers)
-    return ring.train(glyphs.task(), RING_ROUNDS, workers, lost, resync=resync, seed=seed)
+    return ring.train(learning.task(), RING_ROUNDS, workers, lost, resync=resync, seed=seed)
 
 
-@cache
-def filled(holes: Rounds, fill: learning.Fill, seed: int) -> np.ndarray:
-    """The accuracy by looks of a training by a parameter server with these holes, round by round."""
-    return learning.train(glyphs.task(), holes, fill=fill, seed=seed)
+def learnt(run: Run) -> pd.DataFrame:
+    """``round, end_s, accuracy, missing`` of a job that learnt in its run: at every look the accuracy, and the share of the gradients since the
+    look before that is missing; raises `LoadError` if it learnt nothing."""
+    if run.training is None or run.training.empty:
+        raise LoadError(f"{run.path}: its job does not learn (`train`), or stopped before its first look")
+    looks = run.training.sort_values("iteration")
+    found = pd.DataFrame({"round": looks["iteration"] + 1, "end_s": looks["end_s"], "accuracy": looks["accuracy"]})
+    return found.assign(missing=_missing(run, found["round"])).reset_index(drop=True)
 
 
-def served(run: Run) -> Rounds | None:
-    """What is missing of the gradients that a parameter server received, by round and worker; None: nothing anywhere."""
-    if run.messages is None or "lost" not in run.messages:
-        return None
-    gradients = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
-    if not int(gradients["missing"].sum()):
-        return None
-    told = {(int(row.iteration), int(row.peer)): spans(row.lost) for row in gradients.itertuples()}  # type: ignore[arg-type]
-    workers = range(1, len(run.jobs[0].hosts))
-    return tuple(tuple(told[number, worker] for worker in workers) for number in range(run.jobs[0].iterations))
+def _missing(run: Run, rounds: pd.Series[int]) -> pd.Series[float]:
+    zeros = pd.Series(0.0, rounds.index)
+    if run.messages is None:
+        return zeros
+    told = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
+    look = np.searchsorted(rounds.to_numpy(), told["iteration"].to_numpy() + 1)
+    sums = told.groupby(look)[["missing", "bytes"]].sum().reindex(range(len(rounds))).fillna(0)
+    return pd.Series((sums["missing"] / sums["bytes"].clip(lower=1)).to_numpy(), rounds.index)
+
+
+def model(run: Run) -> str:
+    """What its job learns, without options; empty: nothing."""
+    return (run.jobs[0].trains or "").partition(":")[0]
+
+
+def fill(run: Run) -> learning.Fill:
+    """What becomes of holes there."""
+    found = (run.jobs[0].trains or "").partition("fill=")[2]
+    return next((one for one in learning.FILLS if one == found), "zero")
+
+
+def loses(run: Run) -> bool:
+    """Whether anything of what it exchanged is missing."""
+    return run.messages is not None and bool(run.messages["missing"].sum())
 
 
 def follows(run: Run) -> bool:
@@ -111,13 +130,13 @@ def holes(run: Run) -> tuple[Rounds, float]:
     workers = len(job.hosts)
     if messages is None or "lost" not in messages:
         return nothing(workers), 0.0
-    begins = [glyphs.task().bytes * rank // workers for rank in range(workers + 1)]  # of the part that each sums up
+    begins = [learning.task().bytes * rank // workers for rank in range(workers + 1)]  # of the part that each sums up
     told = messages[
         (messages["end"] == "receive") & (messages["stage"] == "gradient") & (messages["iteration"] >= SETTLED)
     ]
     if (told["bytes"] != told["worker"].map(lambda rank: begins[rank + 1] - begins[rank])).any():
         raise LoadError(
-            f"{run.path}: its gradients are not of {glyphs.task().bytes} bytes, which is what is learnt here, or are not summed up in parts; "
+            f"{run.path}: its gradients are not of {learning.task().bytes} bytes, which is what is learnt here, or are not summed up in parts; "
             f"run the experiment as it is"
         )
     found: dict[tuple[int, int], list[tuple[int, int]]] = {}

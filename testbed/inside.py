@@ -124,6 +124,8 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
         tables.write_jobs(folder / "jobs.csv", lives)
     if any(not carrier.plain(job.transport) and not job.program for job in plan.jobs):  # a real program does not say
         tables.write_messages(folder / "messages.csv", complete)
+    if any(job.trains is not None for job in plan.jobs):
+        tables.write_training(folder / "training.csv", complete)
     measured = Measured(
         build_s, capacity, rtt_before, rtt_after, counted, drift_s, repairs, sampling, ways,
         paths_seeded=can.hash_seed if plan.multipath else None, tcp=tcp, senders=senders, period=period,

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from theory.learning import ELEMENT, Array, Holes, gathered
+from workloads.learning import ELEMENT, Holes
+from workloads.learning.layers import Array
+from workloads.learning.mean import gathered
 
 BITS, BLOCK = 4, 1024  # numbers of a block share a scale, a float32
 SHARE = BITS / 8 / ELEMENT + 1 / BLOCK  # of the bytes of a whole gradient: 12.6 %

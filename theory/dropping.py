@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from theory.learning import ELEMENT, Array, Holes, gathered
+from workloads.learning import ELEMENT, Holes
+from workloads.learning.layers import Array
+from workloads.learning.mean import gathered
 
 PACKET_BYTES = 1400
 Chosen = npt.NDArray[np.int64]

@@ -14,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import hadamard
 
-from theory.learning import Array, Fill, Holes, gathered
+from workloads.learning import Fill, Holes
+from workloads.learning.layers import Array
+from workloads.learning.mean import gathered
 
 RADIX = 32
 __all__ = ["Dispersed", "collected", "dispersed"]

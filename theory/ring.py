@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from theory.dropping import PACKET_BYTES
-from theory.learning import ELEMENT, Array, Perceptron, Task
+from workloads.learning import ELEMENT, Task
+from workloads.learning.layers import Array
 
 Here = npt.NDArray[np.bool_]
 # Of a round, a step (from 0 on; gradients in the first half) and the rank that receives: which of so many numbers came.
@@ -68,16 +69,12 @@ def train(task: Task, rounds: int, ranks: int, arrives: Arrives, *, resync: int 
     ``seed`` draws the first parameters and every rank's examples, as in `theory.learning.train`.
     """
     draw = np.random.default_rng(seed)
-    model = Perceptron(task, draw)
-    replicas = [model.flat.copy() for _ in range(ranks)]
+    first = task.model.first(draw)
+    replicas = [first.copy() for _ in range(ranks)]
     velocities = [np.zeros(task.parameters, np.float32) for _ in range(ranks)]
     accuracies, apart = [], []
     for number in range(1, rounds + 1):
-        gradients = []
-        for replica in replicas:
-            chosen = draw.integers(len(task.train.classes), size=task.batch)
-            model.flat = replica
-            gradients.append(model.gradient(task.train.inputs[chosen], task.train.classes[chosen]))
+        gradients = [task.gradient(replica, draw) for replica in replicas]
         means = reduced(gradients, partial(arrives, number))
         for replica, velocity, mean in zip(replicas, velocities, means, strict=True):
             velocity *= task.momentum
@@ -89,6 +86,5 @@ def train(task: Task, rounds: int, ranks: int, arrives: Arrives, *, resync: int 
         furthest = max(float(np.linalg.norm(a - b)) for a in replicas for b in replicas)
         apart.append(furthest / float(np.linalg.norm(replicas[0])))
         if number % task.every == 0:
-            model.flat = replicas[0]
-            accuracies.append(model.accuracy(task.test))
+            accuracies.append(task.accuracy(replicas[0]))
     return Trained(np.array(accuracies), np.array(apart))

@@ -1,7 +1,7 @@
 """One worker of one job: replays its operations, iteration after iteration, inside a host.
 
 Started by the testbed as ``python -m workloads.worker`` in the host's network namespace.
-It talks in lines of JSON; standard library only.
+It talks in lines of JSON; standard library only, unless it learns.
 
 =====================  ====================================================================
 reads                  answers
@@ -12,7 +12,7 @@ the job (`WorkerJob`)  ``{"listening": true}``
 "wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
                        in ns after t; operations: ``[[id, start, end]]`` of its collectives; where
                        bytes may be lost, then `workloads.messages`; if asked for, what TCP then
-                       keeps of each flow; ``"offset_ns"``, if told,
+                       keeps of each flow; where it learns, the accuracy; ``"offset_ns"``, if told,
                        takes the place of the job's. Where links are held alone, in between
                        ``{"asks": true}`` and ``{"asks": false}`` around an exchange
 ``{"granted": 1}``     then goes on with the exchange that it has asked for
@@ -43,10 +43,11 @@ from typing import Any
 import transports
 from core.grid import Grid
 from transports import Connected, Delivery, Flow, Message, Place, Transport
-from workloads import collectives, noise
+from workloads import collectives, learning, noise
 from workloads.bands import Bands
 from workloads.clock import punctual, sleep_until
-from workloads.collectives import Link
+from workloads.collectives import Content, Link
+from workloads.learning import serving
 from workloads.messages import Messages
 from workloads.overlapping import EARLIER, Iteration, Overlapping
 from workloads.sending import Window
@@ -105,6 +106,7 @@ class WorkerJob:
     counters: int | None = None  # where a transport keeps what is sampled
     window: int | None = None  # bytes on their way at a time; None: one exchange after the other
     partition: int | None = None  # of a message, at most
+    trains: str | None = None  # what its messages hold, as typed; None: bytes that nobody looks at
     paths: list[list[str]] = field(default_factory=list)  # more addresses of all ranks, one for each path there
 
 
@@ -208,6 +210,9 @@ class _Exchanges:
         self.numbers = {op.id: number for number, op in enumerate(job.operations)}
         self.layers = 1 + max((op.layer for op in job.operations), default=0)
         self.window = None if job.window is None else Window(job.window)
+        self.content: Content | None = None
+        if job.trains is not None:
+            self.content = serving.content(learning.parse(job.trains), job.rank, len(job.addresses), job.seed)
 
     def carry_out(self, op: Operation) -> None:
         """One collective of this round, its tensor spread over the channels."""
@@ -250,6 +255,7 @@ class _Exchanges:
                 layer=op.layer,
                 layers=self.layers,
                 importance=tuple(op.importance),
+                content=self.content,
             )
             for flow in flows
             if rank in flow
@@ -291,8 +297,9 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
         _say([
             index, begun - start_ns, (timeline[0][1] if timeline else end) - start_ns, end - start_ns, sent, late,
             [[name, at - start_ns, until - start_ns] for name, at, until in timeline],
-            *([exchanging.messages.told(start_ns)] if exchanging.transport.lossy else []),
+            *([exchanging.messages.told(start_ns)] if exchanging.transport.lossy else [[]] if exchanging.content else []),
             *([[], exchanging.connected.windows()] if job.windows else []),
+            *([[], exchanging.content.looked()] if exchanging.content else []),
         ])  # fmt: skip
         index += 1
 

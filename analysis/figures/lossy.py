@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import drawing, glyphs, style, trainings
+from analysis import drawing, style, trainings
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
@@ -70,7 +70,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         axis.set_title(f"least timeout {rto:g} ms")
     _times(axes[0, -1], rows, colours, timeouts)
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=9)
-    one, task = study.runs[0], glyphs.task()
+    one, task = study.runs[0], learning.task()
     drawing.caption(
         figure,
         f"{len(one.jobs[0].hosts)} workers, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} rounds, "

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import drawing, glyphs, style, trainings
+from analysis import drawing, style, trainings
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
 from core.runs.load import LoadError
@@ -56,8 +56,8 @@ PUBLISHED = {
 
 def candidates(part: str) -> dropping.Candidates:
     """Which packets may go; raises `KeyError` for another name."""
-    task = glyphs.task()
-    first = (int(task.train.inputs.shape[1]) + 1) * task.hidden  # numbers of the first layer, its biases included
+    task = learning.task()
+    first = learning.first_layer()
     return {
         "random": dropping.anywhere, "what matters least": dropping.unimportant,
         "smallest third": dropping.third(0), "largest third": dropping.third(2),
@@ -95,7 +95,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         axis.set(xlabel=f"missing ({title})", title=title.removeprefix("of ").capitalize())
         axis.legend(fontsize=8.5, loc="upper left")
     axes[0, 0].set_ylabel("rounds ÷ those with nothing missing")
-    one, task = study.runs[0], glyphs.task()
+    one, task = study.runs[0], learning.task()
     lost = [trainings.holes(run)[1] for run in study.runs]
     drawing.caption(
         figure,

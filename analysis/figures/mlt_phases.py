@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis import drawing, glyphs, style, trainings
+from analysis import drawing, style, trainings
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
 from core.runs.load import LoadError, Run
+from theory import learning
 from theory.statistics import geometric_mean, log_interval, ratio_ends
 
 ID = "mlt-phases"
 PAPER = "MLT"
 TITLE = "A tolerance that follows the training"
 TEXT = (
-    "A small model learns to read letters while one of three workers' links loses packets in bursts; its gradients have the holes that the network left. "
+    "A small model learns over the emulated network, closed loop, while one of three workers' links loses packets in bursts. "
     "Left: the share that is missing, by round. Middle: accuracy by time; dots: 95 % of the last accuracy with nothing missing. Right: how long rounds take, in "
     "the mean (bars) and at the 99th percentile (dots: seeds)."
 )
@@ -59,11 +59,12 @@ def draw(study: Study, out: Path) -> list[Path]:
     seconds.set(xlabel="time (s)", ylabel="accuracy (%)", title="By time")
     lengths.set(xlabel="time of a round (ms)", title="Rounds")
     figure.legend(*lost.get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=9)
-    one, task = study.runs[0], glyphs.task()
+    one = study.runs[0]
+    model = trainings.model(one)
     drawing.caption(
         figure,
         f"{len(one.jobs[0].hosts) - 1} workers and a server, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
-        f"A perceptron of {task.parameters:,} numbers; holes are zeros. A phase is ours: DBLP's rule is not known to us.",
+        f"{learning.title(model)[0].upper()}{learning.title(model)[1:]}, {learning.task(model).parameters:,} numbers; holes are zeros. A phase is ours: DBLP's rule is not known to us.",
     )
     return drawing.save(figure, rows, out, ID)
 
@@ -139,10 +140,17 @@ def _near_s(rows: pd.DataFrame) -> dict[int, float | None]:
 
 def _table(study: Study) -> pd.DataFrame:
     """``system, kind, role, seed, round, end_s, accuracy, whole, missing, mean_s, p99_s``; raises `LoadError` where nothing fits."""
-    runs = [run for run in study.runs if run.plan.jobs[0].bytes_per_worker[-1] == glyphs.task().bytes]
-    if len({_kind(run) for run in runs}) < 2:
-        raise LoadError(f"{ID}: there are no runs of MLT beside others; run experiments/{ID}.toml")
-    return pd.DataFrame([row for run in runs for row in _looks(run)])
+    runs = [run for run in study.runs if trainings.model(run)]
+    curves = [trainings.learnt(run) for run in runs]
+    whole = {
+        run.seed: float(curve["accuracy"].iloc[-1])
+        for run, curve in zip(runs, curves, strict=True)
+        if not trainings.loses(run)
+    }
+    both = [(run, curve) for run, curve in zip(runs, curves, strict=True) if run.seed in whole]
+    if len({_kind(run) for run, _ in both}) < 2:
+        raise LoadError(f"{ID}: there are no trainings over MLT beside others; run experiments/{ID}.toml")
+    return pd.concat([_rows(run, curve, whole[run.seed]) for run, curve in both], ignore_index=True)
 
 
 def _kind(run: Run) -> str:
@@ -151,20 +159,9 @@ def _kind(run: Run) -> str:
     return "phase" if trainings.follows(run) else "constant"
 
 
-def _looks(run: Run) -> list[dict[str, Any]]:
-    rounds, workers, every = run.jobs[0].iterations, len(run.jobs[0].hosts) - 1, glyphs.task().every
-    ends = run.iterations.groupby("iteration")["end_s"].max().to_numpy()
-    times = np.diff(ends)
-    nothing = trainings.nothing(workers) * rounds
-    holes = trainings.served(run) or nothing
-    curve = trainings.filled(holes, "zero", run.seed)
-    whole = float(trainings.filled(nothing, "zero", run.seed)[-1])
-    lost = [sum(size for spans in each for _, size in spans) / (workers * glyphs.task().bytes) for each in holes]
-    return [
-        {
-            "system": run.system, "kind": _kind(run), "role": run.role, "seed": run.seed, "round": number, "end_s": float(ends[number - 1]),
-            "accuracy": float(accuracy), "whole": whole, "missing": float(np.mean(lost[number - every : number])),
-            "mean_s": float(times.mean()), "p99_s": float(np.percentile(times, 99)),
-        }
-        for number, accuracy in zip(range(every, rounds + 1, every), curve, strict=True)
-    ]  # fmt: skip
+def _rows(run: Run, curve: pd.DataFrame, whole: float) -> pd.DataFrame:
+    times = np.diff(run.iterations.groupby("iteration")["end_s"].max().to_numpy())
+    return curve.assign(
+        system=run.system, kind=_kind(run), role=run.role, seed=run.seed, whole=whole, mean_s=float(times.mean()),
+        p99_s=float(np.percentile(times, 99)),
+    )  # fmt: skip

@@ -121,6 +121,12 @@ class Run:
         return _table(path) if path.exists() else None
 
     @cached_property
+    def training(self) -> pd.DataFrame | None:
+        """How well jobs have learnt, as in ``training.csv``; None: none learns."""
+        path = self.path / "training.csv"
+        return _table(path) if path.exists() else None
+
+    @cached_property
     def lives(self) -> pd.DataFrame | None:
         """When jobs arrived, got GPUs and ended, as in ``jobs.csv``; None: they hold none, and all go on until the end."""
         path = self.path / "jobs.csv"
@@ -128,7 +134,7 @@ class Run:
 
     def forget(self) -> None:
         """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
-        for name in (*TABLES, "nics.csv", "bands.csv", "messages.csv", "disturbances.csv", "lives"):
+        for name in (*TABLES, "nics.csv", "bands.csv", "messages.csv", "training.csv", "disturbances.csv", "lives"):
             vars(self).pop(name.removesuffix(".csv"), None)
 
 

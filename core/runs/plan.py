@@ -187,6 +187,9 @@ class JobPlan(msgspec.Struct, frozen=True):
     transport: str = TCP  # as typed; with another, `cc` is what it sends by TCP, if anything
     exclusive: tuple[str, ...] = ()  # links that it holds while it communicates; empty: it shares them
     life: Life | None = None  # None: it has its hosts to itself, and goes on until all jobs have their iterations
+    trains: str | None = (
+        None  # the model whose gradients and parameters it exchanges, as typed; None: bytes that nobody looks at
+    )
 
     @property
     def by_tcp(self) -> bool:

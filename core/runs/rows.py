@@ -107,6 +107,15 @@ class Messages(msgspec.Struct, frozen=True):
     lost: str = ""  # of one message received, what did not arrive: offset+bytes, apart by spaces
 
 
+class Accuracy(msgspec.Struct, frozen=True):
+    """``training.csv``: how well a job that learns (`JobPlan.trains`) does on examples that it has not learnt from."""
+
+    job: int
+    iteration: int  # behind which it was looked at
+    end_s: float  # of that iteration, at the server
+    accuracy: float  # 0 to 1
+
+
 class Disturbance(msgspec.Struct, frozen=True):
     """``disturbances.csv``: when a core, or its ksoftirqd, did not get on, and for how much of that something waited."""
 
@@ -136,7 +145,7 @@ class Job(msgspec.Struct, frozen=True):
     why: str = ""  # it failed
 
 
-Row = Iteration | Operation | LinkSample | Band | FlowSample | Messages | Disturbance | Touched | Job
+Row = Iteration | Operation | LinkSample | Band | FlowSample | Messages | Accuracy | Disturbance | Touched | Job
 
 
 def columns(kind: type[Row]) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ _PLAN_1: dict[str, Any] = {
 _LINK_1: dict[str, Any] = {"control": False, "selective": []}
 _WIRE_1: dict[str, Any] = {"burst": None}
 _JOB_1: dict[str, Any] = {
-    "exclusive": [], "falls": False, "life": None, "partition": None, "transport": "tcp", "window": None,
+    "exclusive": [], "falls": False, "life": None, "partition": None, "trains": None, "transport": "tcp", "window": None,
 }  # fmt: skip
 _OPERATION_1: dict[str, Any] = {
     "algorithm": "", "bytes": None, "duration_ns": None, "importance": [], "layer": 0, "ranks": None,

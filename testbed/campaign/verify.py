@@ -18,6 +18,8 @@ from testbed.campaign.provenance import congestion_control_sha256, provenance, t
 from testbed.substrates import Substrate, flow, uml
 from testbed.substrates.progress import patience
 
+SOMETIMES = ("bands.csv", "jobs.csv", "messages.csv", "nics.csv", "training.csv")  # tables that some runs have
+
 
 def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None, *, trusted: bool) -> list[str]:
     """Run what ``folder`` holds once more; what differs, one line each (none: identical).
@@ -33,7 +35,7 @@ def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None,
     substrate.check(plan)
     archive = substrate.run(plan, lambda _event: None, patience(plan, None if wall_limit is None else wall_limit / 1e9))
     after = rundir.unpack(archive)
-    lines = [line for name in TABLES if (line := _difference(name, before[name], after[name]))]
+    lines = [line for name in before if (line := _difference(name, before[name], after.get(name, b"")))]
     return lines + _reasons(manifest, substrate) if lines else []
 
 
@@ -73,7 +75,8 @@ def read(folder: Path, *, trusted: bool) -> tuple[Manifest, dict[str, bytes]]:
         raise RequestError(
             f"{folder}: its tables are not the ones its manifest was written for; somebody changed them."
         )
-    return manifest, {name: load.content(folder / name, load.MOST_TABLE_BYTES) for name in TABLES}
+    names = [*TABLES, *(name for name in SOMETIMES if (folder / name).is_file())]
+    return manifest, {name: load.content(folder / name, load.MOST_TABLE_BYTES) for name in names}
 
 
 def _difference(name: str, before: bytes, after: bytes) -> str:

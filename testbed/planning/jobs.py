@@ -216,6 +216,7 @@ def _job(
         leave_ns=None if job.leave is None else int(job.leave),
         program=job.program,
         life=given.life,
+        trains=job.train,
     )
 
 

@@ -243,6 +243,7 @@ def _with_their_kinds(jobs: Iterable[JobPlan], ways: list[Way]) -> tuple[JobPlan
                 (
                     job.operations,
                     job.program,
+                    job.trains,
                     job.noise,
                     job.channels,
                     job.window,

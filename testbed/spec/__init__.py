@@ -73,6 +73,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     channels: int = 1
     window: Size | None = None
     partition: Size | None = None
+    train: str | None = None
     job: tuple[Job, ...] = ()  # each on its own terms; instead of `jobs` alike
     system: tuple[str, ...] = ("reno", "mltcp_reno")
     preset: Literal["recommended", "paper"] = "recommended"
@@ -123,11 +124,12 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def all_jobs(self) -> tuple[Job, ...]:
         """Every job, complete; raises `JobError`."""
         compute, size = self.compute, self.bytes
-        if self.trace is None and compute is None and size is None:
+        if self.trace is None and compute is None and size is None and self.train is None:
             compute, size = default_job(self.jobs, int(self.rate), self.mtu)
         defaults = Job(
             trace=self.trace, compute=compute, bytes=size, buckets=self.buckets, workers=self.workers, collective=self.collective,
             channels=self.channels, window=self.window, partition=self.partition, noise=self.noise, iterations=self.iterations,
+            train=self.train,
         )  # fmt: skip
         if not self.job:
             return (complete(Job(), defaults),) * self.jobs
@@ -218,7 +220,7 @@ def _check_text(source: str, field: str, value: Any) -> None:
         _check_text(source, f"{field}.{key}".rstrip("."), one)
 
 
-_OF_JOBS = ("workers", "channels", "window", "partition", "collective", "noise", "iterations")
+_OF_JOBS = ("train", "workers", "channels", "window", "partition", "collective", "noise", "iterations")
 
 
 def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> None:
@@ -280,6 +282,8 @@ def _check(spec: Spec) -> None:
     for field, (low, high, why) in ranges.items():
         if not low <= getattr(spec, field) <= high:
             raise wrong(field, f"{getattr(spec, field)} is not between {low} and {high}{why}")
+    if spec.stop_when_periodic and any(job.train for job in spec.all_jobs):
+        raise wrong("stop_when_periodic", "fills in what is alike, and of what a job learns nothing is; leave it out")
     if spec.stop_when_periodic == 1:
         raise wrong("stop_when_periodic", "one iteration is like itself; 2 at the least, or 0: never")
     most.check("runs", len(spec.scheduler) * len(spec.system) * spec.seeds, "system")

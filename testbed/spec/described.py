@@ -10,6 +10,7 @@ from core.units import Quantity, Written
 from testbed.spec import Event, LinkSpec, Spec
 from testbed.spec.aliases import ALIASES
 from testbed.spec.job import Job
+from workloads import learning
 
 # In brackets what holds if nothing is said.
 SPEC = {
@@ -27,6 +28,8 @@ SPEC = {
     "channels": "connections per flow (1)",
     "window": "bytes of a worker on their way at a time, front layers first: exchanges are in flight together (one after the other)",
     "partition": "of a message in that window, at most (as large as it is)",
+    "train": "what they train for real, by a parameter server: "
+    f"{', '.join(learning.names())}; with :fill=contributors or feedback what becomes of holes (bytes nobody looks at)",
     "job": "a job of its own, once for each: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; "
     'ddp:resnet18 (real PyTorch, on `host`); cmd:"python train.py"',
     "system": "what is compared: one or more; the first is the baseline (reno mltcp_reno); or a transport: ltp, mlt, dlcp, reno:close=0.8 (docs/transports.md); or schedulers: cassini, priority, unfair "
@@ -90,6 +93,7 @@ JOB = {
     "compute": "or it computes so long and then sends: a synthetic job",
     "bytes": "what a synthetic job sends",
     "buckets": "in which it exchanges them, beside its backward pass",
+    "train": "its messages are this model's gradients and parameters",
     "ddp": "or it trains this model for real (PyTorch)",
     "cmd": "or it runs this program on every worker",
     "workers": "how many",

@@ -22,13 +22,14 @@ from core.carrier import TCP
 from core.errors import RequestError, within
 from core.text import quoted
 from core.units import Duration, Size
-from workloads import collectives
+from workloads import collectives, learning
 from workloads import trace as traces
 from workloads.noise import Noise
 from workloads.trace import Trace
 
+LEARNS_BY = "parameter_server"
 _WHAT = ("trace", "ddp", "cmd")
-_OF_A_REPLAY = ("collective", "channels", "window", "partition", "noise")
+_OF_A_REPLAY = ("train", "collective", "channels", "window", "partition", "noise")
 
 
 class JobError(RequestError):
@@ -42,7 +43,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     compute: Duration | None = None  # or computes and sends: a synthetic job
     bytes: Size | None = None
     buckets: int | None = None  # in which a synthetic job exchanges them, beside its backward pass
-    ddp: str | None = None  # or trains this model for real
+    train: str | None = None  # its messages are this model's gradients and parameters
+    ddp: str | None = None  # or trains this model for real, with PyTorch
     cmd: str | None = None  # or runs this program on every worker
     workers: int | None = None
     collective: str | None = None  # how it carries out what it is of the kind of
@@ -134,10 +136,34 @@ def complete(job: Job, defaults: Job) -> Job:
         if job.gpus is not None:
             raise JobError(f"{job.label} is a real program, whose workers are said by `workers`", where="gpus")
         check_transport(job, job.transport or TCP)
-        own |= {"collective": None, "channels": 1, "window": None, "partition": None, "noise": None}
+        own |= {"train": None, "collective": None, "channels": 1, "window": None, "partition": None, "noise": None}
     result = msgspec.structs.replace(defaults, **own)
+    if result.train is not None:
+        result = _learning(result)
     _check(result)
     return result
+
+
+def _learning(job: Job) -> Job:
+    """``job`` with what follows from the model that it learns; raises `JobError`."""
+    with within("train"):
+        size = learning.parse(job.train or "").bytes
+    if job.trace is not None:
+        raise JobError(
+            f"it exchanges what it learns, and replays no trace: leave out {quoted(job.trace)}", where="train"
+        )
+    if job.compute is None:
+        raise JobError("say how long a worker computes between two exchanges: compute = 20ms", where="train")
+    if job.bytes not in (None, size):
+        raise JobError(
+            f"a gradient of {job.train} has {size} bytes, not {int(job.bytes or 0)}; leave it out", where="bytes"
+        )
+    for name, usual in (("channels", 1), ("window", None), ("partition", None), ("buckets", None), ("gpus", None)):
+        if getattr(job, name) not in (None, usual):
+            raise JobError("a job that learns sends its gradient whole, one after the other: leave it out", where=name)
+    if job.collective not in (None, LEARNS_BY):
+        raise JobError(f"a job that learns does so by {LEARNS_BY}", where="collective")
+    return msgspec.structs.replace(job, bytes=Size(size), collective=LEARNS_BY)
 
 
 def _check(job: Job) -> None:

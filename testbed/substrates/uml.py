@@ -206,11 +206,17 @@ def _environment(memory_mb: int, seed: int) -> dict[str, str]:
     }
 
 
+LEARNING_MB, LEARNING_PER_PROCESS_MB = 400, 120  # NumPy, examples; what a worker keeps
+
+
 def _memory_mb(plan: Plan) -> int:
     """What the inside needs: Python in every host, and queues that senders and receivers hold a few times."""
     hosts = len({host for job in plan.jobs for host in job.hosts})
     queues = sum(4 * link.buffer_bytes for link in plan.bottlenecks.values())
-    return MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts + 4 * (queues >> 20)
+    learning = sum(
+        LEARNING_MB + LEARNING_PER_PROCESS_MB * len(job.hosts) for job in plan.jobs if job.trains is not None
+    )
+    return MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts + 4 * (queues >> 20) + learning
 
 
 def _memory_folder(needed_mb: int) -> str:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theory import dropping
-from theory.learning import ELEMENT, Array
+from workloads.learning import ELEMENT
+from workloads.learning.layers import Array
 
 NUMBERS = dropping.PACKET_BYTES // ELEMENT
 

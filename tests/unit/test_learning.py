@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import Any, get_args
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.errors import RequestError
+from testbed import spec
 from theory import learning
-from theory.learning import Examples, Task
+from transports import Message
+from workloads import learning as models
+from workloads.learning import Examples, Fill, Holes, Task, layers, serving
+from workloads.learning.mean import arrived, gathered
+from workloads.learning.models.perceptron import Perceptron
 
 ROUNDS, WORKERS = 40, 4
 
@@ -21,7 +31,7 @@ def examples(count: int, seed: int) -> Examples:
     return Examples(inputs.astype(np.float32), classes)
 
 
-TASK = Task(examples(400, 1), examples(200, 2), hidden=16, batch=8)
+TASK = Task(Perceptron(8, 16, 4), examples(400, 1), examples(200, 2), batch=8)
 NOTHING = [[()] * WORKERS] * ROUNDS
 EVERYTHING = [[((0, TASK.bytes),)] * WORKERS] * ROUNDS
 
@@ -33,6 +43,39 @@ def test_it_learns_and_repeats_exactly() -> None:
     assert (curve[0] != learning.train(TASK, NOTHING, seed=4)[0]) or curve[0] == 1
 
 
+@pytest.mark.parametrize("name", models.names())
+def test_a_gradient_is_what_the_loss_changes_by(name: str) -> None:
+    """Of every model, by finite differences at places that are drawn."""
+    task = learning.task(name)
+    draw = np.random.default_rng(1)
+    flat: Any = task.model.first(draw) + draw.normal(0, 0.01, task.parameters)  # of 64 bits
+    chosen = draw.integers(len(task.train.classes), size=4)
+    inputs, classes = task.train.inputs[chosen], task.train.classes[chosen]
+    inputs = inputs if inputs.dtype == np.uint8 else inputs.astype(float)
+    found = task.model.gradient(flat, inputs, classes)
+    steepest = np.argsort(-np.abs(found))[:200]
+    for place in draw.choice(steepest, 20):
+        step = np.zeros(task.parameters)
+        step[place] = 3e-3
+        sides = [loss(task, flat + sign * step, inputs, classes) for sign in (1, -1)]
+        assert (sides[0] - sides[1]) / 6e-3 == pytest.approx(found[place], rel=0.03, abs=1e-4)
+
+
+def loss(task: Task, flat: Any, inputs: np.ndarray, classes: np.ndarray) -> float:
+    """The mean softmax cross-entropy, from the scores that a model's error is made of."""
+    seen: list[float] = []
+
+    def error(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
+        seen.append(float(np.mean(np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(right)), right])))
+        return layers.error(scores, right)
+
+    module = sys.modules[type(task.model).__module__]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "error", error)
+        task.model.gradient(flat, inputs, classes)
+    return seen[0]
+
+
 @pytest.mark.parametrize("fill", ["zero", "contributors", "feedback"])
 def test_without_gradients_nothing_is_learnt(fill: learning.Fill) -> None:
     curve = learning.train(TASK, EVERYTHING, fill=fill)
@@ -40,7 +83,7 @@ def test_without_gradients_nothing_is_learnt(fill: learning.Fill) -> None:
 
 
 def test_one_byte_takes_its_whole_number() -> None:
-    assert list(np.flatnonzero(~learning._arrived(5, ((7, 2),)))) == [1, 2]
+    assert list(np.flatnonzero(~arrived(5, ((7, 2),)))) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -51,9 +94,9 @@ def test_each_way_to_fill_a_hole(fill: learning.Fill, expected: list[float]) -> 
     """The second of two workers does not deliver its first number."""
     gradients = [np.array([4, 4, 0], np.float32), np.array([8, 2, 2], np.float32)]
     owed = [np.zeros(3, np.float32) for _ in gradients]
-    assert list(learning.gathered(gradients, [(), ((0, 4),)], owed, fill)) == expected
+    assert list(gathered(gradients, [(), ((0, 4),)], owed, fill)) == expected
     assert list(owed[1]) == ([8, 0, 0] if fill == "feedback" else [0, 0, 0])
-    then = learning.gathered(gradients, [(), ()], owed, fill)
+    then = gathered(gradients, [(), ()], owed, fill)
     assert list(then) == ([10.0, 3.0, 1.0] if fill == "feedback" else [6.0, 3.0, 1.0])  # what was lost comes later
 
 
@@ -64,7 +107,78 @@ def test_no_fill_invents_anything(holes: list[tuple[int, int]], seed: int) -> No
     gradients = [draw.normal(size=20).astype(np.float32) for _ in range(3)]
     owed = [np.zeros(20, np.float32) for _ in gradients]
     lost = [tuple(holes), (), ()]
-    mean = learning.gathered(gradients, lost, owed, "feedback")
+    mean = gathered(gradients, lost, owed, "feedback")
     assert np.allclose(3 * mean + sum(owed), sum(gradients), atol=1e-5)
-    among = learning.gathered(gradients, lost, owed, "contributors")
+    among = gathered(gradients, lost, owed, "contributors")
     assert (among <= np.max(gradients, axis=0) + 1e-6).all() and (among >= np.min(gradients, axis=0) - 1e-6).all()
+
+
+def closed_loop(text: str, holes: Callable[[int, int], Holes], rounds: int = 30) -> list[float]:
+    """What `serving` learns where of each round and worker these bytes do not arrive; WORKERS of them."""
+    chosen = models.parse(text)
+    server, *workers = (serving.content(chosen, rank, WORKERS + 1, "a seed") for rank in range(WORKERS + 1))
+    looks = []
+    for number in range(rounds):
+        message = Message(number, 0, 0, chosen.bytes, "gradient")
+        for rank, worker in enumerate(workers, 1):
+            lost = holes(number, rank)
+            came = bytearray(worker.sends(message))
+            for at, size in lost:
+                came[at : at + size] = bytes(size)
+            memoryview(server.room(rank))[:] = came
+            worker.sent(lost)
+            server.received(rank, lost)
+        told = bytes(server.sends(message))
+        for worker in workers:
+            memoryview(worker.room(0))[:] = told
+            worker.received(0, ())
+        looks.append(server.looked())
+    assert [number for number, look in enumerate(looks) if look is not None] == list(range(9, rounds, 10))
+    return [look for look in looks if look is not None]
+
+
+def test_a_closed_loop_learns_and_repeats_exactly() -> None:
+    found = closed_loop("perceptron", lambda *_: ())
+    assert found[-1] > 0.15 and found == closed_loop("perceptron:fill=contributors", lambda *_: ())
+    assert found == closed_loop("perceptron:fill=feedback", lambda *_: ())
+
+
+def test_in_a_closed_loop_it_matters_what_becomes_of_holes() -> None:
+    """The first half of every second gradient does not arrive."""
+    half = models.parse("perceptron").bytes // 8 * 4
+
+    def holes(number: int, rank: int) -> Holes:
+        return ((0, half),) if (number + rank) % 2 else ()
+
+    found = {fill: closed_loop(f"perceptron:fill={fill}", holes) for fill in get_args(Fill)}
+    assert len({tuple(looks) for looks in found.values()}) == 3
+
+
+def test_a_closed_loop_of_which_nothing_arrives_learns_nothing() -> None:
+    everything = ((0, models.parse("perceptron").bytes),)
+    assert len(set(closed_loop("perceptron", lambda *_: everything))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("resnet", "there is no model 'resnet' to learn; there are cnn, gru, perceptron"), ("cnn:fill=ones", "fill"), ("cnn:x=1", "no option")],
+)  # fmt: skip
+def test_what_cannot_be_learnt_is_refused(text: str, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        models.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"train": "cnn"}, "say how long a worker computes"),
+        ({"train": "cnn", "compute": "1ms", "bytes": "1MB"}, "a gradient of cnn has 114408 bytes, not 1000000"),
+        ({"train": "cnn", "compute": "1ms", "collective": "ring"}, "does so by parameter_server"),
+        ({"train": "cnn", "compute": "1ms", "channels": 2}, "sends its gradient whole"),
+        ({"train": "cnn", "compute": "1ms", "stop_when_periodic": 3}, "fills in what is alike"),
+        ({"train": "cnn", "trace": "resnet50"}, "replays no trace"),
+    ],
+)
+def test_jobs_that_cannot_learn_are_refused(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        spec.read(None, asked)

@@ -12,13 +12,14 @@ from tests.unit.test_learning import NOTHING, TASK
 from theory import compression, hadamard, learning
 from theory.compression import BLOCK, KEPT, SHARE, Compressed, largest, rounded
 from theory.hadamard import Dispersed, collected, dispersed
-from theory.learning import ELEMENT
+from workloads.learning import ELEMENT
+from workloads.learning.layers import Array
 
 SIZES = st.integers(1, 3000)
 SEEDS = st.integers(0, 2**32)
 
 
-def normal(size: int, seed: int) -> learning.Array:
+def normal(size: int, seed: int) -> Array:
     return np.random.default_rng(seed).normal(size=size).astype(np.float32)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis import glyphs
 from theory import learning, ring
 from workloads import collectives
+from workloads.learning.layers import Array
 
 N, COUNT = 4, 4000
 
 
 @pytest.fixture
-def gradients() -> list[learning.Array]:
+def gradients() -> list[Array]:
     draw = np.random.default_rng(7)
     return [draw.normal(size=COUNT).astype(np.float32) for _ in range(N)]
 
@@ -22,7 +22,7 @@ def whole(_step: int, _rank: int, count: int) -> ring.Here:
     return np.ones(count, bool)
 
 
-def test_with_nothing_lost_every_rank_has_the_mean(gradients: list[learning.Array]) -> None:
+def test_with_nothing_lost_every_rank_has_the_mean(gradients: list[Array]) -> None:
     for got in ring.reduced(gradients, whole):
         assert got == pytest.approx(np.mean(gradients, axis=0), abs=1e-6)
 
@@ -38,7 +38,7 @@ def test_the_steps_are_the_collectives() -> None:
 
 
 @pytest.mark.parametrize("step", range(N - 1))
-def test_a_lost_partial_sum_takes_all_upstream_ranks(step: int, gradients: list[learning.Array]) -> None:
+def test_a_lost_partial_sum_takes_all_upstream_ranks(step: int, gradients: list[Array]) -> None:
     """Of the chunk that rank 2 receives in this step, ``step + 1`` ranks' parts are gone, everywhere alike."""
 
     def arrives(now: int, rank: int, count: int) -> ring.Here:
@@ -55,7 +55,7 @@ def test_a_lost_partial_sum_takes_all_upstream_ranks(step: int, gradients: list[
         assert got == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_sum_lost_on_its_way_back_leaves_who_waits_and_all_behind_without(gradients: list[learning.Array]) -> None:
+def test_a_sum_lost_on_its_way_back_leaves_who_waits_and_all_behind_without(gradients: list[Array]) -> None:
     def arrives(now: int, rank: int, count: int) -> ring.Here:
         return np.full(count, not (now == N - 1 and rank == 2))
 
@@ -69,7 +69,7 @@ def test_a_sum_lost_on_its_way_back_leaves_who_waits_and_all_behind_without(grad
 
 def test_replicas_drift_apart_until_one_is_copied() -> None:
     """And not where parameters come whole; with nothing lost it is the training by a parameter server."""
-    task, rounds = glyphs.task(), 20
+    task, rounds = learning.task(), 20
     never, often = (ring.train(task, rounds, N, ring.lost(0.05, 1, N), resync=k, seed=1) for k in (0, 5))
     assert (np.diff(never.apart[:10]) > 0).all() and (often.apart[4::5] == 0).all() and (often.apart[:4] > 0).all()
     alike = ring.train(task, rounds, N, ring.lost(0.05, 1, N, gathers=False), seed=1)

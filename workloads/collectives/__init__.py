@@ -27,8 +27,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
+from typing import Protocol
 
-from transports import Close, Delivery, Endpoint, Flow, Message, Stage, Transfer
+from transports import Buffer, Close, Delivery, Endpoint, Flow, Message, Span, Stage, Transfer
 from workloads.sending import Priority, Window, pieces
 
 
@@ -66,6 +67,27 @@ def parts(n: int, size: int) -> list[int]:
     return [size * (i + 1) // n - size * i // n for i in range(n)]
 
 
+class Content(Protocol):
+    """What a worker's messages hold, where anybody looks at it (`workloads.learning.serving`)."""
+
+    def sends(self, message: Message) -> Buffer: ...
+    def room(self, peer: int) -> Buffer:
+        """For what ``peer`` sends."""
+        ...
+
+    def sent(self, holes: Sequence[Span]) -> None:
+        """What was sent last has ended, with these."""
+        ...
+
+    def received(self, peer: int, holes: Sequence[Span]) -> None:
+        """What ``peer`` sent has; of holes in which stands what was in its room before, nothing is said."""
+        ...
+
+    def looked(self) -> float | None:
+        """The accuracy after this round, if it was looked at."""
+        ...
+
+
 @dataclass
 class Link:
     """One flow of a collective, as one of its two ends has it: its messages are numbered there, alike at both ends."""
@@ -82,6 +104,7 @@ class Link:
     layer: int = 0
     layers: int = 1
     importance: tuple[float, ...] = ()
+    content: Content | None = None  # None: bytes that nobody looks at
     sent: int = 0  # messages
     received: int = 0
 
@@ -95,19 +118,22 @@ Links = Mapping[Flow, Link]
 
 
 def send(link: Link, size: int, stage: Stage = "parameter") -> None:
-    """Send ``size`` bytes nobody looks at, until they are on their way, or (where some may be lost) have arrived."""
+    """Send ``size`` bytes, until they are on their way, or (where some may be lost) have arrived."""
     transfers = []
     for piece in pieces(size, link.partition):
         message = link.message(link.sent, piece, stage)
         link.sent += 1
         if window := link.window:
             window.take(link.priority, piece)
-        transfer = link.endpoint.post_send(link.peer, message, None)
+        content = link.content.sends(message) if link.content else None
+        transfer = link.endpoint.post_send(link.peer, message, content)
         if window:
             transfer.on_done(_gives_back(window, piece))
         transfers.append((message, transfer))
     for message, transfer in transfers:
         delivery = transfer.wait()
+        if link.content:
+            link.content.sent(delivery.holes)
         if link.ended:
             link.ended(link, message, True, delivery)
 
@@ -127,14 +153,17 @@ def answered(link: Link) -> None:
 
 
 def receive(link: Link, size: int, stage: Stage = "parameter") -> None:
-    """Receive ``size`` bytes, or as many as the transport says are enough, and drop them."""
+    """Receive ``size`` bytes, or as many as the transport says are enough, and drop them unless somebody looks at them."""
     transfers = []
     for piece in pieces(size, link.partition):
         message = link.message(link.received, piece, stage)
         link.received += 1
-        transfers.append((message, link.endpoint.post_receive(link.peer, message, None, link.closes(stage))))
+        room = link.content.room(link.peer) if link.content else None
+        transfers.append((message, link.endpoint.post_receive(link.peer, message, room, link.closes(stage))))
     for message, transfer in transfers:
         delivery = transfer.wait()
+        if link.content:
+            link.content.received(link.peer, delivery.holes if link.closes(stage).missing == "zero" else ())
         if link.ended:
             link.ended(link, message, False, delivery)
 

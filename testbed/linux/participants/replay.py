@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from typing import Any, NoReturn
 
 import msgspec
 
 from congestion import catalogue
+from core.environment import ROOT
 from core.runs.plan import JobPlan
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child, Module
 from topologies import spraying
 from transports import COUNTERS_BYTES, Connection
+
+WITH_LIBRARIES = {"PYTHONPATH": os.pathsep.join([ROOT, sysconfig.get_path("purelib")])}
 
 
 def mark(job: int) -> int:
@@ -45,6 +49,7 @@ class Replay:
             Module("workloads.worker", copied=virtual_time),
             namespace=network[self.host].namespace,
             pass_fds=inherited,
+            environment={} if job.trains is None else WITH_LIBRARIES,
         )
         self._child.tell({
             "job": job.job, "rank": rank, "port": port, "transport": job.transport, "congestion_control": congestion_control,
@@ -54,7 +59,7 @@ class Replay:
             "paths": [[spraying.address(network.topo, name, path) for path in range(paths)] for name in job.hosts]
             if paths > 1 else [],
             "operations": msgspec.to_builtins(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
-            "noise": job.noise, "seed": job.seed, "window": job.window, "partition": job.partition,
+            "noise": job.noise, "seed": job.seed, "window": job.window, "partition": job.partition, "trains": job.trains,
             "virtual_time": virtual_time, "each_message": messages == "full", "windows": windows,
             "exclusive": bool(job.exclusive), "iterations": None if job.life is None else job.iterations,
             "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,

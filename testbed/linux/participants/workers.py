@@ -18,7 +18,8 @@ from testbed.linux.participants.participant import Participant
 from testbed.linux.participants.program import Program
 from testbed.linux.participants.replay import Replay
 from transports import Connection
-from workloads import collectives
+from workloads import collectives, learning
+from workloads.learning import serving
 
 PORT = 5001
 PORTS_APART = 100  # of jobs that may be on the same hosts
@@ -46,6 +47,7 @@ class Record:
     operations: Sequence[Sequence[Any]]  # its collectives: id, start, end
     messages: Sequence[Sequence[Any]] = ()  # where some may be lost: how they ended (`workloads.messages`)
     windows: Sequence[Sequence[int]] = ()  # if asked for: what TCP keeps of each of its flows at the end
+    accuracy: float | None = None  # of what it learns, if that was looked at
 
 
 def wait_from_ns(start_ns: int, number: int) -> int:
@@ -108,6 +110,8 @@ class Workers:
             return
         # Imported here, so that no copy imports them again.
         transports.find(job.transport.partition(":")[0])
+        if job.trains is not None and self.virtual_time:
+            serving.prepare(learning.parse(job.trains))
         for operation in job.collectives:
             collectives.find(operation.algorithm)
         # Where a grid decides when an iteration begins, rank 0 applies it and tells the others.

@@ -54,6 +54,12 @@ def write_messages(path: Path, records: list[Record]) -> None:
     path.write_text(rows.text(rows.Messages, told, decimals=9))
 
 
+def write_training(path: Path, records: list[Record]) -> None:
+    """``training.csv`` (docs/results.md)."""
+    told = (rows.Accuracy(r.job, r.iteration, r.end / 1e9, r.accuracy) for r in records if r.accuracy is not None)
+    path.write_text(rows.text(rows.Accuracy, told, decimals=9))
+
+
 def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
     """``iterations.csv`` (docs/results.md)."""
     told = (

@@ -37,6 +37,8 @@ def lacks(plan: Plan) -> Lack | None:
                 f"{who} is a real program",
                 "use --on host, or record it (`python -m workloads record`) and replay its trace",
             )
+        if job.trains is not None:
+            return Lack(f"{who} learns from what arrives, and in the twin nothing but time does", "use --on uml")
         if not job.by_tcp:
             return Lack(
                 f"{who} is carried by {job.transport}, which is about losses and timeouts, and the twin has none of either"

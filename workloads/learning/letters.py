@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from string import ascii_lowercase
+from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.ft2font import FT2Font
 
-from theory.learning import Examples, Task
+from workloads.learning import Examples
 
 SIDE = 20  # pixels
+CLASSES = len(ascii_lowercase)
 FONTS = (
     *(f"DejaVu{family}{style}" for family in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
     *(f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
@@ -21,19 +22,22 @@ FONTS = (
 SIZES = (15, 18, 21)  # points at 72 per inch: pixels
 NOISE = 0.1  # standard deviation, where ink is 1
 TRAIN, TEST = 20_000, 6_000
+DRAWN = 500  # pictures at a time: memory that is new costs time
 
 
 @cache
-def task() -> Task:
-    """Reading a letter: 26 classes; the test's letters are other draws of the same fonts."""
+def examples() -> tuple[Examples, Examples]:
+    """To learn by, and to be tested by: other draws of the same fonts. A row is a picture, of `SIDE` × `SIDE` pixels."""
     draw = np.random.default_rng(2023)
-    return Task(_drawn(draw, TRAIN), _drawn(draw, TEST))
+    return _drawn(draw, TRAIN), _drawn(draw, TEST)
 
 
 def _drawn(draw: np.random.Generator, count: int) -> Examples:
     letters = [[_bitmap(font, size, letter) for font in FONTS for size in SIZES] for letter in ascii_lowercase]
     classes = draw.integers(len(letters), size=count)
-    images = draw.normal(0, NOISE, (count, SIDE, SIDE)).astype(np.float32)
+    images = np.empty((count, SIDE, SIDE), np.float32)
+    for at in range(0, count, DRAWN):
+        images[at : at + DRAWN] = draw.normal(0, NOISE, (min(DRAWN, count - at), SIDE, SIDE))
     for image, number in zip(images, classes, strict=True):
         ink = letters[number][draw.integers(len(FONTS) * len(SIZES))]
         height, width = ink.shape
@@ -45,8 +49,17 @@ def _drawn(draw: np.random.Generator, count: int) -> Examples:
 @cache
 def _bitmap(font: str, size: int, letter: str) -> np.ndarray:
     """Ink of a letter, 0 to 1, no larger than the picture."""
-    face = FT2Font(str(Path(mpl.get_data_path(), "fonts", "ttf", f"{font}.ttf")))
+    face = _face(font)
     face.set_size(size, 72)
     face.set_text(letter, 0)
     face.draw_glyphs_to_bitmap(antialiased=True)
     return np.asarray(face.get_image(), np.float32)[:SIDE, :SIDE] / 255
+
+
+@cache
+def _face(font: str) -> Any:
+    import matplotlib as mpl  # noqa: PLC0415  # takes long, and who asks for a model's size needs no pictures
+    from matplotlib.ft2font import FT2Font  # noqa: PLC0415
+
+    file = Path(mpl.get_data_path(), "fonts", "ttf", f"{font}.ttf")
+    return FT2Font(BytesIO(file.read_bytes()))  # from memory: it reads piece by piece

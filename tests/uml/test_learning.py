@@ -1,0 +1,49 @@
+"""A training over the emulated network, closed loop: what is lost is missing of the sum, and the same every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.substrates import uml
+from tests.processes import HANG_S
+from tests.runs import Result, run_plan, some
+from transports import native
+
+pytestmark = pytest.mark.uml
+
+ASKED: dict[str, Any] = {
+    "topo": "star", "jobs": 1, "workers": 4, "train": "cnn", "compute": "5ms", "rate": "100mbit", "loss": "1%",
+    "iterations": 12, "rto_min": "5ms",
+}  # fmt: skip
+
+
+def looks(run: Result) -> list[float]:
+    return [float(look) for look in run.table("training.csv")["accuracy"]]
+
+
+@pytest.fixture(scope="module")
+def whole() -> list[float]:
+    return looks(run_plan(uml.find(), system=["reno"], **ASKED))
+
+
+@pytest.mark.timeout(HANG_S)
+def test_it_learns_the_same_by_whatever_delivers_everything(whole: list[float]) -> None:
+    native.build()
+    assert len(whole) == 1 and 0 < whole[0] < 1
+    assert looks(run_plan(uml.find(), system=["ltp:fraction=1"], **ASKED)) == whole
+
+
+@pytest.mark.timeout(HANG_S)
+@pytest.mark.parametrize("train", some(["cnn", "cnn:fill=feedback", "gru"], "cnn:fill=feedback"))
+def test_what_is_lost_is_missing_and_every_run_is_the_same(learn: str) -> None:
+    native.build()
+    asked = {**ASKED, "train": learn, "ecn": "on"}
+    first, again = (run_plan(uml.find(), system=["mlt:parameters=whole,tolerance=0.3"], **asked) for _ in range(2))
+    names = [name for name in first.files if name.endswith(".csv")]
+    assert {"messages.csv", "training.csv"} <= set(names)
+    assert [first.files[name] for name in names] == [again.files[name] for name in names]
+    messages = first.table("messages.csv")
+    gradients = messages[(messages["end"] == "receive") & (messages["stage"] == "gradient")]
+    assert 0 < gradients["missing"].sum() <= 0.3 * gradients["bytes"].sum()

@@ -1,0 +1,170 @@
+"""Small models that really learn: what holes in gradients cost, and jobs whose messages hold real numbers (``--train cnn``).
+
+Data-parallel training by a parameter server: every worker's gradient, a flat vector of float32, travels as one message; the server
+fills what is missing of it, takes the mean, makes a step of stochastic gradient descent with momentum, and sends its parameters back.
+`serving` does so inside a run, where gradients meet a network; `theory.learning` computes what given holes do.
+
+A model is a file in `models`, with
+
+``TITLE``
+    what it is and learns, in a few words;
+``MODEL``
+    a `Model`;
+``task() -> Task``
+    that, its examples and how it learns, the same at every call; NumPy alone, nothing is downloaded.
+
+Adding one is adding a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
+
+from core import options
+from core.errors import RequestError
+from core.options import option
+from core.text import quoted, shown
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float32]
+
+ELEMENT = 4  # bytes of a float32
+Holes = Sequence[tuple[int, int]]  # offset and length in bytes, of one gradient
+Fill = Literal["zero", "contributors", "feedback"]  # as in `transports.torch`
+
+
+class UnknownModelError(RequestError):
+    """No such model; the message says what there is."""
+
+
+class Model(Protocol):
+    """A function of inputs and a flat vector of parameters."""
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of that vector, and of a gradient."""
+        ...
+
+    def first(self, draw: np.random.Generator) -> Array:
+        """Parameters to begin with."""
+        ...
+
+    def gradient(self, flat: Array, inputs: Any, classes: Any) -> Array:
+        """Of the mean loss (softmax cross-entropy) over a batch, flat."""
+        ...
+
+    def guesses(self, flat: Array, inputs: Any) -> Any:
+        """The class of each example (or of each of its places)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs, a row each, and the class of each (or one for each of its places)."""
+
+    inputs: Any
+    classes: Any
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learnt, and how: the same for whatever the network does."""
+
+    model: Model
+    train: Examples
+    test: Examples
+    batch: int = 16  # examples of a worker and round
+    rate: float = 0.2  # of learning
+    momentum: float = 0.9
+    every: int = 10  # rounds between two looks at the accuracy
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of a gradient."""
+        return self.model.parameters
+
+    @property
+    def bytes(self) -> int:
+        """Of a gradient."""
+        return ELEMENT * self.parameters
+
+    def gradient(self, flat: Array, draw: np.random.Generator) -> Array:
+        """Of examples that are drawn."""
+        chosen = draw.integers(len(self.train.classes), size=self.batch)
+        return self.model.gradient(flat, self.train.inputs[chosen], self.train.classes[chosen])
+
+    def accuracy(self, flat: Array) -> float:
+        """On the test's examples, 0 to 1."""
+        return float((self.model.guesses(flat, self.test.inputs) == self.test.classes).mean())
+
+
+def _fill(text: str) -> Fill:
+    if text not in get_args(Fill):
+        raise ValueError(f"{shown(text)} is none of {', '.join(get_args(Fill))}")
+    return cast(Fill, text)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be written behind a model's name."""
+
+    fill: Fill = option(
+        "zero",
+        "what a number counts as that did not arrive: zero (default), contributors (it is left out of the mean), or feedback (zero, and "
+        "its sender adds it to its next gradient)",
+        _fill,
+    )
+
+
+@dataclass(frozen=True)
+class Learning:
+    """A model with its options."""
+
+    name: str
+    options: Options
+
+    @property
+    def title(self) -> str:
+        return str(find(self.name).TITLE)
+
+    @property
+    def bytes(self) -> int:
+        """Of a gradient."""
+        return ELEMENT * int(find(self.name).MODEL.parameters)
+
+    @property
+    def task(self) -> Task:
+        found: Task = find(self.name).task()
+        return found
+
+
+@cache
+def names() -> list[str]:
+    """The models there are."""
+    from workloads.learning import models  # noqa: PLC0415  # a folder of files that import this one
+
+    return sorted(module.name for module in pkgutil.iter_modules(models.__path__))
+
+
+def find(name: str) -> ModuleType:
+    """The model ``name``; raises `UnknownModelError` naming those there are."""
+    if name not in names():
+        raise UnknownModelError(f"there is no model {quoted(name)} to learn; there are {', '.join(names())}")
+    return importlib.import_module(f"workloads.learning.models.{name}")
+
+
+@cache
+def parse(text: str) -> Learning:
+    """Read ``name`` or ``name:fill=contributors``; raises `UnknownModelError` or `core.options.OptionError`."""
+    name = text.partition(":")[0]
+    find(name)
+    return Learning(name, options.parse(Options, text))

@@ -1,0 +1,138 @@
+"""A parameter server's training inside a run: what its messages hold, and what becomes of what arrives.
+
+Rank 0 serves. Every other rank computes the gradient of examples of its own, sends it, and goes on with the parameters that come back; what
+of them does not arrive keeps its value (`transports.Close`), so that replicas may drift apart, as with MLT. Which examples follows from the
+run's seed, the rank and the round alone, and so do the first parameters: systems that are compared learn from the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from transports import Buffer, Message
+from workloads.learning import Holes, Learning
+
+if TYPE_CHECKING:
+    from workloads.collectives import Content
+    from workloads.learning.layers import Array
+
+SERVER = 0
+# The same numbers on every processor: neither routines nor rounding by what this one has.
+PORTABLE = {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Nehalem"}
+# Of mallopt(3): memory stays with the process, and all threads have it together.
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -2, -3, -8
+KEPT = {M_ARENA_MAX: 1, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 1 << 30, M_TOP_PAD: 64 << 20}
+
+
+def prepare(learning: Learning) -> None:
+    """Load what it takes, before a process becomes many."""
+    os.environ.update(PORTABLE)
+    import numpy as np  # noqa: F401, PLC0415  # by then it has heard
+
+    _ = learning.task
+
+
+def content(learning: Learning, rank: int, ranks: int, seed: str) -> Content:
+    """What one rank of ``ranks`` sends and receives; ``seed`` is the run's and the job's."""
+    prepare(learning)
+    # Memory that is given back and asked for again is a page fault each, which cost most under virtual time.
+    libc = ctypes.CDLL(None)
+    for what, value in KEPT.items():
+        libc.mallopt(what, value)
+    drawn = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")
+    return _Server(learning, ranks, drawn) if rank == SERVER else _Trainer(learning, rank, drawn)
+
+
+class _Server:
+    """Takes the mean of what has come in, makes a step, and hands its parameters out."""
+
+    def __init__(self, learning: Learning, ranks: int, seed: int) -> None:
+        import numpy as np  # noqa: PLC0415
+
+        self.task, self.fill = learning.task, learning.options.fill
+        self.flat = self.task.model.first(np.random.default_rng(seed))
+        self.velocity, self.told = np.zeros_like(self.flat), self.flat.copy()
+        self.gradients = {rank: np.zeros_like(self.flat) for rank in range(ranks) if rank != SERVER}
+        self.holes: dict[int, Holes] = dict.fromkeys(self.gradients, ())
+        self.owed = [np.zeros_like(self.flat) for _ in self.gradients]
+        self.rounds = 0
+        self.accuracy: float | None = None  # after this round, if that was looked at
+        self.lock = threading.Lock()
+
+    def sends(self, message: Message) -> Buffer:
+        """The parameters after this round's step, which whoever asks first makes: everything that comes has come."""
+        with self.lock:
+            if self.rounds == message.round:
+                self._step()
+        return _bytes(self.told)
+
+    def room(self, peer: int) -> Buffer:
+        return _bytes(self.gradients[peer])
+
+    def sent(self, holes: Holes) -> None:
+        """What of the parameters is missing there, keeps its value there."""
+
+    def received(self, peer: int, holes: Holes) -> None:
+        self.holes[peer] = holes
+
+    def looked(self) -> float | None:
+        return self.accuracy
+
+    def _step(self) -> None:
+        from workloads.learning.mean import gathered  # noqa: PLC0415
+
+        task, fill = self.task, self.fill
+        # What a worker adds to its next gradient, it adds itself: here what is missing is zero.
+        mean = gathered(
+            list(self.gradients.values()), list(self.holes.values()), self.owed, "zero" if fill == "feedback" else fill
+        )
+        self.velocity *= task.momentum
+        self.velocity += mean
+        self.flat -= task.rate * self.velocity
+        self.told = self.flat.copy()
+        self.rounds += 1
+        self.accuracy = None if self.rounds % task.every else task.accuracy(self.flat)
+
+
+class _Trainer:
+    def __init__(self, learning: Learning, rank: int, seed: int) -> None:
+        import numpy as np  # noqa: PLC0415
+
+        self.task, self.rank, self.seed = learning.task, rank, seed
+        self.flat = self.task.model.first(np.random.default_rng(seed))
+        self.gradient = self.owed = np.zeros_like(self.flat)
+        self.feeds_back = learning.options.fill == "feedback"
+
+    def sends(self, message: Message) -> Buffer:
+        import numpy as np  # noqa: PLC0415
+
+        self.gradient = self.task.gradient(self.flat, np.random.default_rng([self.seed, self.rank, message.round]))
+        if self.feeds_back:
+            self.gradient += self.owed
+        return _bytes(self.gradient)
+
+    def room(self, peer: int) -> Buffer:
+        """Everything comes from the server."""
+        del peer
+        return _bytes(self.flat)
+
+    def sent(self, holes: Holes) -> None:
+        if self.feeds_back:
+            from workloads.learning.mean import arrived  # noqa: PLC0415
+
+            self.owed = self.gradient * ~arrived(len(self.gradient), holes)
+
+    def received(self, peer: int, holes: Holes) -> None:
+        """What of the parameters is missing, keeps its value."""
+
+    def looked(self) -> float | None:
+        """It leaves that to the server."""
+        return None
+
+
+def _bytes(numbers: Array) -> Buffer:
+    return memoryview(numbers.data).cast("B")
