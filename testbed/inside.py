@@ -28,7 +28,7 @@ from core import carrier
 from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from core.runs import documents, events, rows
 from core.runs.events import Event
-from core.runs.manifest import Crossing, Measured, Period, Sampling, SendingTime, Told
+from core.runs.manifest import Crossing, Datagrams, Measured, Period, Sampling, SendingTime, Told
 from core.runs.plan import Plan
 from core.runs.upgrade import VERSION
 from testbed.linux import changes, features
@@ -126,9 +126,11 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
         tables.write_messages(folder / "messages.csv", complete)
     if any(job.trains is not None for job in plan.jobs):
         tables.write_training(folder / "training.csv", complete)
+    sent = tuple(Datagrams(job, rank, **told) for (job, rank), told in sorted(_datagrams(records).items()))
     measured = Measured(
         build_s, capacity, rtt_before, rtt_after, counted, drift_s, repairs, sampling, ways,
         paths_seeded=can.hash_seed if plan.multipath else None, tcp=tcp, senders=senders, period=period,
+        datagrams=sent or None,
     )  # fmt: skip
     kernel = f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}"
     told = Told(VERSION, plan, tuple(read_back), loaded, kernel, platform.python_version(), measured, crossings)
@@ -155,6 +157,11 @@ def _measure(
     told = observer.stop(sampler, timeline.missed())
     drift_s = (time.time() - time.monotonic()) - clocks
     return records, *told, drift_s, tuple(timeline.lives.rows()), timeline.period
+
+
+def _datagrams(records: Sequence[Record]) -> dict[tuple[int, int], dict[str, int]]:
+    """By job and rank: as they stood when its last iteration ended."""
+    return {(record.job, record.rank): record.datagrams for record in records if record.datagrams is not None}
 
 
 def _check_caller() -> None:

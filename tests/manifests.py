@@ -26,7 +26,7 @@ UML = {
 }
 MEASURED: dict[str, Any] = {
     "build_network_s": 0.1, "capacity_bps": 4e9, "rtt_us_before": 40, "rtt_us_after": 40, "clock_drift_s": 0.0,
-    "congestion_control_repairs": None, "paths": [], "paths_seeded": True,
+    "congestion_control_repairs": None, "paths": [], "paths_seeded": True, "datagrams": None,
     "tcp": {"TCPTimeouts": 2, "TCPLossProbes": 7, "TCPBacklogDrop": 0},
     "senders": [{"job": 0, "busy_s": 10.0, "receive_window_s": 0.0, "send_buffer_s": 0.0}],
     "counters": {

@@ -133,6 +133,18 @@ class Counters:
     resent_packets: int
 
 
+@dataclass(frozen=True)
+class Datagrams:
+    """What a worker that sends datagrams of its own has sent and received so far, all its sockets together."""
+
+    sent: int
+    received: int
+    burst: int  # most of them with data that left to a peer at one instant
+    not_sent: int  # that this host itself refused
+    overflowed: int  # that its sockets had no room for
+    wake_ups: int
+
+
 class Transfer(Protocol):
     """A message that is being sent or received."""
 
@@ -228,6 +240,10 @@ class Connected(Protocol):
 
     def windows(self) -> list[tuple[int, ...]]:
         """What the kernel keeps of each flow that begins here, by which it sends; empty if that is not the kernel's affair."""
+        ...
+
+    def datagrams(self) -> Datagrams | None:
+        """Those of its own; None: the kernel makes and counts what it sends."""
         ...
 
 

@@ -26,6 +26,7 @@ from transports import (
     Connected,
     Connection,
     Counters,
+    Datagrams,
     Delivery,
     Endpoint,
     Flow,
@@ -281,6 +282,13 @@ class LtpConnected:
     def windows(self) -> list[tuple[int, ...]]:
         return []
 
+    def datagrams(self) -> Datagrams:
+        found = [engine.counted() for engine in self.channels]
+        return Datagrams(
+            sum(int(own.sent) for own, _ in found), sum(int(own.received) for own, _ in found), max(burst for _, burst in found),
+            sum(int(own.not_sent) for own, _ in found), sum(int(own.overflowed) for own, _ in found), sum(int(own.wake_ups) for own, _ in found),
+        )  # fmt: skip
+
 
 class _Engine:
     """A socket, the thread behind it, and what is kept of its peers from round to round."""
@@ -344,6 +352,14 @@ class _Engine:
         return bytes(
             one.band << CLASS_SELECTOR | (MARKABLE if self.core.marked and not one.droppable else 0) for one in found
         )
+
+    def counted(self) -> tuple[native.OwnCounters, int]:
+        """Its socket's, and most packets that ever left to a peer at one instant."""
+        found, own, burst = native.Counters(), native.OwnCounters(), 0
+        for peer in range(len(self.place.addresses)):
+            self.library.endpoint_read(self.pointer, peer, found, own)
+            burst = max(burst, int(found.burst))
+        return own, burst
 
     def timing(self, source: int, m: Message) -> Timing:
         with self.lock:

@@ -194,6 +194,9 @@ class Connected:
         told = (sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, WINDOW.size) for _, _, sock in self._outgoing())
         return [WINDOW.unpack(each) for each in told]
 
+    def datagrams(self) -> None:
+        """The kernel makes what it sends."""
+
     def _outgoing(self) -> list[tuple[int, Flow, socket.socket]]:
         return [
             (channel, flow, sock)

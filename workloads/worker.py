@@ -238,6 +238,19 @@ class _Exchanges:
         heard = self.messages.heard
         return (lambda link, *how: heard(link.peer, *how)) if self.transport.lossy else None
 
+    def told(self, messages: Messages, start_ns: int, *, windows: bool = False) -> list[dict[str, Any]]:
+        """What there is to say of an iteration beside its times: nothing, of a replay over TCP."""
+        found: dict[str, Any] = {}
+        if self.transport.lossy:
+            found["messages"] = messages.told(start_ns)
+        if (counted := self.connected.datagrams()) is not None:
+            found["datagrams"] = asdict(counted)
+        if windows:
+            found["windows"] = self.connected.windows()
+        if self.content and (accuracy := self.content.looked()) is not None:
+            found["accuracy"] = accuracy
+        return [found] if found else []
+
     def _links(self, channel: int, op: Operation, round_: int, ended: Ended | None) -> dict[Flow, Link]:
         flows, number, rank = self.flows[op.id], self.numbers[op.id], self.job.rank
         endpoint = self.connected.endpoint(channel, flows)
@@ -297,9 +310,7 @@ def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None
         _say([
             index, begun - start_ns, (timeline[0][1] if timeline else end) - start_ns, end - start_ns, sent, late,
             [[name, at - start_ns, until - start_ns] for name, at, until in timeline],
-            *([exchanging.messages.told(start_ns)] if exchanging.transport.lossy else [[]] if exchanging.content else []),
-            *([[], exchanging.connected.windows()] if job.windows else []),
-            *([[], exchanging.content.looked()] if exchanging.content else []),
+            *exchanging.told(exchanging.messages, start_ns, windows=job.windows),
         ])  # fmt: skip
         index += 1
 
@@ -331,7 +342,7 @@ def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
         _say([
             iteration.number, *(at - start_ns for at in times), bytes_, iteration.late,
             [[name, at - start_ns, until - start_ns] for name, at, until in iteration.timeline],
-            *([messages.told(start_ns)] if exchanging.transport.lossy else []),
+            *exchanging.told(messages, start_ns),
         ])  # fmt: skip
 
     Overlapping(

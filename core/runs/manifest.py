@@ -86,6 +86,19 @@ class Period(msgspec.Struct, frozen=True):
     carried: tuple[int, ...]  # iterations carried out, by job
 
 
+class Datagrams(msgspec.Struct, frozen=True):
+    """What a worker whose transport sends datagrams of its own sent and received in all, its sockets together."""
+
+    job: int
+    worker: int
+    sent: int
+    received: int
+    burst: int  # most of them with data that left to a peer at one instant
+    not_sent: int  # that its host refused
+    overflowed: int  # that its sockets had no room for
+    wake_ups: int
+
+
 class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
     """What was measured of the network beside its jobs."""
 
@@ -102,6 +115,7 @@ class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
     tcp: dict[str, int] | None = None  # the kernel's own names; None: an older testbed did not record it
     senders: tuple[SendingTime, ...] | None = None
     period: Period | None = None  # None: every iteration was carried out
+    datagrams: tuple[Datagrams, ...] | None = None  # None: there were none, or an older testbed did not record them
 
 
 class Recorded(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ _CONSTANTS_1: Mapping[str, dict[str, int]] = {
 }
 # What version 1 did not know, and so did not do.
 _MANIFEST_1: dict[str, Any] = {"attempts": [], "crossings": None, "disturbances": None, "scheduler": None}
-_MEASURED_1: dict[str, Any] = {"period": None, "senders": None, "tcp": None}
+_MEASURED_1: dict[str, Any] = {"datagrams": None, "period": None, "senders": None, "tcp": None}
 _PLAN_1: dict[str, Any] = {
     "crossed": False, "messages": "rounds", "nics": [], "paths": 1, "scheduler": None, "stop_when_periodic": 0,
     "sender": {

@@ -453,6 +453,21 @@ def test_what_hosts_drop_themselves_is_recorded() -> None:
     assert [row for row in rows("I18", made(), link=links(1.0).assign(drops=0)) if "own queues" in row["name"]] == []
 
 
+DATAGRAMS = {"job": 0, "sent": 900, "received": 900, "burst": 4, "not_sent": 0, "overflowed": 0, "wake_ups": 300}
+
+
+@pytest.mark.parametrize(
+    ("changed", "statuses"),
+    [({}, ["ok", "ok"]), ({"overflowed": 1}, ["suspect", "ok"]), ({"not_sent": 2}, ["suspect", "ok"]), ({"burst": 10}, ["ok", "ok"])],
+)  # fmt: skip
+def test_no_host_drops_its_own_datagrams_and_bursts_are_recorded(changed: dict[str, int], statuses: list[str]) -> None:
+    counted = [{**DATAGRAMS, "worker": 0}, {**DATAGRAMS, "worker": 1, **changed}]
+    found = rows("I24", made(system=["ltp"], jobs=1, collective="parameter_server"), substrate="uml", datagrams=counted)
+    assert [row["status"] for row in found] == statuses
+    assert found[1]["value"] == max(one["burst"] for one in counted)
+    assert {row["status"] for row in rows("I24", made())} <= {"not applicable"}
+
+
 @pytest.mark.parametrize(("dropped", "status"), [(0, "ok"), (3, "suspect"), (300, "invalid")])
 def test_receivers_drop_nothing(dropped: int, status: str) -> None:
     (found,) = rows("I19", made(), tcp={"TCPBacklogDrop": dropped})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from core.runs.upgrade import VERSION
 from core.runs.verdict import Verdict, worst
-from testbed.campaign.verdict import disturbed, jobs, links, machine, tcp, twin
+from testbed.campaign.verdict import datagrams, disturbed, jobs, links, machine, tcp, twin
 from testbed.campaign.verdict.invariant import Case, Invariant, above, below, by_construction
 
 __all__ = ["INVARIANTS", "Case", "judge"]
@@ -80,6 +80,8 @@ INVARIANTS = (
     Invariant(
         "I23", "within what the twin was compared in", twin.compared, below(1), applies=twin.computed, of_model=True
     ),
+    Invariant("I24", "datagrams that hosts themselves dropped", datagrams.dropped, above(0), applies=datagrams.sent),
+    Invariant("I24", "most packets to a peer at one instant", datagrams.burst, applies=datagrams.sent),
 )  # fmt: skip
 
 

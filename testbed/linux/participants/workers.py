@@ -7,7 +7,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import transports
@@ -48,6 +48,9 @@ class Record:
     messages: Sequence[Sequence[Any]] = ()  # where some may be lost: how they ended (`workloads.messages`)
     windows: Sequence[Sequence[int]] = ()  # if asked for: what TCP keeps of each of its flows at the end
     accuracy: float | None = None  # of what it learns, if that was looked at
+    datagrams: dict[str, int] | None = field(
+        default=None, compare=False
+    )  # so far, of a transport of its own (`transports.Datagrams`)
 
 
 def wait_from_ns(start_ns: int, number: int) -> int:
