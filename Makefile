@@ -23,7 +23,7 @@ help:
 	@echo "make modules     the congestion controls as modules of the running kernel"
 	@echo "make figures     figures again, from results/ alone; make report: report.html, too"
 	@echo "make check       shellcheck, ruff, mypy, vulture; make coverage: how much of the pure rooms the unit tests reach"
-	@echo "make matrix      the unit tests by every Python, a few runs on every linux-source that is found (LINUX_SOURCE=…)"
+	@echo "make matrix      the unit tests by every Python, a few runs on every linux-source that is found, modules of 32 bits (LINUX_SOURCE=…)"
 	@echo "make test-vagrant box, vagrant up, a run in the VM, vagrant destroy (half an hour without KVM)"
 	@echo "make benchmarks  cost per ACK in eBPF, of a run's start, of a sample; time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"

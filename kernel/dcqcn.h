@@ -18,6 +18,10 @@
 #ifndef MLTCP_DCQCN_H
 #define MLTCP_DCQCN_H
 
+#ifdef __KERNEL__
+#include <linux/math64.h>
+#endif
+
 #define DCQCN_ONE	(1U << 20)	/* of alpha */
 #define DCQCN_CATCH_UP	40	/* increases, after which R_C is R_T */
 #define DCQCN_MIN_RATE	1000	/* of the line rate: the least that R_C can be */
@@ -89,7 +93,7 @@ static inline void dcqcn_init(struct dcqcn *d, const struct dcqcn_params *p,
 static inline bool dcqcn_cnp(struct dcqcn *d, const struct dcqcn_params *p,
 			     u32 now, u64 bytes)
 {
-	u64 lowest = dcqcn_line_rate(p) / DCQCN_MIN_RATE;
+	u64 lowest = div64_u64(dcqcn_line_rate(p), DCQCN_MIN_RATE);
 
 	if (now - d->cnp_at < p->cnp_interval)
 		return false;
@@ -125,7 +129,7 @@ static inline void dcqcn_increase(struct dcqcn *d, const struct dcqcn_params *p,
 		d->target_rate += r_ai * 1000ULL;
 	if (d->target_rate > dcqcn_line_rate(p))
 		d->target_rate = dcqcn_line_rate(p);
-	d->current_rate = (d->current_rate + d->target_rate + 1) / 2;
+	d->current_rate = (d->current_rate + d->target_rate + 1) >> 1;
 }
 
 /* @times events of one kind, which @count counts. */
@@ -145,7 +149,7 @@ static inline void dcqcn_increases(struct dcqcn *d, const struct dcqcn_params *p
 	*count = times < 0xffffU - *count ? *count + times : 0xffff;
 	if (times > 0xffffffff)
 		times = 0xffffffff;
-	if (r_ai && times > dcqcn_line_rate(p) / 1000 / r_ai)
+	if (r_ai && times > div64_u64(dcqcn_line_rate(p), 1000ULL * r_ai))
 		d->target_rate = dcqcn_line_rate(p);
 	else
 		d->target_rate += times * r_ai * 1000;
@@ -186,7 +190,7 @@ static inline void dcqcn_advance(struct dcqcn *d, const struct dcqcn_params *p,
 	dcqcn_increases(d, p, &d->timer_count, times, r_ai);
 
 	if (bytes - d->bytes_at >= p->byte_counter) {
-		u64 fired = (bytes - d->bytes_at) / p->byte_counter;
+		u64 fired = div64_u64(bytes - d->bytes_at, p->byte_counter);
 
 		d->bytes_at += fired * p->byte_counter;
 		dcqcn_increases(d, p, &d->byte_count, fired, r_ai);

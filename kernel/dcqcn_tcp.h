@@ -33,10 +33,10 @@ static inline void dcqcn_apply(struct sock *sk, const struct dcqcn *d)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	u64 mss = max(tp->mss_cache, 1U);
-	u64 wire = (d->current_rate - d->current_rate / 256) / 8;
-	u64 rate = wire * mss / (mss + DCQCN_HEADERS);
+	u64 wire = (d->current_rate - (d->current_rate >> 8)) >> 3;
+	u64 rate = div64_u64(wire * mss, mss + DCQCN_HEADERS);
 	u64 span_us = min(tcp_min_rtt(tp), 1000000U) + DCQCN_WINDOW_US;
-	u64 window = rate * span_us / 1000000 / mss + DCQCN_WINDOW_MIN;
+	u64 window = div64_u64(rate * span_us, 1000000 * mss) + DCQCN_WINDOW_MIN;
 
 	WRITE_ONCE(sk->sk_pacing_rate, rate);
 	if (window > tp->snd_cwnd_clamp)

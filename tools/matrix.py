@@ -2,7 +2,8 @@
 
 Every Python from 3.11 on that is found runs the unit tests in an environment of its own (``build/matrix/``); every
 ``linux-source`` package that apt knows is built as user-mode Linux and runs a few of the golden plans twice, which must give
-the same bytes both times. One line for each at the end; code 1 if one failed. This takes about ten minutes for each.
+the same bytes both times; where the compiler makes 32-bit programs (``gcc-multilib``), our modules are built for such a kernel, too, and must ask for no
+routine that it has not. One line for each at the end; code 1 if one failed. This takes about ten minutes for each.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import glob
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -84,10 +86,43 @@ def virtual_time(source: Path) -> bool:
     return not lines
 
 
-def of_package(package: str) -> bool:
-    """`virtual_time` of what the package holds."""
+def thirty_two_bits(source: Path) -> bool:
+    """Whether our modules build without a warning for a 32-bit kernel of this source (a tarball), and divide as that can."""
+    folder = BUILD / "32" / source.name
+    tree, built, modules = folder / "source", folder / "built", folder / "modules"
+    for one in (tree, built, modules):
+        shutil.rmtree(one, ignore_errors=True)
+        one.mkdir(parents=True)
+    for path in [*(ROOT / "kernel").glob("*.[ch]"), ROOT / "kernel" / "Kbuild"]:
+        shutil.copy(path, modules)
+    make = ["make", "-s", "ARCH=um", "SUBARCH=i386", f"O={built}", "-C", tree]
+    words = [*make, f"M={modules}", "W=1", "KCFLAGS=-Werror", "KBUILD_MODPOST_WARN=1", "modules"]
+    if not succeeds(["tar", "--extract", f"--file={source}", f"--directory={tree}", "--strip-components=1"]):
+        return False
+    if not (succeeds([*make, "defconfig", "modules_prepare"]) and succeeds(words)):
+        return False
+    found = subprocess.run(["nm", *modules.glob("*.ko")], capture_output=True, text=True, check=True).stdout
+    missing = sorted({word for word in found.split() if re.fullmatch(r"__u?(div|mod)[dt]i3", word)})
+    print(
+        f"32 bits: {len(list(modules.glob('*.ko')))} modules, routines that no kernel has: {', '.join(missing) or 'none'}"
+    )
+    return not missing
+
+
+def makes_32_bit_programs() -> bool:
+    words = ["gcc", "-m32", "-x", "c", "-", "-o", os.devnull]
+    return (
+        subprocess.run(
+            words, input="int main(void) { return 0; }", text=True, capture_output=True, check=False
+        ).returncode
+        == 0
+    )
+
+
+def of_package(package: str, check: Callable[[Path], bool] = virtual_time) -> bool:
+    """A check of the source that the package holds."""
     source = fetched(package)
-    return source is not None and virtual_time(source)
+    return source is not None and check(source)
 
 
 def succeeds(command: Sequence[str | Path], folder: Path = ROOT) -> bool:
@@ -104,7 +139,11 @@ def checks(source: Path | None) -> list[Check]:
     listed = subprocess.run(
         ["apt-cache", "--names-only", "search", "^linux-source-"], capture_output=True, text=True, check=False
     ).stdout
-    return [*found, *((package, partial(of_package, package)) for package in linux_packages(listed))]
+    packages = linux_packages(listed)
+    found += [(package, partial(of_package, package)) for package in packages]
+    if packages and makes_32_bit_programs():
+        found.append((f"{packages[-1]}, 32 bits", partial(of_package, packages[-1], thirty_two_bits)))
+    return found
 
 
 def main() -> int:
