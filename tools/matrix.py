@@ -95,7 +95,7 @@ def thirty_two_bits(source: Path) -> bool:
         one.mkdir(parents=True)
     for path in [*(ROOT / "kernel").glob("*.[ch]"), ROOT / "kernel" / "Kbuild"]:
         shutil.copy(path, modules)
-    make = ["make", "-s", "ARCH=um", "SUBARCH=i386", f"O={built}", "-C", tree]
+    make: list[str | Path] = ["make", "-s", "ARCH=um", "SUBARCH=i386", f"O={built}", "-C", tree]
     words = [*make, f"M={modules}", "W=1", "KCFLAGS=-Werror", "KBUILD_MODPOST_WARN=1", "modules"]
     if not succeeds(["tar", "--extract", f"--file={source}", f"--directory={tree}", "--strip-components=1"]):
         return False

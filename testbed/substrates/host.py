@@ -38,6 +38,7 @@ from testbed.spec.limits import LINUX, Limits
 from testbed.substrates.progress import LOOK_S, Patience, Watch
 from testbed.substrates.stream import listen
 from transports import native
+from workloads import learning
 
 PR_SET_PDEATHSIG = 1
 _LINUX_STRUCT_OPS_LINKS = (6, 4)
@@ -61,6 +62,7 @@ class Host:
         for cc in plan.ccs:
             check_congestion(cc)
         programs.check(plan)
+        learning.check(job.trains for job in plan.jobs)
         if not all(job.by_tcp for job in plan.jobs):
             native.build()
         can = features.probe()

@@ -46,6 +46,7 @@ from testbed.substrates.stream import listen
 from testbed.substrates.usermode import kernel
 from testbed.substrates.usermode.kernel import Kernel
 from transports import native
+from workloads import learning
 
 WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
@@ -118,6 +119,7 @@ class Uml:
             raise MachineError(f"{lacking.what}: {lacking.instead}.")
         changes(plan, features.user_mode(self.kernel.version))
         self._own_modules(plan)
+        learning.check(job.trains for job in plan.jobs)
         if not all(job.by_tcp for job in plan.jobs):
             native.build()
         if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:

@@ -36,6 +36,15 @@ def test_it_learns_the_same_by_whatever_delivers_everything(whole: list[float]) 
 
 
 @pytest.mark.timeout(HANG_S)
+def test_pytorch_learns_there_too() -> None:
+    pytest.importorskip("torch")
+    native.build()
+    asked = {**ASKED, "train": "torch_cnn", "system": ["ltp"]}
+    first, again = (run_plan(uml.find(), **asked) for _ in range(2))
+    assert looks(first) == looks(again) and first.files["messages.csv"] == again.files["messages.csv"]
+
+
+@pytest.mark.timeout(HANG_S)
 @pytest.mark.parametrize("train", some(["cnn", "cnn:fill=feedback", "gru"], "cnn:fill=feedback"))
 def test_what_is_lost_is_missing_and_every_run_is_the_same(learn: str) -> None:
     native.build()

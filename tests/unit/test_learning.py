@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Callable
 from typing import Any, get_args
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import RequestError
+from core.errors import MachineError, RequestError
 from testbed import spec
 from theory import learning
 from transports import Message
@@ -43,7 +44,14 @@ def test_it_learns_and_repeats_exactly() -> None:
     assert (curve[0] != learning.train(TASK, NOTHING, seed=4)[0]) or curve[0] == 1
 
 
-@pytest.mark.parametrize("name", models.names())
+def test_without_its_library_a_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    models.check(["cnn", None])
+    with pytest.raises(MachineError, match="torch_cnn learns with torch, which is not installed here: `make torch`"):
+        models.check(["cnn", "torch_cnn:fill=feedback"])
+
+
+@pytest.mark.parametrize("name", ["cnn", "gru", "perceptron"])
 def test_a_gradient_is_what_the_loss_changes_by(name: str) -> None:
     """Of every model, by finite differences at places that are drawn."""
     task = learning.task(name)
@@ -161,7 +169,7 @@ def test_a_closed_loop_of_which_nothing_arrives_learns_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("resnet", "there is no model 'resnet' to learn; there are cnn, gru, perceptron"), ("cnn:fill=ones", "fill"), ("cnn:x=1", "no option")],
+    [("resnet", "there is no model 'resnet' to learn; there are cnn, gru, perceptron, torch_cnn"), ("cnn:fill=ones", "fill"), ("cnn:x=1", "no option")],
 )  # fmt: skip
 def test_what_cannot_be_learnt_is_refused(text: str, says: str) -> None:
     with pytest.raises(RequestError, match=says):

@@ -11,7 +11,9 @@ A model is a file in `models`, with
 ``MODEL``
     a `Model`;
 ``task() -> Task``
-    that, its examples and how it learns, the same at every call; NumPy alone, nothing is downloaded.
+    that, its examples and how it learns, the same at every call; nothing is downloaded;
+``LIBRARY``
+    if it needs another than NumPy: its name.
 
 Adding one is adding a file.
 """
@@ -19,15 +21,16 @@ Adding one is adding a file.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from core import options
-from core.errors import RequestError
+from core.errors import MachineError, RequestError
 from core.options import option
 from core.text import quoted, shown
 
@@ -136,6 +139,12 @@ class Learning:
     def title(self) -> str:
         return str(find(self.name).TITLE)
 
+    def check(self) -> None:
+        """Raises `MachineError` if a library that it needs is not installed here."""
+        needs = getattr(find(self.name), "LIBRARY", None)
+        if needs is not None and importlib.util.find_spec(needs) is None:
+            raise MachineError(f"{self.name} learns with {needs}, which is not installed here: `make {needs}`")
+
     @property
     def bytes(self) -> int:
         """Of a gradient."""
@@ -145,6 +154,13 @@ class Learning:
     def task(self) -> Task:
         found: Task = find(self.name).task()
         return found
+
+
+def check(plans: Iterable[str | None]) -> None:
+    """Raises `MachineError` if any of what jobs train cannot be trained here; None: nothing."""
+    for text in plans:
+        if text is not None:
+            parse(text).check()
 
 
 @cache
