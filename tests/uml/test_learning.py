@@ -46,9 +46,9 @@ def test_pytorch_learns_there_too() -> None:
 
 @pytest.mark.timeout(HANG_S)
 @pytest.mark.parametrize("train", some(["cnn", "cnn:fill=feedback", "gru"], "cnn:fill=feedback"))
-def test_what_is_lost_is_missing_and_every_run_is_the_same(learn: str) -> None:
+def test_what_is_lost_is_missing_and_every_run_is_the_same(train: str) -> None:
     native.build()
-    asked = {**ASKED, "train": learn, "ecn": "on"}
+    asked = {**ASKED, "train": train, "ecn": "on"}
     first, again = (run_plan(uml.find(), system=["mlt:parameters=whole,tolerance=0.3"], **asked) for _ in range(2))
     names = [name for name in first.files if name.endswith(".csv")]
     assert {"messages.csv", "training.csv"} <= set(names)
