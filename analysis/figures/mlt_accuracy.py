@@ -25,7 +25,7 @@ TITLE = "What MLT's lost gradients cost"
 TEXT = (
     "A small model learns to read letters. Left: rounds to 90 % of the accuracy that nothing missing gives after 300 rounds, ÷ those with nothing missing, "
     "over the share of packets that is missing, in every round anew: drawn from all (random), or from the half of each gradient whose numbers are smallest "
-    "(selective: what MLT lets switches drop). Squares: a convolutional network that learns over MLT in the emulated network, closed loop, where switches "
+    "(selective: what MLT lets switches drop). Squares: a small network that learns over MLT in the emulated network, closed loop, where switches "
     "drop by the magnitudes of its own gradients. Grey: as published, random loss. Middle: when those that learnt there came to the accuracy. Right: in a ring a packet that is lost on the second half of its way leaves replicas apart, drawn, "
     "with 5 % of the packets of every hop missing."
 )
