@@ -440,7 +440,9 @@ def _receive(link: socket.socket, size: int) -> None:
     packet; ``MSG_TRUNC`` drops the bytes without copying (tcp(7)). A call that waits for
     everything it asked for (``MSG_WAITALL``) forgets that what it has taken already
     counts towards the mark: so it asks for what is certain to be followed by a mark's
-    worth of bytes, and `poll` waits for those.
+    worth of bytes, and `poll` waits for those. That ends before the mark, too, where a
+    window has closed: what is there is taken, and the mark set anew; who waited for
+    the rest here would never be woken.
     """
     link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(size, WAKE))
     while size > WAKE:
@@ -450,7 +452,7 @@ def _receive(link: socket.socket, size: int) -> None:
     while size > 0:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
         poll.poll()
-        size -= _take(link, size, 0)
+        size -= _take(link, size, socket.MSG_DONTWAIT)
 
 
 def _take(link: socket.socket, size: int, flags: int) -> int:

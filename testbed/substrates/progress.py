@@ -1,14 +1,14 @@
 """When a run is given up: it spins, nothing moves any more, or the time that it was given is over.
 
 Progress is bytes acknowledged, iterations and phases. Virtual time alone is none: it passes as long as somebody asks for the
-state of queues. How long a run takes is no sign of trouble, as a busy machine takes longer.
+state of queues; nor is it any of one job that others go on. How long a run takes is no sign of trouble, as a busy machine takes longer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from math import ceil
 
 from core import interruption
@@ -35,6 +35,9 @@ class Patience:
     computing_s: float = (
         1800.0  # the same while a participant has announced that it computes (`workloads.computing`), or without a core
     )
+    wanted: Mapping[int, int] = field(
+        default_factory=dict
+    )  # by job that runs from the beginning to its end: iterations of all its workers
 
 
 def patience(plan: Plan, wall_s: float | None = None) -> Patience:
@@ -53,6 +56,11 @@ def patience(plan: Plan, wall_s: float | None = None) -> Patience:
         tick_s=tick_s,
         still_s=still_s,
         set_up_s=still_s + PER_WORKER_S * workers,
+        wanted={
+            job.job: job.iterations * len(job.hosts)
+            for job in plan.jobs
+            if job.life is None and job.leave_ns is None and job.program is None
+        },
     )
 
 
@@ -76,13 +84,17 @@ class Watch:
         self.begun = self.looked = clock()
         self.still_s = 0.0  # wall time since virtual time last moved
         self.own_s = self.moved_s = 0.0  # the run's own clock: now, and when there last was progress
+        self.left = dict(patience.wanted)  # iterations of jobs that have not ended all of theirs
+        self.jobs_moved_s = dict.fromkeys(self.left, 0.0)
         self.running = self.delivering = False
         self.computing: set[str] = set()
         self.last = "nothing had happened yet"
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Shares):
-            self._tick(sum(sum(links.values()) for links in event.bps.values()) > 0)
+            moving = [job for job, links in event.bps.items() if sum(links.values()) > 0]
+            self._tick(bool(moving))
+            self.jobs_moved_s |= dict.fromkeys(moving, self.own_s)
         elif isinstance(event, Computing):
             (self.computing.add if event.begins else self.computing.discard)(str(event.who))
             self._alive()
@@ -93,6 +105,7 @@ class Watch:
             self.last = f"it was at: {event.text}"
         elif isinstance(event, Iteration):
             self.last = f"the last to end was iteration {event.iteration} of job {event.job}"
+            self._ended_one(event.job)
         self.delivering = isinstance(event, Results)
         if not isinstance(event, Computing | Results):
             self.on_event(event)
@@ -105,6 +118,12 @@ class Watch:
             self.own_s += self.patience.tick_s
         if acknowledged:
             self.moved_s = self.own_s
+
+    def _ended_one(self, job: int) -> None:
+        self.jobs_moved_s[job] = self.own_s
+        self.left[job] = self.left.get(job, 0) - 1
+        if self.left[job] <= 0:
+            del self.left[job]
 
     def data(self) -> None:
         """Something has come; while results arrive, that is progress."""
@@ -133,6 +152,9 @@ class Watch:
             self._stood_still()
         if self.own_s - self.moved_s > self.patience.idle_s:
             self._nothing_moved()
+        for job in self.left:
+            if self.own_s - self.jobs_moved_s[job] > self.patience.idle_s:
+                self._one_stands_still(job)
 
     def _spins(self) -> bool:
         """Whether the run has had all the time it may take without its clock moving; who waits for a core does not spin."""
@@ -159,10 +181,19 @@ class Watch:
             "(docs/virtual-time.md)."
         )
 
-    def _nothing_moved(self) -> None:
-        clock = "virtual time" if self.virtual else "time"
+    def _one_stands_still(self, job: int) -> None:
         raise TestbedError(
-            f"for {self.patience.idle_s:g} s of {clock} no byte was acknowledged and no iteration ended, which ended the run "
+            f"for {self.patience.idle_s:g} s of {self._clock} job {job} has got no byte through and ended no iteration, while others went on, "
+            f"which ended the run ({self.last}). Is it kept from its links for good (bands, a scheduler, [[event]])?"
+        )
+
+    @property
+    def _clock(self) -> str:
+        return "virtual time" if self.virtual else "time"
+
+    def _nothing_moved(self) -> None:
+        raise TestbedError(
+            f"for {self.patience.idle_s:g} s of {self._clock} no byte was acknowledged and no iteration ended, which ended the run "
             f"({self.last}). Has a link failed for good ([[event]]), or is nearly everything lost (--loss)?"
             + (
                 ""

@@ -120,6 +120,21 @@ def test_bytes_iterations_and_phases_are_progress(sign: events.Event) -> None:
         run.say(*[tick(0)] * 601).wait(1)
 
 
+def test_a_job_that_stands_still_while_others_go_on_ends_the_run() -> None:
+    """It waits for bytes that have come, say; a job that has all its iterations goes on for the others' sake alone."""
+    patience = Patience(idle_s=300, tick_s=0.5, wanted={0: 100, 1: 2})
+    run = Run(patience).say(iteration(0))
+    for _ in range(590):
+        run.say(tick())
+    run.wait(1)
+    with pytest.raises(
+        TestbedError, match=r"for 300 s of virtual time job 1 has got no byte through .* while others went on"
+    ):
+        run.say(*[tick()] * 20).wait(1)
+    run = Run(patience).say(iteration(0), iteration(1), *[tick()] * 2000)
+    run.wait(1)
+
+
 def test_who_announces_computing_has_half_an_hour() -> None:
     run = Run().say(phase(), tick(), events.Computing("job 0", True)).wait(1799)
     run.say(events.Computing("job 0", False)).wait(59)

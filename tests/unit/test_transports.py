@@ -468,3 +468,21 @@ def test_a_peer_written_from_the_description_understands_it() -> None:
     engine = listening.channels[0]
     engine.library.endpoint_close(engine.pointer)
     assert bytes(heard) == data
+
+
+@pytest.mark.parametrize("room", [2304, 4096, 8192, 16384])
+def test_who_waits_for_all_of_a_message_is_woken_though_the_window_closed_before(room: int) -> None:
+    """In packets of a byte, which take more memory than a socket has; the last byte comes in any case."""
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        with socket.create_connection(listening.getsockname()) as sending, listening.accept()[0] as receiving:
+            sending.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            size = receiving.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+            waiting = threading.Thread(target=tcp._receive, args=(receiving, size), daemon=True)
+            waiting.start()
+            for _ in range(size):
+                sending.send(b"x")
+            waiting.join(HANG_S)
+            assert not waiting.is_alive()

@@ -158,14 +158,18 @@ def _header(link: socket.socket) -> tuple[Key, int]:
 
 
 def exactly(link: socket.socket, size: int) -> bytes:
-    """So many bytes of a connection, taken once all are there.
+    """So many bytes of a connection, taken as they are there.
 
     A call that waits for them (``MSG_WAITALL``) takes the first ones, and is woken no more if the rest is less than the mark.
     """
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
     poll = select.poll()
     poll.register(link, select.POLLIN)
-    poll.poll()
-    if len(got := link.recv(size, socket.MSG_WAITALL)) < size:
-        raise ConnectionResetError("the peer closed the connection")
+    got = b""
+    while len(got) < size:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size - len(got))
+        poll.poll()
+        piece = link.recv(size - len(got), socket.MSG_DONTWAIT)
+        if not piece:
+            raise ConnectionResetError("the peer closed the connection")
+        got += piece
     return got
