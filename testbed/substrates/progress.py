@@ -7,8 +7,8 @@ state of queues; nor is it any of one job that others go on. How long a run take
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from math import ceil
 
 from core import interruption
@@ -35,9 +35,9 @@ class Patience:
     computing_s: float = (
         1800.0  # the same while a participant has announced that it computes (`workloads.computing`), or without a core
     )
-    wanted: Mapping[int, int] = field(
-        default_factory=dict
-    )  # by job that runs from the beginning to its end: iterations of all its workers
+    wanted: tuple[
+        tuple[int, int], ...
+    ] = ()  # by job that runs from the beginning to its end: iterations of all its workers
 
 
 def patience(plan: Plan, wall_s: float | None = None) -> Patience:
@@ -56,11 +56,11 @@ def patience(plan: Plan, wall_s: float | None = None) -> Patience:
         tick_s=tick_s,
         still_s=still_s,
         set_up_s=still_s + PER_WORKER_S * workers,
-        wanted={
-            job.job: job.iterations * len(job.hosts)
+        wanted=tuple(
+            (job.job, job.iterations * len(job.hosts))
             for job in plan.jobs
             if job.life is None and job.leave_ns is None and job.program is None
-        },
+        ),
     )
 
 

@@ -120,9 +120,14 @@ def test_bytes_iterations_and_phases_are_progress(sign: events.Event) -> None:
         run.say(*[tick(0)] * 601).wait(1)
 
 
+def test_what_a_run_is_given_travels_to_other_machines() -> None:
+    given = Patience(wanted=((0, 100), (1, 2)))
+    assert msgspec.convert(json.loads(msgspec.json.encode(given)), Patience) == given
+
+
 def test_a_job_that_stands_still_while_others_go_on_ends_the_run() -> None:
     """It waits for bytes that have come, say; a job that has all its iterations goes on for the others' sake alone."""
-    patience = Patience(idle_s=300, tick_s=0.5, wanted={0: 100, 1: 2})
+    patience = Patience(idle_s=300, tick_s=0.5, wanted=((0, 100), (1, 2)))
     run = Run(patience).say(iteration(0))
     for _ in range(590):
         run.say(tick())
