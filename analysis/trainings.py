@@ -102,8 +102,7 @@ def model(run: Run) -> str:
 
 def fill(run: Run) -> learning.Fill:
     """What becomes of holes there."""
-    found = (run.jobs[0].trains or "").partition("fill=")[2]
-    return next((one for one in learning.FILLS if one == found), "zero")
+    return learning.fill(run.jobs[0].trains or "")
 
 
 def loses(run: Run) -> bool:

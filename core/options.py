@@ -60,6 +60,17 @@ def number(low: float, high: float) -> Callable[[str], float]:
     return read
 
 
+def one_of(*words: str) -> Callable[[str], str]:
+    """How one of some words is read."""
+
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{shown(text)} is none of {', '.join(words)}")
+        return text
+
+    return read
+
+
 def yes(text: str) -> bool:
     """How a ``yes`` or ``no`` is read."""
     if text not in ("yes", "no"):

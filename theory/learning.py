@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workloads import learning
-from workloads.learning import Holes, Task, find
+from workloads.learning import Holes, Task, find, parse
 from workloads.learning.layers import Array
 from workloads.learning.mean import gathered
 from workloads.learning.models import perceptron
@@ -37,6 +37,11 @@ def task(name: str = "perceptron") -> Task:
 def title(name: str) -> str:
     """What the model of that name is, in a few words."""
     return str(find(name).TITLE)
+
+
+def fill(trains: str) -> Fill:
+    """What becomes of holes where a job trains this, as typed."""
+    return parse(trains).options.fill
 
 
 def first_layer() -> int:

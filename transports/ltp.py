@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast, get_args
 
-from core.options import number, option
+from core.options import number, one_of, option
 from core.text import shown
 from core.units import Duration
 from transports import (
@@ -55,15 +55,6 @@ RAISED = 1.5  # times LT, after an epoch in which nothing was complete
 CLOSED = cast(tuple[Closed, ...], get_args(Closed))
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"{shown(text)} is none of {', '.join(words)}")
-        return text
-
-    return read
-
-
 def _broadcast(text: str) -> str:
     if text != OWN and text.partition(":")[0] != TCP:
         raise ValueError(f"{shown(text)} is neither ltp nor tcp nor tcp:CONGESTION_CONTROL")
@@ -89,7 +80,7 @@ class Options:
     )
     c: Duration = option(Duration.parse("30ms"), "from LT to the deadline; recalled; default 30ms", Duration.parse)
     per: str = option(
-        "worker", "whose first packet LT counts from: worker (default) or round", _one_of("worker", "round")
+        "worker", "whose first packet LT counts from: worker (default) or round", one_of("worker", "round")
     )
     epoch: int = option(10, "rounds after which LT adapts; default 10", _count)
     broadcast: str = option("ltp", "how parameters travel: ltp (default), tcp or tcp:CONGESTION_CONTROL", _broadcast)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from core.options import number, option
+from core.options import number, one_of, option
 from core.text import shown
 from core.units import Duration, parse_fraction
 from transports import Close, Listening, Phase, Place, Stage, Tagger, native, tags
@@ -44,15 +44,6 @@ def _tolerance(text: str) -> float | Phase:
     return Phase(_share(first), _share(last), int(rounds))
 
 
-def _word(*words: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"{shown(text)} is none of {', '.join(words)}")
-        return text
-
-    return read
-
-
 _one = number(0, 1)
 
 
@@ -63,7 +54,7 @@ def _bands(text: str) -> str:
 
 
 def _switch(text: str) -> bool:
-    return _word("on", "off")(text) == "on"
+    return one_of("on", "off")(text) == "on"
 
 
 @dataclass(frozen=True)
@@ -76,12 +67,12 @@ class Options:
         _tolerance,
     )
     parameters: str = option(
-        "lossy", "whether parameters may miss that share, too: lossy (default, published) or whole (as FSDP needs)", _word("lossy", "whole"),
+        "lossy", "whether parameters may miss that share, too: lossy (default, published) or whole (as FSDP needs)", one_of("lossy", "whole"),
     )  # fmt: skip
     missing: str = option(
-        "zero", "what stands in a gradient's hole: zero (default, published), keep or local; a parameter keeps its value", _word("zero", "keep", "local"),
+        "zero", "what stands in a gradient's hole: zero (default, published), keep or local; a parameter keeps its value", one_of("zero", "keep", "local"),
     )  # fmt: skip
-    rate: str = option("timely", "by delay, timely (default, MLT's), or by marks, dctcp (DLCP's)", _word(*RULES))
+    rate: str = option("timely", "by delay, timely (default, MLT's), or by marks, dctcp (DLCP's)", one_of(*RULES))
     low: Duration = option(
         Duration.parse("50us"),
         "T_low, above the shortest round trip: below it the rate grows; default 50us",
@@ -104,7 +95,7 @@ class Options:
     tag: str = option(
         "packet-median",
         f"which packets are important: {', '.join(tags.RULES)}; default packet-median (ours)",
-        _word(*tags.RULES),
+        one_of(*tags.RULES),
     )
     bands: str = option(
         "4,drop",

@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import fmean
 
-from core.options import number, option
+from core.options import number, one_of, option
 from core.units import Duration
 from transports import Close, Listening, Place, Stage, mlt
 from transports import ltp as datagrams
@@ -43,7 +43,7 @@ class Options:
     broadcast: str = option(
         "bounded",
         "whether sums may miss packets, too: bounded (default, restated) or whole",
-        mlt._word("bounded", "whole"),
+        one_of("bounded", "whole"),
     )
     acks: int = option(
         10, "packets that an acknowledgement waits for at most; default 10", lambda text: int(number(1, 10**6)(text))

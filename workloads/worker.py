@@ -10,10 +10,10 @@ the job (`WorkerJob`)  ``{"listening": true}``
 ``{"connect_ns": t}``  at t ``{"flows": [{"source", "target", "saddr", "sport", "daddr", "dport"}]}``
 ``{"start_ns": t,      waits for t from w on; then one line per iteration, until killed:
 "wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
-                       in ns after t; operations: ``[[id, start, end]]`` of its collectives; where
-                       bytes may be lost, then `workloads.messages`; if asked for, what TCP then
-                       keeps of each flow; where it learns, the accuracy; ``"offset_ns"``, if told,
-                       takes the place of the job's. Where links are held alone, in between
+                       in ns after t; operations: ``[[id, start, end]]`` of its collectives; then, if
+                       there is any of it, ``{"messages": how they ended, "datagrams": those so
+                       far, "windows": what TCP keeps of each flow, "accuracy": of what it
+                       learns}``; ``"offset_ns"``, if told, takes the place of the job's. Where links are held alone, in between
                        ``{"asks": true}`` and ``{"asks": false}`` around an exchange
 ``{"granted": 1}``     then goes on with the exchange that it has asked for
 =====================  ====================================================================
@@ -47,7 +47,6 @@ from workloads import collectives, learning, noise
 from workloads.bands import Bands
 from workloads.clock import punctual, sleep_until
 from workloads.collectives import Content, Link
-from workloads.learning import serving
 from workloads.messages import Messages
 from workloads.overlapping import EARLIER, Iteration, Overlapping
 from workloads.sending import Window
@@ -212,6 +211,8 @@ class _Exchanges:
         self.window = None if job.window is None else Window(job.window)
         self.content: Content | None = None
         if job.trains is not None:
+            from workloads.learning import serving  # noqa: PLC0415  # with NumPy, which no replay needs
+
             self.content = serving.content(learning.parse(job.trains), job.rank, len(job.addresses), job.seed)
 
     def carry_out(self, op: Operation) -> None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from core import options
 from core.errors import MachineError, RequestError
-from core.options import option
-from core.text import quoted, shown
+from core.options import one_of, option
+from core.text import quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,12 +110,6 @@ class Task:
         return float((self.model.guesses(flat, self.test.inputs) == self.test.classes).mean())
 
 
-def _fill(text: str) -> Fill:
-    if text not in get_args(Fill):
-        raise ValueError(f"{shown(text)} is none of {', '.join(get_args(Fill))}")
-    return cast(Fill, text)
-
-
 @dataclass(frozen=True)
 class Options:
     """What may be written behind a model's name."""
@@ -124,7 +118,7 @@ class Options:
         "zero",
         "what a number counts as that did not arrive: zero (default), contributors (it is left out of the mean), or feedback (zero, and "
         "its sender adds it to its next gradient)",
-        _fill,
+        cast(Callable[[str], Fill], one_of(*get_args(Fill))),
     )
 
 
@@ -134,10 +128,6 @@ class Learning:
 
     name: str
     options: Options
-
-    @property
-    def title(self) -> str:
-        return str(find(self.name).TITLE)
 
     def check(self) -> None:
         """Raises `MachineError` if a library that it needs is not installed here."""
@@ -156,9 +146,9 @@ class Learning:
         return found
 
 
-def check(plans: Iterable[str | None]) -> None:
-    """Raises `MachineError` if any of what jobs train cannot be trained here; None: nothing."""
-    for text in plans:
+def check(texts: Iterable[str | None]) -> None:
+    """Raises `MachineError` if any of what jobs train, as typed, cannot be trained here; None: nothing."""
+    for text in texts:
         if text is not None:
             parse(text).check()
 

@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workloads.learning import ELEMENT, Fill, Holes
-
-Array = npt.NDArray[np.float32]
+from workloads.learning.layers import Array
 
 
 def gathered(gradients: Sequence[Array], holes: Sequence[Holes], owed: list[Array], fill: Fill) -> Array:

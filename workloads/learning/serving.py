@@ -9,36 +9,24 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import threading
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from transports import Buffer, Message
-from workloads.learning import Holes, Learning
-
-if TYPE_CHECKING:
-    from workloads.collectives import Content
-    from workloads.learning.layers import Array
+from workloads.collectives import Content
+from workloads.learning import Fill, Holes, Learning
+from workloads.learning.layers import Array
+from workloads.learning.mean import arrived, gathered
 
 SERVER = 0
-# The same numbers on every processor: neither routines nor rounding by what this one has.
-PORTABLE = {"OPENBLAS_NUM_THREADS": "1", "OPENBLAS_CORETYPE": "Nehalem"}
 # Of mallopt(3): memory stays with the process, and all threads have it together.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -2, -3, -8
 KEPT = {M_ARENA_MAX: 1, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 1 << 30, M_TOP_PAD: 64 << 20}
 
 
-def prepare(learning: Learning) -> None:
-    """Load what it takes, before a process becomes many."""
-    os.environ.update(PORTABLE)
-    import numpy as np  # noqa: F401, PLC0415  # by then it has heard
-
-    _ = learning.task
-
-
 def content(learning: Learning, rank: int, ranks: int, seed: str) -> Content:
     """What one rank of ``ranks`` sends and receives; ``seed`` is the run's and the job's."""
-    prepare(learning)
     # Memory that is given back and asked for again is a page fault each, which cost most under virtual time.
     libc = ctypes.CDLL(None)
     for what, value in KEPT.items():
@@ -51,14 +39,13 @@ class _Server:
     """Takes the mean of what has come in, makes a step, and hands its parameters out."""
 
     def __init__(self, learning: Learning, ranks: int, seed: int) -> None:
-        import numpy as np  # noqa: PLC0415
-
-        self.task, self.fill = learning.task, learning.options.fill
+        self.task = learning.task
+        # What a worker adds to its next gradient, it adds itself: here what is missing is zero.
+        self.fill: Fill = "zero" if learning.options.fill == "feedback" else learning.options.fill
         self.flat = self.task.model.first(np.random.default_rng(seed))
         self.velocity, self.told = np.zeros_like(self.flat), self.flat.copy()
         self.gradients = {rank: np.zeros_like(self.flat) for rank in range(ranks) if rank != SERVER}
         self.holes: dict[int, Holes] = dict.fromkeys(self.gradients, ())
-        self.owed = [np.zeros_like(self.flat) for _ in self.gradients]
         self.rounds = 0
         self.accuracy: float | None = None  # after this round, if that was looked at
         self.lock = threading.Lock()
@@ -83,13 +70,8 @@ class _Server:
         return self.accuracy
 
     def _step(self) -> None:
-        from workloads.learning.mean import gathered  # noqa: PLC0415
-
-        task, fill = self.task, self.fill
-        # What a worker adds to its next gradient, it adds itself: here what is missing is zero.
-        mean = gathered(
-            list(self.gradients.values()), list(self.holes.values()), self.owed, "zero" if fill == "feedback" else fill
-        )
+        task = self.task
+        mean = gathered(list(self.gradients.values()), list(self.holes.values()), [], self.fill)
         self.velocity *= task.momentum
         self.velocity += mean
         self.flat -= task.rate * self.velocity
@@ -100,16 +82,12 @@ class _Server:
 
 class _Trainer:
     def __init__(self, learning: Learning, rank: int, seed: int) -> None:
-        import numpy as np  # noqa: PLC0415
-
         self.task, self.rank, self.seed = learning.task, rank, seed
         self.flat = self.task.model.first(np.random.default_rng(seed))
         self.gradient = self.owed = np.zeros_like(self.flat)
         self.feeds_back = learning.options.fill == "feedback"
 
     def sends(self, message: Message) -> Buffer:
-        import numpy as np  # noqa: PLC0415
-
         self.gradient = self.task.gradient(self.flat, np.random.default_rng([self.seed, self.rank, message.round]))
         if self.feeds_back:
             self.gradient += self.owed
@@ -122,8 +100,6 @@ class _Trainer:
 
     def sent(self, holes: Holes) -> None:
         if self.feeds_back:
-            from workloads.learning.mean import arrived  # noqa: PLC0415
-
             self.owed = self.gradient * ~arrived(len(self.gradient), holes)
 
     def received(self, peer: int, holes: Holes) -> None:

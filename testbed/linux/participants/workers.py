@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import select
@@ -19,7 +20,6 @@ from testbed.linux.participants.program import Program
 from testbed.linux.participants.replay import Replay
 from transports import Connection
 from workloads import collectives, learning
-from workloads.learning import serving
 
 PORT = 5001
 PORTS_APART = 100  # of jobs that may be on the same hosts
@@ -114,7 +114,8 @@ class Workers:
         # Imported here, so that no copy imports them again.
         transports.find(job.transport.partition(":")[0])
         if job.trains is not None and self.virtual_time:
-            serving.prepare(learning.parse(job.trains))
+            importlib.import_module("workloads.learning.serving")
+            _ = learning.parse(job.trains).task
         for operation in job.collectives:
             collectives.find(operation.algorithm)
         # Where a grid decides when an iteration begins, rank 0 applies it and tells the others.
