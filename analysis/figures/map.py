@@ -58,9 +58,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     for axis in (*axes[-1], axes[0, -1]):
         axis.tick_params(labelbottom=True)
         axis.set_xlabel("load: what the jobs need together")
+    one = study.runs[0]
     drawing.caption(
         figure,
-        f"{drawing.setting(study.runs[0])}; {pair[0]} ÷ {pair[1]}; one second alone, overlapped starts; {drawing.count(table['seed'].nunique(), 'seed')}, paired; "
+        f"{one.plan.topology}, {drawing.rate(one.rate_bps)}, MTU {one.plan.link.mtu:,}, queues that drop; {drawing.substrate(one)}; {pair[0]} ÷ {pair[1]}; one second alone, overlapped starts; {drawing.count(table['seed'].nunique(), 'seed')}, paired; "
         "settled half of the iterations.",
     )
     return drawing.save(figure, table, out, ID)
