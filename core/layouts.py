@@ -72,9 +72,44 @@ PEER = Layout(
     {"window": (0, "Q"), "rtt_us": (8, "Q"), "acked": (16, "Q"), "resent": (24, "Q")},
     32,
 )
+# io_uring, the same on every processor.
+IORING_PARAMETERS = Layout(
+    "struct io_uring_params",
+    f"{UAPI}io_uring.h",
+    {
+        "sq_entries": (0, "I"),
+        "cq_entries": (4, "I"),
+        "sq_off.tail": (44, "I"),
+        "sq_off.ring_mask": (48, "I"),
+        "sq_off.array": (64, "I"),
+        "cq_off.head": (80, "I"),
+        "cq_off.tail": (84, "I"),
+        "cq_off.cqes": (100, "I"),
+    },
+    120,
+)
+IORING_STEP = Layout(
+    "struct io_uring_sqe", f"{UAPI}io_uring.h", {"fd": (4, "i"), "addr": (16, "Q"), "len": (24, "I")}, 64
+)
+IORING_DONE = Layout("struct io_uring_cqe", f"{UAPI}io_uring.h", {"res": (8, "i")}, 16)
 PHANTOM = Layout("struct queue", "phantom.bpf.c", {"marks": (0, "Q")}, 24)
 MAP_INDEX_BYTES = 4  # of an array's key
-LAYOUTS = (TCP_INFO, MLTCP_INFO, RED_XSTATS, QUEUE_STATS, BASIC_STATS, FLOW_KEY, FLOW, JOB_KEY, JOB, PEER, PHANTOM)
+LAYOUTS = (
+    TCP_INFO,
+    MLTCP_INFO,
+    RED_XSTATS,
+    QUEUE_STATS,
+    BASIC_STATS,
+    FLOW_KEY,
+    FLOW,
+    JOB_KEY,
+    JOB,
+    PEER,
+    PHANTOM,
+    IORING_PARAMETERS,
+    IORING_STEP,
+    IORING_DONE,
+)
 
 # Messages: how long each is before its attributes.
 INET_DIAG_MSG_BYTES, TCMSG_BYTES = 72, 20
@@ -90,6 +125,8 @@ SOCK_DIAG_BY_FAMILY, INET_DIAG_INFO, INET_DIAG_VEGASINFO = 20, 2, 3
 MLTCP_DIAG_INFO = 0x3E00  # told where any congestion control is asked for its own: INET_DIAG_VEGASINFO
 SO_NETNS_COOKIE = 71
 NETLINK_SOCK_DIAG = 4
+IORING_OFF_SQES, IORING_OP_SEND, IORING_OP_RECV, IORING_ENTER_GETEVENTS = 0x10000000, 26, 27, 1
+SYS_IO_URING_SETUP, SYS_IO_URING_ENTER = 425, 426
 NUMBERS = {
     f"{UAPI}netlink.h": ("NLM_F_REQUEST", "NLM_F_ECHO", "NETLINK_SOCK_DIAG"),
     f"{UAPI}rtnetlink.h": ("RTM_NEWQDISC", "RTM_GETQDISC", "TCA_STATS2"),
@@ -97,5 +134,6 @@ NUMBERS = {
     f"{UAPI}gen_stats.h": ("TCA_STATS_BASIC", "TCA_STATS_QUEUE", "TCA_STATS_APP"),
     f"{UAPI}sock_diag.h": ("SOCK_DIAG_BY_FAMILY",),
     f"{UAPI}inet_diag.h": ("INET_DIAG_INFO", "INET_DIAG_VEGASINFO"),
+    f"{UAPI}io_uring.h": ("IORING_OFF_SQES", "IORING_OP_SEND", "IORING_OP_RECV", "IORING_ENTER_GETEVENTS"),
     "asm/socket.h": ("SO_NETNS_COOKIE",),
 }

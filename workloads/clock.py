@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 import time
 
-TIMER_ABSTIME = 1
+TIMER_ABSTIME = 1  # TFD_TIMER_ABSTIME, too
 EINTR = 4
 _libc = ctypes.CDLL(None)
 
@@ -23,6 +25,23 @@ def sleep_until(deadline_ns: int) -> None:
     deadline = _Timespec(*divmod(max(0, deadline_ns), 10**9))
     while _libc.clock_nanosleep(time.CLOCK_MONOTONIC, TIMER_ABSTIME, ctypes.byref(deadline), None) == EINTR:
         pass
+
+
+class Grid:
+    """One instant every ``interval_ns``, from ``first_ns`` on: timerfd(2), readable from each on until it is asked `passed`."""
+
+    def __init__(self, first_ns: int, interval_ns: int) -> None:
+        self._timer = _libc.timerfd_create(time.CLOCK_MONOTONIC, 0)
+        times = (_Timespec * 2)(_Timespec(*divmod(interval_ns, 10**9)), _Timespec(*divmod(max(1, first_ns), 10**9)))
+        if self._timer < 0 or _libc.timerfd_settime(self._timer, TIMER_ABSTIME, times, None) != 0:
+            raise OSError(f"no timer every {interval_ns} ns")
+
+    def fileno(self) -> int:
+        return int(self._timer)
+
+    def passed(self) -> int:
+        """How many instants since it was last asked, or the beginning; waits for one."""
+        return int.from_bytes(os.read(self._timer, 8), sys.byteorder)
 
 
 def punctual() -> None:

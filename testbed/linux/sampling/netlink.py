@@ -1,100 +1,118 @@
-"""Netlink for who asks the same again and again: questions at once, answers where they were the last time; standard library only.
+"""Netlink for who asks the same again and again: all questions at once, answers where they were the last time; standard library only.
 
-`testbed.linux.rtnetlink` asks anything once; at 256 flows every 10 ms that would cost more than the jobs.
+`testbed.linux.rtnetlink` asks anything once; at 256 flows every 10 ms that would cost more than the jobs. In user-mode Linux each
+system call costs as much as carrying ten packets.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import socket
 import struct
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from core.layouts import NLM_F_ECHO, NLM_F_REQUEST, RTM_NEWQDISC, SOCK_DIAG_BY_FAMILY
 from testbed.linux import netns
-from testbed.linux.loading.bpfsys import libc
+from testbed.linux.sampling.ring import Ring, Step
 
-MOST_ANSWER_BYTES = 16_384
-ANSWER = struct.Struct("=IH")
-FLOW_ANSWER_BYTES = 2048  # at most; 500 are usual
+HEADER = struct.Struct("=IHxxI")  # length, type, sequence number
+HEADER_BYTES = 16
+ANSWER_BYTES = 1024  # at most; 500 are usual
+ANSWERED = (SOCK_DIAG_BY_FAMILY, RTM_NEWQDISC)
 MOST_AT_ONCE = 64  # questions, whose answers fit into a socket's buffer
-Data = bytes | bytearray
 
 
-class Netlink:
-    """One socket in one namespace."""
+@dataclass(frozen=True)
+class Question:
+    """A message, and the socket that it goes to."""
 
-    def __init__(self, namespace: int, family: int) -> None:
-        with netns.entered(namespace):
-            self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family)
-            self.socket.bind((0, 0))
-
-    def ask(self, question: bytes) -> bytes:
-        """The payload of the answer (the message that would create the qdisc); empty if the kernel says there is none."""
-        self.socket.send(question)
-        data = self.socket.recv(MOST_ANSWER_BYTES)
-        return data[16:] if ANSWER.unpack_from(data)[1] == RTM_NEWQDISC else b""
-
-    def ask_all(self, questions: Sequence[bytes], answers: Answers) -> list[Data]:
-        """The payloads of all answers, by two system calls: each has its price."""
-        self.socket.send(b"".join(questions))
-        return answers.take(self.socket.fileno(), len(questions))
+    socket: socket.socket
+    message: bytes
 
 
-class _Piece(ctypes.Structure):
-    """``struct iovec``"""
-
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-
-class _Message(ctypes.Structure):
-    """``struct msghdr``"""
-
-    _fields_ = (
-        ("name", ctypes.c_void_p), ("name_length", ctypes.c_uint32), ("pieces", ctypes.c_void_p), ("piece_count", ctypes.c_size_t),
-        ("control", ctypes.c_void_p), ("control_length", ctypes.c_size_t), ("flags", ctypes.c_int),
-    )  # fmt: skip
+def opened(namespace: int, family: int) -> socket.socket:
+    """A socket in one namespace."""
+    with netns.entered(namespace):
+        found = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, family)
+        found.bind((0, 0))
+    return found
 
 
-class _Header(ctypes.Structure):
-    """``struct mmsghdr``"""
+def message(kind: int, body: bytes) -> bytes:
+    """One for a single qdisc is answered only if an echo is asked for."""
+    whole = struct.pack("=IHHII", HEADER_BYTES + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 0, 0) + body
+    return whole.ljust((len(whole) + 3) & ~3, b"\0")
 
-    _fields_ = (("message", _Message), ("length", ctypes.c_uint))
 
+class Questions:
+    """Questions that are asked together: by one system call where there is io_uring, else by several."""
 
-class Answers:
-    """Room for the answers to several questions."""
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._count = len(questions)
+        self._room = bytearray(max(1, self._count) * ANSWER_BYTES)
+        self._groups = list(_grouped(questions))
+        self._sent = [ctypes.create_string_buffer(group.messages, len(group.messages)) for group in self._groups]
+        try:
+            self._exchange = Ring(list(self._steps())).go
+        except OSError:  # an older kernel, or a container that forbids it
+            self._exchange = self._one_by_one
 
-    def __init__(self) -> None:
-        self.room = bytearray(MOST_AT_ONCE * FLOW_ANSWER_BYTES)
-        begin = ctypes.addressof((ctypes.c_char * len(self.room)).from_buffer(self.room))
-        starts = range(begin, begin + len(self.room), FLOW_ANSWER_BYTES)
-        self._pieces = (_Piece * MOST_AT_ONCE)(*(_Piece(start, FLOW_ANSWER_BYTES) for start in starts))
-        self._headers = (_Header * MOST_AT_ONCE)()
-        for piece, header in zip(self._pieces, self._headers, strict=True):
-            header.message = _Message(None, 0, ctypes.addressof(piece), 1)
-        self._receive = libc().recvmmsg
-
-    def take(self, descriptor: int, count: int) -> list[Data]:
-        """The payloads of the next ``count`` answers, in their order; empty if the kernel says there is none."""
-        if self._receive(descriptor, self._headers, count, 0, None) != count:
-            raise OSError(ctypes.get_errno(), "recvmmsg")
-        room, found = self.room, list[Data]()
-        for begin in range(0, count * FLOW_ANSWER_BYTES, FLOW_ANSWER_BYTES):
-            length, kind = ANSWER.unpack_from(room, begin)
-            if length > FLOW_ANSWER_BYTES:
-                raise RuntimeError(f"the kernel answers with {length} bytes where {FLOW_ANSWER_BYTES} were expected")
-            found.append(room[begin + 16 : begin + length] if kind == SOCK_DIAG_BY_FAMILY else b"")
+    def ask(self) -> list[bytes]:
+        """The payloads of all answers, in the order of the questions; empty if the kernel says there is none."""
+        self._exchange()
+        room, read, found = bytes(self._room), HEADER.unpack_from, []
+        for number, begin in enumerate(range(0, ANSWER_BYTES * self._count, ANSWER_BYTES)):
+            length, kind, answered = read(room, begin)
+            if length > ANSWER_BYTES or answered != number:
+                raise RuntimeError(f"question {number} is answered by {length} bytes for question {answered}")
+            found.append(room[begin + HEADER_BYTES : begin + length] if kind in ANSWERED else b"")
         return found
 
+    def _steps(self) -> Iterator[Step]:
+        room = ctypes.addressof((ctypes.c_char * len(self._room)).from_buffer(self._room))
+        for group, sent in zip(self._groups, self._sent, strict=True):
+            descriptor = group.socket.fileno()
+            yield Step(descriptor, ctypes.addressof(sent), len(sent), out=True)
+            for number in group.numbers:
+                yield Step(descriptor, room + ANSWER_BYTES * number, ANSWER_BYTES, out=False)
 
-def question(kind: int, body: bytes) -> bytes:
-    """One for a single qdisc is answered only if an echo is asked for."""
-    message = struct.pack("=IHHII", 16 + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 1, 0) + body
-    return message.ljust((len(message) + 3) & ~3, b"\0")
+    def _one_by_one(self) -> None:
+        room = memoryview(self._room)
+        for group in self._groups:
+            group.socket.send(group.messages)
+            for number in group.numbers:
+                group.socket.recv_into(room[ANSWER_BYTES * number :], ANSWER_BYTES)
 
 
-def attributes(data: Data, start: int, end: int) -> dict[int, tuple[int, int]]:
+@dataclass(frozen=True)
+class _Group:
+    """Messages that one socket is sent at once, and the numbers of their questions."""
+
+    socket: socket.socket
+    messages: bytes
+    numbers: range
+
+
+def _grouped(questions: Sequence[Question]) -> Iterator[_Group]:
+    """Those that follow each other and go to one socket."""
+    first = 0
+    for asked, several in itertools.groupby(questions, lambda question: question.socket):
+        while some := list(itertools.islice(several, MOST_AT_ONCE)):
+            numbers = range(first, first + len(some))
+            first = numbers.stop
+            numbered = (_numbered(each.message, number) for each, number in zip(some, numbers, strict=True))
+            yield _Group(asked, b"".join(numbered), numbers)
+
+
+def _numbered(whole: bytes, number: int) -> bytes:
+    """With a sequence number, which the answer has, too."""
+    return whole[:8] + number.to_bytes(4, sys.byteorder) + whole[12:]
+
+
+def attributes(data: bytes, start: int, end: int) -> dict[int, tuple[int, int]]:
     """Netlink attributes in ``data[start:end]``: type → (offset, length) of the payload."""
     found = {}
     while start + 4 <= end:
@@ -117,7 +135,7 @@ class Field:
         self.start, self.path = start, path
         self.at, self.header = 0, b""
 
-    def find(self, data: Data) -> int | None:
+    def find(self, data: bytes) -> int | None:
         """Offset of the payload, or None if the answer has no such attribute."""
         if self.at and data[self.at - 4 : self.at] == self.header:
             return self.at

@@ -80,6 +80,7 @@ def start(
     config = {
         "columns": {"links": rows.columns(rows.LinkSample), "flows": rows.columns(rows.FlowSample), "bands": rows.columns(rows.Band)},
         "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns,
+        "virtual_time": workers.virtual_time,
         "wait_from_ns": wait_from_ns(start_ns, len(workers.participants)),
         "links": [
             {"name": link_name(end), "namespace": end.node.namespace, "index": end.index,

@@ -10,6 +10,7 @@ what it cost as one line of JSON.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import mmap
@@ -19,7 +20,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -42,8 +43,8 @@ from core.layouts import (
     TCMSG_BYTES,
 )
 from testbed.linux.loading.bpfsys import MapReader
-from testbed.linux.sampling.netlink import MOST_AT_ONCE, Answers, Data, Field, Netlink, question
-from workloads.clock import punctual, sleep_until
+from testbed.linux.sampling.netlink import Field, Question, Questions, message, opened
+from workloads.clock import Grid, punctual, sleep_until
 
 U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 TCP_INFO = layouts.TCP_INFO.reader(
@@ -62,8 +63,10 @@ OF_JOB = layouts.JOB.reader("sent", "total_bytes")
 OF_PEER = layouts.PEER.reader("window", "rtt_us", "acked", "resent")
 SHARES_EVERY_NS = 500_000_000
 CPU_EVERY_NS = 1_000_000_000
+WRITTEN_AT_ONCE = 1 << 20
 MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address among IPv6's
 NOTHING = bytes(layouts.FLOW.size or 0)  # of a flow that has seen no boundary yet
+Sockets = Callable[[int, int], socket.socket]  # by namespace and netlink's family
 Carried = dict[tuple[int, str], int]  # bytes acknowledged, by job and direction of a bottleneck
 
 
@@ -75,6 +78,7 @@ class Config:
     start_ns: int
     wait_from_ns: int
     interval_ns: int
+    virtual_time: bool
     links: list[
         dict[str, Any]
     ]  # name, namespace, index; where REDs hang, or the map of what marks in its place; its bands, and where they hang
@@ -93,48 +97,39 @@ def _map(descriptor: int | None, key_bytes: int, value: layouts.Layout) -> MapRe
 
 
 def _of_qdisc(index: int, parent: int) -> bytes:
-    return question(RTM_GETQDISC, struct.pack("=BxxxiIII", socket.AF_UNSPEC, index, 0, parent, 0))
+    return message(RTM_GETQDISC, struct.pack("=BxxxiIII", socket.AF_UNSPEC, index, 0, parent, 0))
 
 
 class LinkProbe:
     """Counters of the qdisc at one end of a link."""
 
-    def __init__(self, link: dict[str, Any], sockets: dict[int, Netlink]) -> None:
+    def __init__(self, link: dict[str, Any], sockets: Sockets) -> None:
         self.name = link["name"]
-        if link["namespace"] not in sockets:
-            sockets[link["namespace"]] = Netlink(link["namespace"], socket.NETLINK_ROUTE)
-        self.netlink = sockets[link["namespace"]]
-        self.question = _of_qdisc(link["index"], TC_H_ROOT)
-        self.red_questions = [_of_qdisc(link["index"], parent) for parent in link["red_parents"]]
-        self.bands = [(band, _of_qdisc(link["index"], parent)) for band, parent in link["bands"]]
+        asked = sockets(link["namespace"], socket.NETLINK_ROUTE)
+        parents = [TC_H_ROOT, *link["red_parents"]]
+        self.questions = [Question(asked, _of_qdisc(link["index"], parent)) for parent in parents]
+        self.bands = [(band, Question(asked, _of_qdisc(link["index"], parent))) for band, parent in link["bands"]]
         self.marks_of = _map(link["marks_map"], layouts.MAP_INDEX_BYTES, layouts.PHANTOM)
         self.red = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_APP)
         self.basic = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_BASIC)
         self.queue = Field(TCMSG_BYTES, TCA_STATS2, TCA_STATS_QUEUE)
 
-    def read(self) -> tuple[int, int, int, int, int]:
-        """Bytes and packets sent, packets dropped, packets marked, bytes waiting."""
-        data = self.netlink.ask(self.question)
+    def line(self, at: str, answers: Iterator[bytes]) -> str:
+        """Its counters as a line of ``links.csv``: bytes and packets sent, packets dropped, packets marked, bytes waiting."""
+        data = next(answers)
         basic, queue = self.basic.find(data), self.queue.find(data)
         if basic is None or queue is None:
             raise RuntimeError(f"link {self.name} has no queue any more")
         sent, packets = SENT.unpack_from(data, basic)
         backlog, drops = WAITING.unpack_from(data, queue)
-        return sent, packets, drops, self._marks(), backlog
-
-    def row(self, start_ns: int) -> tuple[str, int]:
-        """Its counters as a line of ``links.csv``, and how long it took to ask in ns."""
-        before = time.monotonic_ns()
-        sent, packets, drops, marks, backlog = self.read()
-        after = time.monotonic_ns()
-        at = ((before + after) // 2 - start_ns) / 1e9
-        return f"{at:.6f},{self.name},{sent},{packets},{drops},{marks},{backlog}\n", after - before
+        marks = sum(self._marked(data) for data in itertools.islice(answers, len(self.questions) - 1))
+        return f"{at},{self.name},{sent},{packets},{drops},{marks + self._marked_by_phantom()},{backlog}\n"
 
     def of_bands(self) -> str:
         """Lines of ``bands.csv``; what drops without marking drops only what it has no room for."""
         lines = []
-        for band, asked in self.bands:
-            data = self.netlink.ask(asked)
+        told = Questions([question for _, question in self.bands]).ask()
+        for (band, _), data in zip(self.bands, told, strict=True):
             found = [Field(TCMSG_BYTES, TCA_STATS2, kind).find(data) for kind in (TCA_STATS_BASIC, TCA_STATS_QUEUE)]
             if None in found:
                 raise RuntimeError(f"link {self.name} has no band {band} any more")
@@ -145,14 +140,11 @@ class LinkProbe:
             lines.append(f"{self.name},{band},{sent},{packets},{marks},{early},{full}\n")
         return "".join(lines)
 
-    def _marks(self) -> int:
-        if self.marks_of is not None:
-            value = self.marks_of(bytes(layouts.MAP_INDEX_BYTES))
-            return 0 if value is None else int(MARKED_BY_PHANTOM.unpack_from(value)[0])
-        return sum(map(self._marked, self.red_questions))
+    def _marked_by_phantom(self) -> int:
+        value = None if self.marks_of is None else self.marks_of(bytes(layouts.MAP_INDEX_BYTES))
+        return 0 if value is None else int(MARKED_BY_PHANTOM.unpack_from(value)[0])
 
-    def _marked(self, asked: bytes) -> int:
-        data = self.netlink.ask(asked)
+    def _marked(self, data: bytes) -> int:
         at = self.red.find(data)
         if at is None:
             raise RuntimeError(f"link {self.name} has no RED any more")
@@ -162,12 +154,10 @@ class LinkProbe:
 class FlowProbe:
     """The state of one flow's sending socket."""
 
-    def __init__(self, flow: dict[str, Any], sockets: dict[int, Netlink]) -> None:
+    def __init__(self, flow: dict[str, Any], sockets: Sockets) -> None:
         self.job, self.links, self.may_end = flow["job"], flow["links"], flow["may_end"]
         self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
-        if flow["namespace"] not in sockets:
-            sockets[flow["namespace"]] = Netlink(flow["namespace"], NETLINK_SOCK_DIAG)
-        self.netlink = sockets[flow["namespace"]]
+        asked = sockets(flow["namespace"], NETLINK_SOCK_DIAG)
         saddr, daddr = socket.inet_aton(flow["saddr"]), socket.inet_aton(flow["daddr"])
         body = struct.pack(
             "=BBBxI2s2s16s16sIQ",
@@ -175,18 +165,19 @@ class FlowProbe:
             flow["sport"].to_bytes(2, "big"), flow["dport"].to_bytes(2, "big"),
             saddr.ljust(16, b"\0"), daddr.ljust(16, b"\0"), 0, NO_COOKIE,
         )  # fmt: skip
-        self.question = question(SOCK_DIAG_BY_FAMILY, body)
+        self.questions = [Question(asked, message(SOCK_DIAG_BY_FAMILY, body))]
         self.info = Field(INET_DIAG_MSG_BYTES, INET_DIAG_INFO)
         self.state = Field(INET_DIAG_MSG_BYTES, MLTCP_DIAG_INFO) if flow["state_in_diag"] else None
         self.state_of = _map(flow["state_map"], layouts.FLOW_KEY.size or 0, layouts.FLOW)
         self.job_of = _map(flow["jobs_map"], layouts.JOB_KEY.size or 0, layouts.JOB)
         self.parameters = flow["parameters"]
-        netns = self.netlink.socket.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
+        netns = asked.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8)
         # struct mltcp_flow_key: addresses as in IPv6, source port in host order, target port as on the wire
         self.key = b"".join((
             netns, MAPPED, saddr, MAPPED, daddr, struct.pack("=H", flow["sport"]), flow["dport"].to_bytes(2, "big"), bytes(4),
         ))  # fmt: skip
         self.job_key = netns + struct.pack("=II", flow["mark"], 0)
+        self.acked = 0
         # So far: time with data to send, of which held up by the receiver's window, by the send buffer.
         self.limited_us = [0, 0, 0]
 
@@ -194,21 +185,24 @@ class FlowProbe:
     def _wanted(state_in_diag: bool) -> int:
         return 1 << (INET_DIAG_INFO - 1) | (1 << (INET_DIAG_VEGASINFO - 1) if state_in_diag else 0)
 
-    def read(self, data: Data) -> tuple[int, int, int, int, str] | None:
-        """None if its job has left; congestion window (segments), smoothed RTT (us), bytes acked, segments retransmitted; r, iterations, F."""
-        at = self.info.find(data)
-        if at is None:
+    def line(self, at: str, answers: Iterator[bytes]) -> str | None:
+        """A line of ``flows.csv``, None if its job has left: congestion window (segments), smoothed RTT (us), bytes acked,
+        segments retransmitted; r, iterations, F.
+        """
+        data = next(answers)
+        where = self.info.find(data)
+        if where is None:
             if self.may_end:
                 return None
             raise RuntimeError(f"flow {self.prefix} is gone")
-        rtt, cwnd, retrans, acked, *self.limited_us = TCP_INFO.unpack_from(data, at)
-        return cwnd, rtt, acked, retrans, self._mltcp(data, acked, cwnd)
+        rtt, cwnd, retrans, self.acked, *self.limited_us = TCP_INFO.unpack_from(data, where)
+        return f"{at},{self.prefix},{cwnd},{rtt},{self.acked},{retrans},{self._mltcp(data, cwnd)}\n"
 
-    def _mltcp(self, data: Data, acked: int, cwnd: int) -> str:
+    def _mltcp(self, data: bytes, cwnd: int) -> str:
         """MLTCP's three columns; empty for other congestion controls, r also while it is unknown."""
         if self.state_of:
             state = self.state_of(self.key) or NOTHING
-            ratio, (iterations,) = self._ratio(state, acked), ITERATIONS.unpack_from(state)
+            ratio, (iterations,) = self._ratio(state), ITERATIONS.unpack_from(state)
             f = curves.factor(self.parameters, ratio)
             if cwnd < self.parameters.get("floor_cwnd", 0):
                 f = max(f, curves.ONE)
@@ -218,10 +212,10 @@ class FlowProbe:
             return ",,"
         return f"{f'{ratio / 1024:.4f}' if ratio >= 0 else ''},{iterations},{f / 1024:.4f}"
 
-    def _ratio(self, state: bytes, acked: int) -> int:
+    def _ratio(self, state: bytes) -> int:
         """r of the flow, or of its job where its sockets share one."""
         start, total = LEARNED.unpack_from(state)
-        sent, total = max(0, acked - start), total or self.parameters["total_bytes"]
+        sent, total = max(0, self.acked - start), total or self.parameters["total_bytes"]
         if self.job_of and (job := self.job_of(self.job_key)):
             sent, total = OF_JOB.unpack_from(job)
         return curves.log_ratio(sent) if self.parameters.get("ratio") else ratio_of(sent, total)
@@ -237,28 +231,17 @@ def ratio_of(sent: int, total: int) -> int:
 class CountedProbe:
     """A flow that is not TCP: its transport counts in memory that both have (`transports.ltp`)."""
 
-    netlink, question = None, b""  # nobody is asked
+    questions: tuple[Question, ...] = ()  # nobody is asked
 
     def __init__(self, flow: dict[str, Any]) -> None:
         self.job, self.links, self.at = flow["job"], flow["links"], flow["at"]
         self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
         self.counters = mmap.mmap(flow["counters"], 0, prot=mmap.PROT_READ)
 
-    def read(self, _data: Data) -> tuple[int, int, int, int, str]:
-        """As `FlowProbe.read`; there is no MLTCP."""
-        window, rtt, acked, resent = OF_PEER.unpack_from(self.counters, self.at)
-        return window, rtt, acked, resent, ",,"
-
-
-def asked(
-    flows: Sequence[FlowProbe | CountedProbe], answers: Answers
-) -> Iterator[tuple[FlowProbe | CountedProbe, Data]]:
-    """Each of them with what the kernel says of it; those of one namespace are asked for at once."""
-    for netlink, several in itertools.groupby(flows, lambda flow: flow.netlink):
-        while some := list(itertools.islice(several, MOST_AT_ONCE)):
-            nothing: list[Data] = [b""] * len(some)
-            told = nothing if netlink is None else netlink.ask_all([flow.question for flow in some], answers)
-            yield from zip(some, told, strict=True)
+    def line(self, at: str, _answers: Iterator[bytes]) -> str:
+        """As `FlowProbe.line`; there is no MLTCP."""
+        window, rtt, self.acked, resent = OF_PEER.unpack_from(self.counters, self.at)
+        return f"{at},{self.prefix},{window},{rtt},{self.acked},{resent},,,\n"
 
 
 class CpuMeter:
@@ -290,77 +273,89 @@ class CpuMeter:
 
 def main() -> None:
     config = Config(**json.loads(sys.stdin.readline()))
-    routes: dict[int, Netlink] = {}
-    diags: dict[int, Netlink] = {}
-    links = [LinkProbe(link, routes) for link in config.links]
-    nics = [LinkProbe(nic, routes) for nic in config.nics]
-    by_tcp = [FlowProbe(flow, diags) for flow in config.flows if "counters" not in flow]
-    counted = [CountedProbe(flow) for flow in config.flows if "counters" in flow]
-    flows: list[FlowProbe | CountedProbe] = [*by_tcp, *counted]
-    answers = Answers()
+    sockets = functools.cache(opened)
+    links = [LinkProbe(link, sockets) for link in config.links]
+    nics = [LinkProbe(nic, sockets) for nic in config.nics]
+    by_tcp = [FlowProbe(flow, sockets) for flow in config.flows if "counters" not in flow]
+    flows: list[FlowProbe | CountedProbe] = [
+        *by_tcp, *(CountedProbe(flow) for flow in config.flows if "counters" in flow)
+    ]  # fmt: skip
+    queues, senders = _questions([*links, *nics]), _questions(flows)
     with (
-        open(os.path.join(config.folder, "links.csv"), "w") as link_file,
-        _nics_file(config) as nic_file,
-        open(os.path.join(config.folder, "flows.csv"), "w") as flow_file,
+        _table(config, "links") as link_file,
+        _table(config, "links", "nics" if nics else None) as nic_file,
+        _table(config, "flows") as flow_file,
     ):
-        link_file.write(config.header("links"))
-        nic_file.write(config.header("links"))
-        flow_file.write(config.header("flows"))
         cpu = CpuMeter()
         samples, worst = 0, 0
-        next_cpu = next_shares = config.start_ns
+        next_cpu = next_shares = shares_at = config.start_ns
         acked_before: Carried = {}
-        shares_at = config.start_ns
-        deadline = config.start_ns
+        due = config.start_ns - config.interval_ns
+        # Under virtual time nothing here takes time but to ask what time it is: who samples must not move the clock.
+
+        def now() -> int:
+            return due if config.virtual_time else time.monotonic_ns()
+
+        def between(before: int, after: int) -> str:
+            return f"{((before + after) // 2 - config.start_ns) / 1e9:.6f}"
+
         # `select` may be late by a thousandth of what it waits for.
         punctual()
         sleep_until(config.wait_from_ns)
-        sleep_until(deadline)
-        while not _told_to_stop(deadline):
-            for link in links:
-                line, took_ns = link.row(config.start_ns)
-                worst = max(worst, took_ns)
-                link_file.write(line)
-            for nic in nics:
-                nic_file.write(nic.row(config.start_ns)[0])
-            acked_now: Carried = {}
-            for flow, data in asked(flows, answers):
-                if (read := flow.read(data)) is None:
-                    flows = [one for one in flows if one is not flow]
-                    continue
-                cwnd, rtt, acked, retrans, state = read
-                now = time.monotonic_ns()
-                flow_file.write(
-                    f"{(now - config.start_ns) / 1e9:.6f},{flow.prefix},{cwnd},{rtt},{acked},{retrans},{state}\n"
-                )
-                if deadline >= next_shares:
-                    for name in flow.links:
-                        acked_now[flow.job, name] = acked_now.get((flow.job, name), 0) + acked
+        grid = Grid(config.start_ns, config.interval_ns)
+        while not _told_to_stop(grid):
+            # Instants that could not be kept are left out, not made up for.
+            due += grid.passed() * config.interval_ns
+            before, told, after = now(), iter(queues.ask()), now()
+            at = between(before, after)
+            link_file.writelines(link.line(at, told) for link in links)
+            nic_file.writelines(nic.line(at, told) for nic in nics)
+            worst = max(worst, after - before)
+            before, told, after = now(), iter(senders.ask()), now()
+            at = between(before, after)
+            lines = [flow.line(at, told) for flow in flows]
+            flow_file.writelines(line for line in lines if line is not None)
+            if None in lines:
+                flows = [flow for flow, line in zip(flows, lines, strict=True) if line is not None]
+                senders = _questions(flows)
             samples += 1
-            if deadline >= next_cpu:
+            if due >= next_cpu and not config.virtual_time:
                 cpu.tick()
-                next_cpu = deadline + CPU_EVERY_NS
-            if deadline >= next_shares:
-                _say_shares(acked_now, acked_before, deadline - shares_at)
-                acked_before, shares_at = acked_now, deadline
-                next_shares = deadline + SHARES_EVERY_NS
-            # An absolute grid; intervals that could not be kept are left out, not made up for.
-            behind = max(0, time.monotonic_ns() - deadline) // config.interval_ns
-            deadline += (behind + 1) * config.interval_ns
-        if any(link.bands for link in links):
-            with open(os.path.join(config.folder, "bands.csv"), "w") as band_file:
-                band_file.write(config.header("bands") + "".join(link.of_bands() for link in links))
+                next_cpu = due + CPU_EVERY_NS
+            if due >= next_shares:
+                acked_now = _carried(flows)
+                _say_shares(acked_now, acked_before, due - shares_at)
+                acked_before, shares_at = acked_now, due
+                next_shares = due + SHARES_EVERY_NS
+    if any(link.bands for link in links):
+        with _table(config, "bands") as band_file:
+            band_file.writelines(link.of_bands() for link in links)
     used = os.times()
     print(json.dumps({
         "samples": samples, "cpu_s": used.user + used.system,
-        "wall_s": (time.monotonic_ns() - config.start_ns) / 1e9, "slowest_link_read_us": worst / 1000,
+        "wall_s": (now() - config.start_ns) / 1e9, "slowest_link_read_us": worst / 1000,
         "busiest_core": cpu.busiest[1:], "steal": cpu.steal[1:], "senders": _senders(by_tcp),
     }), flush=True)  # fmt: skip
 
 
-def _nics_file(config: Config) -> TextIO:
-    """Where their queues go; nowhere if no host has an interface of a rate of its own."""
-    return open(os.path.join(config.folder, "nics.csv") if config.nics else os.devnull, "w")
+def _questions(probes: Sequence[LinkProbe | FlowProbe | CountedProbe]) -> Questions:
+    return Questions([question for probe in probes for question in probe.questions])
+
+
+def _table(config: Config, columns: str, name: str | None = "") -> TextIO:
+    """A file with the columns of a table, whose ``name`` it has if no other is said; None: nowhere."""
+    path = os.devnull if name is None else os.path.join(config.folder, f"{name or columns}.csv")
+    table = open(path, "w", buffering=WRITTEN_AT_ONCE)  # noqa: SIM115
+    table.write(config.header(columns))
+    return table
+
+
+def _carried(flows: Sequence[FlowProbe | CountedProbe]) -> Carried:
+    found: Carried = {}
+    for flow in flows:
+        for name in flow.links:
+            found[flow.job, name] = found.get((flow.job, name), 0) + flow.acked
+    return found
 
 
 def _senders(flows: list[FlowProbe]) -> list[dict[str, Any]]:
@@ -373,10 +368,9 @@ def _senders(flows: list[FlowProbe]) -> list[dict[str, Any]]:
     ]
 
 
-def _told_to_stop(deadline_ns: int) -> bool:
-    """Sleep until the deadline; True as soon as stdin ends."""
-    left = max(0, deadline_ns - time.monotonic_ns()) / 1e9
-    return bool(select.select([sys.stdin], [], [], left)[0])
+def _told_to_stop(grid: Grid) -> bool:
+    """Sleep until the next instant; True as soon as stdin ends."""
+    return sys.stdin in select.select([sys.stdin, grid], [], [])[0]
 
 
 def _say_shares(now: Carried, before: Carried, span_ns: int) -> None:
