@@ -32,6 +32,7 @@ def main() -> None:
     os.dup2(2, 1)
     try:
         _bare("pyroute2")
+        _alone("msgspec", without="typing_extensions")
         gc.disable()  # nothing of what is imported ever goes
         # Imported here, for its errors to be seen.
         from testbed import inside  # noqa: PLC0415
@@ -55,6 +56,13 @@ def _bare(name: str) -> None:
     spec = importlib.util.find_spec(name)
     assert spec is not None
     sys.modules[name] = importlib.util.module_from_spec(spec)
+
+
+def _alone(name: str, *, without: str) -> None:
+    """Import a package that tries to import another, large one, and goes without, too."""
+    sys.modules[without] = None  # type: ignore[assignment]
+    importlib.import_module(name)
+    del sys.modules[without]
 
 
 def _raw(terminal: int) -> None:

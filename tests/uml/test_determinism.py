@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from core.errors import EXIT_OK, EXIT_REQUEST
@@ -75,6 +77,16 @@ def test_two_at_a_time_are_identical() -> None:
 def test_another_seed_is_another_run() -> None:
     files = run_plan(uml.find(), seed=2, **DEFAULT | RANDOM).files
     assert {name: files[name] for name in TABLES} != reference()
+
+
+def test_how_often_one_looks_does_not_matter() -> None:
+    """Who samples does not move the clock: all times agree to the nanoseconds that it takes to hear what each job got."""
+    seldom = run_plan(uml.find(), **DEFAULT | RANDOM | {"sample": "70ms"}).files
+    often = run_plan(uml.find(), **DEFAULT | RANDOM | {"sample": "1ms"}).files
+    assert often["flows.csv"].count(b"\n") > 50 * seldom["flows.csv"].count(b"\n")
+    for name in ("iterations.csv", "operations.csv"):
+        here, there = (pd.read_csv(io.BytesIO(files[name])) for files in (seldom, often))
+        pd.testing.assert_frame_equal(here, there, rtol=0, atol=2e-8)
 
 
 @pytest.mark.parametrize("size", [*(pytest.param(size, marks=pytest.mark.long) for size in (0, 4_100, 9_000)), 32_000])

@@ -104,7 +104,7 @@ def start(
     fds = [host.namespace for host in network.hosts] + list(marks.values())
     fds += [worker.counters for worker in workers.participants if worker.counters is not None]
     fds += {each[key] for each in state.values() for key in ("state_map", "jobs_map") if each[key] is not None}
-    sampler = Child("the sampler", Module("testbed.linux.sampling.sampler"), pass_fds=fds)
+    sampler = Child("the sampler", Module("testbed.linux.sampling.sampler", copied=workers.virtual_time), pass_fds=fds)
     sampler.tell(config)
     return sampler
 
