@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib
 import matplotlib.pyplot as plt
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from core.text import plain
 
@@ -52,7 +53,11 @@ def save(figure: Any, path: Path) -> list[Path]:
     written = [path.with_suffix(".png"), path.with_suffix(".pdf")]
     figure.draw_without_rendering()  # the layout is found once, for both
     figure.set_layout_engine("none")
+    for axes in figure.axes:  # the solver's last digits differ from one drawing to the next
+        axes.set_position([round(side, 6) for side in axes.get_position(original=True).bounds])
+    figure.draw_without_rendering()
     shown = figure.get_tightbbox().padded(plt.rcParams["savefig.pad_inches"])
+    shown = Bbox.from_extents(*(round(side, 4) for side in shown.extents))
     figure.savefig(written[0], bbox_inches=shown, metadata={"Software": None})
     figure.savefig(written[1], bbox_inches=shown, metadata={"CreationDate": None})
     plt.close(figure)
