@@ -56,7 +56,7 @@ WINDOW = (
         "host_limit", "host_limit", "no growth while half of what is in flight waits in its own host: off, on",
         one_of("off", "on"), 0, 1, "off",
     ),
-    Parameter("floor", "floor_cwnd", "segments of window below which F is at least 1; 0: none", int, 0, 1000, "0"),
+    Parameter("floor", "floor_cwnd", "segments of window below which F is at least 1 while nothing was marked; 0: none", int, 0, 1000, "0"),
     Parameter("apply", "apply", f"where F acts: {', '.join(APPLY)}", one_of(*APPLY), 0, len(APPLY) - 1, "increase"),
 )  # fmt: skip
 # `author`: the authors' public simulator. Its boundary, 0.9 of the longest compute phase, is here a share of the longest recent gap.

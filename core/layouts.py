@@ -42,9 +42,10 @@ TCP_INFO = Layout(
         "tcpi_busy_time": (168, "Q"),
         "tcpi_rwnd_limited": (176, "Q"),
         "tcpi_sndbuf_limited": (184, "Q"),
+        "tcpi_delivered_ce": (196, "I"),
     },
 )
-TCP_INFO_BYTES = 192  # of it, up to what we read last
+TCP_INFO_BYTES = 200  # of it, up to what we read last
 # What a module of ours says of a flow's MLTCP, in an attribute of its own.
 MLTCP_INFO = Layout(
     "struct mltcp_info", "mltcp_diag.h", {"iterations": (0, "I"), "factor": (4, "I"), "ratio": (8, "i")}, 12

@@ -27,8 +27,11 @@ static inline u32 mltcp_sk_factor(const struct sock *sk, const struct mltcp *m,
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 f = mltcp_factor(p, mltcp_sk_ratio(sk, m, p));
 
-	/* A small window loses its last packets, and waits for a timeout. */
-	if (f < MLTCP_ONE && tcp_snd_cwnd(tp) < p->floor_cwnd)
+	/*
+	 * A small window loses its last packets, and waits for a timeout; not
+	 * where queues mark: there small windows are what many flows have.
+	 */
+	if (f < MLTCP_ONE && tcp_snd_cwnd(tp) < p->floor_cwnd && !tp->delivered_ce)
 		return MLTCP_ONE;
 	return f;
 }

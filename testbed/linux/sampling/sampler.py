@@ -49,7 +49,7 @@ from workloads.clock import Grid, punctual, sleep_until
 U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 TCP_INFO = layouts.TCP_INFO.reader(
     "tcpi_rtt", "tcpi_snd_cwnd", "tcpi_total_retrans", "tcpi_bytes_acked",
-    "tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_sndbuf_limited",
+    "tcpi_busy_time", "tcpi_rwnd_limited", "tcpi_sndbuf_limited", "tcpi_delivered_ce",
 )  # fmt: skip
 MODULE_INFO = layouts.MLTCP_INFO.reader("iterations", "factor", "ratio")
 SENT = layouts.BASIC_STATS.reader("bytes", "packets")
@@ -195,16 +195,16 @@ class FlowProbe:
             if self.may_end:
                 return None
             raise RuntimeError(f"flow {self.prefix} is gone")
-        rtt, cwnd, retrans, self.acked, *self.limited_us = TCP_INFO.unpack_from(data, where)
-        return f"{at},{self.prefix},{cwnd},{rtt},{self.acked},{retrans},{self._mltcp(data, cwnd)}\n"
+        rtt, cwnd, retrans, self.acked, *self.limited_us, marked = TCP_INFO.unpack_from(data, where)
+        return f"{at},{self.prefix},{cwnd},{rtt},{self.acked},{retrans},{self._mltcp(data, cwnd, marked)}\n"
 
-    def _mltcp(self, data: bytes, cwnd: int) -> str:
+    def _mltcp(self, data: bytes, cwnd: int, marked: int) -> str:
         """MLTCP's three columns; empty for other congestion controls, r also while it is unknown."""
         if self.state_of:
             state = self.state_of(self.key) or NOTHING
             ratio, (iterations,) = self._ratio(state), ITERATIONS.unpack_from(state)
             f = curves.factor(self.parameters, ratio)
-            if cwnd < self.parameters.get("floor_cwnd", 0):
+            if cwnd < self.parameters.get("floor_cwnd", 0) and not marked:
                 f = max(f, curves.ONE)
         elif self.state and (at := self.state.find(data)):
             iterations, f, ratio = MODULE_INFO.unpack_from(data, at)
