@@ -104,9 +104,10 @@ def _judged(study: Study, gains: pd.DataFrame, metric: str, base: str) -> Findin
     where = max(candidates, key=lambda point: geometric_mean(points[point]["settled"]))
     values = points[where]["settled"]
     low, high = ratio_ends(values)
-    value, of = geometric_mean(values), ""
+    value, of, enough, over = geometric_mean(values), "", True, ""
     if pooled:
         value, counted = pooled[where]
+        enough, over = counted >= ENOUGH, f" over {ENOUGH} iterations or more"
         of = f" (pooled over jobs and seeds, {counted} iterations; its interval by seed)"
     among = f"{len(candidates)} points" + (
         f" with {ENOUGH} iterations or more" if len(candidates) < len(points) else ""
@@ -121,8 +122,8 @@ def _judged(study: Study, gains: pd.DataFrame, metric: str, base: str) -> Findin
             f"{point} {observed.with_interval(one['settled'])} and {observed.with_interval(one['all'])}" for point, one in points.items()
         ),
         value, f"× shorter {NAMES[metric]}, settled, {where}{of}", log_interval(values), len(values),
-        graded(value >= REACHED * number, low > 1 + ALIKE, alike=no_difference((low, high))),
-        f"reproduced if the largest speed-up of the settled iterations is at least {REACHED * number:g}×, partly if it is above "
+        graded(value >= REACHED * number and enough, low > 1 + ALIKE, alike=no_difference((low, high))),
+        f"reproduced if the largest speed-up of the settled iterations is at least {REACHED * number:g}×{over}, partly if it is above "
         f"1.02× (the interval's lower end; without an interval, the least seed); at {where} that is {low:.2f}×; no difference if it is surely within {ALIKE:.0%} of 1{picked}",
         study.paths,
     )  # fmt: skip

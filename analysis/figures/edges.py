@@ -23,7 +23,7 @@ TITLE = "Hosts as they are: where MLTCP gains behind interfaces of the links' ra
 TEXT = (
     "Four jobs that need 96 % of a link, hosts with interfaces of the link's rate. Each cell: last ten iterations ÷ ideal, base → MLTCP, and "
     "below it the timeouts of both. Blue is a gain, red a harm. A queue that drops and is short lets timeouts decide, a deep one leaves F "
-    "nothing to act on; one that marks does neither. Below, the cell in which MLTCP is furthest from the ideal, under its base and under MLTCP: the last "
+    "nothing to act on; one that marks does neither. Below, the cell in which MLTCP is slowest against its base, under the base and under MLTCP: the last "
     "iterations of the first seed, each job's window, what waits in its own NIC and before the link, and what it sends again. The data hold more of each "
     "run: how far apart jobs start, what a job that begins beside others resends in its first tenth, and how far phases drift in an iteration."
 )
@@ -68,15 +68,19 @@ def find(study: Study) -> list[Finding]:
         table = _table(study)
     except LoadError as error:
         return [not_measured(claim, SOURCE, str(error)) for claim in (CLAIM, DROP_CLAIM)]
+    kinds = ((CLAIM, True), (DROP_CLAIM, False))
     return [
-        _ideal(study, claim, table[table["marks"] == marks]) for claim, marks in ((CLAIM, True), (DROP_CLAIM, False))
-    ]
+        _ideal(study, claim, rows) for claim, marks in kinds
+        if len(rows := table[table["marks"] == marks])
+    ]  # fmt: skip
 
 
 def _mechanism(figure: Any, study: Study, table: pd.DataFrame) -> None:
-    """The worst cell's first seed, base and MLTCP, traced."""
-    means = table[table["role"] == "treatment"].groupby("experiment")["last"].mean()
-    experiment = next(one for one in study.experiments if one.path.name == means.idxmax())
+    """Of the cell in which MLTCP is slowest against its base the first seed, base and MLTCP, traced."""
+    base, mltcp = (
+        table[table["role"] == role].groupby("experiment")["last"].mean() for role in ("baseline", "treatment")
+    )
+    experiment = next(one for one in study.experiments if one.path.name == (mltcp / base).idxmax())
     runs = {role: next(run for run in experiment.runs if run.role == role) for role in ("baseline", "treatment")}
     axes = figure.subplots(len(mechanism.ROWS), len(runs), sharex=True, sharey="row", squeeze=False)
     cell = table[table["experiment"] == experiment.path.name]
@@ -93,7 +97,7 @@ def _mechanism(figure: Any, study: Study, table: pd.DataFrame) -> None:
     link = experiment.runs[0].plan.link
     queue_ms, marks = link.buffer_bytes * 8e3 / link.rate_bps, "marks" if link.marking else "drops"
     figure.suptitle(
-        f"The worst cell: {drawing.rate(link.rate_bps)}, queue of {queue_ms:.2g} ms that {marks}, least timeout {experiment.runs[0].plan.rto_min_ms:g} ms"
+        f"Where MLTCP gains least or harms most: {drawing.rate(link.rate_bps)}, queue of {queue_ms:.2g} ms that {marks}, least timeout {experiment.runs[0].plan.rto_min_ms:g} ms"
     )
 
 
@@ -175,7 +179,7 @@ def _cells(axis: Any, rows: pd.DataFrame) -> None:
 def _ideal(study: Study, claim: str, rows: pd.DataFrame) -> Finding:
     mltcp = rows[rows["role"] == "treatment"]
     if mltcp.empty:
-        return not_measured(claim, SOURCE, "no link of that kind was run")
+        return not_measured(claim, SOURCE, "no link of that kind was run under MLTCP")
     cells = mltcp.groupby(KEYS)["last"].apply(list)
     means = cells.apply(geometric_mean)
     bases = rows[rows["role"] == "baseline"].groupby(KEYS)["last"].apply(geometric_mean)
@@ -189,5 +193,5 @@ def _ideal(study: Study, claim: str, rows: pd.DataFrame) -> Finding:
         float(means.max()), "× ideal iteration time, the worst cell, last ten iterations", log_interval(worst), len(worst),
         graded(bool(fine.all()), fine.mean() >= 0.5, alike=bool(bases.max() <= 1 + WITHIN and fine.all())),
         f"reproduced if the mean is within {WITHIN:.0%} of the ideal in every cell, partly if in half of them; judged: the worst",
-        study.paths,
+        tuple(run.path for one in study.experiments if one.path.name in set(rows["experiment"]) for run in one.runs),
     )  # fmt: skip

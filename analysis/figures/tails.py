@@ -9,6 +9,7 @@ import pandas as pd
 
 from analysis import drawing, style
 from analysis import observations as observed
+from analysis.cdf import ENOUGH
 from analysis.finding import ALIKE, Finding, graded, no_difference, not_measured
 from analysis.study import Study
 from core.runs import measured
@@ -108,8 +109,8 @@ def find(study: Study) -> list[Finding]:
             + "; ".join(f"{where} {observed.with_interval(one)} and {observed.with_interval(whole[where])}" for where, one in gains.items()),
             pooled, f"× shorter 99th percentile, settled, {best} (pooled over jobs and seeds, {count} iterations; its interval by seed)",
             log_interval(values), len(values),
-            graded(pooled >= REACHED * CLAIMED, low > 1 + ALIKE, alike=no_difference((low, high))),
-            f"reproduced if the largest speed-up of the settled half is at least {REACHED * CLAIMED:g}×, partly if it is above 1.02× (the interval's lower "
+            graded(pooled >= REACHED * CLAIMED and count >= ENOUGH, low > 1 + ALIKE, alike=no_difference((low, high))),
+            f"reproduced if the largest speed-up of the settled half is at least {REACHED * CLAIMED:g}× over {ENOUGH} iterations or more, partly if it is above 1.02× (the interval's lower "
             f"end; without one, the least seed), no difference if it is surely within {ALIKE:.0%} of 1; the largest of {len(gains)} points is picked, and its interval does not make up for that",
             study.paths,
         )
