@@ -32,7 +32,8 @@
  * base algorithm.
  *
  * No ACK costs a division: the reciprocal of total_bytes is computed where
- * total_bytes changes. (But for the two reciprocal curves, by which F divides.)
+ * total_bytes changes. (But for the two reciprocal curves, by which F divides,
+ * and for a ratio that sockets share in eBPF.)
  */
 #ifndef MLTCP_H
 #define MLTCP_H
