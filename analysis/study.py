@@ -60,12 +60,12 @@ def load_study(results: Path, id: str, *, several_places: bool = False) -> Study
     """What ``results`` holds for figure ``id``. Never raises: what cannot be used is a problem, and the rest is there.
 
     Runs of different programs are a problem (told, and shown all the same), those of different substrates too
-    unless ``several_places``.
+    unless ``several_places``; runs of the flow-level twin where it was not compared with the kernel are left out unless so.
     """
     experiments, problems = [], []
     for name, folder in experiments_below(results).items():
         if id_of(name) == id:
-            experiment, wrong = load_folder(folder)
+            experiment, wrong = load_folder(folder, uncompared=several_places)
             problems += wrong
             if experiment is not None:
                 experiments.append(experiment)
@@ -85,10 +85,18 @@ def id_of(name: str) -> str:
     return name.partition("/")[0].partition(".")[0]
 
 
-def load_folder(folder: Path) -> tuple[Experiment | None, list[str]]:
-    """One experiment's folder, and what of it cannot be used; None: nothing of it can."""
+def load_folder(folder: Path, *, uncompared: bool = True) -> tuple[Experiment | None, list[str]]:
+    """One experiment's folder, and what of it cannot be used; None: nothing of it can.
+
+    ``uncompared``: runs of the twin, too, that are unlike those in which it was compared with the kernel (I23).
+    """
     problems: list[str] = []
     runs = [run for path in sorted(folder.glob("*/[0-9]*/"), key=by_number) if (run := _usable(path, problems))]
+    if not uncompared and (unlike := [run for run in runs if _is_uncompared(run)]):
+        problems.append(
+            f"{len(unlike)} runs of {folder} are the twin's, where it was not compared with the kernel (I23). Left out."
+        )
+        runs = [run for run in runs if not _is_uncompared(run)]
     if not runs:
         return None, problems or [f"{folder} holds no run directory; run the experiment again."]
     alone = {}
@@ -96,6 +104,10 @@ def load_folder(folder: Path) -> tuple[Experiment | None, list[str]]:
         if run := _usable(path, problems):
             alone[run.system, run.seed, run.jobs[0].like] = run
     return Experiment(folder, in_order(folder, runs), alone), problems
+
+
+def _is_uncompared(run: Run) -> bool:
+    return run.manifest.clock == "model" and run.verdict.verdict == "suspect"
 
 
 def _usable(path: Path, problems: list[str]) -> Run | None:

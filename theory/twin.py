@@ -21,6 +21,7 @@ LEARNED_AT = 2  # iterations until a flow knows r (docs/congestion-controls.md)
 MOST_SPREAD = 0.5
 BAND = 1e6  # of strict priority: by how much a band outweighs the one below
 LEAST = 0.01  # weights stay above nothing
+COMPARED = ("dumbbell", "leafspine")
 WIDE = "rings of more than two workers were not compared"
 
 
@@ -101,7 +102,7 @@ def banded(total: int, thresholds: tuple[int, ...]) -> Force:
 
 def beyond(plan: Plan, job: JobPlan) -> str:
     """Why a run is not like those in which the twin was compared with the kernel, and agreed; empty: it is (docs/twin.md)."""
-    if unlike := uncompared(job.cc):
+    if unlike := uncompared(job.cc) or _setting(plan, job):
         return unlike
     if job.channels > 1:
         return "several flows a job: in the kernel MLTCP separates jobs less well than here"
@@ -111,6 +112,23 @@ def beyond(plan: Plan, job: JobPlan) -> str:
             f"the queue has {window:.0f} packets for each flow, and runs that were compared had {LEAST_WINDOW} or more"
         )
     return WIDE if len(job.hosts) > 2 else ""
+
+
+def _setting(plan: Plan, job: JobPlan) -> str:
+    """What of a run none of those had that were compared; empty: nothing."""
+    constants = catalogue.effective(job.cc)
+    unlike = {
+        f"the topology {plan.topology}": plan.topology not in COMPARED,
+        "bands of priority": plan.link.bands > 1 or job.bands,
+        "times set by a scheduler": job.grid is not None,
+        "a constant F": job.cc.traits.learns and not constants["slope"],
+        "an MLTCP without the window that `recommended` restarts with": job.cc.traits.learns and not constants.get("restart"),
+        "interfaces as fast as memory": not plan.nics,
+        "links that do not mark": plan.link.marking is None,
+        "compute times that vary": job.noise != "0%",
+        "links that change": plan.events,
+    }  # fmt: skip
+    return next((f"{what}: not compared" for what, found in unlike.items() if found), "")
 
 
 def uncompared(control: CongestionControl) -> str:

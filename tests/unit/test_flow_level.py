@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.study import load_study
 from core.errors import EXIT_OK, EXIT_REQUEST
 from core.runs.load import Run, check, load_run
 from testbed import spec
@@ -140,6 +141,34 @@ def test_beyond_what_was_compared_a_run_is_suspect(tmp_path: Path) -> None:
     for verdict in verdicts.values():
         assert verdict.verdict == "suspect"
         assert [row.id for row in verdict.invariants if row.status == "suspect"] == ["I23"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({}, ""),
+        ({"topo": "star"}, "the topology star"),
+        ({"nic": "inf"}, "interfaces as fast as memory"),
+        ({"ecn": "off"}, "do not mark"),
+        ({"noise": "5%"}, "compute times that vary"),
+        ({"system": ["priority"]}, "bands of priority"),
+        ({"system": ["unfair"]}, "a constant F"),
+        ({"system": ["mltcp_reno:preset=paper"]}, "restarts"),
+        ({"system": ["mltcp_cubic"]}, "mltcp_cubic was not compared"),
+        ({"event": [{"at": "1s", "link": "s1-s2", "state": "down"}]}, "links that change"),
+    ],
+)  # fmt: skip
+def test_it_says_what_was_never_compared(flags: dict[str, Any], words: str) -> None:
+    plan = plan_of(**{"jobs": 2, "system": ["mltcp_reno"], **flags})
+    said = [twin.beyond(plan, job) for job in plan.jobs]
+    assert all(words in one for one in said) if words else not any(said)
+
+
+def test_no_claim_goes_by_what_was_never_compared(tmp_path: Path) -> None:
+    assert run(tmp_path, "--jobs", "2", "--iterations", "6", "--channels", "4", "--name", "map.x") == EXIT_OK
+    study = load_study(tmp_path, "map")
+    assert not study.runs and any("I23" in problem for problem in study.problems)
+    assert load_study(tmp_path, "map", several_places=True).runs
 
 
 def test_a_dry_run_names_no_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
