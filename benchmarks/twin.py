@@ -73,7 +73,7 @@ def draw(path: Path, gpus: list[int], costs: dict[str, list[float]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--gpus", type=int, nargs="+", default=[1000, 3000, 10_000])
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1000, 3000, 10_000, 30_000])
     parser.add_argument("--png", type=Path)
     parsed = parser.parse_args()
     cost(64, "mltcp_reno", 1.0)  # compiled

@@ -6,16 +6,14 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from math import ceil
-from pathlib import Path
 
 import msgspec
 
-from core.errors import TestbedError
 from core.runs.load import load_run
 from core.runs.manifest import Manifest
 from testbed.campaign.driver import Wanted
 from testbed.campaign.executors import Executor
-from testbed.campaign.tasks import Failed, Outcome, Task
+from testbed.campaign.tasks import Completed, Failed, Outcome, Task
 from testbed.spec import place as where
 
 DRAWN = "verify"  # any draw will do, but always the same
@@ -27,8 +25,8 @@ def drawn(runs: Sequence[Wanted], share: float) -> list[Wanted]:
     return random.Random(DRAWN).sample(exact, min(len(exact), ceil(share * len(exact))))
 
 
-def differing(runs: Sequence[Wanted], free: Sequence[Executor]) -> list[Path]:
-    """The folders of those whose repetition has other bytes than what is stored; raises what a repetition fails with."""
+def differing(runs: Sequence[Wanted], free: Sequence[Executor]) -> list[str]:
+    """The folders of those whose repetition has other bytes than what is stored, or failed, and then why."""
     waiting, idle = list(runs), list(free)
     running: dict[Future[Outcome], tuple[Executor, Wanted]] = {}
     found = []
@@ -45,12 +43,13 @@ def differing(runs: Sequence[Wanted], free: Sequence[Executor]) -> list[Path]:
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             executor, run = running.pop(future)
             idle.append(executor)
-            if _digest(future.result(), run) != load_run(run.folder).manifest.digest:
-                found.append(run.folder)
+            outcome = future.result()
+            if isinstance(outcome, Failed):
+                found.append(f"{run.folder} (failed: {outcome.error})")
+            elif _digest(outcome) != load_run(run.folder).manifest.digest:
+                found.append(str(run.folder))
     return found
 
 
-def _digest(outcome: Outcome, run: Wanted) -> str:
-    if isinstance(outcome, Failed):
-        raise TestbedError(str(outcome.error), where=str(run.folder))
+def _digest(outcome: Completed) -> str:
     return msgspec.json.decode(outcome.files["manifest.json"], type=Manifest).digest

@@ -219,7 +219,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
         print(f"{len(failures)} of {len(todo)} runs failed; the same command tries them again.", file=sys.stderr)
         return EXIT_FAILED
     if differing:
-        print(text.paragraph(f"other bytes when repeated: {', '.join(map(str, differing))}"), file=sys.stderr)
+        print(text.paragraph(f"other bytes when repeated: {', '.join(differing)}"), file=sys.stderr)
         return EXIT_FAILED
     return EXIT_INVALID if invalid else EXIT_OK
 
@@ -230,7 +230,7 @@ def _left_out(words: str) -> None:
 
 def _verified(
     runs: Sequence[Wanted], failures: Sequence[Failure], lanes: Sequence[Executor], share: float | None
-) -> list[Path]:
+) -> list[str]:
     """Repeat a ``share`` of what was just run; the folders of those that came out otherwise."""
     from testbed.campaign import repeats
 

@@ -29,7 +29,7 @@ def test_what_is_filled_in_is_what_would_have_been(tmp_path: Path, jobs: tuple[s
     period = early.manifest.measured.period
     assert whole.manifest.measured.period is None and period is not None
     assert period.alike == 3 and max(period.carried) < 24
-    # Whoever looks at the clock moves it by a nanosecond, the sampler too: so close, then.
+    # Whoever looks at the clock moves it by a nanosecond: so close, then.
     pd.testing.assert_frame_equal(early.iterations, whole.iterations, rtol=0, atol=1e-8)
     pd.testing.assert_frame_equal(early.operations, whole.operations, rtol=0, atol=1e-8)
     assert early.flows["t_s"].max() < whole.flows["t_s"].max()

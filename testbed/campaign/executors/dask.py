@@ -94,6 +94,7 @@ class Cluster:
         """A client goes on by itself with a scheduler that was started again, and that one knows nothing of us."""
         scheduler = str(client.scheduler_info(n_workers=0)["id"])
         if scheduler != self.prepared:
+            client.run_on_scheduler(_forgive)
             client.register_plugin(_Prepared(self.maker, self.archive), name="mltcp")
             self.prepared = scheduler
 
@@ -125,6 +126,11 @@ class Cluster:
             say(f"left out: {words}")
 
 
+def _forgive(dask_scheduler: Any) -> None:
+    """On the scheduler, whoever started it: a run outlives as many workers as with one of ours."""
+    dask_scheduler.allowed_failures = max(dask_scheduler.allowed_failures, KILLED)
+
+
 class _Prepared(distributed.WorkerPlugin):
     """What every worker, present or to come, is before it gets a run: with the kernel, and with one run at a time."""
 
@@ -133,7 +139,10 @@ class _Prepared(distributed.WorkerPlugin):
 
     async def setup(self, worker: distributed.Worker) -> None:
         if not elsewhere.missing() and not kernels.is_here(self.maker.kernel):
-            kernels.unpack(self.archive)
+            with contextlib.suppress(
+                TestbedError
+            ):  # no room, say: it is left out, with that reason, and the others go on
+                kernels.unpack(self.archive)
         able = not _lacks(self.maker)
         await worker.set_resources(**{RESOURCE: 1 if able else 0})
 

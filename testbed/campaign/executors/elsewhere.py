@@ -53,4 +53,6 @@ def check(maker: Maker) -> None:
     if lacking := missing():
         raise MachineError(f"the worker on {here} cannot run user-mode Linux: {lacking}.")
     if not kernels.is_here(maker.kernel):
-        raise MachineError(f"the worker on {here} has not the driver's kernel {maker.kernel.version}, and got none.")
+        raise MachineError(
+            f"the worker on {here} has not the driver's kernel {maker.kernel.version}, and could not take it (is its disk full?)."
+        )
