@@ -26,6 +26,7 @@ from analysis import again, claims, drawing, sections, stalls, suspects
 from analysis.finding import VERDICTS, Finding
 from analysis.sections import Section
 from core import text
+from core.runs import repeated
 from core.runs.load import Run
 from core.runs.manifest import Manifest
 
@@ -67,7 +68,7 @@ def _context(found: list[Section], results: Path, here: Path) -> dict[str, Any]:
         "sections": [_section(section, results, here) for section in shown],
         "missing": [section.figure for section in found if section not in shown],
         "problems": sum(len(section.problems) for section in found),
-        "provenance": _provenance(runs),
+        "provenance": _provenance(runs, results),
         "runs": len(runs),
         "by_chance": claims.by_chance(found),
         "wall": _duration(sum(run.manifest.wall_s for run in runs)),
@@ -162,7 +163,7 @@ def _facts(section: Section) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _provenance(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+def _provenance(runs: Sequence[Run], results: Path) -> list[tuple[str, list[str]]]:
     """What made the runs: each distinct answer, and of how many runs it is true if there are several."""
     questions: dict[str, Callable[[Manifest], str]] = {
         "testbed": lambda m: f"{m.testbed}, source {m.source_sha256[:12]}, commit {m.git_commit or 'unknown'}",
@@ -179,6 +180,8 @@ def _provenance(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     started = sorted(run.manifest.started for run in runs)
     if started:
         found.append(("run between", [f"{started[0]} and {started[-1]}"]))
+    if said := repeated.read(results):
+        found.append(("repeated, and compared", [str(said)]))
     return found
 
 

@@ -211,7 +211,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
         Count(order, console, quiet=parsed.quiet, places=len(lanes) > 1) as count,
     ):
         failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=done, keep_going=True)
-        differing = _verified(order, failures, lanes, share)
+        differing = _verified(order, failures, lanes, share, Path(parsed.out))
     invalid = _sum_up(planned, todo, failures)
     for failure in failures:
         print(text.paragraph(f"failed: {failure.run.folder}: {failure.error}"), file=sys.stderr)
@@ -229,20 +229,20 @@ def _left_out(words: str) -> None:
 
 
 def _verified(
-    runs: Sequence[Wanted], failures: Sequence[Failure], lanes: Sequence[Executor], share: float | None
-) -> list[str]:
-    """Repeat a ``share`` of what was just run; the folders of those that came out otherwise."""
+    runs: Sequence[Wanted], failures: Sequence[Failure], lanes: Sequence[Executor], share: float | None, out: Path
+) -> Sequence[str]:
+    """Repeat a ``share`` of what was just run; the folders of those that came out otherwise. What came of it is kept in ``out``."""
+    from core.runs import repeated
     from testbed.campaign import repeats
 
     if share is None:
         return []
     failed = {failure.run.folder for failure in failures}
     again = repeats.drawn([run for run in runs if run.folder not in failed], share)
-    differing = repeats.differing(again, lanes)
-    print(
-        f"Repeated {len(again)} of {len(runs)} runs on whoever was free: {len(again) - len(differing)} of them byte-identical."
-    )
-    return differing
+    said = repeated.Repeated(len(runs), len(again), tuple(repeats.differing(again, lanes)))
+    repeated.write(said, out)
+    print(f"Repeated {said}.")
+    return said.differing
 
 
 def _each_measured(runs: Sequence[Wanted]) -> list[Wanted]:

@@ -18,7 +18,7 @@ from analysis.cli import main
 from analysis.figures import concept
 from analysis.finding import VERDICTS
 from analysis.study import ids, load_study
-from core.runs import documents
+from core.runs import documents, repeated
 from core.runs.upgrade import VERSION
 from core.runs.verdict import Row, Verdict
 from testbed.spec import points
@@ -46,6 +46,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fluid") / "results"
     for id in IDS:
         write(id, folder)
+    repeated.write(repeated.Repeated(60, 30, ()), folder)
     return folder
 
 
@@ -133,6 +134,11 @@ POLICY = (
 LOOK = """<script>addEventListener("load", () => parent.postMessage([innerWidth, document.documentElement.scrollWidth], "*"))</script>"""
 FRAME = f"""<iframe src="page.html" style="width: {PHONE}px; height: 844px"></iframe>
 <script>onmessage = heard => document.title = JSON.stringify(heard.data)</script>"""  # no window is as narrow as a phone
+
+
+def test_how_many_runs_were_repeated_is_told(reported: Path) -> None:
+    said = "| repeated, and compared | 30 of 60 runs, on whoever was free: 30 of them byte-identical |"
+    assert said in reported.with_suffix(".md").read_text()
 
 
 def looked_at(page: str, folder: Path) -> tuple[list[int], list[str]]:
