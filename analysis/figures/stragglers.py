@@ -104,8 +104,10 @@ def _sigma_s(run: Run) -> float:
 
 
 def _i_over_s(experiment: Experiment) -> float:
-    """Of the MLTCP that is compared; the base, which has no F, is held against the same bound."""
-    treated = next(run for run in experiment.runs if run.role == "treatment")
+    """Of the MLTCP that is compared; the base, which has no F, is held against the same bound. NaN while only the base was run."""
+    treated = next((run for run in experiment.runs if run.role == "treatment"), None)
+    if treated is None:
+        return np.nan
     constants = treated.constants(treated.system)
     return float(constants["intercept"] / constants["slope"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -178,6 +179,13 @@ def test_a_claim_fails_where_its_matter_is_missing(
     found = verdicts(id, tmp_path)
     judged = {claim: verdict for claim, verdict in found.items() if claim.startswith(beginnings)}
     assert judged and set(judged.values()) <= set(FAILS), found
+
+
+def test_a_level_of_noise_that_only_the_base_was_run_at_keeps_the_figure(tmp_path: Path) -> None:
+    specs = points.read(str(EXPERIMENTS / "stragglers.toml"), {})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    shutil.rmtree(tmp_path / "stragglers.noise-0_5" / "mltcp_reno")
+    assert len(verdicts("stragglers", tmp_path)) == 2
 
 
 def fluid(id: str, folder: Path, exponent: float = 0.0) -> None:
