@@ -104,10 +104,11 @@ def _judged(study: Study, gains: pd.DataFrame, metric: str, base: str) -> Findin
     where = max(candidates, key=lambda point: geometric_mean(points[point]["settled"]))
     values = points[where]["settled"]
     low, high = ratio_ends(values)
-    value, of, enough, over = geometric_mean(values), "", True, ""
+    value, of, over = geometric_mean(values), "", ""
+    enough = not pooled or pooled[where][1] >= ENOUGH
     if pooled:
         value, counted = pooled[where]
-        enough, over = counted >= ENOUGH, f" over {ENOUGH} iterations or more"
+        over = f" over {ENOUGH} iterations or more"
         of = f" (pooled over jobs and seeds, {counted} iterations; its interval by seed)"
     among = f"{len(candidates)} points" + (
         f" with {ENOUGH} iterations or more" if len(candidates) < len(points) else ""

@@ -92,11 +92,12 @@ def load_folder(folder: Path, *, uncompared: bool = True) -> tuple[Experiment | 
     """
     problems: list[str] = []
     runs = [run for path in sorted(folder.glob("*/[0-9]*/"), key=by_number) if (run := _usable(path, problems))]
-    if not uncompared and (unlike := [run for run in runs if _is_uncompared(run)]):
-        problems.append(
-            f"{len(unlike)} runs of {folder} are the twin's, where it was not compared with the kernel (I23). Left out."
-        )
-        runs = [run for run in runs if not _is_uncompared(run)]
+    if not uncompared:
+        asked, runs = len(runs), [run for run in runs if not _is_uncompared(run)]
+        if less := asked - len(runs):
+            problems.append(
+                f"{less} runs of {folder} are the twin's, where it was not compared with the kernel (I23). Left out."
+            )
     if not runs:
         return None, problems or [f"{folder} holds no run directory; run the experiment again."]
     alone = {}

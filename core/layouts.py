@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-SIZES = {"I": 4, "i": 4, "Q": 8, "q": 8}
+SIZES = {"B": 1, "I": 4, "i": 4, "Q": 8, "q": 8}
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,13 @@ IORING_PARAMETERS = Layout(
     },
     120,
 )
-IORING_STEP = Layout(
-    "struct io_uring_sqe", f"{UAPI}io_uring.h", {"fd": (4, "i"), "addr": (16, "Q"), "len": (24, "I")}, 64
+IORING_SQE = Layout(
+    "struct io_uring_sqe",
+    f"{UAPI}io_uring.h",
+    {"opcode": (0, "B"), "fd": (4, "i"), "addr": (16, "Q"), "len": (24, "I")},
+    64,
 )
-IORING_DONE = Layout("struct io_uring_cqe", f"{UAPI}io_uring.h", {"res": (8, "i")}, 16)
+IORING_CQE = Layout("struct io_uring_cqe", f"{UAPI}io_uring.h", {"res": (8, "i")}, 16)
 PHANTOM = Layout("struct queue", "phantom.bpf.c", {"marks": (0, "Q")}, 24)
 MAP_INDEX_BYTES = 4  # of an array's key
 LAYOUTS = (
@@ -108,8 +111,8 @@ LAYOUTS = (
     PEER,
     PHANTOM,
     IORING_PARAMETERS,
-    IORING_STEP,
-    IORING_DONE,
+    IORING_SQE,
+    IORING_CQE,
 )
 
 # Messages: how long each is before its attributes.

@@ -133,7 +133,7 @@ enum mltcp_restart {
 	P(mltcp, host_limit, uint, 0, 0, 1,				\
 	  "no growth while half of what is in flight waits in its own host") \
 	P(mltcp, floor_cwnd, uint, 0, 0, 1000,				\
-	  "segments of window below which F is at least 1, unless marked")		\
+	  "segments of window below which F is at least 1, unless marked") \
 	P(mltcp, apply, uint, 0, 0, 2,					\
 	  "where F acts: increase, decrease, both")
 #endif

@@ -105,7 +105,9 @@ def beyond(plan: Plan, job: JobPlan) -> str:
     if unlike := uncompared(job.cc) or _setting(plan, job):
         return unlike
     if job.channels > 1:
-        return "several flows a job: in the kernel MLTCP separates jobs less well than here"
+        return (
+            "several flows a job: in the kernel MLTCP separates them only where each flow has some frames of threshold"
+        )
     window = plan.link.buffer_bytes / plan.link.mtu / sum(one.channels for one in plan.jobs)
     if window < LEAST_WINDOW:
         return (

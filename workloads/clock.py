@@ -27,8 +27,8 @@ def sleep_until(deadline_ns: int) -> None:
         pass
 
 
-class Grid:
-    """One instant every ``interval_ns``, from ``first_ns`` on: timerfd(2), readable from each on until it is asked `passed`."""
+class PeriodicTimer:
+    """Expires every ``interval_ns``, from ``first_ns`` on: timerfd(2), readable then until it is asked for its `expirations`."""
 
     def __init__(self, first_ns: int, interval_ns: int) -> None:
         self._timer = _libc.timerfd_create(time.CLOCK_MONOTONIC, 0)
@@ -39,8 +39,8 @@ class Grid:
     def fileno(self) -> int:
         return int(self._timer)
 
-    def passed(self) -> int:
-        """How many instants since it was last asked, or the beginning; waits for one."""
+    def expirations(self) -> int:
+        """How many since it was last asked, or the beginning; waits for one."""
         return int.from_bytes(os.read(self._timer, 8), sys.byteorder)
 
 

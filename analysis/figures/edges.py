@@ -181,6 +181,7 @@ def _ideal(study: Study, claim: str, rows: pd.DataFrame) -> Finding:
     if mltcp.empty:
         return not_measured(claim, SOURCE, "no link of that kind was run under MLTCP")
     cells = mltcp.groupby(KEYS)["last"].apply(list)
+    own = set(rows["experiment"])
     means = cells.apply(geometric_mean)
     bases = rows[rows["role"] == "baseline"].groupby(KEYS)["last"].apply(geometric_mean)
     fine = means <= 1 + WITHIN
@@ -193,5 +194,5 @@ def _ideal(study: Study, claim: str, rows: pd.DataFrame) -> Finding:
         float(means.max()), "× ideal iteration time, the worst cell, last ten iterations", log_interval(worst), len(worst),
         graded(bool(fine.all()), fine.mean() >= 0.5, alike=bool(bases.max() <= 1 + WITHIN and fine.all())),
         f"reproduced if the mean is within {WITHIN:.0%} of the ideal in every cell, partly if in half of them; judged: the worst",
-        tuple(run.path for one in study.experiments if one.path.name in set(rows["experiment"]) for run in one.runs),
+        tuple(run.path for one in study.experiments if one.path.name in own for run in one.runs),
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from core.runs.manifest import Manifest, Recorded, Told
+from core.runs.repeated import Sample
 from core.runs.schedules import Made
 from core.runs.summary import Summary
 from core.runs.upgrade import upgrade
@@ -26,7 +27,7 @@ def decode(content: bytes | str, kind: type[Document]) -> Document:
     return msgspec.convert(upgrade(msgspec.json.decode(content)), kind)
 
 
-def encode(document: Manifest | Verdict | Summary | Told | Recorded | Made) -> bytes:
+def encode(document: Manifest | Verdict | Summary | Told | Recorded | Made | Sample) -> bytes:
     """As it is written: readable, with a line's end."""
     return msgspec.json.format(msgspec.json.encode(document, enc_hook=_number), indent=1) + b"\n"
 

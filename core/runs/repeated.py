@@ -6,13 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from core.runs import rundir
-
 FILE = "repeated.json"
 
 
-class Repeated(msgspec.Struct, frozen=True):
-    """Of the last sweep with ``--verify-sample``."""
+class Sample(msgspec.Struct, frozen=True):
+    """What ``--verify-sample`` found in the last sweep that was told to."""
 
     of: int  # runs of the sweep
     repeated: int
@@ -23,14 +21,9 @@ class Repeated(msgspec.Struct, frozen=True):
         return f"{self.repeated} of {self.of} runs, on whoever was free: {alike} of them byte-identical"
 
 
-def write(said: Repeated, results: Path) -> None:
-    """Raises `MachineError` where the folder cannot be written."""
-    rundir.write_text(results / FILE, msgspec.json.format(msgspec.json.encode(said)).decode() + "\n")
-
-
-def read(results: Path) -> Repeated | None:
+def read(results: Path) -> Sample | None:
     """None if there is no such file, or none that this release wrote."""
     try:
-        return msgspec.json.decode((results / FILE).read_bytes(), type=Repeated)
+        return msgspec.json.decode((results / FILE).read_bytes(), type=Sample)
     except (OSError, msgspec.MsgspecError):
         return None

@@ -232,15 +232,15 @@ def _verified(
     runs: Sequence[Wanted], failures: Sequence[Failure], lanes: Sequence[Executor], share: float | None, out: Path
 ) -> Sequence[str]:
     """Repeat a ``share`` of what was just run; the folders of those that came out otherwise. What came of it is kept in ``out``."""
-    from core.runs import repeated
+    from core.runs import documents, repeated, rundir
     from testbed.campaign import repeats
 
     if share is None:
         return []
     failed = {failure.run.folder for failure in failures}
     again = repeats.drawn([run for run in runs if run.folder not in failed], share)
-    said = repeated.Repeated(len(runs), len(again), tuple(repeats.differing(again, lanes)))
-    repeated.write(said, out)
+    said = repeated.Sample(len(runs), len(again), tuple(repeats.differing(again, lanes)))
+    rundir.write_text(out / repeated.FILE, documents.encode(said).decode())
     print(f"Repeated {said}.")
     return said.differing
 

@@ -20,7 +20,7 @@ import pytest
 
 from core.errors import EXIT_MACHINE
 from core.runs.load import TABLES, check, load_run
-from core.runs.repeated import Repeated, read
+from core.runs.repeated import Sample, read
 from testbed.campaign.executors import dask
 from testbed.campaign.provenance import source_sha256
 from testbed.cli import main
@@ -120,7 +120,7 @@ def test_a_campaign_is_the_same_by_every_executor(tmp_path: Path, seeds: int) ->
     assert by_dask.returncode == 0, by_dask.stderr
     repeated = f"{half} of {2 * half} runs, on whoever was free: {half} of them byte-identical"
     assert f"Repeated {repeated}." in " ".join(by_dask.stdout.split())
-    kept = Repeated(2 * half, half, ())
+    kept = Sample(2 * half, half, ())
     assert read(tmp_path / "dask") == kept and str(kept) == repeated
     slurm = done(tmp_path, "--executor", "slurm:local", "-j", "2", out="slurm", seeds=seeds)
     assert slurm.returncode == 0, slurm.stderr

@@ -46,7 +46,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fluid") / "results"
     for id in IDS:
         write(id, folder)
-    repeated.write(repeated.Repeated(60, 30, ()), folder)
+    (folder / repeated.FILE).write_bytes(documents.encode(repeated.Sample(60, 30, ())))
     return folder
 
 

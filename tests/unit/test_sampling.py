@@ -1,4 +1,4 @@
-"""What the sampler is made of: questions asked together, and the grid of instants. Sockets of this machine's loopback."""
+"""What the sampler is made of: questions asked together, and the timer. Sockets of this machine's loopback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from core.layouts import INET_DIAG_INFO, INET_DIAG_MSG_BYTES, NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, TCP_INFO
 from testbed.linux.sampling import netlink, ring
 from testbed.linux.sampling.netlink import MOST_AT_ONCE, Field, Question, Questions, message
-from workloads.clock import Grid
+from workloads.clock import PeriodicTimer
 
 ACKED = TCP_INFO.reader("tcpi_bytes_acked")
 
@@ -76,11 +76,11 @@ def test_an_answer_to_another_question_is_noticed(asked: socket.socket) -> None:
         questions.ask()
 
 
-def test_the_grid_says_how_many_instants_have_passed() -> None:
+def test_the_timer_says_how_often_it_expired() -> None:
     begun = time.monotonic_ns()
-    grid = Grid(begun + 2_000_000, 1_000_000)
-    passed = grid.passed()
+    timer = PeriodicTimer(begun + 2_000_000, 1_000_000)
+    passed = timer.expirations()
     assert passed >= 1
     assert time.monotonic_ns() >= begun + 2_000_000 + (passed - 1) * 1_000_000
     time.sleep(0.02)
-    assert passed + grid.passed() >= 19
+    assert passed + timer.expirations() >= 19

@@ -139,9 +139,8 @@ class _Prepared(distributed.WorkerPlugin):
 
     async def setup(self, worker: distributed.Worker) -> None:
         if not elsewhere.missing() and not kernels.is_here(self.maker.kernel):
-            with contextlib.suppress(
-                TestbedError
-            ):  # no room, say: it is left out, with that reason, and the others go on
+            # Without room for it, say, this worker is left out, with that reason, and the others go on.
+            with contextlib.suppress(TestbedError):
                 kernels.unpack(self.archive)
         able = not _lacks(self.maker)
         await worker.set_resources(**{RESOURCE: 1 if able else 0})

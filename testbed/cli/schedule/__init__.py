@@ -57,12 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run every schedule with real traffic too (--on uml): predicted beside measured",
     )
     parser.add_argument(
-        "--system",
-        nargs="+",
-        action="extend",
-        metavar="NAME",
+        "--system", nargs="+", action="extend", metavar="NAME",
         help="with --emulate or --on flow: what carries the bytes (reno)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--set", action="append", metavar="PATH=VALUE", help="with --emulate: any field of an experiment"
     )

@@ -10,24 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.layouts import (
-    IORING_DONE,
+    IORING_CQE,
     IORING_ENTER_GETEVENTS,
     IORING_OFF_SQES,
     IORING_OP_RECV,
     IORING_OP_SEND,
     IORING_PARAMETERS,
-    IORING_STEP,
+    IORING_SQE,
     SYS_IO_URING_ENTER,
     SYS_IO_URING_SETUP,
 )
 from testbed.linux.loading.bpfsys import libc
 
-STEP_BYTES, DONE_BYTES = IORING_STEP.size or 0, IORING_DONE.size or 0
+SQE_BYTES, CQE_BYTES = IORING_SQE.size or 0, IORING_CQE.size or 0
 PLACES = IORING_PARAMETERS.reader(
     "sq_entries", "cq_entries", "sq_off.tail", "sq_off.ring_mask", "sq_off.array",
     "cq_off.head", "cq_off.tail", "cq_off.cqes",
 )  # fmt: skip
-STEP = struct.Struct("=BxxxixxxxxxxxQI")  # struct io_uring_sqe: opcode, fd, addr, len; all else is 0
+SQE = IORING_SQE.reader("opcode", "fd", "addr", "len")  # all else is 0
+RESULT, _ = IORING_CQE.members["res"]
 NUMBER = struct.Struct("=I")
 
 
@@ -52,17 +53,18 @@ class Ring:
             PLACES.unpack_from(parameters)
         )
         # Both rings lie in one mapping (since Linux 5.4).
-        size = max(self._array_at + NUMBER.size * entries, cqes + DONE_BYTES * completions)
+        size = max(self._array_at + NUMBER.size * entries, cqes + CQE_BYTES * completions)
         self._shared = mmap.mmap(self._ring, size)
-        self._steps = mmap.mmap(self._ring, STEP_BYTES * entries, offset=IORING_OFF_SQES)
+        self._steps = mmap.mmap(self._ring, SQE_BYTES * entries, offset=IORING_OFF_SQES)
         for number, step in enumerate(steps):
             operation = IORING_OP_SEND if step.out else IORING_OP_RECV
-            STEP.pack_into(self._steps, STEP_BYTES * number, operation, step.socket, step.memory, step.size)
+            SQE.pack_into(self._steps, SQE_BYTES * number, operation, step.socket, step.memory, step.size)
         (self._mask,) = NUMBER.unpack_from(self._shared, mask_at)
         self._order = b"".join(map(NUMBER.pack, range(self._count)))
         self._tail = 0
         # The results, and between them other things.
-        self._results = memoryview(self._shared)[cqes : cqes + DONE_BYTES * completions].cast("i")[2::4]
+        done = memoryview(self._shared)[cqes : cqes + CQE_BYTES * completions].cast("i")
+        self._results = done[RESULT // done.itemsize :: CQE_BYTES // done.itemsize]
 
     def go(self) -> None:
         """Take all steps; raises `OSError` for one that failed."""

@@ -2,7 +2,7 @@
 
 Every interval it asks each bottleneck's qdisc (rtnetlink) and each flow's socket
 (sock_diag, by its addresses: a dump would walk the machine's whole socket table), and
-writes ``links.csv`` and ``flows.csv``.
+writes ``links.csv``, ``flows.csv`` and, where hosts' interfaces have a rate, ``nics.csv``.
 
 Told by one line of JSON on stdin (`Config`); on end of file there it stops and prints
 what it cost as one line of JSON.
@@ -44,7 +44,7 @@ from core.layouts import (
 )
 from testbed.linux.loading.bpfsys import MapReader
 from testbed.linux.sampling.netlink import Field, Question, Questions, message, opened
-from workloads.clock import Grid, punctual, sleep_until
+from workloads.clock import PeriodicTimer, punctual, sleep_until
 
 U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 TCP_INFO = layouts.TCP_INFO.reader(
@@ -283,7 +283,7 @@ def main() -> None:
     queues, senders = _questions([*links, *nics]), _questions(flows)
     with (
         _table(config, "links") as link_file,
-        _table(config, "links", "nics" if nics else None) as nic_file,
+        _table(config, "nics", "links") if nics else open(os.devnull, "w") as nic_file,
         _table(config, "flows") as flow_file,
     ):
         cpu = CpuMeter()
@@ -291,29 +291,28 @@ def main() -> None:
         next_cpu = next_shares = shares_at = config.start_ns
         acked_before: Carried = {}
         due = config.start_ns - config.interval_ns
-        # Under virtual time nothing here takes time but to ask what time it is: who samples must not move the clock.
 
         def now() -> int:
+            """Under virtual time without a look at the clock: nothing else here takes time, and who samples must not move it."""
             return due if config.virtual_time else time.monotonic_ns()
 
-        def between(before: int, after: int) -> str:
-            return f"{((before + after) // 2 - config.start_ns) / 1e9:.6f}"
+        def told(questions: Questions) -> tuple[str, Iterator[bytes], int]:
+            """When it was asked, as tables have it; the answers; how long that took in ns."""
+            before, answers, after = now(), questions.ask(), now()
+            return f"{((before + after) // 2 - config.start_ns) / 1e9:.6f}", iter(answers), after - before
 
-        # `select` may be late by a thousandth of what it waits for.
         punctual()
         sleep_until(config.wait_from_ns)
-        grid = Grid(config.start_ns, config.interval_ns)
-        while not _told_to_stop(grid):
+        timer = PeriodicTimer(config.start_ns, config.interval_ns)
+        while not _told_to_stop(timer):
             # Instants that could not be kept are left out, not made up for.
-            due += grid.passed() * config.interval_ns
-            before, told, after = now(), iter(queues.ask()), now()
-            at = between(before, after)
-            link_file.writelines(link.line(at, told) for link in links)
-            nic_file.writelines(nic.line(at, told) for nic in nics)
-            worst = max(worst, after - before)
-            before, told, after = now(), iter(senders.ask()), now()
-            at = between(before, after)
-            lines = [flow.line(at, told) for flow in flows]
+            due += timer.expirations() * config.interval_ns
+            at, answers, took_ns = told(queues)
+            link_file.writelines(link.line(at, answers) for link in links)
+            nic_file.writelines(nic.line(at, answers) for nic in nics)
+            worst = max(worst, took_ns)
+            at, answers, _ = told(senders)
+            lines = [flow.line(at, answers) for flow in flows]
             flow_file.writelines(line for line in lines if line is not None)
             if None in lines:
                 flows = [flow for flow, line in zip(flows, lines, strict=True) if line is not None]
@@ -342,11 +341,10 @@ def _questions(probes: Sequence[LinkProbe | FlowProbe | CountedProbe]) -> Questi
     return Questions([question for probe in probes for question in probe.questions])
 
 
-def _table(config: Config, columns: str, name: str | None = "") -> TextIO:
-    """A file with the columns of a table, whose ``name`` it has if no other is said; None: nowhere."""
-    path = os.devnull if name is None else os.path.join(config.folder, f"{name or columns}.csv")
-    table = open(path, "w", buffering=WRITTEN_AT_ONCE)  # noqa: SIM115
-    table.write(config.header(columns))
+def _table(config: Config, name: str, columns: str | None = None) -> TextIO:
+    """A file of the run, with the ``columns`` of this table, if they are another's."""
+    table = open(os.path.join(config.folder, f"{name}.csv"), "w", buffering=WRITTEN_AT_ONCE)  # noqa: SIM115
+    table.write(config.header(columns or name))
     return table
 
 
@@ -368,9 +366,9 @@ def _senders(flows: list[FlowProbe]) -> list[dict[str, Any]]:
     ]
 
 
-def _told_to_stop(grid: Grid) -> bool:
-    """Sleep until the next instant; True as soon as stdin ends."""
-    return sys.stdin in select.select([sys.stdin, grid], [], [])[0]
+def _told_to_stop(timer: PeriodicTimer) -> bool:
+    """Sleep until it expires; True as soon as stdin ends."""
+    return sys.stdin in select.select([sys.stdin, timer], [], [])[0]
 
 
 def _say_shares(now: Carried, before: Carried, span_ns: int) -> None:
