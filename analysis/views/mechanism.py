@@ -39,7 +39,7 @@ def draw(axes: Any, run: Run, title: str) -> None:
     resent.set_xlabel("time (s)")
     for axis in (nics, queue, resent):
         axis.set_xlim(0, end_s - begin_s)
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(bottom=0, auto=True)  # or the next column's run would be cut off
 
 
 def _span(run: Run) -> tuple[float, float]:
