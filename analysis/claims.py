@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from analysis.finding import Finding
-from analysis.sections import Section
+from analysis.chapters import Chapter, Claim
 
 COLUMNS = ("paper", "claim", "figure", "verdict", "value", "low", "high", "seeds", "criterion", "control")
 LEVEL = 0.95
-USUAL_PAPER = "MLTCP"
 PAPERS = {
     "MLTCP": "MLTCP: Congestion Control for DNN Training (arXiv 2402.09589; HotNets 2024)",
     "LTP": "Boosting Distributed Machine Learning Training Through Loss-tolerant Transmission Protocol (LTP, IWQoS 2023)",
@@ -21,26 +19,20 @@ PAPERS = {
 }
 
 
-def table(sections: Sequence[Section]) -> pd.DataFrame:
+def table(chapters: Sequence[Chapter]) -> pd.DataFrame:
     """A row for each claim, in the order of the report."""
-    rows = [_row(section, finding) for section in sections for finding in section.findings]
+    rows = [_row(chapter, claim) for chapter in chapters for claim in chapter.claims]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _row(section: Section, finding: Finding) -> tuple[object, ...]:
-    low, high = finding.interval or (None, None)
+def _row(chapter: Chapter, claim: Claim) -> tuple[object, ...]:
+    low, high = claim.ends or (None, None)
     return (
-        paper(section), finding.claim, section.figure.ID, finding.verdict, finding.value, low, high, finding.seeds, finding.reason,
-        finding.control,
+        chapter.paper, claim.claim, chapter.id, claim.verdict, claim.value, low, high, claim.seeds, claim.reason, claim.control,
     )  # fmt: skip
 
 
-def paper(section: Section) -> str:
-    """Whose claims a figure judges, in a word."""
-    return str(getattr(section.figure, "PAPER", USUAL_PAPER))
-
-
-def by_chance(sections: Sequence[Section]) -> str:
+def by_chance(chapters: Sequence[Chapter]) -> str:
     """How many of the intervals are to be expected to miss what they are of, in a sentence."""
-    count = sum(finding.interval is not None for section in sections for finding in section.findings)
+    count = sum(claim.ends is not None for chapter in chapters for claim in chapter.claims)
     return f"Of {count} intervals at {LEVEL:.0%}, {(1 - LEVEL) * count:.1f} are to be expected to miss by chance alone."

@@ -16,6 +16,7 @@ from analysis import agreement, comparison, figures, report, sections, study, vi
 from analysis.figures import Figure
 from analysis.finding import VERDICTS
 from core import text
+from core.errors import RequestError
 from core.runs.load import LoadError, experiments_below, holds_schedules, load_experiment
 
 
@@ -33,6 +34,11 @@ def main(arguments: list[str]) -> int:
     reporting.add_argument("results", type=Path, help="results folder")
     reporting.add_argument("--out", type=Path, default=Path("report.html"))
     reporting.add_argument("--figures", type=Path, default=Path("figures"), help="where the figures go (%(default)s)")
+    reporting.add_argument(
+        "--keep",
+        action="store_true",
+        help="a figure without results stays as the last report with these figures had it; without this it is left out",
+    )
     reporting.set_defaults(command=_report)
     comparing = commands.add_parser(
         "compare", help="two result sets side by side, with the confidence of each difference"
@@ -148,15 +154,17 @@ def _report(parsed: argparse.Namespace) -> int:
         print(text.paragraph(f"error: {parsed.results} holds no results; `make reproduce` makes some"), file=sys.stderr)
         return 1
     try:
-        found = report.write(parsed.results, parsed.figures, parsed.out)
+        found = report.write(parsed.results, parsed.figures, parsed.out, keep=parsed.keep)
     except OSError:
         raise
+    except RequestError as error:
+        return _refused(str(error))
     except Exception as error:
         _unusable(error, parsed.results)
         return 1
-    problems = [text.paragraph(f"{section.figure.ID}: {problem}") for section in found for problem in section.problems]
+    problems = [text.paragraph(f"{chapter.id}: {problem}") for chapter in found for problem in chapter.problems]
     print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
     for verdict in VERDICTS:
-        print(f"{sum(one.verdict == verdict for section in found for one in section.findings):4} {verdict}")
+        print(f"{sum(claim.verdict == verdict for chapter in found for claim in chapter.claims):4} {verdict}")
     print(parsed.out, parsed.out.with_suffix(".md"), sep="\n")
     return int(bool(problems))

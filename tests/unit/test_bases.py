@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from analysis import figures, report, sections
+from analysis import chapters, figures, sections
 from core.runs.plan import Plan
 from testbed.spec import points
 from tests import synthetic
@@ -53,6 +53,6 @@ def test_a_base_may_have_a_file_of_its_own_and_that_of_most_runs_comes_first(tmp
     assert {path.name for path in section.files if path.suffix == ".png"} == {
         "fairness.png", "fairness-cubic.png", "fairness-dcqcn.png",
     }  # fmt: skip
-    assert sorted(report._commands(section, "results")) == [
+    assert sorted(chapters.commands(section, "results")) == [
         f"python -m testbed sweep experiments/{name}.toml --out results" for name in ("fairness.cubic", "fairness.dcqcn", "fairness")
     ]  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import added_lines, claims, figures, sections, trainings
+from analysis import added_lines, chapters, claims, figures, sections, trainings
 from analysis.finding import Verdict, graded, no_difference
 from analysis.study import load_study
 from core.runs import documents, rows
@@ -451,12 +451,13 @@ def test_claims_are_a_table(tmp_path: Path) -> None:
     specs = points.read(str(EXPERIMENTS / "partial.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, harm)
     section = sections.one(the("partial"), tmp_path, tmp_path / "out")
-    table = claims.table([section])
+    chapter = chapters.of(section, tmp_path, tmp_path)
+    table = claims.table([chapter])
     assert tuple(table.columns) == claims.COLUMNS
     (row,) = table.to_dict("records")
     assert (row["paper"], row["figure"], row["seeds"]) == ("MLTCP", "partial", 3)
     assert row["low"] <= row["value"] <= row["high"] < 1 and row["control"]
-    assert claims.by_chance([section] * 40) == "Of 40 intervals at 95%, 2.0 are to be expected to miss by chance alone."
+    assert claims.by_chance([chapter] * 40) == "Of 40 intervals at 95%, 2.0 are to be expected to miss by chance alone."
 
 
 def test_suspect_runs_stand_beside_their_number(tmp_path: Path) -> None:

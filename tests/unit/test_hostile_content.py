@@ -157,5 +157,5 @@ def test_everything_that_differs_is_named(results: Path) -> None:
 
 
 def test_an_interval_without_width_is_no_two_numbers() -> None:
-    assert report._interval(0.00085, 0.00085) == "0.000850, no spread"
-    assert report._interval(1.02, 1.1) == "1.02 to 1.10"
+    assert report.interval((0.00085, 0.00085)) == "0.000850, no spread"
+    assert report.interval((1.02, 1.1)) == "1.02 to 1.10"

@@ -7,16 +7,18 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from math import inf
 from pathlib import Path
 from urllib.parse import unquote
 
 import msgspec
+import pandas as pd
 import pytest
 
-from analysis import figures, report, sections, stalls
+from analysis import chapters, figures, sections, stalls
 from analysis.cli import main
 from analysis.figures import concept
-from analysis.finding import VERDICTS
+from analysis.finding import VERDICTS, Finding
 from analysis.study import ids, load_study
 from core.runs import documents, repeated
 from core.runs.upgrade import VERSION
@@ -84,7 +86,7 @@ def test_figures_drawn_again_are_the_same_bytes(results: Path, reported: Path, t
     shutil.copytree(results, tmp_path / "copy")  # elsewhere, and later
     assert main(["figures", str(tmp_path / "copy"), "--out", str(tmp_path / "second")]) == 0
     first, second = (
-        {path.name: path.read_bytes() for path in folder.iterdir()}
+        {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".json"}
         for folder in (reported.parent / "figures", tmp_path / "second")
     )
     assert sorted(first) == sorted(f"{id}.{kind}" for id in IDS for kind in ("csv", "pdf", "png"))
@@ -139,6 +141,37 @@ FRAME = f"""<iframe src="page.html" style="width: {PHONE}px; height: 844px"></if
 def test_how_many_runs_were_repeated_is_told(reported: Path) -> None:
     said = "| repeated, and compared | 30 of 60 runs, on whoever was free: 30 of them byte-identical |"
     assert said in reported.with_suffix(".md").read_text()
+
+
+def test_a_figure_without_results_stays_if_asked_to(results: Path, reported: Path, tmp_path: Path) -> None:
+    """Renewed from one figure's results, a report says of all others what it said; not a byte is different."""
+    shutil.copytree(reported.parent, tmp_path / "kept")
+    few, out = tmp_path / "results", tmp_path / "kept" / "report.html"
+    few.mkdir()
+    for folder in results.glob("descent*"):
+        shutil.copytree(folder, few / folder.name)
+    asked = ["report", str(few), "--out", str(out), "--figures", str(out.parent / "figures")]
+    assert main([*asked, "--keep"]) == 0
+    before, after = (pd.read_csv(folder / "claims.csv") for folder in (reported.parent, out.parent))
+    assert before.equals(after)
+    figure = '<section id="{}">(.*?)</section>'
+    was, now = reported.read_text(), out.read_text()
+    for id in set(IDS) - {"descent"}:
+        assert re.findall(figure.format(id), was, re.DOTALL) == re.findall(figure.format(id), now, re.DOTALL) != []
+    assert (out.parent / "figures" / "curves.json").exists()
+    assert main(asked) == 0  # not asked: what is not there is not told, nor kept any longer
+    assert 'id="curves"' not in out.read_text() and not (out.parent / "figures" / "curves.json").exists()
+    (out.parent / "figures" / "curves.json").write_text("{}")
+    assert main([*asked, "--keep"]) == 2
+
+
+def test_a_number_that_never_came_is_kept(tmp_path: Path) -> None:
+    finding = Finding("It comes.", "derived here", "never", inf, "iteration", (3.0, inf), 3, "partly", "it should", ())
+    study = load_study(tmp_path, "curves")
+    section = sections.Section(next(one for one in figures.every() if one.ID == "curves"), study, (), (finding,), ())
+    chapters.keep(chapters.of(section, tmp_path, tmp_path), tmp_path)
+    kept = chapters.kept("curves", tmp_path)
+    assert kept and (kept.claims[0].value, kept.claims[0].ends) == (inf, (3.0, inf))
 
 
 def looked_at(page: str, folder: Path) -> tuple[list[int], list[str]]:
@@ -267,7 +300,7 @@ def test_the_command_is_the_one_that_made_the_runs(results: Path, tmp_path: Path
         )
     )
     section = sections.one(next(one for one in figures.every() if one.ID == "descent"), copy, tmp_path / "out")
-    assert sorted(report._commands(section, "results")) == [
+    assert sorted(chapters.commands(section, "results")) == [
         "python -m testbed sweep experiments/descent.toml --set rate=100mbit --on ssh:HOST --out results",
         "python testbed/run.py experiments/descent.toml --on host --out results",
     ]

@@ -182,10 +182,10 @@ def test_published_values_are_those_of_the_facts() -> None:
 def test_a_report_of_schedules(tmp_path: Path) -> None:
     invented("sjf-lambda", AS_PUBLISHED["sjf-lambda"], tmp_path / "results")
     found = report.write(tmp_path / "results", tmp_path / "figures", tmp_path / "report.html")
-    (section,) = (one for one in found if one.figure.ID == "sjf-lambda")
+    (chapter,) = (one for one in found if one.id == "sjf-lambda")
     text = (tmp_path / "report.md").read_text()
     assert "python -m testbed sweep experiments/sjf-lambda.toml --out" in text
-    assert "36 schedules, by the model; nothing was emulated" in text and section.findings[0].claim in text
+    assert "36 schedules, by the model; nothing was emulated" in text and chapter.claims[0].claim in text
     html = (tmp_path / "report.html").read_text()
     assert 'href="#sjf-lambda"' in html and "sjf-lambda.csv" in html
     claims = pd.read_csv(tmp_path / "claims.csv")
