@@ -94,4 +94,4 @@ static struct tcp_congestion_ops mltcp_cubic __read_mostly = {
 	.name = CC_NAME,
 };
 
-CC_MODULE(mltcp_cubic, struct mltcp_cubic, "MLTCP-CUBIC: increment per ACK scaled by the share of an iteration already sent");
+CC_MODULE(mltcp_cubic, struct mltcp_cubic, "MLTCP-CUBIC: increment per ACK scaled by the share of an iteration sent");

@@ -114,4 +114,4 @@ static struct tcp_congestion_ops mltcp_dcqcn_reno __read_mostly = {
 	.name = "mltcp_dcqcn-rn",
 };
 
-CC_MODULE(mltcp_dcqcn, struct mltcp_dcqcn, "MLTCP-DCQCN: additive increase scaled by the share of an iteration already sent");
+CC_MODULE(mltcp_dcqcn, struct mltcp_dcqcn, "MLTCP-DCQCN: additive increase scaled by the share of an iteration sent");

@@ -124,4 +124,4 @@ static struct tcp_congestion_ops mltcp_dctcp_reno __read_mostly = {
 	.name = "mltcp_dctcp-rn",
 };
 
-CC_MODULE(mltcp_dctcp, struct mltcp_dctcp, "MLTCP-DCTCP: additive increase scaled by the share of an iteration already sent");
+CC_MODULE(mltcp_dctcp, struct mltcp_dctcp, "MLTCP-DCTCP: additive increase scaled by the share of an iteration sent");

@@ -62,4 +62,4 @@ static struct tcp_congestion_ops mltcp_reno __read_mostly = {
 	.name = CC_NAME,
 };
 
-CC_MODULE(mltcp_reno, struct mltcp, "MLTCP-Reno: additive increase scaled by the share of an iteration already sent");
+CC_MODULE(mltcp_reno, struct mltcp, "MLTCP-Reno: additive increase scaled by the share of an iteration sent");
