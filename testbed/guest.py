@@ -15,12 +15,12 @@ import traceback
 from pathlib import Path
 
 from core.errors import EXIT_FAILED
-from core.runs.events import Error
 from testbed.linux.loading.bpfsys import libc
 from workloads.clock import punctual
 
 RUN = Path("/run/mltcp")  # what `testbed.substrates.uml` prepared
 POWER_OFF = 0x4321FEDC
+MCL_FUTURE = 2
 
 
 def main() -> None:
@@ -31,13 +31,15 @@ def main() -> None:
     events = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
+        libc().mlockall(MCL_FUTURE)  # memory is there when it is asked for: each page faulted in by itself costs two switches
         _bare("pyroute2")
         _alone("msgspec", without="typing_extensions")
         gc.disable()  # nothing of what is imported ever goes
-        # Imported here, for its errors to be seen.
+        # Imported here, for its errors to be seen, and after what shall not come whole.
         from testbed import inside  # noqa: PLC0415
         from testbed.linux.participants.timeline import Machine  # noqa: PLC0415
 
+        libc().munlockall()
         gc.enable()
         machine = Machine(virtual_time=True, modules=RUN / "modules")
         if (RUN / "call").exists():
@@ -46,6 +48,8 @@ def main() -> None:
         else:
             inside.serve((RUN / "plan.json").read_bytes(), events, machine)
     except BaseException:
+        from core.runs.events import Error  # noqa: PLC0415
+
         inside.emit(events, Error(EXIT_FAILED, traceback.format_exc()))
     finally:
         libc().reboot(POWER_OFF)
