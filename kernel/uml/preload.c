@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Between user-mode Linux and the C library, so that its source stays as it is:
- * the random bytes it asks this machine for come from MLTCP_SEED instead, its
- * processes die with it, and their floating-point registers are not written
- * where they are what was just read: every system call of theirs would.
+ * the random bytes it asks this machine for come from MLTCP_SEED instead, and
+ * its processes die with it. What costs time and changes nothing is left out:
+ * writing floating-point registers that are what was just read, with every
+ * system call of a process; and interrupting the process that runs for every
+ * timer, as on a real clock, where it might compute for a long time.
  */
 #include <elf.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -54,6 +57,11 @@ ssize_t getrandom(void *buffer, size_t length, unsigned int flags)
 		left -= part;
 	}
 	return (ssize_t)length;
+}
+
+int kill(pid_t pid, int signal)
+{
+	return signal == SIGALRM ? 0 : (int)syscall(SYS_kill, pid, signal);
 }
 
 /* What a process that has stood still since then was found to have. */
