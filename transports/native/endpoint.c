@@ -22,11 +22,12 @@
 #include <unistd.h>
 
 #include "protocol.h"
+#include "ring.h"
 #include "siphash.h"
 
 #define NS 1000000000ULL
 #define BATCH 64
-#define CONTROL 160
+#define CONTROL RING_CONTROL
 #define ECN 3 /* of the second byte of an IP header (RFC 3168) */
 #define LARGEST_RECEIVED 65536
 #define LARGEST_SENT 65000 /* by one system call as segments of one another */
@@ -89,6 +90,11 @@ struct endpoint {
 	uint8_t said[BATCH][CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(int)) +
 			    CMSG_SPACE(sizeof(struct in_pktinfo))] __attribute__((aligned(8)));
 	uint32_t first, filled; /* of these, that wait for room in the socket */
+
+	struct ring *ring; /* NULL: by system calls of its own */
+	uint32_t again[BATCH], refused; /* of these, that a ring found no room for */
+	bool full; /* and there is none yet */
+	uint64_t looked_at;
 
 	uint8_t *incoming[BATCH];
 	uint32_t longest; /* that they have room for */
@@ -221,10 +227,35 @@ static void take(struct endpoint *endpoint, const uint8_t *datagram, size_t byte
 
 static bool send_out(struct endpoint *endpoint, uint64_t now);
 
+/* What one message of the socket holds: a datagram, or several of one peer. */
+static void take_message(struct endpoint *endpoint, struct msghdr *message, const uint8_t *content, size_t bytes,
+			 uint64_t now, uint64_t wall)
+{
+	size_t at, each = bytes;
+	bool marked = false;
+	uint64_t stamp = stamp_of(endpoint, message, now, wall, &each, &marked);
+
+	if (message->msg_flags & MSG_TRUNC || rank_of(endpoint, message->msg_name) < 0) {
+		endpoint->counters.received++;
+		endpoint->counters.foreign++;
+		return;
+	}
+	for (at = 0; at < bytes; at += each)
+		take(endpoint, content + at, bytes - at < each ? bytes - at : each, marked, stamp, now);
+}
+
 /*
- * What has come. Where much comes, the socket is left alone for a while afterwards, as an
+ * Something has come. Where much comes, the socket is left alone for a while afterwards, as an
  * adapter holds back its interrupts; where little does, that would only cost a wake-up more.
  */
+static void rest(struct endpoint *endpoint, uint64_t now)
+{
+	if (now - endpoint->drained_at < 3 * endpoint->settings.coalesce_ns)
+		endpoint->quiet_until = now + endpoint->settings.coalesce_ns;
+	endpoint->drained_at = now;
+}
+
+/* All that has come. */
 static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 {
 	uint64_t wall;
@@ -244,25 +275,12 @@ static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 		}
 		wall = wall_at(endpoint, now);
 		for (i = 0; i < count; i++) {
-			struct msghdr *message = &endpoint->arriving[i].msg_hdr;
-			size_t at, bytes = endpoint->arriving[i].msg_len, each = bytes;
-			bool marked = false;
-			uint64_t stamp = stamp_of(endpoint, message, now, wall, &each, &marked);
-
-			if (message->msg_flags & MSG_TRUNC || rank_of(endpoint, &endpoint->from[i]) < 0) {
-				endpoint->counters.received++;
-				endpoint->counters.foreign++;
-				continue;
-			}
-			for (at = 0; at < bytes; at += each)
-				take(endpoint, endpoint->incoming[i] + at, bytes - at < each ? bytes - at : each,
-				     marked, stamp, now);
+			take_message(endpoint, &endpoint->arriving[i].msg_hdr, endpoint->incoming[i],
+				     endpoint->arriving[i].msg_len, now, wall);
 			if (endpoint->settings.acks == 1) /* each by itself, also of those that came together */
 				send_out(endpoint, now);
 		}
-		if (now - endpoint->drained_at < 3 * endpoint->settings.coalesce_ns)
-			endpoint->quiet_until = now + endpoint->settings.coalesce_ns;
-		endpoint->drained_at = now;
+		rest(endpoint, now);
 		if (count < BATCH)
 			return now;
 	}
@@ -420,14 +438,22 @@ static void publish(struct endpoint *endpoint)
 	}
 }
 
-static void *serve(void *argument)
+/* When there is something to do again; quiet: what arrives until then waits for that. */
+static uint64_t next_look(const struct endpoint *endpoint, uint64_t now, bool *quiet)
 {
-	struct endpoint *endpoint = argument;
-	uint64_t now, next;
-	bool full, readable = true;
+	uint64_t next = ltp_next(endpoint->ltp, now);
 
-	prctl(PR_SET_TIMERSLACK, 1); /* ns: it paces by timers */
-	pthread_mutex_lock(&endpoint->lock);
+	*quiet = endpoint->quiet_until > now || next <= now + 2 * endpoint->settings.coalesce_ns;
+	if (endpoint->quiet_until > now && endpoint->quiet_until < next)
+		next = endpoint->quiet_until;
+	return next > now + 3600 * NS ? now + 3600 * NS : next;
+}
+
+static void serve_by_calls(struct endpoint *endpoint)
+{
+	bool full, readable = true;
+	uint64_t now, next;
+
 	while (!endpoint->stop) {
 		struct pollfd fds[2] = { { .fd = endpoint->wake, .events = POLLIN },
 					 { .fd = endpoint->fd, .events = POLLIN } };
@@ -441,11 +467,7 @@ static void *serve(void *argument)
 		ltp_tick(endpoint->ltp, now);
 		full = send_out(endpoint, now);
 		publish(endpoint);
-		next = ltp_next(endpoint->ltp, now);
-		/* What arrives just before it has something to do waits for that. */
-		quiet = endpoint->quiet_until > now || next <= now + 2 * endpoint->settings.coalesce_ns;
-		if (endpoint->quiet_until > now && endpoint->quiet_until < next)
-			next = endpoint->quiet_until;
+		next = next_look(endpoint, now, &quiet);
 		if (full) {
 			fds[1].events |= POLLOUT;
 			quiet = false;
@@ -453,8 +475,6 @@ static void *serve(void *argument)
 				next = now + NS / 1000;
 		}
 		pthread_mutex_unlock(&endpoint->lock);
-		if (next > now + 3600 * NS)
-			next = now + 3600 * NS;
 		timeout.tv_sec = (next - now) / NS;
 		timeout.tv_nsec = (next - now) % NS;
 		readable = true;
@@ -469,7 +489,134 @@ static void *serve(void *argument)
 			hear_errors(endpoint);
 		endpoint->counters.wake_ups++;
 	}
+}
+
+/* Who was woken by a datagram is so when it came: its stamp is the time, and no clock has to be asked. */
+static uint64_t time_of(struct endpoint *endpoint, struct ring_event *event)
+{
+	struct cmsghdr *part;
+
+	if (event->kind != RING_ARRIVED || !endpoint->ahead_at)
+		return now_ns();
+	for (part = CMSG_FIRSTHDR(&event->message); part; part = CMSG_NXTHDR(&event->message, part)) {
+		struct timespec at;
+		uint64_t now;
+
+		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_TIMESTAMPNS)
+			continue;
+		memcpy(&at, CMSG_DATA(part), sizeof(at));
+		now = at.tv_sec * NS + at.tv_nsec - endpoint->ahead;
+		return now > endpoint->looked_at ? now : endpoint->looked_at;
+	}
+	return now_ns();
+}
+
+/* What has happened since the ring was last looked at; now: 0, if it is not known. The time. */
+static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now)
+{
+	struct ring_event event;
+	bool came = false;
+
+	while (ring_take(endpoint->ring, &event)) {
+		if (!now)
+			now = time_of(endpoint, &event);
+		switch (event.kind) {
+		case RING_ARRIVED:
+			take_message(endpoint, &event.message, event.bytes, event.length, now, wall_at(endpoint, now));
+			came = true;
+			break;
+		case RING_REFUSED:
+			hear_errors(endpoint);
+			break;
+		case RING_FAILED:
+			endpoint->counters.sent -= endpoint->datagrams[event.number];
+			if (event.error == EAGAIN) {
+				endpoint->again[endpoint->refused++] = event.number;
+				endpoint->full = endpoint->full || ring_await_room(endpoint->ring);
+				break;
+			}
+			hear_errors(endpoint);
+			endpoint->counters.not_sent += endpoint->datagrams[event.number];
+			break;
+		case RING_ROOM:
+			endpoint->full = false;
+			break;
+		}
+	}
+	endpoint->looked_at = now ? now : now_ns();
+	if (came)
+		rest(endpoint, endpoint->looked_at);
+	return endpoint->looked_at;
+}
+
+static void hand_over(struct endpoint *endpoint, uint32_t number)
+{
+	ring_send(endpoint->ring, &endpoint->outgoing[number].msg_hdr, number); /* there is room for BATCH of them */
+	endpoint->counters.sent += endpoint->datagrams[number];
+}
+
+/* What there was no room for, else what is next. true: as much as there are slots, so that there may be more. */
+static bool hand_over_next(struct endpoint *endpoint, uint64_t now)
+{
+	uint32_t i, count = endpoint->refused;
+
+	if (endpoint->full)
+		return false;
+	endpoint->refused = 0;
+	for (i = 0; i < count; i++)
+		hand_over(endpoint, endpoint->again[i]);
+	if (count)
+		return true;
+	fill(endpoint, now);
+	count = endpoint->filled;
+	endpoint->filled = 0;
+	for (i = 0; i < count; i++)
+		hand_over(endpoint, i);
+	return count == BATCH;
+}
+
+/*
+ * The same under virtual time, in one system call each time it is woken. Whoever posts something
+ * while it rests waits until it has; and that it was woken by the clock says what time it is.
+ */
+static void serve_by_ring(struct endpoint *endpoint)
+{
+	uint64_t now = 0, next;
+	bool quiet, more;
+
+	while (!endpoint->stop) {
+		now = take_in_ring(endpoint, now);
+		ltp_tick(endpoint->ltp, now);
+		more = hand_over_next(endpoint, now);
+		publish(endpoint);
+		next = next_look(endpoint, now, &quiet);
+		if (endpoint->full) {
+			quiet = false;
+			if (next <= now)
+				next = now + NS / 1000;
+		}
+		pthread_mutex_unlock(&endpoint->lock);
+		now = ring_wait(endpoint->ring, next <= now || more ? 0 : next, quiet) ? next : 0;
+		pthread_mutex_lock(&endpoint->lock);
+		endpoint->counters.wake_ups++;
+	}
+}
+
+static void *serve(void *argument)
+{
+	struct endpoint *endpoint = argument;
+
+	prctl(PR_SET_TIMERSLACK, 1); /* ns: it paces by timers */
+	if (endpoint->settings.by_ring && endpoint->settings.acks > 1)
+		endpoint->ring = ring_open(endpoint->fd, endpoint->wake, endpoint->longest);
+	pthread_mutex_lock(&endpoint->lock);
+	if (endpoint->ring)
+		serve_by_ring(endpoint);
+	else
+		serve_by_calls(endpoint);
 	pthread_mutex_unlock(&endpoint->lock);
+	if (endpoint->ring)
+		ring_close(endpoint->ring);
 	return NULL;
 }
 
