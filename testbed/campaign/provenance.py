@@ -26,6 +26,11 @@ from testbed.substrates import Substrate
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
 
 
+def installed() -> dict[str, str]:
+    """The packages that runs and their results are made with, by name; their versions."""
+    return {name: metadata.version(name) for name in PACKAGES}
+
+
 def provenance(substrate: Substrate, plan: Plan, command: Sequence[str], begun: float) -> Provenance:
     """What made a run of ``plan`` that has ``begun`` at this time and ends now."""
     identity = substrate.identity()
@@ -35,7 +40,7 @@ def provenance(substrate: Substrate, plan: Plan, command: Sequence[str], begun: 
         clock=substrate.clock,
         uml=identity if isinstance(identity, UserModeLinux) else None,
         remote=identity if isinstance(identity, Remote) else None,
-        packages={name: metadata.version(name) for name in PACKAGES},
+        packages=installed(),
         git_commit=commit(),
         source_sha256=source_sha256(),
         command=tuple(command),

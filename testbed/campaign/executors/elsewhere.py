@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import socket
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from core.errors import MachineError
 from core.runs.manifest import UserModeLinux
 from testbed import __version__
 from testbed.campaign.executors import kernels
-from testbed.campaign.provenance import source_sha256
+from testbed.campaign.provenance import installed, source_sha256
 from testbed.substrates import uml
 from testbed.substrates.usermode import kernel
 
@@ -22,14 +23,20 @@ class Maker:
     version: str
     source_sha256: str
     kernel: UserModeLinux
+    versions: dict[str, str]  # of Python and the packages: a manifest names the driver's
 
     @classmethod
     def here(cls) -> Maker:
         """This process's; raises `MachineError` without a kernel."""
-        return cls(__version__, source_sha256(), uml.find().identity())
+        return cls(__version__, source_sha256(), uml.find().identity(), versions())
 
     def __str__(self) -> str:
         return f"testbed {self.version} of source {self.source_sha256[:12]}"
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages, here."""
+    return {"Python": platform.python_version(), **installed()}
 
 
 def missing() -> str:
@@ -49,6 +56,14 @@ def check(maker: Maker) -> None:
         raise MachineError(
             f"the worker on {here} has testbed {__version__} of source {source_sha256()[:12]}, the driver has {maker}: "
             "install the same on both (a checkout of the same commit, without changes)."
+        )
+    own = versions()
+    if others := [name for name in own if own[name] != maker.versions.get(name)]:
+        ours, theirs = (
+            ", ".join(f"{name} {of.get(name, 'missing')}" for name in others) for of in (own, maker.versions)
+        )
+        raise MachineError(
+            f"the worker on {here} has {ours}, the driver {theirs}: install the same on both (`make setup` at the same commit)."
         )
     if lacking := missing():
         raise MachineError(f"the worker on {here} cannot run user-mode Linux: {lacking}.")
