@@ -9,11 +9,11 @@ Works in stock Mininet too, without Open vSwitch: routers are plain nodes that f
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Address
 from typing import Any
 
@@ -21,6 +21,7 @@ from mininet.topo import Topo
 
 from core.errors import RequestError
 
+NOWHERE = 1 << 30  # links away
 _FIRST_SUBNET = int(IPv4Address("10.0.0.0"))
 Hop = tuple[str, str]  # a link in one direction
 Neighbours = dict[str, list[str]]
@@ -48,6 +49,19 @@ def at_most(hosts: int, links: int) -> Iterator[None]:
         yield
     finally:
         _most.reset(token)
+
+
+class _Later(Sequence[tuple[str, tuple[str, ...]]]):
+    """A router's routes, worked out as soon as anybody looks: for ten thousand hosts they are millions, and a model needs none."""
+
+    def __init__(self, topo: RoutedTopo, router: str) -> None:
+        self._topo, self._router = topo, router
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._topo.all_routes[self._router][number]
+
+    def __len__(self) -> int:
+        return len(self._topo.all_routes[self._router])
 
 
 def router(name: str, **params: Any) -> Any:
@@ -115,19 +129,33 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         neighbours = self._neighbours(failed)
         routers = {node for node in self.nodes() if self.isRouter(node)}
         result: dict[str, Routes] = {router: [] for router in routers}
+        ways: dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]] = {}  # all hosts of a router are behind the same
         for a, b in self.links():
             if b not in neighbours.get(a, []):
                 continue
             prefix = str(IPv4Address(int(IPv4Address(self._addresses[a, b])) & ~3)) + "/30"
-            ends = [node for node in (a, b) if node in routers]
-            hops = _hops_to(ends, neighbours, routers)
-            for router in hops:
-                nearer = [near for near in neighbours[router] if hops.get(near) == hops[router] - 1]
-                if nearer:  # else it is the subnet's own
-                    # Nothing but pings ends between two routers: one way there is enough.
-                    next_hops = tuple(self._addresses[near, router] for near in nearer[: 1 if len(ends) > 1 else None])
-                    result[router].append((prefix, next_hops))
+            ends = tuple(node for node in (a, b) if node in routers)
+            if ends not in ways:
+                ways[ends] = list(self._ways_to(ends, neighbours, routers))
+            for router, next_hops in ways[ends]:
+                result[router].append((prefix, next_hops))
         return result
+
+    def _ways_to(
+        self, ends: tuple[str, ...], neighbours: Neighbours, routers: Collection[str]
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each router that is not in a subnet itself, and its next hops to there; ``ends``: the routers that are."""
+        hops = _hops_to(ends, neighbours, routers)
+        for router in hops:
+            nearer = [near for near in neighbours[router] if hops.get(near) == hops[router] - 1]
+            if nearer:
+                # Nothing but pings ends between two routers: one way there is enough.
+                yield router, tuple(self._addresses[near, router] for near in nearer[: 1 if len(ends) > 1 else None])
+
+    @cached_property
+    def all_routes(self) -> dict[str, Routes]:
+        """`routes` with every link there, worked out once."""
+        return self.routes()
 
     def _route(self) -> None:
         neighbours = self._neighbours()
@@ -138,8 +166,8 @@ class RoutedTopo(Topo):  # type: ignore[misc]
                 if len(near) != 1:
                     raise ValueError(f"host {node} has {len(near)} links, not one")
                 self.nodeInfo(node)["defaultRoute"] = f"via {self._addresses[near[0], node]}"
-        for router, routes in self.routes().items():
-            self.nodeInfo(router)["routes"] = routes
+            else:
+                self.nodeInfo(node)["routes"] = _Later(self, node)
 
     def _neighbours(self, failed: Collection[tuple[str, str]] = ()) -> Neighbours:
         neighbours: Neighbours = {}
@@ -175,6 +203,28 @@ def _hops_to(targets: Iterable[str], neighbours: Neighbours, among: Collection[s
     return hops
 
 
+@lru_cache(maxsize=16)
+def _between(topo: Topo) -> frozenset[str]:
+    """What a path can lead through: nodes of more than one link."""
+    return frozenset(node for node, near in _neighbours(topo).items() if len(near) > 1)
+
+
+@lru_cache(maxsize=1 << 12)
+def _hops(topo: Topo, target: str) -> Mapping[str, int]:
+    """How many links each node that a path can lead through is from ``target``."""
+    return _hops_to([target], _neighbours(topo), _between(topo))
+
+
+def _hops_from(topo: Topo, node: str, target: str) -> int:
+    """How many links ``node`` is from ``target``; `NOWHERE` if no path leads there, or none that goes on from ``node``."""
+    if node == target:
+        return 0
+    near = _neighbours(topo).get(target, [])
+    if len(near) == 1 and near[0] in _between(topo):  # all that are behind the same router are as far
+        return NOWHERE if node not in _between(topo) else _hops(topo, near[0]).get(node, NOWHERE - 1) + 1
+    return _hops(topo, target).get(node, NOWHERE)
+
+
 @lru_cache(maxsize=1 << 14)
 def stages(topo: Topo, source: str, target: str) -> tuple[tuple[Hop, ...], ...]:
     """Hop by hop, every link that a packet from ``source`` to ``target`` may cross, over all shortest paths.
@@ -183,13 +233,17 @@ def stages(topo: Topo, source: str, target: str) -> tuple[tuple[Hop, ...], ...]:
     hash decides (`testbed.linux.paths` asks it).
     """
     neighbours = _neighbours(topo)
-    hops = _hops_to([target], neighbours, neighbours)
-    if source not in hops:
+    here = [source]
+    far = (
+        0
+        if source == target
+        else 1 + min((_hops_from(topo, near, target) for near in neighbours[source]), default=NOWHERE)
+    )
+    if far >= NOWHERE:
         raise ValueError(f"no path from {source} to {target}")
     result = []
-    here = [source]
-    for left in range(hops[source], 0, -1):
-        result.append(tuple((a, b) for a in here for b in neighbours[a] if hops[b] == left - 1))
+    for left in range(far, 0, -1):
+        result.append(tuple((a, b) for a in here for b in neighbours[a] if _hops_from(topo, b, target) == left - 1))
         here = list(dict.fromkeys(b for _, b in result[-1]))
     return tuple(result)
 
@@ -204,4 +258,10 @@ def path(topo: Topo, source: str, target: str) -> list[str]:
 
 def has_choice(topo: Topo) -> bool:
     """Whether any router has several equally short ways to some host."""
-    return any(len(vias) > 1 for node in topo.nodes() for _, vias in topo.nodeInfo(node).get("routes", ()))
+    neighbours, between = _neighbours(topo), _between(topo)
+    ends = dict.fromkeys(near[0] for near in neighbours.values() if len(near) == 1 and near[0] in between)
+    return any(
+        sum(hops.get(near) == far - 1 for near in neighbours[node]) > 1
+        for hops in (_hops(topo, end) for end in ends)
+        for node, far in hops.items()
+    )
