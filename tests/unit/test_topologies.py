@@ -320,3 +320,33 @@ def test_paths_have_addresses_of_their_own() -> None:
     every = [spraying.address(topo, f"h{host}", number) for host in range(1, 5) for number in range(4)]
     assert len(set(every)) == 16 and not set(every) & set(topo._addresses.values())
     assert every[:5] == ["10.128.0.1", "10.129.0.1", "10.130.0.1", "10.131.0.1", "10.128.0.2"]
+
+
+@pytest.mark.parametrize("topo", [FatTree(k=4), FatTree(k=4, hosts=3), LeafSpine(3, 2, 2), Dumbbell(3)], ids=str)
+def test_stages_are_all_shortest_paths(topo: RoutedTopo) -> None:
+    """As a search of the whole network finds them."""
+    near: dict[str, list[str]] = {}
+    for a, b in topo.links():
+        near.setdefault(a, []).append(b)
+        near.setdefault(b, []).append(a)
+    for target in topo.hosts():
+        hops, queue = {target: 0}, [target]
+        for node in queue:
+            for other in near[node]:
+                if other not in hops:
+                    hops[other] = hops[node] + 1
+                    queue.append(other)
+        for source in near:
+            here, found = {source}, list[set[tuple[str, str]]]()
+            for left in range(hops[source], 0, -1):
+                found.append({(a, b) for a in here for b in near[a] if hops[b] == left - 1})
+                here = {b for _, b in found[-1]}
+            assert [set(stage) for stage in stages(topo, source, target)] == found
+    assert has_choice(topo) == (not isinstance(topo, Dumbbell))
+
+
+def test_a_large_fat_tree_has_a_path_for_each_core() -> None:
+    topo = FatTree(k=16)
+    ways = stages(topo, "h1", "h1024")
+    assert [len(stage) for stage in ways] == [1, 8, 64, 64, 8, 1]
+    assert "all_routes" not in vars(topo)  # nobody has asked for them

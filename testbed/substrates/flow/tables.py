@@ -20,6 +20,7 @@ from theory.frames import frame
 
 DECIMALS = 9
 KERNEL = "none: flows that share links"
+ALL_LINKS = 1000  # of a larger network those alone are sampled that something crosses
 
 
 class Recorded:
@@ -32,6 +33,11 @@ class Recorded:
         self.acked: dict[Connection, float] = dict.fromkeys(built.paths, 0.0)
         self.links: list[rows.LinkSample] = []
         self.flows: list[rows.FlowSample] = []
+        bottlenecks = list(enumerate(built.links[: len(plan.bottlenecks)]))
+        crossed = {f"{a}-{b}" for path in built.paths.values() for a, b in path}
+        self.sampled = [
+            (number, link) for number, link in bottlenecks if len(bottlenecks) <= ALL_LINKS or link in crossed
+        ]
 
     def add(self, ended: list[Ended], sent: list[Sent]) -> None:
         """Iterations and flows that are over."""
@@ -50,7 +56,7 @@ class Recorded:
         loop = self.built.loop
         t_s, size = loop.now_s, frame(self.plan.link.mtu)
         carried = loop.carried_bits
-        for number, name in enumerate(self.built.links[: len(self.plan.bottlenecks)]):
+        for number, name in self.sampled:
             octets = round(float(carried[number]) / 8)
             self.links.append(rows.LinkSample(t_s, name, octets, octets // size, 0, 0, 0))
         acked, known = dict(self.acked), dict[Connection, float]()
