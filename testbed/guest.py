@@ -31,9 +31,8 @@ def main() -> None:
     events = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        libc().mlockall(
-            MCL_FUTURE
-        )  # memory is there when it is asked for: each page faulted in by itself costs two switches
+        # Memory is there when it is asked for: each page faulted in by itself costs two changes of processes.
+        libc().mlockall(MCL_FUTURE)
         _bare("pyroute2")
         _alone("msgspec", without="typing_extensions")
         gc.disable()  # nothing of what is imported ever goes

@@ -221,7 +221,7 @@ def _hops_from(topo: Topo, node: str, target: str) -> int:
         return 0
     near = _neighbours(topo).get(target, [])
     if len(near) == 1 and near[0] in _between(topo):  # all that are behind the same router are as far
-        return NOWHERE if node not in _between(topo) else _hops(topo, near[0]).get(node, NOWHERE - 1) + 1
+        return NOWHERE if node not in _between(topo) else _hops(topo, near[0]).get(node, NOWHERE) + 1
     return _hops(topo, target).get(node, NOWHERE)
 
 
@@ -232,13 +232,11 @@ def stages(topo: Topo, source: str, target: str) -> tuple[tuple[Hop, ...], ...]:
     A stage of one link is crossed for certain; of several, one is: which one, the kernel's
     hash decides (`testbed.linux.paths` asks it).
     """
+    if source == target:
+        return ()
     neighbours = _neighbours(topo)
     here = [source]
-    far = (
-        0
-        if source == target
-        else 1 + min((_hops_from(topo, near, target) for near in neighbours[source]), default=NOWHERE)
-    )
+    far = 1 + min((_hops_from(topo, near, target) for near in neighbours[source]), default=NOWHERE)
     if far >= NOWHERE:
         raise ValueError(f"no path from {source} to {target}")
     result = []

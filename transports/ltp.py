@@ -297,7 +297,7 @@ class _Engine:
             rank=place.rank, ranks=ranks, segment=segment_bytes(place.mtu, signed=bool(place.key)), reorder=core.reorder,
             gain_permille=1000, acks=core.acks, coalesce_ns=int(core.coalesce), silence_ns=int(core.silence),
             seed=(ctypes.c_uint64 * 2)(int.from_bytes(seed[:8], "big"), int.from_bytes(seed[8:16], "big")),
-            rule=core.rule or native.Rule(), control_tag=core.control << CLASS_SELECTOR, by_ring=not place.copying,
+            rule=core.rule or native.Rule(), control_tag=core.control << CLASS_SELECTOR,
         )  # fmt: skip
         addresses = (ctypes.c_char_p * ranks)(*(address.encode() for address in place.addresses))
         ports = (ctypes.c_uint16 * ranks)(*([place.port + channel] * ranks))
@@ -318,6 +318,7 @@ class _Engine:
             channel * COUNTERS_BYTES,
             (ctypes.c_char_p * len(paths))(*paths),
             len(ways[0]) if ways else 0,
+            not place.copying,
         )
         if not self.pointer:
             error = ctypes.get_errno()

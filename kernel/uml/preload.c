@@ -111,8 +111,8 @@ static void remember(long pid, const struct iovec *found)
 	place->pid = pid;
 }
 
-/* Whether a request leaves a process as it stands. */
-static bool only_looks(long request)
+/* Whether a request leaves a process where it stands, with these registers. */
+static bool keeps_them(long request)
 {
 	return request == PTRACE_GETREGS || request == PTRACE_SETREGS || request == PTRACE_GETSIGINFO ||
 	       request == PTRACE_PEEKUSER || request == PTRACE_GETREGSET;
@@ -123,7 +123,7 @@ long ptrace(enum __ptrace_request request, ...)
 	unsigned long arguments[3], word;
 	struct iovec *state;
 	va_list list;
-	long result;
+	long result, pid;
 	int i;
 
 	va_start(list, request);
@@ -131,11 +131,12 @@ long ptrace(enum __ptrace_request request, ...)
 		arguments[i] = va_arg(list, unsigned long);
 	va_end(list);
 
+	pid = arguments[0];
 	state = is_state(request, arguments) ? (struct iovec *)arguments[2] : NULL;
-	if (state && request == PTRACE_SETREGSET && has((long)arguments[0], state))
+	if (state && request == PTRACE_SETREGSET && has(pid, state))
 		return 0;
-	if (!only_looks(request) && place_of((long)arguments[0])->pid == (long)arguments[0])
-		place_of((long)arguments[0])->pid = 0;
+	if (!keeps_them(request) && place_of(pid)->pid == pid)
+		place_of(pid)->pid = 0;
 
 	if (request == PTRACE_SETOPTIONS)
 		arguments[2] |= PTRACE_O_EXITKILL;
@@ -144,7 +145,7 @@ long ptrace(enum __ptrace_request request, ...)
 		arguments[2] = (unsigned long)&word;
 	result = syscall(SYS_ptrace, request, arguments[0], arguments[1], arguments[2]);
 	if (state && request == PTRACE_GETREGSET && !result)
-		remember((long)arguments[0], state);
+		remember(pid, state);
 	if (result < 0 || arguments[2] != (unsigned long)&word)
 		return result;
 	errno = 0;

@@ -27,7 +27,6 @@
 
 #define NS 1000000000ULL
 #define BATCH 64
-#define CONTROL RING_CONTROL
 #define ECN 3 /* of the second byte of an IP header (RFC 3168) */
 #define LARGEST_RECEIVED 65536
 #define LARGEST_SENT 65000 /* by one system call as segments of one another */
@@ -91,17 +90,18 @@ struct endpoint {
 			    CMSG_SPACE(sizeof(struct in_pktinfo))] __attribute__((aligned(8)));
 	uint32_t first, filled; /* of these, that wait for room in the socket */
 
+	bool by_ring; /* if the kernel can */
 	struct ring *ring; /* NULL: by system calls of its own */
 	uint32_t again[BATCH], refused; /* of these, that a ring found no room for */
 	bool full; /* and there is none yet */
-	uint64_t looked_at;
+	uint64_t looked_at; /* the last time, of which none is before */
 
 	uint8_t *incoming[BATCH];
 	uint32_t longest; /* that they have room for */
 	struct mmsghdr arriving[BATCH];
 	struct iovec into[BATCH];
 	struct sockaddr_in from[BATCH];
-	uint8_t control[BATCH][CONTROL] __attribute__((aligned(8)));
+	uint8_t control[BATCH][RING_CONTROL] __attribute__((aligned(8)));
 };
 
 static uint64_t clock_ns(clockid_t clock)
@@ -264,7 +264,7 @@ static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 	for (;; now = now_ns()) {
 		for (i = 0; i < BATCH; i++) {
 			endpoint->arriving[i].msg_hdr.msg_namelen = sizeof(struct sockaddr_in);
-			endpoint->arriving[i].msg_hdr.msg_controllen = CONTROL;
+			endpoint->arriving[i].msg_hdr.msg_controllen = RING_CONTROL;
 		}
 		count = recvmmsg(endpoint->fd, endpoint->arriving, BATCH, MSG_DONTWAIT, NULL);
 		if (count < 0) {
@@ -607,7 +607,7 @@ static void *serve(void *argument)
 	struct endpoint *endpoint = argument;
 
 	prctl(PR_SET_TIMERSLACK, 1); /* ns: it paces by timers */
-	if (endpoint->settings.by_ring && endpoint->settings.acks > 1)
+	if (endpoint->by_ring && endpoint->settings.acks > 1)
 		endpoint->ring = ring_open(endpoint->fd, endpoint->wake, endpoint->longest);
 	pthread_mutex_lock(&endpoint->lock);
 	if (endpoint->ring)
@@ -700,11 +700,12 @@ static bool address(struct sockaddr_in *made, const char *text, uint16_t port)
  * SIPHASH_KEY bytes, with which every datagram is signed; NULL: none is. counters: a file in
  * memory for who samples them, or -1; at: where in it, a multiple of the page size. paths: of
  * each rank path_count more addresses, which what it sends takes in turn; 0: there are none.
+ * by_ring: one system call each time it is woken, for where they are dear (serve_by_ring).
  */
 struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *const *addresses,
 			       const uint16_t *ports, int send_bytes, int receive_bytes, int segments,
 			       const uint8_t *key, int counters, uint64_t at, const char *const *paths,
-			       uint32_t path_count)
+			       uint32_t path_count, int by_ring)
 {
 	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
 	pthread_condattr_t attributes;
@@ -716,6 +717,7 @@ struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *
 	endpoint->fd = endpoint->wake = -1;
 	endpoint->settings = *settings;
 	endpoint->most_segments = segments > 1 ? segments : 1;
+	endpoint->by_ring = by_ring;
 	if (key) {
 		endpoint->keyed = true;
 		memcpy(endpoint->key, key, SIPHASH_KEY);
