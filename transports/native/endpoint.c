@@ -409,8 +409,10 @@ static bool send_out(struct endpoint *endpoint, uint64_t now)
 			endpoint->first += count;
 			continue;
 		}
-		if (errno == EAGAIN)
+		if (errno == EAGAIN) {
+			ltp_held_up(endpoint->ltp);
 			return true;
+		}
 		if (errno == EINTR)
 			continue;
 		if (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH)
@@ -531,6 +533,7 @@ static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now)
 		case RING_FAILED:
 			endpoint->counters.sent -= endpoint->datagrams[event.number];
 			if (event.error == EAGAIN) {
+				ltp_held_up(endpoint->ltp);
 				endpoint->again[endpoint->refused++] = event.number;
 				endpoint->full = endpoint->full || ring_await_room(endpoint->ring);
 				break;

@@ -1578,6 +1578,14 @@ int ltp_output(struct ltp *ltp, uint64_t now, struct ltp_packet *packet)
 	return 0;
 }
 
+void ltp_held_up(struct ltp *ltp)
+{
+	uint32_t i;
+
+	for (i = 0; i < ltp->settings.ranks; i++)
+		ltp->peers[i].paced = false;
+}
+
 static bool busy(const struct peer *peer)
 {
 	const struct ltp_transfer *one;

@@ -147,6 +147,8 @@ int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t a
 void ltp_marked(struct ltp *ltp, uint32_t rank);
 /* The next datagram that may leave now; 0: none. */
 int ltp_output(struct ltp *ltp, uint64_t now, struct ltp_packet *packet);
+/* Its host took no more for a while: what is late now is no timer's fault, and not to be made up for. */
+void ltp_held_up(struct ltp *ltp);
 /* When to call again at the latest: ltp_tick, then ltp_output. */
 uint64_t ltp_next(const struct ltp *ltp, uint64_t now);
 void ltp_tick(struct ltp *ltp, uint64_t now);

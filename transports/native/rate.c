@@ -12,6 +12,7 @@
 #define FIRST_WINDOW 10 /* packets */
 #define LEAST_WINDOW 4
 #define FIRST_RTT 1000000ULL
+#define LEAST_RTT 20000ULL /* between hosts that do something with a packet; a handshake in virtual time takes 20 ns */
 #define LEAST_TIMEOUT 1000000ULL
 
 static const uint32_t cycle_gain[] = { 1250, 750, 1000, 1000, 1000, 1000, 1000, 1000 };
@@ -49,6 +50,13 @@ static uint64_t bdp(const struct rate *rate)
 	return times(rate_bandwidth(rate), rate->rtprop, NS);
 }
 
+uint64_t rate_a_round_trip(const struct rate *rate, uint64_t bytes)
+{
+	uint64_t rtt = rate->rtt ? rate->rtt : FIRST_RTT;
+
+	return times(bytes, NS, rtt > LEAST_RTT ? rtt : LEAST_RTT);
+}
+
 uint64_t rate_pacing(const struct rate *rate)
 {
 	uint64_t bandwidth = rate_bandwidth(rate);
@@ -59,8 +67,7 @@ uint64_t rate_pacing(const struct rate *rate)
 
 	/* A sender of a few bytes now and then has measured itself: it starts as it would at first. */
 	if (!rate->filled) {
-		uint64_t rtt = rate->rtt ? rate->rtt : FIRST_RTT;
-		uint64_t first = times(FIRST_WINDOW * (uint64_t)rate->packet, NS, rtt);
+		uint64_t first = rate_a_round_trip(rate, FIRST_WINDOW * (uint64_t)rate->packet);
 
 		if (bandwidth < first)
 			bandwidth = first;

@@ -58,6 +58,8 @@ void rate_init(struct rate *rate, uint32_t packet, uint32_t gain_permille, uint6
 void rate_ack(struct rate *rate, const struct rate_sample *sample);
 void rate_rtt(struct rate *rate, uint64_t rtt, uint64_t now);
 uint64_t rate_bandwidth(const struct rate *rate); /* bytes/s; 0: not known */
+/* Bytes/s; on a path without length not all at once. */
+uint64_t rate_a_round_trip(const struct rate *rate, uint64_t bytes);
 uint64_t rate_pacing(const struct rate *rate); /* bytes/s */
 uint64_t rate_window(const struct rate *rate); /* bytes; with a rule what a round trip holds, which limits nothing */
 uint64_t rate_timeout(const struct rate *rate); /* ns without an ACK */

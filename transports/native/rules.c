@@ -77,16 +77,17 @@ static void by_marks(struct rate *rate, const struct rate_sample *sample, uint64
 void rule_ack(struct rate *rate, const struct rate_sample *sample)
 {
 	struct rule_state *state = &rate->state;
-	uint64_t rtt = rate->rtt ? rate->rtt : 1, news = sample->acked - state->acked;
+	uint64_t news = sample->acked - state->acked;
 
 	state->acked = sample->acked;
 	if (!state->speed) {
-		state->speed = part(10ULL * rate->packet * NS / rtt, rate->rule.first_permille);
+		state->speed = part(rate_a_round_trip(rate, 10ULL * rate->packet),
+				    rate->rule.first_permille);
 		state->rises = true;
 		state->share = WHOLE;
 	}
 	if (state->rises && !sample->app_limited)
-		state->speed += (uint64_t)((unsigned __int128)news * NS / rtt);
+		state->speed += rate_a_round_trip(rate, news);
 	if (rate->rule.name == RULE_DELAY)
 		by_delay(rate, sample, part(rate_bandwidth(rate), rate->rule.step_permille));
 	else

@@ -25,7 +25,6 @@ def sent(case: Case) -> Unjudged | None:
 
 
 def burst(case: Case) -> float | Unjudged:
-    """I24: most packets that left to a peer at one instant. Four are paced together; more are an initial window, a rate that was found on a path
-    without length, or what makes up for a timer that was late."""
+    """I24: most packets that left to a peer at one instant. Four are paced together; more make up for a timer that was late, or for a rest (`coalesce`)."""
     told = case.measured.datagrams
     return not_evaluated(OLDER) if told is None else float(max(one.burst for one in told))
