@@ -89,6 +89,52 @@ def test_what_arrives_whole_is_the_mean(servers: tuple[int, ...], kind: Any) -> 
         assert sum(ranks[1].stats().closed.values()) > 0
 
 
+@pytest.mark.parametrize("servers", [(0,), (0, 3), (0, 1)])
+def test_a_server_that_does_not_train_serves_until_the_others_have_left(servers: tuple[int, ...]) -> None:
+    """Beside two that do; the second server trains, or does not."""
+    workers = (1, 2)
+    model = torch.nn.Linear(300, 70)
+    ranks = 3 if servers != (0, 3) else 4
+    with group(ranks, "ltp:fraction=1", servers=servers, workers=workers) as syncs:
+
+        def take_part(sync: Synchronisation) -> Any:
+            mine = copy.deepcopy(model)
+            sync.broadcast(mine)
+            if sync.rank not in workers:
+                return sync.serve(mine)
+            for _ in range(3):
+                mine.zero_grad(set_to_none=False)
+                mine(torch.full((1, 300), float(sync.rank))).sum().backward()
+                sync.average(mine)
+            sync.close()
+            return mine.weight.grad.clone()
+
+        found = together(syncs, take_part)
+    for rank in workers:
+        assert torch.equal(found[rank], torch.full((70, 300), 1.5)), "the mean of 1 and 2, not of three or four"
+
+
+def test_a_server_that_does_not_train_says_who_left_the_others_behind() -> None:
+    model = torch.nn.Linear(300, 70)
+    with group(3, "ltp:fraction=1", workers=(1, 2)) as syncs:
+
+        def take_part(sync: Synchronisation) -> None:
+            if sync.rank == 0:
+                with pytest.raises(Exception, match="worker 1 is gone"):
+                    sync.serve(model)
+            elif sync.rank == 1:
+                sync.close()
+            else:
+                with pytest.raises(Exception, match="worker 0 is gone"):
+                    sync.average(copy.deepcopy(model))
+
+        together(syncs, take_part)
+    with pytest.raises(RequestError, match="are not 3 ranks together"):
+        Synchronisation(0, addresses(3), workers=(1,))
+    with group(2, "ltp") as syncs, pytest.raises(RequestError, match="rank 0 trains"):
+        syncs[0].serve(model)
+
+
 @pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
 def test_a_hole_is_of_whole_elements_and_every_rank_has_the_same(kind: Any, tmp_path: Path) -> None:
     with group(2, LOSSY, record=tmp_path) as ranks:

@@ -35,6 +35,10 @@ class GuardError(TransportError):
     """Too little of the gradients arrived for too long."""
 
 
+class _OverError(TransportError):
+    """All ranks that train have left."""
+
+
 @dataclass(frozen=True)
 class Guard:
     """What happens once less than ``below`` of the gradients were delivered, ``rounds`` rounds in a row."""
@@ -80,7 +84,8 @@ class _Bucket:
 
 class Synchronisation:
     """One rank's part. ``servers`` are the ranks that average, each a share of every bucket: ``(0,)`` is a server beside the
-    first rank's training, ``range(ranks)`` shards.
+    first rank's training, ``range(ranks)`` shards. ``workers`` are the ranks that train, all of them by default; a server that
+    is none of them calls `serve`.
 
     ``fill`` says what an element counts as that did not arrive: ``zero`` (the mean is over all ranks), ``contributors`` (over
     those it came from), ``feedback`` (zero, and its sender adds it to its next gradient). The first ``warmup_steps`` rounds
@@ -90,10 +95,11 @@ class Synchronisation:
 
     def __init__(
         self, rank: int, addresses: Sequence[str], transport: str = "ltp", *, port: int = PORT, servers: Iterable[int] = (0,),
-        fill: Fill = "zero", warmup_steps: int = 0, guard: Guard | None = None,
+        workers: Iterable[int] | None = None, fill: Fill = "zero", warmup_steps: int = 0, guard: Guard | None = None,
         record: Path | None = None, replay: Path | None = None, mtu: int = 1500,
     ) -> None:  # fmt: skip
         self.rank, self.ranks, self.servers = rank, len(addresses), tuple(dict.fromkeys(servers))
+        self.workers = tuple(range(self.ranks)) if workers is None else tuple(sorted(set(workers)))
         self.fill, self.warmup_steps, self.guard = fill, warmup_steps, guard
         self.transport = transports.parse(transport)
         self._check(addresses)
@@ -125,6 +131,8 @@ class Synchronisation:
     def _check(self, addresses: Sequence[str]) -> None:
         if not 0 <= self.rank < self.ranks or not self.servers or not set(self.servers) <= set(range(self.ranks)):
             raise RequestError(f"rank {self.rank} and servers {self.servers} are not all among {self.ranks} ranks")
+        if not self.workers or {*self.servers, *self.workers} != set(range(self.ranks)):
+            raise RequestError(f"workers {self.workers} and servers {self.servers} are not {self.ranks} ranks together")
         if len(set(addresses)) < self.ranks:
             raise RequestError(f"{', '.join(addresses)}: each rank needs an address of its own; give addresses=…")
         self.transport.check_tensors()
@@ -171,8 +179,25 @@ class Synchronisation:
         for future in futures:
             future.wait()
 
+    def serve(self, module: Any) -> None:
+        """The rounds of a server that does not train, for those whose model is as large as ``module``; until they have all left.
+
+        Raises `TransportError` if one of them leaves while others go on.
+        """
+        if self.rank in self.workers or self.rank not in self.servers:
+            raise RequestError(f"rank {self.rank} trains: servers that do not are left out of workers=…")
+        flats = [torch.zeros(sum(one.numel() for one in some), dtype=some[0].dtype) for some in _buckets(module)]
+        while self._failure is None:
+            futures = [self.exchange(flat, number, last=number == len(flats) - 1) for number, flat in enumerate(flats)]
+            for future in futures:
+                try:
+                    future.wait()
+                except Exception:
+                    if not isinstance(self._failure, _OverError):
+                        raise
+
     def exchange(self, flat: Any, number: int, *, last: bool, layout: Hashable = None) -> Any:
-        """A future of ``flat`` when it holds the mean of all ranks' bucket ``number``; after the ``last`` the next round begins.
+        """A future of ``flat`` when it holds the mean of all workers' bucket ``number``; after the ``last`` the next round begins.
 
         All ranks call it with the same buckets in the same order. ``layout``: what the elements of a bucket are, which may change.
         """
@@ -229,7 +254,7 @@ class Synchronisation:
         for part, server in enumerate(self.servers):
             begin, end = self._part(bucket.flat, part)
             mine = bucket.flat[begin:end]
-            if not mine.numel():
+            if not mine.numel() or self.rank not in (server, *self.workers):
                 continue
             up = Message(bucket.round, bucket.number, part, _size(mine), "gradient", element=mine.element_size())
             down = replace(up, stage="parameter")
@@ -240,7 +265,7 @@ class Synchronisation:
                 bucket.means.append(self._endpoint.post_receive(server, down, _memory(mine), Close()))
                 continue
             close = Close() if bucket.whole else self.transport.close("gradient")
-            for worker in range(self.ranks):
+            for worker in self.workers:
                 if worker != self.rank:
                     bucket.received[worker] = torch.empty_like(mine)
                     waiting = self._endpoint.post_receive(worker, up, _memory(bucket.received[worker]), close)
@@ -260,7 +285,7 @@ class Synchronisation:
             bucket.future.set_result(bucket.flat)
 
     def _follow(self, bucket: _Bucket) -> None:
-        ended = self._wait([transfer for _, transfer in bucket.gradients])
+        ended = self._gathered(bucket)
         holes = {name: self._heard(name, how) for (name, _), how in zip(bucket.gradients, ended, strict=True)}
         if self.rank in self.servers:
             self._judge(bucket, ended)
@@ -271,6 +296,16 @@ class Synchronisation:
         if bucket.sent is not None:
             self._keep(bucket, {name: spans for name, spans in holes.items() if name.end == "send"})
         self._waited_s += time.monotonic() - bucket.begun
+
+    def _gathered(self, bucket: _Bucket) -> list[Delivery]:
+        """How its gradients ended; a server that does not train has nothing to do once all others have left."""
+        waiting = [transfer for _, transfer in bucket.gradients]
+        try:
+            return self._wait(waiting)
+        except TransportError:
+            if self.rank in self.workers or not all(map(_gone, waiting)):
+                raise
+            raise _OverError("all who train have left") from None
 
     def _heard(self, name: Name, how: Delivery) -> tuple[Span, ...]:
         """The holes of a gradient: those it has, or those it is to have."""
@@ -306,13 +341,14 @@ class Synchronisation:
             return []
         element = mine.element_size()
         total = torch.zeros(end - begin, dtype=torch.float64 if mine.dtype == torch.float64 else torch.float32)
-        came = torch.full((end - begin,), self.ranks, dtype=torch.int32)
-        for rank, gradient in sorted({**bucket.received, self.rank: mine}.items()):  # in one order, whoever serves
+        came = torch.full((end - begin,), len(self.workers), dtype=torch.int32)
+        gradients = {**bucket.received, self.rank: mine} if self.rank in self.workers else bucket.received
+        for rank, gradient in sorted(gradients.items()):  # in one order, whoever serves
             for at, size in holes.get(rank, ()):
                 gradient[at // element : (at + size) // element] = 0
                 came[at // element : (at + size) // element] -= 1
             total += gradient
-        mine.copy_(total / (came if self.fill == "contributors" else self.ranks))
+        mine.copy_(total / (came if self.fill == "contributors" else len(self.workers)))
         message = Message(bucket.round, bucket.number, part, _size(mine), "parameter", element=element)
         return [self._endpoint.post_send(worker, message, _memory(mine)) for worker in bucket.received]
 
@@ -361,6 +397,14 @@ def _buckets(module: Any) -> list[list[Any]]:
             found.append([])
         found[-1].append(parameter)
     return found
+
+
+def _gone(transfer: Transfer) -> bool:
+    try:
+        transfer.wait()
+    except TransportError:
+        return True
+    return False
 
 
 def _size(tensor: Any) -> int:
