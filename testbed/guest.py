@@ -42,6 +42,7 @@ def main() -> None:
 
         libc().munlockall()
         gc.enable()
+        _room_for_packets()
         machine = Machine(virtual_time=True, modules=RUN / "modules")
         if (RUN / "call").exists():
             module, _, function = (RUN / "call").read_text().partition(":")
@@ -54,6 +55,15 @@ def main() -> None:
         inside.emit(events, Error(EXIT_FAILED, traceback.format_exc()))
     finally:
         libc().reboot(POWER_OFF)
+
+
+def _room_for_packets() -> None:
+    """TCP may have half of all memory. By default it has a sixteenth, less than what receivers on a long path hold out of order after a loss (I19)."""
+    pages = os.sysconf("SC_PHYS_PAGES") // 2
+    asked, at = f"{pages} {pages} {pages}", Path("/proc/sys/net/ipv4/tcp_mem")
+    at.write_text(asked)
+    if at.read_text().split() != asked.split():
+        raise OSError(f"{at} holds {at.read_text().strip()}, not {asked}")
 
 
 def _bare(name: str) -> None:

@@ -215,9 +215,11 @@ LEARNING_MB, LEARNING_PER_PROCESS_MB = 400, 120  # NumPy, examples; what a worke
 
 
 def _memory_mb(plan: Plan) -> int:
-    """What the inside needs: Python in every host, and queues that senders and receivers hold a few times."""
+    """What the inside needs: Python in every host, and queues and paths that senders and receivers hold a few times."""
     hosts = len({host for job in plan.jobs for host in job.hosts})
-    queues = sum(4 * link.buffer_bytes for link in plan.bottlenecks.values())
+    queues = sum(
+        4 * (link.buffer_bytes + int(link.rate_bps / 8 * plan.base_rtt_s)) for link in plan.bottlenecks.values()
+    )
     learning = sum(
         LEARNING_MB + LEARNING_PER_PROCESS_MB * len(job.hosts) for job in plan.jobs if job.trains is not None
     )
