@@ -17,6 +17,7 @@ from transports import native
 from transports.native import Result
 
 COMPLETE, TOLERANCE, FRACTION, DEADLINE, _ROUND, GONE = range(6)
+PING, PONG = 7, 8
 SEGMENT = 64
 S = 10**9
 
@@ -203,6 +204,27 @@ def test_a_silent_worker_costs_one_deadline() -> None:
     late = cores[2].send(0, data, now=network.now)  # too late: it hears at once that nobody waits
     network.run(lambda: both_ended(late), network.now + S)
     assert (late.result().reason, late.result().delivered, late.holes()) == (DEADLINE, 0, [(0, len(data))])
+
+
+@pytest.mark.parametrize("kind", [PING, PONG])
+def test_who_was_called_asks_once_more_before_it_sends(kind: int) -> None:
+    """Until a datagram with its own id has come it sends nothing: with one of both lost it once waited for an eighth of `silence`."""
+    lost: list[int] = []
+
+    def fate(_source: int, _target: int, datagram: bytes, now: int) -> list[int]:
+        if datagram[1] == kind and not lost:
+            lost.append(now)
+            return []
+        return [now + MS]
+
+    network = Network([Core(0), Core(1)], fate)
+    network.cores[0].call(1, network.now)
+    sent = network.cores[1].send(0, content(1000), now=network.now)
+    received = network.cores[0].receive(1, 1000, now=network.now)
+    begun = network.now
+    network.run(lambda: both_ended(sent, received), begun + 10 * S)
+    assert lost and received.result().reason == COMPLETE
+    assert 100 * MS < network.now - begun < 120 * MS
 
 
 def test_whoever_says_nothing_for_too_long_is_gone() -> None:

@@ -102,6 +102,7 @@ struct peer {
 	bool welcome;
 	uint64_t heard;
 	uint64_t ping_at;
+	uint64_t ask_at; /* whether it is there, once more: LTP_NEVER once it has been heard by its id */
 	bool ping, pong, end;
 	uint64_t pinged_at;
 	struct ltp_transfer *transfers;
@@ -238,7 +239,7 @@ struct ltp *ltp_new(const struct ltp_settings *settings)
 		peer->rank = i;
 		peer->segment = settings->segment;
 		peer->mine = draw(ltp);
-		peer->call_at = peer->ping_at = LTP_NEVER;
+		peer->call_at = peer->ping_at = peer->ask_at = LTP_NEVER;
 		peer->ring = 64;
 		peer->flights = calloc(peer->ring, sizeof(*peer->flights));
 		peer->seen = calloc(SEEN / 64, sizeof(*peer->seen));
@@ -721,7 +722,7 @@ void ltp_gone(struct ltp *ltp, uint32_t rank)
 		return;
 	peer->gone = true;
 	peer->connected = false;
-	peer->call_at = peer->ping_at = LTP_NEVER;
+	peer->call_at = peer->ping_at = peer->ask_at = LTP_NEVER;
 	peer->inflight = 0;
 	peer->unacked = 0;
 	ltp->ended++;
@@ -1192,6 +1193,8 @@ int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t a
 			return -1;
 		peer->welcome = true;
 		peer->ping = true; /* how far away it is */
+		if (!peer->knows)
+			peer->ask_at = now + NS / 10; /* once: WELCOME and two of these are no larger than HELLO */
 		return rank;
 	}
 	if (id != peer->mine) {
@@ -1199,6 +1202,7 @@ int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t a
 		return -1;
 	}
 	peer->knows = true;
+	peer->ask_at = LTP_NEVER;
 	if (datagram[1] == LTP_WELCOME) {
 		if (bytes < LTP_WELCOME_BYTES || !peer->called)
 			return -1;
@@ -1613,7 +1617,7 @@ uint64_t ltp_next(const struct ltp *ltp, uint64_t now)
 		if (peer->gone)
 			continue;
 		next = smaller(next, peer->call_at);
-		next = smaller(next, peer->ping_at);
+		next = smaller(next, smaller(peer->ping_at, peer->ask_at));
 		if (peer->welcome || (peer->connected && (peer->confirm_count || peer->ping || peer->pong ||
 							  peer->end)))
 			return now;
@@ -1666,6 +1670,10 @@ void ltp_tick(struct ltp *ltp, uint64_t now)
 			continue;
 		if (peer->connected && peer->inflight && loss_at(peer) <= now)
 			time_out(peer, now);
+		if (peer->ask_at <= now) {
+			peer->ask_at = LTP_NEVER;
+			peer->ping = true;
+		}
 		for (one = peer->transfers; one; one = one->next)
 			if (one->receives)
 				consider(ltp, one, now);
