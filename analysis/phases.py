@@ -129,6 +129,7 @@ def bars(axis: Any, rows: pd.DataFrame, colours: Mapping[str, str] = COLOURS) ->
     axis.set_yticks(range(len(systems)), systems, fontsize=9)
     axis.invert_yaxis()
     axis.set_xlim(0, 1.42e3 * longest)
+    axis.locator_params(axis="x", nbins=6)
     axis.grid(visible=False, axis="y")
 
 
