@@ -59,7 +59,8 @@ def find(study: Study) -> list[Finding]:
             at = f"{drawing.rate(cell['rate_bps'].iloc[0])}, {cell['rtt_ms'].iloc[0]:g} ms, {100 * loss:g} % loss"
             found.append((at, loss, cell))
     lossy = [one for one in found if one[1] > 0]
-    fair = [one for one in found if _usual(found) <= set(phases.tcp(one[2]))]
+    usual = _usual(found)
+    fair = [one for one in found if usual <= set(phases.tcp(one[2]))]
     return [
         _most(study, lossy),
         _best(study, [one for one in fair if one[1] > 0]),

@@ -57,7 +57,7 @@ class Settings(Structure):
     _fields_ = (
         ("rank", c_uint32), ("ranks", c_uint32), ("segment", c_uint32), ("reorder", c_uint32), ("gain_permille", c_uint32),
         ("acks", c_uint32), ("coalesce_ns", c_uint64), ("silence_ns", c_uint64), ("seed", c_uint64 * 2),
-        ("rule", Rule), ("control_tag", c_uint32), ("spare", c_uint32),
+        ("rule", Rule), ("control_tag", c_uint32),
     )  # fmt: skip
 
 

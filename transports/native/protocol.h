@@ -59,7 +59,6 @@ struct ltp_settings {
 	uint64_t seed[2];
 	struct rule rule; /* how fast to send; none: as LTP does */
 	uint32_t control_tag; /* of what is no data: the second byte of its IP header */
-	uint32_t spare;
 };
 
 /* How a receiver closes. */

@@ -9,7 +9,6 @@
 #define WINDOW_GAIN 2000
 #define RTPROP_WINDOW (10 * NS)
 #define PROBE_RTT_NS (200 * 1000000ULL)
-#define FIRST_WINDOW 10 /* packets */
 #define LEAST_WINDOW 4
 #define FIRST_RTT 1000000ULL
 #define LEAST_RTT 20000ULL /* between hosts that do something with a packet; a handshake in virtual time takes 20 ns */
@@ -50,7 +49,7 @@ static uint64_t bdp(const struct rate *rate)
 	return times(rate_bandwidth(rate), rate->rtprop, NS);
 }
 
-uint64_t rate_a_round_trip(const struct rate *rate, uint64_t bytes)
+uint64_t rate_per_rtt(const struct rate *rate, uint64_t bytes)
 {
 	uint64_t rtt = rate->rtt ? rate->rtt : FIRST_RTT;
 
@@ -67,7 +66,7 @@ uint64_t rate_pacing(const struct rate *rate)
 
 	/* A sender of a few bytes now and then has measured itself: it starts as it would at first. */
 	if (!rate->filled) {
-		uint64_t first = rate_a_round_trip(rate, FIRST_WINDOW * (uint64_t)rate->packet);
+		uint64_t first = rate_per_rtt(rate, RATE_FIRST_WINDOW * (uint64_t)rate->packet);
 
 		if (bandwidth < first)
 			bandwidth = first;
@@ -92,12 +91,12 @@ uint64_t rate_window(const struct rate *rate)
 	if (rate->mode == RATE_PROBE_RTT)
 		return least;
 	if (!bandwidth || !rate->rtprop)
-		return FIRST_WINDOW * (uint64_t)rate->packet;
+		return RATE_FIRST_WINDOW * (uint64_t)rate->packet;
 	window = times(bdp(rate), rate->mode == RATE_PROBE_BW ? WINDOW_GAIN : HIGH_GAIN, 1000);
 	/* What is sent at once, and what arrives while ACKs are held back. */
 	window += 3 * least + times(bandwidth, rate->coalesce + rate->held, NS);
-	if (rate->mode == RATE_STARTUP && window < FIRST_WINDOW * (uint64_t)rate->packet)
-		window = FIRST_WINDOW * (uint64_t)rate->packet;
+	if (rate->mode == RATE_STARTUP && window < RATE_FIRST_WINDOW * (uint64_t)rate->packet)
+		window = RATE_FIRST_WINDOW * (uint64_t)rate->packet;
 	return window > least ? window : least;
 }
 

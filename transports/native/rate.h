@@ -11,6 +11,7 @@
 
 #include "rules.h"
 
+#define RATE_FIRST_WINDOW 10 /* packets, before anything is measured */
 #define RATE_ROUNDS 10 /* over which the highest delivery rate counts */
 
 enum rate_mode { RATE_STARTUP, RATE_DRAIN, RATE_PROBE_BW, RATE_PROBE_RTT };
@@ -58,8 +59,8 @@ void rate_init(struct rate *rate, uint32_t packet, uint32_t gain_permille, uint6
 void rate_ack(struct rate *rate, const struct rate_sample *sample);
 void rate_rtt(struct rate *rate, uint64_t rtt, uint64_t now);
 uint64_t rate_bandwidth(const struct rate *rate); /* bytes/s; 0: not known */
-/* Bytes/s; on a path without length not all at once. */
-uint64_t rate_a_round_trip(const struct rate *rate, uint64_t bytes);
+/* Bytes/s of so many bytes a round trip, which counts as 20 us at the least. */
+uint64_t rate_per_rtt(const struct rate *rate, uint64_t bytes);
 uint64_t rate_pacing(const struct rate *rate); /* bytes/s */
 uint64_t rate_window(const struct rate *rate); /* bytes; with a rule what a round trip holds, which limits nothing */
 uint64_t rate_timeout(const struct rate *rate); /* ns without an ACK */

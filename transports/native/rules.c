@@ -81,13 +81,13 @@ void rule_ack(struct rate *rate, const struct rate_sample *sample)
 
 	state->acked = sample->acked;
 	if (!state->speed) {
-		state->speed = part(rate_a_round_trip(rate, 10ULL * rate->packet),
+		state->speed = part(rate_per_rtt(rate, RATE_FIRST_WINDOW * (uint64_t)rate->packet),
 				    rate->rule.first_permille);
 		state->rises = true;
 		state->share = WHOLE;
 	}
 	if (state->rises && !sample->app_limited)
-		state->speed += rate_a_round_trip(rate, news);
+		state->speed += rate_per_rtt(rate, news);
 	if (rate->rule.name == RULE_DELAY)
 		by_delay(rate, sample, part(rate_bandwidth(rate), rate->rule.step_permille));
 	else

@@ -189,12 +189,12 @@ class Synchronisation:
         flats = [torch.zeros(sum(one.numel() for one in some), dtype=some[0].dtype) for some in _buckets(module)]
         while self._failure is None:
             futures = [self.exchange(flat, number, last=number == len(flats) - 1) for number, flat in enumerate(flats)]
-            for future in futures:
-                try:
+            try:
+                for future in futures:
                     future.wait()
-                except Exception:
-                    if not isinstance(self._failure, _OverError):
-                        raise
+            except Exception:
+                if not isinstance(self._failure, _OverError):
+                    raise
 
     def exchange(self, flat: Any, number: int, *, last: bool, layout: Hashable = None) -> Any:
         """A future of ``flat`` when it holds the mean of all workers' bucket ``number``; after the ``last`` the next round begins.
@@ -400,6 +400,7 @@ def _buckets(module: Any) -> list[list[Any]]:
 
 
 def _gone(transfer: Transfer) -> bool:
+    """Whether its peer has left, or does not answer."""
     try:
         transfer.wait()
     except TransportError:
