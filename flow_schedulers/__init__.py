@@ -42,6 +42,12 @@ class Demand:
     bytes: int  # payload that the worker that sends most sends in one iteration
     spread_s: float = 0.0  # standard deviation of its iterations alone
     iterations: int = 0  # that it runs; 0: nobody knows
+    tensor_bytes: int | None = None  # the largest that one worker sends another; None: one exchange follows the other
+
+    @property
+    def counted(self) -> int:
+        """What bands count is at most so much: of a tensor where several messages are in flight, else of an iteration."""
+        return self.bytes if self.tensor_bytes is None else self.tensor_bytes
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,9 @@ class Rule:
 
     cc: str  # the congestion control of its flows
     grid: Grid | None = None  # where its iterations begin; None: when they please
-    bands: tuple[int, ...] = ()  # remaining bytes at which its packets move up a band; falling
+    bands: tuple[
+        int, ...
+    ] = ()  # remaining bytes (in a window: of a tensor) at which its packets move up a band; falling
     falls: bool = False  # they move down instead, at so many bytes sent; rising
     exclusive: tuple[
         str, ...

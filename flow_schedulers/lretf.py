@@ -49,6 +49,6 @@ def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) 
     order = sorted(range(len(jobs)), key=lambda number: (remaining_s[number], -number))
     ranks = {number: place * min(MOST, len(jobs)) // len(jobs) for place, number in enumerate(order)}
     return Sharing(
-        tuple(Rule(options.over, bands=(job.bytes,) * ranks[number]) for number, job in enumerate(jobs)),
+        tuple(Rule(options.over, bands=(job.counted,) * ranks[number]) for number, job in enumerate(jobs)),
         {"remaining_s": remaining_s, "ranks": [ranks[number] for number in range(len(jobs))]},
     )

@@ -4,8 +4,9 @@ A multi-level feedback queue: an iteration's first bytes travel in the highest b
 has sent so much more. Thresholds are those of `flow_schedulers.priority` the other way round: the largest job's iteration halved, and
 halved again.
 
-Simplified: what is one flow there is a worker's iteration here; thresholds are not computed from a distribution of sizes; over TCP that
-nobody marks, where PIAS is DCTCP with a buffer that all bands share; a band has a buffer of its own. As `flow_schedulers.priority` in all else.
+Simplified: what is one flow there is a worker's iteration here (where several messages are in flight, a tensor from one worker to another,
+that falls by whole parts: `workloads.bands.ByBand`); thresholds are not computed from a distribution of sizes; Reno by
+default, where PIAS is DCTCP (``over=dctcp``) with a buffer that all bands share; a band has a buffer of its own. As `flow_schedulers.priority` in all else.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) 
             raise ScheduleError(
                 f"PIAS counts what an iteration has sent, and of job {number}, a real program, nobody knows where one begins."
             )
-    largest = max(job.bytes for job in jobs)
+    largest = max(job.counted for job in jobs)
     thresholds = tuple(largest >> halved for halved in range(options.bands - 1, 0, -1))
     return Sharing(
         tuple(Rule(options.over, bands=thresholds, falls=True) for _ in jobs), {"sent_bytes": list(thresholds)}

@@ -9,7 +9,9 @@ Simplified: eight bands instead of a priority per packet; each band has a buffer
 drops the lowest priority from one; TCP instead of its minimal transport; packets of one band are served
 in the order of arrival. What is marked is what is written to the socket, at most a socket's buffer ahead of
 the wire. Pure ACKs travel in the highest band. Packets of a band that has just been reached overtake those
-before them, which TCP sees as reordering.
+before them, which TCP sees as reordering. Where several messages are in flight, what counts is what is left of a tensor on its way from one
+worker to another; each of its parts stays in one band, and each band has a connection of its own (`workloads.bands.ByBand`), so that none
+overtakes; hosts have these bands, too.
 """
 
 from __future__ import annotations
@@ -45,6 +47,6 @@ def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) 
             raise ScheduleError(
                 f"priority needs to know what is left of an iteration, and job {number} is a real program."
             )
-    largest = max(job.bytes for job in jobs)
+    largest = max(job.counted for job in jobs)
     thresholds = tuple(largest >> halved for halved in range(1, options.bands))
     return Sharing(tuple(Rule(options.over, bands=thresholds) for _ in jobs), {"remaining_bytes": list(thresholds)})

@@ -57,6 +57,8 @@ class Message:
     element: int = 4  # bytes of a number, which no packet cuts
     critical: tuple[Span, ...] = ()  # arrives, whatever else is given up
     importance: tuple[float, ...] = ()  # of its packets, where nobody has its bytes (`transports.tags.drawn`)
+    before: int = 0  # bytes of the same tensor on this flow that came in parts before this one
+    behind: int = 0  # and come after it
 
 
 @dataclass(frozen=True)

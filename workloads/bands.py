@@ -1,4 +1,4 @@
-"""Packets marked by how much of the iteration is left: the sender's side of strict priority.
+"""Packets marked by how much of the iteration, or of a tensor, is left: the sender's side of strict priority.
 
 A band is a class selector in the IP header (RFC 2474): CS0, the lowest, where most is left, up to CS7.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transports import Buffer, Close, Counters, Endpoint, Message, Tagger, Transfer
 
 MOST = 8  # class selectors
 
@@ -20,6 +23,41 @@ def tos(band: int) -> int:
 def mark(link: socket.socket, band: int) -> None:
     """Send what follows on ``link`` in ``band``."""
     link.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos(band))
+
+
+def band(thresholds: Sequence[int], sent: int, left: int, *, falls: bool) -> int:
+    """Where one is that has ``sent`` so many bytes and has so many ``left``; thresholds as `Bands` has them."""
+    return sum(sent < one for one in thresholds) if falls else sum(left <= one for one in thresholds)
+
+
+@dataclass(frozen=True)
+class ByBand:
+    """An endpoint for each band, the lowest first, where several messages are in flight: each message goes by that of its band.
+
+    A flow is a tensor on its way from one worker to another. What changes its band is a part of it (`collectives.Link.partition`), as
+    it was when that part began, so that nothing overtakes within a connection.
+    """
+
+    levels: Sequence[Endpoint]
+    thresholds: Sequence[int]
+    falls: bool
+
+    def band(self, m: Message) -> int:
+        return band(self.thresholds, m.before, m.bytes + m.behind, falls=self.falls)
+
+    def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
+        return self.levels[self.band(m)].post_send(to, m, data, tag)
+
+    def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:
+        return self.levels[self.band(m)].post_receive(source, m, into, close)
+
+    def counters(self, peer: int) -> Counters:
+        """Of the lowest band's connection."""
+        return self.levels[0].counters(peer)
+
+    def end(self, reason: str) -> None:
+        for one in self.levels:
+            one.end(reason)
 
 
 class Bands:
@@ -41,9 +79,7 @@ class Bands:
 
     @property
     def band(self) -> int:
-        if self.falls:
-            return sum(self.total - self.left < threshold for threshold in self.thresholds)
-        return sum(self.left <= threshold for threshold in self.thresholds)
+        return band(self.thresholds, self.total - self.left, self.left, falls=self.falls)
 
     @property
     def _in_band(self) -> int:

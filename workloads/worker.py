@@ -44,7 +44,7 @@ import transports
 from core.grid import Grid
 from transports import Connected, Delivery, Flow, Message, Place, Transport
 from workloads import collectives, learning, noise
-from workloads.bands import Bands
+from workloads.bands import Bands, ByBand
 from workloads.clock import punctual, sleep_until
 from workloads.collectives import Content, Link
 from workloads.messages import Messages
@@ -93,7 +93,9 @@ class WorkerJob:
     virtual_time: bool
     grid: list[int] | None  # period and phase of the slots in which its iterations begin
     lines: list[int]  # file descriptors that lead to the others (rank 0), or from rank 0
-    bands: list[int]  # remaining bytes at which its packets move up a band; empty: there are no bands
+    bands: list[
+        int
+    ]  # remaining bytes (in a window: of a tensor) at which its packets move up a band; empty: there are no bands
     bytes: int  # that this worker sends in an iteration, if there are bands
     falls: bool = False  # they are bytes sent, at which its packets move down
     mtu: int = 1500
@@ -112,7 +114,7 @@ class WorkerJob:
 def main() -> None:
     punctual()
     job = _job(json.loads(sys.stdin.readline()))
-    bands = Bands(job.bands, job.bytes, falls=job.falls) if job.bands else None
+    bands = Bands(job.bands, job.bytes, falls=job.falls) if job.bands and job.window is None else None
     transport = transports.parse(job.transport)
     listening = transport.listen(_place(job, bands))
     _say({"listening": True})
@@ -209,6 +211,7 @@ class _Exchanges:
         self.numbers = {op.id: number for number, op in enumerate(job.operations)}
         self.layers = 1 + max((op.layer for op in job.operations), default=0)
         self.window = None if job.window is None else Window(job.window)
+        self.banded = self.window is not None and bool(job.bands)  # by message
         self.content: Content | None = None
         if job.trains is not None:
             from workloads.learning import serving  # noqa: PLC0415  # with NumPy, which no replay needs
@@ -220,10 +223,12 @@ class _Exchanges:
         self.carry_out_of(self.round, op, self.ended)
 
     def carry_out_of(self, round_: int, op: Operation, ended: Ended | None) -> None:
-        """One collective of any round: over the channels, or in a window over that of its priority."""
+        """One collective of any round: over the channels, or in a window over that of its layer's priority, or its messages'."""
         run, n = collectives.find(op.algorithm).run, len(self.job.addresses)
         levels = self.job.channels
         used = range(levels) if self.window is None else [levels - 1 - op.layer * levels // self.layers]
+        if self.banded:
+            used = [0]  # each message chooses
         channels = [self._links(channel, op, round_, ended) for channel in used]
         if len(channels) == 1:
             run(self.job.rank, n, op.bytes, channels[0])
@@ -255,9 +260,14 @@ class _Exchanges:
     def _links(self, channel: int, op: Operation, round_: int, ended: Ended | None) -> dict[Flow, Link]:
         flows, number, rank = self.flows[op.id], self.numbers[op.id], self.job.rank
         endpoint = self.connected.endpoint(channel, flows)
+        banded = self.banded and ByBand(
+            [self.connected.endpoint(level, flows) for level in range(self.job.channels)],
+            self.job.bands,
+            self.job.falls,
+        )
         return {
             flow: Link(
-                endpoint,
+                banded or endpoint,
                 flow[1] if flow[0] == rank else flow[0],
                 round_,
                 number,
@@ -265,6 +275,7 @@ class _Exchanges:
                 ended,
                 window=self.window,
                 priority=(round_, op.layer),
+                band=banded.band if banded else None,
                 partition=self.job.partition,
                 layer=op.layer,
                 layers=self.layers,

@@ -104,6 +104,11 @@ class Asked:
                     sent[source] += size
         return tuple(sent)
 
+    @property
+    def largest(self) -> int:
+        """Payload bytes of the largest tensor that one worker sends another."""
+        return max((size for op in self.exchanges for one in self.rounds(op) for size in one.values()), default=0)
+
     @cached_property
     def operations(self) -> tuple[Numeric, ...]:
         """As a plan has them."""

@@ -114,6 +114,8 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         )
     _check_windows(system, placed, sharing)
     wanted = _bands(scenario, placed, system)
+    ranks = 1 + max(len(rule.bands) for rule in sharing.rules)
+    at_hosts = max(wanted.data, ranks if any(job.window is not None for job in placed.jobs) else 1)
 
     def control(text: str) -> CongestionControl:
         return catalogue.on_link(catalogue.parse(text, spec.preset), link.rate_bps)
@@ -125,6 +127,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
             grid=rule.grid,
             bands=rule.bands,
             falls=rule.falls,
+            channels=1 + len(rule.bands) if rule.bands and job.window is not None else job.channels,
             exclusive=rule.exclusive,
             transport=asked.transport(system),
         )
@@ -138,7 +141,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         topology=str(Path(spec.topo).resolve()) if spec.topo.endswith(".py") else spec.topo.split(",")[0],
         topology_args=network.topology_args,
         link=link,
-        bottlenecks=links.banded(network.bottlenecks, wanted, 1 + max(len(rule.bands) for rule in sharing.rules)),
+        bottlenecks=links.banded(network.bottlenecks, wanted, ranks),
         wires=network.wires,
         base_rtt_s=placed.base_rtt_s,
         jobs=_with_their_kinds(own, placed.ways),
@@ -152,7 +155,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         in_a_row=placed.in_a_row,
         multipath=network.multipath,
         paths=_paths(network, placed, system),
-        sender=msgspec.structs.replace(network.sender, bands=wanted.data),
+        sender=msgspec.structs.replace(network.sender, bands=at_hosts),
         nics=network.nics,
         schedule=sharing.report or None,
         scheduler=placed.scheduler,
@@ -200,12 +203,17 @@ def _paths(network: Network, placed: Placed, system: System) -> int:
 def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Sharing) -> None:
     """Raises `RequestError` if several exchanges are to be in flight where something goes by one after the other."""
     for job, asked, rule in zip(placed.jobs, placed.asked, sharing.rules, strict=True):
-        if (job.window is not None or job.overlaps) and (rule.grid or rule.bands):
+        in_turn = rule.grid or rule.exclusive or (rule.bands and job.window is None)
+        if (job.window is not None or job.overlaps) and in_turn:
             raise RequestError(
                 f"job {job.job} ({job.trace}) has several exchanges or iterations in flight, and {system.label} goes by one after the "
                 "other; leave out one of them"
             )
         how = asked.transport(system)
+        if rule.bands and not carrier.by_kernel(how):
+            raise RequestError(
+                f"job {job.job} ({job.trace}): {how} chooses bands by itself: leave out that, or {system.label}"
+            )
         if job.window is not None and carrier.by_kernel(how) and transports.parse(how).lossy:
             raise RequestError(
                 f"job {job.job} ({job.trace}): with a window TCP delivers every byte: leave out the window, or close and share"
@@ -280,18 +288,19 @@ def _schedule(
     capacity = {name: float(link.rate_bps) for name, link in network.bottlenecks.items()}
 
     def profile(number: int) -> flow_schedulers.Demand:
-        one = placed.asked[number]
+        one, job, measured = placed.asked[number], placed.jobs[number], profiles.get(number)
         if one.trace is None:
             return flow_schedulers.Demand(None, {}, 0)
         ways = dict(zip(one.flows, placed.crossed[number], strict=True))
+        tensor = None if job.window is None else one.largest
         if any(len(stage) > 1 for way in ways.values() for stage in way):
-            return flow_schedulers.Demand(None, None, max(one.sent))
+            lasts_s = measured.iteration_s if measured else job.ideal_s
+            return flow_schedulers.Demand(lasts_s, None, max(one.sent), iterations=job.iterations, tensor_bytes=tensor)
 
         def bits(payload: dict[Flow, int]) -> dict[str, float]:
             return {name: size * 8 / share for name, size in bounds.loads(payload, ways).items()}
 
-        measured = profiles.get(number)
         demand = profiled(one.trace, one.rounds, bits, capacity, max(one.sent), measured)
-        return replace(demand, iterations=one.job.iterations or 0)
+        return replace(demand, iterations=job.iterations, tensor_bytes=tensor)
 
     return systems.share(system, [profile(number) for number in range(len(placed.asked))], capacity)

@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.runs import metrics
+from core.runs import metrics, rundir
 from testbed.substrates import uml
+from testbed.substrates.progress import patience
+from tests import runs
 from tests.runs import DEFAULT, one_plan, run_plan
 from tests.unit.test_overlapping import layered
 
@@ -37,6 +39,30 @@ def test_front_layers_first_is_faster_than_one_after_the_other(tmp_path: Path) -
         if name == "bands":  # each layer in a band of its own, and all of it on the way out of a worker
             bands = result.table("bands.csv")
             assert (bands[bands["link"] == "h1-s1"]["packets"] > 0).all()
-    print(took)
     assert took["window"] < 0.9 * took["in turn"]
     assert took["bands"] < 0.9 * took["in turn"]
+
+
+@pytest.mark.parametrize("system", ["priority:bands=4", "pias:bands=4"])
+def test_small_tensors_pass_large_ones(tmp_path: Path, system: str) -> None:
+    """Bands go by tensors where several are in flight: a front layer of 50 kB hardly waits for one of 400 kB that came before it."""
+    (tmp_path / "layered.json").write_bytes(msgspec.json.encode(layered()))
+    asked: dict[str, Any] = {
+        **DEFAULT,
+        "topo": "star", "jobs": 1, "workers": 3, "trace": str(tmp_path / "layered.json"), "collective": "sharded_parameter_server",
+        "rate": "100mbit", "iterations": 5, "window": "1MB", "partition": "16kB",
+    }  # fmt: skip
+    took = {}
+    for name in ("reno", system):
+        plan = one_plan(**asked, system=[name])
+        result = runs.Result(rundir.unpack(uml.find().run(plan, lambda event: None, patience(plan))))
+        exchanges = result.table("operations.csv")
+        mine = exchanges[(exchanges["operation"] == "g1") & (exchanges["iteration"] > 0)]
+        took[name] = float((mine["end_s"] - mine["start_s"]).mean())
+        counted = result.table("iterations.csv")
+        for rank, expected in enumerate(plan.jobs[0].bytes_per_worker):
+            assert (counted[counted["worker"] == rank]["bytes"] == expected).all()
+        if name != "reno":
+            bands = result.table("bands.csv")
+            assert (bands[bands["link"] == "h1-s1"]["packets"] > 0).all() and len(bands[bands["link"] == "s1-h1"]) >= 4
+    assert took[system] < 0.6 * took["reno"], took

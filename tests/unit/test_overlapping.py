@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from core.errors import RequestError
 from testbed import spec
@@ -21,6 +23,7 @@ from tools import layer_traces
 from transports import Close, Counters, Message
 from transports.framed import FramedEndpoint
 from workloads import trace as traces
+from workloads.bands import ByBand
 from workloads.cycles import Edge, longest_mean_s
 from workloads.overlapping import Iteration, Overlapping
 from workloads.sending import Window, pieces
@@ -272,12 +275,78 @@ def test_the_example_is_byteps_at_its_scale() -> None:
         ({"partition": "1kB"}, "a part of what a window lets through"),
         ({"window": "64kB", "channels": 2}, "no other channels"),
         ({"window": "64kB", "system": ["reno:close=0.8"]}, "leave out the window, or close and share"),
-        ({"window": "64kB", "system": ["priority"], "jobs": 2, "ecn": "off"}, "goes by one after the other"),
+        ({"window": "64kB", "system": ["lretf:preempt=no"], "jobs": 2}, "goes by one after the other"),
+        ({"system": ["priority"], "jobs": 2}, "goes by one after the other"),
+        ({"window": "64kB", "bands": "3", "system": ["pias"]}, "the flow scheduler has bands of its own"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_in_a_window_is_refused(fields: dict[str, Any], words: str, layered_file: str) -> None:
     with pytest.raises(RequestError, match=words):
         planned(layered_file, **fields)
+
+
+def test_a_transport_with_bands_of_its_own_takes_no_others(layered_file: str) -> None:
+    job = f"{layered_file},workers=3,window=64kB,transport=mlt"
+    with pytest.raises(RequestError, match="mlt chooses bands by itself"):
+        plans(resolve(spec.read(None, {"job": [job], "topo": "star", "system": ["pias"]})))
+
+
+@pytest.mark.parametrize(("system", "falls"), [("priority:bands=4", False), ("pias:bands=4", True)])
+def test_in_a_window_bands_go_by_tensors(layered_file: str, system: str, falls: bool) -> None:
+    """Of sharded servers: a third of the largest layer's 400 kB goes from each worker to each other one."""
+    made = planned(layered_file, window="64kB", collective="sharded_parameter_server", system=[system])
+    (job,) = made.jobs
+    largest = 133_333
+    assert max(job.bands) == pytest.approx(largest / 2, abs=1) and min(job.bands) == pytest.approx(largest / 8, abs=1)
+    assert list(job.bands) == sorted(job.bands, reverse=not falls) and job.falls == falls
+    assert job.channels == made.sender.bands == made.bottlenecks["s1-h1"].bands == 4
+
+
+def test_a_flow_scheduler_knows_a_job_whose_way_a_hash_decides(layered_file: str) -> None:
+    (job,) = planned(layered_file, topo="leafspine,2,2,4", workers=4, window="64kB", system=["priority:bands=4"]).jobs
+    assert len(job.bands) == 3
+
+
+@given(
+    st.lists(st.integers(1, 10**6), min_size=1, max_size=7),
+    st.integers(1, 10**6),
+    st.integers(1, 10**6),
+    st.booleans(),
+)
+def test_a_tensors_parts_only_rise_or_only_fall(found: list[int], size: int, part: int, falls: bool) -> None:
+    thresholds = sorted(found, reverse=not falls)
+    levels = [_Noting() for _ in range(len(thresholds) + 1)]
+    by_band = ByBand(levels, thresholds, falls)
+    before, bands = 0, []
+    for number, piece in enumerate(itertools.islice(pieces(size, max(part, size // 50)), 60)):
+        message = Message(0, 0, number, piece, "parameter", before=before, behind=size - before - piece)
+        by_band.post_send(1, message, None)
+        by_band.post_receive(1, message, None, Close())
+        bands.append(by_band.band(message))
+        assert levels[bands[-1]].told == [message, message]
+        levels[bands[-1]].told.clear()
+        before += piece
+    assert before == size and bands == sorted(bands, reverse=falls)
+    assert bands[0] == (len(thresholds) if falls else sum(size <= one for one in thresholds))
+
+
+class _Noting:
+    """An endpoint that notes what it is asked to carry."""
+
+    def __init__(self) -> None:
+        self.told: list[Message] = []
+
+    def post_send(self, to: int, m: Message, data: Any, tag: Any = None) -> Any:
+        self.told.append(m)
+
+    def post_receive(self, source: int, m: Message, into: Any, close: Close) -> Any:
+        self.told.append(m)
+
+    def counters(self, peer: int) -> Counters:
+        return Counters(1, 1, 1, 1)
+
+    def end(self, reason: str) -> None:
+        self.told.clear()
 
 
 def test_what_is_answered_each_time_cannot_be_in_flight() -> None:

@@ -100,6 +100,7 @@ class Link:
     ended: Callable[[Link, Message, bool, Delivery], None] | None = None  # is told how each was sent (True) or received
     window: Window | None = None  # what its worker has on its way, at most
     priority: Priority = ()  # there
+    band: Callable[[Message], int] | None = None  # by which messages have their priority, in place of the link
     partition: int | None = None  # bytes of a message, at most
     layer: int = 0
     layers: int = 1
@@ -108,10 +109,15 @@ class Link:
     sent: int = 0  # messages
     received: int = 0
 
-    def message(self, number: int, size: int, stage: Stage) -> Message:
+    def message(self, number: int, size: int, stage: Stage, before: int = 0, behind: int = 0) -> Message:
         return Message(
-            self.round, self.operation, number, size, stage, self.layer, self.layers, importance=self.importance
+            self.round, self.operation, number, size, stage, self.layer, self.layers, importance=self.importance,
+            before=before, behind=behind,
         )  # fmt: skip
+
+    def turn(self, message: Message) -> Priority:
+        """When it goes, of those that wait for the window."""
+        return self.priority if self.band is None else (-self.band(message),)
 
 
 Links = Mapping[Flow, Link]
@@ -119,12 +125,13 @@ Links = Mapping[Flow, Link]
 
 def send(link: Link, size: int, stage: Stage = "parameter") -> None:
     """Send ``size`` bytes, until they are on their way, or (where some may be lost) have arrived."""
-    transfers = []
+    transfers, before = [], 0
     for piece in pieces(size, link.partition):
-        message = link.message(link.sent, piece, stage)
+        message = link.message(link.sent, piece, stage, before, size - before - piece)
         link.sent += 1
+        before += piece
         if window := link.window:
-            window.take(link.priority, piece)
+            window.take(link.turn(message), piece)
         content = link.content.sends(message) if link.content else None
         transfer = link.endpoint.post_send(link.peer, message, content)
         if window:
@@ -154,10 +161,11 @@ def answered(link: Link) -> None:
 
 def receive(link: Link, size: int, stage: Stage = "parameter") -> None:
     """Receive ``size`` bytes, or as many as the transport says are enough, and drop them unless somebody looks at them."""
-    transfers = []
+    transfers, before = [], 0
     for piece in pieces(size, link.partition):
-        message = link.message(link.received, piece, stage)
+        message = link.message(link.received, piece, stage, before, size - before - piece)
         link.received += 1
+        before += piece
         room = link.content.room(link.peer) if link.content else None
         transfers.append((message, link.endpoint.post_receive(link.peer, message, room, link.closes(stage))))
     for message, transfer in transfers:
