@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -65,9 +65,9 @@ def _gains(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _over_sizes(study: Study, gains: pd.DataFrame) -> Any:
     """Speed-ups over the size of a message, for each rate behind the queue that most sizes met, and over the queue."""
-    queue = gains.groupby("buffer_bytes")["bytes"].nunique().idxmax()
+    queue = cast(float, gains.groupby("buffer_bytes")["bytes"].nunique().idxmax())
     rates = sorted(gains["rate_bps"].unique(), reverse=True)
-    size = gains[gains["rate_bps"] == rates[0]].groupby("bytes")["buffer_bytes"].nunique().idxmax()
+    size = cast(float, gains[gains["rate_bps"] == rates[0]].groupby("bytes")["buffer_bytes"].nunique().idxmax())
     behind = gains[gains["buffer_bytes"] == queue]
     panels = [
         (
@@ -101,7 +101,7 @@ def _over_sizes(study: Study, gains: pd.DataFrame) -> Any:
         axis.set_xticks(at, [f"{value:g}" for value in at])
         axis.set_yticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
         axis.minorticks_off()
-    axes[0, 0].set_ylabel("× as fast as the fastest stock TCP")
+    axes[0, 0].set_ylabel("× as fast as the fastest TCP")
     drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=9)
     drawing.caption(
         drawn,
