@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -17,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed.security import Security
 
-from core.errors import EXIT_MACHINE
+from core.errors import EXIT_FAILED, EXIT_MACHINE
 from core.runs.load import TABLES, check, load_run
 from core.runs.repeated import Sample, read
 from testbed.campaign.executors import dask
@@ -70,6 +72,7 @@ class Cluster:
     """A scheduler on loopback, and workers of it, as a user starts them; workers of a checkout, behind a command."""
 
     port: int
+    protocol: str = "tcp"
     daemon: str = "False"
     checkout: Path = ROOT
     before: Sequence[str] = ()
@@ -77,13 +80,13 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        return f"tcp://127.0.0.1:{self.port}"
+        return f"{self.protocol}://127.0.0.1:{self.port}"
 
     def scheduler(self) -> subprocess.Popen[bytes]:
-        return self._started(ROOT, "scheduler", "--host", "127.0.0.1", "--port", str(self.port))
+        return self._started(ROOT, "scheduler", "--host", f"{self.protocol}://127.0.0.1", "--port", str(self.port))
 
     def worker(self) -> subprocess.Popen[bytes]:
-        alone = ["--nthreads", "1", "--memory-limit", "0", "--host", "127.0.0.1"]
+        alone = ["--nthreads", "1", "--memory-limit", "0", "--host", f"{self.protocol}://127.0.0.1"]
         return self._started(self.checkout, "worker", self.address, *alone, before=self.before)
 
     def _started(self, folder: Path, *words: str, before: Sequence[str] = ()) -> subprocess.Popen[bytes]:
@@ -203,6 +206,95 @@ def test_sixty_runs_survive_ten_killed_workers_a_scheduler_and_the_driver(tmp_pa
         assert driver.returncode == 0, errors
     assert_whole(tmp_path / "results", MANY)
     assert tables(tmp_path / "results") == tables(tmp_path / "undisturbed")
+
+
+def test_a_cluster_may_speak_tls_as_dask_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = Security.temporary()
+    for name in (
+        "ca_file",
+        "scheduler_cert",
+        "scheduler_key",
+        "worker_cert",
+        "worker_key",
+        "client_cert",
+        "client_key",
+    ):
+        (tmp_path / name).write_text(getattr(drawn, f"tls_{name}"))
+        setting = name if name == "ca_file" else name.replace("_", "__")
+        monkeypatch.setenv(f"DASK_DISTRIBUTED__COMM__TLS__{setting.upper()}", str(tmp_path / name))
+    monkeypatch.setenv("DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION", "True")
+    with cluster(workers=1, protocol="tls") as there:
+        found = done(tmp_path, "--executor", f"dask:{there.address}", out="results")
+        assert found.returncode == 0, found.stderr
+        plain = done(tmp_path, "--executor", f"dask:{there.address.replace('tls', 'tcp')}", out="plain")
+        assert plain.returncode != 0 and "encryption required" in " ".join(plain.stderr.split()), plain.stderr
+    assert_whole(tmp_path / "results", SEEDS)
+
+
+ADAPTIVE = """
+import sys
+import time
+
+import distributed
+
+if __name__ == "__main__":
+    made = distributed.LocalCluster(
+        n_workers=0, threads_per_worker=1, host="127.0.0.1", scheduler_port=int(sys.argv[1]), dashboard_address=None, memory_limit=0,
+    )
+    made.adapt(minimum=0, maximum=2, interval="200ms")
+    most = 0
+    while most == 0 or made.workers:
+        most = max(most, len(made.workers))
+        time.sleep(0.2)
+    print(most, flush=True)
+"""
+
+
+def test_an_adaptive_cluster_gets_workers_for_a_campaign_and_loses_them(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (tmp_path / "adaptive.py").write_text(ADAPTIVE)
+    environment = os.environ | {"DASK_DISTRIBUTED__WORKER__DAEMON": "False", "PYTHONPATH": str(ROOT)}
+    command = [*INTERRUPTIBLE, sys.executable, str(tmp_path / "adaptive.py"), str(port)]
+    there = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        found = done(tmp_path, "--executor", f"dask:tcp://127.0.0.1:{port}", "-j", "2", out="results")
+        assert found.returncode == 0, found.stderr
+        assert int(there.communicate(timeout=processes.HANG_S)[0]) in (1, 2)  # and none is left
+    finally:
+        there.terminate()
+        there.wait()
+    assert_whole(tmp_path / "results", SEEDS)
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ours", "theirs"])
+def test_ctrl_c_leaves_nothing_running_on_any_worker(tmp_path: Path, ours: bool) -> None:
+    """Neither a run nor what it is made of; a cluster that was there before goes on, ready for the next campaign."""
+    long = ("--set", "iterations=2000")
+    with contextlib.ExitStack() as stack:
+        there = None if ours else stack.enter_context(cluster(workers=1))
+        before = set(processes.below())
+        executor = "dask" if there is None else f"dask:{there.address}"
+        command = sweep(tmp_path, "--executor", executor, "-j", "1", *long)
+        driver = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+        def kernels() -> list[int]:
+            return [pid for pid, words in processes.below().items() if any("uml_dir" in word for word in words)]
+
+        processes.until(kernels, driver.poll)
+        driver.send_signal(signal.SIGINT)
+        _, errors = driver.communicate(timeout=processes.HANG_S)
+        assert driver.returncode == EXIT_FAILED and "interrupted" in errors
+        processes.until(lambda: not kernels(), processes.below)
+        if there is not None:
+            again = done(tmp_path, "--executor", executor, out="again")
+            assert again.returncode == 0, again.stderr
+        else:
+            processes.until(lambda: set(processes.below()) <= before, processes.below)
+    assert not list((tmp_path / "results").rglob("manifest.json"))
 
 
 @pytest.mark.parametrize(
