@@ -35,3 +35,17 @@ def test_constants_from_runs(
     assert (found["fitted"], found["held_out"]) == (2, 2)
     assert 2.0 < found["crowded"]["value"] < 4.5  # three jobs look like about three
     assert found["error"]["value"] < 0.3 and found["xi2_s"]["value"] < 1e-3
+
+
+def test_a_scheduler_that_sets_clocks_hears_first_what_jobs_take_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CASSINI keeps two jobs apart that fit beside each other, and nothing that is there is run again."""
+    monkeypatch.setattr(calibrate, "QUICK", calibrate.Grid((1, 2), (2,), (0.25, 0.5), 6))
+    words = ["calibrate", "--quick", "--system", "cassini", "--seeds", "1", "--out", str(tmp_path), "--json"]
+    assert main(words) == 0
+    first = json.loads(capsys.readouterr().out)["results"]
+    stored = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.json")}
+    assert [path for path in stored if "alone" in path.parts]
+    assert main(words) == 0 and json.loads(capsys.readouterr().out)["results"] == first
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.json")} == stored

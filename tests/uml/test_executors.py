@@ -209,7 +209,7 @@ def test_sixty_runs_survive_ten_killed_workers_a_scheduler_and_the_driver(tmp_pa
 
 
 def test_a_cluster_may_speak_tls_as_dask_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = Security.temporary()
+    drawn = Security.temporary()  # type: ignore[no-untyped-call]
     for name in (
         "ca_file",
         "scheduler_cert",
