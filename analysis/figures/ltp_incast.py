@@ -154,7 +154,7 @@ def _faster(study: Study, claim: str, rows: pd.DataFrame, base: str | None = Non
             for (at, beside, ratios, share), sure in zip(cells, clear, strict=True)
             if sure or at == where
         )
-        + _others([geometric_mean(ratios) for (_, _, ratios, _), sure in zip(cells, clear, strict=True) if not sure]),
+        + _others([geometric_mean(ratios) for (at, _, ratios, _), sure in zip(cells, clear, strict=True) if not sure and at != where]),
         geometric_mean(most), f"× as fast, {where}", log_interval(most), len(most),
         graded(all(clear), any(clear), alike=alike),
         f"reproduced if the speed-up over {base or 'the fastest stock TCP'} is surely above {CLEAR} in every cell, partly if in some; judged: the cell that gains most",
