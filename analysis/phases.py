@@ -1,4 +1,4 @@
-"""An exchange with a parameter server taken apart: gather, broadcast, and what of the gradients was delivered; for LTP's figures.
+"""An exchange with a parameter server taken apart: gather, broadcast, what of the gradients was delivered, and what queues dropped; for LTP's figures.
 
 The gather ends when the server's own flows acknowledge their first byte of the iteration, less the round trip that takes; it is
 seen at a sample, so it is known to the interval between two (`Plan.sample_ns`). The same rule for every transport.
@@ -49,7 +49,7 @@ def _row(run: Run) -> dict[str, object]:
         "loss": 0.0 if wire is None else wire.loss, "bytes": max(plan.jobs[0].bytes_per_worker[1:]),
         "gather_s": float((broadcast - per["begun"]).mean()), "broadcast_s": float((per["end"] - broadcast).mean()),
         "rest_s": float((per["begun"] - per["start"]).mean()), "iteration_s": float((per["end"] - per["start"]).mean()),
-        "ideal_s": plan.jobs[0].ideal_s, "delivered": delivered(run), "timeouts": run.manifest.measured.counters.tcp_timeouts,
+        "ideal_s": plan.jobs[0].ideal_s, "delivered": delivered(run), "dropped": _dropped(run), "timeouts": run.manifest.measured.counters.tcp_timeouts,
     }  # fmt: skip
 
 
@@ -73,6 +73,12 @@ def delivered(run: Run) -> float:
         return 1.0
     gradients = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
     return float(gradients["delivered"].sum() / gradients["bytes"].sum())
+
+
+def _dropped(run: Run) -> float:
+    """Share of what came to the queues of links that was dropped there."""
+    last = run.links.groupby("link")[["packets", "drops"]].max().sum()
+    return float(last["drops"] / max(1, last["packets"] + last["drops"]))
 
 
 def speed_ups(rows: pd.DataFrame, base: str, other: str) -> list[float]:
@@ -110,7 +116,7 @@ def tcp(rows: pd.DataFrame) -> list[str]:
 
 
 def bars(axis: Any, rows: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> None:
-    """A bar a system, from computing over gather to broadcast; beside it the speed-up over the first, and what was delivered."""
+    """A bar a system, from computing over gather to broadcast; beside it the speed-up over the first, what was delivered, and what queues dropped."""
     systems = list(dict.fromkeys(rows["system"]))
     longest = rows["iteration_s"].max()
     for y, system in enumerate(systems):
@@ -123,12 +129,14 @@ def bars(axis: Any, rows: pd.DataFrame, colours: Mapping[str, str] = COLOURS) ->
         axis.plot(1e3 * mine["iteration_s"], np.full(len(mine), y), "k|", markersize=9, markeredgewidth=1)
         gain = geometric_mean(speed_ups(rows, systems[0], system))
         arrived = float(mine["delivered"].mean())
-        said = ("" if y == 0 else f"{gain:.2f}× ") + ("" if arrived == 1 else f" {arrived:.1%} delivered")
+        said = ("" if y == 0 else f"{gain:.2f}×  ") + ("" if arrived == 1 else f"{arrived:.1%} delivered")
+        lost = float(mine["dropped"].mean())
+        said += f"  {lost:.1%} dropped" if lost >= 5e-4 else ""
         axis.text(1e3 * (float(mine["iteration_s"].max()) + 0.02 * longest), y, said.strip(), va="center", fontsize=8.5)
     axis.axvline(1e3 * float(rows["ideal_s"].iloc[0]), color=style.REFERENCE, linewidth=0.9, linestyle="--")
     axis.set_yticks(range(len(systems)), systems, fontsize=9)
     axis.invert_yaxis()
-    axis.set_xlim(0, 1.42e3 * longest)
+    axis.set_xlim(0, 1.75e3 * longest)
     axis.locator_params(axis="x", nbins=6)
     axis.grid(visible=False, axis="y")
 

@@ -19,7 +19,7 @@ PAPER = "LTP"
 TITLE = "LTP in an incast: eight workers push through a short queue"
 TEXT = (
     "Bars: a mean iteration, from computing over the gather (workers push gradients) to the broadcast (they pull parameters); ticks are "
-    "seeds. Beside them the speed-up over the first system, and what of the gradients was delivered where that is less than all. With the "
+    "seeds. Beside them the speed-up over the first system, what of the gradients was delivered where that is less than all, and what the queue dropped of all packets. With the "
     "kernel's least timeout of 200 ms one lost tail holds up everybody; with a small one little of LTP's gain is left. Below: the same over messages of 50 kB to 100 MB a worker, and over the queue."
 )
 CLAIM = "LTP shortens the iterations of an incast, which a long tail of latency holds up under TCP."
