@@ -53,6 +53,8 @@ class Result:
         reasons = [twin.uncompared(self.control)]
         if wide:
             reasons.append(f"{twin.WIDE}, and {wide} of {len(ran)} jobs are on more servers")
+        if len(ran) > 1:
+            reasons.append("shares are not varied by chance, as they were there")
         return [reason for reason in reasons if reason]
 
 
