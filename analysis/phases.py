@@ -49,7 +49,7 @@ def _row(run: Run) -> dict[str, object]:
         "loss": 0.0 if wire is None else wire.loss, "bytes": max(plan.jobs[0].bytes_per_worker[1:]),
         "gather_s": float((broadcast - per["begun"]).mean()), "broadcast_s": float((per["end"] - broadcast).mean()),
         "rest_s": float((per["begun"] - per["start"]).mean()), "iteration_s": float((per["end"] - per["start"]).mean()),
-        "ideal_s": plan.jobs[0].ideal_s, "delivered": delivered(run), "dropped": _dropped(run), "timeouts": run.manifest.measured.counters.tcp_timeouts,
+        "ideal_s": plan.jobs[0].ideal_s, "delivered": delivered(run), "dropped": dropped(run), "timeouts": run.manifest.measured.counters.tcp_timeouts,
     }  # fmt: skip
 
 
@@ -75,7 +75,14 @@ def delivered(run: Run) -> float:
     return float(gradients["delivered"].sum() / gradients["bytes"].sum())
 
 
-def _dropped(run: Run) -> float:
+def settled_s(run: Run) -> float:
+    """From one iteration's start to the next one's, which begins as its first parameters come; the first, which finds its rates, left out."""
+    per = run.iterations.groupby("iteration").agg(start=("start_s", "min"), end=("end_s", "max"))
+    first = min(1, len(per) - 1)
+    return float(per["end"].iloc[-1] - per["start"].iloc[first]) / (len(per) - first)
+
+
+def dropped(run: Run) -> float:
     """Share of what came to the queues of links that was dropped there."""
     last = run.links.groupby("link")[["packets", "drops"]].max().sum()
     return float(last["drops"] / max(1, last["packets"] + last["drops"]))

@@ -140,7 +140,7 @@ class Options:
     @property
     def tagger(self) -> Callable[..., Tagger]:
         """Of a message and its content: what each of its packets is."""
-        return tags.Rule(self.tag, int(self.bands[0]), bool(self.tolerance))
+        return tags.Rule(self.tag, int(self.bands[0]), bool(self.tolerance), whole=self.parameters == "whole")
 
 
 DATAGRAMS = True

@@ -21,7 +21,7 @@ TITLE = "What each part of MLT gains"
 TEXT = (
     "Speed of an iteration beside that of TCP with partitions and priorities as BytePS has them; a panel for each least timeout of the kernel, dots are "
     "seeds. A: a share of a message may be missing; B: bands by layer, and switches that drop what is not important; C: every path in turn. Grey: as "
-    "published (PyTorch, 64 GPUs, VGG16). Behind a bar: the share of the gradients that arrived."
+    "published (PyTorch, 64 GPUs, VGG16). Behind a bar: the share of the gradients that arrived, and of all packets what queues dropped."
 )
 ORDER = "Each part adds to the speed: A, A+B, C, C+B, A+B+C in this order."
 WHOLE = "All of MLT is faster than BytePS."
@@ -34,6 +34,7 @@ CONTROLS = {
     WHOLE: "an MLT that takes as long as TCP",
 }
 # Images/s of VGG16 (published figure, values read from the drawing).
+PARTS = ("BytePS", "A", "B", "A+B", "C", "C+B", "A+B+C")
 PUBLISHED = {"BytePS": 232, "A": 305, "A+B": 325, "C": 358, "C+B": 372, "A+B+C": 394}
 
 
@@ -49,7 +50,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{len(one.jobs[0].hosts)} workers, each a server, too; {one.jobs[0].trace}, {drawing.setting(one)}; "
-        f"{drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} iterations.",
+        f"{drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} iterations, the first left out.",
     )
     return drawing.save(figure, rows, out, ID)
 
@@ -122,21 +123,24 @@ def _speeds(rows: pd.DataFrame) -> Speeds:
 def _bars(axis: Any, rows: pd.DataFrame) -> None:
     """A bar a part; beside it what was published, and what arrived."""
     speeds = _speeds(rows)
-    parts = [part for part in PUBLISHED if part in speeds]
+    parts = [part for part in PARTS if part in speeds]
     for y, part in enumerate(parts):
         values = list(speeds[part].values())
         mean = geometric_mean(values)
         axis.barh(y - 0.18, mean, height=0.34, color=style.JOBS[0])
         axis.plot(values, [y - 0.18] * len(values), "o", color="black", markersize=3)
-        axis.barh(y + 0.18, PUBLISHED[part] / PUBLISHED["BytePS"], height=0.34, color="#CCCCCC")
-        arrived = rows[rows["part"] == part]["delivered"].mean()
+        mine = rows[rows["part"] == part]
+        arrived, lost = mine["delivered"].mean(), mine["dropped"].mean()
         axis.annotate(
-            f"{mean:.2f}, {arrived:.0%} arrived",
+            f"{mean:.2f}, {arrived:.1%} arrived, {lost:.1%} dropped",
             (max(mean, *values), y - 0.18),
             textcoords="offset points",
             xytext=(6, -3),
             fontsize=8,
         )
+        if part not in PUBLISHED:
+            continue
+        axis.barh(y + 0.18, PUBLISHED[part] / PUBLISHED["BytePS"], height=0.34, color="#CCCCCC")
         axis.annotate(
             f"{PUBLISHED[part] / PUBLISHED['BytePS']:.2f} published", (PUBLISHED[part] / PUBLISHED["BytePS"], y + 0.18),
             textcoords="offset points", xytext=(6, -3), fontsize=8, color="#888888",
@@ -149,21 +153,17 @@ def _bars(axis: Any, rows: pd.DataFrame) -> None:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``system, role, part, seed, rto_ms, iteration_s, delivered``; raises `LoadError` without TCP and MLT beside each other."""
+    """``system, role, part, seed, rto_ms, iteration_s, delivered, dropped``; raises `LoadError` without TCP and MLT beside each other."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or "BytePS" not in set(rows["part"]) or rows["part"].nunique() < 2:
         raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")
-    return rows.sort_values(
-        "part", key=lambda parts: parts.map(list(PUBLISHED).index), kind="stable", ignore_index=True
-    )
+    return rows.sort_values("part", key=lambda parts: parts.map(list(PARTS).index), kind="stable", ignore_index=True)
 
 
 def _row(run: Run) -> dict[str, Any]:
-    per = run.iterations.groupby("iteration").agg(start=("start_s", "min"), end=("end_s", "max"))
     return {
         "system": run.system, "role": run.role, "part": _part(run), "seed": run.seed, "rto_ms": run.plan.rto_min_ms,
-        # Iterations overlap: the next begins as its first parameters come.
-        "iteration_s": float(per["end"].iloc[-1] - per["start"].iloc[0]) / len(per), "delivered": phases.delivered(run),
+        "iteration_s": phases.settled_s(run), "delivered": phases.delivered(run), "dropped": phases.dropped(run),
     }  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import array
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from statistics import fmean, median
@@ -17,7 +19,7 @@ from core.errors import RequestError
 from tests.properties import examples
 from tests.transport_core import MS, Core, Network, Sent
 from tests.unit.test_transport_core import COMPLETE, SEGMENT, TOLERANCE, S, both_ended, content
-from transports import Message, Tag, mlt, native, tags
+from transports import Importance, Message, Tag, Tagger, mlt, native, tags
 
 NUMBERS = 16  # of four bytes, in a packet of the core's tests
 
@@ -252,3 +254,20 @@ def test_a_queue_slows_it_down(name: int) -> None:
         assert received.result().done and received.content == data
         waited.append(longest)
     assert waited[-1] < 25 * MS and waited[-1] < 400 * SEGMENT * 1000
+
+
+def test_where_parameters_are_whole_nothing_of_them_may_be_dropped() -> None:
+    """FSDP's: each has to arrive, so that a switch that drops it only sends it again."""
+    m = Message(0, 0, 0, 80_000, "parameter")
+    for name, expected in (("lossy", True), ("whole", False)):
+        options = transports.parse(f"mlt:parameters={name}").options
+        assert isinstance(options, mlt.Options)
+        tagger = options.tagger
+        droppable = [_droppable(tagger, replace(m, stage=stage)) for stage in ("gradient", "parameter")]
+        assert droppable == [True, expected]
+
+
+def _droppable(tagger: Callable[..., Tagger], m: Message) -> bool:
+    tag = tagger(m, None, 1448)
+    spans = [(at, min(1448, m.bytes - at)) for at in range(0, m.bytes, 1448)]
+    return any(tag(span, Importance(0.0)).droppable for span in spans)

@@ -29,16 +29,18 @@ GOLDEN = 0.618  # of a message: how far apart packets of neighbouring importance
 
 @dataclass(frozen=True)
 class Rule:
-    """One of the `RULES`, for switches with so many bands; ``drops``: whether anything may be dropped at all."""
+    """One of the `RULES`, for switches with so many bands; ``drops``: whether anything may be dropped at all; ``whole``: of parameters nothing."""
 
     name: str
     bands: int
     drops: bool = True
+    whole: bool = False
 
     def __call__(self, m: Message, data: Buffer | None, segment: int) -> Tagger:
         """For each packet of ``m``, of ``segment`` bytes, as asked for one after the other."""
         count = -(-m.bytes // segment)
-        chosen = important(self.name, m, data, segment) if self.drops else [True] * count
+        drops = self.drops and not (self.whole and m.stage == "parameter")
+        chosen = important(self.name, m, data, segment) if drops else [True] * count
         here = band(m.layer, m.layers, self.bands)
 
         def tag(span: Span, _content: Buffer | Importance) -> Tag:
