@@ -1,33 +1,33 @@
-"""``python -m tests.transport_peer RANK RANKS PORT``: rounds with a parameter server (rank 0) for ever; says how they end."""
+"""``python -m tests.transport_peer TRANSPORT RANK RANKS PORT``: rounds with a parameter server (rank 0) for ever; says how they end."""
 
 from __future__ import annotations
 
 import sys
 
+import transports
 from core.errors import TestbedError
-from core.units import Duration
-from transports import Message, Place, ltp
+from transports import Message, Place
 
 BYTES = 2_000_000
 
 
-def main(rank: int, ranks: int, port: int) -> None:
+def main(name: str, rank: int, ranks: int, port: int) -> None:
     flows = [flow for worker in range(1, ranks) for flow in ((0, worker), (worker, 0))]
     addresses = [f"127.0.0.{20 + number}" for number in range(ranks)]
-    options = ltp.Options(silence=Duration.parse("10s"))
-    endpoint = ltp.listen(Place(rank, addresses, port, flows), options).connect().endpoint(0, flows)
+    transport = transports.parse(f"{name}:silence=10s")
+    endpoint = transport.listen(Place(rank, addresses, port, flows)).connect().endpoint(0, flows)
     others = range(1, ranks) if rank == 0 else range(1)
     number = 0
     while True:
         push, pull = Message(number, 0, 0, BYTES, "gradient"), Message(number, 1, 0, BYTES, "parameter")
         if rank == 0:
-            under_way = [endpoint.post_receive(one, push, None, ltp.close(options, "gradient")) for one in others]
+            under_way = [endpoint.post_receive(one, push, None, transport.close("gradient")) for one in others]
             for one in under_way:
                 one.wait()
             under_way = [endpoint.post_send(one, pull, None) for one in others]
         else:
             endpoint.post_send(0, push, None).wait()
-            under_way = [endpoint.post_receive(0, pull, None, ltp.close(options, "parameter"))]
+            under_way = [endpoint.post_receive(0, pull, None, transport.close("parameter"))]
         for one in under_way:
             one.wait()
         print(number, flush=True)
@@ -36,6 +36,6 @@ def main(rank: int, ranks: int, port: int) -> None:
 
 if __name__ == "__main__":
     try:
-        main(*map(int, sys.argv[1:]))
+        main(sys.argv[1], *map(int, sys.argv[2:]))
     except TestbedError as error:
         sys.exit(str(error))

@@ -311,7 +311,7 @@ def _check(spec: Spec) -> None:
     for system in spec.system:
         with within("system"):
             systems.parse(system)
-        if "+" in system and len(system.split("+")) > spec.jobs:
+        if len(systems.in_turn(system)) > max(1, spec.jobs):
             raise wrong("system", f"{quoted(system)} names more congestion controls than there are jobs ({spec.jobs})")
     labels = [systems.parse(one).folder for one in spec.system]
     if len(set(labels)) < len(labels):

@@ -10,6 +10,7 @@ transport that is not TCP is a treatment; a flow scheduler, which knows what no 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import cast, get_args
@@ -29,7 +30,7 @@ PLAIN = "reno"  # that every kernel has
 def parse(label: str) -> System:
     """Read one word of ``--system``; raises `RequestError`."""
     text, asked = _role(label)
-    parts = text.split("+")
+    parts = in_turn(text)
     names = [part.partition(":")[0] for part in parts]
     if carried := [name for name in names if name in transports.names() and not carrier.plain(name)]:
         if len(parts) > 1:
@@ -85,11 +86,16 @@ def _tcp(parts: Sequence[str]) -> tuple[list[str], str]:
     return kept, transport
 
 
+def in_turn(label: str) -> list[str]:
+    """The systems of which jobs take turns. A plus of an option (``mlt:bands=2+drop``) is none between them."""
+    return re.split(r"\+(?!drop(?:[,+]|$))", label)
+
+
 def _role(label: str) -> tuple[str, Role | None]:
     """What is typed without ``role=…``, and that role."""
     found: list[str] = []
     parts = []
-    for part in label.split("+"):
+    for part in in_turn(label):
         name, colon, rest = part.partition(":")
         items = rest.split(",")
         found += [item.removeprefix("role=") for item in items if item.startswith("role=")]

@@ -40,3 +40,13 @@ def test_a_switch_drops_what_cannot_be_marked() -> None:
     assert counted(dropping, "ecn_marks") == 0
     assert counted(dropping, "dropped_unmarked", 0) > 0 and counted(dropping, "dropped_full") == 0
     assert counted(keeping, "dropped_unmarked") == 0
+
+
+def test_of_one_transport_a_switch_drops_what_matters_less_and_marks_the_rest() -> None:
+    """MLT's packets say by themselves which of them may go; with `tag=none` none may, and all are marked."""
+    chosen, none = (
+        run_plan(uml.find(), system=[f"mlt:rate=dctcp,bands=2+drop{tag}"], **ASKED) for tag in ("", ",tag=none")
+    )
+    for result in (chosen, none):
+        assert counted(result, "ecn_marks") > 0
+    assert counted(chosen, "dropped_unmarked") > 0 == counted(none, "dropped_unmarked")

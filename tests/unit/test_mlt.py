@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import transports
 from core.errors import RequestError
+from testbed.spec import systems
 from tests.properties import examples
 from tests.transport_core import MS, Core, Network, Sent
 from tests.unit.test_transport_core import COMPLETE, SEGMENT, TOLERANCE, S, both_ended, content
@@ -155,6 +156,7 @@ def test_what_may_be_written_behind_them() -> None:
     assert found.close("gradient").missing == "zero" and found.close("parameter").missing == "keep"
     assert transports.parse("mlt:parameters=whole").close("parameter").tolerance == 0
     dlcp = transports.parse("dlcp")
+    assert systems.parse("mlt:bands=1+drop,spray=off").transport == "mlt:bands=1+drop,spray=off"
     assert dlcp.options.rate == "dctcp" and dlcp.close("parameter").tolerance == pytest.approx(0.01)
     for wrong in (
         "tolerance=100%",

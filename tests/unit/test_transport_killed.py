@@ -18,8 +18,8 @@ from transports import native
 RANKS = 3
 
 
-def kill_one(draw: random.Random, port: int) -> None:
-    command = [sys.executable, "-m", "tests.transport_peer"]
+def kill_one(transport: str, draw: random.Random, port: int) -> None:
+    command = [sys.executable, "-m", "tests.transport_peer", transport]
     peers = [
         subprocess.Popen(
             [*command, str(rank), str(RANKS), str(port)],
@@ -50,13 +50,15 @@ def kill_one(draw: random.Random, port: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whoever_is_killed_is_named(seed: int) -> None:
+@pytest.mark.parametrize("transport", ["ltp", "mlt"])
+def test_whoever_is_killed_is_named(transport: str, seed: int) -> None:
     native.build()
-    kill_one(random.Random(seed), 7500 + 10 * seed)
+    kill_one(transport, random.Random(seed), 7500 + 10 * seed)
 
 
 @pytest.mark.long
-def test_a_hundred_kills() -> None:
+@pytest.mark.parametrize("transport", ["ltp", "mlt"])
+def test_a_hundred_kills(transport: str) -> None:
     native.build()
     for seed in range(100):
-        kill_one(random.Random(seed), 7600 + seed % 50)
+        kill_one(transport, random.Random(seed), 7600 + seed % 50)

@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct ltp *ends[2];
 	uint64_t now = 1000000;
 	int forged = 0, steps, e;
-	uint8_t rule = byte(&input);
+	uint8_t rule = byte(&input), closes;
 
 	for (e = 0; e < 2; e++) {
 		struct ltp_settings settings = { .rank = e, .ranks = 2, .segment = SEGMENT, .reorder = 3,
@@ -95,7 +95,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (i = 0; i < SIZE; i++)
 		sent[i] = i * 31 + 7;
 	memset(into, 0xee, SIZE);
-	if (byte(&input) & 1) {
+	closes = byte(&input);
+	if (closes & 2)
+		close.tolerance = 0.1; /* MLT's: at once with all but that */
+	if (closes & 1) {
 		close.fraction = 0.5;
 		close.lt_ns = 1000000;
 		close.after_ns = 5000000;
