@@ -289,6 +289,23 @@ def learnt(run: Run, final: float, missing: int) -> None:
         told.assign(delivered=1000 - missing).to_csv(run.path / "messages.csv", index=False)
 
 
+@pytest.mark.parametrize(("at_random", "expected"), [(0.9, FAILS), (0.7, ("reproduced",))])
+def test_a_switch_that_might_as_well_drop_anything_is_found(
+    at_random: float, expected: tuple[Verdict, ...], tmp_path: Path
+) -> None:
+    figure: Any = the("mlt-accuracy")
+    specs = points.read(str(EXPERIMENTS / "mlt-accuracy.switch.toml"), {"iterations": 60})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    for path in tmp_path.rglob("iterations.csv"):
+        run = load_run(path.parent)
+        lossy = not run.plan.jobs[0].by_tcp
+        learnt(run, at_random if "tag=random" in run.system else 0.9, 300 if lossy else 0)
+    found = figure._chosen(
+        load_study(tmp_path, "mlt-accuracy"), pd.DataFrame(figure._emulated(load_study(tmp_path, "mlt-accuracy")))
+    )
+    assert found.verdict in expected, found
+
+
 def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
     """Nothing is learnt of what arrives; and next to nothing is missing."""
     specs = points.read(str(EXPERIMENTS / "ltp-accuracy.toml"), {"quick": True})
