@@ -1,4 +1,4 @@
-"""Models layer by layer, from their published shapes: ``python tools/layer_traces.py`` writes ``workloads/library/*-layers.json``.
+"""Models layer by layer, from their published shapes: ``python tools/layer_traces.py`` writes ``workloads/library/*-layers.json``, ``t5-fsdp.json``.
 
 A forward pass whose every layer waits for its own parameters, a backward pass from the last layer to the first, and an all-reduce of
 each layer's gradients as soon as these are there: what priorities need. Parameters follow from the shapes and add up to the
@@ -99,8 +99,9 @@ MODELS = {
 
 
 def trace(name: str) -> Trace:
-    title, layers, batch, _ = MODELS[name]
-    forward_ns = [round(2 * layer.macs * batch / FLOPS * 1e9) for layer in layers]
+    """Data parallel: an all-reduce a layer."""
+    _, layers, *_ = MODELS[name]
+    forward_ns = _forward_ns(name)
     operations = [
         Operation(id=f"forward{k}", kind="compute", duration=Duration(took), after=(f"gradient{k}@-1",), layer=k)
         for k, took in enumerate(forward_ns)
@@ -110,8 +111,37 @@ def trace(name: str) -> Trace:
             Operation(id=f"backward{k}", kind="compute", duration=Duration(2 * forward_ns[k]), layer=k),
             Operation(id=f"gradient{k}", kind="all_reduce", bytes=Size(BYTES * layer.parameters), after=(f"backward{k}",), layer=k),
         ]  # fmt: skip
+    return _written(name, "layers", "data parallel", operations)
+
+
+def sharded(name: str) -> Trace:
+    """Fully sharded (FSDP): every layer's parameters are gathered before its forward and its backward pass, and its gradients scattered."""
+    _, layers, *_ = MODELS[name]
+    forward_ns, sizes = _forward_ns(name), [Size(BYTES * layer.parameters) for layer in layers]
+    operations = []
+    for k, took in enumerate(forward_ns):
+        operations += [
+            Operation(id=f"gather{k}", kind="all_gather", bytes=sizes[k], after=(f"scatter{k}@-1",), layer=k),
+            Operation(id=f"forward{k}", kind="compute", duration=Duration(took), after=(f"gather{k}",), layer=k),
+        ]  # fmt: skip
+    for k in reversed(range(len(layers))):
+        operations += [
+            Operation(id=f"again{k}", kind="all_gather", bytes=sizes[k], after=(f"forward{k}",), layer=k),
+            Operation(id=f"backward{k}", kind="compute", duration=Duration(2 * forward_ns[k]), after=(f"again{k}",), layer=k),
+            Operation(id=f"scatter{k}", kind="reduce_scatter", bytes=sizes[k], after=(f"backward{k}",), layer=k),
+        ]  # fmt: skip
+    return _written(name, "fsdp", "fully sharded", operations)
+
+
+def _forward_ns(name: str) -> list[int]:
+    _, layers, batch, _ = MODELS[name]
+    return [round(2 * layer.macs * batch / FLOPS * 1e9) for layer in layers]
+
+
+def _written(name: str, ending: str, how: str, operations: list[Operation]) -> Trace:
+    title, _, batch, _ = MODELS[name]
     return Trace(
-        version=VERSION, name=f"{name}-layers", model=f"{title}, layer by layer, data parallel, fp32, batch {batch}",
+        version=VERSION, name=f"{name}-{ending}", model=f"{title}, layer by layer, {how}, fp32, batch {batch}",
         source=Source(
             kind="derived from published numbers", measured_by="nobody: its authors publish the shapes of its layers",
             on="no hardware", notes="Written by tools/layer_traces.py, whose parameters add up to the published totals.",
@@ -127,3 +157,4 @@ def trace(name: str) -> Trace:
 if __name__ == "__main__":
     for each in MODELS:
         save(trace(each), LIBRARY / f"{each}-layers.json")
+    save(sharded("t5"), LIBRARY / "t5-fsdp.json")

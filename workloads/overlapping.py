@@ -91,6 +91,10 @@ class Overlapping:
         self.names = [op.id for op in (*computes, *exchanges)]
         # Where nothing refers to the iteration before, the next one waits for all of it.
         self.overlaps = any(name.endswith(EARLIER) for op in (*computes, *exchanges) for name in op.after)
+        # Where one waits for nothing of its own iteration, the first compute may wait for it: exchanges are then told before.
+        own = set(self.names)
+        self.early = any(not own & set(op.after) for op in exchanges)
+        self.timelines: dict[int, list[tuple[str, int, int]]] = {}
         self.begun: dict[int, Iteration] = {}
         self.order = threading.Condition()
 
@@ -108,6 +112,9 @@ class Overlapping:
         if not self.computes:
             sleep_until(free)
             self._begin(number, free)
+        elif self.early:
+            sleep_until(free)
+            self._start_exchanges(number)
         factor = self.factor()
         for place, op in enumerate(self.computes):
             begins = max(free, self.board.wait(self._waits(number, op)))
@@ -131,8 +138,13 @@ class Overlapping:
 
     def _begin(self, number: int, at: int) -> None:
         with self.order:
-            self.begun[number] = Iteration(number, at)
+            timeline = self.timelines.setdefault(number, [])
+            self.begun[number] = Iteration(number, at, timeline=timeline)
             self.order.notify_all()
+        if not self.early or not self.computes:
+            self._start_exchanges(number)
+
+    def _start_exchanges(self, number: int) -> None:
         if self.at_once:
             for op in self.exchanges:
                 threading.Thread(target=self._guarded, args=(self._exchange, number, op), daemon=True).start()
@@ -150,7 +162,7 @@ class Overlapping:
         begun = time.monotonic_ns()
         self.carry_out(number, op.id)
         ended = time.monotonic_ns()
-        self.begun[number].timeline.append((op.id, begun, ended))
+        self.timelines.setdefault(number, []).append((op.id, begun, ended))
         self.board.finish((number, op.id), ended)
 
     def _report(self) -> None:
@@ -166,7 +178,7 @@ class Overlapping:
             self.tell(iteration)
             self.board.forget(number)
             with self.order:
-                del self.begun[number]
+                del self.begun[number], self.timelines[number]
             number += 1
 
     def _guarded(self, what: Callable[..., None], *told: object) -> None:
