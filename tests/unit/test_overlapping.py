@@ -94,6 +94,16 @@ def test_layers_add_up_to_the_published_parameters_and_the_library_is_what_the_t
     assert found.bytes_per_iteration == 4 * parameters and found.overlaps
 
 
+def test_a_fully_sharded_model_moves_its_parameters_twice_and_its_gradients_once() -> None:
+    found = traces.load("t5-fsdp")
+    assert found == layer_traces.sharded("t5")
+    sizes = {
+        kind: sum(int(op.bytes or 0) for op in found.operations if op.kind == kind)
+        for kind in ("all_gather", "reduce_scatter")
+    }
+    assert sizes["all_gather"] == 2 * sizes["reduce_scatter"] == 8 * layer_traces.MODELS["t5"][3]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -229,6 +239,17 @@ def test_an_operation_waits_for_that_of_the_iteration_before(at_once: bool) -> N
     for one, following in itertools.pairwise(found):
         assert one.end == following.begun >= {name: until for name, _, until in one.timeline}["g0"]
         assert {name for name, _, _ in one.timeline} == {"g0", "g1"}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_an_iteration_may_begin_with_an_exchange(at_once: bool) -> None:
+    """Of a fully sharded model: its first parameters are gathered before anything is computed, and an iteration counts from its first compute."""
+    computes = [Op("f", ("gather",), 10**6), Op("b", (), 10**6)]
+    found, ended = told(computes, [Op("gather", ("scatter@-1",)), Op("scatter", ("b",))], at_once=at_once)
+    assert ended[:4] == [(0, "gather"), (0, "scatter"), (1, "gather"), (1, "scatter")]
+    for one, following in itertools.pairwise(found):
+        times = {name: (begun, until) for name, begun, until in one.timeline}
+        assert times["gather"][1] <= one.begun < times["scatter"][0] < following.begun == one.end
 
 
 def test_without_a_window_exchanges_follow_each_other() -> None:
