@@ -79,6 +79,18 @@ def test_a_table_and_drawings(table: Path, tmp_path: Path, capsys: pytest.Captur
     assert (tmp_path / "out" / "schedule-tightest_fit.png").stat().st_size > 5000
 
 
+def test_eighty_columns_are_enough(
+    table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names stand whole, or fold, and no number is cut."""
+    monkeypatch.setenv("COLUMNS", "80")
+    schedulers = ["sjf_bco", "first_fit", "list_scheduling"]
+    assert main(["schedule", str(table), "--servers", "3", "--gpus", "4", "--scheduler", *schedulers]) == 0
+    printed = capsys.readouterr().out
+    assert all(printed.count(f"\n{name} ") == 2 for name in schedulers) and "…" not in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
 def test_contention_over_time() -> None:
     """Two jobs over h1 from 1 s to 2 s; what is inside a server crosses no uplink."""
     jobs = [(("h1", "h2"), 0, 2), (("h1", "h3"), 1, 3), (("h1", "h1"), 0, 9)]

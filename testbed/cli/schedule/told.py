@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -17,10 +18,9 @@ from testbed.planning.schedules import Carried
 from theory.cluster import Ran
 from theory.contention import Model
 
-COLUMNS = {
+TIMES = {
     "makespan_s": "makespan\n(s)", "mean_completion_s": "completion\nmean (s)", "p95_completion_s": "p95\n(s)",
     "mean_queueing_s": "queueing\nmean (s)", "mean_slowdown": "slow-\ndown", "max_rho": "largest\nρ", "jain": "Jain",
-    "utilisation": "GPUs\nheld", "max_contention": "largest\np",
 }  # fmt: skip
 CONSTANTS = ("rate_bps", "intra_bps", "reduce_bps", "alpha", "xi1", "xi2_s", "slot_s")
 
@@ -35,19 +35,36 @@ class Result:
     emulated: tuple[Emulated, ...] = ()
 
 
-def table(results: Sequence[Result], title: str) -> Table:
-    """A row for each scheduler."""
-    found = Table(box=None, title=Text(plain(title)), title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
-    found.add_column("", overflow="fold", min_width=min(16, max(len(each.scheduler) for each in results)))
-    for heading in (*COLUMNS.values(), "idle, contended\n(GPU-h)", "trials", "plan\n(s)"):
-        found.add_column(heading, justify="right", no_wrap=True)
+def table(results: Sequence[Result], title: str) -> Group:
+    """Two tables with a row for each scheduler, narrow enough for a terminal: what jobs took, and how GPUs were used."""
+    times, used = _titled(plain(title), results), _titled("", results)
+    for heading in TIMES.values():
+        times.add_column(heading, justify="right", no_wrap=True)
+    for heading in (
+        "GPUs\nheld",
+        "largest\np",
+        "idle: fragment,\nwaiting (GPU-h)",
+        "idle: contended\n(GPU-h)",
+        "trials",
+        "plan\n(s)",
+    ):
+        used.add_column(heading, justify="right", no_wrap=True)
     for each in results:
         metrics = each.carried.metrics
-        numbers = asdict(metrics)
-        shown = [f"{numbers[name]:.4g}" if name != "utilisation" else f"{numbers[name]:.0%}" for name in COLUMNS]
-        idle = metrics.idle_gpu_h
-        lost = f"{idle.fragment + idle.waiting:.3g}, {idle.contention:.3g}"
-        found.add_row(Text(plain(each.scheduler)), *shown, lost, str(each.carried.trials), f"{each.plan_s:.2f}")
+        numbers, idle, name = asdict(metrics), metrics.idle_gpu_h, Text(plain(each.scheduler))
+        times.add_row(name, *(f"{numbers[column]:.4g}" for column in TIMES))
+        used.add_row(
+            name, f"{metrics.utilisation:.0%}", f"{metrics.max_contention:.4g}", f"{idle.fragment + idle.waiting:.3g}", f"{idle.contention:.3g}",
+            str(each.carried.trials), f"{each.plan_s:.2f}",
+        )  # fmt: skip
+    return Group(times, used)
+
+
+def _titled(title: str, results: Sequence[Result]) -> Table:
+    found = Table(
+        box=None, title=Text(title) if title else None, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
+    )
+    found.add_column("", overflow="fold", min_width=min(16, max(len(each.scheduler) for each in results)))
     return found
 
 
