@@ -1,4 +1,4 @@
-"""A cluster as events: jobs arrive, get GPUs, run, end, and free them. The one such loop; nothing in it takes time.
+"""A cluster as events: jobs arrive, get GPUs, run, end, and free them. Nothing in it takes time. `theory.flowing` has the same life of jobs around flows.
 
 Who starts where is asked of a policy at every arrival and end; how fast active jobs run, of a law (`theory.contention` for
 equation 8). Between events speeds are constant, so that the ends are exact. Ties go by job number. A policy may also stop a
