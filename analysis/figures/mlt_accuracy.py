@@ -189,9 +189,9 @@ def _said(kept: Kept, rule: str) -> str:
 
 def _times(axis: Any, rows: pd.DataFrame) -> None:
     """A bar a system that was emulated: time to the accuracy."""
-    kinds = list(dict.fromkeys(zip(rows["training"], rows["switch"], strict=True)))
-    for y, (system, switch) in enumerate(kinds):
-        mine = rows[(rows["training"] == system) & (rows["switch"] == switch)]
+    kinds = list(dict.fromkeys(rows["named"]))
+    for y, kind in enumerate(kinds):
+        mine = rows[rows["named"] == kind]
         axis.barh(y, mine["time_s"].mean(), height=0.5, color=style.JOBS[0 if mine["missing"].any() else 1])
         axis.plot(mine["time_s"], [y] * len(mine), "o", color="black", markersize=3)
         never = int(mine["time_s"].isna().sum())
@@ -206,19 +206,23 @@ def _times(axis: Any, rows: pd.DataFrame) -> None:
             fontsize=8,
             color="black" if never == len(mine) else "white",
         )
-    axis.set_yticks(range(len(kinds)), [_named(*kind) for kind in kinds], fontsize=7.5)
+    axis.set_yticks(range(len(kinds)), kinds, fontsize=7.5)
     axis.set_ylim(len(kinds) - 0.5, -0.5)
     axis.set(xlabel="time to the accuracy (s)", title="Time, closed loop")
     axis.grid(visible=False, axis="y")
 
 
-def _named(system: str, switch: bool) -> str:
-    """Without what all have."""
-    lossy = system.startswith("mlt") and "parameters=whole" not in system
+def _named(run: Run) -> str:
+    """Its system without what all have, and what loses there."""
+    told = run.system
     for usual in ("parameters=whole", ",bands=1+drop,rate=dctcp,first=10"):
-        system = system.replace(usual, "")
-    said = system.replace(":,", ":").rstrip(":,") + (", parameters lossy" if lossy else "")
-    return said + (", switch drops" if switch else ", links lose")
+        told = told.replace(usual, "")
+    lossy = not run.jobs[0].by_tcp and "parameters=whole" not in run.system
+    return (
+        told.replace(":,", ":").rstrip(":,")
+        + ", parameters lossy" * lossy
+        + (", switch drops" if switched(run) else ", links lose")
+    )
 
 
 def _rings(axis: Any, seed: int, ranks: int) -> pd.DataFrame:
@@ -285,7 +289,7 @@ def _emulated(study: Study) -> list[dict[str, Any]]:
         limit = trainings.NEAR * float(trainings.accuracy(whole[at])[-1])
         rounds = trainings.reached(curve["accuracy"].to_numpy(), limit)
         found.append({
-            "training": run.system, "switch": switched(run), "seed": run.seed, "missing": float(curve["missing"].mean()), "rounds": rounds,
+            "training": run.system, "named": _named(run), "switch": switched(run), "seed": run.seed, "missing": float(curve["missing"].mean()), "rounds": rounds,
             "ratio": rounds / trainings.reached(whole[at], limit), "time_s": float(np.interp(rounds, curve["round"], curve["end_s"], right=np.nan)),
         })  # fmt: skip
     return found
