@@ -82,6 +82,10 @@ class Cluster:
     def address(self) -> str:
         return f"{self.protocol}://127.0.0.1:{self.port}"
 
+    def listens(self) -> bool:
+        with socket.socket() as asks:
+            return asks.connect_ex(("127.0.0.1", self.port)) == 0
+
     def scheduler(self) -> subprocess.Popen[bytes]:
         return self._started(ROOT, "scheduler", "--host", f"{self.protocol}://127.0.0.1", "--port", str(self.port))
 
@@ -102,10 +106,11 @@ def cluster(workers: int = 2, **how: Any) -> Iterator[Cluster]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         made = Cluster(free.getsockname()[1], **how)
-    made.scheduler()
-    for _ in range(workers):
-        made.worker()
+    first = made.scheduler()
     try:
+        processes.until(made.listens, first.poll)  # on a busy machine it takes a while
+        for _ in range(workers):
+            made.worker()
         yield made
     finally:
         for process in made.processes:
@@ -261,6 +266,7 @@ def test_an_adaptive_cluster_gets_workers_for_a_campaign_and_loses_them(tmp_path
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     try:
+        processes.until(Cluster(port).listens, there.poll)
         found = done(tmp_path, "--executor", f"dask:tcp://127.0.0.1:{port}", "-j", "2", out="results")
         assert found.returncode == 0, found.stderr
         assert int(there.communicate(timeout=processes.HANG_S)[0]) in (1, 2)  # and none is left
