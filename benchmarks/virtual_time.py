@@ -1,13 +1,20 @@
-"""Bottleneck packets per wall second: user-mode Linux under virtual time against ns-3.
+"""Bottleneck packets per wall second: user-mode Linux under virtual time against ns-3, and htsim.
 
-The same dumbbell with two bulk flows of Reno in both, in turn, in the same run. Of ns-3
+The same dumbbell with two bulk flows of Reno in each, in turn, in the same run. Of ns-3
 (the PyPI package ``ns3``, in an environment of its own below ``build/``) only
 ``Simulator.Run`` counts; of user-mode Linux the difference between a long and a short
 run, so that booting and starting Python count in neither. Needs no privilege.
+
+htsim, which is in no package, is compared with where its source is given:
+``python -m benchmarks.virtual_time --htsim PATH``, a checkout of
+github.com/Broadcom/csg-htsim; of its run only the loop over events counts. Its TCP is
+NewReno without SACK, with an ACK for each packet (none is delayed), no receive window and
+no headers: a packet means less work there than in a kernel, and more ACKs.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -24,6 +31,16 @@ from testbed.substrates.progress import patience
 
 ROUNDS = 3
 NS3 = Path(ROOT) / "build" / "ns3"
+HTSIM = Path(ROOT) / "build" / "htsim" / "dumbbell"
+# what TCP over drop-tail queues needs of htsim's sim/; those of the second line are linked, and never run
+HTSIM_SOURCES = [
+    f"{name}.cpp"
+    for name in (
+        "config", "eventlist", "network", "pipe", "queue", "route", "tcp", "tcppacket",
+        "eth_pause_packet", "fairpullqueue", "mtcp", "ndppacket",
+    )
+]  # fmt: skip
+HTSIM_LONGER = 10  # times what ns-3 simulates, which would be over too soon to be timed
 # rate, MTU, buffer in bytes, payload of each flow (short and long run), seconds simulated by ns-3
 CASES = {
     "500 Mbit/s, MTU 1500": (500_000_000, 1500, 62_500, (15_000_000, 315_000_000), 1.0),
@@ -33,14 +50,22 @@ CASES = {
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--htsim", type=Path, metavar="PATH", help="a checkout of csg-htsim, to be compared with, too")
+    htsim: Path | None = parser.parse_args().htsim
+    if htsim is not None:
+        _build_htsim(htsim)
     if not (NS3 / "bin/python").exists():
         subprocess.run([sys.executable, "-m", "venv", str(NS3)], check=True)
         subprocess.run([str(NS3 / "bin/pip"), "install", "-q", "ns3"], check=True)
     substrate = uml.find()
     print(f"user-mode Linux {substrate.kernel.identity.version}, ns-3 {_ns3_version()}; median of {ROUNDS} rounds")
-    print(f"{'two Reno flows':<22}{'uml packets/s':>15}{'virtual ÷ wall':>16}{'ns-3 packets/s':>16}{'ratio':>8}")
+    print(
+        f"{'two Reno flows':<22}{'uml packets/s':>15}{'virtual ÷ wall':>16}{'ns-3 packets/s':>16}{'ratio':>8}"
+        + (f"{'htsim packets/s':>17}{'ratio':>8}" if htsim else "")
+    )
     for name, (rate, mtu, buffer, sizes, seconds) in CASES.items():
-        ours, pace, theirs = [], [], []
+        ours, pace, theirs, htsims = [], [], [], []
         for _ in range(ROUNDS):
             (short, lasted_short, wall_short), (packets, lasted, wall) = (
                 _uml(substrate, rate, mtu, buffer, size) for size in sizes
@@ -48,9 +73,13 @@ def main() -> None:
             ours.append((packets - short) / (wall - wall_short))
             pace.append((lasted - lasted_short) / (wall - wall_short))
             theirs.append(_ns3(rate, mtu, buffer, seconds))
+            if htsim:
+                htsims.append(_htsim(rate, mtu, buffer, HTSIM_LONGER * seconds))
         ratio = median(ours) / median(theirs)
         print(
-            f"{name:<22}{median(ours):>15,.0f}{median(pace):>16.2f}{median(theirs):>16,.0f}{ratio:>7.1f}×", flush=True
+            f"{name:<22}{median(ours):>15,.0f}{median(pace):>16.2f}{median(theirs):>16,.0f}{ratio:>7.1f}×"
+            + (f"{median(htsims):>17,.0f}{median(ours) / median(htsims):>7.2f}×" if htsims else ""),
+            flush=True,
         )
 
 
@@ -83,6 +112,42 @@ def _ns3(rate: int, mtu: int, buffer: int, seconds: float) -> float:
 def _ns3_version() -> str:
     done = subprocess.run([str(NS3 / "bin/pip"), "show", "ns3"], capture_output=True, text=True, check=True)
     return next(line.split()[1] for line in done.stdout.splitlines() if line.startswith("Version"))
+
+
+def _build_htsim(path: Path) -> None:
+    """Compile `htsim_dumbbell.cpp` against the checkout at `path`, or end and say what is missing."""
+    sim = path / "sim"
+    missing = [name for name in HTSIM_SOURCES if not (sim / name).is_file()]
+    if missing:
+        sys.exit(
+            f"{path} holds no htsim: --htsim wants the root of a checkout of github.com/Broadcom/csg-htsim, "
+            f"and {sim} lacks {', '.join(missing)}."
+        )
+    HTSIM.parent.mkdir(parents=True, exist_ok=True)
+    sources = [Path(ROOT) / "benchmarks/htsim_dumbbell.cpp", *(sim / name for name in HTSIM_SOURCES)]
+    try:
+        done = subprocess.run(
+            # -iquote, not -I: a header of htsim must not stand in for one of the C++ library
+            ["g++", "-O2", "-std=c++17", "-w", "-iquote", str(sim), *map(str, sources), "-o", str(HTSIM)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        sys.exit("--htsim needs g++, which is not installed (Debian's package g++): htsim comes as C++ source only.")
+    if done.returncode:
+        lines = done.stderr.splitlines()
+        why = next((line for line in lines if "error" in line or "undefined" in line), "; ".join(lines[-1:]))
+        sys.exit(f"htsim in {sim} does not compile with benchmarks/htsim_dumbbell.cpp: {why}")
+
+
+def _htsim(rate: int, mtu: int, buffer: int, seconds: float) -> float:
+    """Packets per wall second; counted by what was received, in full segments."""
+    done = subprocess.run(
+        [str(HTSIM), *map(str, (rate, mtu, buffer, seconds))], capture_output=True, text=True, check=True
+    )
+    result = json.loads(done.stdout.splitlines()[-1])  # htsim prints a line for each timeout, too
+    return float(result["packets"] / result["wall_s"])
 
 
 if __name__ == "__main__":
