@@ -17,6 +17,12 @@ PR_SET_CHILD_SUBREAPER = 36
 Found = TypeVar("Found")
 
 
+def loopback(ends: int, pid: int | None = None) -> list[str]:
+    """So many addresses that only this process (or ``pid``) uses, whatever else is tested on this machine."""
+    own = os.getpid() if pid is None else pid
+    return [f"127.{end + 1}.{own >> 8 & 255}.{own & 255}" for end in range(ends)]
+
+
 def adopt_orphans() -> None:
     """From now on, what this process starts stays below it, even if all in between are killed."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)

@@ -1,21 +1,23 @@
-"""``python -m tests.transport_peer TRANSPORT RANK RANKS PORT``: rounds with a parameter server (rank 0) for ever; says how they end."""
+"""``python -m tests.transport_peer TRANSPORT RANK RANKS``: rounds with a parameter server (rank 0) for ever; says how they end."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import transports
 from core.errors import TestbedError
+from tests.processes import loopback
 from transports import Message, Place
 
-BYTES = 2_000_000
+BYTES, PORT = 2_000_000, 7501
 
 
-def main(name: str, rank: int, ranks: int, port: int) -> None:
+def main(name: str, rank: int, ranks: int) -> None:
     flows = [flow for worker in range(1, ranks) for flow in ((0, worker), (worker, 0))]
-    addresses = [f"127.0.0.{20 + number}" for number in range(ranks)]
+    addresses = loopback(ranks, os.getppid())
     transport = transports.parse(f"{name}:silence=10s")
-    endpoint = transport.listen(Place(rank, addresses, port, flows)).connect().endpoint(0, flows)
+    endpoint = transport.listen(Place(rank, addresses, PORT, flows)).connect().endpoint(0, flows)
     others = range(1, ranks) if rank == 0 else range(1)
     number = 0
     while True:

@@ -25,14 +25,14 @@ from core.units import Duration
 from testbed.campaign.verdict import jobs
 from testbed.planning import plan as planning
 from testbed.spec import job, read, systems
-from tests.processes import HANG_S
+from tests.processes import HANG_S, loopback
 from transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native, tcp
 from transports.framed import exactly
 from workloads import collectives
 from workloads.collectives import Link
 from workloads.messages import Messages
 
-HERE = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+*HERE, STRANGER = loopback(4)
 
 
 def made(**flags: object) -> list[Plan]:
@@ -335,7 +335,7 @@ def test_with_a_key_what_is_not_signed_by_it_is_nobodys() -> None:
         assert bytes(into) == data
     places = [Place(rank, HERE[:2], 7381, [(0, 1)], patience_s=0.3, key=bytes([rank]) * 16) for rank in range(2)]
     waiting = [ltp.listen(place, ltp.Options()) for place in places]
-    with pytest.raises(TransportError, match=r"worker 1 \(127.0.0.3\) does not answer"):
+    with pytest.raises(TransportError, match=rf"worker 1 \({HERE[1]}\) does not answer"):
         waiting[0].connect()
     for one in waiting:
         one.channels[0].library.endpoint_close(one.channels[0].pointer)
@@ -343,7 +343,7 @@ def test_with_a_key_what_is_not_signed_by_it_is_nobodys() -> None:
 
 def test_strangers_are_not_answered() -> None:
     with endpoints([ltp.Options()] * 2, port=7331), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        stranger.bind(("127.0.0.9", 7331))
+        stranger.bind((STRANGER, 7331))
         stranger.settimeout(0.3)
         for datagram in (b"", b"\1", bytes([1, 1]) + bytes(62), bytes([1, 3]) + bytes(200)):
             stranger.sendto(datagram, (HERE[0], 7331))

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from core.environment import ROOT
-from tests.processes import HANG_S
+from tests.processes import HANG_S, loopback
 from transports.cli import main
 
-HERE, THERE = "127.0.0.11", "127.0.0.12"
+HERE, THERE = loopback(2)
 
 
 def run(transport: str, port: int, *words: str, sends: tuple[str, ...] = ()) -> list[dict[str, object]]:
