@@ -56,9 +56,7 @@ class Rule:
 
     cc: str  # the congestion control of its flows
     grid: Grid | None = None  # where its iterations begin; None: when they please
-    bands: tuple[
-        int, ...
-    ] = ()  # remaining bytes (in a window: of a tensor) at which its packets move up a band; falling
+    bands: tuple[int, ...] = ()  # bytes left (in a window: of a tensor) at which its packets move up a band; falling
     falls: bool = False  # they move down instead, at so many bytes sent; rising
     exclusive: tuple[
         str, ...

@@ -1,7 +1,7 @@
-"""A cluster as events: jobs arrive, get GPUs, run, end, and free them. Nothing in it takes time. `theory.flowing` has the same life of jobs around flows.
+"""A cluster as events: jobs arrive, get GPUs, run, end, and free them. Nothing in it takes time.
 
 Who starts where is asked of a policy at every arrival and end; how fast active jobs run, of a law (`theory.contention` for
-equation 8). Between events speeds are constant, so that the ends are exact. Ties go by job number. A policy may also stop a
+equation 8; `theory.flowing` has the same life of jobs around flows). Between events speeds are constant, so that the ends are exact. Ties go by job number. A policy may also stop a
 job, which goes on from where it was once it gets GPUs again.
 """
 

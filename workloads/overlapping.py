@@ -91,9 +91,9 @@ class Overlapping:
         self.names = [op.id for op in (*computes, *exchanges)]
         # Where nothing refers to the iteration before, the next one waits for all of it.
         self.overlaps = any(name.endswith(EARLIER) for op in (*computes, *exchanges) for name in op.after)
-        # Where one waits for nothing of its own iteration, the first compute may wait for it: exchanges are then told before.
+        # Where an exchange waits for nothing of its own iteration, the first compute may wait for it: so exchanges start before that.
         own = set(self.names)
-        self.early = any(not own & set(op.after) for op in exchanges)
+        self.early = bool(computes) and any(not own & set(op.after) for op in exchanges)
         self.timelines: dict[int, list[tuple[str, int, int]]] = {}
         self.begun: dict[int, Iteration] = {}
         self.order = threading.Condition()
@@ -141,7 +141,7 @@ class Overlapping:
             timeline = self.timelines.setdefault(number, [])
             self.begun[number] = Iteration(number, at, timeline=timeline)
             self.order.notify_all()
-        if not self.early or not self.computes:
+        if not self.early:
             self._start_exchanges(number)
 
     def _start_exchanges(self, number: int) -> None:

@@ -93,9 +93,7 @@ class WorkerJob:
     virtual_time: bool
     grid: list[int] | None  # period and phase of the slots in which its iterations begin
     lines: list[int]  # file descriptors that lead to the others (rank 0), or from rank 0
-    bands: list[
-        int
-    ]  # remaining bytes (in a window: of a tensor) at which its packets move up a band; empty: there are no bands
+    bands: list[int]  # bytes left (in a window: of a tensor) at which packets move up a band; empty: none
     bytes: int  # that this worker sends in an iteration, if there are bands
     falls: bool = False  # they are bytes sent, at which its packets move down
     mtu: int = 1500
@@ -226,9 +224,10 @@ class _Exchanges:
         """One collective of any round: over the channels, or in a window over that of its layer's priority, or its messages'."""
         run, n = collectives.find(op.algorithm).run, len(self.job.addresses)
         levels = self.job.channels
-        used = range(levels) if self.window is None else [levels - 1 - op.layer * levels // self.layers]
-        if self.banded:
-            used = [0]  # each message chooses
+        if self.window is None:
+            used = list(range(levels))
+        else:  # with bands each message chooses by itself
+            used = [0 if self.banded else levels - 1 - op.layer * levels // self.layers]
         channels = [self._links(channel, op, round_, ended) for channel in used]
         if len(channels) == 1:
             run(self.job.rank, n, op.bytes, channels[0])
@@ -259,15 +258,14 @@ class _Exchanges:
 
     def _links(self, channel: int, op: Operation, round_: int, ended: Ended | None) -> dict[Flow, Link]:
         flows, number, rank = self.flows[op.id], self.numbers[op.id], self.job.rank
-        endpoint = self.connected.endpoint(channel, flows)
-        banded = self.banded and ByBand(
-            [self.connected.endpoint(level, flows) for level in range(self.job.channels)],
-            self.job.bands,
-            self.job.falls,
-        )
+        banded = None
+        if self.banded:
+            levels = [self.connected.endpoint(level, flows) for level in range(self.job.channels)]
+            banded = ByBand(levels, self.job.bands, self.job.falls)
+        endpoint = banded or self.connected.endpoint(channel, flows)
         return {
             flow: Link(
-                banded or endpoint,
+                endpoint,
                 flow[1] if flow[0] == rank else flow[0],
                 round_,
                 number,

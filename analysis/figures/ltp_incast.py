@@ -36,7 +36,7 @@ CELL = ["rate_bps", "bytes", "buffer_bytes"]
 
 
 def draw(study: Study, out: Path) -> list[Path]:
-    """Write ``ltp-incast.{png,pdf,csv}``; the data: a row per run."""
+    """Write ``ltp-incast.{png,pdf,csv}``, a row per run, and ``ltp-incast-sizes.{png,pdf,csv}``, a row per speed-up."""
     rows = phases.table(study)
     systems = rows.groupby(CELL)["system"].transform("nunique")
     drawn = phases.figure(
@@ -48,7 +48,7 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def _gains(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """A row a cell, least timeout, system of LTP and seed: how many times as fast as the fastest stock TCP there."""
+    """A row a cell, least timeout, system of LTP and seed: how many times as fast as the fastest TCP there."""
     found = []
     for (rate, size, buffer, rto_ms), cell in rows.groupby([*CELL, "rto_ms"]):
         beside = phases.best(cell, phases.tcp(cell)) if phases.tcp(cell) else ""
@@ -87,13 +87,8 @@ def _over_sizes(study: Study, gains: pd.DataFrame) -> Any:
             colour = style.JOBS[0 if system == phases.lossy(study) else 1]
             means = mine.groupby(x)["speed_up"].agg(geometric_mean)
             at_x = means.index.to_numpy() / unit
-            axis.plot(
-                at_x,
-                means,
-                "-" if rto_ms >= LONG_MS else "--",
-                color=colour,
-                label=f"{system}, {rto_ms:g} ms",
-            )
+            dash = "-" if rto_ms >= LONG_MS else "--"
+            axis.plot(at_x, means, dash, color=colour, label=f"{system}, {rto_ms:g} ms")
             axis.plot(mine[x] / unit, mine["speed_up"], "o", color=colour, markersize=3.5)
         axis.axhline(1, color="black", linewidth=0.8)
         at = sorted(here[x].unique() / unit)

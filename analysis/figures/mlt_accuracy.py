@@ -243,7 +243,7 @@ def _rings(axis: Any, seed: int, ranks: int) -> pd.DataFrame:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``training, switch, seed, missing, ratio, rounds, time_s``: drawn losses by rule and share, then every emulated system."""
+    """``training, named, switch, seed, missing, ratio, rounds, time_s``: drawn losses by rule and share, then every emulated system."""
     if not study.runs:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
     workers = {run.seed: len(run.jobs[0].hosts) - 1 for run in study.runs}

@@ -33,8 +33,8 @@ CONTROLS = {
     ORDER: "parts that gain the other way round",
     WHOLE: "an MLT that takes as long as TCP",
 }
-# Images/s of VGG16 (published figure, values read from the drawing).
 PARTS = ("BytePS", "A", "B", "A+B", "C", "C+B", "A+B+C")
+# Images/s of VGG16 (published figure, values read from the drawing); B alone is not among them.
 PUBLISHED = {"BytePS": 232, "A": 305, "A+B": 325, "C": 358, "C+B": 372, "A+B+C": 394}
 
 

@@ -182,9 +182,7 @@ class JobPlan(msgspec.Struct, frozen=True):
     program: tuple[str, ...] | None = None  # a real program in place of a replay
     like: int = 0  # the first job that is the same in everything but its start and noise
     grid: Grid | None = None  # where its iterations may begin; None: anywhere
-    bands: tuple[
-        int, ...
-    ] = ()  # remaining bytes of an iteration (in a window: of a tensor) at which packets move up a band
+    bands: tuple[int, ...] = ()  # bytes left of an iteration (in a window: of a tensor) at which packets move up a band
     falls: bool = False  # they move down instead, at so many bytes sent
     transport: str = TCP  # as typed; with another, `cc` is what it sends by TCP, if anything
     exclusive: tuple[str, ...] = ()  # links that it holds while it communicates; empty: it shares them

@@ -23,7 +23,7 @@ import importlib
 import pkgutil
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -115,6 +115,13 @@ class Link:
             before=before, behind=behind,
         )  # fmt: skip
 
+    def messages(self, first: int, size: int, stage: Stage) -> Iterator[Message]:
+        """The messages of a tensor, numbered from ``first``."""
+        before = 0
+        for number, piece in enumerate(pieces(size, self.partition), first):
+            yield self.message(number, piece, stage, before, size - before - piece)
+            before += piece
+
     def turn(self, message: Message) -> Priority:
         """When it goes, of those that wait for the window."""
         return self.priority if self.band is None else (-self.band(message),)
@@ -125,17 +132,15 @@ Links = Mapping[Flow, Link]
 
 def send(link: Link, size: int, stage: Stage = "parameter") -> None:
     """Send ``size`` bytes, until they are on their way, or (where some may be lost) have arrived."""
-    transfers, before = [], 0
-    for piece in pieces(size, link.partition):
-        message = link.message(link.sent, piece, stage, before, size - before - piece)
+    transfers = []
+    for message in link.messages(link.sent, size, stage):
         link.sent += 1
-        before += piece
         if window := link.window:
-            window.take(link.turn(message), piece)
+            window.take(link.turn(message), message.bytes)
         content = link.content.sends(message) if link.content else None
         transfer = link.endpoint.post_send(link.peer, message, content)
         if window:
-            transfer.on_done(_gives_back(window, piece))
+            transfer.on_done(_gives_back(window, message.bytes))
         transfers.append((message, transfer))
     for message, transfer in transfers:
         delivery = transfer.wait()
@@ -161,11 +166,9 @@ def answered(link: Link) -> None:
 
 def receive(link: Link, size: int, stage: Stage = "parameter") -> None:
     """Receive ``size`` bytes, or as many as the transport says are enough, and drop them unless somebody looks at them."""
-    transfers, before = [], 0
-    for piece in pieces(size, link.partition):
-        message = link.message(link.received, piece, stage, before, size - before - piece)
+    transfers = []
+    for message in link.messages(link.received, size, stage):
         link.received += 1
-        before += piece
         room = link.content.room(link.peer) if link.content else None
         transfers.append((message, link.endpoint.post_receive(link.peer, message, room, link.closes(stage))))
     for message, transfer in transfers:

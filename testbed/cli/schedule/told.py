@@ -22,6 +22,9 @@ TIMES = {
     "makespan_s": "makespan\n(s)", "mean_completion_s": "completion\nmean (s)", "p95_completion_s": "p95\n(s)",
     "mean_queueing_s": "queueing\nmean (s)", "mean_slowdown": "slow-\ndown", "max_rho": "largest\nρ", "jain": "Jain",
 }  # fmt: skip
+USED = (
+    "GPUs\nheld", "largest\np", "idle: fragment,\nwaiting (GPU-h)", "idle: contended\n(GPU-h)", "trials", "plan\n(s)",
+)  # fmt: skip
 CONSTANTS = ("rate_bps", "intra_bps", "reduce_bps", "alpha", "xi1", "xi2_s", "slot_s")
 
 
@@ -40,14 +43,7 @@ def table(results: Sequence[Result], title: str) -> Group:
     times, used = _titled(plain(title), results), _titled("", results)
     for heading in TIMES.values():
         times.add_column(heading, justify="right", no_wrap=True)
-    for heading in (
-        "GPUs\nheld",
-        "largest\np",
-        "idle: fragment,\nwaiting (GPU-h)",
-        "idle: contended\n(GPU-h)",
-        "trials",
-        "plan\n(s)",
-    ):
+    for heading in USED:
         used.add_column(heading, justify="right", no_wrap=True)
     for each in results:
         metrics = each.carried.metrics
