@@ -16,7 +16,7 @@ ALPHA, XI1 = 0.14, 0.86
 
 
 def table(study: Study) -> pd.DataFrame:
-    """A row per run: ``ratio, scheduler, system, role, seed``, and makespan and mean completion, measured and predicted; in seconds."""
+    """A row per run: ``ratio, scheduler, system, role, seed``, makespan and mean completion, measured and predicted, in seconds; by which share of its completion a job is mispredicted, in the mean."""
     if not study.runs:
         raise LoadError(f"{study.id}: there are no runs; run experiments/{study.id}.toml")
     return pd.DataFrame([_row(run) for run in study.runs])
@@ -28,12 +28,13 @@ def _row(run: Run) -> dict[str, object]:
         raise LoadError(f"{run.path}: its jobs hold no GPUs")
     arrived = {job.job: _life(job).arrives_ns / 1e9 for job in run.jobs}
     said = foretold_s(run.plan)
-    took = [end - arrived[job] for job, end in zip(lived["job"], lived["end_s"], strict=True)]
+    took = {job: end - arrived[job] for job, end in zip(lived["job"], lived["end_s"], strict=True)}
     return {
         "ratio": ratio(run.plan), "scheduler": run.plan.scheduler, "system": run.system, "role": run.role, "seed": run.seed,
-        "makespan_s": float(lived["end_s"].max()), "completion_s": sum(took) / len(took),
+        "makespan_s": float(lived["end_s"].max()), "completion_s": sum(took.values()) / len(took),
         "foretold_makespan_s": max(said.values()),
         "foretold_completion_s": sum(said[job] - at for job, at in arrived.items()) / len(said),
+        "job_off": sum(abs((said[job] - at) / took[job] - 1) for job, at in arrived.items()) / len(said),
         "failed": int((lived["how"] == "failed").sum()),
     }  # fmt: skip
 

@@ -28,6 +28,7 @@ SHORT = {
     "list_scheduling:orders=10": "LS, 10 orders", "first_fit:orders=10": "FF, 10 orders", "random:orders=10": "RAND, 10 orders",
     "tightest_fit": "tightest fit", "best_of:n={trials}": "tightest fit, as many orders",
     "best_of:n={trials},policy=random": "RAND, as many orders",
+    "best_of:n=22": "tightest fit, 22 orders", "best_of:n=22,policy=random": "RAND, 22 orders",
 }  # fmt: skip
 USUAL_SERVERS = 20
 Judge = Callable[[Setting], Finding]

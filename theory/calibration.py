@@ -6,7 +6,7 @@ the cells is held out: the error is that of the others' fit there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,31 +74,43 @@ class Calibration:
     held_out: int
 
 
+@dataclass(frozen=True)
+class Halves:
+    """The cells of one seed, and what was fitted to the first half."""
+
+    seed: int
+    fitted: list[Cell]
+    held_out: list[Cell]
+    fit: Fit
+
+
 def calibrate(took: Sequence[Took]) -> Calibration:
     """Fitted for each seed by itself; raises `ValueError` where there is nothing to fit to, or to hold out."""
     most = max(one.p for one in took)
-    fits, errors, worst, overheads, counts = [], [], 0.0, [], (0, 0)
+    halves = list(fitted(took))
+    fits = [one.fit for one in halves]
+    overheads = [_overhead_s([one for one in took if one.seed == half.seed and one.p == 1]) for half in halves]
+    return Calibration(
+        mean(one.alpha for one in fits), mean(one.xi1 for one in fits), mean(overheads), mean(one.fit.error(one.held_out) for one in halves),
+        max(one.fit.error([cell]) for one in halves for cell in one.held_out), mean(one.degradation(most) for one in fits),
+        len(halves[-1].fitted), len(halves[-1].held_out),
+    )  # fmt: skip
+
+
+def fitted(took: Sequence[Took]) -> Iterator[Halves]:
+    """Of each seed; raises `ValueError` where there is nothing to fit to, or to hold out."""
     for seed in dict.fromkeys(one.seed for one in took):
         own = [one for one in took if one.seed == seed]
         alone = {(one.servers, one.ratio): one for one in own if one.p == 1}
         crowds = [one for one in own if one.p > 1 and (one.servers, one.ratio) in alone]
         held = _held_out(crowds)
-        halves = [
-            [Cell(one.p, one.ratio, one.stretch / alone[one.servers, one.ratio].stretch) for one in crowds if (one in held) == out]
-            for out in (False, True)
-        ]  # fmt: skip
-        if not all(halves):
+        kept, out = (
+            [Cell(one.p, one.ratio, one.stretch / alone[one.servers, one.ratio].stretch) for one in crowds if (one in held) == wanted]
+            for wanted in (False, True)
+        )  # fmt: skip
+        if not kept or not out:
             raise ValueError("there are too few cells to fit to one half and to look at the other")
-        found = fit(halves[0])
-        fits.append(found)
-        errors.append(found.error(halves[1]))
-        worst = max(worst, *(found.error([cell]) for cell in halves[1]))
-        overheads.append(_overhead_s(list(alone.values())))
-        counts = len(halves[0]), len(halves[1])
-    return Calibration(
-        mean(one.alpha for one in fits), mean(one.xi1 for one in fits), mean(overheads), mean(errors), worst,
-        mean(one.degradation(most) for one in fits), *counts,
-    )  # fmt: skip
+        yield Halves(seed, kept, out, fit(kept))
 
 
 def _held_out(crowds: Sequence[Took]) -> list[Took]:

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     flags.add(
         parser.add_argument_group("jobs"),
-        "jobs", "workers", "trace", "compute", "bytes", "buckets", "iterations", "offsets", "noise", "collective", "channels", "window", "partition", "train", "job",
+        "jobs", "workers", "trace", "compute", "bytes", "buckets", "iterations", "offsets", "noise", "collective", "channels", "window", "partition", "train", "job", "job_order",
     )  # fmt: skip
     flags.add(parser.add_argument_group("what is compared"), "system", "preset")
     how = parser.add_argument_group("how")

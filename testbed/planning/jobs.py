@@ -158,6 +158,11 @@ def asked(spec: Spec) -> list[Asked]:
     return [Asked(job, None if job.program else job.read_trace().scaled(int(spec.rate))) for job in spec.all_jobs]
 
 
+def ordered(spec: Spec, wanted: list[Asked], seed: int) -> list[Asked]:
+    """The jobs in the order in which they are numbered for this seed, the same under every system and job scheduler."""
+    return wanted if spec.job_order == "listed" else random.Random(f"job order {seed}").sample(wanted, len(wanted))
+
+
 def check_size(wanted: Sequence[Asked], spec: Spec) -> None:
     """Raises `TooLargeError` if the jobs come to more than their place takes; computed, before anything is built."""
     most = limits.of(spec.on)

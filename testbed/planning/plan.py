@@ -63,7 +63,10 @@ def resolve(spec: Spec, model: Model | None = None) -> Scenario:
     network = links.network(spec)
     model = model or Model(float(spec.rate), math.inf if spec.intra_rate is None else float(spec.intra_rate))
     every = itertools.product(spec.scheduler, range(spec.seed, spec.seed + spec.seeds))
-    placed = [jobs.placed(spec, wanted, network, scheduler, seed, model) for scheduler, seed in every]
+    placed = [
+        jobs.placed(spec, jobs.ordered(spec, wanted, seed), network, scheduler, seed, model)
+        for scheduler, seed in every
+    ]
     return Scenario(spec, network, [systems.parse(label) for label in spec.system], placed)
 
 

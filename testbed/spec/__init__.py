@@ -75,6 +75,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     partition: Size | None = None
     train: str | None = None
     job: tuple[Job, ...] = ()  # each on its own terms; instead of `jobs` alike
+    job_order: Literal["listed", "drawn"] = "listed"
     system: tuple[str, ...] = ("reno", "mltcp_reno")
     preset: Literal["recommended", "paper"] = "recommended"
     iterations: int = 30

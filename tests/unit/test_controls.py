@@ -156,7 +156,7 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
     "mlt-components": [(the_more_the_slower, ("Each part",)), (alike, ("All of MLT",))],
     "mlt-loss": [(where_lost, ("1 % of loss",)), (alike, ("The same loss",))],
     "ltp-uneven": [(from_one, ("What one worker",)), (going_back, ("To LTP",))],
-    "sjf-ratio": [(slow, ("Equation 8",)), (slow_smallest_first, ("SJF-BCO",))],
+    "sjf-ratio": [(slow, ("Equation 8",)), (slow_smallest_first, ("SJF-BCO", "It ends before"))],
     "sjf-sharing": [(harm, ("MLTCP shortens", "SJF-BCO"))],
     "sjf-model": [(crowded, ("Equation 8",)), (alike, ("Under MLTCP",))],
     "convergence": [(late, ("A fluid model",))],

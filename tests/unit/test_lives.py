@@ -60,6 +60,20 @@ def jobs_of(*them: Life) -> list[JobPlan]:
     return [msgspec.structs.replace(job, job=number, life=one) for number, one in enumerate(them)]
 
 
+def test_a_drawn_order_is_of_the_seed() -> None:
+    """The same under every job scheduler, another for each seed, and the listed one if nothing is said."""
+
+    def sizes(**fields: Any) -> list[list[int]]:
+        asked = spec.make({"topo": "cluster,4,4", "compute": "10ms", "bytes": "12MB", "rate": "10gbit", "system": ["reno"], "alone": "none", "job": JOBS, **fields}, {}, "the test")  # fmt: skip
+        return [[len(cast(Life, job.life).gpus) for job in one.jobs] for one in planning.planned(asked)[1]]
+
+    listed = [2, 6, 4, 1]
+    assert sizes(scheduler=["first_fit"]) == [listed]
+    drawn = sizes(scheduler=["first_fit", "sjf_bco"], seeds=6, job_order="drawn")
+    assert drawn[:6] == drawn[6:]
+    assert all(sorted(one) == sorted(listed) for one in drawn) and len({tuple(one) for one in drawn}) > 3
+
+
 @pytest.mark.parametrize(
     ("topo", "servers"),
     [(Star(3, 4), ["h1"] * 4 + ["h2"] * 4 + ["h3"] * 4), (LeafSpine(2, 1, 1, 1, 2), ["h1"] * 2 + ["h2"] * 2), (Cluster(2, 3), ["s1"] * 2 + ["s2"] * 3)],

@@ -77,6 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-j", "--parallel", type=int, default=1, metavar="N", help="runs at a time (1)")
     parser.add_argument("--out", default="results", help="where runs go (%(default)s)")
+    parser.add_argument(
+        "--figures", metavar="FOLDER", help="what equation 8 says of each cell beside what came out, as PNG and CSV"
+    )
     parser.add_argument("--json", action="store_true", help="for programs, in place of the table")
     parser.add_argument("--dry-run", action="store_true", help="print what would be run")
 
@@ -109,6 +112,10 @@ def run(parsed: argparse.Namespace) -> int:
         one = load_run(wanted.folder)
         took[one.system].append(_took(one, point))
     found = {system: calibrate(own) for system, own in took.items()}
+    if parsed.figures is not None:
+        from analysis import calibration
+
+        calibration.draw(took, Path(parsed.figures))
     if parsed.json:
         print(json.dumps({"rate_bps": int(rate), "seeds": parsed.seeds, "results": [_told(*one) for one in found.items()]}, allow_nan=False))  # fmt: skip
     else:
