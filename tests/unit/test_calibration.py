@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from analysis import calibration
+from core.errors import RequestError
 from core.placing import Request
 from theory.calibration import Cell, Fit, Took, calibrate, fit
 from theory.contention import Model
@@ -67,6 +71,20 @@ def test_what_is_no_such_contention_is_told_by_the_error() -> None:
 
 def test_an_overhead_below_nothing_is_none() -> None:
     assert calibrate(took(Fit(0.2, 0.9), overhead_s=-1e-6)).xi2_s.value == 0
+
+
+def test_what_it_says_of_each_cell_is_drawn_and_written(tmp_path: Path) -> None:
+    calls = {"reno": took(Fit(0.2, 0.9)), "mltcp_reno": took(Fit(0.1, 0.6))}
+    assert [path.name for path in calibration.draw(calls, tmp_path / "out")] == ["calibration.png", "calibration.pdf", "calibration.csv"]  # fmt: skip
+    table = pd.read_csv(tmp_path / "out/calibration.csv")
+    assert len(table) == 2 * 3 * 4 * 3 * 3 and set(table["system"]) == set(calls)
+    for system, own in calls.items():
+        held = table[table["held_out"] & (table["system"] == system)]
+        error = (held["foretold"] / held["slowdown"] - 1).abs().groupby(held["seed"]).mean().mean()
+        assert error == pytest.approx(calibrate(own).error.value, rel=1e-3)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RequestError, match="--figures"):
+        calibration.draw(calls, tmp_path / "file")
 
 
 def test_too_few_cells() -> None:
