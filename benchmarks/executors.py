@@ -1,6 +1,6 @@
-"""Whether a second worker doubles a campaign: ``python -m benchmarks.executors``.
+"""Whether a second worker doubles a campaign: ``python -m benchmarks.executors`` (a quarter of an hour, on a quiet machine).
 
-Runs of about ten seconds in user-mode Linux. How much faster two are carried out by two workers of an executor than by one, beside how
+Runs of about eight seconds in user-mode Linux. How much faster two are carried out by two workers of an executor than by one, beside how
 much faster the machine is at two such runs at once, each a command of its own: what it takes from two neighbours no executor gives back.
 """
 
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from core.environment import ROOT
 
-RUNS = 4
-ROUNDS = 2
+RUNS = 20
+ROUNDS = 1
 CAMPAIGN = """
 name = "speed"
 jobs = 2
-iterations = 24
+iterations = 40
 rate = "5gbit"
 mtu = 9000
 compute = "500ms"

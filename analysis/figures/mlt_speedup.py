@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -18,7 +18,7 @@ ID = "mlt-speedup"
 PAPER = "MLT"
 TITLE = "How much faster models train by MLT"
 TEXT = (
-    "Iteration time of the fastest TCP (with partitions and priorities as BytePS has them) ÷ that of MLT, by model and by how gradients are exchanged; "
+    "Iteration time of the fastest TCP (with partitions and priorities as BytePS has them) ÷ that of MLT, by model, by how gradients are exchanged, and by workers; "
     "dots are seeds. Grey: MLT over BytePS as published, PyTorch with parameter servers and ring, 64 GPUs."
 )
 SERVERS = "With parameter servers every model trains faster by MLT."
@@ -49,7 +49,19 @@ PUBLISHED = {
     (GATHERED, "t5-fsdp"): 31.3 / 23.1,  # T5-3B, FSDP [published table]
 }  # fmt: skip
 HEADLINE, HALF = 1.622, 1.3  # MLT's own, and about half of that gain
-Cell = tuple[str, str, str]  # collective, trace, system
+
+
+class Cell(NamedTuple):
+    """A model, how and among how many workers it is exchanged, and by what."""
+
+    collective: str
+    trace: str
+    workers: int
+    system: str
+
+    @property
+    def setting(self) -> str:
+        return f"{NAMES.get(self.collective, self.collective)}, {self.workers} workers"
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -58,13 +70,11 @@ def draw(study: Study, out: Path) -> list[Path]:
     gains = _gains(rows)
     figure, axes = style.new_figure(1, 1, figsize=(8.2, 1.4 + 0.55 * len(gains)))
     axis = axes[0, 0]
-    for y, ((collective, trace, system), values) in enumerate(gains.items()):
-        mean = geometric_mean(values)
-        axis.barh(y - 0.18, mean, height=0.34, color=style.JOBS[0 if collective == SHARDED else 1])
+    delivered = rows.groupby(list(Cell._fields))["delivered"].mean()
+    for y, (cell, values) in enumerate(gains.items()):
+        mean, arrived = geometric_mean(values), delivered[cell]
+        axis.barh(y - 0.18, mean, height=0.34, color=style.JOBS[0 if cell.collective == SHARDED else 1])
         axis.plot(values, [y - 0.18] * len(values), "o", color="black", markersize=3)
-        arrived = rows[(rows["collective"] == collective) & (rows["trace"] == trace) & (rows["system"] == system)][
-            "delivered"
-        ].mean()
         axis.annotate(
             f"{mean:.2f}, {arrived:.0%} of gradients arrived",
             (max(mean, *values), y - 0.18),
@@ -72,12 +82,12 @@ def draw(study: Study, out: Path) -> list[Path]:
             xytext=(6, -3),
             fontsize=8,
         )
-        if published := PUBLISHED.get((collective, trace)):
+        if published := PUBLISHED.get((cell.collective, cell.trace)):
             axis.barh(y + 0.18, published, height=0.34, color="#CCCCCC")
     axis.axvline(1, color="black", linewidth=0.8)
     axis.set_yticks(
         range(len(gains)),
-        [f"{trace}, {NAMES.get(collective, collective)}\n{system}" for collective, trace, system in gains],
+        [f"{cell.trace}, {cell.setting}\n{cell.system}" for cell in gains],
         fontsize=8,
     )
     axis.set_ylim(len(gains) - 0.5, -0.5)
@@ -86,7 +96,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{len(one.jobs[0].hosts)} workers; {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), "
+        f"{drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), "
         f"{one.jobs[0].iterations} iterations, the first left out; layers from public shapes, t5 for the paper's Transformer.",
     )
     return drawing.save(figure, rows, out, ID)
@@ -100,7 +110,7 @@ def find(study: Study) -> list[Finding]:
         return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
     found = []
     for claim, collective in ((SERVERS, SHARDED), (RING, "ring"), (FSDP, GATHERED)):
-        cells = {at: values for at, values in gains.items() if at[0] == collective}
+        cells = {cell: values for cell, values in gains.items() if cell.collective == collective}
         if not cells:
             found.append(not_measured(claim, SOURCES[claim], f"{NAMES[collective]} were not run"))
             continue
@@ -125,8 +135,8 @@ def find(study: Study) -> list[Finding]:
 def _finding(study: Study, claim: str, cells: dict[Cell, list[float]], at: Cell, verdict: Any, rule: str) -> Finding:
     return Finding(
         claim, SOURCES[claim],
-        "× as fast: " + "; ".join(f"{observed.with_interval(values)} {trace} by {system} ({NAMES.get(collective, collective)})" for (collective, trace, system), values in cells.items()),
-        geometric_mean(cells[at]), f"× as fast as the fastest TCP, {at[1]} by {at[2]}", log_interval(cells[at]), len(cells[at]),
+        "× as fast: " + "; ".join(f"{observed.with_interval(values)} {cell.trace} by {cell.system} ({cell.setting})" for cell, values in cells.items()),
+        geometric_mean(cells[at]), f"× as fast as the fastest TCP, {at.trace} by {at.system}, {at.workers} workers", log_interval(cells[at]), len(cells[at]),
         verdict, rule, study.paths,
     )  # fmt: skip
 
@@ -134,7 +144,7 @@ def _finding(study: Study, claim: str, cells: dict[Cell, list[float]], at: Cell,
 def _gains(rows: pd.DataFrame) -> dict[Cell, list[float]]:
     """By cell and what is no TCP: the fastest TCP's iteration time ÷ its own, a ratio a seed."""
     found: dict[Cell, list[float]] = {}
-    for (collective, trace), cell in rows.groupby(["collective", "trace"], sort=False):
+    for (collective, trace, workers), cell in rows.groupby(["collective", "trace", "workers"], sort=False):
         stock = cell[cell["tcp"]].groupby("system")["iteration_s"].mean()
         if stock.empty:
             continue
@@ -148,14 +158,14 @@ def _gains(rows: pd.DataFrame) -> dict[Cell, list[float]]:
         for system, mine in cell[~cell["tcp"]].groupby("system", sort=False):
             values = [base[seed] / s for seed, s in zip(mine["seed"], mine["iteration_s"], strict=True) if seed in base]
             if values:
-                found[str(collective), str(trace), str(system)] = values
+                found[Cell(str(collective), str(trace), int(workers), str(system))] = values
     if not found:
         raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")
     return found
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``collective, trace, system, role, tcp, seed, iteration_s, delivered, dropped``; raises `LoadError` without MLT beside TCP."""
+    """``collective, trace, workers, system, role, tcp, seed, iteration_s, delivered, dropped``; raises `LoadError` without MLT beside TCP."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
@@ -166,7 +176,7 @@ def _table(study: Study) -> pd.DataFrame:
 def _row(run: Run) -> dict[str, Any]:
     job = run.jobs[0]
     return {
-        "collective": next(operation.algorithm or operation.kind for operation in job.operations if not operation.computes), "trace": job.trace, "system": run.system,
+        "collective": next(operation.algorithm or operation.kind for operation in job.operations if not operation.computes), "trace": job.trace, "workers": len(job.hosts), "system": run.system,
         "role": run.role, "tcp": job.by_tcp, "seed": run.seed,
         "iteration_s": phases.settled_s(run), "delivered": phases.delivered(run), "dropped": phases.dropped(run),
     }  # fmt: skip

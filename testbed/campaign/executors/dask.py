@@ -43,6 +43,12 @@ SETTINGS = {
     "distributed.scheduler.worker-ttl": None,  # a busy machine is slow to answer, and not dead
     "distributed.worker.memory.terminate": False,
     "distributed.admin.tick.limit": "1h",
+    # Runs keep every core busy: nobody looks at what follows, and it takes time of theirs.
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.scheduler.active-memory-manager.start": False,
 }
 GONE = (distributed.CancelledError, CommClosedError, OSError, NotYet, distributed.TimeoutError)
 
