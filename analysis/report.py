@@ -18,7 +18,7 @@ from typing import Any
 
 import jinja2
 
-from analysis import chapters, claims, drawing, sections
+from analysis import abstracts, boundaries, chapters, claims, drawing, sections
 from analysis.chapters import Chapter
 from analysis.finding import VERDICTS
 from core import text
@@ -62,10 +62,12 @@ def _chapter(section: sections.Section, results: Path, figures: Path, here: Path
 def _context(found: Sequence[Chapter], results: Path) -> dict[str, Any]:
     shown = [chapter for chapter in found if chapter.drawn or chapter.problems]
     quick = [chapter.id for chapter in shown if chapter.quick]
+    by = abstracts.judges(found)
     return {
         "verdicts": _tally(found),
         "marks": MARKS,
-        "papers": [_paper(name, found) for name in dict.fromkeys(chapter.paper for chapter in found)],
+        "papers": [_paper(name, found, by) for name in dict.fromkeys(chapter.paper for chapter in found)],
+        "boundaries": [(one, by.get(one.gain), by.get(one.there)) for one in boundaries.BOUNDARIES],
         "chapters": shown,
         "missing": [chapter.id for chapter in found if chapter not in shown],
         "problems": sum(len(chapter.problems) for chapter in found),
@@ -84,14 +86,15 @@ def _tally(found: Iterable[Chapter]) -> list[tuple[str, int]]:
     return [(verdict, counts[verdict]) for verdict in VERDICTS]
 
 
-def _paper(name: str, found: Iterable[Chapter]) -> dict[str, Any]:
-    """The claims of one paper, those that were measured first."""
+def _paper(name: str, found: Iterable[Chapter], by: abstracts.Judges) -> dict[str, Any]:
+    """The claims of one paper, those that were measured first, and the sentences of its abstracts."""
     own = [chapter for chapter in found if chapter.paper == name]
     rows = [(chapter, claim) for chapter in own for claim in chapter.claims]
     return {
         "title": claims.PAPERS.get(name, name),
         "verdicts": [(verdict, count) for verdict, count in _tally(own) if count],
         "claims": sorted(rows, key=lambda row: row[1].verdict == "not measured"),
+        "abstracts": [(one.title, abstracts.judged(one, by)) for one in abstracts.ABSTRACTS if one.paper == name],
     }
 
 

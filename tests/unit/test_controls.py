@@ -88,6 +88,14 @@ def the_more_the_slower(one: Plan, _iteration: int) -> float:
     return 1.5 - 0.1 * one.jobs[0].transport.count("=") if treated(one) else 1.2
 
 
+def thrice(one: Plan, _iteration: int) -> float:
+    return 3.0 if treated(one) else 1.0
+
+
+def a_third(one: Plan, _iteration: int) -> float:
+    return 1.0 if treated(one) else 3.0
+
+
 def from_one(one: Plan, _iteration: int) -> float:
     """Twice as long under LTP where a single worker's way loses 8 %."""
     return 2.0 if treated(one) and any(wire.loss > 0.05 for wire in one.wires.values()) else 1.0
@@ -185,6 +193,22 @@ def test_a_claim_fails_where_its_matter_is_missing(
     found = verdicts(id, tmp_path)
     judged = {claim: verdict for claim, verdict in found.items() if claim.startswith(beginnings)}
     assert judged and set(judged.values()) <= set(FAILS), found
+
+
+@pytest.mark.parametrize(
+    ("id", "only", "claims_"),
+    [("ltp-loss", ".delay-50us.", ("Where a round trip",)), ("mlt-loss", "", ("MLT is faster", "With 1 %", "Without loss"))],
+)  # fmt: skip
+@pytest.mark.parametrize(("times", "expected"), [(alike, FAILS), (a_third, ("reproduced",))])
+def test_where_gains_end_is_told_by_what_they_are_there(
+    id: str, only: str, claims_: tuple[str, ...], times: synthetic.Times, expected: tuple[Verdict, ...], tmp_path: Path
+) -> None:
+    """By points of the full set: the quick one has no path as short, and one least timeout."""
+    specs = [spec for spec in points.read(str(EXPERIMENTS / f"{id}.toml"), {}) if only in spec.name]
+    few = [msgspec.structs.replace(spec, seeds=3, iterations=2) for spec in specs]
+    synthetic.write(few, tmp_path, times)
+    judged = {claim: verdict for claim, verdict in verdicts(id, tmp_path).items() if claim.startswith(claims_)}
+    assert len(judged) == len(claims_) and set(judged.values()) <= set(expected), judged
 
 
 def test_a_level_of_noise_that_only_the_base_was_run_at_keeps_the_figure(tmp_path: Path) -> None:
@@ -330,14 +354,6 @@ def test_a_tolerance_that_does_nothing_is_found(tmp_path: Path) -> None:
         learnt(run, 0.9, 0 if run.plan.jobs[0].by_tcp else 100)
     found = verdicts("mlt-phases", tmp_path)
     assert len(found) == 2 and set(found.values()) <= set(FAILS), found
-
-
-def thrice(one: Plan, _iteration: int) -> float:
-    return 3.0 if treated(one) else 1.0
-
-
-def a_third(one: Plan, _iteration: int) -> float:
-    return 1.0 if treated(one) else 3.0
 
 
 @pytest.mark.parametrize(

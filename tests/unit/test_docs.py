@@ -14,7 +14,7 @@ from congestion import catalogue
 from congestion.curves import CURVES
 from core.errors import EXIT_OK
 from testbed.cli import main
-from tools import count_lines, draw_house, trace_table
+from tools import count_lines, draw_house, sentence_table, trace_table
 from workloads import trace
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +72,10 @@ def test_the_trace_shown_is_valid(tmp_path: Path) -> None:
 def test_every_trace_is_listed() -> None:
     text = (ROOT / "docs/traces.md").read_text()
     assert all(f"| `{name}` |" in text for name in trace.names())
+
+
+def test_the_sentences_of_abstracts_have_the_verdicts_of_the_report() -> None:
+    assert sentence_table.table() in (ROOT / "docs/transports.md").read_text()
 
 
 def test_the_lines_of_code_are_counted_anew() -> None:

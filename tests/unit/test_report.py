@@ -16,8 +16,10 @@ import pandas as pd
 import pytest
 
 from analysis import chapters, figures, sections, stalls
+from analysis.abstracts import ABSTRACTS
+from analysis.boundaries import BOUNDARIES
 from analysis.cli import main
-from analysis.figures import concept
+from analysis.figures import concept, mlt_loss
 from analysis.finding import VERDICTS, Finding
 from analysis.study import ids, load_study
 from core.runs import documents, repeated
@@ -126,6 +128,35 @@ def test_claims_stand_by_paper_and_say_what_is_quick(reported: Path) -> None:
     told = reported.with_suffix(".md").read_text()
     assert "**MLTCP: Congestion Control for DNN Training (arXiv 2402.09589; HotNets 2024)**: " in told
     assert told.index("(LTP, IWQoS 2023)**") < told.index("(SJF-BCO, MobiHoc 2022)**")
+
+
+def test_abstracts_and_boundaries_are_told_by_what_is_there(results: Path, reported: Path, tmp_path: Path) -> None:
+    """Of what an earlier release kept without one of the claims that are asked for, that claim is not measured."""
+    told = reported.with_suffix(".md").read_text()
+    rows = [line for line in told.splitlines() if line.endswith(" |")]
+    sentences = [sentence.says for abstract in ABSTRACTS for sentence in abstract.sentences]
+    assert [sum(f"| {says} |" in row for row in rows) for says in sentences] == [1] * len(sentences)
+    behind = told.partition("## Where the gains end")[2].partition("\n## ")[0]
+    assert behind.count("| not measured | not measured |") == len(BOUNDARIES)
+    shutil.copytree(reported.parent, tmp_path / "kept")
+    folder, gain = tmp_path / "kept" / "figures", Finding(mlt_loss.FASTER, "", "1.2×", 1.2, "× as fast", (1.1, 1.3), 3, "reproduced", "", ())  # fmt: skip
+    section = sections.Section(
+        next(one for one in figures.every() if one.ID == mlt_loss.ID), load_study(tmp_path, mlt_loss.ID), (), (gain,), ()
+    )  # fmt: skip
+    chapters.keep(chapters.of(section, tmp_path, tmp_path), folder)
+    asked = [
+        "report",
+        str(results),
+        "--out",
+        str(tmp_path / "kept" / "report.html"),
+        "--figures",
+        str(folder),
+        "--keep",
+    ]
+    assert main(asked) == 0
+    told = (tmp_path / "kept" / "report.md").read_text()
+    assert told.count("| 1.20 (1.10 to 1.30) × as fast; reproduced (mlt-loss) | not measured |") == 2
+    assert f"not measured: {mlt_loss.STAYS} |" in told
 
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
