@@ -78,11 +78,19 @@ def in_a_ring(share: float, resync: int, seed: int, workers: int, *, gathers: bo
 def learnt(run: Run) -> pd.DataFrame:
     """``round, end_s, accuracy, missing`` of a job that learnt in its run: at every look the accuracy, and the share of the gradients since the
     look before that is missing; raises `LoadError` if it learnt nothing."""
-    if run.training is None or run.training.empty:
+    looks = None if run.training is None else run.training.dropna(subset="accuracy").sort_values("iteration")
+    if looks is None or looks.empty:
         raise LoadError(f"{run.path}: its job does not learn (`train`), or stopped before its first look")
-    looks = run.training.sort_values("iteration")
     found = pd.DataFrame({"round": looks["iteration"] + 1, "end_s": looks["end_s"], "accuracy": looks["accuracy"]})
     return found.assign(missing=_missing(run, found["round"])).reset_index(drop=True)
+
+
+def apart(run: Run) -> pd.Series[float]:
+    """How far apart its workers' parameters were, by round from 1 on; empty: nobody has written that down."""
+    if run.training is None or "apart" not in run.training:
+        return pd.Series(dtype=float)
+    rounds = run.training.sort_values("iteration")
+    return pd.Series(rounds["apart"].to_numpy(float), rounds["iteration"].to_numpy() + 1).dropna()
 
 
 def _missing(run: Run, rounds: pd.Series[int]) -> pd.Series[float]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from theory.dropping import PACKET_BYTES
 from workloads.learning import ELEMENT, Task
 from workloads.learning.layers import Array
+from workloads.learning.replicas import apart
 
 Here = npt.NDArray[np.bool_]
 # Of a round, a step (from 0 on; gradients in the first half) and the rank that receives: which of so many numbers came.
@@ -72,7 +73,7 @@ def train(task: Task, rounds: int, ranks: int, arrives: Arrives, *, resync: int 
     first = task.model.first(draw)
     replicas = [first.copy() for _ in range(ranks)]
     velocities = [np.zeros(task.parameters, np.float32) for _ in range(ranks)]
-    accuracies, apart = [], []
+    accuracies, distances = [], []
     for number in range(1, rounds + 1):
         gradients = [task.gradient(replica, draw) for replica in replicas]
         means = reduced(gradients, partial(arrives, number))
@@ -83,8 +84,7 @@ def train(task: Task, rounds: int, ranks: int, arrives: Arrives, *, resync: int 
         if resync and number % resync == 0:
             replicas = [replicas[0].copy() for _ in replicas]
             velocities = [velocities[0].copy() for _ in velocities]
-        furthest = max(float(np.linalg.norm(a - b)) for a in replicas for b in replicas)
-        apart.append(furthest / float(np.linalg.norm(replicas[0])))
+        distances.append(apart(replicas, replicas[0]))
         if number % task.every == 0:
             accuracies.append(task.accuracy(replicas[0]))
-    return Trained(np.array(accuracies), np.array(apart))
+    return Trained(np.array(accuracies), np.array(distances))

@@ -73,6 +73,11 @@ class Phase:
         return self.first + (self.last - self.first) * min(1.0, round / self.rounds)
 
 
+def resyncs(every: int, round: int) -> bool:
+    """Whether a round is the last of ``every`` so many (0: of none)."""
+    return every > 0 and (round + 1) % every == 0
+
+
 @dataclass(frozen=True)
 class Close:
     """When a receiver has enough: at once with all but ``tolerance``, after LT with ``fraction``, at the deadline in any case.
@@ -85,11 +90,14 @@ class Close:
     fraction: float = 1.0
     lt_s: float | None = None
     deadline_s: float | None = None
+    resync: int = 0  # once in so many rounds everything arrives, whatever is tolerated; 0: never
     group: str | None = None  # messages of a round that share one clock
     missing: Literal["zero", "keep", "local"] = "zero"  # what stands in a hole: zeros, or what was there before
 
     def tolerated(self, round: int) -> float:
         """The share that may be missing in a round; both ends reckon it, so that they agree."""
+        if resyncs(self.resync, round):
+            return 0.0
         return self.tolerance.of(round) if isinstance(self.tolerance, Phase) else self.tolerance
 
 

@@ -44,6 +44,10 @@ def _tolerance(text: str) -> float | Phase:
     return Phase(_share(first), _share(last), int(rounds))
 
 
+def _rounds(text: str) -> int:
+    return int(number(0, 10**6)(text))
+
+
 _one = number(0, 1)
 
 
@@ -72,6 +76,11 @@ class Options:
     missing: str = option(
         "zero", "what stands in a gradient's hole: zero (default, published), keep or local; a parameter keeps its value", one_of("zero", "keep", "local"),
     )  # fmt: skip
+    resync: int = option(
+        0,
+        "rounds, in the last of which parameters arrive whole, again and again; 0: never (default, published)",
+        _rounds,
+    )
     rate: str = option("timely", "by delay, timely (default, MLT's), or by marks, dctcp (DLCP's)", one_of(*RULES))
     low: Duration = option(
         Duration.parse("50us"),
@@ -140,7 +149,7 @@ class Options:
     @property
     def tagger(self) -> Callable[..., Tagger]:
         """Of a message and its content: what each of its packets is."""
-        return tags.Rule(self.tag, int(self.bands[0]), bool(self.tolerance), whole=self.parameters == "whole")
+        return tags.Rule(self.tag, int(self.bands[0]), bool(self.tolerance), self.parameters == "whole", self.resync)
 
 
 DATAGRAMS = True
@@ -158,7 +167,8 @@ def listen(place: Place, options: Options) -> Listening:
 def close(options: Options, stage: Stage) -> Close:
     """All but the tolerated share; what is missing of a parameter keeps its value."""
     if stage == "parameter":
-        return Close(tolerance=options.tolerance if options.parameters == "lossy" else 0.0, missing="keep")
+        tolerance = options.tolerance if options.parameters == "lossy" else 0.0
+        return Close(tolerance=tolerance, resync=options.resync, missing="keep")
     missing: Literal["zero", "keep", "local"] = (
         "zero" if options.missing == "zero" else "keep" if options.missing == "keep" else "local"
     )

@@ -12,7 +12,7 @@ the job (`WorkerJob`)  ``{"listening": true}``
 "wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
                        in ns after t; operations: ``[[id, start, end]]`` of its collectives; then, if
                        there is any of it, ``{"messages": how they ended, "datagrams": those so
-                       far, "windows": what TCP keeps of each flow, "accuracy": of what it
+                       far, "windows": what TCP keeps of each flow, "accuracy", "apart": of what it
                        learns}``; ``"offset_ns"``, if told, takes the place of the job's. Where links are held alone, in between
                        ``{"asks": true}`` and ``{"asks": false}`` around an exchange
 ``{"granted": 1}``     then goes on with the exchange that it has asked for
@@ -252,8 +252,8 @@ class _Exchanges:
             found["datagrams"] = asdict(counted)
         if windows:
             found["windows"] = self.connected.windows()
-        if self.content and (accuracy := self.content.looked()) is not None:
-            found["accuracy"] = accuracy
+        if self.content and (look := self.content.looked()) is not None:
+            found |= asdict(look)
         return [found] if found else []
 
     def _links(self, channel: int, op: Operation, round_: int, ended: Ended | None) -> dict[Flow, Link]:

@@ -68,7 +68,7 @@ TABLES = {
     "messages.csv": _columns(
         rows.Messages, key=("job", "worker", "iteration", "peer", "end", "stage", "operation", "part")
     ),
-    "training.csv": _columns(rows.Accuracy, key=("job", "iteration")),
+    "training.csv": _columns(rows.Training, key=("job", "iteration")),
     "disturbances.csv": _columns(rows.Disturbance),
     "jobs.csv": _columns(rows.Job, key=("job",)),
 }

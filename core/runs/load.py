@@ -122,7 +122,7 @@ class Run:
 
     @cached_property
     def training(self) -> pd.DataFrame | None:
-        """How well jobs have learnt, as in ``training.csv``; None: none learns."""
+        """What jobs have learnt, a row a round, as in ``training.csv``; None: none learns."""
         path = self.path / "training.csv"
         return _table(path) if path.exists() else None
 

@@ -107,13 +107,14 @@ class Messages(msgspec.Struct, frozen=True):
     lost: str = ""  # of one message received, what did not arrive: offset+bytes, apart by spaces
 
 
-class Accuracy(msgspec.Struct, frozen=True):
-    """``training.csv``: how well a job that learns (`JobPlan.trains`) does on examples that it has not learnt from."""
+class Training(msgspec.Struct, frozen=True):
+    """``training.csv``: a round of a job that learns (`JobPlan.trains`)."""
 
     job: int
-    iteration: int  # behind which it was looked at
-    end_s: float  # of that iteration, at the server
-    accuracy: float  # 0 to 1
+    iteration: int
+    end_s: float  # at the server
+    accuracy: float | None  # 0 to 1, on examples that it has not learnt from; None: it was not looked at
+    apart: float | None = None  # its workers' parameters: max‖θi − θj‖ ÷ ‖θ‖, θ being the server's; None: not known
 
 
 class Disturbance(msgspec.Struct, frozen=True):
@@ -145,7 +146,7 @@ class Job(msgspec.Struct, frozen=True):
     why: str = ""  # it failed
 
 
-Row = Iteration | Operation | LinkSample | Band | FlowSample | Messages | Accuracy | Disturbance | Touched | Job
+Row = Iteration | Operation | LinkSample | Band | FlowSample | Messages | Training | Disturbance | Touched | Job
 
 
 def columns(kind: type[Row]) -> tuple[str, ...]:

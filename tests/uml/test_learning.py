@@ -20,7 +20,7 @@ ASKED: dict[str, Any] = {
 
 
 def looks(run: Result) -> list[float]:
-    return [float(look) for look in run.table("training.csv")["accuracy"]]
+    return [float(look) for look in run.table("training.csv")["accuracy"].dropna()]
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +56,19 @@ def test_what_is_lost_is_missing_and_every_run_is_the_same(train: str) -> None:
     messages = first.table("messages.csv")
     gradients = messages[(messages["end"] == "receive") & (messages["stage"] == "gradient")]
     assert 0 < gradients["missing"].sum() <= 0.3 * gradients["bytes"].sum()
+
+
+@pytest.mark.timeout(HANG_S)
+def test_lost_parameters_leave_workers_apart_until_a_round_is_whole() -> None:
+    """What the server says of its workers, and what they say of their messages."""
+    native.build()
+    run = run_plan(uml.find(), system=["mlt:resync=5"], **ASKED)
+    apart = run.table("training.csv").set_index("iteration")["apart"]
+    assert apart.index.tolist() == list(range(12))
+    messages = run.table("messages.csv")
+    pulled = messages[(messages["end"] == "receive") & (messages["stage"] == "parameter")]
+    missing = pulled.groupby("iteration")["missing"].sum()
+    for rounds in (apart, missing):
+        assert (rounds[[4, 9]] == 0).all() and (rounds.drop([4, 9]) > 0).any()
+    whole = run_plan(uml.find(), system=["mlt:parameters=whole"], **ASKED).table("training.csv")["apart"]
+    assert len(whole) == 12 and (whole == 0).all()

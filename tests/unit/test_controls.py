@@ -305,8 +305,8 @@ def learnt(run: Run, final: float, missing: int) -> None:
     """As if a job had learnt so well in the end, and so many bytes of every gradient had been missing."""
     looks = range(9, run.plan.iterations, 10)
     ends = run.iterations.groupby("iteration")["end_s"].max()
-    curve = [rows.Accuracy(0, number, float(ends[number]), final * (1 - 0.5 ** (number + 1))) for number in looks]
-    (run.path / "training.csv").write_text(rows.text(rows.Accuracy, curve, decimals=9))
+    curve = [rows.Training(0, number, float(ends[number]), final * (1 - 0.5 ** (number + 1))) for number in looks]
+    (run.path / "training.csv").write_text(rows.text(rows.Training, curve, decimals=9))
     if missing:
         told = pd.DataFrame(dict.fromkeys(rows.columns(rows.Messages), 0), index=range(run.plan.iterations))
         told = told.assign(iteration=told.index, peer=1, end="receive", stage="gradient", bytes=1000, missing=missing)
@@ -327,6 +327,23 @@ def test_a_switch_that_might_as_well_drop_anything_is_found(
     found = figure._chosen(
         load_study(tmp_path, "mlt-accuracy"), pd.DataFrame(figure._emulated(load_study(tmp_path, "mlt-accuracy")))
     )
+    assert found.verdict in expected, found
+
+
+@pytest.mark.parametrize(("final", "expected"), [(0.3, FAILS), (0.9, ("reproduced",))])
+def test_a_training_that_learns_less_by_what_it_loses_is_found(
+    final: float, expected: tuple[Verdict, ...], tmp_path: Path
+) -> None:
+    figure: Any = the("mlt-accuracy")
+    asked = {"iterations": 60, "system": ("reno", "mlt", "mlt:parameters=whole")}
+    specs = points.read(str(EXPERIMENTS / "mlt-accuracy.toml"), asked)
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    for path in tmp_path.rglob("iterations.csv"):
+        run = load_run(path.parent)
+        lossy = not run.plan.jobs[0].by_tcp
+        learnt(run, final if "parameters" not in run.system and lossy else 0.9, 100 if lossy else 0)
+    study = load_study(tmp_path, "mlt-accuracy")
+    found = figure._loop(study, pd.DataFrame(figure._emulated(study)))
     assert found.verdict in expected, found
 
 
@@ -523,3 +540,22 @@ def test_more_lines_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert verdicts("concept", tmp_path)[claim] == "partly"  # the base's own file alone
     monkeypatch.setattr(added_lines, "added", lambda name: 61)
     assert verdicts("concept", tmp_path)[claim] == "not reproduced"
+
+
+def test_rounds_at_which_nobody_looked_are_no_looks(tmp_path: Path) -> None:
+    """A run writes every round; one of an earlier release only those with an accuracy, and not how far apart its workers were."""
+    spec = points.read(str(EXPERIMENTS / "mlt-accuracy.toml"), {"quick": True, "system": ("reno",)})
+    synthetic.write(spec, tmp_path, alike)
+    (path,) = tmp_path.rglob("iterations.csv")
+    looks, learned = (
+        (rows.Training(0, 9, 1.0, 0.5, 0.25), rows.Training(0, 19, 2.0, 0.75, 0.0)),
+        path.parent / "training.csv",
+    )
+    between = [rows.Training(0, number, 0.5, None, 0.1) for number in range(5)]
+    learned.write_text(rows.text(rows.Training, [*between, *looks], decimals=9))
+    run = load_run(path.parent)
+    assert trainings.learnt(run)["accuracy"].tolist() == [0.5, 0.75]
+    assert trainings.apart(run).to_dict() == {**dict.fromkeys(range(1, 6), 0.1), 10: 0.25, 20: 0.0}
+    learned.write_text("job,iteration,end_s,accuracy\n0,9,1.0,0.5\n0,19,2.0,0.75\n")
+    run = load_run(path.parent)
+    assert trainings.learnt(run)["accuracy"].tolist() == [0.5, 0.75] and trainings.apart(run).empty

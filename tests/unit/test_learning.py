@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from core.errors import MachineError, RequestError
 from testbed import spec
 from theory import learning
-from transports import Message
+from transports import Message, resyncs
 from workloads import learning as models
 from workloads.learning import Examples, Fill, Holes, Task, layers, serving
 from workloads.learning.mean import arrived, gathered
 from workloads.learning.models.perceptron import Perceptron
+from workloads.learning.replicas import apart
 
 ROUNDS, WORKERS = 40, 4
+Lost = Callable[[int, int], Holes]  # of a round and a worker
 
 
 def examples(count: int, seed: int) -> Examples:
@@ -121,34 +123,73 @@ def test_no_fill_invents_anything(holes: list[tuple[int, int]], seed: int) -> No
     assert (among <= np.max(gradients, axis=0) + 1e-6).all() and (among >= np.min(gradients, axis=0) - 1e-6).all()
 
 
-def closed_loop(text: str, holes: Callable[[int, int], Holes], rounds: int = 30) -> list[float]:
-    """What `serving` learns where of each round and worker these bytes do not arrive; WORKERS of them."""
+def nothing(_round: int, _rank: int) -> Holes:
+    return ()
+
+
+def closed_loop(text: str, pushed: Lost, rounds: int = 30, pulled: Lost = nothing) -> tuple[list[float], list[float]]:
+    """What `serving` learns where of each round and worker these bytes of what is pushed and pulled do not arrive; WORKERS of them.
+
+    The accuracy by looks, and after every round how far apart the workers are, which is what the server says.
+    """
     chosen = models.parse(text)
     server, *workers = (serving.content(chosen, rank, WORKERS + 1, "a seed") for rank in range(WORKERS + 1))
-    looks = []
+    looks: list[float] = []
+    distances = []
     for number in range(rounds):
         message = Message(number, 0, 0, chosen.bytes, "gradient")
         for rank, worker in enumerate(workers, 1):
-            lost = holes(number, rank)
+            lost = pushed(number, rank)
             came = bytearray(worker.sends(message))
             for at, size in lost:
                 came[at : at + size] = bytes(size)
             memoryview(server.room(rank))[:] = came
-            worker.sent(lost)
+            worker.sent(0, lost)
             server.received(rank, lost)
         told = bytes(server.sends(message))
-        for worker in workers:
-            memoryview(worker.room(0))[:] = told
+        for rank, worker in enumerate(workers, 1):
+            room = memoryview(worker.room(0))
+            kept = {at: bytes(room[at : at + size]) for at, size in pulled(number, rank)}
+            room[:] = told
+            for at, before in kept.items():
+                room[at : at + len(before)] = before
             worker.received(0, ())
-        looks.append(server.looked())
-    assert [number for number, look in enumerate(looks) if look is not None] == list(range(9, rounds, 10))
-    return [look for look in looks if look is not None]
+            server.sent(rank, pulled(number, rank))
+        look = server.looked()
+        assert look is not None and (look.accuracy is not None) == (number % 10 == 9)
+        looks += [] if look.accuracy is None else [look.accuracy]
+        replicas = [np.frombuffer(worker.room(0), np.float32).copy() for worker in workers]
+        assert look.apart == apart(replicas, np.frombuffer(told, np.float32))
+        distances.append(look.apart)
+    return looks, distances
 
 
 def test_a_closed_loop_learns_and_repeats_exactly() -> None:
-    found = closed_loop("perceptron", lambda *_: ())
-    assert found[-1] > 0.15 and found == closed_loop("perceptron:fill=contributors", lambda *_: ())
-    assert found == closed_loop("perceptron:fill=feedback", lambda *_: ())
+    found, distances = closed_loop("perceptron", nothing)
+    assert found[-1] > 0.15 and (found, distances) == closed_loop("perceptron:fill=contributors", nothing)
+    assert (found, distances) == closed_loop("perceptron:fill=feedback", nothing)
+    assert set(distances) == {0.0}
+
+
+def test_workers_that_miss_parameters_drift_apart_until_a_round_is_whole() -> None:
+    """Each loses another tenth, in all rounds but the tenth, the twentieth, …"""
+    size = models.parse("perceptron").bytes
+    tenth = size // 40 * 4
+
+    def pulled(number: int, rank: int) -> Holes:
+        return () if resyncs(10, number) else ((rank * tenth, tenth),)
+
+    _, distances = closed_loop("perceptron", nothing, 25, pulled)
+    assert [number for number, distance in enumerate(distances) if not distance] == [9, 19]
+    assert distances[0] < distances[8] and distances[10] < distances[18]
+    _, alike = closed_loop("perceptron", nothing, 5, lambda *_: ((0, tenth),))
+    assert set(alike) == {0.0}  # what all lose, they have in common
+
+
+def test_the_furthest_two_count() -> None:
+    one, other = np.zeros(4, np.float32), np.array([3, 0, 0, 4], np.float32)
+    assert apart([one, other, other / 2], other) == 1.0
+    assert apart([other, other], other) == apart([other], other) == 0.0
 
 
 def test_in_a_closed_loop_it_matters_what_becomes_of_holes() -> None:
@@ -158,13 +199,13 @@ def test_in_a_closed_loop_it_matters_what_becomes_of_holes() -> None:
     def holes(number: int, rank: int) -> Holes:
         return ((0, half),) if (number + rank) % 2 else ()
 
-    found = {fill: closed_loop(f"perceptron:fill={fill}", holes) for fill in get_args(Fill)}
-    assert len({tuple(looks) for looks in found.values()}) == 3
+    found = {tuple(closed_loop(f"perceptron:fill={fill}", holes)[0]) for fill in get_args(Fill)}
+    assert len(found) == 3
 
 
 def test_a_closed_loop_of_which_nothing_arrives_learns_nothing() -> None:
     everything = ((0, models.parse("perceptron").bytes),)
-    assert len(set(closed_loop("perceptron", lambda *_: everything))) == 1
+    assert len(set(closed_loop("perceptron", lambda *_: everything)[0])) == 1
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,22 @@ def test_a_tolerance_may_follow_the_rounds() -> None:
     assert transports.parse("mlt:parameters=whole,tolerance=phase:40%/10%/30").close("parameter").tolerated(0) == 0
 
 
+def test_parameters_arrive_whole_once_in_so_many_rounds() -> None:
+    rounds = range(12)
+    for name, usual in (("mlt", 0.1), ("dlcp", 0.01)):
+        asked = transports.parse(f"{name}:resync=5")
+        pulled = [asked.close("parameter").tolerated(number) for number in rounds]
+        assert pulled == pytest.approx([0 if number in (4, 9) else usual for number in rounds])
+        assert {asked.close("gradient").tolerated(number) for number in rounds} == {0.1}
+        assert [_droppable(asked.options.tagger, Message(number, 0, 0, 80_000, "parameter")) for number in rounds] == [
+            number not in (4, 9) for number in rounds
+        ]
+        assert all(_droppable(asked.options.tagger, Message(number, 0, 0, 80_000, "gradient")) for number in rounds)
+    never = transports.parse("mlt:resync=0")
+    assert never == transports.parse("mlt")
+    assert {never.close("parameter").tolerated(number) for number in rounds} == {0.1}
+
+
 def test_what_may_be_written_behind_them() -> None:
     found = transports.parse("mlt:tolerance=5%,spray=off,rate=dctcp,bands=2+drop")
     assert (found.options.tolerance, found.options.sprays, found.options.bands) == (0.05, False, "2,drop")
@@ -168,6 +184,8 @@ def test_what_may_be_written_behind_them() -> None:
         "bands=9",
         "bands=4-drop",
         "spray=yes",
+        "resync=-1",
+        "resync=often",
     ):
         with pytest.raises(RequestError):
             transports.parse(f"mlt:{wrong}")

@@ -18,7 +18,7 @@ from itertools import pairwise
 from math import gcd
 from statistics import median
 
-from transports import Buffer, Importance, Message, Span, Tag, Tagger, native
+from transports import Buffer, Importance, Message, Span, Tag, Tagger, native, resyncs
 
 RULES = ("packet-median", "element-median", "random", "none")
 SAMPLED = 20  # every so many numbers of a tensor are looked at for its median: 5 % (MLT, section 3)
@@ -29,17 +29,20 @@ GOLDEN = 0.618  # of a message: how far apart packets of neighbouring importance
 
 @dataclass(frozen=True)
 class Rule:
-    """One of the `RULES`, for switches with so many bands; ``drops``: whether anything may be dropped at all; ``whole``: of parameters nothing."""
+    """One of the `RULES`, for switches with so many bands; ``drops``: whether anything may be dropped at all; ``whole``: of parameters nothing;
+    ``resync``: nor once in so many rounds (`transports.Close`)."""
 
     name: str
     bands: int
     drops: bool = True
     whole: bool = False
+    resync: int = 0
 
     def __call__(self, m: Message, data: Buffer | None, segment: int) -> Tagger:
         """For each packet of ``m``, of ``segment`` bytes, as asked for one after the other."""
         count = -(-m.bytes // segment)
-        drops = self.drops and not (self.whole and m.stage == "parameter")
+        whole = m.stage == "parameter" and (self.whole or resyncs(self.resync, m.round))
+        drops = self.drops and not whole
         chosen = important(self.name, m, data, segment) if drops else [True] * count
         here = band(m.layer, m.layers, self.bands)
 

@@ -67,6 +67,14 @@ def parts(n: int, size: int) -> list[int]:
     return [size * (i + 1) // n - size * i // n for i in range(n)]
 
 
+@dataclass(frozen=True)
+class Look:
+    """What is seen of what learns, after a round."""
+
+    accuracy: float | None  # 0 to 1; None: it was not looked at
+    apart: float  # its workers' parameters, at most: max‖θi − θj‖ ÷ ‖θ‖
+
+
 class Content(Protocol):
     """What a worker's messages hold, where anybody looks at it (`workloads.learning.serving`)."""
 
@@ -75,16 +83,16 @@ class Content(Protocol):
         """For what ``peer`` sends."""
         ...
 
-    def sent(self, holes: Sequence[Span]) -> None:
-        """What was sent last has ended, with these."""
+    def sent(self, peer: int, holes: Sequence[Span]) -> None:
+        """What was sent last to ``peer`` has ended, with these."""
         ...
 
     def received(self, peer: int, holes: Sequence[Span]) -> None:
         """What ``peer`` sent has; of holes in which stands what was in its room before, nothing is said."""
         ...
 
-    def looked(self) -> float | None:
-        """The accuracy after this round, if it was looked at."""
+    def looked(self) -> Look | None:
+        """What is seen after this round, by who looks."""
         ...
 
 
@@ -145,7 +153,7 @@ def send(link: Link, size: int, stage: Stage = "parameter") -> None:
     for message, transfer in transfers:
         delivery = transfer.wait()
         if link.content:
-            link.content.sent(delivery.holes)
+            link.content.sent(link.peer, delivery.holes)
         if link.ended:
             link.ended(link, message, True, delivery)
 

@@ -14,10 +14,11 @@ import threading
 import numpy as np
 
 from transports import Buffer, Message
-from workloads.collectives import Content
+from workloads.collectives import Content, Look
 from workloads.learning import Fill, Holes, Learning
 from workloads.learning.layers import Array
 from workloads.learning.mean import arrived, gathered
+from workloads.learning.replicas import apart
 
 SERVER = 0
 # Of mallopt(3): memory stays with the process, and all threads have it together.
@@ -46,6 +47,8 @@ class _Server:
         self.velocity, self.told = np.zeros_like(self.flat), self.flat.copy()
         self.gradients = {rank: np.zeros_like(self.flat) for rank in range(ranks) if rank != SERVER}
         self.holes: dict[int, Holes] = dict.fromkeys(self.gradients, ())
+        # What each worker goes on with follows from what arrived there, of which both ends know alike.
+        self.replicas = dict.fromkeys(self.gradients, self.told)
         self.rounds = 0
         self.accuracy: float | None = None  # after this round, if that was looked at
         self.lock = threading.Lock()
@@ -60,14 +63,16 @@ class _Server:
     def room(self, peer: int) -> Buffer:
         return _bytes(self.gradients[peer])
 
-    def sent(self, holes: Holes) -> None:
+    def sent(self, peer: int, holes: Holes) -> None:
         """What of the parameters is missing there, keeps its value there."""
+        told = self.told
+        self.replicas[peer] = np.where(arrived(len(told), holes), told, self.replicas[peer]) if holes else told
 
     def received(self, peer: int, holes: Holes) -> None:
         self.holes[peer] = holes
 
-    def looked(self) -> float | None:
-        return self.accuracy
+    def looked(self) -> Look | None:
+        return Look(self.accuracy, apart(list(self.replicas.values()), self.told))
 
     def _step(self) -> None:
         task = self.task
@@ -98,14 +103,15 @@ class _Trainer:
         del peer
         return _bytes(self.flat)
 
-    def sent(self, holes: Holes) -> None:
+    def sent(self, peer: int, holes: Holes) -> None:
+        del peer
         if self.feeds_back:
             self.owed = self.gradient * ~arrived(len(self.gradient), holes)
 
     def received(self, peer: int, holes: Holes) -> None:
         """What of the parameters is missing, keeps its value."""
 
-    def looked(self) -> float | None:
+    def looked(self) -> Look | None:
         """It leaves that to the server."""
         return None
 

@@ -48,6 +48,7 @@ class Record:
     messages: Sequence[Sequence[Any]] = ()  # where some may be lost: how they ended (`workloads.messages`)
     windows: Sequence[Sequence[int]] = ()  # if asked for: what TCP keeps of each of its flows at the end
     accuracy: float | None = None  # of what it learns, if that was looked at
+    apart: float | None = None  # its workers' parameters, if it serves them
     datagrams: dict[str, int] | None = field(
         default=None, compare=False
     )  # so far, of a transport of its own (`transports.Datagrams`)

@@ -56,8 +56,8 @@ def write_messages(path: Path, records: list[Record]) -> None:
 
 def write_training(path: Path, records: list[Record]) -> None:
     """``training.csv`` (docs/results.md)."""
-    told = (rows.Accuracy(r.job, r.iteration, r.end / 1e9, r.accuracy) for r in records if r.accuracy is not None)
-    path.write_text(rows.text(rows.Accuracy, told, decimals=9))
+    told = (rows.Training(r.job, r.iteration, r.end / 1e9, r.accuracy, r.apart) for r in records if r.apart is not None)
+    path.write_text(rows.text(rows.Training, told, decimals=9))
 
 
 def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
