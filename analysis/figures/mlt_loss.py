@@ -110,8 +110,8 @@ def find(study: Study) -> list[Finding]:
             study.paths,
         ))  # fmt: skip
     long, short = rows[rows["rto_ms"] >= LONG_MS], rows[rows["rto_ms"] < LONG_MS]
-    cells = {FASTER: long[long["loss"] == WORST], SMALL: short[short["loss"] == WORST], NONE: short[short["loss"] == 0]}
-    return [*found, *(_faster(study, claim, cell) for claim, cell in cells.items())]
+    faster = {FASTER: long[long["loss"] == WORST], SMALL: short[short["loss"] == WORST], NONE: short[short["loss"] == 0]}
+    return [*found, *(_faster(study, claim, cell) for claim, cell in faster.items())]
 
 
 def _faster(study: Study, claim: str, cell: pd.DataFrame) -> Finding:

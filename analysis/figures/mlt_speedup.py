@@ -158,7 +158,7 @@ def _gains(rows: pd.DataFrame) -> dict[Cell, list[float]]:
         for system, mine in cell[~cell["tcp"]].groupby("system", sort=False):
             values = [base[seed] / s for seed, s in zip(mine["seed"], mine["iteration_s"], strict=True) if seed in base]
             if values:
-                found[Cell(str(collective), str(trace), int(workers), str(system))] = values
+                found[Cell(str(collective), str(trace), int(str(workers)), str(system))] = values
     if not found:
         raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")
     return found

@@ -188,7 +188,7 @@ def test_workers_that_miss_parameters_drift_apart_until_a_round_is_whole() -> No
 
 def test_the_furthest_two_count() -> None:
     one, other = np.zeros(4, np.float32), np.array([3, 0, 0, 4], np.float32)
-    assert apart([one, other, other / 2], other) == 1.0
+    assert apart([one, other, other * np.float32(0.5)], other) == 1.0
     assert apart([other, other], other) == apart([other], other) == 0.0
 
 
