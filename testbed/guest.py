@@ -1,4 +1,4 @@
-"""The first process of a user-mode Linux: ``python -m testbed.guest``, under virtual time.
+"""The first process of a user-mode Linux: ``python -m testbed.guest [FOLDER …]``, under virtual time; packages lie in these folders, too.
 
 Hears the plan of `testbed.inside` from a file, and speaks on the console, which the
 machine around sees as a growing file; `testbed.substrates.uml` has mounted what is needed.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+import site
 import sys
 import termios
 import traceback
@@ -24,6 +25,10 @@ MCL_FUTURE = 2
 
 
 def main() -> None:
+    if sys.flags.no_site:
+        sys.path += sys.argv[1:]
+        if (RUN / "topology.py").exists():  # somebody's own, which may need what is installed in any way
+            site.main()
     _raw(1)
     punctual()
     # Whoever is ready first runs first: the order must not follow from how long each has run before, as it does by default.
