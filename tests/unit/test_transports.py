@@ -7,11 +7,14 @@ import os
 import random
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -418,56 +421,27 @@ def test_unknown_transports_name_those_there_are() -> None:
         transports.parse("quic")
 
 
-def peer_by_the_book(port: int, size: int, heard: bytearray) -> None:
-    """Rank 1 as docs/transports.md describes it, and nothing of the library: receives one message, and says so."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        sock.bind((HERE[1], port))
-        sock.settimeout(HANG_S)
-        mine, theirs, got = 0x1122334455667788, 0, set()
-        while True:
-            datagram, source = sock.recvfrom(2000)
-            version, kind, _, rank, to = struct.unpack_from(">BBHIQ", datagram)
-
-            def say(kind: int, rest: bytes, source: tuple[str, int] = source) -> None:
-                sock.sendto(struct.pack(">BBHIQ", 1, kind, 0, 1, theirs) + rest, source)  # noqa: B023
-
-            if kind == 1:  # HELLO
-                assert (version, rank, to, len(datagram)) == (1, 0, 0, 64)
-                theirs, segment = struct.unpack_from(">QH", datagram, 16)
-                say(2, struct.pack(">QH", mine, segment))
-            elif to != mine:
-                continue
-            elif kind == 7:  # PING
-                say(8, b"")
-            elif kind == 3:  # DATA
-                number, round, name, whole, offset, _, _, segment, length = struct.unpack_from(
-                    ">QIIQQIIHH", datagram, 16
-                )
-                assert whole == size and length == min(segment, size - offset) == len(datagram) - 60
-                heard[offset : offset + length] = datagram[60:]
-                got.add(offset)
-                now = time.monotonic_ns()
-                say(4, struct.pack(">QQQIHH", number, len(got) * segment, now, 0, 0, 0))
-                if len(got) == -(-size // segment):  # all of it: CLOSE
-                    say(5, struct.pack(">IIQQBBHI", round, name, size, size, 0, 0, 0, 0))
-            elif kind == 6:  # CLOSED
-                return
+BY_THE_BOOK = Path(__file__).parents[1] / "by_the_book.py"
 
 
-def test_a_peer_written_from_the_description_understands_it() -> None:
-    data = random.Random(2).randbytes(100_001)
-    heard = bytearray(len(data))
-    thread = threading.Thread(target=peer_by_the_book, args=(7341, len(data), heard))
-    thread.start()
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_end_written_from_the_description_understands_it(rank: int) -> None:
+    """In a process that finds nothing of the library; as who calls, and as who is called."""
     native.build()
-    listening = ltp.listen(Place(0, HERE[:2], 7341, [(0, 1)]), ltp.Options())
-    endpoint = listening.connect().endpoint(0, [(0, 1)])
-    message = Message(0, 0, 0, len(data), "parameter")
-    assert endpoint.post_send(1, message, data).wait(HANG_S).closed == "complete"
-    thread.join(HANG_S)
-    engine = listening.channels[0]
-    engine.library.endpoint_close(engine.pointer)
-    assert bytes(heard) == data
+    data, back, port, other = random.Random(2).randbytes(100_001), bytearray(100_001), 7341 + 10 * rank, 1 - rank
+    listening = ltp.listen(Place(other, HERE[:2], port, [(0, 1), (1, 0)]), ltp.Options())
+    words = [sys.executable, "-I", str(BY_THE_BOOK), str(rank), HERE[rank], HERE[other], str(port), str(len(data))]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as theirs:
+        endpoint = listening.connect().endpoint(0, [(0, 1), (1, 0)])
+        there, again = (Message(number, 0, 0, len(data), "parameter") for number in range(2))
+        received = endpoint.post_receive(rank, again, back, Close())
+        assert endpoint.post_send(rank, there, data).wait(HANG_S).closed == "complete"
+        assert received.wait(HANG_S).closed == "complete"
+        assert back == data[::-1]
+        assert endpoint.counters(rank).resent_packets > 0, "every tenth was lost on the way there"
+        endpoint.end("over")
+        assert theirs.communicate(timeout=HANG_S)[1] == "" and theirs.returncode == 0
+    listening.channels[0].library.endpoint_close(listening.channels[0].pointer)
 
 
 @pytest.mark.parametrize("room", [2304, 4096, 8192, 16384])
