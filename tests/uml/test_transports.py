@@ -120,3 +120,25 @@ def test_mlt_takes_every_path_alike() -> None:
         up = links[links["link"].str.startswith("l1-")].groupby("link")["bytes"].max()
         shares[system] = (up.max() - up.min()) / up.mean()
     assert shares["mlt:bands=1"] < 0.02 < 0.5 < shares["mlt:bands=1,spray=off"]
+
+
+@pytest.mark.parametrize(("epoch", "again"), [(3, True), (13, False), (1000, True)])
+def test_lt_is_raised_again_when_a_links_rate_halves(epoch: int, again: bool) -> None:
+    """In mid-run: a deadline closes every gradient, until an epoch has ended without a whole one, and another.
+
+    The control's epoch ends with the run, so that its LT stays. One that never ends has the first LT, which is what the
+    sender measures: it follows the link by itself.
+    """
+    asked: dict[str, Any] = {
+        "topo": "star", "jobs": 1, "workers": 2, "collective": "parameter_server", "compute": "5ms", "bytes": "100kB",
+        "rate": "100mbit", "delay": "1ms", "iterations": 26, "event": [{"at": "380ms", "link": "h1-s1", "rate": "50%"}],
+    }  # fmt: skip
+    result = run_plan(uml.find(), system=[f"ltp:epoch={epoch},c=1ms"], **asked)
+    messages, iterations = result.table("messages.csv"), result.table("iterations.csv").query("worker == 0")
+    gradients = messages.query("end == 'receive' and stage == 'gradient'").set_index("iteration")
+    share = gradients["delivered"] / gradients["bytes"]
+    halved = int((iterations["start_s"] < 0.38).sum())  # the first round that begins behind it
+    assert halved > 13  # the control's first epoch is over
+    assert share[: halved - 1].min() > 0.95
+    assert share[halved : halved + 2].max() < 0.8
+    assert share[-3:].min() > 0.95 if again else share[halved:].max() < 0.8
