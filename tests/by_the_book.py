@@ -11,7 +11,7 @@ import struct
 import sys
 import time
 
-VERSION, SEGMENT, EVERY_S = 1, 1400, 0.1
+VERSION, SEGMENT, EVERY_S = 2, 1400, 0.1
 HELLO, WELCOME, DATA, ACK, CLOSE, CLOSED, PING, PONG, END = range(1, 10)
 RESENT = 2
 
@@ -110,7 +110,7 @@ class End:
             self.closed = True
         elif kind == END:
             assert self.answered, "it leaves too early"
-            assert len(datagram) == 16
+            assert struct.unpack(">I", datagram[16:]) == (1 - self.rank,), "nobody else is gone"
             return True
         else:
             assert kind == PONG, kind
@@ -135,4 +135,5 @@ class End:
 
 
 if __name__ == "__main__":
-    End(int(sys.argv[1]), *sys.argv[2:4], *map(int, sys.argv[4:])).run()
+    _, rank, own, peer, port, size = sys.argv
+    End(int(rank), own, peer, int(port), int(size)).run()

@@ -97,6 +97,9 @@ class Core:
     def connected(self, rank: int) -> bool:
         return bool(self.library.ltp_connected(self.core, rank))
 
+    def end(self, whom: int | None = None) -> None:
+        self.library.ltp_end(self.core, self.rank if whom is None else whom)
+
     def counters(self, rank: int) -> native.Counters:
         found = native.Counters()
         self.library.ltp_read(self.core, rank, found)

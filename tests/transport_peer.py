@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NoReturn
 
 import transports
 from core.errors import TestbedError
 from tests.processes import loopback
-from transports import Message, Place
+from transports import Endpoint, Message, Place, Transport, TransportError
 
 BYTES, PORT = 2_000_000, 7501
 
@@ -18,6 +19,14 @@ def main(name: str, rank: int, ranks: int) -> None:
     addresses = loopback(ranks, os.getppid())
     transport = transports.parse(f"{name}:silence=10s")
     endpoint = transport.listen(Place(rank, addresses, PORT, flows)).connect().endpoint(0, flows)
+    try:
+        exchange(endpoint, transport, rank, ranks)
+    except TransportError as error:
+        endpoint.end(str(error), error.gone)
+        raise
+
+
+def exchange(endpoint: Endpoint, transport: Transport, rank: int, ranks: int) -> NoReturn:
     others = range(1, ranks) if rank == 0 else range(1)
     number = 0
     while True:

@@ -40,7 +40,14 @@ COUNTERS_BYTES = 4096  # of a channel, in the file where counters are kept for w
 
 
 class TransportError(TestbedError, OSError):
-    """A peer is gone, or says what no peer says; the message names it."""
+    """A peer is gone, or says what no peer says; the message names it.
+
+    ``gone``: the rank of who is gone, if that is the reason: who leaves because of it tells its own peers (`Endpoint.end`).
+    """
+
+    def __init__(self, what: str = "", where: str = "", *, gone: int | None = None) -> None:
+        super().__init__(what, where)
+        self.gone = gone
 
 
 @dataclass(frozen=True)
@@ -177,8 +184,8 @@ class Endpoint(Protocol):
 
     def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer: ...
     def counters(self, peer: int) -> Counters: ...
-    def end(self, reason: str) -> None:
-        """Every transfer that is left fails with ``reason``."""
+    def end(self, reason: str, gone: int | None = None) -> None:
+        """Every transfer that is left fails with ``reason``; ``gone``: the rank of who is gone, if that is it, for peers to name."""
         ...
 
 

@@ -423,12 +423,11 @@ class LtpEndpoint:
         self.engine.library.endpoint_read(self.engine.pointer, peer, found, own)
         return Counters(int(found.window), int(found.rtt_ns) // 1000, int(found.acked), int(found.resent))
 
-    def end(self, reason: str) -> None:
-        """Peers are told that this worker leaves; the ``reason`` stays here."""
-        del reason
-        self.engine.library.endpoint_end(self.engine.pointer)
+    def end(self, reason: str, gone: int | None = None) -> None:
+        """Peers are told that this worker leaves, and because of whom; the ``reason`` stays here."""
+        self.engine.library.endpoint_end(self.engine.pointer, self.engine.place.rank if gone is None else gone)
         if self.parameters:
-            self.parameters.end("")
+            self.parameters.end(reason)
 
 
 @dataclass
@@ -442,6 +441,7 @@ class _Transfer:
     receives: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
     delivery: Delivery | None = None
+    gone: int = 0  # who, if that is how it ended
 
     def __post_init__(self) -> None:
         if not self.handle:
@@ -458,9 +458,9 @@ class _Transfer:
                 if self.delivery is None:
                     self.delivery = self._ended(result)
         if self.delivery.closed == "gone":
-            raise TransportError(f"worker {self.peer} is gone")
+            raise TransportError(f"worker {self.gone} is gone", gone=self.gone)
         if self.engine.silent[self.peer] >= SILENT_ROUNDS:
-            raise TransportError(f"worker {self.peer} has sent nothing for {SILENT_ROUNDS} rounds")
+            raise TransportError(f"worker {self.peer} has sent nothing for {SILENT_ROUNDS} rounds", gone=self.peer)
         return self.delivery
 
     def done(self) -> bool:
@@ -483,7 +483,7 @@ class _Transfer:
         if result.holes:
             self.engine.library.endpoint_holes(self.engine.pointer, self.handle, spans, result.holes)
         self.engine.library.endpoint_release(self.engine.pointer, self.handle)
-        self.memory = None
+        self.memory, self.gone = None, int(result.gone)
         closed = CLOSED[result.reason]
         if self.timing and closed != "gone":
             lost = 1 - result.delivered / result.bytes

@@ -267,9 +267,9 @@ class TcpEndpoint:
         rtt_us, window, resent, acked = STATE.unpack_from(told)
         return Counters(window_packets=window, rtt_us=rtt_us, acked_bytes=acked, resent_packets=resent)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, gone: int | None = None) -> None:
         """The peers see their connections closed; TCP carries no ``reason``."""
-        del reason
+        del reason, gone
         for link in self.links.values():
             if rest := self.given_up.rests.pop(link, None):
                 rest.join(LEAVES_S)  # closed before that, its sender would hear of a failure

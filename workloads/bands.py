@@ -55,9 +55,9 @@ class ByBand:
         """Of the lowest band's connection."""
         return self.levels[0].counters(peer)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, gone: int | None = None) -> None:
         for one in self.levels:
-            one.end(reason)
+            one.end(reason, gone)
 
 
 class Bands:

@@ -366,7 +366,7 @@ class _Noting:
     def counters(self, peer: int) -> Counters:
         return Counters(1, 1, 1, 1)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, gone: int | None = None) -> None:
         self.told.clear()
 
 

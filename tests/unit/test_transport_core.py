@@ -17,7 +17,7 @@ from transports import native
 from transports.native import Result
 
 COMPLETE, TOLERANCE, FRACTION, DEADLINE, _ROUND, GONE = range(6)
-PING, PONG = 7, 8
+PING, PONG, END = 7, 8, 9
 SEGMENT = 64
 S = 10**9
 
@@ -236,6 +236,46 @@ def test_whoever_says_nothing_for_too_long_is_gone() -> None:
     network.fate = lambda *_: []
     network.run(lambda: both_ended(received), network.now + 5 * S)
     assert received.result().reason == GONE
+
+
+@pytest.mark.parametrize(("whom", "named"), [(2, 2), (None, 0), (1, 0), (7, 0)])
+def test_who_leaves_says_because_of_whom(whom: int | None, named: int) -> None:
+    """Of three words that it leaves two are lost; that its peer itself is gone, or nobody, that one does not believe."""
+    ends: list[bytes] = []
+
+    def fate(_source: int, target: int, datagram: bytes, now: int) -> list[int]:
+        if datagram[1] == END and target == 1:
+            ends.append(datagram)
+            return [now + MS] if len(ends) == 3 else []
+        return [now + MS]
+
+    network = Network([Core(rank, 3) for rank in range(3)], fate)
+    network.connect()
+    here, there, _ = network.cores
+    received, own = there.receive(0, 1000, now=network.now), here.receive(1, 1000, now=network.now)
+    other = there.receive(2, 1000, now=network.now)
+    here.end(whom)
+    network.run(lambda: both_ended(received, own), network.now + 10 * MS)
+    assert both_ended(received, own) and len(ends) == 3
+    assert (received.result().reason, received.result().gone, received.holes()) == (GONE, named, [(0, 1000)])
+    assert own.result().gone == (2 if named == 2 else 1), "what is under way here ends for the same reason"
+    assert not other.result().done
+    late = there.send(0, b"too late", now=network.now)
+    assert (late.result().reason, late.result().gone) == (GONE, named)
+
+
+def test_a_word_of_an_end_that_names_nobody_is_none() -> None:
+    network = pair()
+    received = network.cores[1].receive(0, 1000, now=network.now)
+    network.cores[0].end()
+    told = network.cores[0].output(network.now)
+    assert told is not None and told[1][1] == END and len(told[1]) == 20
+    before = network.cores[1].counters(0).malformed
+    network.cores[1].input(told[1][:19], network.now)
+    network.cores[1].input(bytes([1]) + told[1][1:], network.now)  # of another version
+    assert network.cores[1].counters(0).malformed == before + 1 and not received.result().done
+    network.cores[1].input(told[1], network.now)
+    assert (received.result().reason, received.result().gone) == (GONE, 0)
 
 
 @examples(300)

@@ -305,6 +305,12 @@ def test_a_peer_that_ends_is_named() -> None:
         here.end("over")
         with pytest.raises(TransportError, match="worker 0 is gone"):
             waiting.wait(HANG_S)
+    with endpoints([ltp.Options()] * 3, ranks=3, port=7401) as (here, there, _):
+        waiting = there.post_receive(0, Message(0, 0, 0, 1000, "parameter"), None, Close())
+        here.end("worker 2 is gone", gone=2)
+        with pytest.raises(TransportError, match="worker 2 is gone") as caught:
+            waiting.wait(HANG_S)
+        assert caught.value.gone == 2
 
 
 def test_a_silent_worker_costs_a_deadline_a_round_and_three_end_the_run() -> None:

@@ -12,6 +12,7 @@
 #define SIZE 3001
 #define SEGMENT 64
 #define HELD 64
+#define RANKS 3 /* of which the last one is only spoken of */
 
 struct input {
 	const uint8_t *at, *end;
@@ -63,6 +64,7 @@ static void check(const struct ltp_transfer *received, int forged)
 	}
 	require(forged || !memcmp(into + at, sent + at, SIZE - at), "what is delivered is right");
 	require(result.delivered + missing == SIZE, "delivered and missing is all");
+	require(result.reason != LTP_GONE || result.gone == 0 || result.gone == 2, "it is gone for somebody else");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -75,10 +77,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct ltp *ends[2];
 	uint64_t now = 1000000;
 	int forged = 0, steps, e;
-	uint8_t rule = byte(&input), closes;
+	uint8_t rule = byte(&input), closes, event;
 
 	for (e = 0; e < 2; e++) {
-		struct ltp_settings settings = { .rank = e, .ranks = 2, .segment = SEGMENT, .reorder = 3,
+		struct ltp_settings settings = { .rank = e, .ranks = RANKS, .segment = SEGMENT, .reorder = 3,
 						 .fraction_gain_permille = 1000, .acks = 16, .silence_ns = 1ULL << 40,
 						 .seed = { 7, e + 1 } };
 
@@ -144,7 +146,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			}
 		}
 		now += 1 + 100000ULL * byte(&input);
-		if (byte(&input) == 254) { /* somebody else's, as it is */
+		event = byte(&input);
+		if (event == 253) /* one of them leaves */
+			ltp_end(ends[steps % 2], byte(&input));
+		if (event == 254) { /* somebody else's, as it is */
 			size_t length = byte(&input);
 			uint8_t *own = calloc(1, length + 1);
 

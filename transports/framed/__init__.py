@@ -100,10 +100,10 @@ class FramedEndpoint:
         del close
         return self._received(source, (m.round, m.operation, m.part), m.bytes)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, gone: int | None = None) -> None:
         for link in self.links.values():
             link.close()
-        self._fail(TransportError(reason))
+        self._fail(TransportError(reason, gone=gone))
 
     def _run(self, what: Callable[..., None], *told: object) -> None:
         def carry_out() -> None:

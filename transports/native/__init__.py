@@ -75,7 +75,7 @@ class Result(Structure):
 
     _fields_ = (
         ("bytes", c_uint64), ("delivered", c_uint64), ("resent", c_uint64), ("first_ns", c_uint64), ("last_ns", c_uint64),
-        ("clock_ns", c_uint64), ("holes", c_uint64), ("reason", c_uint32), ("done", c_uint32),
+        ("clock_ns", c_uint64), ("holes", c_uint64), ("reason", c_uint32), ("done", c_uint32), ("gone", c_uint32),
     )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ _FUNCTIONS = {
     "endpoint_holes": (c_size_t, (c_void_p, c_void_p, POINTER(Span), c_size_t)),
     "endpoint_release": (None, (c_void_p, c_void_p)),
     "endpoint_read": (None, (c_void_p, c_uint32, POINTER(Counters), POINTER(OwnCounters))),
-    "endpoint_end": (None, (c_void_p,)),
+    "endpoint_end": (None, (c_void_p, c_uint32)),
     "magnitudes": (None, (c_char_p, c_uint64, c_uint32, c_uint32, POINTER(c_double))),
     # The state machine and the MAC alone, for tests.
     "siphash": (None, (c_char_p, c_char_p, c_size_t, c_char_p)),
@@ -172,6 +172,7 @@ _FUNCTIONS = {
     "ltp_next": (c_uint64, (c_void_p, c_uint64)),
     "ltp_tick": (None, (c_void_p, c_uint64)),
     "ltp_gone": (None, (c_void_p, c_uint32)),
+    "ltp_end": (None, (c_void_p, c_uint32)),
     "ltp_is_gone": (c_int, (c_void_p, c_uint32)),
     "ltp_read": (None, (c_void_p, c_uint32, POINTER(Counters))),
 }

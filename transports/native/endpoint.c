@@ -71,6 +71,7 @@ struct endpoint {
 	struct sockaddr_in *addresses;
 	struct sockaddr_in *paths; /* of each rank so many more addresses, a way to it each */
 	uint32_t path_count, *turns; /* 0: there is no choice; whose turn it is, of each rank, data apart */
+	bool *unreachable, any_unreachable; /* of each rank: so an error has told; of any that is not gone yet */
 	struct ltp_shared *shared;
 	struct endpoint_counters counters;
 	uint64_t ended;
@@ -160,9 +161,23 @@ static void hear_errors(struct endpoint *endpoint)
 			if (error.ee_origin == SO_EE_ORIGIN_ICMP && error.ee_type == ICMP_DEST_UNREACH &&
 			    error.ee_code == ICMP_PORT_UNREACH && rank >= 0 &&
 			    ltp_connected(endpoint->ltp, rank))
-				ltp_gone(endpoint->ltp, rank);
+				endpoint->unreachable[rank] = endpoint->any_unreachable = true;
 		}
 	}
+}
+
+/*
+ * Who is unreachable is gone, once all is taken in that came before the error did, which a
+ * socket tells first: it may have said whose fault it is.
+ */
+static void let_go(struct endpoint *endpoint)
+{
+	uint32_t i;
+
+	for (i = 0; endpoint->any_unreachable && i < endpoint->settings.ranks; i++)
+		if (endpoint->unreachable[i])
+			ltp_gone(endpoint->ltp, i);
+	endpoint->any_unreachable = false;
 }
 
 /*
@@ -443,7 +458,7 @@ static void publish(struct endpoint *endpoint)
 /* When there is something to do again; quiet: what arrives until then waits for that. */
 static uint64_t next_look(const struct endpoint *endpoint, uint64_t now, bool *quiet)
 {
-	uint64_t next = ltp_next(endpoint->ltp, now);
+	uint64_t next = endpoint->any_unreachable ? now : ltp_next(endpoint->ltp, now);
 
 	*quiet = endpoint->quiet_until > now || next <= now + 2 * endpoint->settings.coalesce_ns;
 	if (endpoint->quiet_until > now && endpoint->quiet_until < next)
@@ -464,8 +479,10 @@ static void serve_by_calls(struct endpoint *endpoint)
 		bool quiet;
 
 		now = now_ns();
-		if (readable && now >= endpoint->quiet_until)
+		if ((readable && now >= endpoint->quiet_until) || endpoint->any_unreachable) {
 			now = take_in(endpoint, now);
+			let_go(endpoint);
+		}
 		ltp_tick(endpoint->ltp, now);
 		full = send_out(endpoint, now);
 		publish(endpoint);
@@ -517,7 +534,7 @@ static uint64_t time_of(struct endpoint *endpoint, struct ring_event *event)
 static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now)
 {
 	struct ring_event event;
-	bool came = false;
+	bool came = false, told = endpoint->any_unreachable; /* before this look */
 
 	while (ring_take(endpoint->ring, &event)) {
 		if (!now)
@@ -546,6 +563,8 @@ static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now)
 			break;
 		}
 	}
+	if (told)
+		let_go(endpoint);
 	endpoint->looked_at = now ? now : now_ns();
 	if (came)
 		rest(endpoint, endpoint->looked_at);
@@ -685,6 +704,7 @@ void endpoint_close(struct endpoint *endpoint)
 	free(endpoint->addresses);
 	free(endpoint->paths);
 	free(endpoint->turns);
+	free(endpoint->unreachable);
 	free(endpoint);
 }
 
@@ -729,13 +749,14 @@ struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *
 	endpoint->addresses = calloc(settings->ranks, sizeof(*endpoint->addresses));
 	endpoint->paths = calloc(settings->ranks * path_count + 1, sizeof(*endpoint->paths));
 	endpoint->turns = calloc(2 * settings->ranks, sizeof(*endpoint->turns));
+	endpoint->unreachable = calloc(settings->ranks, sizeof(*endpoint->unreachable));
 	endpoint->path_count = path_count;
 	endpoint->ltp = ltp_new(settings);
 	pthread_mutex_init(&endpoint->lock, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&endpoint->changed, &attributes);
-	if (!endpoint->addresses || !endpoint->paths || !endpoint->turns || !endpoint->ltp) {
+	if (!endpoint->addresses || !endpoint->paths || !endpoint->turns || !endpoint->unreachable || !endpoint->ltp) {
 		errno = EINVAL;
 		goto fail;
 	}
@@ -900,14 +921,18 @@ void endpoint_read(struct endpoint *endpoint, uint32_t rank, struct ltp_counters
 	pthread_mutex_unlock(&endpoint->lock);
 }
 
-/* Tell everybody; what is under way fails. */
-void endpoint_end(struct endpoint *endpoint)
+/* Tell everybody, and because of whom (ltp_end); what is under way fails. Who cannot be told within a second is not. */
+void endpoint_end(struct endpoint *endpoint, uint32_t whom)
 {
+	uint64_t until = now_ns() + NS;
 	uint32_t i;
 
 	pthread_mutex_lock(&endpoint->lock);
-	ltp_end(endpoint->ltp);
-	send_out(endpoint, now_ns());
+	ltp_end(endpoint->ltp, whom);
+	nudge(endpoint);
+	for (i = 0; i < endpoint->settings.ranks; i++)
+		while (!ltp_is_gone(endpoint->ltp, i) && wait_change(endpoint, until))
+			;
 	for (i = 0; i < endpoint->settings.ranks; i++)
 		ltp_gone(endpoint->ltp, i);
 	pthread_cond_broadcast(&endpoint->changed);

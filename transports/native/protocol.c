@@ -18,6 +18,7 @@
 #define CONFIRMATIONS 64U
 #define ACKS_A_ROUND_TRIP 8 /* at least, unless packets are rarer, or the receiver rests for longer */
 #define ACK_WAITS 1000000ULL /* ns at most */
+#define ENDS 3 /* nobody acknowledges one */
 
 /* What has become of a packet of a message that is being sent. */
 enum { WAITING, ON_ITS_WAY, LOST, ACKED };
@@ -95,6 +96,7 @@ struct peer {
 	uint32_t rank;
 	uint32_t segment; /* the smaller one of both ends */
 	bool called, connected, gone, knows; /* knows: it has used our id */
+	uint32_t because_of; /* who was gone before it, else itself */
 	uint64_t mine, theirs; /* connection ids */
 	uint64_t call_at;
 	uint32_t calls;
@@ -103,7 +105,8 @@ struct peer {
 	uint64_t heard;
 	uint64_t ping_at;
 	uint64_t ask_at; /* whether it is there, once more: LTP_NEVER once it has been heard by its id */
-	bool ping, pong, end;
+	bool ping, pong;
+	uint32_t ends; /* that it is to be sent */
 	uint64_t pinged_at;
 	struct ltp_transfer *transfers;
 	struct ltp_transfer *recent; /* of which a packet was acknowledged last */
@@ -150,6 +153,7 @@ struct ltp {
 	uint64_t serial;
 	uint64_t ended;
 	uint32_t turn;
+	uint32_t leaves_because_of;
 };
 
 /* xoroshiro128+ (Blackman and Vigna, 2018), for connection ids and phases. */
@@ -692,6 +696,7 @@ void ltp_result(const struct ltp_transfer *transfer, struct ltp_result *result)
 		.holes = transfer->done ? ltp_holes(transfer, NULL, 0) : 0,
 		.reason = transfer->reason,
 		.done = transfer->done,
+		.gone = transfer->peer->because_of,
 	};
 }
 
@@ -710,17 +715,15 @@ uint64_t ltp_ended(const struct ltp *ltp)
 	return ltp->ended;
 }
 
-void ltp_gone(struct ltp *ltp, uint32_t rank)
+/* A peer is gone, because of `whom`, who was before it; if that cannot be, because of nobody else. */
+static void depart(struct ltp *ltp, struct peer *peer, uint32_t whom)
 {
 	struct ltp_transfer *one, *next;
-	struct peer *peer;
 
-	if (rank >= ltp->settings.ranks)
-		return;
-	peer = &ltp->peers[rank];
 	if (peer->gone)
 		return;
 	peer->gone = true;
+	peer->because_of = whom < ltp->settings.ranks && whom != ltp->settings.rank ? whom : peer->rank;
 	peer->connected = false;
 	peer->call_at = peer->ping_at = peer->ask_at = LTP_NEVER;
 	peer->inflight = 0;
@@ -740,17 +743,28 @@ void ltp_gone(struct ltp *ltp, uint32_t rank)
 	}
 }
 
+void ltp_gone(struct ltp *ltp, uint32_t rank)
+{
+	if (rank < ltp->settings.ranks)
+		depart(ltp, &ltp->peers[rank], rank);
+}
+
 int ltp_is_gone(const struct ltp *ltp, uint32_t rank)
 {
 	return rank < ltp->settings.ranks && ltp->peers[rank].gone;
 }
 
-void ltp_end(struct ltp *ltp)
+void ltp_end(struct ltp *ltp, uint32_t whom)
 {
 	uint32_t i;
 
-	for (i = 0; i < ltp->settings.ranks; i++)
-		ltp->peers[i].end = ltp->peers[i].connected;
+	ltp->leaves_because_of = whom;
+	for (i = 0; i < ltp->settings.ranks; i++) {
+		if (ltp->peers[i].connected)
+			ltp->peers[i].ends = ENDS;
+		else
+			depart(ltp, &ltp->peers[i], whom);
+	}
 }
 
 void ltp_read(const struct ltp *ltp, uint32_t rank, struct ltp_counters *counters)
@@ -1239,7 +1253,10 @@ int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t a
 			rate_rtt(&peer->rate, arrived - peer->pinged_at, now);
 		break;
 	case LTP_END:
-		ltp_gone(ltp, rank);
+		if (bytes < LTP_END_BYTES)
+			peer->malformed++;
+		else
+			depart(ltp, peer, get32(datagram + LTP_HEADER));
 		break;
 	default:
 		peer->malformed++;
@@ -1334,9 +1351,11 @@ static bool write_control(struct ltp *ltp, struct peer *peer, struct ltp_packet 
 	}
 	if (!peer->connected)
 		return false;
-	if (peer->end) {
-		begin_datagram(ltp, peer, packet, LTP_END, 0, LTP_HEADER);
-		peer->end = false;
+	if (peer->ends) {
+		begin_datagram(ltp, peer, packet, LTP_END, 0, LTP_END_BYTES);
+		put32(packet->header + LTP_HEADER, ltp->leaves_because_of);
+		if (!--peer->ends)
+			depart(ltp, peer, ltp->leaves_because_of);
 		return true;
 	}
 	if (ack_at(ltp, peer) <= now) {
@@ -1619,7 +1638,7 @@ uint64_t ltp_next(const struct ltp *ltp, uint64_t now)
 		next = smaller(next, peer->call_at);
 		next = smaller(next, smaller(peer->ping_at, peer->ask_at));
 		if (peer->welcome || (peer->connected && (peer->confirm_count || peer->ping || peer->pong ||
-							  peer->end)))
+							  peer->ends)))
 			return now;
 		if (!peer->connected)
 			continue;

@@ -14,13 +14,14 @@
 
 #include "rules.h"
 
-#define LTP_VERSION 1
+#define LTP_VERSION 2
 #define LTP_HEADER 16 /* of every datagram */
 #define LTP_DATA_HEADER 60
 #define LTP_ACK_HEADER 48
 #define LTP_CLOSE_HEADER 48
 #define LTP_HELLO_BYTES 64
 #define LTP_WELCOME_BYTES 26
+#define LTP_END_BYTES 20
 #define LTP_LONGEST 1400 /* of what is no data */
 #define LTP_NEVER UINT64_MAX
 
@@ -82,6 +83,7 @@ struct ltp_result {
 	uint64_t holes;
 	uint32_t reason;
 	uint32_t done;
+	uint32_t gone; /* who, where that is the reason */
 };
 
 struct ltp_counters {
@@ -153,7 +155,8 @@ uint64_t ltp_next(const struct ltp *ltp, uint64_t now);
 void ltp_tick(struct ltp *ltp, uint64_t now);
 /* A peer is gone: what has to do with it fails. */
 void ltp_gone(struct ltp *ltp, uint32_t rank);
-void ltp_end(struct ltp *ltp); /* tells every peer that this one leaves */
+/* Every peer is told that this one leaves, because `whom` is gone (itself: nobody is), and then counts as gone, too. */
+void ltp_end(struct ltp *ltp, uint32_t whom);
 int ltp_is_gone(const struct ltp *ltp, uint32_t rank);
 void ltp_read(const struct ltp *ltp, uint32_t rank, struct ltp_counters *counters);
 uint64_t ltp_ended(const struct ltp *ltp); /* transfers that have ended so far */

@@ -370,7 +370,7 @@ class Synchronisation:
     def _fail(self, bucket: _Bucket, error: BaseException) -> None:
         """This rank leaves, and who waits for it hears why."""
         self._failure = error
-        self._endpoint.end(str(error))
+        self._endpoint.end(str(error), error.gone if isinstance(error, TransportError) else None)
         bucket.future.set_exception(error)
 
 
