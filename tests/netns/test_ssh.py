@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -13,13 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_MACHINE, EXIT_OK, MachineError, TestbedError
 from core.runs import rundir
 from core.runs.events import Event, Iteration
 from core.runs.plan import Plan
+from testbed.campaign.verdict import jobs
 from testbed.linux import netns
 from testbed.substrates import ssh, upload
 from testbed.substrates.host import Host
@@ -104,6 +108,28 @@ def test_a_run_there_is_what_a_run_here_is(there: Machine, tmp_path: Path) -> No
 
 def table_head(files: dict[str, bytes], name: str) -> bytes:
     return files[name].splitlines()[0]
+
+
+def test_the_core_of_a_transport_goes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LTP's library comes with the rest, by the name that its content gives it: there no compiler could build it."""
+    asked: dict[str, Any] = {
+        **DEFAULT, "topo": "star", "workers": 3, "jobs": 1, "collective": "parameter_server", "compute": "100ms", "bytes": "100kB",
+        "rate": "100mbit", "iterations": 3, "system": ["ltp"],
+    }  # fmt: skip
+    one = one_plan(**asked)
+    compilers = [str(Path(found).resolve()) for name in ("cc", "gcc", "clang") if (found := shutil.which(name))]
+    instead = {tmp_path / f"none{number}": compiler for number, compiler in enumerate(compilers)}
+    for nothing in instead:
+        nothing.touch()
+    with machine(tmp_path / "machine", instead=instead) as there:
+        with reached(there, monkeypatch) as substrate:
+            substrate.check(one)
+            files = rundir.unpack(substrate.run(one, lambda event: None, Patience()))
+        messages = pd.read_csv(io.BytesIO(files["messages.csv"]))
+        assert len(messages) == 2 * 2 * 2 * 3  # ends, stages, workers, iterations
+        assert (messages["delivered"] + messages["missing"] == messages["bytes"]).all()
+        assert jobs._misreported(one.jobs[0], messages) == 0
+        assert there.is_clean()
 
 
 def test_its_progress_is_seen_while_it_runs(there: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
