@@ -34,6 +34,7 @@ from . import conftest
 Before = dict[str, list[str]]
 ONCE = "--on host --retries 0 --compute 100ms --bytes 1MB --rate 200mbit"
 QUICK, LONG = f"{ONCE} --iterations 3".split(), f"{ONCE} --iterations 2000".split()
+BY_LTP = ["--topo", "star", "--jobs", "1", "--workers", "4", "--collective", "parameter_server", "--system", "ltp"]
 
 
 @pytest.fixture
@@ -103,11 +104,22 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Bef
 
 @pytest.mark.parametrize("round_", rounds(usual=5))
 def test_kill_minus_nine_at_a_random_moment(tmp_path: Path, before: Before, round_: int) -> None:
-    process = start(tmp_path, *QUICK, "--name", "killed", "--seeds", "3")
-    time.sleep(random.Random(f"kill {round_}").uniform(0.3, 9))
+    kill_at_random(tmp_path, f"kill {round_}", *QUICK)
+    nothing_left(before, tmp_path)
+
+
+@pytest.mark.parametrize("round_", rounds(usual=3))
+def test_kill_minus_nine_of_a_run_by_ltp(tmp_path: Path, before: Before, round_: int) -> None:
+    """Whose workers have threads of their own in C, that read no pipe which ends."""
+    kill_at_random(tmp_path, f"kill ltp {round_}", *QUICK, *BY_LTP)
+    nothing_left(before, tmp_path)
+
+
+def kill_at_random(folder: Path, seed: str, *arguments: str) -> None:
+    process = start(folder, *arguments, "--name", "killed", "--seeds", "3")
+    time.sleep(random.Random(seed).uniform(0.3, 9))
     process.kill()
     process.communicate()
-    nothing_left(before, tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -138,6 +150,27 @@ def test_a_killed_worker_ends_the_run_and_is_named(before: Before, tmp_path: Pat
 
     with pytest.raises(TestbedError, match=r"worker \d of job \d on host .* was killed by signal 9"):
         Host().run(one, observe, Patience())
+    nothing_left(before, tmp_path)
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_killed_worker_by_ltp_ends_the_run_and_is_named(before: Before, tmp_path: Path, rank: int) -> None:
+    """The server, or one of three that push to it, anywhere in a round."""
+    fields = {
+        "topo": "star", "jobs": 1, "workers": 4, "collective": "parameter_server", "compute": "20ms", "bytes": "500kB",
+        "rate": "100mbit", "iterations": 500, "system": ["ltp"],
+    }  # fmt: skip
+    one = plan.plans(plan.resolve(spec.read(None, fields)))[0]
+    killed: list[int] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, Iteration) and event.iteration == 2 and not killed:
+            killed.append(workers()[rank])
+            os.kill(killed[0], signal.SIGKILL)
+
+    with pytest.raises(TestbedError, match=r"worker \d of job 0 on host .* was killed by signal 9"):
+        Host().run(one, observe, Patience())
+    assert killed
     nothing_left(before, tmp_path)
 
 
