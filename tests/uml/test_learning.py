@@ -62,7 +62,8 @@ def test_what_is_lost_is_missing_and_every_run_is_the_same(train: str) -> None:
 def test_lost_parameters_leave_workers_apart_until_a_round_is_whole() -> None:
     """What the server says of its workers, and what they say of their messages."""
     native.build()
-    run = run_plan(uml.find(), system=["mlt:resync=5"], **ASKED)
+    asked = {**ASKED, "ecn": "on"}
+    run = run_plan(uml.find(), system=["mlt:resync=5"], **asked)
     apart = run.table("training.csv").set_index("iteration")["apart"]
     assert apart.index.tolist() == list(range(12))
     messages = run.table("messages.csv")
@@ -70,5 +71,5 @@ def test_lost_parameters_leave_workers_apart_until_a_round_is_whole() -> None:
     missing = pulled.groupby("iteration")["missing"].sum()
     for rounds in (apart, missing):
         assert (rounds[[4, 9]] == 0).all() and (rounds.drop([4, 9]) > 0).any()
-    whole = run_plan(uml.find(), system=["mlt:parameters=whole"], **ASKED).table("training.csv")["apart"]
+    whole = run_plan(uml.find(), system=["mlt:parameters=whole"], **asked).table("training.csv")["apart"]
     assert len(whole) == 12 and (whole == 0).all()

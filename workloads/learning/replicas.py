@@ -12,5 +12,9 @@ from workloads.learning.layers import Array
 
 def apart(replicas: Sequence[Array], one: Array) -> float:
     """max‖θi − θj‖ ÷ ‖θ‖, θ being ``one``."""
-    pairs = ((a, b) for a, b in combinations(replicas, 2) if a is not b)
-    return max((float(np.linalg.norm(a - b)) for a, b in pairs), default=0.0) / float(np.linalg.norm(one))
+    return max((_norm(a - b) for a, b in combinations(replicas, 2) if a is not b), default=0.0) / _norm(one)
+
+
+def _norm(numbers: Array) -> float:
+    """Not `np.linalg.norm`, which goes by BLAS: with that, times of later rounds moved by a nanosecond under virtual time."""
+    return float(np.sqrt(np.square(numbers, dtype=np.float64).sum()))
