@@ -5,9 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.study import Study
-from core.placing import After, Assignment, Assignments, At, Gpu, Request
+from core.placing import After, Assignment, Assignments, At, Request
 from core.runs.load import LoadError, Run
-from core.runs.plan import JobPlan, Life, Plan
+from core.runs.plan import JobPlan, Plan
+from theory import lived
 from theory.cluster import Servers, follow, simulate
 from theory.contention import Contended, Model
 
@@ -23,19 +24,15 @@ def table(study: Study) -> pd.DataFrame:
 
 
 def _row(run: Run) -> dict[str, object]:
-    lived = run.lives
-    if lived is None:
-        raise LoadError(f"{run.path}: its jobs hold no GPUs")
-    arrived = {job.job: _life(job).arrives_ns / 1e9 for job in run.jobs}
-    said = foretold_s(run.plan)
-    took = {job: end - arrived[job] for job, end in zip(lived["job"], lived["end_s"], strict=True)}
+    ran, said = lived.ran(run), foretold_s(run.plan)
+    took = [job.end_s - job.request.arrives_s for job in ran]
     return {
         "ratio": ratio(run.plan), "scheduler": run.plan.scheduler, "system": run.system, "role": run.role, "seed": run.seed,
-        "makespan_s": float(lived["end_s"].max()), "completion_s": sum(took.values()) / len(took),
+        "makespan_s": max(job.end_s for job in ran), "completion_s": sum(took) / len(took),
         "foretold_makespan_s": max(said.values()),
-        "foretold_completion_s": sum(said[job] - at for job, at in arrived.items()) / len(said),
-        "job_off": sum(abs((said[job] - at) / took[job] - 1) for job, at in arrived.items()) / len(said),
-        "failed": int((lived["how"] == "failed").sum()),
+        "foretold_completion_s": sum(said[job.request.job] - job.request.arrives_s for job in ran) / len(said),
+        "job_off": sum(abs((said[job.request.job] - job.request.arrives_s) / lasted - 1) for job, lasted in zip(ran, took, strict=True)) / len(said),
+        "failed": sum(not job.done for job in ran),
     }  # fmt: skip
 
 
@@ -58,7 +55,7 @@ def ratio(plan: Plan) -> float:
     if not spanning:
         return 0.0
     job = spanning[0]
-    workers = len(_life(job).gpus)
+    workers = len(lived.life(job).gpus)
     return round(_exchange_s(job) * workers / (workers - 1) / (job.compute_ns / 1e9), 2)
 
 
@@ -70,19 +67,13 @@ def _exchange_s(job: JobPlan) -> float:
 
 def _request(job: JobPlan, model: Model) -> Request:
     """With as many bytes as make equation 8 say what the job's iteration takes alone."""
-    gpus = len(_life(job).gpus)
+    life = lived.life(job)
+    gpus = len(life.gpus)
     size = _exchange_s(job) * model.rate_bps / 8 * gpus / (2 * (gpus - 1)) if gpus > 1 else 0.0
-    return Request(job.job, gpus, job.iterations, round(size), job.compute_ns / 1e9, _life(job).arrives_ns / 1e9)
+    return Request(job.job, gpus, job.iterations, round(size), job.compute_ns / 1e9, life.arrives_ns / 1e9)
 
 
 def _assignment(job: JobPlan) -> Assignment:
-    life = _life(job)
-    named = (text.rpartition(":") for text in life.gpus)
+    life = lived.life(job)
     start = After(life.after) if life.after else At(life.at_ns / 1e9)
-    return Assignment(job.job, tuple(Gpu(host, int(slot)) for host, _, slot in named), start, 0.0)
-
-
-def _life(job: JobPlan) -> Life:
-    if job.life is None:
-        raise LoadError(f"job {job.job} holds no GPUs")
-    return job.life
+    return Assignment(job.job, lived.gpus(job), start, 0.0)

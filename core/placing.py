@@ -1,4 +1,4 @@
-"""Who gets which GPUs and when: what a job asks for, what it is given."""
+"""Who gets which GPUs and when: what a job asks for, what it is given, and what that comes to in numbers."""
 
 from __future__ import annotations
 
@@ -67,3 +67,38 @@ class Assignments:
 
     jobs: tuple[Assignment, ...]
     trials: int = 1  # schedules that were evaluated to find this one
+
+
+@dataclass(frozen=True)
+class Idle:
+    """GPU-hours until the last job has ended in which GPUs computed and sent nothing of use, by cause."""
+
+    fragment: float  # jobs wait, and each needs more GPUs than are free
+    waiting: float  # jobs wait that the free GPUs have room for: the policy has them wait
+    contention: float  # held by jobs that others slow down, or that restart
+    no_job: float  # nobody waits
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Of a whole schedule; times in seconds, completion and queueing since arrival. Alone: on an empty cluster, on the fewest
+    servers that hold the job.
+
+    Completion, queueing, slowdown, ρ and Jain's index are of the jobs that came to their end, and NaN if none did. The rest is of all
+    jobs until the last one ended or, if the schedule was cut off, until then; the makespan of such a schedule is NaN.
+    """
+
+    makespan_s: float
+    mean_completion_s: float
+    least_completion_s: float
+    p95_completion_s: float
+    most_completion_s: float
+    mean_queueing_s: float  # without GPUs
+    p95_queueing_s: float
+    mean_slowdown: float  # completion ÷ alone
+    max_rho: float  # the worst finish-time fairness
+    jain: float  # Jain's index of alone ÷ completion: 1, if all are slowed down alike
+    utilisation: float  # GPU-seconds held ÷ GPUs · makespan
+    max_contention: int
+    mean_contention: float  # p over the time in which jobs span servers; 0 if none does
+    idle_gpu_h: Idle

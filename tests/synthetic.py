@@ -14,7 +14,7 @@ import pandas as pd
 
 from core.runs import documents, rows
 from core.runs.load import TABLES, digest
-from core.runs.plan import Plan
+from core.runs.plan import Life, Plan
 from testbed.planning import plan
 from testbed.spec import Spec
 from tests import manifests
@@ -58,17 +58,20 @@ def _lives(one: Plan, times: Times) -> pd.DataFrame:
     """``jobs.csv``: jobs wait for those that the plan says."""
     jobs, ends = {job.job: job for job in one.jobs}, dict[int, float]()
 
+    def start(life: Life) -> float:
+        return max([life.at_ns / 1e9, *map(end, life.after)])
+
     def end(number: int) -> float:
         job = jobs[number]
         assert job.life is not None
         if number not in ends:
             lasts = sum((job.ideal_s or 1.0) * times(one, i) for i in range(job.iterations))
-            ends[number] = max([job.life.at_ns / 1e9, *map(end, job.life.after)]) + lasts
+            ends[number] = start(job.life) + lasts
         return ends[number]
 
     return pd.DataFrame([
-        {"job": number, "arrives_s": 0.0, "start_s": 0.0, "end_s": end(number), "how": "done", "gpus": " ".join(job.life.gpus if job.life else ()), "why": ""}
-        for number, job in jobs.items()
+        {"job": number, "arrives_s": life.arrives_ns / 1e9, "start_s": start(life), "end_s": end(number), "how": "done", "gpus": " ".join(life.gpus), "why": ""}
+        for number, job in jobs.items() if (life := job.life) is not None
     ])  # fmt: skip
 
 

@@ -108,12 +108,15 @@ class Ran:
     contention: int  # the largest p it met
     after: tuple[int, ...]  # jobs at whose end it could start
     mean_contention: float = 0.0  # p over the time that it held GPUs
-    stints: tuple[Stint, ...] = ()  # of a job that was stopped in between: all of them
+    stints: tuple[Stint, ...] = ()  # all of them; none: it ran through, or never got GPUs
+    done: bool = True  # else it failed or left, or the schedule was cut off: at `end_s`
 
     @property
     def held(self) -> tuple[Stint, ...]:
-        """When it held which GPUs."""
-        return self.stints or (Stint(self.gpus, self.start_s, self.end_s, self.request.iterations),)
+        """When it held which GPUs; nothing, if it never got any."""
+        if self.stints or not self.done:
+            return self.stints
+        return (Stint(self.gpus, self.start_s, self.end_s, self.request.iterations),)
 
 
 @dataclass

@@ -10,11 +10,11 @@ at least 1 (with ξ1 < 1 a job alone would be faster than its link), the overhea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from core.errors import RequestError
-from core.placing import Request
+from core.placing import Request, Stint
 
 Degradation = Callable[[float, float], float]
 
@@ -117,3 +117,51 @@ class Contended:
     def crowd(self, servers: Iterable[int]) -> int:
         """The p that one more job over these servers would have."""
         return 1 + max(len(self.spanning[server]) for server in servers)
+
+
+@dataclass(frozen=True)
+class Met:
+    """The contention of a job while it held GPUs."""
+
+    most: int
+    mean: float  # over that time; 0 if it held none
+
+
+def met(held: Sequence[Sequence[Stint]], crosses: Sequence[Collection[Hashable]] = ()) -> list[Met]:
+    """p of every job, from who held which GPUs when: all times of each job, those of no length left out.
+
+    Jobs that span servers are counted on the fullest link of each one's ring: on the uplinks of its servers (eq. 6), and on what it
+    ``crosses`` besides.
+    """
+    beyond = crosses or [()] * len(held)
+    numbers: dict[Hashable, int] = {}
+
+    def links(job: int, stint: Stint) -> list[int]:
+        hosts = {gpu.host for gpu in stint.gpus}
+        used = [*hosts, *(("link", link) for link in beyond[job])] if len(hosts) > 1 else hosts
+        return [numbers.setdefault(link, len(numbers)) for link in used]
+
+    on = [[links(job, stint) for stint in stints] for job, stints in enumerate(held)]
+    law = Contended(Model(), len(numbers))
+    events = sorted(
+        (at, begins, job, number)
+        for job, stints in enumerate(held)
+        for number, stint in enumerate(stints)
+        if stint.end_s > stint.start_s
+        for at, begins in ((stint.start_s, True), (stint.end_s, False))  # at the same time ends go first
+    )
+    now, since = dict[int, int](), dict[int, float]()  # p of those that hold GPUs, and when it was last looked at
+    most, sums = [0] * len(held), [0.0] * len(held)
+    for at, begins, job, number in events:
+        if begins:
+            now[job], since[job] = 0, at
+            changed = law.starts(job, Request(job, len(held[job][number].gpus)), on[job][number])
+        else:
+            sums[job] += now.pop(job) * (at - since.pop(job))
+            changed = law.ends(job)
+        for other in changed:
+            sums[other] += now[other] * (at - since[other])
+            now[other], since[other] = law.contention(other), at
+            most[other] = max(most[other], now[other])
+    spent = [sum(stint.end_s - stint.start_s for stint in stints) for stints in held]
+    return [Met(high, total / lasts if lasts else 0.0) for high, total, lasts in zip(most, sums, spent, strict=True)]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.placing import Request
-from theory import maxmin
+from core.placing import Gpu, Request, Stint
+from theory import contention, maxmin
 from theory.cluster import Policy, Ran, Servers, State, Stop, Wake
 from theory.fabric import Fabric
 from theory.flow import FlowJob, Loop, Node
@@ -34,7 +34,13 @@ class Came:
     iterations: int
     mean_s: float  # of its iterations; 0: none has ended
     alone_s: float  # the same on these GPUs, with nobody else
-    servers: int  # that it was on; 0: it had not started
+    gpus: tuple[Gpu, ...]  # by rank; none: it had not started
+    links: tuple[int, ...]  # of the network, that its ring crosses
+
+    @property
+    def servers(self) -> int:
+        """How many it was on."""
+        return len({gpu.host for gpu in self.gpus})
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,40 @@ class Flowed:
     jobs: tuple[Came, ...]
     times_s: Floats
     slowdowns: Floats  # of each of these: ÷ alone
-    busy: float  # share of the GPU time that was held
+    lasted_s: float  # until the last job ended, or the simulation was cut off
     events: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether every job has ended."""
+        return all(job.end_s is not None for job in self.jobs)
+
+    def ran(self, requests: Sequence[Request]) -> tuple[Ran, ...]:
+        """The jobs of these ``requests`` that had arrived, as the event loop of a cluster has them.
+
+        Contention follows from who crossed which links when. One that was cut off came on as in its iterations that ended, in the mean,
+        to the last.
+        """
+        there = [
+            (asked, job) for asked, job in zip(requests, self.jobs, strict=True) if asked.arrives_s <= self.lasted_s
+        ]
+        ends = [self.lasted_s if job.end_s is None else job.end_s for _, job in there]
+        held = [_held(job, end_s) for (_, job), end_s in zip(there, ends, strict=True)]
+        met = contention.met(held, [job.links for _, job in there])
+        return tuple(
+            Ran(
+                asked, job.gpus, end_s if job.start_s is None else job.start_s, end_s, own.most, (), own.mean, stints,
+                job.end_s is not None,
+            )
+            for (asked, job), end_s, stints, own in zip(there, ends, held, met, strict=True)
+        )  # fmt: skip
+
+
+def _held(job: Came, end_s: float) -> tuple[Stint, ...]:
+    if job.start_s is None:
+        return ()
+    iterations = job.iterations if job.end_s is not None else (end_s - job.start_s) / (job.mean_s or job.alone_s)
+    return (Stint(job.gpus, job.start_s, end_s, iterations),)
 
 
 def simulate(
@@ -66,8 +104,8 @@ def simulate(
     draw = random.Random(f"paths {seed}")
     gpus: dict[int, np.ndarray] = {}
     starts, ends, alone = dict[int, float](), dict[int, float](), np.ones(len(requests))
-    spans = dict[int, int]()  # servers that each is on
-    held_s, rows = 0.0, list[Floats]()
+    on, crossed = dict[int, tuple[Gpu, ...]](), dict[int, tuple[int, ...]]()  # of those too that have ended
+    rows = list[Floats]()
     while True:
         state.arrived = []
         while arrivals and arrivals[-1][0] <= state.now_s:
@@ -83,8 +121,10 @@ def simulate(
             state.free[own] = False
             state.idle -= np.bincount(servers.of[own], minlength=len(state.idle))
             gpus[number], starts[number], state.ends_s[number] = own, state.now_s, np.inf
-            spans[number] = len(np.unique(servers.of[own]))
-            alone[number] = _put(loop, number, requests[number], servers.of[own], fabric, rates, intra_bps, draw)
+            on[number] = tuple(servers.gpus[gpu] for gpu in own)
+            alone[number], crossed[number] = _put(
+                loop, number, requests[number], servers.of[own], fabric, rates, intra_bps, draw
+            )
             loop.begin(number, state.now_s)
         if state.now_s >= until_s or (not arrivals and not gpus):
             break
@@ -98,39 +138,36 @@ def simulate(
         for number in [number for number in gpus if not loop.state.runs[number]]:
             own = gpus.pop(number)
             ends[number] = state.now_s
-            held_s += len(own) * (state.now_s - starts[number])
             state.free[own] = True
             state.idle += np.bincount(servers.of[own], minlength=len(state.idle))
             del state.ends_s[number]
             state.done[number] = Ran(requests[number], (), starts[number], ends[number], 0, ())
-    held_s += sum(len(own) * (state.now_s - starts[number]) for number, own in gpus.items())
     ended = np.concatenate(rows) if rows else np.zeros((0, 5))
     of, times = ended[:, 0].astype(np.int64), ended[:, 4] - ended[:, 2]
     counts = np.bincount(of, minlength=len(requests))
     sums = np.bincount(of, times, minlength=len(requests))
     jobs = tuple(
         Came(one, starts.get(number), ends.get(number), int(counts[number]), float(sums[number] / max(1, counts[number])), float(alone[number]),
-             spans.get(number, 0))
+             on.get(number, ()), crossed.get(number, ()))
         for number, one in enumerate(requests)
     )  # fmt: skip
-    busy = held_s / (len(servers.gpus) * state.now_s) if state.now_s else 0.0
-    return Flowed(jobs, times, times / alone[of], busy, int(loop.state.counts[3]))
+    return Flowed(jobs, times, times / alone[of], state.now_s, int(loop.state.counts[3]))
 
 
 def _put(
     loop: Loop, number: int, request: Request, of: np.ndarray, fabric: Fabric, rates: Floats, intra_bps: float, draw: random.Random
-) -> float:  # fmt: skip
-    """A job's ring on its servers; how long an iteration takes there alone."""
+) -> tuple[float, tuple[int, ...]]:  # fmt: skip
+    """A job's ring on its servers; how long an iteration takes there alone, and which links it crosses."""
     ring = list(dict.fromkeys(of.tolist()))
     bits = 2 * 8 * request.gradient_bytes * (request.gpus - 1) / request.gpus
     compute, flow = 2 * number, 2 * number + 1
     if len(ring) == 1 or not bits:
         loop.state.amount[compute] = request.compute_s + bits / intra_bps
-        return max(float(loop.state.amount[compute]), 1e-9)
+        return max(float(loop.state.amount[compute]), 1e-9), ()
     times: dict[int, float] = {}
     for source, target in itertools.pairwise([*ring, ring[0]]):
         for link in fabric.way(source, target, draw.getrandbits(30)):
             times[link] = times.get(link, 0.0) + 1.0
     loop.state.amount[compute], loop.state.amount[flow] = request.compute_s, bits
     maxmin.put(loop.net, flow, list(times), list(times.values()))
-    return request.compute_s + bits * max(count / float(rates[link]) for link, count in times.items())
+    return request.compute_s + bits * max(count / float(rates[link]) for link, count in times.items()), tuple(times)

@@ -4,56 +4,25 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from core.placing import Request
+from core.placing import Idle, Metrics, Request
 from theory.cluster import Ran, Servers
 
 IterationTime = Callable[[Request, int], float]  # in seconds, of a job over so many servers that nobody else uses
 HOUR_S = 3600.0
 
 
-@dataclass(frozen=True)
-class Idle:
-    """GPU-hours until the last job has ended in which GPUs computed and sent nothing of use, by cause."""
-
-    fragment: float  # jobs wait, and each needs more GPUs than are free
-    waiting: float  # jobs wait that the free GPUs have room for: the policy has them wait
-    contention: float  # held by jobs that others slow down, or that restart
-    no_job: float  # nobody waits
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """Of a whole schedule; times in seconds, completion and queueing since arrival. Alone: on an empty cluster, on the fewest
-    servers that hold the job."""
-
-    makespan_s: float
-    mean_completion_s: float
-    least_completion_s: float
-    p95_completion_s: float
-    most_completion_s: float
-    mean_queueing_s: float  # without GPUs
-    p95_queueing_s: float
-    mean_slowdown: float  # completion ÷ alone
-    max_rho: float  # the worst finish-time fairness
-    jain: float  # Jain's index of alone ÷ completion: 1, if all are slowed down alike
-    utilisation: float  # GPU-seconds held ÷ GPUs · makespan
-    max_contention: int
-    mean_contention: float  # p over the time in which jobs span servers; 0 if none does
-    idle_gpu_h: Idle
-
-
-def measure(ran: Sequence[Ran], servers: Servers, iteration_s: IterationTime) -> Metrics:
-    """The usual numbers of a schedule."""
-    makespan = max(job.end_s for job in ran)
-    completion = np.array([job.end_s - job.request.arrives_s for job in ran])
+def measure(ran: Sequence[Ran], servers: Servers, iteration_s: IterationTime, *, cut_s: float | None = None) -> Metrics:
+    """The usual numbers of a schedule; of one that was cut off at ``cut_s`` with the jobs that had arrived by then."""
+    lasts = max(job.end_s for job in ran) if cut_s is None else cut_s
+    done = np.array([job.done for job in ran], dtype=bool)
+    stays = np.array([job.end_s - job.request.arrives_s for job in ran])
     held_s = np.array([sum(stint.end_s - stint.start_s for stint in job.held) for job in ran])
-    queueing = np.maximum(completion - held_s, 0)
     gpus = np.array([job.request.gpus for job in ran])
     alone = np.array(
         [job.request.iterations * iteration_s(job.request, servers.fewest(job.request.gpus)) for job in ran]
@@ -61,22 +30,31 @@ def measure(ran: Sequence[Ran], servers: Servers, iteration_s: IterationTime) ->
     spanning = np.array([held if _spans(job) else 0.0 for job, held in zip(ran, held_s, strict=True)])
     contention_s = float(np.sum([job.mean_contention * held for job, held in zip(ran, spanning, strict=True)]))
     count = len(servers.gpus)
+    completion, queueing = stays[done], np.maximum(stays - held_s, 0)[done]
     return Metrics(
-        makespan,
-        float(completion.mean()),
-        float(completion.min()),
-        float(np.percentile(completion, 95)),
-        float(completion.max()),
-        float(queueing.mean()),
-        float(np.percentile(queueing, 95)),
-        float(_ratio(completion, alone).mean()),
-        float(_ratio(completion, _fair_s(ran, alone, count)).max()),
-        _jain(_ratio(alone, completion)),
-        float(gpus @ held_s) / (count * makespan) if makespan else 0.0,
-        max(job.contention for job in ran),
+        lasts if cut_s is None else math.nan,
+        _of(np.mean, completion),
+        _of(np.min, completion),
+        _of(_p95, completion),
+        _of(np.max, completion),
+        _of(np.mean, queueing),
+        _of(_p95, queueing),
+        _of(np.mean, _ratio(completion, alone[done])),
+        _of(np.max, _ratio(completion, _fair_s(ran, alone, count)[done])),
+        _of(_jain, _ratio(alone[done], completion)),
+        float(gpus @ held_s) / (count * lasts) if lasts else 0.0,
+        max((job.contention for job in ran), default=0),
         contention_s / float(spanning.sum()) if spanning.any() else 0.0,
-        _idle(ran, count, makespan, iteration_s),
+        _idle(ran, count, lasts, iteration_s),
     )
+
+
+def _of(number: Callable[[npt.NDArray[np.float64]], float], values: npt.NDArray[np.float64]) -> float:
+    return float(number(values)) if len(values) else math.nan
+
+
+def _p95(values: npt.NDArray[np.float64]) -> float:
+    return float(np.percentile(values, 95))
 
 
 def _spans(job: Ran) -> bool:
@@ -119,7 +97,7 @@ def _fair_s(ran: Sequence[Ran], alone: npt.NDArray[np.float64], count: int) -> n
     return fair
 
 
-def _idle(ran: Sequence[Ran], count: int, makespan: float, iteration_s: IterationTime) -> Idle:
+def _idle(ran: Sequence[Ran], count: int, lasts: float, iteration_s: IterationTime) -> Idle:
     events: list[
         tuple[float, int, int]
     ] = []  # when, how many GPUs are taken, and of whom one waits more (or less: negative)
@@ -132,6 +110,8 @@ def _idle(ran: Sequence[Ran], count: int, makespan: float, iteration_s: Iteratio
             spans = len({gpu.host for gpu in stint.gpus})
             useful = stint.iterations * iteration_s(job.request, spans)
             slowed += wanted * max(0.0, stint.end_s - stint.start_s - useful)
+        if not job.held and waits_from < job.end_s:  # it never got any
+            events += [(waits_from, 0, wanted), (job.end_s, 0, -wanted)]
     free, sums = count, {"fragment": 0.0, "waiting": 0.0, "no_job": 0.0}
     waiting: list[int] = []  # how many GPUs those want, ascending
     ordered = sorted(events)
@@ -141,10 +121,10 @@ def _idle(ran: Sequence[Ran], count: int, makespan: float, iteration_s: Iteratio
             bisect.insort(waiting, waits)
         elif waits < 0:
             waiting.pop(bisect.bisect_left(waiting, -waits))
-        lasts = (following[0] if following else makespan) - at
+        until = following[0] if following else lasts
         cause = "no_job" if not waiting else "waiting" if waiting[0] <= free else "fragment"
-        sums[cause] += free * lasts
-    before = count * min((one[0] for one in events), default=0.0)
+        sums[cause] += free * (until - at)
+    before = count * min((one[0] for one in events), default=lasts)
     return Idle(
         sums["fragment"] / HOUR_S, sums["waiting"] / HOUR_S, slowed / HOUR_S, (sums["no_job"] + before) / HOUR_S
     )

@@ -187,6 +187,9 @@ class JobPlan(msgspec.Struct, frozen=True):
     transport: str = TCP  # as typed; with another, `cc` is what it sends by TCP, if anything
     exclusive: tuple[str, ...] = ()  # links that it holds while it communicates; empty: it shares them
     life: Life | None = None  # None: it has its hosts to itself, and goes on until all jobs have their iterations
+    fewest_s: float | None = (
+        None  # its ideal on the fewest servers with room for its GPUs; None: it holds none, or older
+    )
     trains: str | None = (
         None  # the model whose gradients and parameters it exchanges, as typed; None: bytes that nobody looks at
     )
@@ -243,6 +246,7 @@ class Plan(msgspec.Struct, frozen=True):
     messages: Literal["rounds", "full"] = "rounds"  # what a row of ``messages.csv`` is about
     stop_when_periodic: int = 0  # so many iterations alike end it, and the rest is filled in; 0: it goes on to the end
     crossed: bool = False  # with other job schedulers: its results lie in a folder of its scheduler's
+    servers: dict[str, int] = {}  # GPUs of each, where jobs hold some; empty: none do, or older
 
     @property
     def ccs(self) -> list[CongestionControl]:

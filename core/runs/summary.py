@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import msgspec
 
+from core.placing import Metrics
 from core.runs.plan import Clock, Role
 from core.runs.verdict import Row, Word
 
@@ -27,6 +31,15 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     speedup_mean_ci95: Ends | None  # None: fewer than three seeds
     speedup_p99: float
     speedup_p99_ci95: Ends | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Metrics):
+    """Jobs that hold GPUs, as a schedule: means over seeds, but for ``least_``, ``most_`` and ``max_``, which are over all of them."""
+
+    makespan_s_ci95: Ends | None  # None: fewer than three seeds
+    mean_completion_s_ci95: Ends | None
+    alone: Literal["measured", "ideal"]  # what alone is on the servers that a job got; on fewer it is the ideal
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,6 +74,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     speedup_p99_ci95: Ends | None
     answer: str | None
     repeatability: Row | None = None  # I10, over the seeds; None: an older testbed did not compute it
+    schedule: Schedule | None = None  # None: jobs hold no GPUs, a seed ended none, or it is older
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

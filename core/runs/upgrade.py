@@ -46,7 +46,7 @@ _CONSTANTS_1: Mapping[str, dict[str, int]] = {
 _MANIFEST_1: dict[str, Any] = {"attempts": [], "crossings": None, "disturbances": None, "scheduler": None}
 _MEASURED_1: dict[str, Any] = {"datagrams": None, "period": None, "senders": None, "tcp": None}
 _PLAN_1: dict[str, Any] = {
-    "crossed": False, "messages": "rounds", "nics": [], "paths": 1, "scheduler": None, "stop_when_periodic": 0,
+    "crossed": False, "messages": "rounds", "nics": [], "paths": 1, "scheduler": None, "servers": {}, "stop_when_periodic": 0,
     "sender": {
         "nic_bps": None, "queue": "fifo", "queue_bytes": 0, "send_buffer_bytes": None, "slow_start_after_idle": False,
         "small_queue_bytes": None, "bands": 1,
@@ -55,7 +55,7 @@ _PLAN_1: dict[str, Any] = {
 _LINK_1: dict[str, Any] = {"control": False, "selective": []}
 _WIRE_1: dict[str, Any] = {"burst": None}
 _JOB_1: dict[str, Any] = {
-    "exclusive": [], "falls": False, "life": None, "partition": None, "trains": None, "transport": "tcp", "window": None,
+    "exclusive": [], "falls": False, "fewest_s": None, "life": None, "partition": None, "trains": None, "transport": "tcp", "window": None,
 }  # fmt: skip
 _OPERATION_1: dict[str, Any] = {
     "algorithm": "", "bytes": None, "duration_ns": None, "importance": [], "layer": 0, "ranks": None,

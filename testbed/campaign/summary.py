@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from statistics import fmean
+from typing import Any
 
 import msgspec
 import numpy as np
 import pandas as pd
 
+from core.placing import Idle, Metrics
 from core.runs import disturbed, metrics
 from core.runs.load import Experiment, Run
 from core.runs.measured import alone_s
 from core.runs.plan import JobPlan
-from core.runs.summary import JobResult, Result, Summary
+from core.runs.summary import JobResult, Result, Schedule, Summary
 from core.runs.upgrade import VERSION
 from core.runs.verdict import Word, worst
 from testbed.campaign import answer
 from testbed.campaign.answer import Demand
 from testbed.campaign.repeatability import repeatability
-from theory import bottleneck
+from theory import bottleneck, lived
 from theory.statistics import Interval, interval, log_interval
+
+# Of a schedule, over seeds; of all else the mean.
+EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "least_completion_s": min, "most_completion_s": max, "max_rho": max, "max_contention": max,
+}  # fmt: skip
 
 
 def summarise(*experiments: Experiment) -> Summary:
@@ -160,6 +168,28 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         speedup_p99_ci95=gains.p99_ci95,
         answer=None,
         repeatability=repeatability(taken.steady),
+        schedule=_schedule(runs, alone),
+    )
+
+
+def _schedule(runs: Sequence[Run], alone: Sequence[pd.Series[float] | None]) -> Schedule | None:
+    """Over all seeds; None if one of them tells nothing."""
+    measured = all(each is not None for each in alone)
+    told = [lived.metrics(run, each if measured else None) for run, each in zip(runs, alone, strict=True)]
+    found = [one for one in told if one is not None]
+    if len(found) < len(told):
+        return None
+    numbers: dict[str, Any] = {
+        each.name: EXTREMES.get(each.name, fmean)([getattr(one, each.name) for one in found])
+        for each in fields(Metrics)
+        if each.name != "idle_gpu_h"
+    }
+    return Schedule(
+        **numbers,
+        idle_gpu_h=Idle(*map(fmean, zip(*(astuple(one.idle_gpu_h) for one in found), strict=True))),
+        makespan_s_ci95=interval(one.makespan_s for one in found),
+        mean_completion_s_ci95=interval(one.mean_completion_s for one in found),
+        alone="measured" if measured else "ideal",
     )
 
 

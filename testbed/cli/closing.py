@@ -19,7 +19,7 @@ from core.units import Rate
 from testbed.campaign import proposal
 from testbed.campaign.answer import advice
 from testbed.campaign.provenance import command_line
-from testbed.cli.table import closing_table, jobs_table, legend, reference_line
+from testbed.cli.table import closing_table, gpus_tables, jobs_table, legend, reference_line
 
 
 def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence[Path], remote: Remote | None) -> None:
@@ -28,6 +28,8 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
     console.print(closing_table(summary))
     if (table := jobs_table(summary)) is not None:
         console.print(table)
+    if (tables := gpus_tables(summary)) is not None:
+        console.print(tables)
     say(console, summary)
     says = [
         reference_line(summary),

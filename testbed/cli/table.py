@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from core.placing import Metrics
 from core.runs.metrics import STEADY_ITERATIONS
 from core.runs.summary import Ends, Result, Summary
 from core.runs.verdict import Word, worst
@@ -14,6 +17,10 @@ from core.text import plain
 
 SPEC_WIDTH = 34  # of a congestion control with parameters; what is longer goes on below
 COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
+TIMES = {
+    "makespan_s": "makespan\n(s)", "mean_completion_s": "completion\nmean (s)", "p95_completion_s": "p95\n(s)",
+    "mean_queueing_s": "queueing\nmean (s)", "mean_slowdown": "slow-\ndown", "max_rho": "largest\nρ", "jain": "Jain",
+}  # fmt: skip
 
 
 def closing_table(summary: Summary) -> Table:
@@ -53,12 +60,15 @@ def reference_line(summary: Summary) -> str:
 
 
 def legend(summary: Summary) -> str:
-    """What the table's words mean, in a line or two."""
+    """What the tables' words mean, in a line or two."""
     several = len(summary.results[0].seeds) > 1
     text = "Interleaved: the first iteration from which every job stays within 5 % of its time alone"
     text += " (the median, and in how many seeds)." if several else "."
     if any(row.learned_at is not None for row in summary.results):
         text += " F in force: MLTCP has learned what an iteration is; before that it is its base, and p99 holds those iterations, too."
+    if (found := next((row.schedule for row in summary.results if row.schedule is not None), None)) is not None:
+        alone = "measured alone" if found.alone == "measured" else "the ideal"
+        text += f" Slow-down: a job's completion ÷ {alone}, on the fewest servers that hold it. ρ, Jain: how fair that is. p: jobs on the fullest link."
     return text
 
 
@@ -93,6 +103,47 @@ def jobs_table(summary: Summary) -> Table | None:
                 "–" if base else _times(job.speedup_p99, job.speedup_p99_ci95),
             )
     return table
+
+
+def gpus_tables(summary: Summary) -> Group | None:
+    """What became of jobs that hold GPUs; None if none of them do."""
+    found = {_name(row, summary): row.schedule for row in summary.results if row.schedule is not None}
+    return metrics_tables(found) if found else None
+
+
+def metrics_tables(
+    rows: Mapping[str, Metrics], title: str = "", more: Mapping[str, Sequence[str]] | None = None
+) -> Group:
+    """Two tables with a row for each schedule, narrow enough for a terminal: what jobs took, and how GPUs were used, with ``more`` columns
+    of that."""
+    times, used = _titled(plain(title), rows), _titled("", rows)
+    more = more or {}
+    for heading in TIMES.values():
+        times.add_column(heading, justify="right", no_wrap=True)
+    idle = ("idle (GPU-h)\nfragment", "\nwaiting", "\ncontended")
+    for heading in ("GPUs\nheld", "largest\np", *idle, *more):
+        used.add_column(heading, justify="right", no_wrap=True)
+    for number, (name, metrics) in enumerate(rows.items()):
+        numbers, hours = asdict(metrics), metrics.idle_gpu_h
+        times.add_row(Text(plain(name)), *(f"{numbers[column]:.4g}" for column in TIMES))
+        used.add_row(
+            Text(plain(name)), f"{metrics.utilisation:.0%}", f"{metrics.max_contention}",
+            *(f"{round(value, 9):.3g}" for value in (hours.fragment, hours.waiting, hours.contention)), *(column[number] for column in more.values()),
+        )  # fmt: skip
+    return Group(times, used)
+
+
+def _titled(title: str, names: Iterable[str]) -> Table:
+    found = Table(
+        box=None,
+        title=Text(title) if title else None,
+        title_justify="left",
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="dim",
+    )
+    found.add_column("", overflow="fold", min_width=min(16, max(map(len, names))))
+    return found
 
 
 def _last(summary: Summary) -> str:

@@ -146,6 +146,7 @@ class Placed:
     ways: list[Way]  # what the network is to each of them alone
     base_rtt_s: float
     needed_bps: int  # by all bottlenecks that they keep busy at once
+    servers: dict[str, int]  # GPUs of each, if jobs ask for some
 
     @property
     def in_a_row(self) -> int:
@@ -172,22 +173,19 @@ def check_size(wanted: Sequence[Asked], spec: Spec) -> None:
 
 def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, seed: int, model: Model) -> Placed:
     """The jobs as one seed and job scheduler have them; raises `RequestError`."""
+    servers, fewest = dict[str, int](), list[float | None]([None] * len(wanted))
     if not spec.lives:
         given = [Given(own) for own in place(network.topo, [one.workers for one in wanted], scheduler, seed)]
     else:
         given = lives.give(network.topo, _requests(spec, wanted), scheduler, model, seed)
+        packed = [(one.over(own.packed, model), own.packed.hosts) for one, own in zip(wanted, given, strict=True)]
+        fewest = [_ideal_s(one, hosts, network) for one, hosts in packed]
         wanted = [one.over(own, model) for one, own in zip(wanted, given, strict=True)]
         check_size(wanted, spec)
+        servers = lives.servers(network.topo)
     topo, bottlenecks, hosts = network.topo, network.bottlenecks, [own.hosts for own in given]
     ways = [_network_alone(one, own, network) for one, own in zip(wanted, hosts, strict=True)]
-    nic_bps = network.sender.nic_bps or math.inf
-    ideals = [
-        None if one.trace is None else traces.critical_path_s(
-            one.trace,
-            lambda op, one=one, own=own: bounds.exchange_s(one.rounds(op), one.channels, own, topo, bottlenecks, nic_bps),  # type: ignore[misc]
-        )
-        for one, own in zip(wanted, hosts, strict=True)
-    ]  # fmt: skip
+    ideals = [_ideal_s(one, own, network) for one, own in zip(wanted, hosts, strict=True)]
     crossed = [
         [bounds.crossed(topo, bottlenecks, own[a], own[b]) for a, b in one.flows]
         for one, own in zip(wanted, hosts, strict=True)
@@ -198,15 +196,24 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
     base_rtt_s = links.base_rtt_s(network, ends[0], ends[-1])
     starts = _offsets(spec, wanted, ideals, seed)
     jobs = tuple(
-        _job(spec, number, one, own, ideals[number], starts[number], seed)
+        _job(spec, number, one, own, ideals[number], fewest[number], starts[number], seed)
         for number, (one, own) in enumerate(zip(wanted, given, strict=True))
     )
-    return Placed(seed, scheduler, wanted, jobs, crossed, ways, base_rtt_s, needed_bps)
+    return Placed(seed, scheduler, wanted, jobs, crossed, ways, base_rtt_s, needed_bps, servers)
+
+
+def _ideal_s(asked: Asked, hosts: tuple[str, ...], network: Network) -> float | None:
+    """An iteration on these hosts with nobody else; None: of a real program nobody knows."""
+    nic_bps = network.sender.nic_bps or math.inf
+    return None if asked.trace is None else traces.critical_path_s(
+        asked.trace,
+        lambda op: bounds.exchange_s(asked.rounds(op), asked.channels, hosts, network.topo, network.bottlenecks, nic_bps),
+    )  # fmt: skip
 
 
 def _job(
-    spec: Spec, number: int, asked: Asked, given: Given, ideal_s: float | None, start_ns: int, seed: int
-) -> JobPlan:
+    spec: Spec, number: int, asked: Asked, given: Given, ideal_s: float | None, fewest_s: float | None, start_ns: int, seed: int
+) -> JobPlan:  # fmt: skip
     job, trace = asked.job, asked.trace
     return JobPlan(
         job=number,
@@ -226,6 +233,7 @@ def _job(
         leave_ns=None if job.leave is None else int(job.leave),
         program=job.program,
         life=given.life,
+        fewest_s=fewest_s,
         trains=job.train,
     )
 

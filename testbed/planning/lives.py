@@ -6,8 +6,9 @@ no link. The ring enters each server once, and each of its edges between servers
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from mininet.topo import Topo
@@ -19,6 +20,7 @@ from core.placing import After, Assignment, At, Gpu, Request
 from core.runs.plan import Life
 from core.units import Duration, Size
 from job_schedulers import online
+from theory.cluster import Servers
 from theory.contention import Model
 from workloads.trace import Operation, Trace
 
@@ -29,6 +31,12 @@ class Given:
 
     hosts: tuple[str, ...]
     life: Life | None = None  # None: it runs from the start
+    fewest: int = 0  # servers that would have room for its GPUs, were they empty
+
+    @property
+    def packed(self) -> Given:
+        """The same job on no more of its servers than that."""
+        return replace(self, hosts=self.hosts[: self.fewest])
 
 
 def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: int) -> list[Given]:
@@ -51,9 +59,16 @@ def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: 
         raise RequestError(
             f"scheduler: {how} stops job {stopped.job} in between, and a run has no way to stop one; it is for computed schedules"
         )
+    every = Servers(tuple(cluster.gpus))
     return [
-        Given(_ring(one.gpus, hosts), _life(wanted, one)) for wanted, one in zip(requests, assigned.jobs, strict=True)
+        Given(_ring(one.gpus, hosts), _life(wanted, one), every.fewest(wanted.gpus))
+        for wanted, one in zip(requests, assigned.jobs, strict=True)
     ]
+
+
+def servers(topo: Topo) -> dict[str, int]:
+    """How many GPUs each of its servers has."""
+    return dict(Counter(gpu.host for gpu in job_schedulers.cluster_of(topo, shared=True).gpus))
 
 
 def _ring(gpus: Sequence[Gpu], hosts: Mapping[Gpu, str]) -> tuple[str, ...]:

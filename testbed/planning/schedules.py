@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, replace
 import job_schedulers
 from core import options
 from core.errors import RequestError
-from core.placing import Gpu, Request
+from core.placing import Gpu, Metrics, Request
 from core.runs.schedules import Asked, Setting
 from job_schedulers import Cluster, online
 from testbed.spec.schedules import TRIALS
 from theory.cluster import Ran, Servers, follow, simulate
 from theory.contention import Contended, Model, linear
-from theory.measures import Metrics, measure
+from theory.measures import measure
 from workloads import published_mix
 
 Row = dict[str, str | int | float]  # of `core.runs.schedules.TABLE`, by column

@@ -22,6 +22,11 @@ def test_the_model_foretells_jobs_that_meet_nobody(tmp_path: Path, capsys: pytes
     (came,) = found["emulated"]
     assert came["verdict"] == "valid" and [job["how"] for job in came["jobs"]] == ["done"] * 3
     assert abs(came["makespan_off"]) < 0.03 and came["job_off"] < 0.03
+    said, numbers = (found, came["metrics"])
+    assert numbers["makespan_s"] == came["makespan_s"] and numbers["mean_completion_s"] == came["mean_completion_s"]
+    assert numbers["max_contention"] == said["max_contention"] == 1
+    for name in ("mean_queueing_s", "mean_slowdown", "max_rho", "jain", "utilisation", "mean_contention"):
+        assert numbers[name] == pytest.approx(said[name], rel=0.03), name
     assert main(words) == 0  # what is there is not run again
     assert json.loads(capsys.readouterr().out)["results"][0]["emulated"] == [came]
 

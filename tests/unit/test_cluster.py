@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 import job_schedulers
 from core.errors import RequestError
-from core.placing import After, Assignment, Assignments, At, Gpu, Request
+from core.placing import After, Assignment, Assignments, At, Gpu, Request, Stint
 from tests.clusters import MODEL, PLACING, asked, carried_out, cluster, instances
 from theory.cluster import Servers, Start, State, Stop, Wake, simulate
-from theory.contention import Contended, Model
+from theory.contention import Contended, Met, Model, met
 from theory.measures import measure
 
 
@@ -53,6 +54,27 @@ def test_contention_counts_spanning_jobs_on_the_fullest_uplink() -> None:
     law.starts(4, job, [0, 1, 2])
     assert [law.contention(number) for number in range(5)] == [0, 3, 3, 3, 3]
     assert law.ends(4) == [1, 2, 3] and law.contention(1) == 2 and law.ends(0) == []
+
+
+def test_contention_from_who_held_what() -> None:
+    """Two over h1 from 1 s to 2 s, one inside h1; the next on h2 begins when the first ends; one was there for no time, one never."""
+    held = [
+        [Stint((Gpu("h1", 0), Gpu("h2", 0)), 0.0, 2.0, 1)],
+        [Stint((Gpu("h1", 1), Gpu("h3", 0)), 1.0, 5.0, 1)],
+        [Stint((Gpu("h1", 2), Gpu("h1", 3)), 0.0, 9.0, 1)],
+        [Stint((Gpu("h2", 0), Gpu("h4", 0)), 2.0, 3.0, 1), Stint((Gpu("h3", 1), Gpu("h4", 0)), 4.0, 7.0, 1)],
+        [Stint((Gpu("h1", 4), Gpu("h2", 4)), 1.5, 1.5, 1)],
+        [],
+    ]
+    assert met(held) == [Met(2, 1.5), Met(2, 1.5), Met(0, 0.0), Met(2, 1.25), Met(0, 0.0), Met(0, 0.0)]
+
+
+def test_contention_on_links_beyond_uplinks() -> None:
+    """Two jobs on servers of their own, over one link between leaves; what is inside a server crosses nothing, whatever is said."""
+    held = [[Stint((Gpu(f"h{job}"), Gpu(f"h{job + 3}")), 0.0, 1.0, 1)] for job in (1, 2)]
+    held.append([Stint((Gpu("h1", 1),), 0.0, 1.0, 1)])
+    assert met(held) == [Met(1, 1.0), Met(1, 1.0), Met(0, 0.0)]
+    assert met(held, [["l1-s1", "s1-l2"], ["l1-s1"], ["l1-s1"]]) == [Met(2, 2.0), Met(2, 2.0), Met(0, 0.0)]
 
 
 def test_two_jobs_on_one_uplink_to_the_microsecond() -> None:
@@ -111,21 +133,32 @@ def erlang_c(servers: int, load: float) -> float:
     return last / (sum(terms) + last)
 
 
+def waited(gpus: int, load: float, seed: int) -> tuple[float, float]:
+    """Of 1800 jobs after the first 200, which find the queue shorter than it will be: the share that waited, and how long in the mean."""
+    draw, now, jobs = random.Random(seed), 0.0, []
+    for job in range(2000):
+        now += draw.expovariate(load * gpus)
+        jobs.append(Request(job, 1, 1, 0, draw.expovariate(1.0), now))
+    ran = carried_out(asked("fifo", jobs, cluster(gpus)), jobs, cluster(gpus))
+    waits = np.array([one.start_s - one.request.arrives_s for one in ran[200:]])
+    return float(np.mean(waits > 0)), float(np.mean(waits))
+
+
 @pytest.mark.parametrize(("gpus", "load"), [(1, 0.5), (4, 0.7)])
 def test_single_gpu_jobs_are_an_mmc_queue(gpus: int, load: float) -> None:
-    """Mean wait C(c, a) / (c − a) of a mean service of 1 s, within a 95 % interval over 10 runs."""
-    waits = []
-    for seed in range(10):
-        draw, now, jobs = random.Random(seed), 0.0, []
-        for job in range(1500):
-            now += draw.expovariate(load * gpus)
-            jobs.append(Request(job, 1, 1, 0, draw.expovariate(1.0), now))
-        ran = carried_out(asked("fifo", jobs, cluster(gpus)), jobs, cluster(gpus))
-        waits.append(np.mean([one.start_s - one.request.arrives_s for one in ran[200:]]))
-    expected = erlang_c(gpus, load * gpus) / (gpus - load * gpus)
-    margin = 2.26 * float(np.std(waits, ddof=1)) / math.sqrt(len(waits))
-    assert abs(float(np.mean(waits)) - expected) <= 1.5 * margin
-    assert margin < 0.3 * expected, "it would not notice anything"
+    """Who arrives waits with probability C(c, a), and C(c, a) / (c − a) mean services in the mean: in the 99 % intervals of 20 runs.
+
+    These are independent, so that Student's t holds for their means. A queue with a tenth more to do is outside both.
+    """
+
+    def erlang(load: float) -> tuple[float, float]:
+        waits = erlang_c(gpus, load * gpus)
+        return waits, waits / (gpus - load * gpus)
+
+    found = np.array([waited(gpus, load, seed) for seed in range(20)])
+    low, high = stats.t.interval(0.99, len(found) - 1, found.mean(axis=0), stats.sem(found, axis=0))
+    for number, (expected, other) in enumerate(zip(erlang(load), erlang(1.1 * load), strict=True)):
+        assert low[number] <= expected <= high[number] < other
 
 
 @pytest.mark.parametrize("name", [one for one in job_schedulers.names() if one not in PLACING])
@@ -148,6 +181,9 @@ def test_every_schedule_is_sound(name: str, instance: tuple[list[Request], job_s
             for gpu in stint.gpus:
                 held.setdefault(gpu, []).append((stint.start_s, stint.end_s))
         assert sum(stint.iterations for stint in one.held) == pytest.approx(request.iterations)
+    found = met([one.held for one in ran])
+    assert [one.most for one in found] == [one.contention for one in ran], "it follows from who held which GPUs when"
+    assert [one.mean for one in found] == pytest.approx([one.mean_contention for one in ran], abs=1e-9)
     for times in held.values():
         for (_, end), (start, _) in zip(sorted(times), sorted(times)[1:], strict=False):
             assert start >= end - 1e-9

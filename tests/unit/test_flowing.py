@@ -91,15 +91,65 @@ def test_who_waits_starts_when_gpus_are_free(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_two_jobs_share_and_mltcp_separates_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On two servers each has two GPUs of both: together they need 80 % of an uplink."""
-    rows = ["0,4,60,416666667,0.55,0", "1,4,60,416666667,0.55,0.03"]
-    flags = ["--servers", "4", "--gpus", "2", "--topo", "leafspine,2,1,2", "--system", "reno", "mltcp_reno"]
+    """Each has one of the second server's GPUs, and sends for half a second of 1.05 s: together they need 95 % of its uplink."""
+    rows = ["0,3,60,468750000,0.55,0", "1,3,60,468750000,0.55,0.03"]
+    flags = ["--servers", "3", "--gpus", "2", "--topo", "leafspine,3,1,1", "--system", "reno", "mltcp_reno"]
     found = schedule(tmp_path, capsys, rows, *flags)
     reno, mltcp = found["results"]
     assert reno["iterations"] == mltcp["iterations"] == 120
-    assert mltcp["mean_slowdown"] <= reno["mean_slowdown"]
+    assert 1 < mltcp["mean_iteration_slowdown"] < reno["mean_iteration_slowdown"]
+    assert 1 < mltcp["mean_slowdown"] < reno["mean_slowdown"]
+    assert reno["max_contention"] == 2 and 1 < reno["mean_contention"] < 2, (
+        "on the leaf's link; job 1 comes and ends later"
+    )
+    lost = (reno["idle_gpu_h"]["contention"], mltcp["idle_gpu_h"]["contention"])
+    assert 0 < lost[1] < lost[0]
     until = schedule(tmp_path, capsys, rows, *flags, "--until", "10s")["results"][0]
     assert 0 < until["iterations"] < 60 and until["ended"] == 0
+
+
+def test_where_nobody_shares_a_link_flows_have_the_numbers_of_equation_8(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One job over two servers, one inside a third, then one over all, and another after a while."""
+    rows = ["0,4,10,125000000,0.5,0", "1,2,8,125000000,0.25,0", "2,6,8,125000000,0.25,1", "3,1,8,0,0.25,50"]
+    (flowed,) = schedule(tmp_path, capsys, rows, "--servers", "3", "--gpus", "2")["results"]
+    flags = ["--servers", "3", "--gpus", "2", "--rate", "10gbit", "--scheduler", "first_fit", "--json"]
+    assert main(["schedule", str(tmp_path / "jobs.csv"), *flags]) == EXIT_OK
+    (computed,) = json.loads(capsys.readouterr().out)["results"]
+    assert computed.keys() <= flowed.keys() and computed["jobs"][0].keys() <= flowed["jobs"][0].keys()
+    lost, foretold = flowed.pop("idle_gpu_h"), computed.pop("idle_gpu_h")
+    assert lost == pytest.approx(foretold, abs=1e-9)
+    for name in computed.keys() - {"scheduler", "plan_s", "jobs"}:
+        assert flowed[name] == pytest.approx(computed[name]), name
+    assert [job["gpus"] for job in flowed["jobs"]] == [job["gpus"] for job in computed["jobs"]]
+    assert flowed["lasted_s"] == flowed["makespan_s"] == pytest.approx(52)
+
+
+def test_what_counts_where_it_is_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At 8 s job 0 (6.5 s) and job 1 (2 s) have ended, job 2 has six GPUs since 6.5 s, and job 3 has not come; job 4 waits for one."""
+    rows = [
+        "0,4,10,125000000,0.5,0",
+        "1,2,8,125000000,0.25,0",
+        "2,6,8,125000000,0.25,1",
+        "3,1,8,0,0.25,50",
+        "4,1,1,0,0.25,7",
+    ]
+    flags = ["--servers", "3", "--gpus", "2", "--until"]
+    (row,) = schedule(tmp_path, capsys, rows, *flags, "8s")["results"]
+    assert row["makespan_s"] is None and row["ended"] == 2 and row["lasted_s"] == 8
+    assert row["mean_completion_s"] == pytest.approx((6.5 + 2) / 2) and row["mean_queueing_s"] == 0
+    assert row["mean_slowdown"] == pytest.approx(1) and row["jain"] == pytest.approx(1)
+    held = 4 * 6.5 + 2 * 2 + 6 * 1.5
+    assert row["utilisation"] == pytest.approx(held / (6 * 8))
+    idle = row["idle_gpu_h"]
+    assert idle["fragment"] * 3600 == pytest.approx(2 * 4.5) and idle["no_job"] == idle["waiting"] == 0
+    assert idle["contention"] == pytest.approx(0, abs=1e-9), "the iteration that it was cut off in is not lost"
+    waits, comes = row["jobs"][4], row["jobs"][3]
+    assert waits["start_s"] is comes["start_s"] is waits["end_s"] is None and waits["gpus"] == []
+    (none,) = schedule(tmp_path, capsys, rows, *flags, "100ms")["results"]
+    assert none["ended"] == 0 and none["mean_completion_s"] is none["max_rho"] is none["p95_queueing_s"] is None
+    assert none["utilisation"] == pytest.approx(1)
 
 
 def test_what_was_not_compared_with_the_kernel_is_suspect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

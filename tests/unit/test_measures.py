@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import math
+from dataclasses import replace
 
-from core.placing import Gpu, Request
-from tests.clusters import MODEL, asked, carried_out, cluster
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.placing import Gpu, Metrics, Request, Stint
+from job_schedulers import Cluster
+from tests.clusters import MODEL, asked, carried_out, cluster, instances
 from theory.cluster import Ran, Servers
 from theory.contention import Model
-from theory.measures import Metrics, measure
+from theory.measures import measure
 
 
 def told(name: str, jobs: list[Request], *sizes: int, model: Model = MODEL) -> Metrics:
@@ -72,3 +78,87 @@ def test_mean_contention_is_over_time() -> None:
 def test_a_job_that_takes_no_time_slows_nobody_down() -> None:
     found = told("fifo", [Request(0, 1, 0, 0, 0.0), Request(1, 1, 1, 0, 1.0)], 1)
     assert found.mean_slowdown == 1 and found.least_completion_s == 0 and found.most_completion_s == 1
+
+
+def cut_off(ran: list[Ran], at_s: float) -> list[Ran]:
+    """What there is to see of a schedule at ``at_s``, if jobs that are cut off come on evenly."""
+
+    def seen(job: Ran) -> Ran:
+        if job.end_s <= at_s:
+            return job
+        if job.start_s >= at_s:
+            return replace(job, start_s=at_s, end_s=at_s, done=False)
+        share = (at_s - job.start_s) / (job.end_s - job.start_s)
+        stint = Stint(job.gpus, job.start_s, at_s, share * job.request.iterations)
+        return replace(job, end_s=at_s, stints=(stint,), done=False)
+
+    return [seen(job) for job in ran if job.request.arrives_s <= at_s]
+
+
+def test_a_schedule_that_is_cut_off() -> None:
+    """4 GPUs: a job of 3 for 10 s, cut off at 6; one of 1 for 2 s is done; one of 2 waits, with 1 and then no GPU free for it; one is yet to come."""
+    jobs = [
+        Request(0, 3, 10, 0, 1.0),
+        Request(1, 1, 2, 0, 1.0),
+        Request(2, 2, 10, 0, 1.0),
+        Request(3, 1, 1, 0, 1.0, 7.0),
+    ]
+    where = cluster(4)
+    ran = cut_off(carried_out(asked("fifo:backfill=no", jobs, where), jobs, where), 6.0)
+    assert [job.request.job for job in ran] == [0, 1, 2]
+    found = measure(ran, Servers(tuple(where.gpus)), MODEL.iteration_s, cut_s=6.0)
+    assert math.isnan(found.makespan_s)
+    assert (found.mean_completion_s, found.most_completion_s, found.mean_queueing_s) == (2, 2, 0), (
+        "of the one that is done"
+    )
+    assert found.mean_slowdown == found.jain == 1
+    assert found.utilisation == pytest.approx((3 * 6 + 2) / (4 * 6))
+    idle = found.idle_gpu_h
+    assert idle.fragment * 3600 == pytest.approx(4) and idle.waiting == idle.no_job == 0
+    assert idle.contention == pytest.approx(0, abs=1e-12), "an iteration that has not ended is not lost"
+
+
+def test_nothing_is_known_of_jobs_before_one_is_done() -> None:
+    waits = Ran(Request(0, 2, 1, 0, 1.0), (), 3.0, 3.0, 0, (), done=False)
+    found = measure([waits], Servers(tuple(cluster(1, 1).gpus)), MODEL.iteration_s, cut_s=3.0)
+    of_jobs = [
+        found.mean_completion_s,
+        found.p95_completion_s,
+        found.p95_queueing_s,
+        found.mean_slowdown,
+        found.max_rho,
+        found.jain,
+    ]
+    assert all(map(math.isnan, of_jobs)) and found.utilisation == found.max_contention == 0
+    assert found.idle_gpu_h.waiting * 3600 == pytest.approx(6)
+    nobody = measure([], Servers(tuple(cluster(1, 1).gpus)), MODEL.iteration_s, cut_s=3.0)
+    assert nobody.idle_gpu_h.no_job * 3600 == pytest.approx(6)
+
+
+def test_a_job_that_failed_held_its_gpus() -> None:
+    """One of 2 GPUs fails at 3 s; one of 1 GPU has waited for it, and is done 2 s later. One left before it got any."""
+    servers = Servers(tuple(cluster(2).gpus))
+    on = (Gpu("h1", 0), Gpu("h1", 1))
+    failed = Ran(Request(0, 2, 10, 0, 1.0), on, 0.0, 3.0, 0, (), 0.0, (Stint(on, 0.0, 3.0, 3.0),), done=False)
+    done = Ran(Request(1, 1, 2, 0, 1.0), on[:1], 3.0, 5.0, 0, ())
+    left = Ran(Request(2, 2, 2, 0, 1.0), (), 4.0, 4.0, 0, (), done=False)
+    found = measure([failed, done, left], servers, MODEL.iteration_s)
+    assert (found.makespan_s, found.mean_completion_s, found.mean_queueing_s) == (5, 5, 3)
+    assert found.utilisation == pytest.approx((6 + 2) / 10)
+    idle = found.idle_gpu_h
+    assert idle.fragment * 3600 == pytest.approx(1) and idle.no_job * 3600 == pytest.approx(1), (
+        "until 4 s one waits for two"
+    )
+
+
+@given(instance=instances(), share=st.floats(0.05, 1.5))
+def test_gpu_time_is_held_or_idle_however_a_schedule_is_cut_off(
+    instance: tuple[list[Request], Cluster], share: float
+) -> None:
+    requests, where = instance
+    ran = carried_out(asked("tightest_fit", requests, where), requests, where)
+    at_s = share * max(job.end_s for job in ran)
+    found = measure(cut_off(ran, at_s), Servers(tuple(where.gpus)), MODEL.iteration_s, cut_s=at_s)
+    idle = found.idle_gpu_h
+    free = (1 - found.utilisation) * len(where.gpus) * at_s / 3600
+    assert idle.fragment + idle.waiting + idle.no_job == pytest.approx(free, abs=1e-9)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from core.errors import RequestError
-from core.placing import Request
+from core.placing import Metrics, Request
 from core.runs.load import LoadError, Run, load_run
 from core.runs.verdict import Word
 from core.units import Duration, Rate, Size
@@ -19,6 +19,7 @@ from testbed import spec
 from testbed.cli.schedule import carrying
 from testbed.planning import plan
 from testbed.planning.schedules import Carried
+from theory import lived
 from theory.contention import Model
 
 # Links as in `sjf-model`: large frames, a buffer of a millisecond, and a least timeout that does not decide what contention costs.
@@ -48,6 +49,7 @@ class Emulated:
     verdict: Word
     folder: str
     jobs: tuple[Life, ...]
+    metrics: Metrics | None = None  # the usual numbers, as of the schedule that was computed
 
 
 def fields(
@@ -84,7 +86,8 @@ def carry_out(
     found: dict[str, list[Emulated]] = {scheduler: [] for scheduler in predicted}
     for run in runs:
         scheduler = run.plan.scheduler or ""
-        found[scheduler].append(compared(load_run(run.folder), requests, predicted[scheduler]))
+        there = load_run(run.folder)
+        found[scheduler].append(replace(compared(there, requests, predicted[scheduler]), metrics=lived.metrics(there)))
     return found
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,16 @@ import job_schedulers
 from congestion import catalogue
 from core import options
 from core.errors import RequestError, within
-from core.placing import Gpu, Request
+from core.placing import Gpu, Metrics, Request
 from core.runs.plan import CongestionControl
 from core.text import quoted
 from core.units import Duration
 from job_schedulers import Cluster, online
 from theory import fabric, flowing, twin
-from theory.cluster import Servers, follow
+from theory.cluster import Ran, Servers, follow
 from theory.contention import Model
 from theory.fabric import Fabric
+from theory.measures import IterationTime, measure
 
 LEAF = 32  # servers below a leaf, where nobody says how many
 OVERSUBSCRIBED = 2.0
@@ -39,7 +40,11 @@ class Result:
     scheduler: str
     control: CongestionControl
     flowed: flowing.Flowed
-    wall_s: float
+    ran: tuple[Ran, ...]  # those of its jobs that had arrived
+    metrics: Metrics
+    trials: int
+    plan_s: float  # wall-clock time that planning took
+    wall_s: float  # and what the flows took
 
     @property
     def system(self) -> str:
@@ -76,9 +81,11 @@ def carry_out(
         with within(scheduler):
             module = job_schedulers.find(scheduler.partition(":")[0])
             chosen = options.parse(module.Options, scheduler)
+            begun = time.perf_counter()
             assigned = online.schedule(
                 module, requests, Cluster({"s1": gpus}, lambda _job: ["s1"]), model, chosen, seed=seed
             )
+            plan_s = time.perf_counter() - begun
             for control in controls:
                 begun = time.perf_counter()
                 given, policy = follow(assigned, requests, servers)
@@ -88,8 +95,23 @@ def carry_out(
                     given, servers, policy, network, twin.force(control), until_s=until_s, learned_at=twin.learned_at(control),
                     intra_bps=model.intra_bps, seed=seed,
                 )  # fmt: skip
-                found.append(Result(scheduler, control, flowed, time.perf_counter() - begun))
+                wall_s = time.perf_counter() - begun
+                # Whoever starts `At` a time arrived then for the flows: measured is from when it was asked for.
+                ran = flowed.ran(requests)
+                numbers = measure(ran, servers, _alone(flowed, model), cut_s=None if flowed.whole else flowed.lasted_s)
+                found.append(Result(scheduler, control, flowed, ran, numbers, assigned.trials, plan_s, wall_s))
     return found
+
+
+def _alone(flowed: flowing.Flowed, model: Model) -> IterationTime:
+    """On the servers that a job got, as its flows are alone; on others by equation 8 without C and ξ2, of which flows know nothing."""
+    came, plain = {job.request.job: job for job in flowed.jobs}, Model(model.rate_bps, model.intra_bps)
+
+    def iteration_s(request: Request, servers: int) -> float:
+        job = came[request.job]
+        return job.alone_s if servers == job.servers else plain.iteration_s(request, servers)
+
+    return iteration_s
 
 
 def show(results: Sequence[Result], sizes: Sequence[int], topo: str, *, as_json: bool) -> None:
@@ -99,23 +121,23 @@ def show(results: Sequence[Result], sizes: Sequence[int], topo: str, *, as_json:
         print(json.dumps({"cluster": {"servers": list(sizes)}, "model": {"law": "flow", "topo": topo, "batch_s": flowing.BATCH_S,
               "steps": twin.STEPS}, "results": rows}, allow_nan=False))  # fmt: skip
         return
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("scheduler", "system"):
+        table.add_column(heading, overflow="fold")
     for heading in (
-        "scheduler",
-        "system",
-        "jobs ended",
-        "iterations",
-        "mean (s)",
-        "p99 (s)",
-        "÷ alone",
-        "p99 ÷ alone",
-        "GPUs held",
-        "took (s)",
+        "jobs\nended",
+        "iter-\nations",
+        "mean\n(s)",
+        "p99\n(s)",
+        "÷\nalone",
+        "p99 ÷\nalone",
+        "GPUs\nheld",
+        "took\n(s)",
     ):
-        table.add_column(heading, justify="left" if heading in ("scheduler", "system") else "right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for result in results:
         row = _row(result)
-        numbers = [row[name] for name in ("mean_s", "p99_s", "mean_slowdown", "p99_slowdown")]
+        numbers = [row[name] for name in ("mean_s", "p99_s", "mean_iteration_slowdown", "p99_iteration_slowdown")]
         table.add_row(
             result.scheduler, result.system, f"{row['ended']}", f"{row['iterations']}", *(f"{value:.3f}" for value in numbers),
             f"{row['utilisation']:.0%}", f"{result.wall_s:.1f}",
@@ -130,21 +152,29 @@ def show(results: Sequence[Result], sizes: Sequence[int], topo: str, *, as_json:
 def _row(result: Result) -> dict[str, Any]:
     flowed = result.flowed
     some = len(flowed.times_s) > 0
+    contention = {job.request.job: job.mean_contention for job in result.ran}
     return {
         "scheduler": result.scheduler, "system": result.system, "verdict": "suspect" if result.beyond else "valid",
-        "beyond": result.beyond, "iterations": len(flowed.times_s),
-        "ended": sum(job.end_s is not None for job in flowed.jobs),
+        "beyond": result.beyond, **{name: _known(value) for name, value in asdict(result.metrics).items()},
+        "ended": sum(job.end_s is not None for job in flowed.jobs), "lasted_s": flowed.lasted_s,
+        "iterations": len(flowed.times_s),
         "mean_s": float(flowed.times_s.mean()) if some else 0.0,
         "p99_s": float(np.percentile(flowed.times_s, 99)) if some else 0.0,
-        "mean_slowdown": float(flowed.slowdowns.mean()) if some else 0.0,
-        "p99_slowdown": float(np.percentile(flowed.slowdowns, 99)) if some else 0.0,
-        "utilisation": flowed.busy, "events": flowed.events, "wall_s": result.wall_s,
+        "mean_iteration_slowdown": float(flowed.slowdowns.mean()) if some else 0.0,
+        "p99_iteration_slowdown": float(np.percentile(flowed.slowdowns, 99)) if some else 0.0,
+        "trials": result.trials, "plan_s": result.plan_s, "events": flowed.events, "wall_s": result.wall_s,
         "jobs": [
             {"job": job.request.job, "start_s": job.start_s, "end_s": job.end_s, "iterations": job.iterations, "mean_s": job.mean_s,
-             "alone_s": job.alone_s}
+             "alone_s": job.alone_s, "mean_contention": contention.get(job.request.job, 0.0),
+             "gpus": [f"{gpu.host}:{gpu.slot}" for gpu in job.gpus]}
             for job in flowed.jobs
         ],
     }  # fmt: skip
+
+
+def _known(value: object) -> object:
+    """A number that there is none of is null."""
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _network(text: str, servers: int, rate_bps: float) -> Fabric:

@@ -14,17 +14,11 @@ from rich.text import Text
 from core.placing import Stint
 from core.text import plain
 from testbed.cli.schedule.emulate import Emulated
+from testbed.cli.table import metrics_tables
 from testbed.planning.schedules import Carried
 from theory.cluster import Ran
 from theory.contention import Model
 
-TIMES = {
-    "makespan_s": "makespan\n(s)", "mean_completion_s": "completion\nmean (s)", "p95_completion_s": "p95\n(s)",
-    "mean_queueing_s": "queueing\nmean (s)", "mean_slowdown": "slow-\ndown", "max_rho": "largest\nρ", "jain": "Jain",
-}  # fmt: skip
-USED = (
-    "GPUs\nheld", "largest\np", "idle: fragment,\nwaiting (GPU-h)", "idle: contended\n(GPU-h)", "trials", "plan\n(s)",
-)  # fmt: skip
 CONSTANTS = ("rate_bps", "intra_bps", "reduce_bps", "alpha", "xi1", "xi2_s", "slot_s")
 
 
@@ -39,29 +33,12 @@ class Result:
 
 
 def table(results: Sequence[Result], title: str) -> Group:
-    """Two tables with a row for each scheduler, narrow enough for a terminal: what jobs took, and how GPUs were used."""
-    times, used = _titled(plain(title), results), _titled("", results)
-    for heading in TIMES.values():
-        times.add_column(heading, justify="right", no_wrap=True)
-    for heading in USED:
-        used.add_column(heading, justify="right", no_wrap=True)
-    for each in results:
-        metrics = each.carried.metrics
-        numbers, idle, name = asdict(metrics), metrics.idle_gpu_h, Text(plain(each.scheduler))
-        times.add_row(name, *(f"{numbers[column]:.4g}" for column in TIMES))
-        used.add_row(
-            name, f"{metrics.utilisation:.0%}", f"{metrics.max_contention:.4g}", f"{idle.fragment + idle.waiting:.3g}", f"{idle.contention:.3g}",
-            str(each.carried.trials), f"{each.plan_s:.2f}",
-        )  # fmt: skip
-    return Group(times, used)
-
-
-def _titled(title: str, results: Sequence[Result]) -> Table:
-    found = Table(
-        box=None, title=Text(title) if title else None, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0)
-    )
-    found.add_column("", overflow="fold", min_width=min(16, max(len(each.scheduler) for each in results)))
-    return found
+    """What each scheduler came to, and what that took."""
+    more = {
+        "trials": [str(each.carried.trials) for each in results],
+        "plan\n(s)": [f"{each.plan_s:.2f}" for each in results],
+    }
+    return metrics_tables({each.scheduler: each.carried.metrics for each in results}, title, more)
 
 
 def beside(results: Sequence[Result]) -> Table:
