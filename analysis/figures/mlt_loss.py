@@ -110,7 +110,11 @@ def find(study: Study) -> list[Finding]:
             study.paths,
         ))  # fmt: skip
     long, short = rows[rows["rto_ms"] >= LONG_MS], rows[rows["rto_ms"] < LONG_MS]
-    faster = {FASTER: long[long["loss"] == WORST], SMALL: short[short["loss"] == WORST], NONE: short[short["loss"] == 0]}
+    faster = {
+        FASTER: long[long["loss"] == WORST],
+        SMALL: short[short["loss"] == WORST],
+        NONE: short[short["loss"] == 0],
+    }
     return [*found, *(_faster(study, claim, cell) for claim, cell in faster.items())]
 
 
