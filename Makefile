@@ -5,7 +5,7 @@ PYTHON := .venv/bin/python
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check benchmarks reproduce agreement figures report clean
-.PHONY: vm-tools browser vm-kernel box test-vagrant
+.PHONY: vm-tools browser libfuzzer vm-kernel box test-vagrant
 
 help:
 	@echo "make demo        set up, then four jobs on one link under virtual time: Reno, then MLTCP; then ResNet-50 (a minute, no root)"
@@ -113,6 +113,10 @@ vm-tools:
 # For the test that looks at the report in a browser.
 browser:
 	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends chromium
+
+# clang's own runtime, for the tests of the transports' core that it watches and feeds (60 MB).
+libfuzzer:
+	$(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qy install --no-install-recommends libclang-rt-dev
 
 BOX ?= custom
 box: environment

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.processes import HANG_S
 from tests.properties import examples
 from tests.transport_core import MS, Core, Network, Sent
 from transports import native
@@ -311,33 +312,44 @@ def test_garbage_changes_nothing(data: st.DataObject) -> None:
 
 
 FUZZ = Path(__file__).with_name("transport_fuzz.c")
+EXCHANGE = Path(__file__).with_name("transport_exchange.c")  # and endpoint.c, which it includes
+
+
+def sanitized(compiler: str, kinds: str, sources: list[Path], folder: Path, *words: str) -> Path:
+    """A program of these, watched; skips where the compiler has not what watches."""
+    made = folder / sources[0].stem
+    command = [compiler, *words, "-g", "-O1", f"-fsanitize={kinds}", "-fno-sanitize-recover=all", "-pthread"]
+    try:
+        done = subprocess.run(
+            [*command, *map(str, sources), "-lm", "-o", str(made)], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip(f"there is no {compiler} here")
+    if done.returncode and "cannot find" in done.stderr:
+        pytest.skip(f"{compiler} has no sanitizers here{': make libfuzzer' if compiler == 'clang' else ''}")
+    assert done.returncode == 0, done.stderr
+    return made
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_nothing_that_comes_breaks_it(compiler: str, tmp_path: Path) -> None:
     """Under ASan and UBSan: lost, repeated, late, cut and changed datagrams; by libFuzzer where clang has it."""
-    words = [
-        "-g",
-        "-O1",
-        "-fno-sanitize-recover=all",
-        str(FUZZ),
-        str(native.FOLDER / "protocol.c"),
-        str(native.FOLDER / "rate.c"),
-        str(native.FOLDER / "rules.c"),
-    ]
-    guided = compiler == "clang"
-    sanitizers = "-fsanitize=fuzzer,address,undefined" if guided else "-fsanitize=address,undefined"
-    command = [compiler, *([] if guided else ["-DALONE"]), sanitizers, *words, "-o", str(tmp_path / "fuzz")]
-    try:
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip(f"there is no {compiler} here")
-    if made.returncode and "cannot find" in made.stderr:
-        pytest.skip(f"{compiler} has no sanitizers here")
-    assert made.returncode == 0, made.stderr
+    sources = [FUZZ, *(native.FOLDER / name for name in ("protocol.c", "rate.c", "rules.c"))]
     examples = settings().max_examples  # 5000 in `make test-long`: ten million datagrams
-    arguments = [f"-runs={20 * examples}", "-max_len=2000", "-seed=1"] if guided else [str(2000 * examples)]
-    done = subprocess.run(
-        [str(tmp_path / "fuzz"), *arguments], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    if compiler == "clang":
+        made = sanitized(compiler, "fuzzer,address,undefined", sources, tmp_path)
+        arguments = [f"-runs={20 * examples}", "-max_len=2000", "-seed=1"]
+    else:
+        made = sanitized(compiler, "address,undefined", sources, tmp_path, "-DALONE")
+        arguments = [str(2000 * examples)]
+    done = subprocess.run([str(made), *arguments], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_nothing_that_comes_breaks_it_on_its_sockets(compiler: str, tmp_path: Path) -> None:
+    """All of the library under ASan and UBSan, by system calls and by a ring, signed or not, with somebody between both ends or not."""
+    library = [path for path in native.sources() if path.suffix == ".c" and path.name != "endpoint.c"]
+    made = sanitized(compiler, "address,undefined", [EXCHANGE, *library], tmp_path, "-Wall", "-Wextra", "-Werror")
+    done = subprocess.run([str(made)], capture_output=True, text=True, check=False, timeout=HANG_S)
+    assert done.returncode == 0, done.stderr[-3000:] + done.stdout
