@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.options import option, yes
+from core.options import option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.contention import Model
 
 
 @dataclass(frozen=True)
-class Options:
-    thetas: int = option(search.THETAS, search.THETA_MEANING, search.whole(1, 1000))
+class Options(search.Limits):
     orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
-    backfill: bool = option(False, search.BACKFILL_MEANING, yes)
 
 
 def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """The best over θ and orders."""
-    instance = search.Instance(requests, cluster, model)
+    instance = search.Instance(requests, cluster, model, options.rho)
     orders = instance.orders(options.orders, seed)
     return search.search(
-        instance, [search.first_fit], orders, instance.thetas(options.thetas), backfill=options.backfill, before=1
+        instance, [search.first_fit], orders, instance.thetas(options), backfill=options.backfill, before=1
     )

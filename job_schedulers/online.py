@@ -14,7 +14,7 @@ import numpy as np
 
 from core.errors import RequestError
 from core.placing import Assignments, At, Gpu, Request
-from job_schedulers import Cluster, Module
+from job_schedulers import Cluster, Module, search
 from theory.cluster import Servers, Start, State, assignments, simulate
 from theory.contention import Contended, Model
 
@@ -32,10 +32,11 @@ def schedule(
     number_of = {request.job: number for number, request in enumerate(requests)}
     held: dict[int, tuple[Gpu, ...]] = {}
     given_s = np.zeros(len(servers.gpus))  # estimates of what each GPU was given so far
+    rho = getattr(options, "rho", "fewest")
     trials = 0
 
-    def alone_s(request: Request) -> float:
-        return model.iteration_s(request, servers.fewest(request.gpus))
+    def estimate_s(request: Request) -> float:
+        return search.estimate_s(request, servers, model, rho)
 
     def policy(state: State) -> Iterator[Start]:
         nonlocal trials
@@ -48,7 +49,7 @@ def schedule(
         waiting = [replace(requests[number], arrives_s=0.0) for number in sorted(state.waiting)]
         worked_s = given_s.copy()
         for request in running:  # what they still have to do is not done
-            worked_s[[numbers[gpu] for gpu in held[request.job]]] -= request.iterations * alone_s(request)
+            worked_s[[numbers[gpu] for gpu in held[request.job]]] -= estimate_s(request)
         on = {request.job: held[request.job] for request in running}
         now = replace(cluster, held=on, worked_s=tuple(worked_s.tolist()))
         try:
@@ -63,7 +64,7 @@ def schedule(
                 held[given.job] = given.gpus
                 request = requests[number_of[given.job]]
                 on_gpus = np.array([numbers[gpu] for gpu in given.gpus], dtype=np.int64)
-                given_s[on_gpus] += request.iterations * alone_s(request)
+                given_s[on_gpus] += estimate_s(request)
                 yield number_of[given.job], on_gpus
 
     ran = simulate(requests, servers, policy, law, slot_s=model.slot_s)

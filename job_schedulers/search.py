@@ -5,11 +5,13 @@ with this job's, stays within θ (the U of SJF-BCO's report). While the first in
 ``backfill``. A trial's makespan comes from the contention model, not from the estimates that θ is compared with, and only a
 complete schedule counts.
 
-Estimates are F · τ of a job alone on the fewest servers that hold it (ours: the report leaves them open). The report divides
-them by a bound u; as u is one number for all jobs, that only stretches θ, and u = 1 here. T, where the search over θ ends, is
-twice first fit's makespan (ours, too). A search knows the whole list of jobs (`job_schedulers.online` tells it of those alone that
-have arrived); what each trial does at an instant depends on those that have arrived. Jobs that run already (`Cluster.held`) stay
-where they are, and what GPUs did before (`Cluster.worked_s`) counts where the least busy ones are looked for, not against θ.
+What the report leaves open is ours, and an option (`Limits`): estimates are F · τ of a job alone on the fewest servers that
+hold it, T, where the search over θ ends, is twice first fit's makespan, and the bound u that the report divides estimates by
+is 1. As u is one number for all jobs it only stretches θ: here θ stands for u θ, and ends at u T.
+
+A search knows the whole list of jobs (`job_schedulers.online` tells it of those alone that have arrived); what each trial does
+at an instant depends on those that have arrived. Jobs that run already (`Cluster.held`) stay where they are, and what GPUs did
+before (`Cluster.worked_s`) counts where the least busy ones are looked for, not against θ.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from theory.contention import Contended, Model
 
 Bools = npt.NDArray[np.bool_]
 THETAS = 12
-THETA_MEANING = f"values of θ that are tried, between its lower bound and T; {THETAS} by default"
 ORDERS_MEANING = "job orders that are tried: the given one, others by the seed; 1 by default"
 BACKFILL_MEANING = "whether others may pass a job that waits: yes or no, the default"
+RHOS = ("fewest", "most", "worst")
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
@@ -58,6 +60,28 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """Options of those that search for θ."""
+
+    thetas: int = options.option(
+        THETAS, f"values of θ that are tried, between its lower bound and T; {THETAS} by default", whole(1, 1000)
+    )
+    horizon: float = options.option(2.0, "T ÷ first fit's makespan; 2 by default", options.number(1, 10**6))
+    rho: str = options.option(
+        "fewest",
+        "ρ̂, F τ of a job: alone on the fewest servers (fewest, the default), alone with each GPU in another one (most), or so and "
+        "contended for by as many rings as a server has GPUs (worst)",
+        one_of(*RHOS),
+    )
+    u: str = options.option(
+        "1",
+        "what ρ̂ is divided by: 1, the default, or bounds, how much longer than at its best a job can take",
+        one_of("1", "bounds"),
+    )
+    backfill: bool = options.option(False, BACKFILL_MEANING, options.yes)
+
+
+@dataclass(frozen=True)
 class Offer:
     """What a rule picks from."""
 
@@ -75,7 +99,7 @@ Pick = Callable[[Offer], Numbers | None]  # None: wait
 class Instance:
     """Jobs and a cluster, ready for trials. Raises `RequestError` if a job can never run."""
 
-    def __init__(self, requests: Sequence[Request], cluster: Cluster, model: Model) -> None:
+    def __init__(self, requests: Sequence[Request], cluster: Cluster, model: Model, rho: str = "fewest") -> None:
         self.requests, self.servers, self.model = requests, Servers(tuple(cluster.gpus)), model
         for request in requests:
             if request.gpus > len(self.servers.gpus):
@@ -83,9 +107,7 @@ class Instance:
                     f"gpus: job {request.job} asks for {request.gpus} GPUs, and the cluster has {len(self.servers.gpus)}; give it more "
                     "servers, or the job fewer GPUs"
                 )
-        self.estimates_s = np.array(
-            [one.iterations * model.iteration_s(one, self.servers.fewest(one.gpus)) for one in requests]
-        )
+        self.estimates_s = self._estimates_s(rho)
         self.worked_s = np.array(cluster.worked_s) if cluster.worked_s else np.zeros(len(self.servers.gpus))
         numbers = {gpu: number for number, gpu in enumerate(self.servers.gpus)} if cluster.held else {}
         self.held = {
@@ -125,11 +147,20 @@ class Instance:
         """By GPUs, not by duration."""
         return sorted(range(len(self.requests)), key=lambda number: self.requests[number].gpus)
 
-    def horizon_s(self) -> float:
-        """T: twice first fit's makespan, all orders and θ left open."""
+    def horizon_s(self, limits: Limits) -> float:
+        """u T; T by first fit's makespan, all orders and θ left open."""
         ran = self.run(Trial(self, first_fit, range(len(self.requests))))
         assert ran is not None  # first fit takes any free GPUs
-        return 2 * max(one.end_s for one in ran)
+        u = self._longer() if limits.u == "bounds" else 1.0
+        return u * limits.horizon * max(one.end_s for one in ran)
+
+    def _longer(self) -> float:
+        """By how much longer than at its best a job can take, over all jobs and placements."""
+        best, worst = self._estimates_s("fewest"), self._estimates_s("worst")
+        return float(np.max(worst[best > 0] / best[best > 0], initial=1.0))
+
+    def _estimates_s(self, rho: str) -> npt.NDArray[np.float64]:
+        return np.array([estimate_s(one, self.servers, self.model, rho) for one in self.requests])
 
     def lowest_s(self) -> float:
         """No θ below this lets every job in: the longest job, and all work spread evenly."""
@@ -138,12 +169,19 @@ class Instance:
         work = sum(one.gpus * took for one, took in zip(self.requests, self.estimates_s, strict=True))
         return float(max(self.estimates_s.max(), work / len(self.servers.gpus)))
 
-    def thetas(self, count: int) -> list[float]:
-        """A geometric grid from the lower bound to T."""
-        low, high = self.lowest_s() * (1 + 1e-9), self.horizon_s()
+    def thetas(self, limits: Limits) -> list[float]:
+        """A geometric grid from the lower bound to u T."""
+        low, high = self.lowest_s() * (1 + 1e-9), self.horizon_s(limits)
         if not low or high <= low:
             return [max(low, high)]
-        return [float(theta) for theta in np.geomspace(low, high, count)]
+        return [float(theta) for theta in np.geomspace(low, high, limits.thetas)]
+
+
+def estimate_s(request: Request, servers: Servers, model: Model, rho: str) -> float:
+    """ρ̂ by one of `RHOS`."""
+    on = servers.fewest(request.gpus) if rho == "fewest" else min(request.gpus, len(servers.sizes))
+    contention = int(servers.sizes.max()) if rho == "worst" else 1
+    return request.iterations * model.iteration_s(request, on, contention)
 
 
 class Trial:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.options import number, option, yes
+from core.options import number, option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.cluster import Numbers
@@ -24,28 +24,26 @@ BISECTIONS = 11  # of a horizon of some 1200 slots, as published: down to one sl
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(search.Limits):
     faffp: str = option("pack", "pack, the default, or leastload", search.one_of("pack", "leastload"))
     lam: float = option(1.0, "λ: over how many times its GPUs LBSGF opens servers; 1 by default", number(1, 10**6))
     kappa: int = option(0, "one κ in place of all; 0, the default: all", search.whole(0, 100_000))
     theta: str = option("grid", "grid, the default, or bisect", search.one_of("grid", "bisect"))
-    thetas: int = option(search.THETAS, search.THETA_MEANING, search.whole(1, 1000))
-    backfill: bool = option(False, search.BACKFILL_MEANING, yes)
 
 
 def schedule(
     requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
 ) -> Assignments:
     """The best over κ and θ."""
-    instance = search.Instance(requests, cluster, model)
+    instance = search.Instance(requests, cluster, model, options.rho)
     small = faffp_pack if options.faffp == "pack" else search.least_loaded
     kappas = [options.kappa] if options.kappa else sorted({1, *(request.gpus for request in requests)})
     picks = [_rule(small, kappa, options.lam) for kappa in kappas]
     order = instance.smallest_first()
     if options.theta == "grid":
-        thetas = instance.thetas(options.thetas)
+        thetas = instance.thetas(options)
         return search.search(instance, picks, [order], thetas, backfill=options.backfill, before=1)
-    left, right = instance.lowest_s(), instance.horizon_s()
+    left, right = instance.lowest_s(), instance.horizon_s(options)
     best = search.Best(instance, 1)
     for _ in range(BISECTIONS):
         theta, before = (left + right) / 2, best.makespan_s

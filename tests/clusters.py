@@ -17,6 +17,7 @@ from theory.contention import Contended, Model
 MODEL = Model(rate_bps=1e9, alpha=0.3)
 PLACING = ("spread", "packed")  # give hosts to jobs that all start at once
 PREEMPTING = ("las",)
+EXHAUSTIVE = ("optimum",)  # for a few jobs
 
 
 def cluster(*sizes: int) -> Cluster:

@@ -15,7 +15,7 @@ from scipy import stats
 import job_schedulers
 from core.errors import RequestError
 from core.placing import After, Assignment, Assignments, At, Gpu, Request, Stint
-from tests.clusters import MODEL, PLACING, asked, carried_out, cluster, instances
+from tests.clusters import EXHAUSTIVE, MODEL, PLACING, asked, carried_out, cluster, instances
 from theory.cluster import Servers, Start, State, Stop, Wake, simulate
 from theory.contention import Contended, Met, Model, met
 from theory.measures import measure
@@ -161,7 +161,7 @@ def test_single_gpu_jobs_are_an_mmc_queue(gpus: int, load: float) -> None:
         assert low[number] <= expected <= high[number] < other
 
 
-@pytest.mark.parametrize("name", [one for one in job_schedulers.names() if one not in PLACING])
+@pytest.mark.parametrize("name", [one for one in job_schedulers.names() if one not in (*PLACING, *EXHAUSTIVE)])
 @given(instance=instances(), seed=st.integers(0, 5))
 def test_every_schedule_is_sound(name: str, instance: tuple[list[Request], job_schedulers.Cluster], seed: int) -> None:
     """Everybody runs once with all GPUs, no GPU has two jobs at a time, nobody before its arrival; estimates come true."""

@@ -20,8 +20,8 @@ from core.placing import After, At, Gpu, Request
 from job_schedulers import Cluster, online, place, search, sjf_bco
 from job_schedulers import cassini as placing
 from job_schedulers import random as shuffled
-from tests.clusters import MODEL, PLACING, PREEMPTING, asked, carried_out, cluster, drawn, makespan
-from theory.cluster import State, assignments
+from tests.clusters import EXHAUSTIVE, MODEL, PLACING, PREEMPTING, asked, carried_out, cluster, drawn, makespan
+from theory.cluster import Servers, State, assignments
 from theory.contention import Contended, Model
 from topologies.leafspine import LeafSpine
 
@@ -34,7 +34,7 @@ def test_theorem_5_does_not_hold_as_stated() -> None:
     jobs = [Request(job, 1, took, 0, 1.0) for job, took in enumerate((3, 3, 2, 2, 2))]
     for how in ("sjf_bco", "sjf_bco:faffp=leastload", "sjf_bco:theta=bisect", "list_scheduling"):
         assert makespan(how, jobs, cluster(2)) == 7
-    assert optimum(jobs, cluster(2)) == 6
+    assert makespan("optimum", jobs, cluster(2)) == 6
 
 
 def test_a_partial_schedule_never_wins() -> None:
@@ -154,64 +154,77 @@ def test_fa_ffp_by_brute_force() -> None:
         assert sum(offer.load_s[least]) == min(sum(offer.load_s[list(gpus)]) for gpus in choices)
 
 
-def optimum(requests: Sequence[Request], where: Cluster, model: Model = MODEL) -> float:
-    """The least makespan over all placements and starts, by search: at time 0 and at every end any jobs may start anywhere.
+@pytest.mark.parametrize("seed", range(20))
+def test_the_optimum_of_single_gpu_jobs_by_brute_force(seed: int) -> None:
+    """Every job on every GPU: in which order a GPU takes its own does not matter."""
+    draw = random.Random(seed)
+    jobs, gpus = [Request(job, 1, draw.randint(1, 9), 0, 1.0) for job in range(6)], draw.randint(1, 3)
+    busy = [
+        [sum(one.iterations for one, on in zip(jobs, where, strict=True) if on == gpu) for gpu in range(gpus)]
+        for where in itertools.product(range(gpus), repeat=len(jobs))
+    ]
+    assert makespan("optimum", jobs, cluster(gpus)) == min(map(max, busy))
 
-    Of schedules whose jobs start at such moments, as all of those that are compared with it do. GPUs of one server are alike:
-    what counts is how many of each. Branches that cannot beat the best are cut.
-    """
-    sizes = Counter(gpu.host for gpu in where.gpus)
-    hosts = tuple(sizes)
-    best = math.inf
 
-    def spreads(wanted: int, free: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        if len(free) == 1:
-            if wanted <= free[0]:
-                yield (wanted,)
-            return
-        for here in range(min(wanted, free[0]) + 1):
-            for rest in spreads(wanted - here, free[1:]):
-                yield here, *rest
+def test_the_optimum_waits_where_contention_costs_more() -> None:
+    """Two rings over three servers, of which the middle one is shared: one after the other takes less, if f is steep enough."""
+    jobs, where = [Request(job, 4, 10, 10**7, 0.05) for job in range(2)], cluster(3, 2, 3)
+    for alpha, contention in ((0.0, 2), (5.0, 1)):
+        model = Model(1e9, alpha=alpha)
+        alone_s = 10 * model.tau_s(jobs[0], 2, 1)
+        ran = carried_out(asked("optimum", jobs, where, model), jobs, where, model)
+        assert max(one.contention for one in ran) == contention
+        assert max(one.end_s for one in ran) <= 2 * alone_s + 1e-9
 
-    def tau(job: int, on: dict[int, tuple[int, ...]]) -> float:
-        spans = [server for server, count in enumerate(on[job]) if count]
-        if len(spans) == 1:
-            return model.tau_s(requests[job], 1, 0)
-        crowd = max(sum(1 for other in on.values() if 0 < other[s] < sum(other)) for s in spans)
-        return model.tau_s(requests[job], len(spans), crowd)
 
-    def fastest(job: int) -> float:
-        return min(model.tau_s(requests[job], 1, 0) if requests[job].gpus <= max(sizes.values()) else math.inf,
-                   model.tau_s(requests[job], 2, 1))  # fmt: skip
+@pytest.mark.parametrize(
+    ("jobs", "model"),
+    [
+        ([Request(job, 1, 1, 0, 1.0) for job in range(9)], MODEL),
+        ([Request(0, 1, 1, 0, 1.0, 2.0)], MODEL),
+        ([Request(0, 1, 1, 0, 1.0)], replace(MODEL, slot_s=5.0)),
+    ],
+)
+def test_the_optimum_is_for_a_few_jobs(jobs: list[Request], model: Model) -> None:
+    with pytest.raises(RequestError, match="it is for 8 jobs at the most, all there from the beginning, in continuous"):
+        asked("optimum", jobs, cluster(2), model)
 
-    quickest = [fastest(job) for job in range(len(requests))]
 
-    def go(
-        now: float, waiting: frozenset[int], on: dict[int, tuple[int, ...]], left: dict[int, float], after: int
-    ) -> None:
-        nonlocal best
-        bounds = [now + left[job] * quickest[job] for job in on] + [
-            now + requests[job].iterations * quickest[job] for job in waiting
-        ]
-        if max(bounds, default=now) >= best - 1e-12:
-            return
-        if not on and not waiting:
-            best = now
-            return
-        free = tuple(sizes[host] - sum(where_[n] for where_ in on.values()) for n, host in enumerate(hosts))
-        for job in sorted(waiting):
-            if job > after:  # who starts at one moment, in one order only
-                for spread in dict.fromkeys(spreads(requests[job].gpus, free)):
-                    go(now, waiting - {job}, {**on, job: spread}, {**left, job: requests[job].iterations}, job)
-        if on:
-            taus = {job: tau(job, on) for job in on}
-            step = min(left[job] * taus[job] for job in on)
-            rest = {job: left[job] - step / taus[job] for job in on}
-            stays = {job: spread for job, spread in on.items() if rest[job] * taus[job] > 1e-12}
-            go(now + step, waiting, stays, {job: rest[job] for job in stays}, -1)
+def test_estimates_are_the_least_and_the_most_that_equation_8_knows() -> None:
+    """A job of 4 GPUs over servers of 3, 2 and 1: on two of them alone; on three alone; there beside two others."""
+    servers, model = Servers(tuple(cluster(3, 2, 1).gpus)), Model(1e9, alpha=0.3, xi2_s=0.1)
+    job = Request(0, 4, 10, 10**7, 0.05)
+    exchange_s = 2 * 8e7 * 3 / 4 / 1e9
+    expected = [0.05 + 0.2 + exchange_s, 0.05 + 0.3 + exchange_s, 0.05 + 0.3 + exchange_s * (3 + 0.3 * 2)]
+    found = [search.estimate_s(job, servers, model, rho) for rho in search.RHOS]
+    assert found == pytest.approx([10 * tau for tau in expected])
+    single = Request(0, 1, 10, 10**7, 0.05)
+    assert [search.estimate_s(single, servers, model, rho) for rho in search.RHOS] == pytest.approx([1.5] * 3)
 
-    go(0.0, frozenset(range(len(requests))), {}, {}, -1)
-    return best
+
+@pytest.mark.parametrize("name", ["sjf_bco", "sjf_bco:theta=bisect", "list_scheduling", "first_fit"])
+def test_a_bound_on_estimates_stretches_the_horizon(name: str) -> None:
+    """u is one number for all jobs: dividing estimates by it is the same as letting θ grow to u T."""
+    jobs, where = drawn(3, 9, 5), cluster(4, 4, 2)
+    instance = search.Instance(jobs, where, MODEL)
+    u = max(
+        search.estimate_s(one, instance.servers, MODEL, "worst")
+        / search.estimate_s(one, instance.servers, MODEL, "fewest")
+        for one in jobs
+    )
+    end = "," if ":" in name else ":"
+    assert u > 2
+    assert asked(f"{name}{end}u=bounds", jobs, where) == asked(f"{name}{end}horizon={2 * u!r}", jobs, where)
+    assert instance.horizon_s(search.Limits(u="bounds")) == pytest.approx(u * instance.horizon_s(search.Limits()))
+    assert instance.horizon_s(search.Limits(horizon=6)) == pytest.approx(3 * instance.horizon_s(search.Limits()))
+
+
+def test_estimates_decide_what_theta_lets_in() -> None:
+    """By its worst estimate a job that spans servers is longer than θ by others' leaves room for; u makes up for it."""
+    jobs, where = drawn(3, 9, 5), cluster(4, 4, 2)
+    worst, best = (search.Instance(jobs, where, MODEL, rho) for rho in ("worst", "fewest"))
+    assert worst.lowest_s() > 2 * best.lowest_s()
+    assert all(one >= other for one, other in zip(worst.estimates_s, best.estimates_s, strict=True))
 
 
 def least_theta(requests: Sequence[Request], where: Cluster) -> float:
@@ -274,12 +287,12 @@ def small(seed: int) -> tuple[list[Request], Cluster]:
 def test_no_schedule_beats_the_optimum(record_property: Callable[[str, object], None]) -> None:
     """Every scheduler's makespan ÷ the optimum on drawn instances: never below 1; SJF-BCO's is 1 in most."""
     ratios: dict[str, list[float]] = {
-        name: [] for name in job_schedulers.names() if name not in (*PLACING, *PREEMPTING)
+        name: [] for name in job_schedulers.names() if name not in (*PLACING, *PREEMPTING, *EXHAUSTIVE)
     }
     budget, thetas = list[float](), []
     for seed in range(INSTANCES):
         requests, where = small(seed)
-        best = optimum(requests, where)
+        best = makespan("optimum", requests, where)
         for name, found in ratios.items():
             found.append(makespan(name, requests, where) / best)
         budget.append(makespan(f"best_of:n={asked('sjf_bco', requests, where).trials}", requests, where) / best)
