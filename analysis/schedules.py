@@ -69,13 +69,15 @@ def said(setting: Setting) -> str:
     return f"Setting: communication ÷ computing {setting.ratio:g}."
 
 
-def findings(study: Study, sources: Mapping[str, str], judges: Mapping[str, Judge]) -> list[Finding]:
-    """A finding for each claim and setting; ``judges`` raise `LoadError` where there is nothing to judge by."""
+def findings(
+    study: Study, sources: Mapping[str, str], judges: Mapping[str, Judge], among: Callable[[Schedules], list[Setting]] = settings
+) -> list[Finding]:  # fmt: skip
+    """A finding for each claim and setting (``among`` those); ``judges`` raise `LoadError` where there is nothing to judge by."""
     if study.schedules is None:
         return [not_measured(claim, source, "there are no schedules") for claim, source in sources.items()]
     found = []
     for claim, source in sources.items():
-        for setting in settings(study.schedules):
+        for setting in among(study.schedules):
             try:
                 found.append(judges[claim](setting))
             except LoadError as error:
@@ -101,13 +103,21 @@ def text(ratios: Iterable[float]) -> str:
     return str(of_ratios(ratios))
 
 
+def heading(setting: Setting) -> str:
+    """A setting, above what is drawn of it."""
+    if setting.unlimited:
+        return "control: no limit\non uplinks"
+    if setting.most is not None:
+        return f"published: at most\n{setting.most:.0%} communication"
+    return f"communication ÷\ncomputing {setting.ratio:g}"
+
+
 def panels(computed: Schedules, rows: int, height: float, *, sharey: bool = False) -> tuple[Any, Any]:
     """A figure with a column for each setting, titled, the control last."""
     shown = [*settings(computed), *(one for one in computed.made.asked.setting if one.unlimited)]
     figure, axes = style.new_figure(rows, len(shown), figsize=(2.9 * len(shown) + 0.6, height * rows), sharey=sharey)
     for axis, one in zip(axes[0], shown, strict=True):
-        title = "control: no limit\non uplinks" if one.unlimited else f"communication ÷\ncomputing {one.ratio:g}"
-        axis.set_title(title if one.most is None else f"published: at most\n{one.most:.0%} communication")
+        axis.set_title(heading(one))
     return figure, {one.name: axes[:, column] for column, one in enumerate(shown)}
 
 
@@ -116,13 +126,13 @@ def published_in(computed: Schedules) -> str | None:
     return next((one.name for one in computed.made.asked.setting if one.most is not None), None)
 
 
-def caption(figure: Any, computed: Schedules) -> None:
-    """What the figure is of, in small print."""
+def caption(figure: Any, computed: Schedules, but: str = "") -> None:
+    """What the figure is of, in small print; ``but``: where equation 8 has another constant."""
     seeds = computed.table["seed"].nunique()
     drawing.caption(
         figure,
         f"160 jobs in the published mix, servers of 4 to 32 GPUs, drawn anew for each seed; {drawing.count(seeds, 'seed')}; equation 8 with "
-        f"α = {computed.made.asked.alpha:g}; computed, not emulated",
+        f"α = {computed.made.asked.alpha:g}{but}; computed, not emulated",
     )
 
 

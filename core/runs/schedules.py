@@ -18,14 +18,26 @@ NUMBERS = (
     "p95_queueing_s", "mean_slowdown", "max_rho", "jain", "utilisation", "max_contention", "mean_contention", *IDLE,
 )  # fmt: skip
 
+# For each seed drawn: the mix of SJF-BCO's simulation, or a few on one server, which communicate nothing.
+Jobs = Literal["published", "few"]
+
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much communication jobs have, and how much of it can hurt."""
+    """How much communication jobs have, how much of it can hurt, and what else the report leaves open, where it is not as usual."""
 
     name: str
-    ratio: float  # what a large ring exchanges alone ÷ what it computes
-    most: float | None = None  # share of an iteration that communication takes at the most, however many contend
+    ratio: float = 0.0  # what a large ring exchanges alone ÷ what it computes
+    most: float | None = None  # share of an iteration that exchanging takes at the most, however many contend
     unlimited: bool = False  # uplinks: b_e → ∞
+    alpha: float | None = None  # without it the experiment's
+    xi1: float = 1.0
+    xi2_s: float = 0.0  # γ = ξ2 · servers
+    intra: float | None = None  # b_i, in uplinks; without it no limit
+    reduce: float | None = None  # C, in uplinks; without it no limit
+    load: float | None = None  # share of the GPUs that Poisson arrivals ask for; without it all are there at first
+    options: str = ""  # ``option=value,…``, for every scheduler that has them
+    largest: int | None = None  # few jobs: how many GPUs the largest one asks for
+    seconds: tuple[float, ...] = ()  # few jobs: those of one GPU that take so long, in place of drawn ones
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +45,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     name: str
     kind: Literal["schedules"]
-    jobs: Literal["published"] = "published"  # the mix of SJF-BCO's simulation, drawn for each seed
+    jobs: Jobs = "published"
     setting: tuple[Setting, ...]
     servers: tuple[int, ...] = (20,)
     scheduler: tuple[str, ...]  # as typed; ``{trials}`` in it: as many as the first one evaluated

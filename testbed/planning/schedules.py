@@ -11,13 +11,13 @@ import job_schedulers
 from core import options
 from core.errors import RequestError
 from core.placing import Gpu, Metrics, Request
-from core.runs.schedules import Asked, Setting
+from core.runs.schedules import Asked, Jobs, Setting
 from job_schedulers import Cluster, online
-from testbed.spec.schedules import TRIALS
+from testbed.spec.schedules import TRIALS, with_options
 from theory.cluster import Ran, Servers, follow, simulate
 from theory.contention import Contended, Model, linear
 from theory.measures import measure
-from workloads import published_mix
+from workloads import few_jobs, joblists, published_mix
 
 Row = dict[str, str | int | float]  # of `core.runs.schedules.TABLE`, by column
 
@@ -56,12 +56,13 @@ class Cell:
     seed: int
     schedulers: tuple[str, ...]
     alpha: float
+    jobs: Jobs
 
 
 def cells(asked: Asked) -> list[Cell]:
     """What an experiment consists of; each can be computed by itself."""
     return [
-        Cell(setting, servers, seed, asked.scheduler, asked.alpha)
+        Cell(setting, servers, seed, asked.scheduler, asked.alpha, asked.jobs)
         for seed, setting, servers in itertools.product(range(1, asked.seeds + 1), asked.setting, asked.servers)
     ]
 
@@ -72,11 +73,11 @@ def rows(cell: Cell) -> list[Row]:
 
 
 def _rows(cell: Cell) -> Iterator[Row]:
-    requests = published_mix.jobs(cell.seed, cell.setting.ratio)
-    gpus, model = published_mix.servers(cell.seed, cell.servers), _model(cell)
+    (requests, gpus), model = _drawn(cell), _model(cell)
     budget = 1
     for number, scheduler in enumerate(cell.schedulers):
-        found = carry_out(scheduler.replace(TRIALS, str(budget)), requests, gpus, model, cell.seed)
+        named = with_options(scheduler.replace(TRIALS, str(budget)), cell.setting.options)
+        found = carry_out(named, requests, gpus, model, cell.seed)
         budget = budget if number else found.trials
         numbers = asdict(found.metrics)
         idle = {f"idle_{cause}_gpu_h": hours for cause, hours in numbers.pop("idle_gpu_h").items()}
@@ -86,11 +87,27 @@ def _rows(cell: Cell) -> Iterator[Row]:
         }  # fmt: skip
 
 
+def _drawn(cell: Cell) -> tuple[list[Request], tuple[Gpu, ...]]:
+    """The jobs of a cell, and its cluster."""
+    setting, seed = cell.setting, cell.seed
+    if cell.jobs == "few":
+        return few_jobs.drawn(seed, setting.largest) if setting.largest else few_jobs.single(setting.seconds)
+    requests, gpus = published_mix.jobs(seed, setting.ratio), published_mix.servers(seed, cell.servers)
+    return requests if setting.load is None else joblists.poisson(requests, len(gpus), setting.load, seed), gpus
+
+
 def _model(cell: Cell) -> Model:
-    """Equation 8 in a setting; what contention costs is cut off where communication would take more than ``most``."""
-    setting = cell.setting
-    rate_bps = math.inf if setting.unlimited else published_mix.RATE_BPS
+    """Equation 8 in a setting; what contention costs is cut off where exchanging would take more than ``most``."""
+    setting, uplink_bps = cell.setting, published_mix.RATE_BPS
+    model = Model(
+        math.inf if setting.unlimited else uplink_bps,
+        math.inf if setting.intra is None else setting.intra * uplink_bps,
+        math.inf if setting.reduce is None else setting.reduce * uplink_bps,
+        cell.alpha if setting.alpha is None else setting.alpha,
+        setting.xi1,
+        setting.xi2_s,
+    )
     if setting.most is None:
-        return Model(rate_bps, alpha=cell.alpha)
+        return model
     slowest = setting.most / (1 - setting.most) / setting.ratio
-    return Model(rate_bps, alpha=cell.alpha, degradation=lambda alpha, k: min(slowest, linear(alpha, k)))
+    return replace(model, degradation=lambda alpha, k: min(slowest, linear(alpha, k)))

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,14 @@ import job_schedulers
 from core import toml
 from core.errors import RequestError, within
 from core.reading import read_text
-from core.runs.schedules import Asked
+from core.runs.schedules import Asked, Setting
 from core.text import shown
 from testbed.spec import files
 
 KIND = "schedules"
 MOST = 100_000  # schedules of one experiment
 MOST_SERVERS = 100_000
+MOST_OF_FEW = 8  # jobs, and GPUs of one of them
 TRIALS = "{trials}"
 
 
@@ -55,8 +57,8 @@ def _is_one(path: Path) -> bool:
 
 def read(file: str, *, quick: bool = False, seeds: int | None = None) -> Asked:
     """A checked experiment; raises `RequestError`."""
-    fields = files.in_force(files.read(Path(file), Asked.__struct_fields__), {"quick": quick}, file)
-    given: dict[str, Any] = fields if seeds is None else {**fields, "seeds": seeds}
+    found = files.in_force(files.read(Path(file), Asked.__struct_fields__), {"quick": quick}, file)
+    given: dict[str, Any] = found if seeds is None else {**found, "seeds": seeds}
     try:
         asked = msgspec.convert(given, Asked)
     except msgspec.ValidationError as error:
@@ -80,15 +82,68 @@ def _check(asked: Asked) -> None:
         if not 1 <= count <= MOST_SERVERS:
             raise RequestError(f"servers: {count} are not between 1 and {MOST_SERVERS}")
     for setting in asked.setting:
-        if not (0 < setting.ratio <= 1000):
-            raise RequestError(f"setting {setting.name}: ratio: {setting.ratio:g} is not above 0, nor 1000 at the most")
-        if setting.most is not None and not 0 < setting.most < 1:
-            raise RequestError(f"setting {setting.name}: most: {setting.most:g} is no share between 0 and 1")
-        if setting.most is not None and setting.ratio * (1 - setting.most) > setting.most:
-            raise RequestError(f"setting {setting.name}: communication alone takes more than most, {setting.most:g}")
+        with within(f"setting {setting.name}"):
+            (_check_few if asked.jobs == "few" else _check_published)(setting, asked)
     if TRIALS in asked.scheduler[0]:
         raise RequestError(f"scheduler: {asked.scheduler[0]} is the first one, and {TRIALS} stands for what the first one evaluated")  # fmt: skip
     for text in asked.scheduler:
-        job_schedulers.check(text.replace(TRIALS, "1"))
+        for setting in asked.setting:
+            job_schedulers.check(with_options(text.replace(TRIALS, "1"), setting.options))
     if (count := math.prod((len(asked.setting), len(asked.servers), len(asked.scheduler), asked.seeds))) > MOST:
         raise RequestError(f"it stands for {count:,} schedules, and {MOST:,} is the most")
+
+
+def _check_published(setting: Setting, asked: Asked) -> None:
+    if setting.largest is not None or setting.seconds:
+        raise RequestError('largest, seconds: are for `jobs = "few"`')
+    if not (0 < setting.ratio <= 1000):
+        raise RequestError(f"ratio: {setting.ratio:g} is not above 0, nor 1000 at the most")
+    if setting.most is not None and not 0 < setting.most < 1:
+        raise RequestError(f"most: {setting.most:g} is no share between 0 and 1")
+    if setting.most is not None and setting.ratio * (1 - setting.most) > setting.most:
+        raise RequestError(f"communication alone takes more than most, {setting.most:g}")
+    for name in ("alpha", "xi1", "xi2_s"):
+        value = getattr(setting, name)
+        if value is not None and not 0 <= value <= 1000:
+            raise RequestError(f"{name}: {value:g} is not between 0 and 1000")
+    for name, most in (("intra", 1e6), ("reduce", 1e6), ("load", 100)):
+        value = getattr(setting, name)
+        if value is not None and not 0 < value <= most:
+            raise RequestError(f"{name}: {value:g} is not above 0, nor {most:g} at the most")
+    _check_options(setting.options, asked.scheduler)
+
+
+def _check_few(setting: Setting, asked: Asked) -> None:
+    """They say who they are, and nothing else."""
+    if setting != Setting(name=setting.name, largest=setting.largest, seconds=setting.seconds):
+        raise RequestError("few jobs communicate nothing: `largest` or `seconds` is all that they have")
+    if (setting.largest is None) == (not setting.seconds):
+        raise RequestError(
+            "say how many GPUs the `largest` of the few jobs asks for, or the `seconds` that those of one GPU take"
+        )
+    if setting.largest is not None and not 1 <= setting.largest <= MOST_OF_FEW:
+        raise RequestError(f"largest: {setting.largest} is not between 1 and {MOST_OF_FEW}")
+    if len(setting.seconds) > MOST_OF_FEW or not all(0 < one <= 1e6 for one in setting.seconds):
+        raise RequestError(f"seconds: these are {MOST_OF_FEW} times at the most, each above 0")
+    if asked.servers != (1,):
+        raise RequestError("few jobs have one server: `servers = [1]`")
+
+
+def _check_options(given: str, schedulers: Sequence[str]) -> None:
+    names = {name for text in schedulers for name in _options_of(text)}
+    for item in filter(None, given.split(",")):
+        if item.partition("=")[0] not in names:
+            raise RequestError(f"options: no scheduler of these has {shown(item, 100)}")
+
+
+def with_options(scheduler: str, given: str) -> str:
+    """``scheduler`` as typed, and with what of the options ``given`` it has."""
+    has = [item for item in given.split(",") if item.partition("=")[0] in _options_of(scheduler)]
+    return scheduler + (":" if has and ":" not in scheduler else "," if has else "") + ",".join(has)
+
+
+def _options_of(scheduler: str) -> set[str]:
+    """The names of a scheduler's options; none if it is a file."""
+    if not job_schedulers.is_named(scheduler):
+        return set()
+    return {one.name for one in fields(job_schedulers.find(scheduler.partition(":")[0]).Options)}

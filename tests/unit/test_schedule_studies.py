@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,61 +15,27 @@ from analysis import figures, report, sections
 from analysis.cli import main as analysis_main
 from analysis.figures import sjf_kappa, sjf_lambda, sjf_makespan, sjf_servers
 from analysis.finding import Finding, Verdict
-from analysis.study import Study, load_study
+from analysis.study import Study
 from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
-from core.runs import documents, rundir
 from core.runs.load import LoadError, load_schedules
-from core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Asked, Made, Setting, digest
+from core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Setting, digest
 from testbed.cli import main
 from testbed.cli.schedule import study as studies
 from testbed.planning import schedules
 from testbed.spec import schedules as spec
-from tests.house import ROOT
+from tests import schedule_tables
+from tests.schedule_tables import FILES, Makespan, asked, store
 from workloads import published_mix
 
-FILES = {
-    Path(path).stem: Path(path)
-    for path in spec.apart([str(path) for path in sorted((ROOT / "experiments").glob("*.toml"))])[0]
-}
-FIGURES = {figure.ID: figure for figure in figures.every() if figure.ID in FILES}
+SIMULATED = ("sjf-makespan", "sjf-kappa", "sjf-servers", "sjf-lambda")
+FIGURES = {figure.ID: figure for figure in figures.every() if figure.ID in SIMULATED}
 FAILS: tuple[Verdict, ...] = ("no difference", "not reproduced")
 PUBLISHED, CONTENDED = Setting(name="published", ratio=0.05, most=0.15), Setting(name="0.5", ratio=0.5)
 CONTROL = Setting(name="control", ratio=0.5, unlimited=True)
-Makespan = Callable[[str, str, int], float]  # of a setting, a scheduler and a number of servers
-
-
-def asked(id: str, *settings: Setting, seeds: int = 3) -> Asked:
-    return msgspec.structs.replace(spec.read(str(FILES[id]), quick=True), setting=settings, seeds=seeds)
-
-
-def store(what: Asked, rows: list[schedules.Row], out: Path) -> Study:
-    """As `studies.compute` does it, with rows of any origin."""
-    table = pd.DataFrame(rows)[[*KEYS, *NUMBERS]].to_csv(index=False).encode()
-    made = Made(
-        version=2, experiment=what.name, asked=what, testbed="1", source_sha256="0" * 64, git_commit=None, python="3", packages={},
-        command=("__main__.py", "sweep", f"experiments/{what.name}.toml"), started="then", wall_s=1.0, digest=digest(table),
-    )  # fmt: skip
-    rundir.store({TABLE: table, ABOUT: documents.encode(made)}, out / what.name, out)
-    return load_study(out, what.name)
 
 
 def invented(id: str, makespan: Makespan, out: Path, *settings: Setting) -> Study:
-    """Rows with these makespans, a little off from seed to seed, and completions that go with them."""
-    what, rows = asked(id, *(settings or (PUBLISHED, CONTENDED, CONTROL))), []
-    for setting in what.setting:
-        for count in what.servers:
-            for seed in range(1, what.seeds + 1):
-                for name in what.scheduler:
-                    took = makespan(setting.name, name, count) * (1 + 0.01 * seed)
-                    numbers: schedules.Row = dict.fromkeys(NUMBERS, 1.0)
-                    numbers |= {
-                        "makespan_s": took,
-                        "mean_completion_s": took / 3,
-                        "least_completion_s": 1,
-                        "most_completion_s": took,
-                    }
-                    rows.append({"setting": setting.name, "servers": count, "seed": seed, "scheduler": name, **numbers})
-    return store(what, rows, out)
+    return schedule_tables.invented(id, makespan, out, *(settings or (PUBLISHED, CONTENDED, CONTROL)))
 
 
 def verdicts(found: list[Finding], setting: str = "0.5") -> dict[str, Verdict]:
@@ -280,11 +245,11 @@ def test_a_spoilt_table_is_a_problem_and_no_traceback(how: str, tmp_path: Path) 
     assert section.problems and not section.files and {one.verdict for one in section.findings} == {"not measured"}
 
 
-@pytest.mark.parametrize("id", FILES)
+@pytest.mark.parametrize("id", SIMULATED)
 def test_experiments_are_those_of_the_issue(id: str) -> None:
     """Ten seeds, the published setting, communication ÷ computing from 0.1 to 1.5, and a control; in quick a control, too."""
     full, quick = spec.read(str(FILES[id])), spec.read(str(FILES[id]), quick=True)
-    assert full.seeds >= 10 and quick.seeds >= 3 and set(FILES) == set(FIGURES)
+    assert full.seeds >= 10 and quick.seeds >= 3
     assert {one.ratio for one in full.setting if not one.unlimited} >= {0.1, 0.5, 1.0, 1.5}
     for each in (full, quick):
         assert any(one.most == 0.15 for one in each.setting) and any(one.unlimited for one in each.setting)
