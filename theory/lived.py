@@ -73,7 +73,7 @@ def _crossed(run: Run) -> list[set[str]]:
     """The directions of bottlenecks that each job's flows cross; where links fail, those at the start."""
     found = {job.job: set[str]() for job in run.jobs}
     for flow in run.manifest.crossings or ():
-        found[flow.job].update(flow.links)
+        found.get(flow.job, set()).update(flow.links)
     return list(found.values())
 
 
