@@ -277,7 +277,7 @@ def _served(axis: Any, study: Study) -> None:
         reaches = np.mean([trainings.accuracy(trainings.learnt(run)["accuracy"].to_numpy())[-1] for run in runs])
         axis.plot(line.index, 100 * line, dashes, color="black", linewidth=1.2, label=f"{name}: {reaches:.0%}")
     if found:
-        axis.set(title="Replicas in a ring, and of a server (black)")
+        axis.set(title="Replicas: in a ring; of a server (black)")
         axis.relim()
         axis.autoscale(axis="y")
         axis.set_ylim(0, 1.7 * axis.get_ylim()[1])
