@@ -29,6 +29,11 @@ def rate(bps: float) -> str:
     return f"{bps / 1e9:g} Gbit/s" if bps >= 1e9 else f"{bps / 1e6:g} Mbit/s"
 
 
+def size(count: float) -> str:
+    """Bytes as people write them: ``64 kB``, ``2 MB``."""
+    return f"{count / 1e6:g} MB" if count >= 1e6 else f"{count / 1e3:g} kB"
+
+
 def seeds(
     axis: Any, x: float, values: Sequence[float], colour: str, *, width: float = 0.2, label: str | None = None,
     ratios: bool = True,

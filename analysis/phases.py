@@ -15,6 +15,7 @@ import pandas as pd
 
 from analysis import drawing, style
 from analysis.study import Study
+from core import carrier
 from core.runs.load import LoadError, Run
 from theory.statistics import geometric_mean
 
@@ -25,7 +26,7 @@ NAMES = {"gather_s": "gather", "broadcast_s": "broadcast", "rest_s": "computing"
 
 def table(study: Study) -> pd.DataFrame:
     """A row per run: its point, means over iterations of ``gather_s, broadcast_s, rest_s`` and ``iteration_s``, ``delivered`` of the
-    gradients (1 under TCP), and bytes; raises `LoadError` if there is no LTP beside something else."""
+    gradients (1 under stock TCP), and bytes; raises `LoadError` if there is no LTP beside something else."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or not rows["lossy"].any() or rows["lossy"].all():
         raise LoadError(f"{study.id}: there are no results of both LTP and TCP; run experiments/{study.id}.toml")
@@ -44,8 +45,9 @@ def _row(run: Run) -> dict[str, object]:
     )
     broadcast = np.clip(_answered_s(run, per) - plan.base_rtt_s, per["begun"], per["end"])
     return {
-        "system": run.system, "role": run.role, "lossy": not job.by_tcp, "seed": run.seed, "rate_bps": link.rate_bps,
-        "buffer_bytes": link.buffer_bytes, "rto_ms": plan.rto_min_ms, "rtt_ms": round(plan.base_rtt_s * 1e3, 1),
+        "system": run.system, "lossy": not job.by_tcp, "stock": carrier.plain(job.transport) and run.role == "baseline",
+        "partial": job.by_tcp and not carrier.plain(job.transport), "seed": run.seed, "rate_bps": link.rate_bps,
+        "buffer_bytes": link.buffer_bytes, "marks": link.marking is not None, "rto_ms": plan.rto_min_ms, "rtt_ms": round(plan.base_rtt_s * 1e3, 1),
         "loss": 0.0 if wire is None else wire.loss, "bytes": max(plan.jobs[0].bytes_per_worker[1:]),
         "gather_s": float((broadcast - per["begun"]).mean()), "broadcast_s": float((per["end"] - broadcast).mean()),
         "rest_s": float((per["begun"] - per["start"]).mean()), "iteration_s": float((per["end"] - per["start"]).mean()),
@@ -97,8 +99,9 @@ def speed_ups(rows: pd.DataFrame, base: str, other: str) -> list[float]:
 
 
 def best(rows: pd.DataFrame, systems: Sequence[str]) -> str:
-    """Of some systems the one with the shortest iterations."""
-    return str(rows[rows["system"].isin(systems)].groupby("system")["iteration_s"].mean().idxmin())
+    """Of some systems the one with the shortest iterations; empty if there are none."""
+    means = rows[rows["system"].isin(systems)].groupby("system")["iteration_s"].mean()
+    return "" if means.empty else str(means.idxmin())
 
 
 def lossy(study: Study) -> str:
@@ -117,9 +120,18 @@ def _with_options(study: Study, options: str) -> str:
 
 
 def tcp(rows: pd.DataFrame) -> list[str]:
-    """What LTP stands beside and delivers everything: stock TCP."""
-    whole = rows[~rows["lossy"] & (rows["role"] == "baseline")]
-    return list(dict.fromkeys(whole["system"]))
+    """Stock TCPs, which deliver everything."""
+    return list(dict.fromkeys(rows[rows["stock"]]["system"]))
+
+
+def partial_tcp(rows: pd.DataFrame) -> list[str]:
+    """TCP whose application goes without a part of each gradient: takes it as done early, or sends no more than a share."""
+    return list(dict.fromkeys(rows[rows["partial"]]["system"]))
+
+
+def delivered_by(rows: pd.DataFrame, system: str) -> float:
+    """Share of the gradients that a system delivered, the mean of its runs."""
+    return float(rows[rows["system"] == system]["delivered"].mean())
 
 
 def bars(axis: Any, rows: pd.DataFrame, colours: Mapping[str, str] = COLOURS) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ PAPER = "LTP"
 TITLE = "LTP in an incast: eight workers push through a short queue"
 TEXT = (
     "Bars: a mean iteration, from computing over the gather (workers push gradients) to the broadcast (they pull parameters); ticks are "
-    "seeds. Beside them the speed-up over the first system, what of the gradients was delivered where that is less than all, and what the queue dropped of all packets. With the "
+    "seeds. Beside them the speed-up over the first system, what of the gradients was delivered where that is less than all, and what the queue dropped of all packets. Links drop; DCTCP's mark before. With the "
     "kernel's least timeout of 200 ms one lost tail holds up everybody; with a small one little of LTP's gain is left. Below: the same over messages of 50 kB to 100 MB a worker, and over the queue."
 )
 CLAIM = "LTP shortens the iterations of an incast, which a long tail of latency holds up under TCP."
@@ -32,6 +33,7 @@ SOURCES = {
 }
 CONTROLS = dict.fromkeys(SOURCES, "iterations that take 1.4 times the ideal under every transport")
 CLEAR, LONG_MS = 1.05, 200.0
+ABOUT = 0.005  # of a gradient
 CELL = ["rate_bps", "bytes", "buffer_bytes"]
 
 
@@ -41,7 +43,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     systems = rows.groupby(CELL)["system"].transform("nunique")
     drawn = phases.figure(
         study, rows[systems == systems.max()], CELL, "rto_ms",
-        lambda one: f"{drawing.rate(one['rate_bps'])}, {one['bytes'] / 1e3:g} kB a worker,\nqueue {one['buffer_bytes'] / 1e3:g} kB, least timeout {one['rto_ms']:g} ms",
+        lambda one: f"{drawing.rate(one['rate_bps'])}, {drawing.size(one['bytes'])} a worker,\nqueue {drawing.size(one['buffer_bytes'])}, least timeout {one['rto_ms']:g} ms",
     )  # fmt: skip
     gains = _gains(study, rows)
     return [*drawing.save(drawn, rows, out, ID), *drawing.save(_over_sizes(study, gains), gains, out, f"{ID}-sizes")]
@@ -51,7 +53,7 @@ def _gains(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
     """A row a cell, least timeout, system of LTP and seed: how many times as fast as the fastest TCP there."""
     found = []
     for (rate, size, buffer, rto_ms), cell in rows.groupby([*CELL, "rto_ms"]):
-        beside = phases.best(cell, phases.tcp(cell)) if phases.tcp(cell) else ""
+        beside = phases.best(cell, phases.tcp(cell))
         for system in (phases.lossy(study), phases.whole(study)):
             found += [
                 {
@@ -121,40 +123,61 @@ def find(study: Study) -> list[Finding]:
 
 def _faster(study: Study, claim: str, rows: pd.DataFrame, base: str | None = None) -> Finding:
     """Of ``ltp`` over ``base``, or over the fastest stock TCP of a cell; the cell that gains most stands for it."""
-    cells = []
+    own = phases.lossy(study)
+    cells, stock = [], Counter[str]()
     for _, cell in rows.groupby(CELL):
-        one = cell.iloc[0]
-        mine = phases.lossy(study)
-        beside = base if base is not None else phases.best(cell, phases.tcp(cell)) if phases.tcp(cell) else ""
-        if ratios := phases.speed_ups(cell, beside, mine):
-            share = float(cell[cell["system"] == mine]["delivered"].mean())
-            cells.append(
-                (
-                    f"{one['bytes'] / 1e3:g} kB a worker, queue {one['buffer_bytes'] / 1e3:g} kB, {drawing.rate(one['rate_bps'])}",
-                    beside,
-                    ratios,
-                    share,
-                )
+        beside = phases.best(cell, phases.tcp(cell)) if base is None else base
+        if ratios := phases.speed_ups(cell, beside, own):
+            stock.update(phases.tcp(cell))
+            said = (
+                f"{observed.with_interval(ratios)}× over {beside} with {phases.delivered_by(cell, own):.1%} delivered"
             )
+            if base is None:
+                said += "".join(f", {over}" for over in _over_partial(cell, own))
+            cells.append((_at(cell), ratios, said))
     if not cells:
         return not_measured(claim, SOURCES[claim], "no cell of that kind was run")
-    clear = [ratio_ends(ratios)[0] > CLEAR for _, _, ratios, _ in cells]
-    alike = all(no_difference(ratio_ends(ratios)) for _, _, ratios, _ in cells)
-    where, _, most, _ = max(cells, key=lambda cell: geometric_mean(cell[2]))
+    clear = [ratio_ends(ratios)[0] > CLEAR for _, ratios, _ in cells]
+    alike = all(no_difference(ratio_ends(ratios)) for _, ratios, _ in cells)
+    where, most, _ = max(cells, key=lambda cell: geometric_mean(cell[1]))
+    told = [sure or at == where for (at, _, _), sure in zip(cells, clear, strict=True)]
     return Finding(
         claim, SOURCES[claim],
         f"speed-up of an iteration: surely above {CLEAR} in {sum(clear)} of {len(cells)} settings; "
-        + "; ".join(
-            f"{observed.with_interval(ratios)}× over {beside} with {share:.1%} delivered ({at})"
-            for (at, beside, ratios, share), sure in zip(cells, clear, strict=True)
-            if sure or at == where
-        )
-        + _others([geometric_mean(ratios) for (at, _, ratios, _), sure in zip(cells, clear, strict=True) if not sure and at != where]),
+        + "; ".join(f"{said} ({at})" for (at, _, said), one in zip(cells, told, strict=True) if one)
+        + _others([geometric_mean(ratios) for (_, ratios, _), one in zip(cells, told, strict=True) if not one])
+        + "".join(f"; {system} was run in {number} of them" for system, number in stock.items() if base is None and number < len(cells)),
         geometric_mean(most), f"× as fast, {where}", log_interval(most), len(most),
         graded(all(clear), any(clear), alike=alike),
         f"reproduced if the speed-up over {base or 'the fastest stock TCP'} is surely above {CLEAR} in every cell, partly if in some; judged: the cell that gains most",
         study.paths,
     )  # fmt: skip
+
+
+def _over_partial(cell: pd.DataFrame, own: str) -> list[str]:
+    """LTP over TCP that goes without as much: the fastest such, and those that deliver nearly what LTP does."""
+    partial, nearest = _partial(cell, own)
+    return [
+        f"{observed.with_interval(ratios)}× over {system} with {phases.delivered_by(cell, system):.1%}"
+        for system in dict.fromkeys([phases.best(cell, partial), *nearest])
+        if (ratios := phases.speed_ups(cell, system, own))
+    ]
+
+
+def _partial(cell: pd.DataFrame, own: str) -> tuple[list[str], list[str]]:
+    """TCP that goes without a part of the gradients: those that deliver no less than LTP, or nearest to it; and the nearest alone."""
+    off = {
+        system: phases.delivered_by(cell, system) - phases.delivered_by(cell, own)
+        for system in phases.partial_tcp(cell)
+    }
+    least = min(map(abs, off.values()), default=0.0)
+    nearest = [system for system in off if abs(off[system]) <= least + ABOUT]
+    return [system for system in off if off[system] >= 0 or system in nearest], nearest
+
+
+def _at(cell: pd.DataFrame) -> str:
+    one = cell.iloc[0]
+    return f"{drawing.size(one['bytes'])} a worker, queue {drawing.size(one['buffer_bytes'])}, {drawing.rate(one['rate_bps'])}"
 
 
 def _others(means: list[float]) -> str:

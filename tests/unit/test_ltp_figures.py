@@ -1,0 +1,67 @@
+"""What LTP is compared with: stock TCP, TCP that goes without as much, and, over paths that lose, only where no TCP is missing that the others have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis import phases
+from analysis.figures import ltp_incast, ltp_loss
+from analysis.study import load_study
+from core.runs.plan import Plan
+from testbed.spec import points
+from tests import synthetic
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+SYSTEMS = ("reno", "mltcp_reno", "reno:close=0.8", "reno:share=0.5", "ltp", "ltp:fraction=1")
+
+
+def cell(*systems: str) -> ltp_loss.Cell:
+    return "", 0.01, pd.DataFrame({"system": systems, "stock": True})
+
+
+def test_the_usual_tcps_are_those_of_most_paths() -> None:
+    """BBR's runs of one path are invalid, and CUBIC was run on one alone."""
+    cells = [cell("reno", "bbr", "cubic"), cell("reno", "bbr"), cell("reno")]
+    assert ltp_loss._usual(cells) == {"reno", "bbr"}
+
+
+def the_less_the_sooner(one: Plan, _iteration: int) -> float:
+    """TCP with options of its own is faster than LTP, which is faster than stock TCP."""
+    return 1.2 if not one.jobs[0].by_tcp else 1.0 if ":" in one.jobs[0].transport else 1.5
+
+
+def test_what_goes_without_a_part_is_no_stock_tcp(tmp_path: Path) -> None:
+    """LTP gains over the one, not over the other, and the finding says both."""
+    specs = points.read(str(EXPERIMENTS / "ltp-incast.toml"), {"quick": True, "system": SYSTEMS})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, the_less_the_sooner)
+    study = load_study(tmp_path, "ltp-incast")
+    rows = phases.table(study)
+    assert phases.tcp(rows) == ["reno"]
+    assert phases.partial_tcp(rows) == ["reno:close=0.8", "reno:share=0.5"]
+    found = {one.claim: one for one in ltp_incast.find(study)}[ltp_incast.CLAIM]
+    assert found.verdict == "reproduced" and "over reno with" in found.measured
+    assert "over reno:close=0.8 with" in found.measured and "over reno:share=0.5 with" in found.measured
+
+
+@given(st.floats(0, 1), st.lists(st.floats(0, 1), min_size=1, max_size=4))
+def test_tcp_beside_ltp_delivers_no_less_or_nearly_as_much(own: float, shares: list[float]) -> None:
+    systems = [f"tcp{number}" for number in range(len(shares))]
+    told = pd.DataFrame(
+        {"system": ["ltp", *systems], "partial": [False, *[True] * len(shares)], "delivered": [own, *shares]}
+    )
+    among, nearest = ltp_incast._partial(told, "ltp")
+    delivered = dict(zip(systems, shares, strict=True))
+    least = min(abs(share - own) for share in shares)
+    assert nearest and set(nearest) <= set(among)
+    assert all(abs(delivered[system] - own) <= least + ltp_incast.ABOUT for system in nearest)
+    assert {system for system in systems if delivered[system] >= own} <= set(among)
+
+
+def test_a_cell_without_such_tcp_has_none_beside_ltp() -> None:
+    alone = pd.DataFrame({"system": ["ltp"], "partial": [False], "delivered": [0.8]})
+    assert ltp_incast._partial(alone, "ltp") == ([], [])
