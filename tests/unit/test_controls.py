@@ -211,6 +211,17 @@ def test_where_gains_end_is_told_by_what_they_are_there(
     assert len(judged) == len(claims_) and set(judged.values()) <= set(expected), judged
 
 
+@pytest.mark.parametrize(("times", "expected"), [(harm, "not reproduced"), (alike, "reproduced")])
+def test_an_ltp_that_costs_where_nothing_is_lost_is_found(
+    times: synthetic.Times, expected: Verdict, tmp_path: Path
+) -> None:
+    """By points of the full set: the quick one has no queue as deep."""
+    asked = {"system": ("reno", "ltp", "ltp:fraction=1")}
+    specs = [spec for spec in points.read(str(EXPERIMENTS / "ltp-incast.toml"), asked) if ".buffer-1MB." in spec.name]
+    synthetic.write([msgspec.structs.replace(spec, seeds=3, iterations=2) for spec in specs], tmp_path, times)
+    assert verdicts("ltp-incast", tmp_path)[the("ltp-incast").NO_GAIN] == expected  # type: ignore[attr-defined]
+
+
 def test_a_level_of_noise_that_only_the_base_was_run_at_keeps_the_figure(tmp_path: Path) -> None:
     specs = points.read(str(EXPERIMENTS / "stragglers.toml"), {})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
