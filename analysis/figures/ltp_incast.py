@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +24,7 @@ TITLE = "LTP in an incast: eight workers push through a short queue"
 TEXT = (
     "Bars: a mean iteration, from computing over the gather (workers push gradients) to the broadcast (they pull parameters); ticks are "
     "seeds. Beside them the speed-up over the first system, what of the gradients was delivered where that is less than all, and what the queue dropped of all packets. Links drop; DCTCP's mark before. With the "
-    "kernel's least timeout of 200 ms one lost tail holds up everybody; with a small one little of LTP's gain is left. Below: the same over messages of 50 kB to 100 MB a worker, and over the queue."
+    "kernel's least timeout of 200 ms one lost tail holds up everybody; with a small one little of LTP's gain is left. Below: the same over messages of 50 kB to 100 MB a worker, and over the queue, with what was delivered and dropped."
 )
 CLAIM = "LTP shortens the iterations of an incast, which a long tail of latency holds up under TCP."
 SMALL = "LTP shortens them beside a TCP with a least timeout of 5 ms, too."
@@ -41,6 +43,11 @@ CLEAR, LONG_MS = 1.05, 200.0
 SHORT_MS, DEEP_BYTES, WITHIN = 0.1, 1_000_000, 0.1
 ABOUT = 0.005  # of a gradient
 CELL = ["rate_bps", "bytes", "buffer_bytes"]
+LTP, WHOLE, PARTIAL = "LTP", "LTP, delivers everything", "TCP that closes early or sends less"
+STOCK, MARKS = "stock TCP", "stock TCP, links that mark"
+COLOURS = {LTP: style.JOBS[0], WHOLE: style.JOBS[1], PARTIAL: style.JOBS[2], MARKS: style.JOBS[3], STOCK: style.JOBS[7]}
+GAIN = (LTP, WHOLE, PARTIAL, MARKS)
+PARTS = (LTP, PARTIAL)
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -56,61 +63,95 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def _gains(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
-    """A row a cell, least timeout, system of LTP and seed: how many times as fast as the fastest TCP there."""
-    found = []
-    for (rate, size, buffer, rto_ms), cell in rows.groupby([*CELL, "rto_ms"]):
-        beside = phases.best(cell, phases.tcp(cell))
-        for system in (phases.lossy(study), phases.whole(study)):
-            found += [
-                {
-                    "rate_bps": rate, "bytes": size, "buffer_bytes": buffer, "rto_ms": rto_ms, "system": system,
-                    "fastest_tcp": beside, "speed_up": ratio,
-                }
-                for ratio in phases.speed_ups(cell, beside, system)
-            ]  # fmt: skip
-    return pd.DataFrame(found)
+    """A row a cell, least timeout, seed and system (by ``kind``): how many times as fast as the fastest stock TCP there behind links that
+    drop, as LTP's do, and what was delivered and dropped."""
+    own, found = phases.lossy(study), []
+    for _, cell in rows.groupby([*CELL, "rto_ms"]):
+        stock = phases.best(cell, phases.tcp(cell[~cell["marks"]]))
+        base = cell[cell["system"] == stock].set_index("seed")["iteration_s"]
+        kinds = {
+            LTP: own, WHOLE: phases.whole(study), PARTIAL: phases.best(cell, _partial(cell, own)[0]),
+            MARKS: phases.best(cell, phases.tcp(cell[cell["marks"]])), STOCK: stock,
+        }  # fmt: skip
+        for kind, system in kinds.items():
+            mine = cell[cell["system"] == system].set_index("seed", drop=False)
+            ratios = mine.assign(kind=kind, fastest_tcp=stock, speed_up=base / mine["iteration_s"])
+            found.append(ratios.dropna(subset="speed_up"))
+    columns = [*CELL, "rto_ms", "kind", "system", "fastest_tcp", "seed", "speed_up", "delivered", "dropped"]
+    return pd.concat(found, ignore_index=True)[columns]
 
 
 def _over_sizes(study: Study, gains: pd.DataFrame) -> Any:
-    """Speed-ups over the size of a message, for each rate behind the queue that most sizes met, and over the queue."""
+    """Speed-ups, what was delivered and what was dropped: over the size of a message, for each rate behind the queue that most sizes
+    met, and over the queue."""
     queue = cast(float, gains.groupby("buffer_bytes")["bytes"].nunique().idxmax())
     rates = sorted(gains["rate_bps"].unique(), reverse=True)
     size = cast(float, gains[gains["rate_bps"] == rates[0]].groupby("bytes")["buffer_bytes"].nunique().idxmax())
     behind = gains[gains["buffer_bytes"] == queue]
     panels = [
-        (
-            behind[behind["rate_bps"] == rate],
-            "bytes",
-            f"{drawing.rate(rate)}, queue {queue / 1e3:g} kB",
-            "MB a worker",
-            1e6,
-        )
+        (behind[behind["rate_bps"] == rate], "bytes", f"{drawing.rate(rate)}, queue {drawing.size(queue)}", "MB a worker", 1e6)
         for rate in rates
-    ]
+    ]  # fmt: skip
     queues = gains[(gains["rate_bps"] == rates[0]) & (gains["bytes"] == size)]
-    panels.append((queues, "buffer_bytes", f"{drawing.rate(rates[0])}, {size / 1e6:g} MB a worker", "queue (kB)", 1e3))
-    drawn, axes = style.new_figure(1, len(panels), figsize=(1 + 4 * len(panels), 4), sharey=True)
-    for axis, (here, x, title, label, unit) in zip(axes[0], panels, strict=True):
-        for (system, rto_ms), mine in here.groupby(["system", "rto_ms"], sort=False):
-            colour = style.JOBS[0 if system == phases.lossy(study) else 1]
-            means = mine.groupby(x)["speed_up"].agg(geometric_mean)
-            at_x = means.index.to_numpy() / unit
-            dash = "-" if rto_ms >= LONG_MS else "--"
-            axis.plot(at_x, means, dash, color=colour, label=f"{system}, {rto_ms:g} ms")
-            axis.plot(mine[x] / unit, mine["speed_up"], "o", color=colour, markersize=3.5)
-        axis.axhline(1, color="black", linewidth=0.8)
+    panels.append(
+        (queues, "buffer_bytes", f"{drawing.rate(rates[0])}, {drawing.size(size)} a worker", "queue (kB)", 1e3)
+    )
+    drawn, axes = style.new_figure(
+        3, len(panels), figsize=(1 + 4 * len(panels), 9), sharey="row", sharex="col", height_ratios=[1.5, 1, 1]
+    )
+    for column, (here, x, title, label, unit) in zip(axes.T, panels, strict=True):
+        fast, arrived, lost = column
+        fast.set(xscale="log", yscale="log", title=title)
+        for axis, value, kinds in ((fast, "speed_up", GAIN), (arrived, "delivered", PARTS), (lost, "dropped", COLOURS)):
+            for kind, rto_ms in itertools.product(kinds, sorted(here["rto_ms"].unique(), reverse=True)):
+                mine = here[(here["kind"] == kind) & (here["rto_ms"] == rto_ms)]
+                _over(axis, mine.assign(x=mine[x] / unit, y=mine[value] * (1 if axis is fast else 100)), kind, rto_ms)
         at = sorted(here[x].unique() / unit)
-        axis.set(xscale="log", yscale="log", title=title, xlabel=label)
-        axis.set_xticks(at, [f"{value:g}" for value in at])
-        axis.set_yticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
-        axis.minorticks_off()
-    axes[0, 0].set_ylabel("× as fast as the fastest TCP")
-    drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=9)
+        fast.axhline(1, color="black", linewidth=0.8)
+        fast.set_yticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
+        lost.set_xlabel(label)
+        lost.set_xticks(at, [f"{value:g}" for value in at])
+        for axis in column:
+            axis.minorticks_off()
+    axes[0, 0].set_ylabel("× as fast as the\nfastest stock TCP")
+    axes[1, 0].set(ylabel="of the gradients\ndelivered (%)", ylim=(0, 105))
+    axes[2, 0].set(ylabel="of all packets\ndropped (%)")
+    _legend(drawn, axes[2, 0], sorted(gains["rto_ms"].unique(), reverse=True))
     drawing.caption(
         drawn,
-        f"8 workers and a server, {drawing.count(gains.groupby([*CELL, 'system', 'rto_ms']).size().max(), 'seed')} (dots); least timeouts as named; {drawing.substrate(study.runs[0])}.",
+        f"8 workers and a server, {drawing.count(gains['seed'].nunique(), 'seed')} (dots); {drawing.substrate(study.runs[0])}. Of each kind of TCP the fastest in that setting, of those that close early or send less only such as deliver no less than LTP, or nearest to it.",
     )
     return drawn
+
+
+def _over(axis: Any, mine: pd.DataFrame, kind: str, rto_ms: float) -> None:
+    """A line through the means of ``y`` at each ``x``; dots are seeds. Where links mark not every setting was run: diamonds, hollow for a small timeout."""
+    if kind == MARKS:
+        axis.plot(mine["x"], mine["y"], **_diamond(rto_ms))
+        return
+    means = mine.groupby("x")["y"].agg(geometric_mean if axis.get_yscale() == "log" else "mean")
+    axis.plot(means.index, means, _dash(rto_ms), color=COLOURS[kind])
+    axis.plot(mine["x"], mine["y"], "o", color=COLOURS[kind], markersize=3.5)
+
+
+def _dash(rto_ms: float) -> str:
+    return "-" if rto_ms >= LONG_MS else "--"
+
+
+def _diamond(rto_ms: float) -> dict[str, Any]:
+    fill = "full" if rto_ms >= LONG_MS else "none"
+    return {"marker": "D", "linestyle": "", "markersize": 7, "fillstyle": fill, "color": COLOURS[MARKS], "zorder": 4}
+
+
+def _legend(drawn: Any, axis: Any, timeouts: Sequence[float]) -> None:
+    """Colours are kinds, dashes least timeouts."""
+    lines = [
+        axis.plot([], [], **(_diamond(LONG_MS) if kind == MARKS else {"color": colour}))[0]
+        for kind, colour in COLOURS.items()
+    ]
+    lines += [axis.plot([], [], _dash(rto_ms), color=style.REFERENCE)[0] for rto_ms in timeouts]
+    names = [*COLOURS, *(f"least timeout {rto_ms:g} ms" for rto_ms in timeouts)]
+    drawn.legend(lines, names, loc="outside upper center", ncols=3, fontsize=9)
 
 
 def find(study: Study) -> list[Finding]:

@@ -46,6 +46,8 @@ def test_what_goes_without_a_part_is_no_stock_tcp(tmp_path: Path) -> None:
     found = {one.claim: one for one in ltp_incast.find(study)}[ltp_incast.CLAIM]
     assert found.verdict == "reproduced" and "over reno with" in found.measured
     assert "over reno:close=0.8 with" in found.measured and "over reno:share=0.5 with" in found.measured
+    gains = ltp_incast._gains(study, rows)
+    assert set(gains["fastest_tcp"]) == {"reno"} and set(gains["kind"]) == set(ltp_incast.COLOURS) - {ltp_incast.MARKS}
 
 
 @given(st.floats(0, 1), st.lists(st.floats(0, 1), min_size=1, max_size=4))
