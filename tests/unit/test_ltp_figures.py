@@ -50,6 +50,24 @@ def test_what_goes_without_a_part_is_no_stock_tcp(tmp_path: Path) -> None:
     assert set(gains["fastest_tcp"]) == {"reno"} and set(gains["kind"]) == set(ltp_incast.COLOURS) - {ltp_incast.MARKS}
 
 
+def test_the_claim_names_the_best_baseline_and_the_largest_gain_over_each(tmp_path: Path) -> None:
+    """Reno takes thrice as long as LTP, BBR a little longer, and LTP that delivers everything a little longer than it."""
+    lasts = {"reno": 3.0, "bbr": 1.3, "reno:share=0.8": 2.5, "ltp": 1.0, "ltp:fraction=1": 1.1}
+    specs = points.read(str(EXPERIMENTS / "ltp-loss.toml"), {"quick": True, "system": tuple(lasts)})
+    synthetic.write(
+        [msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, lambda one, _: lasts[one.system.label]
+    )
+    found = {one.claim: one for one in ltp_loss.find(load_study(tmp_path, "ltp-loss"))}[ltp_loss.CLAIM]
+    assert found.unit.startswith("× as fast as reno, 1.30× as fast as bbr, the best there; ")
+    assert "3.00 (3.00–3.00)× over reno and 1.30 (1.30–1.30)× over bbr, the best there," in found.measured
+    others = found.measured.partition("the largest over each of the others: ")[2]
+    assert [one.split("× over ")[1].split()[0].strip(",") for one in others.split("; ")] == [
+        "bbr",
+        "reno:share=0.8",
+        "ltp:fraction=1",
+    ]
+
+
 @given(st.floats(0, 1), st.lists(st.floats(0, 1), min_size=1, max_size=4))
 def test_tcp_beside_ltp_delivers_no_less_or_nearly_as_much(own: float, shares: list[float]) -> None:
     systems = [f"tcp{number}" for number in range(len(shares))]
