@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,14 @@ CONTROLS = {
 WITHIN = 0.01  # of accuracy
 NEAR = 0.95
 WHOLE = "nothing missing"
+
+
+@dataclass(frozen=True)
+class Near:
+    """When a training first was near an accuracy: at a look, after so many rounds."""
+
+    round: int
+    end_s: float
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -133,23 +142,30 @@ def _accuracy(study: Study, rows: pd.DataFrame) -> Finding:
 
 
 def _sooner(study: Study, rows: pd.DataFrame) -> Finding:
-    times = {
-        str(system): _near_s(cell)
+    near = {
+        str(system): _near(cell)
         for system, cell in rows[rows["fill"].isin(["", learning.FILLS[0]])].groupby("system", sort=False)
     }
-    stock = [system for system in times if set(rows[rows["system"] == system]["role"]) == {"baseline"}]
+    stock = [system for system in near if set(rows[rows["system"] == system]["role"]) == {"baseline"}]
     own = phases.lossy(study)
-    if own not in times or not stock:
+    if own not in near or not stock:
         return not_measured(SOONER, SOURCES[SOONER], "LTP was not run beside a stock TCP")
-    best = min(stock, key=lambda system: sum(at or inf for at in times[system].values()))
-    mine = {key: at for key, at in times[own].items() if key in times[best]}
-    ratios = {key: base / at for key, at in mine.items() if at and (base := times[best][key])}
+    best = min(stock, key=lambda system: sum(at.end_s if at else inf for at in near[system].values()))
+    mine = {key: at for key, at in near[own].items() if key in near[best]}
+    both = {key: (base, at) for key, at in mine.items() if at and (base := near[best][key])}
     models = list(dict.fromkeys(model for model, _ in mine))
-    of = {model: [ratio for (name, _), ratio in ratios.items() if name == model] for model in models}
+    of = {model: [base.end_s / at.end_s for (name, _), (base, at) in both.items() if name == model] for model in models}
+    rounds = {
+        model: [at.round / base.round for (name, _), (base, at) in both.items() if name == model] for model in models
+    }
     seeds = {model: sum(name == model for name, _ in mine) for model in models}
     said = "; ".join(
         f"{model}: "
-        + (f"{observed.with_interval(one)}, " if one else "")
+        + (
+            f"{observed.with_interval(one)}, after {observed.with_interval(rounds[model])} times as many rounds, "
+            if one
+            else ""
+        )
         + f"{drawing.count(len(one), 'seed')} of {seeds[model]} came there"
         for model, one in of.items()
     )
@@ -157,7 +173,7 @@ def _sooner(study: Study, rows: pd.DataFrame) -> Finding:
     worst = min(there, key=lambda model: geometric_mean(there[model])) if there else None
     return Finding(
         SOONER, SOURCES[SOONER],
-        f"time to {NEAR:.0%} of the last accuracy with nothing missing, {best} ÷ LTP: {said}",
+        f"time to {NEAR:.0%} of the last accuracy with nothing missing, {best} ÷ LTP: {said} (looks every {_every(rows)} rounds)",
         geometric_mean(there[worst]) if worst else None, f"× as soon as over {best}, {worst}" if worst else "",
         log_interval(there[worst]) if worst else None, max(seeds.values()),
         graded(
@@ -169,13 +185,18 @@ def _sooner(study: Study, rows: pd.DataFrame) -> Finding:
     )  # fmt: skip
 
 
-def _near_s(rows: pd.DataFrame) -> dict[tuple[str, int], float | None]:
+def _near(rows: pd.DataFrame) -> dict[tuple[str, int], Near | None]:
     """By model and seed: when a training first was near the last accuracy of the one with nothing missing; None: never."""
-    found: dict[tuple[str, int], float | None] = {}
+    found: dict[tuple[str, int], Near | None] = {}
     for (model, seed), mine in rows.groupby(["model", "seed"], sort=False):
-        there = mine[mine["accuracy"] >= NEAR * mine["whole"]]
-        found[str(model), int(str(seed))] = float(there["end_s"].min()) if len(there) else None
+        there = mine[mine["accuracy"] >= NEAR * mine["whole"]].sort_values("round")
+        first = there.iloc[0] if len(there) else None
+        found[str(model), int(str(seed))] = None if first is None else Near(int(first["round"]), float(first["end_s"]))
     return found
+
+
+def _every(rows: pd.DataFrame) -> int:
+    return int(rows["round"].min())
 
 
 def _last(rows: pd.DataFrame) -> dict[tuple[str, str, str], dict[int, float]]:

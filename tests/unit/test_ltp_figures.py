@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import phases
-from analysis.figures import ltp_incast, ltp_loss
+from analysis.figures import ltp_accuracy, ltp_incast, ltp_loss
 from analysis.study import load_study
 from core.runs.plan import Plan
 from testbed.spec import points
@@ -85,3 +85,11 @@ def test_tcp_beside_ltp_delivers_no_less_or_nearly_as_much(own: float, shares: l
 def test_a_cell_without_such_tcp_has_none_beside_ltp() -> None:
     alone = pd.DataFrame({"system": ["ltp"], "partial": [False], "delivered": [0.8]})
     assert ltp_incast._partial(alone, "ltp") == ([], [])
+
+
+def test_a_training_is_near_at_its_first_look_there() -> None:
+    looks = pd.DataFrame({
+        "model": "cnn", "seed": 1, "round": [30, 10, 20, 40], "end_s": [3.0, 1.0, 2.0, 4.0], "accuracy": [0.9, 0.2, 0.5, 0.9], "whole": 0.9,
+    })  # fmt: skip
+    never = looks.assign(seed=2, accuracy=0.1)
+    assert ltp_accuracy._near(pd.concat([looks, never])) == {("cnn", 1): ltp_accuracy.Near(30, 3.0), ("cnn", 2): None}
