@@ -458,14 +458,28 @@ DATAGRAMS = {"job": 0, "sent": 900, "received": 900, "burst": 4, "not_sent": 0, 
 
 @pytest.mark.parametrize(
     ("changed", "statuses"),
-    [({}, ["ok", "ok"]), ({"overflowed": 1}, ["suspect", "ok"]), ({"not_sent": 2}, ["suspect", "ok"]), ({"burst": 10}, ["ok", "ok"])],
+    [({}, ["ok", "ok"]), ({"overflowed": 1}, ["suspect", "ok"]), ({"not_sent": 2}, ["suspect", "ok"]), ({"burst": 12}, ["ok", "ok"]),
+     ({"burst": 13}, ["ok", "suspect"])],
 )  # fmt: skip
-def test_no_host_drops_its_own_datagrams_and_bursts_are_recorded(changed: dict[str, int], statuses: list[str]) -> None:
+def test_no_host_drops_its_own_datagrams_nor_sends_many_at_once(changed: dict[str, int], statuses: list[str]) -> None:
     counted = [{**DATAGRAMS, "worker": 0}, {**DATAGRAMS, "worker": 1, **changed}]
     found = rows("I24", made(system=["ltp"], jobs=1, collective="parameter_server"), substrate="uml", datagrams=counted)
     assert [row["status"] for row in found] == statuses
     assert found[1]["value"] == max(one["burst"] for one in counted)
     assert {row["status"] for row in rows("I24", made())} <= {"not applicable"}
+
+
+@pytest.mark.parametrize(
+    ("system", "rate", "substrate", "most"),
+    [("ltp", "100mbit", "uml", 12.0), ("mlt", "1gbit", "uml", 13.5), ("ltp", "10gbit", "uml", 28.5),
+     ("ltp:coalesce=100us", "10gbit", "uml", 95.1), ("mlt:coalesce=0us", "10gbit", "uml", 11.8), ("ltp", "10gbit", "host", None)],
+)  # fmt: skip
+def test_how_many_may_leave_at_once(system: str, rate: str, substrate: str, most: float | None) -> None:
+    """Three and what gains add, and what the link carries in a rest; on a real clock as many as a late timer has to make up for."""
+    planned = made(system=[system], rate=rate, jobs=1, collective="parameter_server")
+    _, found = rows("I24", planned, substrate=substrate, datagrams=[{**DATAGRAMS, "worker": 0, "burst": 64}])
+    assert found.get("limit") == ({"suspect above": most} if most else {})
+    assert found["status"] == ("suspect" if most and most < 64 else "ok")
 
 
 @pytest.mark.parametrize(("dropped", "status"), [(0, "ok"), (3, "suspect"), (300, "invalid")])

@@ -81,7 +81,9 @@ INVARIANTS = (
         "I23", "within what the twin was compared in", twin.compared, below(1), applies=twin.computed, of_model=True
     ),
     Invariant("I24", "datagrams that hosts themselves dropped", datagrams.dropped, above(0), applies=datagrams.sent),
-    Invariant("I24", "most packets to a peer at one instant", datagrams.burst, applies=datagrams.sent),
+    Invariant(
+        "I24", "most packets to a peer at one instant", datagrams.burst, datagrams.burst_limits, applies=datagrams.sent
+    ),
 )  # fmt: skip
 
 

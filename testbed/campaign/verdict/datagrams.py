@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applicable, not_evaluated
+import transports
+from testbed.campaign.verdict.invariant import Case, Limits, Noted, Unjudged, above, not_applicable, not_evaluated
 from testbed.campaign.verdict.tcp import OLDER
+
+TIMER_PACKETS = 3  # that a timer of the core lasts for; with the one that is due then four leave together
+GAINS = 1.25 / 0.347  # of its rate, from draining a queue to probing: the largest step
 
 
 def dropped(case: Case) -> float | Noted | Unjudged:
@@ -25,6 +29,19 @@ def sent(case: Case) -> Unjudged | None:
 
 
 def burst(case: Case) -> float | Unjudged:
-    """I24: most packets that left to a peer at one instant. Four are paced together; more make up for a timer that was late, or for a rest (`coalesce`)."""
+    """I24: most packets that left to a peer at one instant. Four are paced together, more where the rate rises while their timer runs."""
     told = case.measured.datagrams
     return not_evaluated(OLDER) if told is None else float(max(one.burst for one in told))
+
+
+def burst_limits(case: Case) -> Limits:
+    """Of I24's bursts: what a timer lasts for at a rate that rises by all that gains can, and what a link carries in a rest (`coalesce`),
+    whose ACKs are heard together. On a real clock there is none: a late timer is made up for.
+    """
+    if not case.virtual:
+        return Limits()
+    plan = case.plan
+    own = [transports.parse(job.transport) for job in plan.jobs if not job.by_tcp and not job.program]
+    rest_s = max((one.options.core.coalesce for one in own), default=0) / 1e9
+    rates = [link.rate_bps for link in plan.bottlenecks.values()] + [event.rate_bps or 0 for event in plan.events]
+    return above(round(1 + TIMER_PACKETS * GAINS + max(rates) * rest_s / 8 / plan.link.mtu, 1))
