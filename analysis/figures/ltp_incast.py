@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -172,17 +171,17 @@ def find(study: Study) -> list[Finding]:
 def _faster(study: Study, claim: str, rows: pd.DataFrame, base: str | None = None) -> Finding:
     """Of ``ltp`` over ``base``, or over the fastest stock TCP of a cell; the cell that gains most stands for it."""
     own = phases.lossy(study)
-    cells, stock = [], Counter[str]()
+    cells, stock = [], []
     for _, cell in rows.groupby(CELL):
         beside = phases.best(cell, phases.tcp(cell)) if base is None else base
         if ratios := phases.speed_ups(cell, beside, own):
-            stock.update(phases.tcp(cell))
             said = (
                 f"{observed.with_interval(ratios)}× over {beside} with {phases.delivered_by(cell, own):.1%} delivered"
             )
             if base is None:
                 said += "".join(f", {over}" for over in _over_partial(cell, own))
             cells.append((_at(cell), ratios, said))
+            stock.append(phases.tcp(cell))
     if not cells:
         return not_measured(claim, SOURCES[claim], "no cell of that kind was run")
     clear = [ratio_ends(ratios)[0] > CLEAR for _, ratios, _ in cells]
@@ -194,12 +193,22 @@ def _faster(study: Study, claim: str, rows: pd.DataFrame, base: str | None = Non
         f"speed-up of an iteration: surely above {CLEAR} in {sum(clear)} of {len(cells)} settings; "
         + "; ".join(f"{said} ({at})" for (at, _, said), one in zip(cells, told, strict=True) if one)
         + _others([geometric_mean(ratios) for (_, ratios, _), one in zip(cells, told, strict=True) if not one])
-        + "".join(f"; {system} was run in {number} of them" for system, number in stock.items() if base is None and number < len(cells)),
+        + ("" if base else _not_everywhere(stock, clear)),
         geometric_mean(most), f"× as fast, {where}", log_interval(most), len(most),
         graded(all(clear), any(clear), alike=alike),
         f"reproduced if the speed-up over {base or 'the fastest stock TCP'} is surely above {CLEAR} in every cell, partly if in some; judged: the cell that gains most",
         study.paths,
     )  # fmt: skip
+
+
+def _not_everywhere(stock: list[list[str]], clear: list[bool]) -> str:
+    """TCPs that were not run in every setting, and in how many of theirs the gain is clear."""
+    found = ""
+    for system in dict.fromkeys(itertools.chain.from_iterable(stock)):
+        there = [gains for systems, gains in zip(stock, clear, strict=True) if system in systems]
+        if len(there) < len(stock):
+            found += f"; {system} was run in {len(there)} of the settings, of which {sum(there)} are surely above"
+    return found
 
 
 def _over_partial(cell: pd.DataFrame, own: str) -> list[str]:
