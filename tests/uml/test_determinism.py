@@ -25,35 +25,49 @@ from testbed.linux import features
 from testbed.substrates import uml
 from testbed.substrates.usermode import kernel
 from tests.runs import DEFAULT, ROOT, cli, one_plan, run_plan
+from transports import native
 
 # Random loss, jitter and marking: everything the kernel draws a number for.
 RANDOM: dict[str, Any] = {
     "cc": ["mltcp_reno"], "iterations": 3, "compute": "50ms", "bytes": "3MB", "rate": "300mbit",
     "delay": "1ms", "jitter": "0.2ms", "loss": "0.3%", "ecn": "10kB,60kB,20%", "noise": "2%", "buffer": "100kB",
 }  # fmt: skip
-FLAGS = [
-    "--on", "uml", "--quiet", "--name", "x",
-    *(word for key, value in RANDOM.items() for word in (f"--{key}", *(value if isinstance(value, list) else [str(value)]))),
-]  # fmt: skip
+# The same of a transport of its own, whose packets a thread of each worker makes.
+LOSSY: dict[str, Any] = {
+    "system": ["ltp"], "topo": "star", "jobs": 1, "workers": 4, "collective": "parameter_server", "iterations": 3, "compute": "5ms",
+    "bytes": "300kB", "rate": "300mbit", "delay": "2ms", "jitter": "0.2ms", "loss": "1%", "noise": "2%", "buffer": "100kB",
+}  # fmt: skip
+ASKED = {"mltcp_reno": RANDOM, "ltp": LOSSY}
+BOTH = pytest.mark.parametrize("system", ASKED)
+
+
+def flags(system: str) -> list[str]:
+    pairs = ((f"--{key}", value if isinstance(value, list) else [value]) for key, value in ASKED[system].items())
+    return ["--on", "uml", "--quiet", "--name", "x", *(str(word) for key, words in pairs for word in (key, *words))]
+
+
+FLAGS = flags("mltcp_reno")
 
 
 @functools.cache
-def reference() -> dict[str, bytes]:
-    files = run_plan(uml.find(), **DEFAULT | RANDOM).files
-    return {name: files[name] for name in TABLES}
+def reference(system: str = "mltcp_reno") -> dict[str, bytes]:
+    return tables(run_plan(uml.find(), **DEFAULT | ASKED[system]).files)
 
 
-def tables(folder: Path) -> dict[str, bytes]:
-    return {name: (folder / "x" / "mltcp_reno" / "1" / name).read_bytes() for name in TABLES}
+def tables(files: dict[str, bytes]) -> dict[str, bytes]:
+    assert files.keys() >= set(TABLES)
+    return {name: content for name, content in files.items() if name.endswith(".csv")}
 
 
-def run(out: Path, *, script: Path = ROOT / "testbed/run.py", **options: object) -> dict[str, bytes]:
+def run(
+    out: Path, system: str = "mltcp_reno", *, script: Path = ROOT / "testbed/run.py", **options: object
+) -> dict[str, bytes]:
     done = subprocess.run(
-        [*options.pop("before", []), sys.executable, str(script), *FLAGS, "--alone", "none", "--out", str(out)],  # type: ignore[misc]
+        [*options.pop("before", []), sys.executable, str(script), *flags(system), "--alone", "none", "--out", str(out)],  # type: ignore[misc]
         capture_output=True, text=True, check=False, **options,  # type: ignore[call-overload]
     )  # fmt: skip
     assert "Verdict" in done.stdout, done.stderr
-    return tables(out)
+    return tables({path.name: path.read_bytes() for path in (out / "x" / system / "1").iterdir()})
 
 
 def test_it_lost_and_marked_at_random() -> None:
@@ -62,21 +76,28 @@ def test_it_lost_and_marked_at_random() -> None:
     assert reference()["flows.csv"].decode().splitlines()[-1].split(",")[7] != "0"
 
 
-def test_two_at_a_time_are_identical() -> None:
+def test_it_lost_of_gradients_alone() -> None:
+    messages = pd.read_csv(io.BytesIO(reference("ltp")["messages.csv"]))
+    assert set(messages[messages["missing"] > 0]["stage"]) == {"gradient"}
+    assert messages["resent"].sum() > 0
+
+
+@BOTH
+def test_two_at_a_time_are_identical(system: str) -> None:
     with ThreadPoolExecutor(3) as pool:
         busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
         try:
-            results = list(pool.map(lambda _: run_plan(uml.find(), **DEFAULT | RANDOM).files, range(3)))
+            results = list(pool.map(lambda _: run_plan(uml.find(), **DEFAULT | ASKED[system]).files, range(3)))
         finally:
             busy.kill()
             busy.wait()
     for files in results:
-        assert {name: files[name] for name in TABLES} == reference()
+        assert tables(files) == reference(system)
 
 
-def test_another_seed_is_another_run() -> None:
-    files = run_plan(uml.find(), seed=2, **DEFAULT | RANDOM).files
-    assert {name: files[name] for name in TABLES} != reference()
+@BOTH
+def test_another_seed_is_another_run(system: str) -> None:
+    assert tables(run_plan(uml.find(), seed=2, **DEFAULT | ASKED[system]).files) != reference(system)
 
 
 def test_how_often_one_looks_does_not_matter() -> None:
@@ -130,10 +151,13 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@BOTH
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: what runs here is unprivileged already")
-def test_an_unprivileged_user_gets_the_same(strange_checkout: Path, open_folder: Path) -> None:
-    """As `nobody`, with the checkout, the kernel and Python where it may read them."""
+def test_an_unprivileged_user_gets_the_same(system: str, strange_checkout: Path, open_folder: Path) -> None:
+    """As `nobody`, with the checkout, what is built there, the kernel and Python where it may read them."""
     base = open_folder
+    core = native.build()
+    shutil.copytree(core.parent, strange_checkout / "build" / core.parent.name)
     shutil.move(strange_checkout, base)
     strange_checkout = base / strange_checkout.name
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
@@ -148,8 +172,8 @@ def test_an_unprivileged_user_gets_the_same(strange_checkout: Path, open_folder:
     for folder in (cache, out):
         subprocess.run(["chmod", "-R", "a+rwX", str(folder)], check=True)
     environment = {"PATH": os.environ["PATH"], "HOME": str(base), "XDG_CACHE_HOME": str(cache)}
-    got = run(out, script=strange_checkout / "testbed/run.py", cwd=out, env=environment, before=nobody)
-    assert got == reference()
+    got = run(out, system, script=strange_checkout / "testbed/run.py", cwd=out, env=environment, before=nobody)
+    assert got == reference(system)
 
 
 def test_verify_repeats_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
