@@ -119,7 +119,8 @@ def _accuracy(study: Study, rows: pd.DataFrame) -> Finding:
         return not_measured(
             ACCURACY, SOURCES[ACCURACY], "no run with LTP's own defaults is there, or nothing is missing of it"
         )
-    arrived = rows[rows["system"] == own]["delivered"].mean()
+    ran = rows[(rows["system"] == own) & (rows["fill"] == learning.FILLS[0])]
+    arrived = ", ".join(f"{share:.1%} ({model})" for model, share in ran.groupby("model")["delivered"].mean().items())
     means = {model: float(np.mean(one)) for model, one in mine.items()}
     worst = min(means, key=lambda model: means[model])
     ends = {model: equivalent(one) for model, one in mine.items()}
@@ -130,7 +131,7 @@ def _accuracy(study: Study, rows: pd.DataFrame) -> Finding:
     found = interval(mine[worst])
     return Finding(
         ACCURACY, SOURCES[ACCURACY],
-        f"last accuracy less that with nothing missing, in percentage points: {said}; {arrived:.1%} of LTP's gradients arrived",
+        f"last accuracy less that with nothing missing, in percentage points: {said}; with holes as zeros {arrived} of LTP's gradients arrived",
         100 * means[worst], f"percentage points of accuracy, {worst}, holes as zeros", None if found is None else (100 * found[0], 100 * found[1]), len(mine[worst]),
         graded(
             all(both is not None and max(map(abs, both)) <= WITHIN for both in ends.values()),
