@@ -19,7 +19,7 @@ import pytest
 
 from core.errors import RequestError
 from tests.processes import HANG_S
-from transports import TransportError, native
+from transports import Delivery, Message, TransportError, native
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
 from transports.torch import Guard, GuardError, Synchronisation  # noqa: E402
@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 LOSSY = "ltp:lt=0us,c=1us"  # closed when the first packets have come, whatever the network does
 # Other processes of tests run beside this one, of this checkout or another: far apart, below the kernel's own.
 PORTS = count(12_000 + os.getpid() * 7919 % 1000 * 20, 20)
+STAGES = ("gradient", "parameter")
 SIZE = 1_000_000  # many times what arrives at once
 
 
@@ -206,6 +207,21 @@ def test_the_first_rounds_lose_nothing() -> None:
         assert ranks[0].stats().share == 1
         until_lost(ranks)
         assert ranks[0].stats().share < 1
+
+
+def test_both_ends_hear_alike_how_each_message_ended() -> None:
+    heard: list[tuple[int, Message, bool, Delivery]] = []
+    with group(2, LOSSY, ended=lambda *one: heard.append(one)) as ranks:
+        rounds = len(until_lost(ranks))
+    ends: dict[tuple[int, str], list[tuple[bool, int, int, str]]] = {}
+    for _, message, sent, how in heard:
+        assert how.delivered + sum(size for _, size in how.holes) == how.bytes == message.bytes == 4 * SIZE
+        ends.setdefault((message.round, message.stage), []).append((sent, how.bytes, how.delivered, how.closed))
+    assert set(ends) == {(number, stage) for number in range(rounds) for stage in STAGES}
+    for came, went in map(sorted, ends.values()):
+        assert not came[0] and went[0] and came[1:] == went[1:]
+    gradients, means = (sum(one[2] for key in ends if key[1] == stage for one in ends[key]) for stage in STAGES)
+    assert gradients == sum(one.stats().delivered for one in ranks) < means
 
 
 def test_the_guard_makes_it_reliable_or_ends_it() -> None:

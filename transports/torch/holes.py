@@ -17,7 +17,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Name:
-    """A gradient message, as one of its two ends has it."""
+    """A message of a round, as one of its two ends has it."""
 
     round: int
     bucket: int

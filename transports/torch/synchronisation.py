@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import transports
 from core.errors import RequestError
 from core.text import quoted
-from transports import Close, Delivery, Message, Place, Span, Transfer, TransportError
+from transports import Close, Datagrams, Delivery, Message, Place, Span, Stage, Transfer, TransportError
 from transports.torch.holes import Name, Recording, Writer
 
 try:
@@ -29,6 +29,7 @@ Fill = Literal["zero", "contributors", "feedback"]
 PORT = 29600
 BUCKET_BYTES = 25 << 20  # of `average`, as DDP's
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+Ended = Callable[[int, Message, bool, Delivery], None]  # with whom, what, whether it was sent, and how it ended
 
 
 class GuardError(TransportError):
@@ -77,7 +78,7 @@ class _Bucket:
     sent: Any = None  # a copy of what was sent, for who feeds back what was lost
     gradients: list[tuple[Name, Transfer]] = field(default_factory=list)
     received: dict[int, Any] = field(default_factory=dict)  # as a server: each worker's part
-    means: list[Transfer] = field(default_factory=list)
+    means: list[tuple[Name, Transfer]] = field(default_factory=list)
     whole: bool = False  # nothing of it may be lost
     begun: float = 0.0
 
@@ -90,17 +91,18 @@ class Synchronisation:
     ``fill`` says what an element counts as that did not arrive: ``zero`` (the mean is over all ranks), ``contributors`` (over
     those it came from), ``feedback`` (zero, and its sender adds it to its next gradient). The first ``warmup_steps`` rounds
     lose nothing. ``record`` and ``replay`` are folders of holes: a training that replays sends everything, and drops what the
-    other lost. Raises `RequestError`, and `TransportError` if a rank does not answer.
+    other lost. ``ended`` hears of every message of a round how it ended, before that round's mean is there. Raises `RequestError`,
+    and `TransportError` if a rank does not answer.
     """
 
     def __init__(
         self, rank: int, addresses: Sequence[str], transport: str = "ltp", *, port: int = PORT, servers: Iterable[int] = (0,),
         workers: Iterable[int] | None = None, fill: Fill = "zero", warmup_steps: int = 0, guard: Guard | None = None,
-        record: Path | None = None, replay: Path | None = None, mtu: int = 1500,
+        record: Path | None = None, replay: Path | None = None, mtu: int = 1500, ended: Ended | None = None,
     ) -> None:  # fmt: skip
         self.rank, self.ranks, self.servers = rank, len(addresses), tuple(dict.fromkeys(servers))
         self.workers = tuple(range(self.ranks)) if workers is None else tuple(sorted(set(workers)))
-        self.fill, self.warmup_steps, self.guard = fill, warmup_steps, guard
+        self.fill, self.warmup_steps, self.guard, self.ended = fill, warmup_steps, guard, ended
         self.transport = transports.parse(transport)
         self._check(addresses)
         self._recording = None if replay is None else Recording.read(Path(replay), rank, self.ranks)
@@ -236,6 +238,10 @@ class Synchronisation:
             self._reliable,
         )
 
+    def datagrams(self) -> Datagrams | None:
+        """Those of this rank so far."""
+        return self._connected.datagrams()
+
     def close(self) -> None:
         """After the last round; peers that are not done with it hear that this rank has left."""
         self._queue.put(None)
@@ -262,7 +268,8 @@ class Synchronisation:
                 sending = self._endpoint.post_send(server, up, _memory(mine))
                 bucket.gradients.append((Name(bucket.round, bucket.number, part, server, "send"), sending))
                 # What comes back is written over what was sent: nobody asks for a gradient any more once its server has closed it.
-                bucket.means.append(self._endpoint.post_receive(server, down, _memory(mine), Close()))
+                answer = self._endpoint.post_receive(server, down, _memory(mine), Close())
+                bucket.means.append((Name(bucket.round, bucket.number, part, server, "receive"), answer))
                 continue
             close = Close() if bucket.whole else self.transport.close("gradient")
             for worker in self.workers:
@@ -292,7 +299,8 @@ class Synchronisation:
             bucket.means += self._serve(
                 bucket, {name.peer: spans for name, spans in holes.items() if name.end == "receive"}
             )
-        self._wait(bucket.means)
+        for (name, _), how in zip(bucket.means, self._wait([one for _, one in bucket.means]), strict=True):
+            self._tell(name, "parameter", how)
         if bucket.sent is not None:
             self._keep(bucket, {name: spans for name, spans in holes.items() if name.end == "send"})
         self._waited_s += time.monotonic() - bucket.begun
@@ -310,11 +318,18 @@ class Synchronisation:
     def _heard(self, name: Name, how: Delivery) -> tuple[Span, ...]:
         """The holes of a gradient: those it has, or those it is to have."""
         holes = how.holes if self._recording is None else self._recording.holes(name, how.bytes)
-        self._counts.update(bytes=how.bytes, delivered=how.bytes - sum(n for _, n in holes), resent=how.resent)
+        how = replace(how, delivered=how.bytes - sum(n for _, n in holes), holes=holes)
+        self._counts.update(bytes=how.bytes, delivered=how.delivered, resent=how.resent)
         self._closed[how.closed] += 1
         if self._writer:
             self._writer(name, how.bytes, holes)
+        self._tell(name, "gradient", how)
         return holes
+
+    def _tell(self, name: Name, stage: Stage, how: Delivery) -> None:
+        if self.ended:
+            message = Message(name.round, name.bucket, name.part, how.bytes, stage)
+            self.ended(name.peer, message, name.end == "send", how)
 
     def _judge(self, bucket: _Bucket, ended: Sequence[Delivery]) -> None:
         """The guard: of the round that has ended, once the next begins."""
@@ -332,7 +347,7 @@ class Synchronisation:
                 )
             self._reliable = True
 
-    def _serve(self, bucket: _Bucket, holes: dict[int, tuple[Span, ...]]) -> list[Transfer]:
+    def _serve(self, bucket: _Bucket, holes: dict[int, tuple[Span, ...]]) -> list[tuple[Name, Transfer]]:
         """Average the own part, and send it to all."""
         part = self.servers.index(self.rank)
         begin, end = self._part(bucket.flat, part)
@@ -350,7 +365,8 @@ class Synchronisation:
             total += gradient
         mine.copy_(total / (came if self.fill == "contributors" else len(self.workers)))
         message = Message(bucket.round, bucket.number, part, _size(mine), "parameter", element=element)
-        return [self._endpoint.post_send(worker, message, _memory(mine)) for worker in bucket.received]
+        names = [Name(bucket.round, bucket.number, part, worker, "send") for worker in bucket.received]
+        return [(name, self._endpoint.post_send(name.peer, message, _memory(mine))) for name in names]
 
     def _keep(self, bucket: _Bucket, holes: dict[Name, tuple[Span, ...]]) -> None:
         """What was lost of this rank's gradient, for its next one."""
