@@ -24,7 +24,6 @@ from typing import BinaryIO
 
 import msgspec
 
-from core import carrier
 from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from core.runs import documents, events, rows
 from core.runs.events import Event
@@ -122,7 +121,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     tables.write_operations(folder / "operations.csv", complete)
     if plan.lives:
         tables.write_jobs(folder / "jobs.csv", lives)
-    if any(not carrier.plain(job.transport) and not job.program for job in plan.jobs):  # a real program does not say
+    if plan.transports:
         tables.write_messages(folder / "messages.csv", complete)
     if any(job.trains is not None for job in plan.jobs):
         tables.write_training(folder / "training.csv", complete)

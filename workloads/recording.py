@@ -10,6 +10,8 @@ environment variable   meaning
 ``MLTCP_REPORT_FD``    descriptor on which to report iterations (`ReportSink`); goes first
 ``MLTCP_START_FD``     descriptor from which the start is read, one line ``{"start_ns": t}``
 ``MLTCP_TRANSPORT``    how gradients travel; with another than TCP the first rank serves
+``MLTCP_MESSAGES``     ``full``: of those each message is told apart (`say_beside`)
+``MLTCP_MTU``          of the network that carries them
 =====================  =====================================================================
 """
 
@@ -27,6 +29,7 @@ from core.carrier import TCP
 from workloads.clock import sleep_until
 
 RECORD, REPORT_FD, START_FD, TRANSPORT = "MLTCP_RECORD", "MLTCP_REPORT_FD", "MLTCP_START_FD", "MLTCP_TRANSPORT"
+MESSAGES, MTU = "MLTCP_MESSAGES", "MLTCP_MTU"
 TORCH_SEEN = "torch-imported"  # file in the folder of `RECORD`
 
 
@@ -101,7 +104,7 @@ class ReportSink:
     ``{"ready": true}`` once connected, then per iteration
     ``[iteration, start, comm_start, end, bytes, late]``. ``bytes`` is what a ring all-reduce
     makes this rank send, 2(n−1)/n of its gradients; with a server (``served``) every other rank sends them once, and the
-    first one their mean to all. ``late`` is 0, as nothing is replayed.
+    first one their mean to all. ``late`` is 0, as nothing is replayed. `say_beside` comes before the iteration it belongs to.
     """
 
     def __init__(self, report: int, start: int | None, *, served: bool = False) -> None:
@@ -132,10 +135,21 @@ class ReportSink:
         self._iteration += 1
 
     def _say(self, message: Any) -> None:
-        try:
-            os.write(self._report, (json.dumps(message) + "\n").encode())
-        except OSError as error:  # nobody listens any more, or never did
-            raise SystemExit(f"cannot report on descriptor {self._report} ({REPORT_FD}): {error}") from error
+        _say(self._report, message)
+
+
+def say_beside(environment: Mapping[str, str], messages: list[list[Any]], datagrams: Mapping[str, int] | None) -> None:
+    """Tell, if anybody asks, what became of the messages of the step that ends next (rows of `workloads.messages`, absolute times),
+    and of all datagrams so far (`transports.Datagrams`)."""
+    if REPORT_FD in environment:
+        _say(int(environment[REPORT_FD]), {"messages": messages, "datagrams": datagrams})
+
+
+def _say(report: int, message: Any) -> None:
+    try:
+        os.write(report, (json.dumps(message) + "\n").encode())
+    except OSError as error:  # nobody listens any more, or never did
+        raise SystemExit(f"cannot report on descriptor {report} ({REPORT_FD}): {error}") from error
 
 
 def sink_of(environment: Mapping[str, str]) -> Sink | None:

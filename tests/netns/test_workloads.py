@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from core.runs import metrics
@@ -23,6 +24,8 @@ from tests.runs import ROOT
 from workloads import trace as library
 
 pytestmark = pytest.mark.alone
+
+PARAMETERS = 1_079_242  # of smallcnn (`workloads.training.models`)
 
 needs_torch = pytest.mark.skipif(not programs.has_torch(), reason="needs PyTorch: `make torch`")
 
@@ -114,9 +117,37 @@ def test_real_training_is_a_job(tmp_path: Path) -> None:
 
 
 @needs_torch
+@pytest.mark.parametrize("mtu", ["1000", "1500"])
+def test_real_training_says_what_it_lost(tmp_path: Path, mtu: str) -> None:
+    """A deadline of 30 ms is too short for two workers' gradients; the first step loses nothing, as it was asked for."""
+    done = runs.cli(
+        "--on", "host", "--out", str(tmp_path), "--name", "real", "--iterations", "3", "--cc", "reno", "--topo", "star", "--mtu", mtu,
+        "--alone", "none", "--retries", "0", "--messages", "full",
+        "--job", "ddp:smallcnn --batch 2 --image 32 --fill feedback --warmup-steps 1,transport=ltp:lt=0us,workers=3", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode in (0, 4), done.stderr  # 4: as above
+    run = tmp_path / "real" / "reno" / "1"
+    messages = pd.read_csv(run / "messages.csv")
+    assert (messages["delivered"] + messages["missing"] == messages["bytes"]).all()
+    assert set(messages["worker"]) == {0, 1, 2} and (messages["operation"] >= 0).all()
+    gradients, means = (messages[messages["stage"] == stage] for stage in ("gradient", "parameter"))
+    each = gradients.groupby(["iteration", "worker", "peer"])["bytes"].sum()
+    assert len(each) == 3 * 2 * 2 and each.eq(4 * PARAMETERS).all()
+    missing = gradients.groupby("iteration")["missing"].sum()
+    assert missing[0] == 0 and (missing[1:] > 0).all() and means["missing"].sum() == 0
+    assert (gradients["deadline"] == 1).any()
+    assert gradients["last_s"].between(0, 60).all()
+    verdict = {row["id"]: row["status"] for row in json.loads((run / "verdict.json").read_text())["invariants"]}
+    assert verdict["I9"] == "ok" and verdict["I24"] in ("ok", "suspect")
+    told = json.loads((run / "manifest.json").read_text())["measured"]["datagrams"]
+    assert [one["worker"] for one in told] == [0, 1, 2]
+
+
+@needs_torch
 @pytest.mark.parametrize(
     ("job", "says"),
     [
+        ("ddp:smallcnn --fill zero", "name a transport"),
         ("ddp:nosuch", r"worker [01] of job 0 \(ddp:nosuch\) on host [lr]1 ended with code 2"),
         ("cmd:/does/not/exist", "cannot be started"),
         ("cmd:sleep 0.1", "ended"),

@@ -16,7 +16,7 @@ import pytest
 
 from workloads import hook, trace
 from workloads.commands import record
-from workloads.recording import REPORT_FD, START_FD
+from workloads.recording import REPORT_FD, START_FD, say_beside
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
 from workloads.recorder import _DeviceClock, buckets_of  # noqa: E402
@@ -255,3 +255,12 @@ def test_ranks_report_iterations_from_a_common_start() -> None:
             process.kill()
             process.wait()
             os.close(start)
+
+
+def test_what_became_of_messages_is_told_to_who_asks() -> None:
+    reading, report = os.pipe()
+    with os.fdopen(reading) as reports:
+        say_beside({}, [[1, "send"]], None)  # nobody does
+        say_beside({REPORT_FD: str(report)}, [[2, "send"]], {"sent": 3})
+        os.close(report)
+        assert [json.loads(line) for line in reports] == [{"messages": [[2, "send"]], "datagrams": {"sent": 3}}]

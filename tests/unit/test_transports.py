@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pandas as pd
 import pytest
@@ -420,6 +422,22 @@ def test_both_ends_say_the_same_and_no_less_than_promised() -> None:
         assert jobs._misreported(job, table((1, 0, "send", sent), (0, 1, "receive", received))) == wrong
     assert jobs._misreported(job, table((1, 0, "send", whole))) == 1, "nobody received it"
     assert jobs._misreported(job, None) == 1
+
+
+def test_a_real_training_says_what_it_lost_or_nothing() -> None:
+    """Of how many bytes an iteration has, nobody knows; its two ends must agree all the same."""
+    asked = {
+        "topo": "star",
+        "cc": ["reno"],
+        "job": [{"ddp": "smallcnn", "transport": "ltp", "workers": 3}],
+        "alone": "none",
+    }
+    (plan,) = planning.planned(read(None, asked))[1]
+    whole, most = delivery(100), delivery(100, ((0, 20),), "fraction")
+    for received, wrong in ((whole, 0), (most, 1)):
+        told = table((1, 0, "send", whole), (0, 1, "receive", received))
+        assert jobs.other_bytes(cast(Any, SimpleNamespace(plan=plan, messages=told))) == wrong
+    assert jobs.other_bytes(cast(Any, SimpleNamespace(plan=plan, messages=None))) == 0, "it is of before"
 
 
 def test_unknown_transports_name_those_there_are() -> None:

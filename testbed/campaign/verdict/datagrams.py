@@ -24,7 +24,7 @@ def dropped(case: Case) -> float | Noted | Unjudged:
 
 def sent(case: Case) -> Unjudged | None:
     """None: at least one job does."""
-    own = any(not job.by_tcp and not job.program for job in case.plan.jobs)
+    own = any(not job.by_tcp for job in case.plan.jobs)
     return None if own else not_applicable("the kernel makes what is sent")
 
 

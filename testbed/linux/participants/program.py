@@ -1,10 +1,10 @@
 """Real training as a job: a program on every worker, in place of a replay (``--job ddp:resnet18``, ``--job cmd:…``).
 
-Each worker's process gets how its gradients travel (``MLTCP_TRANSPORT``), PyTorch's environment (``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``,
-``MASTER_PORT``, ``GLOO_SOCKET_IFNAME``) and `workloads.hook`, which reports its iterations
-(`workloads.recording`). Its sockets are its own: they use the job's congestion control
-because it is the default of the worker's network namespace, which is read back from
-every connection between two workers.
+Each worker's process gets how its gradients travel (``MLTCP_TRANSPORT``, ``MLTCP_MTU``), PyTorch's environment (``RANK``, ``WORLD_SIZE``,
+``MASTER_ADDR``, ``MASTER_PORT``, ``GLOO_SOCKET_IFNAME``) and `workloads.hook`, which reports its iterations
+(`workloads.recording`); where a transport may lose some of them, our own training also says what became of its messages. Its
+sockets are its own: they use the job's congestion control because it is the default of the worker's network namespace, which is
+read back from every connection between two workers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from testbed.linux import netns
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child
 from transports import Connection
-from workloads.recording import TRANSPORT
+from workloads.recording import MESSAGES, MTU, TRANSPORT
 
 MASTER_PORT = 29500
 KEPT_BYTES = 1 << 16  # of what a program says
@@ -80,7 +80,10 @@ class _Tail:
 class Program:
     """One rank of a real program; it talks as a replay does."""
 
-    def __init__(self, job: JobPlan, rank: int, network: Network, congestion_control: str) -> None:
+    def __init__(
+        self, job: JobPlan, rank: int, network: Network, congestion_control: str, *,
+        mtu: int = 1500, messages: str = "rounds",
+    ) -> None:  # fmt: skip
         assert job.program is not None
         self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
         self.what = f"worker {rank} of job {job.job} ({job.trace}) on host {self.host}"
@@ -88,6 +91,8 @@ class Program:
         self.counters: int | None = None
         self._plan, self._network, self._congestion_control = job, network, congestion_control
         self._start_ns = 0
+        self._mtu, self._messages = mtu, messages
+        self._beside: list[dict[str, Any]] = []  # what there is to say of the iteration that it tells next
         said = _Tail()
         reading, report = os.pipe()
         os.write(report, b'{"listening": true}\n')
@@ -108,6 +113,7 @@ class Program:
             "MASTER_PORT": str(MASTER_PORT), "GLOO_SOCKET_IFNAME": hosts[self.rank].intfNames()[0],
             "OMP_NUM_THREADS": "1", "HOME": "/dev/shm",
             "MLTCP_REPORT_FD": str(report), "MLTCP_START_FD": "0", TRANSPORT: self._plan.transport,
+            MESSAGES: self._messages, MTU: str(self._mtu),
             "PYTHONPATH": f"{ROOT}/workloads/hook:{ROOT}",
         }  # fmt: skip
 
@@ -125,7 +131,7 @@ class Program:
         return self._child.fileno()
 
     def lines(self) -> list[Any]:
-        return [self._translated(line) for line in self._child.lines()]
+        return [told for line in self._child.lines() if (told := self._translated(line)) is not None]
 
     def was_killed(self) -> bool:
         return self._child.was_killed()
@@ -140,10 +146,19 @@ class Program:
         self._child.close()
 
     def _translated(self, line: Any) -> Any:
+        """As a replay would say it; None: it belongs to the next one."""
         if isinstance(line, list):
             iteration, start, comm_start, end, sent, late = line
             since = [at - self._start_ns for at in (start, comm_start, end)]
-            return [iteration, *since, sent, late, []]
+            beside, self._beside = self._beside, []
+            return [iteration, *since, sent, late, [], *beside]
+        if "messages" in line:
+            rows = [
+                [*row[:-5], *(at - self._start_ns if at else 0 for at in row[-5:-3]), *row[-3:]]
+                for row in line["messages"]
+            ]
+            self._beside = [{**line, "messages": rows}]
+            return None
         return {"flows": [asdict(each) for each in self._connections()]} if "ready" in line else line
 
     def _connections(self) -> list[Connection]:

@@ -110,7 +110,12 @@ class Workers:
         port = self.port if job.life is None else self.port + PORTS_APART * self.jobs.index(job)
         if job.program is not None:
             for rank in ranks:
-                self.participants.append(Program(job, rank, self.network, self.congestion_control(job)))
+                self.participants.append(
+                    Program(
+                        job, rank, self.network, self.congestion_control(job),
+                        mtu=self.plan.link.mtu if self.plan else 1500, messages=self.plan.messages if self.plan else "rounds",
+                    )
+                )  # fmt: skip
             return
         # Imported here, so that no copy imports them again.
         transports.find(job.transport.partition(":")[0])
