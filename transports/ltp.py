@@ -442,6 +442,8 @@ class _Transfer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     delivery: Delivery | None = None
     gone: int = 0  # who, if that is how it ended
+    asking: int = 0  # threads that look at what the core knows of it,
+    released: bool = False  # which it forgets when nobody does
 
     def __post_init__(self) -> None:
         if not self.handle:
@@ -457,6 +459,7 @@ class _Transfer:
             with self.lock:
                 if self.delivery is None:
                     self.delivery = self._ended(result)
+            self._release()
         if self.delivery.closed == "gone":
             raise TransportError(f"worker {self.gone} is gone", gone=self.gone)
         if self.engine.silent[self.peer] >= SILENT_ROUNDS:
@@ -469,21 +472,36 @@ class _Transfer:
     def on_done(self, callback: Callable[[Transfer], None]) -> None:
         def follow() -> None:
             self._result(native.NEVER)
+            self._release()
             callback(self)
 
         threading.Thread(target=follow, daemon=True).start()
 
     def _result(self, patience_ns: int) -> native.Result:
         result = native.Result()
+        with self.lock:
+            if self.released:
+                result.done = 1
+                return result
+            self.asking += 1
         self.engine.library.endpoint_wait(self.engine.pointer, self.handle, patience_ns, result)
+        with self.lock:
+            self.asking -= 1
         return result
+
+    def _release(self) -> None:
+        """The core may forget it, once it is known how it ended and no other thread waits for that."""
+        with self.lock:
+            if self.delivery is None or self.asking or self.released:
+                return
+            self.released, self.memory = True, None
+        self.engine.library.endpoint_release(self.engine.pointer, self.handle)
 
     def _ended(self, result: native.Result) -> Delivery:
         spans = (native.Span * result.holes)()
         if result.holes:
             self.engine.library.endpoint_holes(self.engine.pointer, self.handle, spans, result.holes)
-        self.engine.library.endpoint_release(self.engine.pointer, self.handle)
-        self.memory, self.gone = None, int(result.gone)
+        self.gone = int(result.gone)
         closed = CLOSED[result.reason]
         if self.timing and closed != "gone":
             lost = 1 - result.delivered / result.bytes

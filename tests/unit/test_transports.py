@@ -484,3 +484,33 @@ def test_who_waits_for_all_of_a_message_is_woken_though_the_window_closed_before
                 sending.send(b"x")
             waiting.join(HANG_S)
             assert not waiting.is_alive()
+
+
+def test_nothing_is_forgotten_that_a_thread_still_looks_at() -> None:
+    """Who is told of an end waits for it in a thread of its own, which may wake up after everybody else has gone on."""
+
+    class Core:
+        """Where the thread that waits as a callback's is slow to come back."""
+
+        def __init__(self) -> None:
+            self.entered, self.leaves, self.released = threading.Event(), threading.Event(), 0
+
+        def endpoint_wait(self, _endpoint: object, _handle: int, _patience: int, result: native.Result) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                self.entered.set()
+                self.leaves.wait(HANG_S)
+                assert not self.released
+            result.done, result.bytes, result.delivered = 1, 10, 10
+
+        def endpoint_release(self, _endpoint: object, _handle: int) -> None:
+            self.released += 1
+
+    core, told = Core(), threading.Event()
+    engine = SimpleNamespace(library=core, pointer=0, silent=[0, 0])
+    transfer = ltp._Transfer(cast(Any, engine), 1, 1, Message(0, 0, 0, 10, "gradient"), None)
+    transfer.on_done(lambda _transfer: told.set())
+    assert core.entered.wait(HANG_S)
+    assert transfer.wait().delivered == 10 and not core.released
+    core.leaves.set()
+    assert told.wait(HANG_S) and core.released == 1
+    assert transfer.done() and transfer.wait().delivered == 10 and core.released == 1
