@@ -49,11 +49,11 @@ def draw(study: Study, out: Path) -> list[Path]:
         1, len(usual), figsize=(4.4 * len(usual) + 2.4, 0.31 * len(names) + 1.4), sharex=True, sharey=True
     )
     for axis, base in zip(axes[0], usual, strict=True):
-        for one in _rows(computed, base):
-            y = names.index(_label(one, base))
+        for setting in _rows(computed, base):
+            y = names.index(_label(setting, base))
             for what, shift in zip(WHAT, (-0.16, 0.16), strict=True):
-                _, ratios = _against_best(computed.table, one, what)
-                _mark(axis, y + shift, ratios, what, label=WHAT[what] if one == base else None)
+                _, ratios = _against_best(computed.table, setting, what)
+                _mark(axis, y + shift, ratios, what, label=WHAT[what] if setting == base else None)
         axis.axvspan(*ratio_ends(_against_best(computed.table, base)[1]), color=drawing.MLTCP, alpha=0.1, linewidth=0)
         axis.axvline(1, color=style.REFERENCE, linewidth=1)
         for y in (0, filled):

@@ -17,6 +17,7 @@ from testbed import spec
 from testbed.cli import main
 from testbed.cli.schedule import emulate
 from testbed.planning import plan, schedules
+from tests.clusters import EXHAUSTIVE
 from theory.contention import Model
 
 REQUESTS = [Request(7, 2, 30, 6_250_000, 0.01), Request(3, 6, 20, 12_345_678, 0.0123), Request(9, 8, 10, 0, 0.005, 0.1)]
@@ -24,7 +25,9 @@ SIZES = [4, 4]
 MODEL = Model(10e9, alpha=0.2)
 
 
-@pytest.mark.parametrize("scheduler", [name for name in names() if name not in ("packed", "spread", "las")])
+@pytest.mark.parametrize(
+    "scheduler", [name for name in names() if name not in ("packed", "spread", "las", *EXHAUSTIVE)]
+)
 def test_the_network_gets_the_schedule_that_was_computed(scheduler: str) -> None:
     """Same GPUs, same order; a job that waited for others waits for them there."""
     gpus = tuple(Gpu(f"h{host}", slot) for host, size in enumerate(SIZES, 1) for slot in range(size))

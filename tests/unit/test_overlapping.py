@@ -339,7 +339,7 @@ def test_a_tensors_parts_only_rise_or_only_fall(found: list[int], size: int, par
     levels = [_Noting() for _ in range(len(thresholds) + 1)]
     by_band = ByBand(levels, thresholds, falls)
     before, bands = 0, []
-    for number, piece in enumerate(itertools.islice(pieces(size, max(part, size // 50)), 60)):
+    for number, piece in enumerate(pieces(size, max(part, -(-size // 50)))):
         message = Message(0, 0, number, piece, "parameter", before=before, behind=size - before - piece)
         by_band.post_send(1, message, None)
         by_band.post_receive(1, message, None, Close())

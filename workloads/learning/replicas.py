@@ -10,9 +10,9 @@ import numpy as np
 from workloads.learning.layers import Array
 
 
-def apart(replicas: Sequence[Array], one: Array) -> float:
-    """max‖θi − θj‖ ÷ ‖θ‖, θ being ``one``."""
-    return max((_norm(a - b) for a, b in combinations(replicas, 2) if a is not b), default=0.0) / _norm(one)
+def apart(replicas: Sequence[Array], reference: Array) -> float:
+    """max‖θi − θj‖ ÷ ‖θ‖, θ being ``reference``."""
+    return max((_norm(a - b) for a, b in combinations(replicas, 2) if a is not b), default=0.0) / _norm(reference)
 
 
 def _norm(numbers: Array) -> float:
