@@ -39,6 +39,8 @@ def main() -> None:
         # Memory is there when it is asked for: each page faulted in by itself costs two changes of processes.
         libc().mlockall(MCL_FUTURE)
         _bare("pyroute2")
+        _bare("pyroute2.ethtool")
+        _bare("unittest")  # pyroute2 wants its mock alone
         _alone("msgspec", without="typing_extensions")
         gc.disable()  # nothing of what is imported ever goes
         # Imported here, for its errors to be seen, and after what shall not come whole.
