@@ -47,6 +47,7 @@ def main() -> None:
         from testbed import inside  # noqa: PLC0415
         from testbed.linux.participants.timeline import Machine  # noqa: PLC0415
 
+        del sys.modules["unittest"]  # whoever imports it from here on needs all of it: PyTorch and matplotlib do
         libc().munlockall()
         gc.enable()
         _room_for_packets()
