@@ -17,11 +17,11 @@ from pathlib import Path
 
 from core.errors import EXIT_FAILED
 from testbed.linux.loading.bpfsys import libc
+from testbed.linux.participants import memory
 from workloads.clock import punctual
 
 RUN = Path("/run/mltcp")  # what `testbed.substrates.uml` prepared
 POWER_OFF = 0x4321FEDC
-MCL_FUTURE = 2
 
 
 def main() -> None:
@@ -36,19 +36,20 @@ def main() -> None:
     events = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:
-        # Memory is there when it is asked for: each page faulted in by itself costs two changes of processes.
-        libc().mlockall(MCL_FUTURE)
+        memory.have_all()
         _bare("pyroute2")
         _bare("pyroute2.ethtool")
         _bare("unittest")  # pyroute2 wants its mock alone
         _alone("msgspec", without="typing_extensions")
+        _alone("hashlib", without="_hashlib")
+        _alone("asyncio", without="ssl")
         gc.disable()  # nothing of what is imported ever goes
         # Imported here, for its errors to be seen, and after what shall not come whole.
         from testbed import inside  # noqa: PLC0415
         from testbed.linux.participants.timeline import Machine  # noqa: PLC0415
 
         del sys.modules["unittest"]  # whoever imports it from here on needs all of it: PyTorch and matplotlib do
-        libc().munlockall()
+        memory.as_usual()
         gc.enable()
         _room_for_packets()
         machine = Machine(virtual_time=True, modules=RUN / "modules")

@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Sequence
 from typing import BinaryIO, NoReturn
 
+from testbed.linux.participants import memory
+
 
 class Copy:
     """``main()`` of ``module``, with pipes to its stdin and from its stdout, its stderr in ``errors``."""
@@ -25,6 +27,7 @@ class Copy:
         self_out, answering = os.pipe()
         gc.freeze()  # what is never looked at by the collector stays shared
         self.pid = os.fork()
+        memory.part()
         if self.pid == 0:
             _become(entry, (theirs, answering, errors), pass_fds)
         os.close(theirs)
