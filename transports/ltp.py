@@ -10,7 +10,7 @@ import ctypes
 import hashlib
 import os
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast, get_args
@@ -223,6 +223,22 @@ class Threshold:
         self._whole, self._longest = [], 0
 
 
+@dataclass
+class Silence:
+    """For how long a peer's program has shown nothing of itself; who is only late does, if after the deadline."""
+
+    handed: int = 0  # of its datagrams that say so, when last looked at
+    rounds: set[int] = field(default_factory=set)  # since then
+
+    def hear(self, round: int, handed: int, *, nothing: bool) -> None:
+        """A message of it ended, at its deadline if ``nothing`` of it had come."""
+        if nothing and handed == self.handed:
+            self.rounds.add(round)
+        else:
+            self.rounds.clear()
+        self.handed = handed
+
+
 class LtpListening:
     """Bound, a socket a channel; nobody has been called."""
 
@@ -290,7 +306,7 @@ class _Engine:
         self.offered = 0
         self.lock = threading.Lock()
         self.timings: dict[tuple[int, int, int], Timing] = {}
-        self.silent: Counter[int] = Counter()  # rounds in a row in which a peer sent nothing
+        self.silences: defaultdict[int, Silence] = defaultdict(Silence)  # of each peer
         ranks = len(place.addresses)
         seed = hashlib.sha256(place.seed + bytes([channel])).digest() if place.seed else os.urandom(16)
         settings = native.Settings(
@@ -352,6 +368,12 @@ class _Engine:
             self.library.endpoint_read(self.pointer, peer, found, own)
             burst = max(burst, int(found.burst))
         return own, burst
+
+    def handed(self, peer: int) -> int:
+        """Datagrams of a peer's messages that have come, and those that say that it has handed one over too late."""
+        found, own = native.Counters(), native.OwnCounters()
+        self.library.endpoint_read(self.pointer, peer, found, own)
+        return int(found.handed)
 
     def timing(self, source: int, m: Message) -> Timing:
         with self.lock:
@@ -462,7 +484,7 @@ class _Transfer:
             self._release()
         if self.delivery.closed == "gone":
             raise TransportError(f"worker {self.gone} is gone", gone=self.gone)
-        if self.engine.silent[self.peer] >= SILENT_ROUNDS:
+        if len(self.engine.silences[self.peer].rounds) >= SILENT_ROUNDS:
             raise TransportError(f"worker {self.peer} has sent nothing for {SILENT_ROUNDS} rounds", gone=self.peer)
         return self.delivery
 
@@ -508,8 +530,8 @@ class _Transfer:
             took_ns, own_ns = result.last_ns - result.clock_ns, result.last_ns - result.first_ns
             self.timing.heard(self.message.round, took_ns, own_ns, lost)
         if self.receives and self.message.stage == "gradient":
-            quiet = closed == "deadline" and not result.delivered
-            self.engine.silent[self.peer] = self.engine.silent[self.peer] + 1 if quiet else 0
+            nothing = closed == "deadline" and not result.delivered
+            self.engine.silences[self.peer].hear(self.message.round, self.engine.handed(self.peer), nothing=nothing)
         return Delivery(
             int(result.bytes), int(result.delivered), closed, tuple((span.offset, span.bytes) for span in spans),
             int(result.resent), int(result.first_ns), int(result.last_ns),

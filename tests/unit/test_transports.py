@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -332,6 +333,20 @@ def test_a_silent_worker_costs_a_deadline_a_round_and_three_end_the_run() -> Non
                 assert (last.closed, last.delivered, last.holes) == ("deadline", 0, ((0, 50_000),))
 
 
+def test_who_comes_after_every_deadline_is_late_not_silent() -> None:
+    """Its messages are closed before it hands them over; that it does, its peer hears all the same."""
+    options = ltp.Options(lt=Duration.parse("50ms"), c=Duration.parse("50ms"))
+    how = ltp.close(options, "gradient")
+    with endpoints([options] * 3, ranks=3, port=7341) as (server, worker, late):
+        for number in range(2 * ltp.SILENT_ROUNDS):
+            message = Message(number, 0, 0, 50_000, "gradient")
+            posted = [server.post_receive(source, message, None, how) for source in (1, 2)]
+            worker.post_send(0, message, None).wait(HANG_S)
+            last = posted[1].wait(HANG_S)
+            assert (last.closed, last.delivered) == ("deadline", 0)
+            assert late.post_send(0, message, None).wait(HANG_S).closed == "deadline"
+
+
 def test_with_a_key_what_is_not_signed_by_it_is_nobodys() -> None:
     """SipHash-2-4 as published (its paper's appendix A); two ends with one key understand each other, with two they do not."""
     native.build()
@@ -506,7 +521,7 @@ def test_nothing_is_forgotten_that_a_thread_still_looks_at() -> None:
             self.released += 1
 
     core, told = Core(), threading.Event()
-    engine = SimpleNamespace(library=core, pointer=0, silent=[0, 0])
+    engine = SimpleNamespace(library=core, pointer=0, silences=defaultdict(ltp.Silence), handed=lambda _peer: 1)
     transfer = ltp._Transfer(cast(Any, engine), 1, 1, Message(0, 0, 0, 10, "gradient"), None)
     transfer.on_done(lambda _transfer: told.set())
     assert core.entered.wait(HANG_S)

@@ -95,6 +95,7 @@ class Counters(Structure):
             "stale",
             "malformed",
             "burst",
+            "handed",
         )
     )
 

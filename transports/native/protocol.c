@@ -135,8 +135,10 @@ struct peer {
 	uint64_t unacked_least, unacked;
 	uint64_t ack_due; /* of the first of them */
 	uint64_t delivered_bytes, delivered_at_largest;
+	uint64_t handed;
 	struct {
 		uint32_t round, message;
+		bool handed; /* by its program, too late */
 	} confirmations[CONFIRMATIONS]; /* closes that are to be confirmed */
 	uint32_t confirm_first, confirm_count;
 	uint64_t newest_round;
@@ -426,6 +428,18 @@ static void watch(struct ltp *ltp, struct peer *peer, uint64_t now)
 	peer->ping_at = now + ltp->settings.silence_ns / 8;
 }
 
+static void confirm(struct peer *peer, uint32_t round, uint32_t message, bool handed)
+{
+	uint32_t at = (peer->confirm_first + peer->confirm_count) % CONFIRMATIONS;
+
+	if (peer->confirm_count == CONFIRMATIONS)
+		return; /* it will be told again */
+	peer->confirmations[at].round = round;
+	peer->confirmations[at].message = message;
+	peer->confirmations[at].handed = handed;
+	peer->confirm_count++;
+}
+
 struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint32_t message,
 			      uint64_t bytes, const uint8_t *data, const uint8_t *tags,
 			      const struct ltp_span *critical, size_t criticals, uint64_t now)
@@ -461,6 +475,8 @@ struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint
 		peer->newest_sent = round;
 	if (peer->gone && !made->done)
 		finish(ltp, made, LTP_GONE);
+	if (made->done)
+		confirm(peer, round, message, true); /* once more: its receiver may take this worker for dead */
 	watch(ltp, peer, now);
 	return made;
 }
@@ -782,6 +798,7 @@ void ltp_read(const struct ltp *ltp, uint32_t rank, struct ltp_counters *counter
 		.stale = peer->stale,
 		.malformed = peer->malformed,
 		.burst = peer->largest_burst,
+		.handed = peer->handed,
 	};
 }
 
@@ -847,6 +864,7 @@ static void take_data(struct ltp *ltp, struct peer *peer, const uint8_t *datagra
 	    whole > MOST_BYTES || offset >= whole || offset % segment ||
 	    length != smaller(segment, whole - offset) || number > peer->largest + (1ULL << 32))
 		goto malformed;
+	peer->handed++;
 	if (round + ROUNDS_KEPT < peer->newest_round) {
 		peer->stale++;
 		return;
@@ -1079,17 +1097,6 @@ malformed:
 	peer->malformed++;
 }
 
-static void confirm(struct peer *peer, uint32_t round, uint32_t message)
-{
-	uint32_t at = (peer->confirm_first + peer->confirm_count) % CONFIRMATIONS;
-
-	if (peer->confirm_count == CONFIRMATIONS)
-		return; /* it will be told again */
-	peer->confirmations[at].round = round;
-	peer->confirmations[at].message = message;
-	peer->confirm_count++;
-}
-
 static void take_close(struct ltp *ltp, struct peer *peer, const uint8_t *datagram, size_t bytes,
 		       uint64_t now)
 {
@@ -1112,7 +1119,7 @@ static void take_close(struct ltp *ltp, struct peer *peer, const uint8_t *datagr
 		goto malformed;
 	transfer = find(peer, false, round, message);
 	if (transfer ? transfer->done : reason == LTP_COMPLETE || round + ROUNDS_KEPT < peer->newest_sent) {
-		confirm(peer, round, message);
+		confirm(peer, round, message, transfer && transfer->posted);
 		return;
 	}
 	if (!transfer) { /* closed before it was sent */
@@ -1144,7 +1151,7 @@ static void take_close(struct ltp *ltp, struct peer *peer, const uint8_t *datagr
 		}
 	}
 	transfer->delivered = delivered;
-	confirm(peer, round, message);
+	confirm(peer, round, message, transfer->posted);
 	finish_sender(ltp, transfer, reason);
 	return;
 malformed:
@@ -1244,6 +1251,7 @@ int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t a
 			transfer->tell_at = LTP_NEVER;
 			transfer->telling = false;
 		}
+		peer->handed += bytes >= LTP_HEADER + 8 && get16(datagram + 2) & LTP_HANDED;
 		break;
 	case LTP_PING:
 		peer->pong = true;
@@ -1363,7 +1371,9 @@ static bool write_control(struct ltp *ltp, struct peer *peer, struct ltp_packet 
 		return true;
 	}
 	if (peer->confirm_count) {
-		begin_datagram(ltp, peer, packet, LTP_CLOSED, 0, LTP_HEADER + 8);
+		begin_datagram(ltp, peer, packet, LTP_CLOSED,
+			       peer->confirmations[peer->confirm_first].handed ? LTP_HANDED : 0,
+			       LTP_HEADER + 8);
 		put32(packet->header + 16, peer->confirmations[peer->confirm_first].round);
 		put32(packet->header + 20, peer->confirmations[peer->confirm_first].message);
 		peer->confirm_first = (peer->confirm_first + 1) % CONFIRMATIONS;

@@ -37,7 +37,7 @@ enum ltp_type {
 	LTP_END,
 };
 
-enum ltp_flag { LTP_CRITICAL = 1, LTP_RESENT = 2 };
+enum ltp_flag { LTP_CRITICAL = 1, LTP_RESENT = 2, LTP_HANDED = 4 };
 
 enum ltp_reason {
 	LTP_COMPLETE,
@@ -97,6 +97,7 @@ struct ltp_counters {
 	uint64_t stale; /* datagrams of another connection, round, or version */
 	uint64_t malformed;
 	uint64_t burst; /* most packets that left at one instant */
+	uint64_t handed; /* datagrams that show that its program goes on: of messages that it has handed over */
 };
 
 /* Of every peer, where who samples them reads them; in the order of flows.csv. */
