@@ -42,7 +42,7 @@ class Judged:
 
 PREMISE = "A premise, not a result."
 DROPPED = (mlt_bounds.AWARE, mlt_bounds.MAGNITUDE, mlt_bounds.LAYERS, mlt_accuracy.SELECTIVE, mlt_accuracy.CHOSEN)
-REORDERED = "Spraying under TCP, beside which reordering would tell, is not here."
+REORDERED = "Sprayed alike TCP shows what reordering costs: the second verdict."
 SWITCHES = "Switches here are queues of Linux."
 ABSTRACTS = (
     Abstract("MLT", "DLCP (2020)", (
@@ -65,7 +65,7 @@ ABSTRACTS = (
         ),
         Sentence(
             "Since the order of packets does not matter, each takes a path of its own, without the trouble of reordering.",
-            (mlt_components.ORDER,), REORDERED,
+            (mlt_components.ORDER, mlt_components.SPRAYED), REORDERED,
         ),
         Sentence("It works with parameter servers and with collectives.", (mlt_speedup.SERVERS, mlt_speedup.RING)),
         Sentence(
@@ -86,7 +86,7 @@ ABSTRACTS = (
         ),
         Sentence(
             "Updates do not depend on each other: packets are balanced one by one, which keeps hot spots small, and may come in any order.",
-            (mlt_components.ORDER,), REORDERED,
+            (mlt_components.ORDER, mlt_components.SPRAYED), REORDERED,
         ),
         Sentence(
             "At a hot spot, packets queue and are dropped by layer and magnitude of their gradients, for the sake of convergence and accuracy.",

@@ -13,3 +13,8 @@ def by_kernel(transport: str) -> bool:
 def plain(transport: str) -> bool:
     """Whether nothing of ours is between a job and its sockets: TCP without options."""
     return transport == TCP
+
+
+def in_turn(transport: str) -> bool:
+    """Whether routers send its packets over all equal paths in turn, as ``tcp:spray=on`` asks."""
+    return by_kernel(transport) and "spray=on" in transport.partition(":")[2].split(",")

@@ -4,11 +4,15 @@ With S spines a host has S addresses beside its own, and a leaf sends what goes 
 sender chooses the way of every single packet by its destination, with one socket; what goes to a host's own address is hashed
 over all of them, as ever (ECMP). With several stages of choice, as in a fat tree, a path is one choice at each of them: the
 number of a path, written in a system of mixed radix.
+
+TCP knows one address of a peer, and routers spray for it (`turns`): TCP numbers the packets of a connection one by one (the
+identification of the IP header), and the lowest bits of that say which way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from topologies.routed import RoutedTopo
@@ -49,6 +53,34 @@ def routes(topo: RoutedTopo, count: int) -> dict[str, dict[str, str]]:
     return found
 
 
+@dataclass(frozen=True)
+class Turns:
+    """How one router sends packets over equal paths in turn."""
+
+    below: tuple[str, ...]  # nodes from which they come
+    bit: int  # of their number, the lowest that counts here
+    ways: tuple[dict[str, str], ...]  # next hop by prefix: two ways, four, eight, …
+
+
+def turns(topo: RoutedTopo) -> dict[str, Turns]:
+    """Of each router that has a choice; raises `ValueError` where it is not among a power of two."""
+    levels, found = _levels(topo), {}
+    bits, bit = {}, 0
+    for level, width in sorted(_choices(topo).items()):
+        if width & (width - 1):
+            raise ValueError(f"routers choose among {width} paths, and only 2, 4, 8, … can be told apart by bits")
+        bits[level], bit = bit, bit + width.bit_length() - 1
+    for router, level in levels.items():
+        routes: Mapping[str, tuple[str, ...]] = dict(topo.nodeInfo(router).get("routes", ()))
+        several = {prefix: vias for prefix, vias in routes.items() if len(vias) > 1}
+        if several:
+            (width,) = {len(vias) for vias in several.values()}
+            below = tuple(node for node in _neighbours(topo)[router] if levels.get(node, 0) < level)
+            ways = tuple({prefix: vias[way] for prefix, vias in several.items()} for way in range(width))
+            found[router] = Turns(below, bits[level], ways)
+    return found
+
+
 def _hosts(topo: RoutedTopo) -> list[str]:
     return [node for node in topo.hosts() if not topo.isRouter(node)]
 
@@ -66,10 +98,7 @@ def _vias(topo: RoutedTopo, router: str) -> dict[str, tuple[str, ...]]:
 
 def _levels(topo: RoutedTopo) -> dict[str, int]:
     """Of each router how many links it is from the nearest host."""
-    near: dict[str, list[str]] = {}
-    for a, b in topo.links():
-        near.setdefault(a, []).append(b)
-        near.setdefault(b, []).append(a)
+    near = _neighbours(topo)
     levels = dict.fromkeys(_hosts(topo), 0)
     queue = list(levels)
     for node in queue:
@@ -78,6 +107,14 @@ def _levels(topo: RoutedTopo) -> dict[str, int]:
                 levels[other] = levels[node] + 1
                 queue.append(other)
     return {node: level for node, level in levels.items() if level}
+
+
+def _neighbours(topo: RoutedTopo) -> dict[str, list[str]]:
+    near: dict[str, list[str]] = {}
+    for a, b in topo.links():
+        near.setdefault(a, []).append(b)
+        near.setdefault(b, []).append(a)
+    return near
 
 
 def _choices(topo: RoutedTopo) -> dict[int, int]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from core import layouts
-from core.options import number, option
+from core.options import number, one_of, option
 from transports import (
     Bands,
     Buffer,
@@ -72,6 +72,11 @@ class Options:
         number(LEAST_SHARE, 1),
     )
     share: float = option(1.0, "of a gradient, all that is sent; default 1", number(LEAST_SHARE, 1))
+    spray: bool = option(
+        False,
+        "routers send the packets of its hosts over all equal paths in turn: on or off (default)",
+        lambda text: one_of("on", "off")(text) == "on",
+    )
 
     def arrives(self, m: Message) -> int:
         """How many bytes of it, from the first on, count as delivered."""

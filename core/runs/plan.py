@@ -200,6 +200,11 @@ class JobPlan(msgspec.Struct, frozen=True):
         return carrier.by_kernel(self.transport)
 
     @property
+    def in_turn(self) -> bool:
+        """Whether routers send its packets over all equal paths in turn, whatever connection they are of."""
+        return carrier.in_turn(self.transport)
+
+    @property
     def overlaps(self) -> bool:
         """Whether an iteration may begin before the last one has ended."""
         return any(name.endswith("@-1") for operation in self.operations for name in operation.after)

@@ -33,6 +33,7 @@ from testbed.linux.settings import (
     Addressing,
     Default,
     FrameByFrame,
+    InTurn,
     Mtu,
     OffloadsOff,
     PathAddresses,
@@ -158,6 +159,17 @@ def _check(plan: Plan, features: Features) -> None:
             "--delay, --jitter, --loss and --corrupt need --on uml: this machine's kernel has no queueing discipline netem "
             "(CONFIG_NET_SCH_NETEM)."
         )
+    if any(job.in_turn for job in plan.jobs):
+        if not plan.multipath:
+            raise RequestError("spray=on: there is one path only; use --topo leafspine,2,4,2, say")
+        if any(event.up is not None for event in plan.events):
+            raise RequestError(
+                "spray=on: packets would go on over a link that fails; leave out the event, or the spraying"
+            )
+        if not features.netem:
+            raise MachineError(
+                "spray=on needs --on uml: this machine's kernel cannot redirect packets (CONFIG_NET_ACT_MIRRED)."
+            )
     if several and not (features.prio or features.htb):
         raise MachineError(
             "--acks first and bands of priority need the queueing discipline PRIO or HTB, and this kernel has neither "
@@ -217,6 +229,8 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
         yield from _paths(topo, plan.paths, ends)
     if plan.multipath:
         yield from multipath(topo, plan.seed, seeded=features.hash_seed)
+    if sprayed := {host for job in plan.jobs if job.in_turn for host in job.hosts}:
+        yield from _in_turn(plan, topo, ends, sprayed)
     for end in ends:
         yield Mtu(end.node, end.device, plan.link.mtu)
         yield OffloadsOff(end.node, end.device)
@@ -233,6 +247,25 @@ def _paths(topo: Topo, count: int, ends: list[Interface]) -> Iterator[Setting]:
             )
     for router, hops in spraying.routes(topo, count).items():
         yield PathRoutes(router, tuple(hops.items()))
+
+
+def _in_turn(plan: Plan, topo: Topo, ends: list[Interface], hosts: set[str]) -> Iterator[Setting]:
+    """Routers that send what these hosts send over all paths in turn."""
+    try:
+        found = spraying.turns(topo)
+    except ValueError as error:
+        raise RequestError(f"spray=on: {error}; use --topo leafspine,2,4,2, say") from error
+    for router, turns in found.items():
+        from_below = [end for end in ends if end.node == router and end.there in turns.below]
+        ports = [end for end in from_below if topo.isRouter(end.there) or end.there in hosts]
+        for end in ports:
+            if (link := f"{end.there}-{end.node}") in plan.wires:
+                raise RequestError(
+                    f"spray=on: what delays or loses packets of {link} takes them first; leave out one of both"
+                )
+        yield InTurn(
+            router, tuple(end.device for end in ports), turns.bit, tuple(tuple(way.items()) for way in turns.ways)
+        )
 
 
 def multipath(topo: Topo, seed: int, *, seeded: bool) -> list[Setting]:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from socket import AF_INET
 from typing import Any, cast
 
 from mininet.link import Intf, Link
@@ -32,6 +33,7 @@ from core.runs.plan import CongestionControl
 from testbed.linux import netns
 from testbed.linux.loading import bpf, classifier, registry
 from testbed.linux.loading.registry import Registered
+from testbed.linux.queues import turns
 from testbed.linux.rtnetlink import Kind, Socket, Tc
 from testbed.linux.settings import DEFAULT, Addressing, mac, unlike
 from topologies.routed import Routes, router
@@ -290,6 +292,32 @@ class Network(Mininet):  # type: ignore[misc]
             return ""
         (link,) = end.node.ip.get_links(next(iter(targets)))
         return found[0] if link.get("state") == "up" else ""
+
+    def add_way(self, node: str, between: str, table: int, routes: Mapping[str, str]) -> None:
+        ip = self[node].ip
+        ip.link("add", ifname=between, kind="ifb")
+        index = ip.link_lookup(ifname=between)[0]
+        ip.link("set", index=index, state="up")
+        self.between[node, between] = Between(self[node], index)
+        ip.rule("add", iifname=between, table=table, priority=table)
+        for prefix, via in routes.items():
+            ip.route("add", dst=prefix, gateway=via, table=table)
+
+    def way(self, node: str, between: str) -> Mapping[str, str]:
+        ip = self[node].ip
+        (link,) = ip.get_links(self.between[node, between].index)
+        rules = [rule for rule in ip.get_rules(AF_INET) if rule.get_attr("FRA_IIFNAME") == between]
+        if link.get("state") != "up" or len(rules) != 1:
+            return {}
+        told = ip.get_routes(AF_INET, table=rules[0].get_attr("FRA_TABLE"))
+        return {f"{each.get('dst')}/{each['dst_len']}": str(each.get("gateway")) for each in told}
+
+    def take_turns(self, node: str, device: str, bit: int, betweens: Sequence[str]) -> None:
+        self.queue(node, device, list(turns.messages(bit, [self.between[node, name].index for name in betweens])))
+
+    def turns(self, node: str, device: str) -> Sequence[str]:
+        names = {between.index: name for (other, name), between in self.between.items() if other == node}
+        return turns.held(self.queues(node, device, [turns.INGRESS])["filter"], names)
 
     def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
         end = self.interface(node, device)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.runs.plan import CongestionControl
-from testbed.linux.queues import tbf
+from testbed.linux.queues import tbf, turns
 from testbed.linux.queues.rates import RATESPEC, ticks
 from testbed.linux.rtnetlink import Kind, Tc, attribute, attributes
 from testbed.linux.settings import OFFLOADS, Addressing
@@ -35,6 +35,8 @@ class Recording:
     _addressing: dict[str, Addressing] = field(default_factory=dict)
     _addresses: dict[str, list[str]] = field(default_factory=dict)
     _routes: dict[str, dict[str, str]] = field(default_factory=dict)
+    _ways: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    _turns: dict[str, list[str]] = field(default_factory=dict)
     _registered: dict[str, str] = field(default_factory=dict)
     _constants: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -104,6 +106,20 @@ class Recording:
 
     def led_through(self, _node: str, device: str) -> str:
         return self._through.get(device, "")
+
+    def add_way(self, node: str, between: str, table: int, routes: Mapping[str, str]) -> None:
+        self.calls.append(("way", node, between))
+        self._ways[node, between] = routes
+
+    def way(self, node: str, between: str) -> Mapping[str, str]:
+        return self._ways[node, between]
+
+    def take_turns(self, node: str, device: str, bit: int, betweens: Sequence[str]) -> None:
+        self.calls.append(("turns", device, tuple(betweens)))
+        self._turns[device] = turns.asked(bit, betweens)
+
+    def turns(self, _node: str, device: str) -> Sequence[str]:
+        return self._turns[device]
 
     def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
         self.calls.append(("classifier", device, name))

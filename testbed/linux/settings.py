@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from core.errors import TestbedError
 from core.runs.manifest import ReadBack
 from core.runs.plan import CongestionControl
+from testbed.linux.queues import turns
 from testbed.linux.queues.tree import matches
 from testbed.linux.rtnetlink import Kind, Tc
 
@@ -84,6 +85,22 @@ class Kernel(Protocol):
 
     def lead_through(self, node: str, device: str, between: str) -> None:
         """Let what arrives at ``device`` pass a new device first, whose queue it waits in."""
+        ...
+
+    def add_way(self, node: str, between: str, table: int, routes: Mapping[str, str]) -> None:
+        """A new device, which packets seem to come from, and next hops by prefix for whatever does."""
+        ...
+
+    def way(self, node: str, between: str) -> Mapping[str, str]:
+        """These next hops; none where the device is not up, or no rule leads to them."""
+        ...
+
+    def take_turns(self, node: str, device: str, bit: int, betweens: Sequence[str]) -> None:
+        """Let what arrives at ``device`` seem to come from one of these, by the bits of its identification from ``bit`` on."""
+        ...
+
+    def turns(self, node: str, device: str) -> Sequence[str]:
+        """How that is done, in words, as `testbed.linux.queues.turns.asked` says it."""
         ...
 
     def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
@@ -323,6 +340,53 @@ class PathRoutes:
 
     def read(self, kernel: Kernel) -> dict[str, str]:
         return dict(kernel.host_routes(self.node))
+
+
+FIRST_TABLE = 1000  # of routes by which packets go in turn
+
+
+@dataclass(frozen=True)
+class InTurn:
+    """A router that sends packets over equal paths in turn, whatever connection they are of (`topologies.spraying.Turns`)."""
+
+    node: str
+    ports: tuple[str, ...]  # where they arrive
+    bit: int
+    ways: tuple[tuple[tuple[str, str], ...], ...]  # next hops by prefix
+
+    @property
+    def where(self) -> str:
+        return self.node
+
+    @property
+    def what(self) -> str:
+        return "paths in turn"
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        names = self._names
+        ways = {name: dict(way) for name, way in zip(names, self.ways, strict=True)}
+        return {"ports": dict.fromkeys(self.ports, turns.asked(self.bit, names)), "ways": ways}
+
+    @property
+    def _names(self) -> list[str]:
+        return [f"way{number}" for number in range(len(self.ways))]
+
+    @property
+    def line(self) -> str:
+        return f"packets over {len(self.ways)} paths in turn"
+
+    def apply(self, kernel: Kernel) -> None:
+        for number, (name, way) in enumerate(zip(self._names, self.ways, strict=True)):
+            kernel.add_way(self.node, name, FIRST_TABLE + number, dict(way))
+        for port in self.ports:
+            kernel.take_turns(self.node, port, self.bit, self._names)
+
+    def read(self, kernel: Kernel) -> dict[str, Any]:
+        return {
+            "ports": {port: list(kernel.turns(self.node, port)) for port in self.ports},
+            "ways": {name: dict(kernel.way(self.node, name)) for name in self._names},
+        }
 
 
 OFFLOADS = ("tso", "gso", "gro")

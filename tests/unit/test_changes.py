@@ -18,7 +18,7 @@ from testbed import spec, substrates
 from testbed.cli import main
 from testbed.linux import changes, features, settings
 from testbed.linux.features import Features
-from testbed.linux.queues import tree
+from testbed.linux.queues import tree, turns
 from testbed.linux.queues.classify import Dscp, PureAcks
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.netem import Netem
@@ -29,6 +29,7 @@ from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.recording import Recording
 from testbed.linux.rtnetlink import Tc
+from testbed.linux.settings import InTurn
 from testbed.planning.plan import plans, resolve
 from tests import house
 from transports import ltp
@@ -183,6 +184,35 @@ def test_hosts_have_an_address_for_each_path_and_routers_go_by_it() -> None:
     assert not any(call[0] in ("address", "route") for call in recorded(planned(topo="leafspine,2,4,2"), VIRTUAL).calls)
 
 
+def test_routers_take_turns_where_tcp_is_to_be_sprayed() -> None:
+    """Of the packets that come from its hosts alone; what the kernel holds otherwise stops the run."""
+    made = planned(topo="leafspine,2,4,2", system=["reno:spray=on"], jobs=1, workers=2, scheduler="spread")
+    kernel = recorded(made, VIRTUAL)
+    assert made.paths == 1 and kernel.turns("l1", "l1-eth4")[3] == "0x00030000/0x00030000 at 4 to way3"
+    assert len({tuple(kernel.way("l1", f"way{number}").values()) for number in range(4)}) == 4
+    assert [call[1] for call in kernel.calls if call[0] == "turns"] == ["l1-eth4", "l2-eth4"]
+    assert not any(call[0] == "turns" for call in recorded(planned(topo="leafspine,2,4,2"), VIRTUAL).calls)
+    for fields, words in (
+        ({"topo": "dumbbell"}, "one path only"), ({"topo": "leafspine,2,3,2"}, "among 3 paths"),
+        ({"topo": "fattree,4", "link": {"a1-e1": {"loss": "1%"}}}, "takes them first"),
+        ({"event": [{"at": "1s", "link": "l1-s1", "state": "down"}]}, "a link that fails"),
+    ):  # fmt: skip
+        with pytest.raises(RequestError, match=words):
+            changes.changes(planned(**{"topo": "leafspine,2,4,2", "system": ["reno:spray=on"], **fields}), VIRTUAL)
+
+
+def test_filters_that_take_turns_are_read_as_they_were_written() -> None:
+    names = {7: "way0", 9: "way1"}
+    sent = [one for one in turns.messages(3, list(names)) if one.what == "filter"]
+    assert turns.held(sent, names) == turns.asked(3, list(names.values()))
+    assert turns.held(sent, {7: "way0"})[1].endswith("to interface 9")
+    asked = InTurn("l1", ("l1-eth0",), 3, ((("10.0.0.0/30", "10.0.0.9"),), (("10.0.0.0/30", "10.0.0.13"),)))
+    kernel = Recording()
+    settings.apply_all([asked], kernel)
+    kernel._turns["l1-eth0"] = kernel._turns["l1-eth0"][:1]
+    assert asked.read(kernel) != asked.asked
+
+
 def test_a_transport_may_want_bands_and_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ltp.Options, "bands", "3,drop", raising=False)
     monkeypatch.setattr(ltp.Options, "sprays", True, raising=False)
@@ -303,6 +333,7 @@ def test_a_bucket_is_a_time() -> None:
         ({"rto_min": "5ms"}, {"rto_min": False}, "Linux 6.11"),
         ({"bands": "4"}, {"prio": False, "htb": False}, "PRIO or HTB"),
         ({"bands": "4,drop"}, {"red": False}, "no queueing discipline RED"),
+        ({"topo": "leafspine,2,2,2", "system": ["reno:spray=on"]}, {"netem": False}, "cannot redirect"),
     ],
 )
 def test_what_the_run_refuses_the_plan_of_steps_refuses(

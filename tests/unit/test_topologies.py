@@ -315,6 +315,25 @@ def test_every_path_leads_there_and_no_two_cross_the_same_links(topo: RoutedTopo
     assert len(ways) == count
 
 
+@pytest.mark.parametrize(("topo", "bits"), [(LeafSpine(3, 4, 2), {0: (4, 3)}), (FatTree(4), {0: (2, 8), 1: (2, 8)})])
+def test_routers_that_take_turns_have_bits_of_their_own(topo: RoutedTopo, bits: dict[int, tuple[int, int]]) -> None:
+    """At each level of choice another bit, so that together they are every path; from below alone, to whatever routes have several hops for."""
+    found = spraying.turns(topo)
+    for bit, (width, count) in bits.items():
+        assert [len(turns.ways) for turns in found.values() if turns.bit == bit] == [width] * count
+    for router, turns in found.items():
+        routes = dict(topo.nodeInfo(router)["routes"])
+        several = {prefix: vias for prefix, vias in routes.items() if len(vias) > 1}
+        assert {prefix: tuple(way[prefix] for way in turns.ways) for prefix in several} == several
+        own = {topo._addresses[a, b] for a, b in topo.links() if b == router} | {
+            topo._addresses[b, a] for a, b in topo.links() if a == router
+        }
+        hops = {via for vias in several.values() for via in vias}
+        assert hops <= own and not hops & {topo._addresses[node, router] for node in turns.below}
+    with pytest.raises(ValueError, match="3 paths"):
+        spraying.turns(LeafSpine(2, 3, 2))
+
+
 def test_paths_have_addresses_of_their_own() -> None:
     topo = LeafSpine(2, 4, 2)
     every = [spraying.address(topo, f"h{host}", number) for host in range(1, 5) for number in range(4)]

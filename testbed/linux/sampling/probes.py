@@ -23,6 +23,7 @@ STALLS = ("TCPTimeouts", "TCPLossProbes", "TCPSpuriousRTOs")
 RECEIVER_DROPS = (
     "TCPBacklogDrop", "TCPRcvQDrop", "TCPZeroWindowDrop", "TCPOFODrop", "PruneCalled", "RcvPruned", "OfoPruned",
 )  # fmt: skip
+REORDERED = ("TCPSACKReorder", "TCPRenoReorder", "TCPTSReorder", "TCPDSACKUndo")  # packets, as senders came to know of
 RTT_PROBES, PORT_ECHO, PROBES_S = 30, 7, 2.0
 
 
@@ -86,13 +87,14 @@ def round_trip_us(plan: Plan, network: Network) -> float:
 class Counting:
     """What the kernel counts of a network from now on."""
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self.machine, self.tcp = _machine_counters(network), _tcp_counters(network)
+    def __init__(self, network: Network, *, reordered: bool = False) -> None:
+        """``reordered``: what comes out of order, too."""
+        self.network, self.names = network, STALLS + RECEIVER_DROPS + REORDERED * reordered
+        self.machine, self.tcp = _machine_counters(network), _tcp_counters(network, self.names)
 
     def since(self) -> tuple[Counters, dict[str, int]]:
         """Losses and the machine's own trouble so far; TCP's stalls and receivers' drops, under the kernel's own names."""
-        machine, tcp = _machine_counters(self.network), _tcp_counters(self.network)
+        machine, tcp = _machine_counters(self.network), _tcp_counters(self.network, self.names)
         grown = {name: value - self.tcp[name] for name, value in tcp.items()}
         since = {name: value - self.machine[name] for name, value in machine.items()}
         return Counters(**since, tcp_timeouts=grown["TCPTimeouts"]), grown
@@ -113,12 +115,12 @@ def _machine_counters(network: Network) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _tcp_counters(network: Network) -> dict[str, int]:
-    """Stalls of senders and drops by receivers, summed over the hosts, under the kernel's own names; without those it lacks."""
+def _tcp_counters(network: Network, names: tuple[str, ...]) -> dict[str, int]:
+    """Those of these names (stalls of senders, drops by receivers), summed over the hosts, under the kernel's own names; without those it lacks."""
     total: Counter[str] = Counter()
     for host in network.hosts:
         with netns.entered(host.namespace):
-            total.update({name: value for name, value in _netstat("TcpExt").items() if name in STALLS + RECEIVER_DROPS})
+            total.update({name: value for name, value in _netstat("TcpExt").items() if name in names})
     return dict(total)
 
 

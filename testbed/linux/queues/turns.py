@@ -1,0 +1,61 @@
+"""Filters by which packets that arrive take turns: each looks at bits of the IP header's identification, and redirects (``mirred``)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+
+from testbed.linux.queues.classify import ETH_P_IP, KEY, PLACE, SELECTOR, TC_U32_TERMINAL, TCA_U32_SEL
+from testbed.linux.rtnetlink import Tc, attribute, attributes
+
+INGRESS = 0xFFFF0000
+TCA_U32_ACT, TCA_ACT_KIND, TCA_ACT_OPTIONS, TCA_MIRRED_PARMS = 7, 1, 2, 2
+MIRRED = struct.Struct("=IIiiiiI")  # struct tc_mirred: index, capabilities, action, counts, what is done, interface
+STOLEN, INGRESS_REDIRECT = 4, 3
+AT, UPPER = 4, 16  # where in the header the word with the identification is, which is its upper half
+
+
+def messages(bit: int, targets: Sequence[int]) -> Iterator[Tc]:
+    """A packet whose number has *i* in the bits from ``bit`` on seems to come from the *i*-th interface."""
+    yield Tc("qdisc", "ingress", INGRESS, INGRESS | 0xFFF1, b"")
+    mask = (len(targets) - 1) << UPPER + bit
+    for number, index in enumerate(targets):
+        selector = SELECTOR.pack(TC_U32_TERMINAL, 0, 1, bytes(2), 0, 0, 0, bytes(4))
+        selector += KEY.pack(mask, number << UPPER + bit) + PLACE.pack(AT, 0)
+        does = attribute(TCA_MIRRED_PARMS, MIRRED.pack(0, 0, STOLEN, 0, 0, INGRESS_REDIRECT, index))
+        action = attribute(TCA_ACT_KIND, b"mirred\0") + attribute(TCA_ACT_OPTIONS, does)
+        options = attribute(TCA_U32_ACT, attribute(1, action)) + attribute(TCA_U32_SEL, selector)
+        info = 1 << 16 | int.from_bytes(ETH_P_IP.to_bytes(2, "big"), "little")
+        yield Tc("filter", "u32", 0, INGRESS, options, info)
+
+
+def asked(bit: int, names: Sequence[str]) -> list[str]:
+    """In words, as `held` has them."""
+    mask = (len(names) - 1) << UPPER + bit
+    return [f"{number << UPPER + bit:#010x}/{mask:#010x} at {AT} to {name}" for number, name in enumerate(names)]
+
+
+def held(filters: Sequence[Tc], names: Mapping[int, str]) -> list[str]:
+    """What the kernel shows of them; ``names``: of interfaces, by their index."""
+    return [_said(one, names) for one in sorted(filters, key=lambda one: one.handle) if _looks(one)]
+
+
+def _looks(shown: Tc) -> bool:
+    return TCA_U32_SEL in attributes(shown.options)
+
+
+def _said(shown: Tc, names: Mapping[int, str]) -> str:
+    told = attributes(shown.options)
+    mask, value = KEY.unpack_from(told[TCA_U32_SEL], SELECTOR.size)
+    at, _ = PLACE.unpack_from(told[TCA_U32_SEL], SELECTOR.size + KEY.size)
+    actions = [attributes(each) for each in attributes(told.get(TCA_U32_ACT, b"")).values()]
+    led = [name for action in actions if (name := _target(action, names)) is not None]
+    return f"{value:#010x}/{mask:#010x} at {at} to {' '.join(led)}"
+
+
+def _target(action: Mapping[int, bytes], names: Mapping[int, str]) -> str | None:
+    if action.get(TCA_ACT_KIND, b"").rstrip(b"\0") != b"mirred":
+        return None
+    parms = attributes(action[TCA_ACT_OPTIONS])[TCA_MIRRED_PARMS]
+    *_, does, index = MIRRED.unpack_from(parms)
+    return names.get(index, f"interface {index}") if does == INGRESS_REDIRECT else f"what is not redirected ({does})"
