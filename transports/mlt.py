@@ -52,8 +52,8 @@ _one = number(0, 1)
 
 
 def _bands(text: str) -> str:
-    if not re.fullmatch(r"[1-7](,drop|\+drop)?", text):
-        raise ValueError(f"{shown(text)} is no number of bands, 1 to 7, with +drop behind it if they drop")
+    if not re.fullmatch(r"[1-7]([,+](drop|solved))?", text):
+        raise ValueError(f"{shown(text)} is no number of bands, 1 to 7, with +drop or +solved behind it if they drop")
     return text.replace("+", ",")
 
 
@@ -108,7 +108,7 @@ class Options:
     )
     bands: str = option(
         "4,drop",
-        "bands of switches, +drop: that drop what is not important; default 4+drop, 1: as others have them",
+        "bands of switches, +drop: that drop what is not important, +solved: from thresholds as the paper's appendix has them; default 4+drop, 1: as others have them",
         _bands,
     )
     spray: bool = option(True, "over all paths in turn: on (default) or off", _switch)

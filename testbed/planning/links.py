@@ -207,26 +207,41 @@ def banded(bottlenecks: dict[str, Link], asked: Bands, scheduled: int) -> dict[s
     if asked.data > 1 or asked.drops:
         if scheduled > 1:
             raise RequestError(f"bands: {asked}: the flow scheduler has bands of its own; leave out one of them")
-        return {name: _banded(link, asked.data, drops=asked.drops) for name, link in bottlenecks.items()}
+        return {name: _banded(link, asked) for name, link in bottlenecks.items()}
     return {name: msgspec.structs.replace(link, bands=scheduled) for name, link in bottlenecks.items()}
 
 
-def _banded(link: Link, bands: int, *, drops: bool) -> Link:
+def _banded(link: Link, asked: Bands) -> Link:
     """A bottleneck with bands of data below one for control; those that drop have the smaller thresholds the higher they are.
 
-    The lowest has the link's own, the one of ``bands`` above it at place k the share 1 - k ÷ ``bands`` of them: what is served
-    first is dropped first (MLT, section 3, which gives no numbers).
+    The lowest has the link's own, the one of ``asked.data`` above it at place k the share 1 - k ÷ ``asked.data`` of them: what is
+    served first is dropped first (MLT, section 3, which gives no numbers). Or they are solved for, as its appendix wants it.
     """
-    selective: tuple[Marking, ...] = ()
-    if drops and (marks := link.marking):
-        least = 2 * frame(link.mtu)
-        selective = tuple(
-            Marking(
-                max(least, marks.min_bytes * k // bands), max(least, marks.max_bytes * k // bands), marks.probability
-            )
-            for k in range(1, bands + 1)
-        )
-    return msgspec.structs.replace(link, bands=bands, control=True, selective=selective)
+    marks = link.marking if asked.drops else None
+    selective = (
+        () if marks is None else _solved(link, asked.data) if asked.solved else _in_proportion(link, marks, asked.data)
+    )
+    return msgspec.structs.replace(link, bands=asked.data, control=True, selective=selective)
+
+
+def _in_proportion(link: Link, marks: Marking, bands: int) -> tuple[Marking, ...]:
+    least = 2 * frame(link.mtu)
+    return tuple(
+        Marking(max(least, marks.min_bytes * k // bands), max(least, marks.max_bytes * k // bands), marks.probability)
+        for k in range(1, bands + 1)
+    )
+
+
+def _solved(link: Link, bands: int) -> tuple[Marking, ...]:
+    """From the threshold on, everything; what a band holds at most stays what the port does."""
+    from theory import thresholds  # noqa: PLC0415  # SciPy takes long, and few ask for this
+
+    size = frame(link.mtu)
+    try:
+        found = thresholds.solve(bands, link.buffer_bytes // size)
+    except ValueError as error:
+        raise RequestError(f"bands: {error}; a larger --buffer, or fewer") from error
+    return tuple(Marking(at, at, 1.0) for one in found for at in [max(2 * size, int(one.droppable * size))])
 
 
 def _wire(spec: Spec, own: LinkSpec) -> Wire:

@@ -158,16 +158,17 @@ _MARKS = "give `on`, `off`, one threshold (65kB, 200us, 40p), or MIN,MAX,PROBABI
 
 
 class Bands(Written):
-    """``N``, or ``N,drop``: so many bands of data, which may drop what they cannot mark."""
+    """``N``, ``N,drop`` or ``N,solved``: so many bands of data, which may drop what they cannot mark, or do so from thresholds by `theory.thresholds`."""
 
     data: int
     drops: bool
+    solved: bool
 
     def read(self) -> None:
-        found = re.fullmatch(r"(\d)(,drop)?", self)
+        found = re.fullmatch(r"(\d)(,drop|,solved)?", self)
         if not found or not 1 <= int(found[1]) <= MOST_BANDS:
             raise UnitError(
                 f"{quoted(self)} says no bands: give how many of data there are, 1 to {MOST_BANDS}, and `,drop` behind it if they "
-                "drop what cannot be marked: 4,drop"
+                "drop what cannot be marked: 4,drop (4,solved: from the thresholds of MLT's appendix)"
             )
-        self.data, self.drops = int(found[1]), found[2] is not None
+        self.data, self.drops, self.solved = int(found[1]), found[2] is not None, found[2] == ",solved"

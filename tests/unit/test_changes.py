@@ -163,6 +163,16 @@ def test_a_host_with_bands_has_them_before_its_interface_too() -> None:
     assert isinstance(one, Prio) and all(isinstance(band, Fifo) for band in one.bands) and len(one.bands) == 3
 
 
+def test_thresholds_may_be_solved_for() -> None:
+    """Those of `theory.thresholds`, the highest band first; a port with no room for them is refused."""
+    made = planned(bands="4,solved", ecn="20kB", buffer="200kB")
+    for link in made.bottlenecks.values():
+        starts = [one.min_bytes for one in link.selective]
+        assert starts == sorted(starts) and starts[0] < starts[-1] == link.selective[-1].max_bytes
+    with pytest.raises(RequestError, match="packets are too few for 4 bands"):
+        planned(bands="4,solved", ecn="on", buffer="8kB")
+
+
 @pytest.mark.parametrize("asked", ["0", "8", "drop", "4,keep", "4,drop,drop", "", "4 ,drop", "²"])
 def test_no_bands_are_refused(asked: str) -> None:
     with pytest.raises(RequestError, match=r"bands: .* says no bands"):

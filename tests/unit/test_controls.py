@@ -158,7 +158,7 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
         (alike, ("LTP is up to", "LTP is faster")),
         (harm, ("LTP is up to", "LTP is faster", "Where nothing")),
     ],
-    "mlt-fct": [(alike, ("Exchanges", "The tail"))],
+    "mlt-fct": [(alike, ("Exchanges", "The tail", "With thresholds"))],
     "mlt-rto": [(alike, ("The longer", "MLT has more"))],
     "mlt-speedup": [(alike, ("With parameter", "The headline"))],
     "mlt-components": [(the_more_the_slower, ("Each part",)), (alike, ("All of MLT", "With every path"))],
