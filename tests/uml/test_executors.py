@@ -196,23 +196,26 @@ def test_sixty_runs_survive_ten_killed_workers_a_scheduler_and_the_driver(tmp_pa
         scheduler, *workers = there.processes
         command = sweep(tmp_path, "--executor", f"dask:{there.address}", "-j", "2", seeds=MANY)
         driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        for kill in range(12):
-            await_more(results, draw.randrange(1, 5), driver)
-            time.sleep(draw.random() * 2)
-            if kill == 4:
-                driver.kill()
-                driver.communicate()
-                driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-            elif kill == 8:  # its workers go with it
-                scheduler.kill()
-                scheduler.wait()
-                there.scheduler()
-                workers = [there.worker(), there.worker()]
-            else:
-                workers.pop(draw.randrange(len(workers))).kill()
-                workers.append(there.worker())
-        _, errors = driver.communicate(timeout=processes.HANG_S)
-        assert driver.returncode == 0, errors
+        try:
+            for kill in range(12):
+                await_more(results, draw.randrange(1, 5), driver)
+                time.sleep(draw.random() * 2)
+                if kill == 4:
+                    driver.kill()
+                    driver.communicate()
+                    driver = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+                elif kill == 8:  # its workers go with it
+                    scheduler.kill()
+                    scheduler.wait()
+                    there.scheduler()
+                    workers = [there.worker(), there.worker()]
+                else:
+                    workers.pop(draw.randrange(len(workers))).kill()
+                    workers.append(there.worker())
+            _, errors = driver.communicate(timeout=processes.HANG_S)
+            assert driver.returncode == 0, errors
+        finally:
+            driver.kill()
     assert_whole(tmp_path / "results", MANY)
     assert tables(tmp_path / "results") == tables(tmp_path / "undisturbed")
 
