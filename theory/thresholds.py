@@ -67,4 +67,6 @@ def solve(bands: int, packets: int, load: float = 1.0, small: float = 0.5) -> li
     )  # fmt: skip
     if not found.success:
         raise ValueError(f"no thresholds found for {bands} bands of {packets} packets: {found.message}")
-    return [Threshold(float(droppable), float(everything)) for droppable, everything in share * found.x.reshape(bands, 2)]
+    return [
+        Threshold(float(droppable), float(everything)) for droppable, everything in share * found.x.reshape(bands, 2)
+    ]

@@ -69,6 +69,15 @@ def _count(text: str) -> int:
     return int(number(1, 10**6)(text))
 
 
+def progress(text: str) -> tuple[float, float] | None:
+    if text == "off":
+        return None
+    slope, slash, offset = text.partition("/")
+    if not slash:
+        raise ValueError(f"{shown(text)} is neither off nor SLOPE/OFFSET, as in 1.75/0.25")
+    return number(0.001, 4)(slope), number(0, 4)(offset)
+
+
 @dataclass(frozen=True)
 class Options:
     """What may be written behind ``ltp:``; recalled means: not confirmed by anything published."""
@@ -92,6 +101,9 @@ class Options:
     reorder: int = option(3, "later packets acknowledged, until one counts as lost; recalled; default 3", _count)
     acks: int = option(16, "packets that an acknowledgement waits for at most; 1: one for each; default 16", _count)
     silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Duration.parse)
+    f: tuple[float, float] | None = option(
+        None, "SLOPE/OFFSET: how strongly it probes for bandwidth, by what of the round's bytes is delivered, as MLTCP; off (default)", progress
+    )  # fmt: skip
 
     @property
     def by_tcp(self) -> str | None:
@@ -101,7 +113,9 @@ class Options:
 
     @property
     def core(self) -> Core:
-        return Core(self.reorder, self.acks, self.coalesce, self.silence, after=self.c, per=self.per, epoch=self.epoch)
+        return Core(
+            self.reorder, self.acks, self.coalesce, self.silence, after=self.c, per=self.per, epoch=self.epoch, f=self.f
+        )
 
 
 class Timing(Protocol):
@@ -139,6 +153,7 @@ class Core:
     per: str = "worker"
     epoch: int = 1
     rule: native.Rule | None = None  # how fast to send; None: as LTP does
+    f: tuple[float, float] | None = None  # slope and offset of how strongly it probes; None: alike all the time
     control: int = 0  # class selector of what is no data
     marked: bool = False  # of a message's packets those that may not be dropped are said to be markable (ECT, RFC 3168)
     sprays: bool = False  # over all of a host's addresses, if it has several
@@ -314,6 +329,7 @@ class _Engine:
             gain_permille=1000, acks=core.acks, coalesce_ns=int(core.coalesce), silence_ns=int(core.silence),
             seed=(ctypes.c_uint64 * 2)(int.from_bytes(seed[:8], "big"), int.from_bytes(seed[8:16], "big")),
             rule=core.rule or native.Rule(), control_tag=core.control << CLASS_SELECTOR,
+            slope_permille=round(1000 * core.f[0]) if core.f else 0, offset_permille=round(1000 * core.f[1]) if core.f else 0,
         )  # fmt: skip
         addresses = (ctypes.c_char_p * ranks)(*(address.encode() for address in place.addresses))
         ports = (ctypes.c_uint16 * ranks)(*([place.port + channel] * ranks))

@@ -123,6 +123,9 @@ class Options:
         Duration.parse,
     )
     silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Duration.parse)
+    f: tuple[float, float] | None = option(
+        None, "SLOPE/OFFSET: how much its rate grows, by what of the round's bytes is delivered, as MLTCP; off (default)", datagrams.progress
+    )  # fmt: skip
 
     @property
     def sprays(self) -> bool:
@@ -143,7 +146,7 @@ class Options:
                 name=RULES[self.rate], step_permille=round(1000 * self.step), decrease_permille=round(1000 * self.beta),
                 first_permille=round(1000 * self.first), low_ns=int(self.low), high_ns=int(self.high),
             ),
-            control=count if self.bands != "1" else 0, marked=True, sprays=self.spray, tagger=self.tagger,
+            control=count if self.bands != "1" else 0, marked=True, sprays=self.spray, tagger=self.tagger, f=self.f,
         )  # fmt: skip
 
     @property

@@ -162,6 +162,7 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
     "mlt-rto": [(alike, ("The longer", "MLT has more"))],
     "mlt-speedup": [(alike, ("With parameter", "The headline"))],
     "mlt-components": [(the_more_the_slower, ("Each part",)), (alike, ("All of MLT", "With every path"))],
+    "mlt-interleave": [(alike, ("Where F scales",))],
     "mlt-loss": [(where_lost, ("1 % of loss",)), (alike, ("The same loss",))],
     "ltp-uneven": [(from_one, ("What one worker",)), (going_back, ("To LTP",))],
     "sjf-ratio": [(slow, ("Equation 8",)), (slow_smallest_first, ("SJF-BCO", "It ends before"))],

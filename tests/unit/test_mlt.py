@@ -166,6 +166,10 @@ def test_parameters_arrive_whole_once_in_so_many_rounds() -> None:
 
 
 def test_what_may_be_written_behind_them() -> None:
+    assert (
+        transports.parse("mlt:f=1.75/0.25").options.f == transports.parse("ltp:f=1.75/0.25").options.f == (1.75, 0.25)
+    )
+    assert transports.parse("mlt:f=off").options.f is transports.parse("ltp").options.f is None
     found = transports.parse("mlt:tolerance=5%,spray=off,rate=dctcp,bands=2+drop")
     assert (found.options.tolerance, found.options.sprays, found.options.bands) == (0.05, False, "2,drop")
     assert found.close("gradient").tolerance == found.close("parameter").tolerance == 0.05
@@ -184,6 +188,9 @@ def test_what_may_be_written_behind_them() -> None:
         "bands=9",
         "bands=4-drop",
         "spray=yes",
+        "f=1.75",
+        "f=0/1",
+        "bands=4+solve",
         "resync=-1",
         "resync=often",
     ):

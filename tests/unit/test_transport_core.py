@@ -207,6 +207,37 @@ def test_a_silent_worker_costs_one_deadline() -> None:
     assert (late.result().reason, late.result().delivered, late.holes()) == (DEADLINE, 0, [(0, len(data))])
 
 
+@pytest.mark.parametrize("by_progress", [False, True])
+def test_who_is_further_in_its_round_has_more_of_a_link(by_progress: bool) -> None:
+    """By MLT's rule, two senders through one queue, the second from when the first has 40 % of its round there: with F the first has the more, else the second."""
+    rule = native.Rule(
+        name=1, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=MS // 10, high_ns=MS
+    )
+    f = {"slope": 1750, "offset": 250} if by_progress else {}
+    cores = [Core(rank, 3, rule=rule, **f) for rank in range(3)]  # type: ignore[arg-type]
+    free = 0
+
+    def queue(_source: int, target: int, datagram: bytes, now: int) -> list[int]:
+        nonlocal free
+        if target:
+            return [now + MS // 2]
+        free = max(free, now) + len(datagram) * 200  # ns: 5 MB/s
+        return [free + MS // 2]
+
+    network = Network(cores, queue)
+    network.connect()
+    data = content(400_000)
+    for source in (1, 2):
+        network.cores[0].receive(source, len(data), now=network.now)
+    network.cores[1].send(0, data, now=network.now)
+    network.run(lambda: network.cores[1].counters(0).acked >= 160_000, network.now + S)
+    network.cores[2].send(0, data, now=network.now)
+    begun = [network.cores[source].counters(0).acked for source in (1, 2)]
+    network.run(lambda: network.cores[1].counters(0).acked >= 360_000, network.now + S)
+    had = [network.cores[source].counters(0).acked - at for source, at in zip((1, 2), begun, strict=True)]
+    assert (had[0] > 2 * had[1]) if by_progress else (had[1] > 2 * had[0])
+
+
 @pytest.mark.parametrize("kind", [PING, PONG])
 def test_who_was_called_asks_once_more_before_it_sends(kind: int) -> None:
     """Until a datagram with its own id has come it sends nothing: with one of both lost it once waited for an eighth of `silence`."""

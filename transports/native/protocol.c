@@ -113,6 +113,7 @@ struct peer {
 
 	/* sending */
 	uint64_t newest_sent; /* round */
+	uint64_t round_bytes, round_acked, last_bytes; /* of that round, of the one before */
 	struct rate rate;
 	struct flight *flights; /* ring by packet number */
 	uint64_t ring;
@@ -428,6 +429,17 @@ static void watch(struct ltp *ltp, struct peer *peer, uint64_t now)
 	peer->ping_at = now + ltp->settings.silence_ns / 8;
 }
 
+/* As MLTCP scales what TCP adds (arXiv 2402.09589): the closer to its end a round is, the more. */
+static void probe_by_progress(const struct ltp *ltp, struct peer *peer)
+{
+	uint64_t whole = peer->round_bytes > peer->last_bytes ? peer->round_bytes : peer->last_bytes;
+
+	if (ltp->settings.slope_permille && whole)
+		peer->rate.probe_permille =
+			ltp->settings.offset_permille +
+			ltp->settings.slope_permille * smaller(peer->round_acked, whole) / whole;
+}
+
 static void confirm(struct peer *peer, uint32_t round, uint32_t message, bool handed)
 {
 	uint32_t at = (peer->confirm_first + peer->confirm_count) % CONFIRMATIONS;
@@ -471,8 +483,14 @@ struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint
 	made->data = data;
 	made->named = true;
 	peer->offered += bytes;
-	if (round > peer->newest_sent)
+	if (round > peer->newest_sent) {
 		peer->newest_sent = round;
+		peer->last_bytes = peer->round_bytes;
+		peer->round_bytes = peer->round_acked = 0;
+	}
+	if (round == peer->newest_sent)
+		peer->round_bytes += bytes;
+	probe_by_progress(ltp, peer);
 	if (peer->gone && !made->done)
 		finish(ltp, made, LTP_GONE);
 	if (made->done)
@@ -985,6 +1003,9 @@ static void take_acked(struct ltp *ltp, struct peer *peer, struct flight *flight
 		return;
 	transfer->state[flight->packet] = ACKED;
 	transfer->acked += flight->bytes;
+	if (transfer->round == peer->newest_sent)
+		peer->round_acked += flight->bytes;
+	probe_by_progress(ltp, peer);
 	transfer->last_ns = now;
 	if (transfer->acked == transfer->bytes) {
 		transfer->delivered = transfer->bytes;

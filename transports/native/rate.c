@@ -24,6 +24,7 @@ void rate_init(struct rate *rate, uint32_t packet, uint32_t gain_permille, uint6
 	memset(rate, 0, sizeof(*rate));
 	rate->packet = packet;
 	rate->gain_permille = gain_permille;
+	rate->probe_permille = 1000;
 	rate->coalesce = coalesce;
 	rate->cycle = 2 + draw % (CYCLE - 2); /* flows that begin together do not probe together */
 }
@@ -76,7 +77,7 @@ uint64_t rate_pacing(const struct rate *rate)
 	else if (rate->mode == RATE_DRAIN)
 		gain = DRAIN_GAIN;
 	else if (rate->mode == RATE_PROBE_BW)
-		gain = cycle_gain[rate->cycle];
+		gain = 1000 + ((int64_t)cycle_gain[rate->cycle] - 1000) * rate->probe_permille / 1000;
 	bandwidth = times(bandwidth, gain * rate->gain_permille, 1000000);
 	return bandwidth ? bandwidth : 1;
 }

@@ -22,6 +22,7 @@ struct rate {
 	enum rate_mode mode;
 	uint32_t packet; /* bytes */
 	uint32_t gain_permille; /* of everything that is sent */
+	uint32_t probe_permille; /* of what it sends more, then less, to find out whether there is more; 1000: as BBR */
 	uint64_t highest[RATE_ROUNDS]; /* bytes/s, one a round */
 	bool filled; /* there was once more to send than a window: the path was measured, not the sender */
 	uint32_t round;

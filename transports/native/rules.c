@@ -78,6 +78,7 @@ void rule_ack(struct rate *rate, const struct rate_sample *sample)
 {
 	struct rule_state *state = &rate->state;
 	uint64_t news = sample->acked - state->acked;
+	uint64_t step = part(part(rate_bandwidth(rate), rate->rule.step_permille), rate->probe_permille);
 
 	state->acked = sample->acked;
 	if (!state->speed) {
@@ -89,9 +90,9 @@ void rule_ack(struct rate *rate, const struct rate_sample *sample)
 	if (state->rises && !sample->app_limited)
 		state->speed += rate_per_rtt(rate, news);
 	if (rate->rule.name == RULE_DELAY)
-		by_delay(rate, sample, part(rate_bandwidth(rate), rate->rule.step_permille));
+		by_delay(rate, sample, step);
 	else
-		by_marks(rate, sample, part(rate_bandwidth(rate), rate->rule.step_permille));
+		by_marks(rate, sample, step);
 	if (state->speed < least(rate))
 		state->speed = least(rate);
 }
