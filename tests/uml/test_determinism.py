@@ -37,7 +37,13 @@ LOSSY: dict[str, Any] = {
     "system": ["ltp"], "topo": "star", "jobs": 1, "workers": 4, "collective": "parameter_server", "iterations": 3, "compute": "5ms",
     "bytes": "300kB", "rate": "300mbit", "delay": "2ms", "jitter": "0.2ms", "loss": "1%", "noise": "2%", "buffer": "100kB",
 }  # fmt: skip
-ASKED = {"mltcp_reno": RANDOM, "ltp": LOSSY}
+MLT = {
+    **LOSSY,
+    "system": ["mlt"],
+    "topo": "leafspine,2,2,2",
+    "collective": "sharded_parameter_server",
+}  # with bands that drop, and every path
+ASKED = {"mltcp_reno": RANDOM, "ltp": LOSSY, "mlt": MLT}
 BOTH = pytest.mark.parametrize("system", ASKED)
 
 
@@ -76,10 +82,12 @@ def test_it_lost_and_marked_at_random() -> None:
     assert reference()["flows.csv"].decode().splitlines()[-1].split(",")[7] != "0"
 
 
-def test_it_lost_of_gradients_alone() -> None:
+def test_it_lost_of_gradients_alone_or_of_both() -> None:
     messages = pd.read_csv(io.BytesIO(reference("ltp")["messages.csv"]))
     assert set(messages[messages["missing"] > 0]["stage"]) == {"gradient"}
     assert messages["resent"].sum() > 0
+    messages = pd.read_csv(io.BytesIO(reference("mlt")["messages.csv"]))
+    assert set(messages[messages["missing"] > 0]["stage"]) == {"gradient", "parameter"}
 
 
 @BOTH
@@ -176,9 +184,10 @@ def test_an_unprivileged_user_gets_the_same(system: str, strange_checkout: Path,
     assert got == reference(system)
 
 
-def test_verify_repeats_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path, cwd=tmp_path)
-    folder = tmp_path / "x" / "mltcp_reno" / "1"
+@pytest.mark.parametrize("system", ["mltcp_reno", "mlt"])
+def test_verify_repeats_a_run(system: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, system, cwd=tmp_path)
+    folder = tmp_path / "x" / system / "1"
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["uml"]["version"] and manifest["uml"]["compiler"] and len(manifest["digest"]) == 64
     assert main(["run", "--verify", str(folder)]) == EXIT_OK

@@ -214,7 +214,7 @@ def test_who_is_further_in_its_round_has_more_of_a_link(by_progress: bool) -> No
         name=1, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=MS // 10, high_ns=MS
     )
     f = {"slope": 1750, "offset": 250} if by_progress else {}
-    cores = [Core(rank, 3, rule=rule, **f) for rank in range(3)]  # type: ignore[arg-type]
+    cores = [Core(rank, 3, rule=rule, **f) for rank in range(3)]
     free = 0
 
     def queue(_source: int, target: int, datagram: bytes, now: int) -> list[int]:
@@ -227,15 +227,15 @@ def test_who_is_further_in_its_round_has_more_of_a_link(by_progress: bool) -> No
     network = Network(cores, queue)
     network.connect()
     data = content(400_000)
-    for source in (1, 2):
-        network.cores[0].receive(source, len(data), now=network.now)
-    network.cores[1].send(0, data, now=network.now)
+    kept = [network.cores[0].receive(source, len(data), now=network.now) for source in (1, 2)]
+    kept.append(network.cores[1].send(0, data, now=network.now))
     network.run(lambda: network.cores[1].counters(0).acked >= 160_000, network.now + S)
-    network.cores[2].send(0, data, now=network.now)
+    kept.append(network.cores[2].send(0, data, now=network.now))
     begun = [network.cores[source].counters(0).acked for source in (1, 2)]
     network.run(lambda: network.cores[1].counters(0).acked >= 360_000, network.now + S)
     had = [network.cores[source].counters(0).acked - at for source, at in zip((1, 2), begun, strict=True)]
     assert (had[0] > 2 * had[1]) if by_progress else (had[1] > 2 * had[0])
+    assert len(kept) == 4  # their memory is the core's until then
 
 
 @pytest.mark.parametrize("kind", [PING, PONG])
