@@ -100,12 +100,19 @@ class Close:
     resync: int = 0  # once in so many rounds everything arrives, whatever is tolerated; 0: never
     group: str | None = None  # messages of a round that share one clock
     missing: Literal["zero", "keep", "local"] = "zero"  # what stands in a hole: zeros, or what was there before
+    end_to_end: bool = False  # the tolerance is for all hops of a ring together, not for each
+    hops: int = 1  # that it is for
 
     def tolerated(self, round: int) -> float:
         """The share that may be missing in a round; both ends reckon it, so that they agree."""
         if resyncs(self.resync, round):
             return 0.0
-        return self.tolerance.of(round) if isinstance(self.tolerance, Phase) else self.tolerance
+        whole = self.tolerance.of(round) if isinstance(self.tolerance, Phase) else self.tolerance
+        return whole if self.hops == 1 else 1 - float((1 - whole) ** (1 / self.hops))
+
+    def over(self, hops: int) -> Close:
+        """For a message that goes on from rank to rank, so many times: what one loses is lost for all that follow."""
+        return replace(self, hops=hops) if self.end_to_end else self
 
 
 @dataclass(frozen=True)

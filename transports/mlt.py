@@ -73,6 +73,9 @@ class Options:
     parameters: str = option(
         "lossy", "whether parameters may miss that share, too: lossy (default, published) or whole (as FSDP needs)", one_of("lossy", "whole"),
     )  # fmt: skip
+    ring: str = option(
+        "hop", "what the tolerance is for, in a ring: each hop (default) or end, what goes all around", one_of("hop", "end")
+    )  # fmt: skip
     missing: str = option(
         "zero", "what stands in a gradient's hole: zero (default, published), keep or local; a parameter keeps its value", one_of("zero", "keep", "local"),
     )  # fmt: skip
@@ -171,8 +174,8 @@ def close(options: Options, stage: Stage) -> Close:
     """All but the tolerated share; what is missing of a parameter keeps its value."""
     if stage == "parameter":
         tolerance = options.tolerance if options.parameters == "lossy" else 0.0
-        return Close(tolerance=tolerance, resync=options.resync, missing="keep")
+        return Close(tolerance=tolerance, resync=options.resync, missing="keep", end_to_end=options.ring == "end")
     missing: Literal["zero", "keep", "local"] = (
         "zero" if options.missing == "zero" else "keep" if options.missing == "keep" else "local"
     )
-    return Close(tolerance=options.tolerance, missing=missing)
+    return Close(tolerance=options.tolerance, missing=missing, end_to_end=options.ring == "end")

@@ -121,6 +121,15 @@ def test_numbers_of_two_bytes_are_refused() -> None:
         tags.magnitudes(bytes(10), SEGMENT, 2)
 
 
+def test_what_a_ring_tolerates_from_end_to_end_each_hop_tolerates_less_of() -> None:
+    """So that all of them together let as much through; by default it is for each."""
+    end = transports.parse("mlt:tolerance=20%,ring=end").close("gradient").over(3)
+    assert 1 - (1 - end.tolerated(0)) ** 3 == pytest.approx(0.2) and end.tolerated(0) == pytest.approx(0.0717, abs=1e-4)
+    assert transports.parse("mlt:tolerance=20%").close("gradient").over(3).tolerated(0) == 0.2
+    falls = transports.parse("mlt:tolerance=phase:20%/0%/10,ring=end").close("parameter").over(3)
+    assert falls.tolerated(0) == pytest.approx(end.tolerated(0)) and falls.tolerated(20) == 0
+
+
 @pytest.mark.parametrize(("rule", "share"), tags.IMPORTANT.items())
 @pytest.mark.parametrize("count", [1, 2, 7, 100])
 def test_where_nobody_has_the_bytes_as_many_are_important(rule: str, share: float, count: int) -> None:

@@ -172,17 +172,20 @@ def answered(link: Link) -> None:
     link.endpoint.post_receive(link.peer, link.message(link.received, 1, "parameter"), None, Close()).wait()
 
 
-def receive(link: Link, size: int, stage: Stage = "parameter") -> None:
-    """Receive ``size`` bytes, or as many as the transport says are enough, and drop them unless somebody looks at them."""
-    transfers = []
+def receive(link: Link, size: int, stage: Stage = "parameter", hops: int = 1) -> None:
+    """Receive ``size`` bytes, or as many as the transport says are enough, and drop them unless somebody looks at them.
+
+    ``hops``: how often it goes from rank to rank, until it is where it is to be.
+    """
+    transfers, close = [], link.closes(stage).over(hops)
     for message in link.messages(link.received, size, stage):
         link.received += 1
         room = link.content.room(link.peer) if link.content else None
-        transfers.append((message, link.endpoint.post_receive(link.peer, message, room, link.closes(stage))))
+        transfers.append((message, link.endpoint.post_receive(link.peer, message, room, close)))
     for message, transfer in transfers:
         delivery = transfer.wait()
         if link.content:
-            link.content.received(link.peer, delivery.holes if link.closes(stage).missing == "zero" else ())
+            link.content.received(link.peer, delivery.holes if close.missing == "zero" else ())
         if link.ended:
             link.ended(link, message, False, delivery)
 

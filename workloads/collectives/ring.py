@@ -67,7 +67,7 @@ def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Link
     try:
         for index, step in enumerate(receives):
             for piece in parts(SLICES, step):
-                receive(links[left, rank], piece, stage(index))
+                receive(links[left, rank], piece, stage(index), hops=n - 1)
                 received.release()
     except OSError as error:
         failures.append(error)
