@@ -124,7 +124,8 @@ def _table(study: Study) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values("queue_bdp", kind="stable", ignore_index=True)
 
 
-def _row(run: Run) -> dict[str, Any] | None:
+def shares(run: Run) -> tuple[float, float] | None:
+    """What the first job, until it leaves, and the other get of the link; None where no job of a transport of its own leaves beside another."""
     first, other = run.jobs[0], run.jobs[-1]
     if first.by_tcp or first.leave_ns is None or first is other:
         return None
@@ -133,10 +134,17 @@ def _row(run: Run) -> dict[str, Any] | None:
     span_s = float(late["t_s"].max() - late["t_s"].min())
     by_job = late.groupby(["job", "worker", "flow"])["bytes_acked"].agg(lambda acked: acked.max() - acked.min())
     whole = run.rate_bps / 8 * payload_share(run.plan.link.mtu) * span_s
-    shares = [float(by_job.get(job.job, pd.Series([0.0])).sum()) / whole for job in (first, other)]
+    ltp, tcp = (float(by_job.get(job.job, pd.Series([0.0])).sum()) / whole for job in (first, other))
+    return ltp, tcp
+
+
+def _row(run: Run) -> dict[str, Any] | None:
+    found, other = shares(run), run.jobs[-1]
+    if found is None:
+        return None
     bdp = run.rate_bps / 8 * run.plan.base_rtt_s
     return {
         "system": run.system, "role": run.role, "seed": run.seed, "queue_bdp": float(f"{run.plan.link.buffer_bytes / bdp:.2g}"),
-        "alike": not other.by_tcp, "yields": not (other.cc.traits.paced or other.cc.traits.may_leave_idle), "ltp_share": shares[0], "other_share": shares[1], "jain": jain_index(np.array(shares)),
+        "alike": not other.by_tcp, "yields": not (other.cc.traits.paced or other.cc.traits.may_leave_idle), "ltp_share": found[0], "other_share": found[1], "jain": jain_index(np.array(found)),
         "drops": int(run.links["drops"].max()) if len(run.links) else 0,
     }  # fmt: skip

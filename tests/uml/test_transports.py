@@ -134,9 +134,9 @@ def test_a_ring_may_bound_what_is_lost_from_end_to_end() -> None:
     }
     most = {}
     for how in ("hop", "end"):
-        messages = run_plan(uml.find(), system=[f"mlt:tolerance=20%,bands=1,ring={how}"], messages="full", **asked).table(
-            "messages.csv"
-        )
+        messages = run_plan(
+            uml.find(), system=[f"mlt:tolerance=20%,bands=1,ring={how}"], messages="full", **asked
+        ).table("messages.csv")
         most[how] = (messages["missing"] / messages["bytes"]).max()
     assert most["end"] <= 1 - 0.8 ** (1 / 3) < most["hop"] <= 0.2
 

@@ -292,6 +292,21 @@ def test_who_gets_less_of_a_link_is_found(tmp_path: Path) -> None:
     assert set(verdicts("ltp-beside", tmp_path).values()) == {"not reproduced"}
 
 
+def _tenth_of_the_first(flows: pd.DataFrame) -> pd.DataFrame:
+    return _tenth(flows.assign(job=1 - flows["job"])).assign(job=flows["job"])
+
+
+def test_who_gets_less_beside_mlt_is_found(tmp_path: Path) -> None:
+    """In one queue, where TCP gets ten times as much, and in classes of its own, where MLT does."""
+    specs = points.read(str(EXPERIMENTS / "mlt-beside.toml"), {"quick": True})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    assert set(verdicts("mlt-beside", tmp_path).values()) == {"reproduced"}
+    for path in tmp_path.rglob("flows.csv"):
+        bands = max(link.bands for link in load_run(path.parent).plan.bottlenecks.values())
+        spoilt(path.parent, _tenth if bands > 1 else _tenth_of_the_first)
+    assert set(verdicts("mlt-beside", tmp_path).values()) == {"not reproduced"}
+
+
 def test_a_worker_whose_gradients_hardly_count_is_found(tmp_path: Path) -> None:
     specs = points.read(str(EXPERIMENTS / "ltp-uneven.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, ideal)

@@ -88,6 +88,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "mlt-rto",
                 "mlt-phases",
                 "mlt-interleave",
+                "mlt-beside",
                 "mlt-accuracy",
                 "mlt-bounds",
                 "lossy",
