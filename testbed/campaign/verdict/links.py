@@ -23,6 +23,7 @@ EVENT_S = 0.02  # within which, against a real clock, an event happens
 QUEUED_S = 0.2  # of less, two samples with a queue may belong to different phases
 FINE_NS = 10_000_000  # of samples further apart, two with a queue may belong to different phases as well
 SAMPLED_S = 1e-6  # to which the tables tell when a sample was taken
+WORKER_S = 1e-7  # by which one worker may delay it that sends datagrams and runs first at that instant: each look at a clock is a nanosecond
 ROUNDED_S = 1e-9  # by which TBF may take a packet's time for shorter than it is: it counts in whole ns
 AT_RATE = 0.95  # an interval with a queue counts as served if it carried this share of the rate
 ALL_DISTURBED = "something disturbed it all the time (I21)"
@@ -94,6 +95,7 @@ def may_leave_idle(plan: Plan) -> list[str]:
 def excess(case: Case) -> float:
     """I3, exactly: by how many bytes a link has at most carried more than rate × time + bucket in any interval."""
     most = 0.0
+    late_s = SAMPLED_S + WORKER_S * sum(len(job.hosts) for job in case.plan.jobs if not job.by_tcp)
     for name, rows in case.links.groupby("link"):
         link = case.plan.bottlenecks[str(name)]
         t, sent, packets = (rows[column].to_numpy() for column in ("t_s", "bytes", "packets"))
@@ -102,7 +104,7 @@ def excess(case: Case) -> float:
         ahead = sent - due
         # A change of the rate fills the bucket anew.
         bucket = (1 + events) * bucket_bytes(link.rate_bps, link.mtu, real_time=False)
-        allowed = bucket + rate_bps.max() / 8 * SAMPLED_S
+        allowed = bucket + rate_bps.max() / 8 * late_s
         most = max(most, float((ahead - np.minimum.accumulate(ahead)).max()) - allowed)
     return float(most)
 
