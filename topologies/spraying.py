@@ -64,7 +64,7 @@ class Turns:
 
 def turns(topo: RoutedTopo) -> dict[str, Turns]:
     """Of each router that has a choice; raises `ValueError` where it is not among a power of two."""
-    levels, found = _levels(topo), {}
+    levels, near, found = _levels(topo), _neighbours(topo), {}
     bits, bit = {}, 0
     for level, width in sorted(_choices(topo).items()):
         if width & (width - 1):
@@ -75,7 +75,7 @@ def turns(topo: RoutedTopo) -> dict[str, Turns]:
         several = {prefix: vias for prefix, vias in routes.items() if len(vias) > 1}
         if several:
             (width,) = {len(vias) for vias in several.values()}
-            below = tuple(node for node in _neighbours(topo)[router] if levels.get(node, 0) < level)
+            below = tuple(node for node in near[router] if levels.get(node, 0) < level)
             ways = tuple({prefix: vias[way] for prefix, vias in several.items()} for way in range(width))
             found[router] = Turns(below, bits[level], ways)
     return found

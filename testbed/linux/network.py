@@ -34,13 +34,14 @@ from testbed.linux import netns
 from testbed.linux.loading import bpf, classifier, registry
 from testbed.linux.loading.registry import Registered
 from testbed.linux.queues import turns
+from testbed.linux.queues.turns import INGRESS
 from testbed.linux.rtnetlink import Kind, Socket, Tc
 from testbed.linux.settings import DEFAULT, Addressing, mac, unlike
 from topologies.routed import Routes, router
 
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 CARRIER_S = 10.0
-INGRESS, ETH_P_ALL = 0xFFFF0000, 0x0003
+ETH_P_ALL = 0x0003
 SINGLE = "/32"
 OFFLOADS = {
     "tso": "tcp-segmentation-offload",
@@ -269,15 +270,21 @@ class Network(Mininet):  # type: ignore[misc]
     def lead_through(self, node: str, device: str, between: str) -> None:
         end = self.interface(node, device)
         ip = end.node.ip
-        ip.link("add", ifname=between, kind="ifb")
-        index = ip.link_lookup(ifname=between)[0]
-        ip.link("set", index=index, state="up")
-        self.between[node, between] = Between(end.node, index)
+        index = self._add_between(node, between)
         ip.tc("add", "ingress", index=end.index)
         ip.tc(
             "add-filter", "matchall", index=end.index, parent=INGRESS, prio=1, protocol=ETH_P_ALL,
             action={"kind": "mirred", "direction": "egress", "action": "redirect", "ifindex": index},
         )  # fmt: skip
+
+    def _add_between(self, node: str, name: str) -> int:
+        """A new device that packets pass, up; its index."""
+        ip = self[node].ip
+        ip.link("add", ifname=name, kind="ifb")
+        index = int(ip.link_lookup(ifname=name)[0])
+        ip.link("set", index=index, state="up")
+        self.between[node, name] = Between(self[node], index)
+        return index
 
     def led_through(self, node: str, device: str) -> str:
         end = self.interface(node, device)
@@ -295,10 +302,7 @@ class Network(Mininet):  # type: ignore[misc]
 
     def add_way(self, node: str, between: str, table: int, routes: Mapping[str, str]) -> None:
         ip = self[node].ip
-        ip.link("add", ifname=between, kind="ifb")
-        index = ip.link_lookup(ifname=between)[0]
-        ip.link("set", index=index, state="up")
-        self.between[node, between] = Between(self[node], index)
+        self._add_between(node, between)
         ip.rule("add", iifname=between, table=table, priority=table)
         for prefix, via in routes.items():
             ip.route("add", dst=prefix, gateway=via, table=table)
@@ -317,7 +321,7 @@ class Network(Mininet):  # type: ignore[misc]
 
     def turns(self, node: str, device: str) -> Sequence[str]:
         names = {between.index: name for (other, name), between in self.between.items() if other == node}
-        return turns.held(self.queues(node, device, [turns.INGRESS])["filter"], names)
+        return turns.held(self.queues(node, device, [INGRESS])["filter"], names)
 
     def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
         end = self.interface(node, device)

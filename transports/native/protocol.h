@@ -60,7 +60,7 @@ struct ltp_settings {
 	uint64_t seed[2];
 	struct rule rule; /* how fast to send; none: as LTP does */
 	uint32_t control_tag; /* of what is no data: the second byte of its IP header */
-	/* How strongly it probes: so much of BBR's way, plus so much for what of the round's bytes is delivered. */
+	/* How strongly it probes (BBR's way is 1000), or its rate grows by a rule: so much, plus so much for what of the round's bytes is delivered. */
 	uint32_t offset_permille;
 	uint32_t slope_permille;
 };

@@ -27,7 +27,7 @@ class Copy:
         self_out, answering = os.pipe()
         gc.freeze()  # what is never looked at by the collector stays shared
         self.pid = os.fork()
-        memory.part()
+        memory.unshare()
         if self.pid == 0:
             _become(entry, (theirs, answering, errors), pass_fds)
         os.close(theirs)

@@ -19,8 +19,8 @@ def as_usual() -> None:
     libc().munlockall()
 
 
-def part() -> None:
-    """All pages shared with a copy of this process become its own, as long as half of the memory is free."""
+def unshare() -> None:
+    """All pages that it shares with a copy of this process become its own, as long as half of the memory is free."""
     if os.sysconf("SC_AVPHYS_PAGES") > os.sysconf("SC_PHYS_PAGES") // 2:
         libc().mlockall(MCL_CURRENT)
         libc().munlockall()
