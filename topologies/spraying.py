@@ -2,7 +2,8 @@
 
 With S spines a host has S addresses beside its own, and a leaf sends what goes to the p-th of them by the p-th spine. So a
 sender chooses the way of every single packet by its destination, with one socket; what goes to a host's own address is hashed
-over all of them, as ever (ECMP). With several stages of choice, as in a fat tree, a path is one choice at each of them: the
+over all of them, as ever (ECMP). Where routers cannot be told paths, a host may have more addresses than there are, each hashed by
+itself (`hashed`): what random source ports are, too. With several stages of choice, as in a fat tree, a path is one choice at each of them: the
 number of a path, written in a system of mixed radix.
 
 TCP knows one address of a peer, and routers spray for it (`turns`): TCP numbers the packets of a connection one by one (the
@@ -35,22 +36,32 @@ def address(topo: RoutedTopo, host: str, path: int) -> str:
     return str(IPv4Address(_FIRST + path * _APART + 1 + _hosts(topo).index(host)))
 
 
-def routes(topo: RoutedTopo, count: int) -> dict[str, dict[str, str]]:
-    """For each router the next hop to each of ``count`` addresses of every host."""
+def routes(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]]:
+    """For each router the next hop to each of ``count`` addresses of every host, which are as many as paths."""
     levels, choices = _levels(topo), _choices(topo)
     divisor, below = {}, 1
     for level, width in sorted(choices.items()):
         divisor[level] = below
         below *= width
-    found: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
     for router in levels:
         to = _vias(topo, router)
         found[router] = {
-            address(topo, host, path): vias[path // divisor[levels[router]] % len(vias)]
+            address(topo, host, path): (vias[path // divisor[levels[router]] % len(vias)],)
             for host, vias in to.items()
             for path in range(count)
         }
     return found
+
+
+def hashed(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]]:
+    """For each router the next hops to each of ``count`` addresses of every host, over which it hashes."""
+    return {
+        router: {
+            address(topo, host, number): vias for host, vias in _vias(topo, router).items() for number in range(count)
+        }
+        for router in _levels(topo)
+    }
 
 
 @dataclass(frozen=True)

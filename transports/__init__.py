@@ -5,7 +5,7 @@ A transport runs inside a host: standard library and the C core (`transports.nat
 ``Options``
     a frozen dataclass of what may be written behind its name (``ltp:fraction=0.8``), see `core.options`;
     ``bands`` among them (``"4,drop"``) asks every switch for bands of priority, as ``--bands`` does; ``sprays`` (true), every host for
-    an address for each path to it (`Place.paths`);
+    an address for each path to it (`Place.paths`); or ``hashes`` (64), for so many, over which routers hash;
 ``lossy(options)``
     whether a message may end with holes;
 ``listen(place, options) -> Listening``

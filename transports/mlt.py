@@ -57,8 +57,10 @@ def _bands(text: str) -> str:
     return text.replace("+", ",")
 
 
-def _switch(text: str) -> bool:
-    return one_of("on", "off")(text) == "on"
+def _spray(text: str) -> str:
+    if not re.fullmatch(r"on|off|hashed:([2-9]|[1-5]\d|6[0-4])", text):
+        raise ValueError(f"{shown(text)} is none of on, off and hashed:2 to hashed:64")
+    return text
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,11 @@ class Options:
         "bands of switches, +drop: that drop what is not important, +solved: from thresholds as the paper's appendix has them; default 4+drop, 1: as others have them",
         _bands,
     )
-    spray: bool = option(True, "over all paths in turn: on (default) or off", _switch)
+    spray: str = option(
+        "on",
+        "over all paths in turn: on (default), off, or hashed:64: over so many addresses of each host, by which routers hash as by random source ports",
+        _spray,
+    )
     acks: int = option(
         10,
         "packets that an acknowledgement waits for at most; published: 10 (default)",
@@ -133,7 +139,12 @@ class Options:
     @property
     def sprays(self) -> bool:
         """Whether it wants an address for each path."""
-        return self.spray
+        return self.spray != "off"
+
+    @property
+    def hashes(self) -> int:
+        """Or so many, over which routers hash; 0: one for each path."""
+        return int(self.spray.partition(":")[2] or 0)
 
     @property
     def by_tcp(self) -> None:
@@ -149,7 +160,7 @@ class Options:
                 name=RULES[self.rate], step_permille=round(1000 * self.step), decrease_permille=round(1000 * self.beta),
                 first_permille=round(1000 * self.first), low_ns=int(self.low), high_ns=int(self.high),
             ),
-            control=count if self.bands != "1" else 0, marked=True, sprays=self.spray, tagger=self.tagger, f=self.f,
+            control=count if self.bands != "1" else 0, marked=True, sprays=self.sprays, tagger=self.tagger, f=self.f,
         )  # fmt: skip
 
     @property

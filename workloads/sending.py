@@ -17,26 +17,31 @@ class Window:
 
     def __init__(self, size: int) -> None:
         self.size = self.free = size
-        self._changed = threading.Condition()
-        self._waiting: list[tuple[Priority, int]] = []
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[Priority, int, int, threading.Lock]] = []
         self._numbers = itertools.count()
 
     def take(self, priority: Priority, size: int) -> None:
         """Wait until ``size`` bytes more may be sent, and nobody with a higher priority waits."""
-        with self._changed:
-            turn = priority, next(self._numbers)
-            heapq.heappush(self._waiting, turn)
-            while self._waiting[0] != turn or not (size <= self.free or self.free == self.size):
-                self._changed.wait()
-            heapq.heappop(self._waiting)
-            self.free -= size
-            self._changed.notify_all()
+        own = threading.Lock()
+        own.acquire()
+        with self._lock:
+            heapq.heappush(self._waiting, (priority, next(self._numbers), size, own))
+            self._let_go()
+        own.acquire()
 
     def give_back(self, size: int) -> None:
         """So many have arrived."""
-        with self._changed:
+        with self._lock:
             self.free += size
-            self._changed.notify_all()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Those in front that may: one by one, for thousands may wait, and each that is woken for nothing costs its share."""
+        while self._waiting and (self._waiting[0][2] <= self.free or self.free == self.size):
+            _, _, size, own = heapq.heappop(self._waiting)
+            self.free -= size
+            own.release()
 
 
 def pieces(size: int, most: int | None) -> list[int]:

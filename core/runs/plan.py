@@ -244,6 +244,7 @@ class Plan(msgspec.Struct, frozen=True):
     in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
     multipath: bool = False  # routers choose among equal paths (testbed.linux.paths)
     paths: int = 1  # addresses of each host, each of which is a path of its own (topologies.spraying)
+    paths_hashed: bool = False  # or is hashed over all of them
     sender: Sender = Sender()
     nics: tuple[str, ...] = ()  # the directions that leave a host by an interface of `sender`'s rate
     schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on

@@ -226,7 +226,7 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
             values[RTO_MIN_US] = str(plan.rto_min_us)
         yield from (Sysctl(node, key, value) for key, value in values.items())
     if plan.paths > 1:
-        yield from _paths(topo, plan.paths, ends)
+        yield from _paths(plan, topo, ends)
     if plan.multipath:
         yield from multipath(topo, plan.seed, seeded=features.hash_seed)
     if sprayed := {host for job in plan.jobs if job.in_turn for host in job.hosts}:
@@ -238,14 +238,16 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
             yield FrameByFrame(end.node, end.device)
 
 
-def _paths(topo: Topo, count: int, ends: list[Interface]) -> Iterator[Setting]:
-    """An address for each path, and the routers that go by them."""
+def _paths(plan: Plan, topo: Topo, ends: list[Interface]) -> Iterator[Setting]:
+    """Addresses by which senders choose a path, and the routers that go by them."""
+    count = plan.paths
     for end in ends:
         if not topo.isRouter(end.node):
             yield PathAddresses(
                 end.node, end.device, tuple(spraying.address(topo, end.node, path) for path in range(count))
             )
-    for router, hops in spraying.routes(topo, count).items():
+    routes = spraying.hashed if plan.paths_hashed else spraying.routes
+    for router, hops in routes(topo, count).items():
         yield PathRoutes(router, tuple(hops.items()))
 
 

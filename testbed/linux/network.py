@@ -259,13 +259,14 @@ class Network(Mininet):  # type: ignore[misc]
             own = [address for index, address in route.addresses() if index == end.index]
         return [address.removesuffix(SINGLE) for address in own if address.endswith(SINGLE)]
 
-    def add_route(self, node: str, address: str, via: str) -> None:
-        self[node].ip.route("add", dst=f"{address}/32", gateway=via)
+    def add_route(self, node: str, address: str, vias: Sequence[str]) -> None:
+        hops = {"gateway": vias[0]} if len(vias) == 1 else {"multipath": [{"gateway": via} for via in vias]}
+        self[node].ip.route("add", dst=f"{address}{SINGLE}", **hops)
 
-    def host_routes(self, node: str) -> Mapping[str, str]:
+    def host_routes(self, node: str) -> Mapping[str, tuple[str, ...]]:
         with Socket(self[node].namespace) as route:
             found = route.routes()
-        return {prefix.removesuffix(SINGLE): hops[0] for prefix, hops in found.items() if prefix.endswith(SINGLE)}
+        return {prefix.removesuffix(SINGLE): hops for prefix, hops in found.items() if prefix.endswith(SINGLE)}
 
     def lead_through(self, node: str, device: str, between: str) -> None:
         end = self.interface(node, device)

@@ -34,7 +34,7 @@ class Recording:
     _through: dict[str, str] = field(default_factory=dict)
     _addressing: dict[str, Addressing] = field(default_factory=dict)
     _addresses: dict[str, list[str]] = field(default_factory=dict)
-    _routes: dict[str, dict[str, str]] = field(default_factory=dict)
+    _routes: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     _ways: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
     _turns: dict[str, list[str]] = field(default_factory=dict)
     _registered: dict[str, str] = field(default_factory=dict)
@@ -93,11 +93,11 @@ class Recording:
     def addresses(self, node: str, device: str) -> Sequence[str]:
         return self._addresses[device]
 
-    def add_route(self, node: str, address: str, via: str) -> None:
-        self.calls.append(("route", node, f"{address} via {via}"))
-        self._routes.setdefault(node, {})[address] = via
+    def add_route(self, node: str, address: str, vias: Sequence[str]) -> None:
+        self.calls.append(("route", node, f"{address} via {' or '.join(vias)}"))
+        self._routes.setdefault(node, {})[address] = tuple(vias)
 
-    def host_routes(self, node: str) -> Mapping[str, str]:
+    def host_routes(self, node: str) -> Mapping[str, tuple[str, ...]]:
         return self._routes[node]
 
     def lead_through(self, node: str, device: str, between: str) -> None:

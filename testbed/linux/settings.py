@@ -74,9 +74,9 @@ class Kernel(Protocol):
         """Those of one host each (/32)."""
         ...
 
-    def add_route(self, node: str, address: str, via: str) -> None: ...
-    def host_routes(self, node: str) -> Mapping[str, str]:
-        """The next hop to each single address."""
+    def add_route(self, node: str, address: str, vias: Sequence[str]) -> None: ...
+    def host_routes(self, node: str) -> Mapping[str, tuple[str, ...]]:
+        """The equal next hops to each single address."""
         ...
 
     def led_through(self, node: str, device: str) -> str:
@@ -285,7 +285,7 @@ class FrameByFrame:
 
 @dataclass(frozen=True)
 class PathAddresses:
-    """The addresses of a host, one for each path to it (`topologies.spraying`)."""
+    """The addresses of a host by which a sender chooses a path to it (`topologies.spraying`)."""
 
     node: str
     device: str
@@ -301,7 +301,7 @@ class PathAddresses:
 
     @property
     def line(self) -> str:
-        return f"{len(self.asked)} addresses, one for each path to it"
+        return f"{len(self.asked)} addresses, by which senders choose a path"
 
     def apply(self, kernel: Kernel) -> None:
         for address in self.asked:
@@ -313,10 +313,10 @@ class PathAddresses:
 
 @dataclass(frozen=True)
 class PathRoutes:
-    """How a router goes by these: the next hop to each address."""
+    """How a router goes by these: the next hop to each address, or several that it hashes over."""
 
     node: str
-    hops: tuple[tuple[str, str], ...]
+    hops: tuple[tuple[str, tuple[str, ...]], ...]
 
     @property
     def where(self) -> str:
@@ -327,18 +327,18 @@ class PathRoutes:
         return "routes of paths"
 
     @property
-    def asked(self) -> dict[str, str]:
+    def asked(self) -> dict[str, tuple[str, ...]]:
         return dict(self.hops)
 
     @property
     def line(self) -> str:
-        return f"routes to {len(self.hops)} addresses, a path each"
+        return f"routes to {len(self.hops)} addresses of paths"
 
     def apply(self, kernel: Kernel) -> None:
-        for address, via in self.hops:
-            kernel.add_route(self.node, address, via)
+        for address, vias in self.hops:
+            kernel.add_route(self.node, address, vias)
 
-    def read(self, kernel: Kernel) -> dict[str, str]:
+    def read(self, kernel: Kernel) -> dict[str, tuple[str, ...]]:
         return dict(kernel.host_routes(self.node))
 
 

@@ -118,6 +118,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
     _check_windows(system, placed, sharing)
     wanted = _bands(scenario, placed, system)
     ranks = 1 + max(len(rule.bands) for rule in sharing.rules)
+    paths, hashed = _paths(network, placed, system)
     at_hosts = max(wanted.data, ranks if any(job.window is not None for job in placed.jobs) else 1)
 
     def control(text: str) -> CongestionControl:
@@ -157,7 +158,8 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
         needed_bps=placed.needed_bps,
         in_a_row=placed.in_a_row,
         multipath=network.multipath,
-        paths=_paths(network, placed, system),
+        paths=paths,
+        paths_hashed=hashed,
         sender=msgspec.structs.replace(network.sender, bands=at_hosts),
         nics=network.nics,
         schedule=sharing.report or None,
@@ -192,16 +194,21 @@ def _check_marks(plan: Plan) -> None:
             )
 
 
-def _paths(network: Network, placed: Placed, system: System) -> int:
-    """How many addresses each host has: one for each path, if a transport sprays (its options say ``sprays``)."""
-    if not any(getattr(one.options, "sprays", False) for one in _transports(placed, system)):
-        return 1
+def _paths(network: Network, placed: Placed, system: System) -> tuple[int, bool]:
+    """How many addresses each host has: one for each path, if a transport sprays (its options say ``sprays``); and whether it is hashed over instead."""
+    sprays = [one.options for one in _transports(placed, system) if getattr(one.options, "sprays", False)]
+    if not sprays:
+        return 1, False
     if any(event.up is not None for event in network.events):
         raise RequestError(
             "event: a link that fails takes the paths over it away, and a transport that sprays does not notice: leave out "
             "the event, or the spraying."
         )
-    return spraying.paths(network.topo)
+    count, hashes = spraying.paths(network.topo), {getattr(one, "hashes", 0) for one in sprays}
+    if len(hashes) > 1:
+        raise RequestError("transports want different addresses of hosts to spray over; give all the same spray=…")
+    (hashed,) = hashes
+    return (hashed, True) if hashed and count > 1 else (count, False)
 
 
 def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Sharing) -> None:

@@ -191,6 +191,9 @@ def test_hosts_have_an_address_for_each_path_and_routers_go_by_it() -> None:
     kernel = recorded(made, VIRTUAL)
     assert kernel.addresses("h1", "h1-eth0") == ["10.128.0.1", "10.129.0.1", "10.130.0.1", "10.131.0.1"]
     assert len({kernel.host_routes("l1")[f"10.{128 + path}.0.3"] for path in range(4)}) == 4
+    hashed = recorded(msgspec.structs.replace(made, paths=8, paths_hashed=True), VIRTUAL)
+    assert len(hashed.addresses("h1", "h1-eth0")) == 8
+    assert all(len(set(hashed.host_routes("l1")[f"10.{128 + path}.0.3"])) == 4 for path in range(8))
     assert not any(call[0] in ("address", "route") for call in recorded(planned(topo="leafspine,2,4,2"), VIRTUAL).calls)
 
 
@@ -230,6 +233,9 @@ def test_a_transport_may_want_bands_and_paths(monkeypatch: pytest.MonkeyPatch) -
     assert made.paths == 4 and made.sender.bands == 3
     assert all(len(link.selective) == 3 and link.control for link in made.bottlenecks.values())
     assert planned(topo="leafspine,2,4,2", system=["ltp"], bands="2").sender.bands == 2
+    monkeypatch.setattr(ltp.Options, "hashes", 8, raising=False)
+    found = [planned(topo=topo, system=["ltp"]) for topo in ("leafspine,2,4,2", "dumbbell")]
+    assert [(one.paths, one.paths_hashed) for one in found] == [(8, True), (1, False)]
     with pytest.raises(RequestError, match="leave out --ecn off"):
         planned(system=["ltp"], ecn="off")
     with pytest.raises(RequestError, match="a link that fails"):

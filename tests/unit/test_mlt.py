@@ -181,6 +181,7 @@ def test_what_may_be_written_behind_them() -> None:
     assert transports.parse("mlt:f=off").options.f is transports.parse("ltp").options.f is None
     found = transports.parse("mlt:tolerance=5%,spray=off,rate=dctcp,bands=2+drop")
     assert (found.options.tolerance, found.options.sprays, found.options.bands) == (0.05, False, "2,drop")
+    assert transports.parse("mlt:spray=hashed:64").options.hashes == 64 and not found.options.hashes
     assert found.close("gradient").tolerance == found.close("parameter").tolerance == 0.05
     assert found.close("gradient").missing == "zero" and found.close("parameter").missing == "keep"
     assert transports.parse("mlt:parameters=whole").close("parameter").tolerance == 0
@@ -197,6 +198,8 @@ def test_what_may_be_written_behind_them() -> None:
         "bands=9",
         "bands=4-drop",
         "spray=yes",
+        "spray=hashed",
+        "spray=hashed:65",
         "f=1.75",
         "f=0/1",
         "bands=4+solve",

@@ -308,7 +308,8 @@ def test_every_path_leads_there_and_no_two_cross_the_same_links(topo: RoutedTopo
         wanted = spraying.address(topo, hosts[-1], path_number)
         way = [next(b for a, b in topo._addresses if a == hosts[0])]
         while way[-1] != hosts[-1]:
-            way.append(addresses[routes[way[-1]][wanted]])
+            (hop,) = routes[way[-1]][wanted]
+            way.append(addresses[hop])
             assert len(way) < 8
         assert len(way) == len(path(topo, hosts[0], hosts[-1])) - 1
         ways.add(tuple(way))

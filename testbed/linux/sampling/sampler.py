@@ -228,6 +228,12 @@ def ratio_of(sent: int, total: int) -> int:
     return int(min(1024, (sent << 10) // total))
 
 
+@functools.cache
+def _mapped(file: int) -> mmap.mmap:
+    """Once, however many flows count there: each mapping holds a descriptor."""
+    return mmap.mmap(file, 0, prot=mmap.PROT_READ)
+
+
 class CountedProbe:
     """A flow that is not TCP: its transport counts in memory that both have (`transports.ltp`)."""
 
@@ -236,7 +242,7 @@ class CountedProbe:
     def __init__(self, flow: dict[str, Any]) -> None:
         self.job, self.links, self.at = flow["job"], flow["links"], flow["at"]
         self.prefix = f"{flow['job']},{flow['worker']},{flow['flow']}"
-        self.counters = mmap.mmap(flow["counters"], 0, prot=mmap.PROT_READ)
+        self.counters = _mapped(flow["counters"])
 
     def line(self, at: str, _answers: Iterator[bytes]) -> str:
         """As `FlowProbe.line`; there is no MLTCP."""
