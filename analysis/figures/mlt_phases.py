@@ -97,7 +97,7 @@ def _sooner(study: Study, rows: pd.DataFrame) -> Finding:
     if not found:
         return not_measured(SOONER, SOURCES[SOONER], "no tolerance that follows a phase was run beside a constant one")
     there = {share: sooner for share, sooner in found.items() if sooner.ratios}
-    most = max(there, key=lambda share: geometric_mean(there[share].ratios), default=None)
+    most = max(there, key=lambda share: (len(there[share].ratios), geometric_mean(there[share].ratios)), default=None)
     best = [] if most is None else there[most].ratios
     surely = all(len(each.ratios) == each.seeds and ratio_ends(each.ratios)[0] > 1 for each in found.values())
     return Finding(
@@ -158,7 +158,7 @@ def _round(study: Study, rows: pd.DataFrame) -> Finding:
         max((name for name in longest if name[0] == share), key=lambda name: geometric_mean(longest[name]))
         for share in shares
     ]
-    most = max(best, key=lambda name: geometric_mean(longest[name]))
+    most = max(best, key=lambda name: (len(longest[name]), geometric_mean(longest[name])))
     return Finding(
         ROUND, SOURCES[ROUND],
         "99th percentile of a round's time, TCP's ÷ MLT's, "
