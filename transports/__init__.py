@@ -178,7 +178,7 @@ class Transfer(Protocol):
 
     def done(self) -> bool: ...
     def on_done(self, callback: Callable[[Transfer], None]) -> None:
-        """Called once when it has ended, from another thread; `wait` says at once how."""
+        """Called once when it has ended, from another thread; `wait` says at once how. What it calls must not wait for others."""
         ...
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import os
 import threading
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +49,7 @@ from transports import (
 
 OWN, TCP = "ltp", "tcp"
 RECEIVE_BYTES = 64 << 20
+BATCH = 64  # ends that are heard of at once
 SEGMENTS = 44  # datagrams to a peer that are handed to the kernel as one: what its 64 kB hold
 CLASS_SELECTOR = 5  # where it stands in that byte
 MARKABLE = 2  # ECT(0) there (RFC 3168)
@@ -325,6 +328,8 @@ class _Engine:
         self.lock = threading.Lock()
         self.timings: dict[tuple[int, int, int], Timing] = {}
         self.silences: defaultdict[int, Silence] = defaultdict(Silence)  # of each peer
+        self.followed: dict[int, Callable[[], None]] = {}  # what to call when a transfer has ended, by its name
+        self.names = itertools.count(1)
         ranks = len(place.addresses)
         seed = hashlib.sha256(place.seed + bytes([channel])).digest() if place.seed else os.urandom(16)
         settings = native.Settings(
@@ -393,6 +398,27 @@ class _Engine:
         found, own = native.Counters(), native.OwnCounters()
         self.library.endpoint_read(self.pointer, peer, found, own)
         return int(found.handed)
+
+    def follow(self, handle: int, callback: Callable[[], None]) -> None:
+        """``callback`` is called when this transfer has ended, by the one thread that does so for all of them."""
+        with self.lock:
+            name = next(self.names)
+            self.followed[name] = callback
+            if name == 1:
+                threading.Thread(target=self._call_back, daemon=True).start()
+        if not self.library.endpoint_follow(self.pointer, handle, name):
+            raise MemoryError
+
+    def _call_back(self) -> None:
+        names = (ctypes.c_uint64 * BATCH)()
+        while count := self.library.endpoint_heard(self.pointer, names, BATCH):
+            for name in names[:count]:
+                with self.lock:
+                    callback = self.followed.pop(name)
+                try:
+                    callback()
+                except Exception:  # its own affair: others wait for theirs
+                    traceback.print_exc()
 
     def timing(self, source: int, m: Message) -> Timing:
         with self.lock:
@@ -511,12 +537,19 @@ class _Transfer:
         return self.delivery is not None or bool(self._result(0).done)
 
     def on_done(self, callback: Callable[[Transfer], None]) -> None:
-        def follow() -> None:
-            self._result(native.NEVER)
+        def ended() -> None:
+            with self.lock:
+                self.asking -= 1
             self._release()
             callback(self)
 
-        threading.Thread(target=follow, daemon=True).start()
+        with self.lock:
+            if there := not self.released:
+                self.asking += 1
+        if there:
+            self.engine.follow(self.handle or 0, ended)
+        else:
+            callback(self)
 
     def _result(self, patience_ns: int) -> native.Result:
         result = native.Result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
+from collections.abc import Callable
 
 Priority = tuple[int, ...]  # the smallest goes first
 
@@ -18,30 +19,32 @@ class Window:
     def __init__(self, size: int) -> None:
         self.size = self.free = size
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Priority, int, int, threading.Lock]] = []
+        self._waiting: list[tuple[Priority, int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
-    def take(self, priority: Priority, size: int) -> None:
-        """Wait until ``size`` bytes more may be sent, and nobody with a higher priority waits."""
-        own = threading.Lock()
-        own.acquire()
+    def ask(self, priority: Priority, size: int, go: Callable[[], None]) -> None:
+        """``go`` is called as soon as ``size`` bytes more may be sent and nobody with a higher priority waits: here, or by who gives some back."""
         with self._lock:
-            heapq.heappush(self._waiting, (priority, next(self._numbers), size, own))
-            self._let_go()
-        own.acquire()
+            heapq.heappush(self._waiting, (priority, next(self._numbers), size, go))
+            may = self._next_ones()
+        for each in may:
+            each()
 
     def give_back(self, size: int) -> None:
         """So many have arrived."""
         with self._lock:
             self.free += size
-            self._let_go()
+            may = self._next_ones()
+        for each in may:
+            each()
 
-    def _let_go(self) -> None:
-        """Those in front that may: one by one, for thousands may wait, and each that is woken for nothing costs its share."""
+    def _next_ones(self) -> list[Callable[[], None]]:
+        found = []
         while self._waiting and (self._waiting[0][2] <= self.free or self.free == self.size):
-            _, _, size, own = heapq.heappop(self._waiting)
+            _, _, size, go = heapq.heappop(self._waiting)
             self.free -= size
-            own.release()
+            found.append(go)
+        return found
 
 
 def pieces(size: int, most: int | None) -> list[int]:

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,28 +122,18 @@ def test_what_refers_to_nothing_is_refused(change: dict[str, Any], words: str, t
 
 
 def test_a_window_lets_front_layers_pass_and_no_more_than_it_holds() -> None:
-    window, order, lock = Window(100), [], threading.Lock()
-    window.take((0, 9), 100)
-
-    def pass_through(layer: int) -> None:
-        window.take((0, layer), 60)
-        with lock:
-            order.append(layer)
-            assert window.free == 40  # two of them do not fit
-        window.give_back(60)
-
-    threads = []
-    for count, layer in enumerate((3, 1, 2, 0), 1):
-        threads.append(threading.Thread(target=pass_through, args=(layer,), daemon=True))
-        threads[-1].start()
-        while len(window._waiting) < count:
-            time.sleep(0.001)
-    window.give_back(100)
-    for thread in threads:
-        thread.join(HANG_S)
-    assert order == [0, 1, 2, 3]
-    window.take((0, 0), 1000)  # what is larger than the window goes alone
-    assert window.free == -900
+    window, order = Window(100), list[int]()
+    window.ask((0, 9), 100, lambda: order.append(9))
+    for layer in (3, 1, 2, 0):
+        window.ask((0, layer), 60, partial(order.append, layer))
+    assert order == [9]
+    for count in (100, 60, 60, 60):
+        window.give_back(count)
+        assert window.free == 40  # two of them do not fit
+    assert order == [9, 0, 1, 2, 3]
+    window.give_back(60)
+    window.ask((0, 0), 1000, lambda: order.append(0))  # what is larger than the window goes alone
+    assert window.free == -900 and order[-1] == 0
 
 
 def test_pieces() -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -502,30 +502,28 @@ def test_who_waits_for_all_of_a_message_is_woken_though_the_window_closed_before
 
 
 def test_nothing_is_forgotten_that_a_thread_still_looks_at() -> None:
-    """Who is told of an end waits for it in a thread of its own, which may wake up after everybody else has gone on."""
+    """Who is told of an end is told by another thread, which may wake up after everybody else has gone on."""
 
     class Core:
-        """Where the thread that waits as a callback's is slow to come back."""
-
-        def __init__(self) -> None:
-            self.entered, self.leaves, self.released = threading.Event(), threading.Event(), 0
+        released = 0
 
         def endpoint_wait(self, _endpoint: object, _handle: int, _patience: int, result: native.Result) -> None:
-            if threading.current_thread() is not threading.main_thread():
-                self.entered.set()
-                self.leaves.wait(HANG_S)
-                assert not self.released
+            assert not self.released
             result.done, result.bytes, result.delivered = 1, 10, 10
 
         def endpoint_release(self, _endpoint: object, _handle: int) -> None:
             self.released += 1
 
-    core, told = Core(), threading.Event()
-    engine = SimpleNamespace(library=core, pointer=0, silences=defaultdict(ltp.Silence), handed=lambda _peer: 1)
+    core, followed, told = Core(), list[Callable[[], None]](), list[object]()
+    engine = SimpleNamespace(
+        library=core, pointer=0, silences=defaultdict(ltp.Silence), handed=lambda _peer: 1,
+        follow=lambda _handle, callback: followed.append(callback),
+    )  # fmt: skip
     transfer = ltp._Transfer(cast(Any, engine), 1, 1, Message(0, 0, 0, 10, "gradient"), None)
-    transfer.on_done(lambda _transfer: told.set())
-    assert core.entered.wait(HANG_S)
-    assert transfer.wait().delivered == 10 and not core.released
-    core.leaves.set()
-    assert told.wait(HANG_S) and core.released == 1
+    transfer.on_done(told.append)
+    assert transfer.wait().delivered == 10 and not core.released and not told
+    followed.pop()()
+    assert told == [transfer] and core.released == 1
+    transfer.on_done(told.append)  # it is over
+    assert told == [transfer] * 2 and not followed
     assert transfer.done() and transfer.wait().delivered == 10 and core.released == 1

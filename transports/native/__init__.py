@@ -153,6 +153,8 @@ _FUNCTIONS = {
     "endpoint_receive": (c_void_p, (*_SENDS, POINTER(Close), *_CRITICAL)),
     "endpoint_wait": (None, (c_void_p, c_void_p, c_uint64, POINTER(Result))),
     "endpoint_holes": (c_size_t, (c_void_p, c_void_p, POINTER(Span), c_size_t)),
+    "endpoint_follow": (c_int, (c_void_p, c_void_p, c_uint64)),
+    "endpoint_heard": (c_uint32, (c_void_p, POINTER(c_uint64), c_uint32)),
     "endpoint_release": (None, (c_void_p, c_void_p)),
     "endpoint_read": (None, (c_void_p, c_uint32, POINTER(Counters), POINTER(OwnCounters))),
     "endpoint_end": (None, (c_void_p, c_uint32)),

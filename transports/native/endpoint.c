@@ -60,11 +60,27 @@ struct slot {
 	bool data;
 };
 
+/*
+ * Who waits for a transfer: a thread, or one that follows many (endpoint_follow). Each is told by
+ * itself: thousands may wait, and to wake all of them whenever one has ended would be most of what
+ * a window costs.
+ */
+struct waiter {
+	const struct ltp_transfer *transfer;
+	pthread_cond_t ended; /* of a thread */
+	uint64_t name; /* of one that is followed; 0: of a thread */
+	struct waiter *next;
+};
+
 struct endpoint {
 	struct ltp *ltp;
 	struct ltp_settings settings;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
+	struct waiter *waiters, **last; /* in the order in which they came */
+	struct waiter *heard, **last_heard; /* followed ones that have ended */
+	pthread_cond_t followed;
+	uint32_t following; /* threads in endpoint_heard */
 	pthread_t thread;
 	bool running, stop;
 	int fd, wake;
@@ -439,6 +455,28 @@ static bool send_out(struct endpoint *endpoint, uint64_t now)
 	}
 }
 
+static void tell(struct endpoint *endpoint)
+{
+	struct waiter **at = &endpoint->waiters, *waiter;
+
+	while ((waiter = *at)) {
+		if (!ltp_done(waiter->transfer)) {
+			at = &waiter->next;
+		} else if (!waiter->name) {
+			pthread_cond_signal(&waiter->ended);
+			at = &waiter->next;
+		} else {
+			*at = waiter->next;
+			waiter->next = NULL;
+			*endpoint->last_heard = waiter;
+			endpoint->last_heard = &waiter->next;
+			pthread_cond_signal(&endpoint->followed);
+		}
+	}
+	endpoint->last = at;
+	pthread_cond_broadcast(&endpoint->changed);
+}
+
 static void publish(struct endpoint *endpoint)
 {
 	struct ltp_counters counters;
@@ -446,7 +484,7 @@ static void publish(struct endpoint *endpoint)
 
 	if (ltp_ended(endpoint->ltp) != endpoint->ended) {
 		endpoint->ended = ltp_ended(endpoint->ltp);
-		pthread_cond_broadcast(&endpoint->changed);
+		tell(endpoint);
 	}
 	for (i = 0; endpoint->shared && i < endpoint->settings.ranks; i++) {
 		ltp_read(endpoint->ltp, i, &counters);
@@ -679,6 +717,17 @@ static bool open_socket(struct endpoint *endpoint, int send_bytes, int receive_b
 	       !bind(fd, (const struct sockaddr *)&here, sizeof(here));
 }
 
+static void forget(struct waiter *waiter)
+{
+	while (waiter) {
+		struct waiter *next = waiter->next;
+
+		free(waiter);
+		waiter = next;
+	}
+}
+
+/* No other thread may be in a call for it, but in endpoint_heard. */
 void endpoint_close(struct endpoint *endpoint)
 {
 	int i;
@@ -689,7 +738,15 @@ void endpoint_close(struct endpoint *endpoint)
 		pthread_mutex_unlock(&endpoint->lock);
 		nudge(endpoint);
 		pthread_join(endpoint->thread, NULL);
+		pthread_mutex_lock(&endpoint->lock);
+		while (endpoint->following) {
+			pthread_cond_broadcast(&endpoint->followed);
+			pthread_cond_wait(&endpoint->changed, &endpoint->lock);
+		}
+		pthread_mutex_unlock(&endpoint->lock);
 	}
+	forget(endpoint->waiters);
+	forget(endpoint->heard);
 	if (endpoint->fd >= 0)
 		close(endpoint->fd);
 	if (endpoint->wake >= 0)
@@ -718,6 +775,16 @@ static bool address(struct sockaddr_in *made, const char *text, uint16_t port)
 	return false;
 }
 
+static void make_condition(pthread_cond_t *made)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(made, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
 /*
  * NULL, and errno, if there is no socket to be had at the address of this rank. key: of
  * SIPHASH_KEY bytes, with which every datagram is signed; NULL: none is. counters: a file in
@@ -731,13 +798,14 @@ struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *
 			       uint32_t path_count, int by_ring)
 {
 	struct endpoint *endpoint = calloc(1, sizeof(*endpoint));
-	pthread_condattr_t attributes;
 	int error;
 	uint32_t i;
 
 	if (!endpoint)
 		return NULL;
 	endpoint->fd = endpoint->wake = -1;
+	endpoint->last = &endpoint->waiters;
+	endpoint->last_heard = &endpoint->heard;
 	endpoint->settings = *settings;
 	endpoint->most_segments = segments > 1 ? segments : 1;
 	endpoint->by_ring = by_ring;
@@ -753,9 +821,8 @@ struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *
 	endpoint->path_count = path_count;
 	endpoint->ltp = ltp_new(settings);
 	pthread_mutex_init(&endpoint->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&endpoint->changed, &attributes);
+	make_condition(&endpoint->changed);
+	make_condition(&endpoint->followed);
 	if (!endpoint->addresses || !endpoint->paths || !endpoint->turns || !endpoint->unreachable || !endpoint->ltp) {
 		errno = EINVAL;
 		goto fail;
@@ -805,13 +872,24 @@ fail:
 	return NULL;
 }
 
-static bool wait_change(struct endpoint *endpoint, uint64_t until)
+static bool wait_until(struct endpoint *endpoint, pthread_cond_t *what, uint64_t until)
 {
 	struct timespec at = { .tv_sec = until / NS, .tv_nsec = until % NS };
 
 	if (until == LTP_NEVER)
-		return !pthread_cond_wait(&endpoint->changed, &endpoint->lock);
-	return pthread_cond_timedwait(&endpoint->changed, &endpoint->lock, &at) != ETIMEDOUT;
+		return !pthread_cond_wait(what, &endpoint->lock);
+	return pthread_cond_timedwait(what, &endpoint->lock, &at) != ETIMEDOUT;
+}
+
+static void stop_waiting(struct endpoint *endpoint, struct waiter *waiter)
+{
+	struct waiter **at = &endpoint->waiters;
+
+	while (*at != waiter)
+		at = &(*at)->next;
+	*at = waiter->next;
+	if (!*at)
+		endpoint->last = at;
 }
 
 /* Call this peer; it may call first. */
@@ -831,7 +909,7 @@ int endpoint_await(struct endpoint *endpoint, uint32_t rank, uint64_t ns)
 
 	pthread_mutex_lock(&endpoint->lock);
 	while (!ltp_connected(endpoint->ltp, rank))
-		if (!wait_change(endpoint, until))
+		if (!wait_until(endpoint, &endpoint->changed, until))
 			break;
 	connected = ltp_connected(endpoint->ltp, rank);
 	pthread_mutex_unlock(&endpoint->lock);
@@ -883,12 +961,17 @@ void endpoint_wait(struct endpoint *endpoint, const struct ltp_transfer *transfe
 		   struct ltp_result *result)
 {
 	uint64_t until = ns == LTP_NEVER ? LTP_NEVER : now_ns() + ns;
+	struct waiter waiter = { .transfer = transfer };
 
 	pthread_mutex_lock(&endpoint->lock);
-	for (;;) {
-		ltp_result(transfer, result);
-		if (result->done || !wait_change(endpoint, until))
-			break;
+	if (!ltp_done(transfer) && ns) {
+		make_condition(&waiter.ended);
+		*endpoint->last = &waiter;
+		endpoint->last = &waiter.next;
+		while (!ltp_done(transfer) && wait_until(endpoint, &waiter.ended, until))
+			;
+		stop_waiting(endpoint, &waiter);
+		pthread_cond_destroy(&waiter.ended);
 	}
 	ltp_result(transfer, result);
 	pthread_mutex_unlock(&endpoint->lock);
@@ -905,6 +988,51 @@ size_t endpoint_holes(struct endpoint *endpoint, const struct ltp_transfer *tran
 	return count;
 }
 
+/*
+ * endpoint_heard shall tell this name (not 0) when the transfer has ended; false: there is no memory
+ * for it. So one thread may follow any number of them.
+ */
+int endpoint_follow(struct endpoint *endpoint, const struct ltp_transfer *transfer, uint64_t name)
+{
+	struct waiter *waiter = calloc(1, sizeof(*waiter));
+
+	if (!waiter)
+		return false;
+	waiter->transfer = transfer;
+	waiter->name = name;
+	pthread_mutex_lock(&endpoint->lock);
+	*endpoint->last = waiter;
+	endpoint->last = &waiter->next;
+	if (ltp_done(transfer))
+		tell(endpoint);
+	pthread_mutex_unlock(&endpoint->lock);
+	return true;
+}
+
+/* The names of those that have ended since, `most` at once; waits until there is one. 0: it is closed. */
+uint32_t endpoint_heard(struct endpoint *endpoint, uint64_t *names, uint32_t most)
+{
+	struct waiter *waiter;
+	uint32_t count = 0;
+
+	pthread_mutex_lock(&endpoint->lock);
+	endpoint->following++;
+	while (!endpoint->heard && !endpoint->stop)
+		pthread_cond_wait(&endpoint->followed, &endpoint->lock);
+	while (!endpoint->stop && count < most && (waiter = endpoint->heard)) {
+		endpoint->heard = waiter->next;
+		if (!endpoint->heard)
+			endpoint->last_heard = &endpoint->heard;
+		names[count++] = waiter->name;
+		free(waiter);
+	}
+	endpoint->following--;
+	pthread_cond_broadcast(&endpoint->changed);
+	pthread_mutex_unlock(&endpoint->lock);
+	return count;
+}
+
+/* Nobody may wait for it any more, or follow it. */
 void endpoint_release(struct endpoint *endpoint, struct ltp_transfer *transfer)
 {
 	pthread_mutex_lock(&endpoint->lock);
@@ -931,10 +1059,10 @@ void endpoint_end(struct endpoint *endpoint, uint32_t whom)
 	ltp_end(endpoint->ltp, whom);
 	nudge(endpoint);
 	for (i = 0; i < endpoint->settings.ranks; i++)
-		while (!ltp_is_gone(endpoint->ltp, i) && wait_change(endpoint, until))
+		while (!ltp_is_gone(endpoint->ltp, i) && wait_until(endpoint, &endpoint->changed, until))
 			;
 	for (i = 0; i < endpoint->settings.ranks; i++)
 		ltp_gone(endpoint->ltp, i);
-	pthread_cond_broadcast(&endpoint->changed);
+	tell(endpoint);
 	pthread_mutex_unlock(&endpoint->lock);
 }

@@ -734,6 +734,11 @@ void ltp_result(const struct ltp_transfer *transfer, struct ltp_result *result)
 	};
 }
 
+bool ltp_done(const struct ltp_transfer *transfer)
+{
+	return transfer->done;
+}
+
 void ltp_release(struct ltp *ltp, struct ltp_transfer *transfer)
 {
 	transfer->named = false;

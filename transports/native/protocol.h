@@ -142,6 +142,7 @@ struct ltp_transfer *ltp_receive(struct ltp *ltp, uint32_t from, uint32_t round,
 				 uint64_t bytes, uint8_t *into, const struct ltp_close *close,
 				 const struct ltp_span *critical, size_t criticals, uint64_t now);
 void ltp_result(const struct ltp_transfer *transfer, struct ltp_result *result);
+bool ltp_done(const struct ltp_transfer *transfer);
 /* At most so many holes, in order; how many there are. */
 size_t ltp_holes(const struct ltp_transfer *transfer, struct ltp_span *holes, size_t most);
 void ltp_release(struct ltp *ltp, struct ltp_transfer *transfer);

@@ -25,7 +25,8 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import chain, zip_longest
 from types import ModuleType
 from typing import Protocol
 
@@ -138,28 +139,56 @@ class Link:
 Links = Mapping[Flow, Link]
 
 
+Ends = queue.SimpleQueue[
+    Callable[[], None]
+]  # of messages: each waits no more, raises what it failed of, tells whom it concerns
+
+
 def send(link: Link, size: int, stage: Stage = "parameter") -> None:
     """Send ``size`` bytes, until they are on their way, or (where some may be lost) have arrived."""
+    if link.window:
+        _exchange_in_window([(link, size)], [], stage)
+        return
     transfers = []
     for message in link.messages(link.sent, size, stage):
         link.sent += 1
-        if window := link.window:
-            window.take(link.turn(message), message.bytes)
-        content = link.content.sends(message) if link.content else None
-        transfer = link.endpoint.post_send(link.peer, message, content)
-        if window:
-            transfer.on_done(_gives_back(window, message.bytes))
-        transfers.append((message, transfer))
+        transfers.append((message, _posted(link, message)))
     for message, transfer in transfers:
-        delivery = transfer.wait()
-        if link.content:
-            link.content.sent(link.peer, delivery.holes)
-        if link.ended:
-            link.ended(link, message, True, delivery)
+        _has_left(link, message, transfer)
 
 
-def _gives_back(window: Window, size: int) -> Callable[[Transfer], None]:
-    return lambda _transfer: window.give_back(size)
+def _posted(link: Link, message: Message) -> Transfer:
+    return link.endpoint.post_send(link.peer, message, link.content.sends(message) if link.content else None)
+
+
+def _has_left(link: Link, message: Message, transfer: Transfer) -> None:
+    delivery = transfer.wait()
+    if link.content:
+        link.content.sent(link.peer, delivery.holes)
+    if link.ended:
+        link.ended(link, message, True, delivery)
+
+
+def _ask(link: Link, window: Window, message: Message, ends: Ends) -> None:
+    """It is posted by whoever makes room for it."""
+
+    def go() -> None:
+        try:
+            transfer = _posted(link, message)
+        except BaseException as error:
+            ends.put(partial(_raise, error))
+        else:
+            transfer.on_done(left)
+
+    def left(transfer: Transfer) -> None:
+        window.give_back(message.bytes)
+        ends.put(partial(_has_left, link, message, transfer))
+
+    window.ask(link.turn(message), message.bytes, go)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def answer(link: Link) -> None:
@@ -177,17 +206,25 @@ def receive(link: Link, size: int, stage: Stage = "parameter", hops: int = 1) ->
 
     ``hops``: how often it goes from rank to rank, until it is where it is to be.
     """
-    transfers, close = [], link.closes(stage).over(hops)
+    for message, transfer, close in list(_coming(link, size, stage, hops)):
+        _has_come(link, message, close, transfer)
+
+
+def _coming(link: Link, size: int, stage: Stage, hops: int = 1) -> Iterator[tuple[Message, Transfer, Close]]:
+    """Say of each message of a tensor, one by one, that it may come."""
+    close = link.closes(stage).over(hops)
     for message in link.messages(link.received, size, stage):
         link.received += 1
         room = link.content.room(link.peer) if link.content else None
-        transfers.append((message, link.endpoint.post_receive(link.peer, message, room, close)))
-    for message, transfer in transfers:
-        delivery = transfer.wait()
-        if link.content:
-            link.content.received(link.peer, delivery.holes if close.missing == "zero" else ())
-        if link.ended:
-            link.ended(link, message, False, delivery)
+        yield message, link.endpoint.post_receive(link.peer, message, room, close), close
+
+
+def _has_come(link: Link, message: Message, close: Close, transfer: Transfer) -> None:
+    delivery = transfer.wait()
+    if link.content:
+        link.content.received(link.peer, delivery.holes if close.missing == "zero" else ())
+    if link.ended:
+        link.ended(link, message, False, delivery)
 
 
 def together(*tasks: Callable[[], None]) -> None:
@@ -216,9 +253,34 @@ def exchange(
     sends: Sequence[tuple[Link, int]], receives: Sequence[tuple[Link, int]], stage: Stage = "parameter"
 ) -> None:
     """Send and receive so many bytes over each of these links, all at the same time."""
+    if any(link.window for link, _ in sends):
+        _exchange_in_window(sends, receives, stage)
+        return
     tasks = [lambda link=link, size=size: send(link, size, stage) for link, size in sends if size]
     tasks += [lambda link=link, size=size: receive(link, size, stage) for link, size in receives if size]
     together(*tasks)
+
+
+def _exchange_in_window(sends: Sequence[tuple[Link, int]], receives: Sequence[tuple[Link, int]], stage: Stage) -> None:
+    """As `exchange`, by one thread: of many workers' many layers that go at once a thread each would be most of the work."""
+    ends: Ends = queue.SimpleQueue()
+    expected = 0
+    for link, size in receives:
+        for message, transfer, close in _coming(link, size, stage):
+            expected += 1
+            transfer.on_done(_heard(ends, link, message, close))
+    tensors = [[(link, message) for message in link.messages(link.sent, size, stage)] for link, size in sends]
+    for link, message in filter(None, chain.from_iterable(zip_longest(*tensors))):  # to each in turn
+        link.sent += 1
+        expected += 1
+        assert link.window is not None
+        _ask(link, link.window, message, ends)
+    for _ in range(expected):
+        ends.get()()
+
+
+def _heard(ends: Ends, link: Link, message: Message, close: Close) -> Callable[[Transfer], None]:
+    return lambda transfer: ends.put(partial(_has_come, link, message, close, transfer))
 
 
 def relay(
