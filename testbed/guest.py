@@ -22,7 +22,6 @@ from workloads.clock import punctual
 
 RUN = Path("/run/mltcp")  # what `testbed.substrates.uml` prepared
 POWER_OFF = 0x4321FEDC
-THREADS = 1 << 17
 
 
 def main() -> None:
@@ -53,7 +52,6 @@ def main() -> None:
         memory.as_usual()
         gc.enable()
         _room_for_packets()
-        _room_for_threads()
         machine = Machine(virtual_time=True, modules=RUN / "modules")
         if (RUN / "call").exists():
             module, _, function = (RUN / "call").read_text().partition(":")
@@ -71,17 +69,7 @@ def main() -> None:
 def _room_for_packets() -> None:
     """TCP may have half of all memory. By default it has a sixteenth, less than what receivers on a long path hold out of order after a loss (I19)."""
     pages = os.sysconf("SC_PHYS_PAGES") // 2
-    _set("net/ipv4/tcp_mem", f"{pages} {pages} {pages}")
-
-
-def _room_for_threads() -> None:
-    """Each of a worker's exchanges has threads of its own: 32 workers that serve each other, too, have more than the kernel would let them."""
-    _set("kernel/pid_max", str(THREADS))
-    _set("kernel/threads-max", str(THREADS))
-
-
-def _set(name: str, asked: str) -> None:
-    at = Path("/proc/sys", name)
+    asked, at = f"{pages} {pages} {pages}", Path("/proc/sys/net/ipv4/tcp_mem")
     at.write_text(asked)
     if at.read_text().split() != asked.split():
         raise OSError(f"{at} holds {at.read_text().strip()}, not {asked}")
