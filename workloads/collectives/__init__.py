@@ -147,7 +147,7 @@ Ends = queue.SimpleQueue[
 def send(link: Link, size: int, stage: Stage = "parameter") -> None:
     """Send ``size`` bytes, until they are on their way, or (where some may be lost) have arrived."""
     if link.window:
-        _exchange_in_window([(link, size)], [], stage)
+        exchange([(link, size)], [], stage)
         return
     transfers = []
     for message in link.messages(link.sent, size, stage):
@@ -169,8 +169,9 @@ def _has_left(link: Link, message: Message, transfer: Transfer) -> None:
         link.ended(link, message, True, delivery)
 
 
-def _ask(link: Link, window: Window, message: Message, ends: Ends) -> None:
-    """It is posted by whoever makes room for it."""
+def _ask(link: Link, message: Message, ends: Ends) -> None:
+    """Post it; in a window whoever makes room for it does."""
+    window = link.window
 
     def go() -> None:
         try:
@@ -181,10 +182,14 @@ def _ask(link: Link, window: Window, message: Message, ends: Ends) -> None:
             transfer.on_done(left)
 
     def left(transfer: Transfer) -> None:
-        window.give_back(message.bytes)
+        if window:
+            window.give_back(message.bytes)
         ends.put(partial(_has_left, link, message, transfer))
 
-    window.ask(link.turn(message), message.bytes, go)
+    if window:
+        window.ask(link.turn(message), message.bytes, go)
+    else:
+        go()
 
 
 def _raise(error: BaseException) -> None:
@@ -252,29 +257,19 @@ def together(*tasks: Callable[[], None]) -> None:
 def exchange(
     sends: Sequence[tuple[Link, int]], receives: Sequence[tuple[Link, int]], stage: Stage = "parameter"
 ) -> None:
-    """Send and receive so many bytes over each of these links, all at the same time."""
-    if any(link.window for link, _ in sends):
-        _exchange_in_window(sends, receives, stage)
-        return
-    tasks = [lambda link=link, size=size: send(link, size, stage) for link, size in sends if size]
-    tasks += [lambda link=link, size=size: receive(link, size, stage) for link, size in receives if size]
-    together(*tasks)
-
-
-def _exchange_in_window(sends: Sequence[tuple[Link, int]], receives: Sequence[tuple[Link, int]], stage: Stage) -> None:
-    """As `exchange`, by one thread: of many workers' many layers that go at once a thread each would be most of the work."""
+    """Send and receive so many bytes over each of these links, all at the same time, by one thread: of many workers' many layers
+    that go at once, a thread each would be most of the work."""
     ends: Ends = queue.SimpleQueue()
     expected = 0
-    for link, size in receives:
-        for message, transfer, close in _coming(link, size, stage):
-            expected += 1
-            transfer.on_done(_heard(ends, link, message, close))
     tensors = [[(link, message) for message in link.messages(link.sent, size, stage)] for link, size in sends]
     for link, message in filter(None, chain.from_iterable(zip_longest(*tensors))):  # to each in turn
         link.sent += 1
         expected += 1
-        assert link.window is not None
-        _ask(link, link.window, message, ends)
+        _ask(link, message, ends)
+    for link, size in receives:
+        for message, transfer, close in _coming(link, size, stage):
+            expected += 1
+            transfer.on_done(_heard(ends, link, message, close))
     for _ in range(expected):
         ends.get()()
 
