@@ -42,7 +42,7 @@ class Judged:
 
 PREMISE = "A premise, not a result."
 DROPPED = (mlt_bounds.AWARE, mlt_bounds.MAGNITUDE, mlt_bounds.LAYERS, mlt_accuracy.SELECTIVE, mlt_accuracy.CHOSEN)
-REORDERED = "Sprayed alike TCP shows what reordering costs: the second verdict."
+REORDERED = "Sprayed alike, TCP shows what reordering costs: the second verdict."
 SWITCHES = "Switches here are queues of Linux."
 ABSTRACTS = (
     Abstract("MLT", "DLCP (2020)", (

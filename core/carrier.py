@@ -15,6 +15,6 @@ def plain(transport: str) -> bool:
     return transport == TCP
 
 
-def in_turn(transport: str) -> bool:
+def routers_spray(transport: str) -> bool:
     """Whether routers send its packets over all equal paths in turn, as ``tcp:spray=on`` asks."""
     return by_kernel(transport) and "spray=on" in transport.partition(":")[2].split(",")

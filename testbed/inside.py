@@ -100,7 +100,7 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
     read_back += apply_all(changes.settings(steps, "congestion controls"), network)
     loaded = registry.in_force(network.registered, plan.jobs, lambda host: network[host].namespace)
     emit(events.Phase("jobs"))
-    counters = probes.Counting(network, reordered=any(job.in_turn for job in plan.jobs))
+    counters = probes.Counting(network, reordered=any(job.routers_spray for job in plan.jobs))
     with Workers(
         network, plan.jobs, lambda job: network.name(job.cc.spec), partial(machine.settle, CONNECT_NS),
         virtual_time=machine.virtual_time, plan=plan,

@@ -203,7 +203,7 @@ def _row(run: Run) -> dict[str, Any]:
 def _part(run: Run) -> str:
     """What of MLT a run has, by the options of its transport."""
     if run.jobs[0].by_tcp:
-        return SPRAYED_TCP if run.jobs[0].in_turn else "BytePS"
+        return SPRAYED_TCP if run.jobs[0].routers_spray else "BytePS"
     options = dict(word.partition("=")[::2] for word in run.jobs[0].transport.partition(":")[2].split(","))
     parts = [
         name

@@ -200,9 +200,9 @@ class JobPlan(msgspec.Struct, frozen=True):
         return carrier.by_kernel(self.transport)
 
     @property
-    def in_turn(self) -> bool:
+    def routers_spray(self) -> bool:
         """Whether routers send its packets over all equal paths in turn, whatever connection they are of."""
-        return carrier.in_turn(self.transport)
+        return carrier.routers_spray(self.transport)
 
     @property
     def overlaps(self) -> bool:

@@ -33,9 +33,9 @@ from testbed.linux.settings import (
     Addressing,
     Default,
     FrameByFrame,
-    InTurn,
     Mtu,
     OffloadsOff,
+    PacketSpraying,
     PathAddresses,
     PathRoutes,
     Register,
@@ -159,7 +159,7 @@ def _check(plan: Plan, features: Features) -> None:
             "--delay, --jitter, --loss and --corrupt need --on uml: this machine's kernel has no queueing discipline netem "
             "(CONFIG_NET_SCH_NETEM)."
         )
-    if any(job.in_turn for job in plan.jobs):
+    if any(job.routers_spray for job in plan.jobs):
         if not plan.multipath:
             raise RequestError("spray=on: there is one path only; use --topo leafspine,2,4,2, say")
         if any(event.up is not None for event in plan.events):
@@ -229,8 +229,8 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
         yield from _paths(plan, topo, ends)
     if plan.multipath:
         yield from multipath(topo, plan.seed, seeded=features.hash_seed)
-    if sprayed := {host for job in plan.jobs if job.in_turn for host in job.hosts}:
-        yield from _in_turn(plan, topo, ends, sprayed)
+    if sprayed := {host for job in plan.jobs if job.routers_spray for host in job.hosts}:
+        yield from _sprayed_by_routers(plan, topo, ends, sprayed)
     for end in ends:
         yield Mtu(end.node, end.device, plan.link.mtu)
         yield OffloadsOff(end.node, end.device)
@@ -251,7 +251,7 @@ def _paths(plan: Plan, topo: Topo, ends: list[Interface]) -> Iterator[Setting]:
         yield PathRoutes(router, tuple(hops.items()))
 
 
-def _in_turn(plan: Plan, topo: Topo, ends: list[Interface], hosts: set[str]) -> Iterator[Setting]:
+def _sprayed_by_routers(plan: Plan, topo: Topo, ends: list[Interface], hosts: set[str]) -> Iterator[Setting]:
     """Routers that send what these hosts send over all paths in turn."""
     try:
         found = spraying.turns(topo)
@@ -265,7 +265,7 @@ def _in_turn(plan: Plan, topo: Topo, ends: list[Interface], hosts: set[str]) -> 
                 raise RequestError(
                     f"spray=on: what delays or loses packets of {link} takes them first; leave out one of both"
                 )
-        yield InTurn(
+        yield PacketSpraying(
             router, tuple(end.device for end in ports), turns.bit, tuple(tuple(way.items()) for way in turns.ways)
         )
 

@@ -346,7 +346,7 @@ FIRST_TABLE = 1000  # of routes by which packets go in turn
 
 
 @dataclass(frozen=True)
-class InTurn:
+class PacketSpraying:
     """A router that sends packets over equal paths in turn, whatever connection they are of (`topologies.spraying.Turns`)."""
 
     node: str

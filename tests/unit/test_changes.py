@@ -29,7 +29,7 @@ from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.recording import Recording
 from testbed.linux.rtnetlink import Tc
-from testbed.linux.settings import InTurn
+from testbed.linux.settings import PacketSpraying
 from testbed.planning.plan import plans, resolve
 from tests import house
 from transports import ltp
@@ -219,7 +219,7 @@ def test_filters_that_take_turns_are_read_as_they_were_written() -> None:
     sent = [one for one in turns.messages(3, list(names)) if one.what == "filter"]
     assert turns.held(sent, names) == turns.asked(3, list(names.values()))
     assert turns.held(sent, {7: "way0"})[1].endswith("to interface 9")
-    asked = InTurn("l1", ("l1-eth0",), 3, ((("10.0.0.0/30", "10.0.0.9"),), (("10.0.0.0/30", "10.0.0.13"),)))
+    asked = PacketSpraying("l1", ("l1-eth0",), 3, ((("10.0.0.0/30", "10.0.0.9"),), (("10.0.0.0/30", "10.0.0.13"),)))
     kernel = Recording()
     settings.apply_all([asked], kernel)
     kernel._turns["l1-eth0"] = kernel._turns["l1-eth0"][:1]

@@ -32,12 +32,12 @@ from transports import COUNTERS_BYTES, Connection
 
 def taken(network: Network, workers: Workers) -> tuple[Way, ...]:
     """The links that each flow crosses, and those that its ACKs cross; of one whose packets go in turn there is no such thing."""
-    in_turn = {job.job for job in workers.jobs if job.in_turn}
+    sprayed = {job.job for job in workers.jobs if job.routers_spray}
     return tuple(
         Way(worker.job, worker.rank, flow_name(flow),
             tuple(paths.taken(network, flow, _protocol(worker))),
             tuple(paths.taken(network, flow.back(), _protocol(worker))))
-        for worker in workers.participants if worker.job not in in_turn for flow in worker.flows
+        for worker in workers.participants if worker.job not in sprayed for flow in worker.flows
     )  # fmt: skip
 
 
