@@ -217,6 +217,7 @@ class Place:
     mark: int = 0  # SO_MARK of its sockets, by which they know each other; 0: none
     seed: bytes = b""  # of what it draws; empty: the machine's own random numbers
     copying: bool = True  # bytes are copied, as a program does, and not only counted
+    discards: bool = False  # nobody looks at what arrives
     bands: Bands | None = None
     mtu: int = 1500
     send_bytes: int = 106_496  # at most as much waits in a socket: less than the host's own queue has room for

@@ -146,6 +146,7 @@ def _place(job: WorkerJob, bands: Bands | None) -> Place:
         congestion_control=job.congestion_control,
         mark=job.mark,
         copying=not job.virtual_time,
+        discards=job.trains is None,
         bands=bands,
         seed=f"{job.seed} {job.rank}".encode() if job.virtual_time else b"",
         mtu=job.mtu,

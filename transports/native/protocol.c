@@ -915,7 +915,7 @@ static void take_data(struct ltp *ltp, struct peer *peer, const uint8_t *datagra
 	if (!bit(transfer->arrived, packet)) {
 		if (transfer->into)
 			memcpy(transfer->into + offset, datagram + LTP_DATA_HEADER, length);
-		if (!transfer->posted) {
+		if (!transfer->posted && !ltp->settings.discards) {
 			if (!transfer->kept)
 				transfer->kept = malloc(whole);
 			if (!transfer->kept)

@@ -63,6 +63,7 @@ struct ltp_settings {
 	/* How strongly it probes (BBR's way is 1000), or its rate grows by a rule: so much, plus so much for what of the round's bytes is delivered. */
 	uint32_t offset_permille;
 	uint32_t slope_permille;
+	uint32_t discards; /* nobody looks at bytes: what comes before it is asked for is only counted */
 };
 
 /* How a receiver closes. */
