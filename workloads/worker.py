@@ -106,6 +106,7 @@ class WorkerJob:
     window: int | None = None  # bytes on their way at a time; None: one exchange after the other
     partition: int | None = None  # of a message, at most
     trains: str | None = None  # what its messages hold, as typed; None: bytes that nobody looks at
+    replicas: int | None = None  # a file in memory for the parameters of all who train in a ring
     paths: list[list[str]] = field(default_factory=list)  # more addresses of all ranks, one for each path there
 
 
@@ -213,9 +214,16 @@ class _Exchanges:
         self.banded = self.window is not None and bool(job.bands)  # by message
         self.content: Content | None = None
         if job.trains is not None:
-            from workloads.learning import serving  # noqa: PLC0415  # with NumPy, which no replay needs
+            self.content = self._learns(learning.parse(job.trains))
 
-            self.content = serving.content(learning.parse(job.trains), job.rank, len(job.addresses), job.seed)
+    def _learns(self, what: learning.Learning) -> Content:
+        from workloads.learning import ringing, serving  # noqa: PLC0415  # with NumPy, which no replay needs
+
+        job, ranks = self.job, len(self.job.addresses)
+        if job.replicas is None:
+            return serving.content(what, job.rank, ranks, job.seed)
+        resync = getattr(self.transport.options, "resync", 0)
+        return ringing.Replica(what, job.rank, ranks, job.seed, shared=job.replicas, resync=resync)
 
     def carry_out(self, op: Operation) -> None:
         """One collective of this round, its tensor spread over the channels."""

@@ -27,7 +27,7 @@ from workloads import trace as traces
 from workloads.noise import Noise
 from workloads.trace import Trace
 
-LEARNS_BY = "parameter_server"
+LEARNS_BY = ("parameter_server", "ring")  # the first, if nothing is said
 _WHAT = ("trace", "ddp", "cmd")
 _OF_A_REPLAY = ("train", "collective", "channels", "window", "partition", "noise")
 
@@ -147,7 +147,16 @@ def complete(job: Job, defaults: Job) -> Job:
 def _learning(job: Job) -> Job:
     """``job`` with what follows from the model that it learns; raises `JobError`."""
     with within("train"):
-        size = learning.parse(job.train or "").bytes
+        what = learning.parse(job.train or "")
+    by = job.collective or LEARNS_BY[0]
+    if by not in LEARNS_BY:
+        raise JobError(f"a job that learns does so by {' or '.join(LEARNS_BY)}", where="collective")
+    if by == "ring" and what.options.fill != "zero":
+        raise JobError(
+            f"in a ring nobody knows whose gradients are missing of a sum: leave out fill={what.options.fill}",
+            where="train",
+        )
+    size = what.bytes_in_a_ring(job.workers or 1) if by == "ring" else what.bytes
     if job.trace is not None:
         raise JobError(
             f"it exchanges what it learns, and replays no trace: leave out {quoted(job.trace)}", where="train"
@@ -161,9 +170,7 @@ def _learning(job: Job) -> Job:
     for name, usual in (("channels", 1), ("window", None), ("partition", None), ("buckets", None), ("gpus", None)):
         if getattr(job, name) not in (None, usual):
             raise JobError("a job that learns sends its gradient whole, one after the other: leave it out", where=name)
-    if job.collective not in (None, LEARNS_BY):
-        raise JobError(f"a job that learns does so by {LEARNS_BY}", where="collective")
-    return msgspec.structs.replace(job, bytes=Size(size), collective=LEARNS_BY)
+    return msgspec.structs.replace(job, bytes=Size(size), collective=by)
 
 
 def _check(job: Job) -> None:

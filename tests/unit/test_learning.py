@@ -143,22 +143,22 @@ def closed_loop(text: str, pushed: Lost, rounds: int = 30, pulled: Lost = nothin
             came = bytearray(worker.sends(message))
             for at, size in lost:
                 came[at : at + size] = bytes(size)
-            memoryview(server.room(rank))[:] = came
-            worker.sent(0, lost)
-            server.received(rank, lost)
+            memoryview(server.room(rank, message))[:] = came
+            worker.sent(0, message, lost)
+            server.received(rank, message, lost)
         told = bytes(server.sends(message))
         for rank, worker in enumerate(workers, 1):
-            room = memoryview(worker.room(0))
+            room = memoryview(worker.room(0, message))
             kept = {at: bytes(room[at : at + size]) for at, size in pulled(number, rank)}
             room[:] = told
             for at, before in kept.items():
                 room[at : at + len(before)] = before
-            worker.received(0, ())
-            server.sent(rank, pulled(number, rank))
+            worker.received(0, message, ())
+            server.sent(rank, message, pulled(number, rank))
         look = server.looked()
         assert look is not None and (look.accuracy is not None) == (number % 10 == 9)
         looks += [] if look.accuracy is None else [look.accuracy]
-        replicas = [np.frombuffer(worker.room(0), np.float32).copy() for worker in workers]
+        replicas = [np.frombuffer(worker.room(0, message), np.float32).copy() for worker in workers]
         assert look.apart == apart(replicas, np.frombuffer(told, np.float32))
         distances.append(look.apart)
     return looks, distances

@@ -77,18 +77,18 @@ class Look:
 
 
 class Content(Protocol):
-    """What a worker's messages hold, where anybody looks at it (`workloads.learning.serving`)."""
+    """What a worker's messages hold, where anybody looks at it (`workloads.learning`)."""
 
     def sends(self, message: Message) -> Buffer: ...
-    def room(self, peer: int) -> Buffer:
+    def room(self, peer: int, message: Message) -> Buffer:
         """For what ``peer`` sends."""
         ...
 
-    def sent(self, peer: int, holes: Sequence[Span]) -> None:
-        """What was sent last to ``peer`` has ended, with these."""
+    def sent(self, peer: int, message: Message, holes: Sequence[Span]) -> None:
+        """What was sent to ``peer`` has ended, with these."""
         ...
 
-    def received(self, peer: int, holes: Sequence[Span]) -> None:
+    def received(self, peer: int, message: Message, holes: Sequence[Span]) -> None:
         """What ``peer`` sent has; of holes in which stands what was in its room before, nothing is said."""
         ...
 
@@ -164,7 +164,7 @@ def _posted(link: Link, message: Message) -> Transfer:
 def _has_left(link: Link, message: Message, transfer: Transfer) -> None:
     delivery = transfer.wait()
     if link.content:
-        link.content.sent(link.peer, delivery.holes)
+        link.content.sent(link.peer, message, delivery.holes)
     if link.ended:
         link.ended(link, message, True, delivery)
 
@@ -220,14 +220,14 @@ def _coming(link: Link, size: int, stage: Stage, hops: int = 1) -> Iterator[tupl
     close = link.closes(stage).over(hops)
     for message in link.messages(link.received, size, stage):
         link.received += 1
-        room = link.content.room(link.peer) if link.content else None
+        room = link.content.room(link.peer, message) if link.content else None
         yield message, link.endpoint.post_receive(link.peer, message, room, close), close
 
 
 def _has_come(link: Link, message: Message, close: Close, transfer: Transfer) -> None:
     delivery = transfer.wait()
     if link.content:
-        link.content.received(link.peer, delivery.holes if close.missing == "zero" else ())
+        link.content.received(link.peer, message, delivery.holes if close.missing == "zero" else ())
     if link.ended:
         link.ended(link, message, False, delivery)
 

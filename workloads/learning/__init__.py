@@ -2,7 +2,8 @@
 
 Data-parallel training by a parameter server: every worker's gradient, a flat vector of float32, travels as one message; the server
 fills what is missing of it, takes the mean, makes a step of stochastic gradient descent with momentum, and sends its parameters back.
-`serving` does so inside a run, where gradients meet a network; `theory.learning` computes what given holes do.
+`serving` does so inside a run, where gradients meet a network; `theory.learning` computes what given holes do. Or by replicas in a ring:
+`ringing`, and `theory.ring`.
 
 A model is a file in `models`, with
 
@@ -33,6 +34,7 @@ from core import options
 from core.errors import MachineError, RequestError
 from core.options import one_of, option
 from core.text import quoted
+from workloads.collectives import ring
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,6 +141,15 @@ class Learning:
     def bytes(self) -> int:
         """Of a gradient."""
         return ELEMENT * int(find(self.name).MODEL.parameters)
+
+    def bytes_in_a_ring(self, ranks: int) -> int:
+        """The same, and zeros until each of its pieces there is of whole numbers."""
+        pieces = ELEMENT * ranks * ring.SLICES
+        return -(-self.bytes // pieces) * pieces
+
+    def shared_bytes(self, ranks: int) -> int:
+        """Of the memory in which all replicas of a ring lie: rounds that each has written, and its parameters after two of them."""
+        return 8 * ranks + 2 * ranks * self.bytes
 
     @property
     def task(self) -> Task:

@@ -28,12 +28,20 @@ KEPT = {M_ARENA_MAX: 1, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 1 << 30, M
 
 def content(learning: Learning, rank: int, ranks: int, seed: str) -> Content:
     """What one rank of ``ranks`` sends and receives; ``seed`` is the run's and the job's."""
-    # Memory that is given back and asked for again is a page fault each, which cost most under virtual time.
+    keep_memory()
+    return _Server(learning, ranks, drawn(seed)) if rank == SERVER else _Trainer(learning, rank, drawn(seed))
+
+
+def keep_memory() -> None:
+    """Memory that is given back and asked for again is a page fault each, which cost most under virtual time."""
     libc = ctypes.CDLL(None)
     for what, value in KEPT.items():
         libc.mallopt(what, value)
-    drawn = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")
-    return _Server(learning, ranks, drawn) if rank == SERVER else _Trainer(learning, rank, drawn)
+
+
+def drawn(seed: str) -> int:
+    """A number of this text, by which examples are chosen."""
+    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")
 
 
 class _Server:
@@ -58,17 +66,20 @@ class _Server:
         with self.lock:
             if self.rounds == message.round:
                 self._step()
-        return _bytes(self.told)
+        return as_bytes(self.told)
 
-    def room(self, peer: int) -> Buffer:
-        return _bytes(self.gradients[peer])
+    def room(self, peer: int, message: Message) -> Buffer:
+        del message
+        return as_bytes(self.gradients[peer])
 
-    def sent(self, peer: int, holes: Holes) -> None:
+    def sent(self, peer: int, message: Message, holes: Holes) -> None:
         """What of the parameters is missing there, keeps its value there."""
+        del message
         told = self.told
         self.replicas[peer] = np.where(arrived(len(told), holes), told, self.replicas[peer]) if holes else told
 
-    def received(self, peer: int, holes: Holes) -> None:
+    def received(self, peer: int, message: Message, holes: Holes) -> None:
+        del message
         self.holes[peer] = holes
 
     def looked(self) -> Look | None:
@@ -96,19 +107,19 @@ class _Trainer:
         self.gradient = self.task.gradient(self.flat, np.random.default_rng([self.seed, self.rank, message.round]))
         if self.feeds_back:
             self.gradient += self.owed
-        return _bytes(self.gradient)
+        return as_bytes(self.gradient)
 
-    def room(self, peer: int) -> Buffer:
+    def room(self, peer: int, message: Message) -> Buffer:
         """Everything comes from the server."""
-        del peer
-        return _bytes(self.flat)
+        del peer, message
+        return as_bytes(self.flat)
 
-    def sent(self, peer: int, holes: Holes) -> None:
-        del peer
+    def sent(self, peer: int, message: Message, holes: Holes) -> None:
+        del peer, message
         if self.feeds_back:
             self.owed = self.gradient * ~arrived(len(self.gradient), holes)
 
-    def received(self, peer: int, holes: Holes) -> None:
+    def received(self, peer: int, message: Message, holes: Holes) -> None:
         """What of the parameters is missing, keeps its value."""
 
     def looked(self) -> Look | None:
@@ -116,5 +127,5 @@ class _Trainer:
         return None
 
 
-def _bytes(numbers: Array) -> Buffer:
+def as_bytes(numbers: Array) -> Buffer:
     return memoryview(numbers.data).cast("B")

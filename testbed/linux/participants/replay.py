@@ -30,11 +30,12 @@ class Replay:
     def __init__(
         self, job: JobPlan, rank: int, network: Network, congestion_control: str, port: int, lines: list[int], *,
         virtual_time: bool, mtu: int = 1500, queue_bytes: int | None = None, messages: str = "rounds", paths: int = 1,
-        windows: bool = False,
+        windows: bool = False, replicas: int | None = None,
     ) -> None:  # fmt: skip
         """``lines``: descriptors that lead to the other ranks (rank 0), or from rank 0.
 
-        ``paths``: addresses of each host. ``queue_bytes``: what waits at most before its host's interface.
+        ``paths``: addresses of each host. ``queue_bytes``: what waits at most before its host's interface. ``replicas``: a file in
+        memory for the parameters of all ranks, where they learn in a ring.
         """
         self.job, self.rank, self.host = job.job, rank, job.hosts[rank]
         self.what = f"worker {rank} of job {job.job} on host {self.host}"
@@ -43,7 +44,7 @@ class Replay:
         if not job.by_tcp:
             self.counters = os.memfd_create("counters")
             os.ftruncate(self.counters, COUNTERS_BYTES * job.channels)
-        inherited = [*lines, *([] if self.counters is None else [self.counters])]
+        inherited = [*lines, *(file for file in (self.counters, replicas) if file is not None)]
         self._child = Child(
             self.what,
             Module("workloads.worker", copied=virtual_time),
@@ -60,6 +61,7 @@ class Replay:
             if paths > 1 else [],
             "operations": msgspec.to_builtins(job.operations), "channels": job.channels, "offset_ns": job.offset_ns,
             "noise": job.noise, "seed": job.seed, "window": job.window, "partition": job.partition, "trains": job.trains,
+            "replicas": replicas,
             "virtual_time": virtual_time, "each_message": messages == "full", "windows": windows,
             "exclusive": bool(job.exclusive), "iterations": None if job.life is None else job.iterations,
             "grid": None if job.grid is None else [job.grid.period_ns, job.grid.phase_ns], "lines": lines,

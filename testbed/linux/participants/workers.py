@@ -120,12 +120,16 @@ class Workers:
         # Imported here, so that no copy imports them again.
         transports.find(job.transport.partition(":")[0])
         if job.trains is not None and self.virtual_time:
-            importlib.import_module("workloads.learning.serving")
+            importlib.import_module("workloads.learning.ringing")
             _ = learning.parse(job.trains).task
         for operation in job.collectives:
             collectives.find(operation.algorithm)
         # Where a grid decides when an iteration begins, rank 0 applies it and tells the others.
         pipes = [os.pipe() for _ in ranks[1:]] if job.grid else []
+        replicas = None
+        if job.trains is not None and any(op.algorithm == "ring" for op in job.collectives):
+            replicas = os.memfd_create("replicas")
+            os.ftruncate(replicas, learning.parse(job.trains).shared_bytes(len(ranks)))
         try:
             for rank in ranks:
                 lines = [write for _, write in pipes] if rank == 0 else [pipes[rank - 1][0]] if pipes else []
@@ -137,10 +141,11 @@ class Workers:
                         messages=self.plan.messages if self.plan else "rounds",
                         paths=self.plan.paths if self.plan else 1,
                         windows=self.virtual_time and self.plan is not None and self.plan.stop_when_periodic > 0,
+                        replicas=replicas,
                     )
                 )  # fmt: skip
         finally:
-            for end in itertools.chain(*pipes):
+            for end in (*itertools.chain(*pipes), *([] if replicas is None else [replicas])):
                 os.close(end)
 
     def _await(self, key: str) -> list[tuple[Participant, dict[str, Any]]]:
