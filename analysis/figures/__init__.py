@@ -20,7 +20,7 @@ from analysis.study import Study
 # The order of the report.
 ORDER = (
     "interleaving", "concept", "favoritism", "curves", "descent", "cdf-reno", "cdf-cubic", "cdf-dcqcn", "map", "tails", "scale", "edges",
-    "convergence", "stragglers", "partial", "circular", "sensitivity", "baselines", "fairness", "patterns", "ltp-incast", "ltp-loss", "ltp-uneven", "ltp-beside", "ltp-accuracy", "mlt-speedup", "mlt-components", "mlt-fct", "mlt-rto", "mlt-loss", "mlt-bounds", "mlt-accuracy", "mlt-phases", "mlt-interleave", "mlt-beside", "lossy",
+    "convergence", "stragglers", "partial", "circular", "sensitivity", "baselines", "fairness", "patterns", "ltp-incast", "ltp-loss", "ltp-uneven", "ltp-beside", "ltp-accuracy", "mlt-speedup", "mlt-components", "mlt-fct", "mlt-rto", "mlt-loss", "mlt-bounds", "mlt-accuracy", "mlt-phases", "mlt-ring", "mlt-interleave", "mlt-beside", "lossy",
     "sjf-makespan", "sjf-kappa", "sjf-servers", "sjf-lambda", "sjf-fillers", "sjf-bound", "sjf-model", "sjf-ratio", "sjf-sharing", "twin", "agreement",
 )  # fmt: skip
 

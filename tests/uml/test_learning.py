@@ -36,6 +36,22 @@ def test_it_learns_the_same_by_whatever_delivers_everything(whole: list[float]) 
 
 
 @pytest.mark.timeout(HANG_S)
+def test_a_ring_learns_and_what_is_lost_drives_replicas_apart() -> None:
+    """Alike by whatever delivers everything; with holes they are apart, and together again after every fourth round; the same every time."""
+    native.build()
+    asked = {**ASKED, "collective": "ring", "train": "perceptron"}
+    reno, ltp = (
+        run_plan(uml.find(), system=[system], **asked).table("training.csv") for system in ("reno", "ltp:fraction=1")
+    )
+    assert (reno["apart"] == 0).all() and reno["accuracy"].equals(ltp["accuracy"])
+    asked |= {"ecn": "on", "loss": "5%", "system": ["mlt:tolerance=0.4,resync=4"]}
+    first, again = (run_plan(uml.find(), **asked) for _ in range(2))
+    assert first.files["training.csv"] == again.files["training.csv"]
+    apart = first.table("training.csv").set_index("iteration")["apart"]
+    assert list(apart.index[apart == 0]) == [3, 7, 11]
+
+
+@pytest.mark.timeout(HANG_S)
 def test_pytorch_learns_there_too() -> None:
     pytest.importorskip("torch")
     native.build()

@@ -374,6 +374,22 @@ def test_a_training_that_learns_less_by_what_it_loses_is_found(
     assert found.verdict in expected, found
 
 
+@pytest.mark.parametrize(("final", "expected"), [(0.3, FAILS), (0.9, ("reproduced",))])
+def test_a_ring_that_learns_less_by_what_it_loses_is_found(
+    final: float, expected: tuple[Verdict, ...], tmp_path: Path
+) -> None:
+    """And one that learns alike whatever its replicas copy, as in both cases here."""
+    specs = points.read(str(EXPERIMENTS / "mlt-ring.toml"), {"iterations": 60})
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    for path in tmp_path.rglob("iterations.csv"):
+        run = load_run(path.parent)
+        lossy = not run.plan.jobs[0].by_tcp
+        learnt(run, final if lossy else 0.9, 100 if lossy else 0)
+    found, figure = verdicts("mlt-ring", tmp_path), the("mlt-ring")
+    assert found[figure.ROUNDS] in expected  # type: ignore[attr-defined]
+    assert found[figure.TOGETHER] in FAILS  # type: ignore[attr-defined]
+
+
 def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
     """Nothing is learnt of what arrives; and next to nothing is missing."""
     specs = points.read(str(EXPERIMENTS / "ltp-accuracy.toml"), {"quick": True})

@@ -87,6 +87,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
                 "mlt-fct",
                 "mlt-rto",
                 "mlt-phases",
+                "mlt-ring",
                 "mlt-interleave",
                 "mlt-beside",
                 "mlt-accuracy",

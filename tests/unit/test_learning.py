@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import MachineError, RequestError
 from testbed import spec
 from theory import learning
-from transports import Message, resyncs
+from theory.ring import reduced
+from transports import Message, Stage, resyncs
 from workloads import learning as models
-from workloads.learning import Examples, Fill, Holes, Task, layers, serving
+from workloads.collectives import Look, ring
+from workloads.learning import Examples, Fill, Holes, Task, layers, ringing, serving
 from workloads.learning.mean import arrived, gathered
 from workloads.learning.models.perceptron import Perceptron
 from workloads.learning.replicas import apart
@@ -217,12 +221,90 @@ def test_what_cannot_be_learnt_is_refused(text: str, says: str) -> None:
         models.parse(text)
 
 
+Came = Callable[[int, int, int], bool]  # round, number of a message, and who waits for it: whether it comes
+RING = Task(
+    Perceptron(8, 12, 4), TASK.train, TASK.test, batch=8
+)  # of a number of parameters that pieces of a ring share evenly
+
+
+def in_a_ring(came: Came, rounds: int, resync: int = 0) -> tuple[list[ringing.Replica], list[Look]]:
+    """WORKERS replicas after so many rounds, and what the last of each round says."""
+
+    class Learns(models.Learning):
+        bytes, task = RING.bytes, RING
+
+    chosen = Learns("perceptron", models.Options())
+    looks: list[Look] = []
+    with tempfile.TemporaryFile() as shared:
+        shared.truncate(chosen.shared_bytes(WORKERS))
+        made = [
+            ringing.Replica(chosen, rank, WORKERS, "a seed", shared=shared.fileno(), resync=resync)
+            for rank in range(WORKERS)
+        ]
+        for number in range(rounds):
+            for part in range(2 * (WORKERS - 1) * ring.SLICES):
+                stage: Stage = "gradient" if part < (WORKERS - 1) * ring.SLICES else "parameter"
+                message = Message(number, 0, part, RING.bytes // WORKERS // ring.SLICES, stage)
+                told = [bytes(replica.sends(message)) for replica in made]
+                for rank, replica in enumerate(made):
+                    room = memoryview(replica.room((rank - 1) % WORKERS, message))
+                    if came(number, part, rank):
+                        room[:] = told[rank - 1]
+                    replica.received((rank - 1) % WORKERS, message, ())
+            (look,) = [one for one in [replica.looked() for replica in made] if one is not None]
+            looks.append(look)
+    return made, looks
+
+
+@given(st.integers(0, 2**32), st.floats(0, 0.6))
+@settings(max_examples=25, deadline=None)
+def test_a_ring_sums_up_what_comes(seed: int, share: float) -> None:
+    """One round, against what `theory.ring` computes of the same holes."""
+    lost = np.random.default_rng(seed).random((2 * (WORKERS - 1) * ring.SLICES, WORKERS)) < share
+    made, (look,) = in_a_ring(lambda _round, part, rank: not lost[part, rank], 1)
+    drawn = serving.drawn("a seed")
+    first = RING.model.first(np.random.default_rng(drawn))
+    gradients = [RING.gradient(first, np.random.default_rng([drawn, rank, 0])) for rank in range(WORKERS)]
+
+    def arrives(step: int, rank: int, count: int) -> npt.NDArray[np.bool_]:
+        parts = ~lost[step * ring.SLICES : (step + 1) * ring.SLICES, rank]
+        return np.repeat(parts, count // ring.SLICES)
+
+    replicas = [first - RING.rate * mean for mean in reduced(gradients, arrives)]
+    for replica, wanted in zip(made, replicas, strict=True):
+        assert np.allclose(replica.flat, wanted, atol=1e-6)
+    assert look.apart == pytest.approx(apart(replicas, replicas[0]), abs=1e-6)
+
+
+def test_to_take_the_same_parameters_changes_nothing_where_nothing_is_lost() -> None:
+    plain, looks = in_a_ring(lambda *_: True, 24)
+    copied, copies = in_a_ring(lambda *_: True, 24, resync=5)
+    assert all(look.apart == 0 for look in looks + copies)
+    assert np.allclose(plain[0].flat, copied[0].flat, atol=1e-4) and looks[9].accuracy == copies[9].accuracy
+    assert np.allclose(plain[2].velocity, copied[2].velocity, atol=1e-4)
+
+
+def test_replicas_are_together_once_in_so_many_rounds() -> None:
+    def came(number: int, part: int, rank: int) -> bool:
+        whole = resyncs(5, number) and part >= (WORKERS - 1) * ring.SLICES
+        return whole or (7 * number + 3 * part + rank) % 10 > 1
+
+    _, never = in_a_ring(came, 24)
+    _, found = in_a_ring(came, 24, resync=5)
+    assert all(look.apart > 0 for look in never)
+    assert [number for number, look in enumerate(found) if look.apart == 0] == [4, 9, 14, 19]
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
         ({"train": "cnn"}, "say how long a worker computes"),
         ({"train": "cnn", "compute": "1ms", "bytes": "1MB"}, "a gradient of cnn has 114408 bytes, not 1000000"),
-        ({"train": "cnn", "compute": "1ms", "collective": "ring"}, "does so by parameter_server"),
+        ({"train": "cnn", "compute": "1ms", "collective": "tree"}, "does so by parameter_server or ring"),
+        (
+            {"train": "cnn:fill=contributors", "compute": "1ms", "collective": "ring"},
+            "nobody knows whose gradients are missing",
+        ),
         ({"train": "cnn", "compute": "1ms", "channels": 2}, "sends its gradient whole"),
         ({"train": "cnn", "compute": "1ms", "stop_when_periodic": 3}, "fills in what is alike"),
         ({"train": "cnn", "trace": "resnet50"}, "replays no trace"),
