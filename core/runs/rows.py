@@ -112,9 +112,11 @@ class Training(msgspec.Struct, frozen=True):
 
     job: int
     iteration: int
-    end_s: float  # at the server
+    end_s: float  # at the server; in a ring, at the last rank
     accuracy: float | None  # 0 to 1, on examples that it has not learnt from; None: it was not looked at
-    apart: float | None = None  # its workers' parameters: max‖θi − θj‖ ÷ ‖θ‖, θ being the server's; None: not known
+    apart: float | None = (
+        None  # its workers' parameters: max‖θi − θj‖ ÷ ‖θ‖, θ being the server's, or rank 0's; None: not known
+    )
 
 
 class Disturbance(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ SPEC = {
     "channels": "connections per flow (1)",
     "window": "bytes of a worker on their way at a time, front layers first: exchanges are in flight together (one after the other)",
     "partition": "of a message in that window, at most (as large as it is)",
-    "train": "what they train for real, by a parameter server: "
+    "train": "what they train for real, by a parameter server, or in a ring (--collective ring): "
     f"{', '.join(learning.names())}; with :fill=contributors or feedback what becomes of holes (bytes nobody looks at)",
     "job": "a job of its own, once for each: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; "
     'ddp:resnet18 (real PyTorch, on `host`); cmd:"python train.py"',
