@@ -330,6 +330,7 @@ class _Engine:
         self.silences: defaultdict[int, Silence] = defaultdict(Silence)  # of each peer
         self.followed: dict[int, Callable[[], None]] = {}  # what to call when a transfer has ended, by its name
         self.names = itertools.count(1)
+        self.calls_back = False  # a thread
         ranks = len(place.addresses)
         seed = hashlib.sha256(place.seed + bytes([channel])).digest() if place.seed else os.urandom(16)
         settings = native.Settings(
@@ -404,8 +405,9 @@ class _Engine:
         with self.lock:
             name = next(self.names)
             self.followed[name] = callback
-            if name == 1:
+            if not self.calls_back:
                 threading.Thread(target=self._call_back, daemon=True).start()
+                self.calls_back = True
         if not self.library.endpoint_follow(self.pointer, handle, name):
             raise MemoryError
 

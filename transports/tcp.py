@@ -318,7 +318,7 @@ class _Transfer:
 
     def on_done(self, callback: Callable[[Transfer], None]) -> None:
         def follow() -> None:
-            with contextlib.suppress(OSError):  # `wait` raises it again
+            with contextlib.suppress(Exception):  # `wait` raises it again
                 self.wait()
             callback(self)
 

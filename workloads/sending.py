@@ -22,13 +22,15 @@ class Window:
         self._waiting: list[tuple[Priority, int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
-    def ask(self, priority: Priority, size: int, go: Callable[[], None]) -> None:
-        """``go`` is called as soon as ``size`` bytes more may be sent and nobody with a higher priority waits: here, or by who gives some back."""
+    def ask(self, priority: Priority, size: int, go: Callable[[], None]) -> bool:
+        """Whether ``size`` bytes more may be sent at once; if not, ``go`` is called by who gives some back, when nobody with a higher priority waits."""
         with self._lock:
             heapq.heappush(self._waiting, (priority, next(self._numbers), size, go))
             may = self._next_ones()
         for each in may:
-            each()
+            if each is not go:
+                each()
+        return any(each is go for each in may)
 
     def give_back(self, size: int) -> None:
         """So many have arrived."""

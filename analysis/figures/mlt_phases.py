@@ -193,7 +193,7 @@ def _table(study: Study) -> pd.DataFrame:
     whole = {
         (_burst(run), run.seed): float(curve["accuracy"].iloc[-1])
         for run, curve in zip(runs, curves, strict=True)
-        if not trainings.loses(run)
+        if run.jobs[0].by_tcp
     }
     both = [(run, curve) for run, curve in zip(runs, curves, strict=True) if (_burst(run), run.seed) in whole]
     if len({_kind(run) for run, _ in both}) < 2:

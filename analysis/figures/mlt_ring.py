@@ -130,9 +130,7 @@ def _table(study: Study) -> pd.DataFrame:
     runs = [run for run in study.runs if trainings.model(run)]
     curves = [trainings.learnt(run) for run in runs]
     whole = {
-        run.seed: curve["accuracy"].to_numpy()
-        for run, curve in zip(runs, curves, strict=True)
-        if not trainings.loses(run)
+        run.seed: curve["accuracy"].to_numpy() for run, curve in zip(runs, curves, strict=True) if run.jobs[0].by_tcp
     }
     found = [_rows(run, curve, whole[run.seed]) for run, curve in zip(runs, curves, strict=True) if run.seed in whole]
     if len({(run.system) for run in runs}) < 2 or not found:

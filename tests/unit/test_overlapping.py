@@ -6,10 +6,12 @@ import itertools
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -21,10 +23,11 @@ from testbed import spec
 from testbed.planning.plan import plans, resolve
 from tests.processes import HANG_S
 from tools import layer_traces
-from transports import Close, Counters, Message
+from transports import Close, Counters, Delivery, Message
 from transports.framed import FramedEndpoint
 from workloads import trace as traces
 from workloads.bands import ByBand
+from workloads.collectives import Link, exchange
 from workloads.cycles import Edge, longest_mean_s
 from workloads.overlapping import Iteration, Overlapping
 from workloads.sending import Window, pieces
@@ -123,17 +126,53 @@ def test_what_refers_to_nothing_is_refused(change: dict[str, Any], words: str, t
 
 def test_a_window_lets_front_layers_pass_and_no_more_than_it_holds() -> None:
     window, order = Window(100), list[int]()
-    window.ask((0, 9), 100, lambda: order.append(9))
-    for layer in (3, 1, 2, 0):
-        window.ask((0, layer), 60, partial(order.append, layer))
-    assert order == [9]
+    assert window.ask((0, 9), 100, partial(order.append, 9))
+    assert not any(window.ask((0, layer), 60, partial(order.append, layer)) for layer in (3, 1, 2, 0))
+    assert not order
     for count in (100, 60, 60, 60):
         window.give_back(count)
         assert window.free == 40  # two of them do not fit
-    assert order == [9, 0, 1, 2, 3]
+    assert order == [0, 1, 2, 3]
     window.give_back(60)
-    window.ask((0, 0), 1000, lambda: order.append(0))  # what is larger than the window goes alone
-    assert window.free == -900 and order[-1] == 0
+    assert window.ask((0, 0), 1000, partial(order.append, 0))  # what is larger than the window goes alone
+    assert window.free == -900
+
+
+class Noting:
+    """An endpoint that notes what is posted, and ends nothing by itself."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[int, int]] = []  # peer and part
+        self.ends: list[Callable[[], None]] = []
+
+    def post_send(self, to: int, m: Message, _data: object) -> Any:
+        self.posted.append((to, m.part))
+        done = SimpleNamespace(wait=lambda: Delivery(m.bytes, m.bytes, "complete"))
+        done.on_done = lambda callback: self.ends.append(partial(callback, done))
+        return done
+
+
+@pytest.mark.parametrize("rises", [False, True])
+def test_pieces_of_a_tensor_leave_in_their_order(rises: bool) -> None:
+    """Though those behind may have a higher priority, of what is left of it; and another tensor's take their turns between them."""
+    endpoint, window = Noting(), Window(100)
+
+    def band(message: Message) -> int:
+        return message.part if rises else 0
+
+    links = [Link(cast(Any, endpoint), peer, window=window, partition=50, band=band) for peer in (1, 2)]
+    sending = threading.Thread(target=exchange, args=([(link, 400) for link in links], []), daemon=True)
+    sending.start()
+    while len(endpoint.posted) < 16 or endpoint.ends:
+        if endpoint.ends:
+            endpoint.ends.pop(0)()
+        else:
+            time.sleep(0.001)
+    sending.join(HANG_S)
+    for peer in (1, 2):
+        assert [part for to, part in endpoint.posted if to == peer] == list(range(8))
+    if not rises:
+        assert endpoint.posted[2:6] == [(1, 2), (2, 0), (1, 3), (2, 1)]
 
 
 def test_pieces() -> None:

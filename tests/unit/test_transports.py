@@ -157,6 +157,9 @@ def test_a_collective_says_of_every_stage_whether_it_may_lose(name: str) -> None
         def wait(self, timeout_s: float | None = None) -> Delivery:
             return Delivery(0, 0, "complete")
 
+        def on_done(self, callback: Callable[[Fake], None]) -> None:
+            callback(self)
+
     flows = collectives.flows(name, n)
     for rank in range(n):
         links = {flow: Link(Fake(), 0) for flow in flows if rank in flow}  # type: ignore[arg-type]

@@ -722,7 +722,8 @@ static void forget(struct waiter *waiter)
 	while (waiter) {
 		struct waiter *next = waiter->next;
 
-		free(waiter);
+		if (waiter->name) /* one of a thread lies on its stack */
+			free(waiter);
 		waiter = next;
 	}
 }

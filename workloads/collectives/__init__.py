@@ -26,7 +26,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import chain, zip_longest
 from types import ModuleType
 from typing import Protocol
 
@@ -169,27 +168,30 @@ def _has_left(link: Link, message: Message, transfer: Transfer) -> None:
         link.ended(link, message, True, delivery)
 
 
-def _ask(link: Link, message: Message, ends: Ends) -> None:
-    """Post it; in a window whoever makes room for it does."""
+def _start(link: Link, messages: Iterator[Message], ends: Ends) -> None:
+    """Post a tensor's messages in their order; in a window each waits for room when the one before it has gone, and who makes it goes on."""
     window = link.window
+    for message in messages:
+        if window and not window.ask(link.turn(message), message.bytes, partial(_go_on, link, message, messages, ends)):
+            return
+        _go(link, message, ends)
 
-    def go() -> None:
-        try:
-            transfer = _posted(link, message)
-        except BaseException as error:
-            ends.put(partial(_raise, error))
-        else:
-            transfer.on_done(left)
 
+def _go_on(link: Link, message: Message, messages: Iterator[Message], ends: Ends) -> None:
+    _go(link, message, ends)
+    _start(link, messages, ends)
+
+
+def _go(link: Link, message: Message, ends: Ends) -> None:
     def left(transfer: Transfer) -> None:
-        if window:
-            window.give_back(message.bytes)
+        if link.window:
+            link.window.give_back(message.bytes)
         ends.put(partial(_has_left, link, message, transfer))
 
-    if window:
-        window.ask(link.turn(message), message.bytes, go)
-    else:
-        go()
+    try:
+        _posted(link, message).on_done(left)
+    except BaseException as error:  # of this exchange, whoever made room for it
+        ends.put(partial(_raise, error))
 
 
 def _raise(error: BaseException) -> None:
@@ -261,11 +263,11 @@ def exchange(
     that go at once, a thread each would be most of the work."""
     ends: Ends = queue.SimpleQueue()
     expected = 0
-    tensors = [[(link, message) for message in link.messages(link.sent, size, stage)] for link, size in sends]
-    for link, message in filter(None, chain.from_iterable(zip_longest(*tensors))):  # to each in turn
-        link.sent += 1
-        expected += 1
-        _ask(link, message, ends)
+    for link, size in sends:
+        messages = list(link.messages(link.sent, size, stage))
+        link.sent += len(messages)
+        expected += len(messages)
+        _start(link, iter(messages), ends)
     for link, size in receives:
         for message, transfer, close in _coming(link, size, stage):
             expected += 1

@@ -44,7 +44,7 @@ def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Link
     """
     left, right = (rank - 1) % n, (rank + 1) % n
     received = threading.Semaphore(0)
-    failures: list[OSError] = []
+    failures: list[BaseException] = []
 
     def stage(step: int) -> Stage:
         return "gradient" if step < gradients else "parameter"
@@ -58,7 +58,7 @@ def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Link
                     if failures:
                         return
                     send(links[rank, right], piece, stage(index))
-        except OSError as error:
+        except BaseException as error:
             failures.append(error)
 
     # The sender alone has a thread of its own: under virtual time threads cost, and every bucket starts one.
