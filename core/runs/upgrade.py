@@ -46,7 +46,7 @@ _CONSTANTS_1: Mapping[str, dict[str, int]] = {
 _MANIFEST_1: dict[str, Any] = {"attempts": [], "crossings": None, "disturbances": None, "scheduler": None}
 _MEASURED_1: dict[str, Any] = {"datagrams": None, "period": None, "senders": None, "tcp": None}
 _PLAN_1: dict[str, Any] = {
-    "crossed": False, "messages": "rounds", "nics": [], "paths": 1, "scheduler": None, "servers": {}, "stop_when_periodic": 0,
+    "crossed": False, "messages": "rounds", "nics": [], "paths": 1, "paths_hashed": False, "scheduler": None, "servers": {}, "stop_when_periodic": 0,
     "sender": {
         "nic_bps": None, "queue": "fifo", "queue_bytes": 0, "send_buffer_bytes": None, "slow_start_after_idle": False,
         "small_queue_bytes": None, "bands": 1,
