@@ -388,6 +388,7 @@ def test_a_ring_that_learns_less_by_what_it_loses_is_found(
     found, figure = verdicts("mlt-ring", tmp_path), the("mlt-ring")
     assert found[figure.ROUNDS] in expected  # type: ignore[attr-defined]
     assert found[figure.TOGETHER] in FAILS  # type: ignore[attr-defined]
+    assert len(figure.draw(load_study(tmp_path, "mlt-ring"), tmp_path / "drawn")) == 3
 
 
 def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
@@ -413,6 +414,7 @@ def test_a_tolerance_that_does_nothing_is_found(tmp_path: Path) -> None:
         run = load_run(path.parent)
         learnt(run, 0.9, 0 if run.plan.jobs[0].by_tcp else 100)
     found = verdicts("mlt-phases", tmp_path)
+    assert len(the("mlt-phases").draw(load_study(tmp_path, "mlt-phases"), tmp_path / "drawn")) == 3
     assert len(found) == 2 and set(found.values()) <= set(FAILS), found
 
 
