@@ -43,6 +43,11 @@ def parse(options: type[T], text: str) -> T:
     return options(**values)
 
 
+def effective(options: Any) -> dict[str, str]:
+    """Every option with the value that it has, as written or by default."""
+    return {one.name: str(getattr(options, one.name)) for one in _fields(type(options))}
+
+
 def meanings(options: type[Any]) -> str:
     """Every option and what it means, in one line."""
     return ", ".join(f"{one.name} ({one.metadata['meaning']})" for one in _fields(options))

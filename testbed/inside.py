@@ -24,6 +24,8 @@ from typing import BinaryIO
 
 import msgspec
 
+import transports
+from core import carrier, options
 from core.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from core.runs import documents, events, rows
 from core.runs.events import Event
@@ -132,9 +134,17 @@ def _run(plan: Plan, machine: Machine, emit: Emit) -> bytes:
         datagrams=sent or None,
     )  # fmt: skip
     kernel = f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}"
-    told = Told(VERSION, plan, tuple(read_back), loaded, kernel, platform.python_version(), measured, crossings)
+    told = Told(
+        VERSION, plan, tuple(read_back), loaded, kernel, platform.python_version(), measured, crossings, _transports(plan),
+    )  # fmt: skip
     (folder / "manifest.json").write_bytes(documents.encode(told))
     return tables.archive(folder)
+
+
+def _transports(plan: Plan) -> dict[str, dict[str, str]] | None:
+    """What is in force of each transport that its jobs name, defaults included."""
+    names = dict.fromkeys(job.transport for job in plan.jobs if not carrier.plain(job.transport))
+    return {name: options.effective(transports.parse(name).options) for name in names} or None
 
 
 def _measure(

@@ -177,6 +177,9 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     python: str
     measured: Measured
     crossings: tuple[Crossing, ...] | None = None  # None: an older testbed did not record them
+    transports: dict[str, dict[str, str]] | None = (
+        None  # every option of each, as in force; None: the kernel's alone, or not recorded
+    )
 
 
 class Provenance(msgspec.Struct, frozen=True):

@@ -43,7 +43,13 @@ _CONSTANTS_1: Mapping[str, dict[str, int]] = {
     "mltcp_dcqcn": {**_F_1, "slope": 1093, "intercept": 273, **_RATES_1},
 }
 # What version 1 did not know, and so did not do.
-_MANIFEST_1: dict[str, Any] = {"attempts": [], "crossings": None, "disturbances": None, "scheduler": None}
+_MANIFEST_1: dict[str, Any] = {
+    "attempts": [],
+    "crossings": None,
+    "disturbances": None,
+    "scheduler": None,
+    "transports": None,
+}
 _MEASURED_1: dict[str, Any] = {"datagrams": None, "period": None, "senders": None, "tcp": None}
 _PLAN_1: dict[str, Any] = {
     "crossed": False, "messages": "rounds", "nics": [], "paths": 1, "paths_hashed": False, "scheduler": None, "servers": {}, "stop_when_periodic": 0,

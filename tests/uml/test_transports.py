@@ -104,7 +104,10 @@ def test_foreign_datagrams_take_what_they_take_and_no_more() -> None:
 def test_no_burst_at_a_connections_start_on_a_path_without_length(system: str) -> None:
     """A handshake takes 20 ns there: ten packets in one such round trip would be a rate that holds a whole message back nowhere."""
     asked: dict[str, Any] = {**ASKED, "delay": "0ms", "loss": "0%", "rate": "100mbit", "bytes": "116kB", "ecn": "on"}
-    sent = run_plan(uml.find(), system=[system], **asked).manifest["measured"]["datagrams"]
+    told = run_plan(uml.find(), system=[system], **asked).manifest
+    (options,) = told["transports"].values()
+    assert options["coalesce"] == "20 us"  # as in force, though nobody said it
+    sent = told["measured"]["datagrams"]
     assert max(one["burst"] for one in sent) <= 5  # four, and one more where the rate rises at that instant
 
 
