@@ -62,9 +62,9 @@ class Core:
         return Sent(self, handle, memory)
 
     def receive(self, source: int, size: int, *, round: int = 0, message: int = 0, now: int = 0, tolerance: float = 0.0,
-                fraction: float = 1.0, lt_ns: int = -1, after_ns: int = -1, group: int = 0, keep: int = 0) -> Sent:  # fmt: skip
+                fraction: float = 1.0, lt_ns: int = -1, after_ns: int = -1, group: int = 0, shared_lt: int = 0, keep: int = 0) -> Sent:  # fmt: skip
         memory = ctypes.create_string_buffer(b"\xee" * size, size)
-        close = native.Close(tolerance, fraction, lt_ns, after_ns, group, 0, keep)
+        close = native.Close(tolerance, fraction, lt_ns, after_ns, group, shared_lt, keep)
         handle = self.library.ltp_receive(self.core, source, round, message, size, memory, close, None, 0, now)
         assert handle
         return Sent(self, handle, memory)

@@ -207,6 +207,28 @@ def test_a_silent_worker_costs_one_deadline() -> None:
     assert (late.result().reason, late.result().delivered, late.holes()) == (DEADLINE, 0, [(0, len(data))])
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_lt_is_of_each_worker_or_of_a_round(shared: bool) -> None:
+    """(`per=worker`, `per=round`.) Of two workers that lose one packet for good the second begins 15 ms later: with its own clock it ends as much later."""
+    data = bytearray(content(6400))
+    data[3200:3208] = b"NEVERGO!"
+    cores = [Core(rank, 3, segment=SEGMENT) for rank in range(3)]
+    network = Network(cores, lambda _source, _target, datagram, now: [] if b"NEVERGO!" in datagram else [now + MS])
+    network.connect()
+    closes = {"fraction": 0.8, "lt_ns": 20 * MS, "after_ns": 300 * MS, "group": 1, "shared_lt": int(shared)}
+    first, second = (cores[0].receive(source, len(data), now=network.now, **closes) for source in (1, 2))  # type: ignore[arg-type]
+    begun = network.now
+    sent = [cores[1].send(0, bytes(data), now=network.now)]
+    network.run(lambda: False, begun + 15 * MS)
+    sent.append(cores[2].send(0, bytes(data), now=network.now))
+    network.run(lambda: both_ended(first), begun + S)
+    assert 20 * MS <= network.now - begun <= 23 * MS
+    network.run(lambda: both_ended(second, *sent), begun + S)
+    assert first.result().delivered == len(data) - SEGMENT and second.result().delivered >= 0.8 * len(data)
+    later = second.result().reason, network.now - begun < 30 * MS
+    assert later == (FRACTION, shared)
+
+
 @pytest.mark.parametrize("by_progress", [False, True])
 def test_who_is_further_in_its_round_has_more_of_a_link(by_progress: bool) -> None:
     """By MLT's rule, two senders through one queue, the second from when the first has 40 % of its round there: with F the first has the more, else the second."""
