@@ -374,6 +374,15 @@ def test_a_training_that_learns_less_by_what_it_loses_is_found(
     assert found.verdict in expected, found
 
 
+def test_mlt_that_takes_as_long_as_plain_tcp_is_found(tmp_path: Path) -> None:
+    for name in ("mlt-speedup", "mlt-speedup.plain"):
+        specs = points.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True})
+        synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    figure: Any = the("mlt-speedup")
+    assert verdicts("mlt-speedup", tmp_path)[figure.PLAINLY] in FAILS
+    assert len(figure.draw(load_study(tmp_path, "mlt-speedup"), tmp_path / "drawn")) == 3
+
+
 @pytest.mark.parametrize(("final", "expected"), [(0.3, FAILS), (0.9, ("reproduced",))])
 def test_a_ring_that_learns_less_by_what_it_loses_is_found(
     final: float, expected: tuple[Verdict, ...], tmp_path: Path
