@@ -81,7 +81,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         axis.barh(y - 0.18, mean, height=0.34, color=style.JOBS[0 if cell.collective == SHARDED else 1])
         axis.plot(values, [y - 0.18] * len(values), "o", color="black", markersize=3)
         if cell in plain:
-            axis.plot([plain[cell]] * 2, [y - 0.35, y - 0.01], color=style.JOBS[1], linewidth=2)
+            axis.plot([plain[cell]] * 2, [y - 0.46, y - 0.3], color=style.JOBS[1], linewidth=2)
         axis.annotate(
             f"{mean:.2f}, {arrived:.0%} of gradients arrived",
             (max(mean, *values), y - 0.18),
