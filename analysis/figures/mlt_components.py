@@ -211,8 +211,8 @@ def _part(run: Run) -> str:
         return SPRAYED_TCP if run.jobs[0].routers_spray else "BytePS"
     name, _, told = run.jobs[0].transport.partition(":")
     options = dict(word.partition("=")[::2] for word in told.split(","))
-    if name == "dlcp":
-        return OLDER
+    if (whole := name.upper()) in PARTS:
+        return whole
     if options.get("tag") == "element-median":
         return TAGGED
     parts = [
