@@ -108,6 +108,12 @@ def model(run: Run) -> str:
     return (run.jobs[0].trains or "").partition(":")[0]
 
 
+def described(run: Run) -> str:
+    """That in a caption, with its size."""
+    name = learning.title(model(run))
+    return f"{name[0].upper()}{name[1:]}, {learning.task(model(run)).parameters:,} numbers"
+
+
 def fill(run: Run) -> learning.Fill:
     """What becomes of holes there."""
     return learning.fill(run.jobs[0].trains or "")

@@ -2,8 +2,8 @@
 
 With S spines a host has S addresses beside its own, and a leaf sends what goes to the p-th of them by the p-th spine. So a
 sender chooses the way of every single packet by its destination, with one socket; what goes to a host's own address is hashed
-over all of them, as ever (ECMP). Where routers cannot be told paths, a host may have more addresses than there are, each hashed by
-itself (`hashed`): what random source ports are, too. With several stages of choice, as in a fat tree, a path is one choice at each of them: the
+over all of them, as ever (ECMP). Where routers cannot be told paths, a host may have any number of addresses that they
+hash one by one (`hashed`), as they hash random source ports. With several stages of choice, as in a fat tree, a path is one choice at each of them: the
 number of a path, written in a system of mixed radix.
 
 TCP knows one address of a peer, and routers spray for it (`turns`): TCP numbers the packets of a connection one by one (the

@@ -157,9 +157,8 @@ class Core:
     per: str = "worker"
     epoch: int = 1
     rule: native.Rule | None = None  # how fast to send; None: as LTP does
-    f: tuple[float, float] | None = (
-        None  # slope and offset of how strongly it probes, or its rate grows by a rule; None: alike all the time
-    )
+    # Slope and offset of how strongly it probes, or its rate grows by a rule; None: alike all the time.
+    f: tuple[float, float] | None = None
     control: int = 0  # class selector of what is no data
     marked: bool = False  # of a message's packets those that may not be dropped are said to be markable (ECT, RFC 3168)
     sprays: bool = False  # over all of a host's addresses, if it has several

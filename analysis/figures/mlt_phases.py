@@ -14,7 +14,6 @@ from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
 from core.runs.load import LoadError, Run
-from theory import learning
 from theory.statistics import geometric_mean, log_interval, ratio_ends
 
 ID = "mlt-phases"
@@ -70,11 +69,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     lengths.set(xlabel="time of a round (ms)", ylabel="lost in bursts", title="Rounds")
     figure.legend(*lost.get_legend_handles_labels(), loc="outside upper center", ncols=2, fontsize=9)
     one = study.runs[0]
-    model = trainings.model(one)
     drawing.caption(
         figure,
         f"{len(one.jobs[0].hosts) - 1} workers and a server, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
-        f"{learning.title(model)[0].upper()}{learning.title(model)[1:]}, {learning.task(model).parameters:,} numbers; holes are zeros. A phase is ours: DBLP's rule is not known to us.",
+        f"{trainings.described(one)}; holes are zeros. A phase is ours: DBLP's rule is not known to us.",
     )
     return drawing.save(figure, rows, out, ID)
 

@@ -13,7 +13,6 @@ from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
 from core.runs.load import LoadError, Run
-from theory import learning
 from theory.statistics import geometric_mean, log_interval, ratio_ends
 
 ID = "mlt-ring"
@@ -68,11 +67,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     times.set(xlabel="time to the accuracy (s)", title="Time")
     figure.legend(*curves.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=9)
     one = study.runs[0]
-    name = learning.title(trainings.model(one))
     drawing.caption(
         figure,
         f"{len(one.jobs[0].hosts)} workers in a ring, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
-        f"{name[0].upper()}{name[1:]}, {learning.task(trainings.model(one)).parameters:,} numbers; what is missing of a sum is zero.",
+        f"{trainings.described(one)}; what is missing of a sum is zero.",
     )
     return drawing.save(figure, rows, out, ID)
 

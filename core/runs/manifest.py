@@ -177,9 +177,8 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     python: str
     measured: Measured
     crossings: tuple[Crossing, ...] | None = None  # None: an older testbed did not record them
-    transports: dict[str, dict[str, str]] | None = (
-        None  # every option of each, as in force; None: the kernel's alone, or not recorded
-    )
+    # Every option of each, as in force; None: there are none but the kernel's, or an older testbed did not record them.
+    transports: dict[str, dict[str, str]] | None = None
 
 
 class Provenance(msgspec.Struct, frozen=True):

@@ -114,9 +114,8 @@ class Training(msgspec.Struct, frozen=True):
     iteration: int
     end_s: float  # at the server; in a ring, at the last rank
     accuracy: float | None  # 0 to 1, on examples that it has not learnt from; None: it was not looked at
-    apart: float | None = (
-        None  # its workers' parameters: max‖θi − θj‖ ÷ ‖θ‖, θ being the server's, or rank 0's; None: not known
-    )
+    # How far apart its workers' parameters are: max‖θi − θj‖ ÷ ‖θ‖, θ being the server's, or rank 0's; None: not known.
+    apart: float | None = None
 
 
 class Disturbance(msgspec.Struct, frozen=True):

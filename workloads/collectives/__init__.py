@@ -138,9 +138,8 @@ class Link:
 Links = Mapping[Flow, Link]
 
 
-Ends = queue.SimpleQueue[
-    Callable[[], None]
-]  # of messages: each waits no more, raises what it failed of, tells whom it concerns
+# Of messages that have ended, what is left to do: raise what one failed of, or tell whom it concerns.
+Ends = queue.SimpleQueue[Callable[[], None]]
 
 
 def send(link: Link, size: int, stage: Stage = "parameter") -> None:

@@ -90,9 +90,7 @@ class Replica:
         self.flat[: self.task.parameters] = self.task.model.first(np.random.default_rng(self.seed))
         self.velocity = self._numbers()
         self.sums, self.gathered = self._numbers(), self._numbers()  # on the first half, and on the second
-        self.guess = (
-            self._numbers()
-        )  # of the momentum after this round, where no more than the gradient from here is known
+        self.guess = self._numbers()  # of the momentum after this round, by the gradient from here alone
         self.coming: dict[int, Array] = {}  # by the message's number
         self.rounds = self.computed = 0
         self.lock = threading.Lock()
