@@ -89,6 +89,12 @@ class Options:
     def closes(self, m: Message) -> bool:
         return self.arrives(m) < self.sends(m)
 
+    def ended(self, m: Message) -> Delivery:
+        arrives = self.arrives(m)
+        if arrives == m.bytes:
+            return Delivery(m.bytes, m.bytes, "complete")
+        return Delivery(m.bytes, arrives, "fraction", ((arrives, m.bytes - arrives),))
+
 
 def _share(m: Message, share: float) -> int:
     """At least as much of a gradient, in whole numbers; all of anything else."""
@@ -151,7 +157,7 @@ class Listening:
             for level, links in enumerate(channels):
                 for sock in links.values():
                     sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, level << CLASS_SELECTOR)
-        framed = [_framed(place, links) for links in channels] if place.in_flight else []
+        framed = [_framed(place, links, self.options) for links in channels] if place.in_flight else []
         return Connected(place, channels, self.options, framed)
 
 
@@ -193,7 +199,9 @@ class Connected:
 
     def sent(self) -> int:
         """As the kernel counts it; as it was handed over, where not everything is sent."""
-        return self.given_up.offered if lossy(self.options) else sum(_written(sock) for _, _, sock in self._outgoing())
+        if lossy(self.options):
+            return self.given_up.offered + sum(each.offered for each in self.framed)
+        return sum(_written(sock) for _, _, sock in self._outgoing())
 
     def windows(self) -> list[tuple[int, ...]]:
         told = (sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, WINDOW.size) for _, _, sock in self._outgoing())
@@ -236,8 +244,8 @@ class TcpEndpoint:
                 _send(link, count, copying=self.copying, bands=self.bands)
 
         if self.options.closes(m):
-            return _Transfer(self._ended(m), lambda: _send_until_closed(link, size, give))
-        return _Transfer(self._ended(m), lambda: give(0, size))
+            return _Transfer(self.options.ended(m), lambda: _send_until_closed(link, size, give))
+        return _Transfer(self.options.ended(m), lambda: give(0, size))
 
     def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:
         """``close`` is met: everything arrives, but for what the options say."""
@@ -259,13 +267,7 @@ class TcpEndpoint:
             if memory is not None and close.missing == "zero":
                 memory[enough:] = bytes(m.bytes - enough)
 
-        return _Transfer(self._ended(m), receive)
-
-    def _ended(self, m: Message) -> Delivery:
-        arrives = self.options.arrives(m)
-        if arrives == m.bytes:
-            return Delivery(m.bytes, m.bytes, "complete")
-        return Delivery(m.bytes, arrives, "fraction", ((arrives, m.bytes - arrives),))
+        return _Transfer(self.options.ended(m), receive)
 
     def counters(self, peer: int) -> Counters:
         told = self._link(self.rank, peer).getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, layouts.TCP_INFO_BYTES)
@@ -338,7 +340,7 @@ class _Transfer:
             one.set()
 
 
-def _framed(place: Place, links: dict[Flow, socket.socket]) -> FramedEndpoint:
+def _framed(place: Place, links: dict[Flow, socket.socket], options: Options) -> FramedEndpoint:
     plain = TcpEndpoint(place.rank, links)
     return FramedEndpoint(
         place.rank,
@@ -346,6 +348,7 @@ def _framed(place: Place, links: dict[Flow, socket.socket]) -> FramedEndpoint:
         lambda link, size: _send(link, size, copying=place.copying, bands=None),
         _receive,
         plain.counters,
+        options.ended,
     )
 
 

@@ -37,8 +37,10 @@ CONTROLS = {
     SPRAYED: "an MLT that takes as long as TCP",
 }
 SPRAYED_TCP = "TCP, C"
+SHARE, SPRAYED_SHARE = "TCP, 90 % sent", "TCP, C, 90 % sent"
+UNMARKED = "BytePS, CUBIC"
 HASHED, TAGGED, OLDER = "A+B, hashed", "A+B+C, published tags", "DLCP"
-PARTS = ("BytePS", SPRAYED_TCP, "A", "B", "A+B", HASHED, "C", "C+B", "A+B+C", TAGGED, OLDER)
+PARTS = ("BytePS", UNMARKED, SHARE, SPRAYED_TCP, SPRAYED_SHARE, "A", "B", "A+B", HASHED, "C", "C+B", "A+B+C", TAGGED, OLDER)
 BESIDE = {
     HASHED: "over addresses that routers hash",
     TAGGED: "with packets tagged as published",
@@ -207,19 +209,23 @@ def _row(run: Run) -> dict[str, Any]:
 
 def _part(run: Run) -> str:
     """What of MLT a run has, by the options of its transport."""
-    if run.jobs[0].by_tcp:
-        return SPRAYED_TCP if run.jobs[0].routers_spray else "BytePS"
     name, _, told = run.jobs[0].transport.partition(":")
     options = dict(word.partition("=")[::2] for word in told.split(","))
+    if run.jobs[0].by_tcp:
+        if not run.jobs[0].cc.traits.needs_marks:
+            return UNMARKED
+        if "share" in options:
+            return SPRAYED_SHARE if run.jobs[0].routers_spray else SHARE
+        return SPRAYED_TCP if run.jobs[0].routers_spray else "BytePS"
     if (whole := name.upper()) in PARTS:
         return whole
     if options.get("tag") == "element-median":
         return TAGGED
-    parts = [
-        name
-        for name, option, off in (("A", "tolerance", "0"), ("B", "bands", "1"), ("C", "spray", "off"))
-        if options.get(option) != off
-    ]
     if options.get("spray", "").startswith("hashed"):
         return HASHED
+    parts = [
+        part
+        for part, option, off in (("A", "tolerance", "0"), ("B", "bands", "1"), ("C", "spray", "off"))
+        if options.get(option) != off
+    ]
     return {"A+B+C": "A+B+C", "B+C": "C+B"}.get("+".join(parts), "+".join(parts))

@@ -225,9 +225,10 @@ def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Shar
             raise RequestError(
                 f"job {job.job} ({job.trace}): {how} chooses bands by itself: leave out that, or {system.label}"
             )
-        if job.window is not None and carrier.by_kernel(how) and transports.parse(how).lossy:
+        if job.window is not None and carrier.by_kernel(how) and transports.parse(how).options.close < 1:
             raise RequestError(
-                f"job {job.job} ({job.trace}): with a window TCP delivers every byte: leave out the window, or close and share"
+                f"job {job.job} ({job.trace}): with a window TCP is not stopped in the middle of a message: leave out the window, or write "
+                "share in place of close"
             )
 
 

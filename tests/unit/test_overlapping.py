@@ -25,6 +25,7 @@ from tests.processes import HANG_S
 from tools import layer_traces
 from transports import Close, Counters, Delivery, Message
 from transports.framed import FramedEndpoint
+from transports.tcp import Options
 from workloads import trace as traces
 from workloads.bands import ByBand
 from workloads.collectives import Link, exchange
@@ -180,7 +181,7 @@ def test_pieces() -> None:
     assert pieces(10, 4) == [4, 4, 2] and pieces(8, 4) == [4, 4]
 
 
-def framed_pair() -> tuple[FramedEndpoint, FramedEndpoint]:
+def framed_pair(options: Options = Options()) -> tuple[FramedEndpoint, FramedEndpoint]:
     """Two workers with a connection each way."""
 
     def send(link: socket.socket, size: int) -> None:
@@ -196,7 +197,9 @@ def framed_pair() -> tuple[FramedEndpoint, FramedEndpoint]:
     links: tuple[dict[Any, socket.socket], dict[Any, socket.socket]] = ({}, {})
     for flow in ((0, 1), (1, 0)):
         links[0][flow], links[1][flow] = socket.socketpair()
-    one, other = (FramedEndpoint(rank, links[rank], send, receive, lambda _: Counters(0, 0, 0, 0)) for rank in (0, 1))
+    one, other = (
+        FramedEndpoint(rank, links[rank], send, receive, lambda _: Counters(0, 0, 0, 0), options.ended) for rank in (0, 1)
+    )
     return one, other
 
 
@@ -216,6 +219,20 @@ def test_messages_end_in_any_order_and_whether_or_not_they_are_awaited_yet() -> 
     later.on_done(lambda _: ended.set())
     other.post_send(0, message(7, 5), None)
     assert ended.wait(HANG_S) and later.done()
+
+
+@pytest.mark.parametrize("sent_first", [True, False])
+def test_of_a_gradient_only_a_share_is_sent(sent_first: bool) -> None:
+    one, other = framed_pair(Options(share=0.9))
+    parameters = Message(3, 1, 0, 1000, "parameter")
+    if sent_first:
+        sent = [one.post_send(1, m, None).wait(HANG_S) for m in (message(0, 1000), parameters)]
+    received = [other.post_receive(0, m, None, Close()) for m in (message(0, 1000), parameters)]
+    if not sent_first:
+        sent = [one.post_send(1, m, None).wait(HANG_S) for m in (message(0, 1000), parameters)]
+    assert sent == [transfer.wait(HANG_S) for transfer in received]
+    assert [(each.delivered, each.holes) for each in sent] == [(900, ((900, 100),)), (1000, ())]
+    assert one.offered == 2000
 
 
 def test_who_waits_for_a_peer_that_is_gone_hears_of_it() -> None:
@@ -325,7 +342,7 @@ def test_the_example_is_byteps_at_its_scale() -> None:
         ({"window": "64kB", "partition": "65kB"}, "a part of what a window lets through"),
         ({"partition": "1kB"}, "a part of what a window lets through"),
         ({"window": "64kB", "channels": 2}, "no other channels"),
-        ({"window": "64kB", "system": ["reno:close=0.8"]}, "leave out the window, or close and share"),
+        ({"window": "64kB", "system": ["reno:close=0.8"]}, "leave out the window, or write share"),
         ({"window": "64kB", "system": ["lretf:preempt=no"], "jobs": 2}, "goes by one after the other"),
         ({"system": ["priority"], "jobs": 2}, "goes by one after the other"),
         ({"window": "64kB", "bands": "3", "system": ["pias"]}, "the flow scheduler has bands of its own"),

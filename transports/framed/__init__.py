@@ -24,8 +24,8 @@ Receive = Callable[[socket.socket, int], None]
 class _Transfer:
     """A message on its way, which another thread ends."""
 
-    def __init__(self, size: int) -> None:
-        self._delivery = Delivery(size, size, "complete")
+    def __init__(self) -> None:
+        self.delivery = Delivery(0, 0, "complete")  # who posts it knows
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -33,10 +33,10 @@ class _Transfer:
 
     def wait(self, timeout_s: float | None = None) -> Delivery:
         if not self._ended.wait(timeout_s):
-            raise TimeoutError(f"{self._delivery.bytes} bytes were not moved within {timeout_s:g} s")
+            raise TimeoutError(f"{self.delivery.bytes} bytes were not moved within {timeout_s:g} s")
         if self._error:
             raise self._error
-        return self._delivery
+        return self.delivery
 
     def done(self) -> bool:
         return self._ended.is_set()
@@ -64,11 +64,14 @@ class FramedEndpoint:
     """
 
     def __init__(
-        self, rank: int, links: Mapping[Flow, socket.socket], send: Send, receive: Receive, counted: Callable[[int], Counters]
+        self, rank: int, links: Mapping[Flow, socket.socket], send: Send, receive: Receive, counted: Callable[[int], Counters],
+        delivered: Callable[[Message], Delivery],
     ) -> None:  # fmt: skip
-        """``send``, ``receive``: so many bytes that nobody looks at; ``counted``: what the kernel says of the way to a peer."""
+        """``send``, ``receive``: so many bytes that nobody looks at; ``counted``: what the kernel says of the way to a peer;
+        ``delivered``: what of a message is sent, and so arrives."""
         self.rank, self.links, self.counters = rank, links, counted
-        self._send, self._receive = send, receive
+        self._send, self._receive, self._delivered = send, receive, delivered
+        self.offered = 0  # bytes of messages that were handed over
         self._lock = threading.Lock()
         self._sending: dict[tuple[int, Key], _Transfer] = {}
         self._receiving: dict[tuple[int, Key], _Transfer] = {}
@@ -87,10 +90,12 @@ class FramedEndpoint:
             raise ValueError("several messages at a time carry bytes that nobody looks at")
         del tag
         key = m.round, m.operation, m.part
-        transfer = _Transfer(m.bytes)
+        transfer = _Transfer()
+        transfer.delivery = self._delivered(m)
         with self._lock:
+            self.offered += m.bytes
             self._sending[to, key] = transfer
-        self._posted[to].put((key, m.bytes))
+        self._posted[to].put((key, transfer.delivery.delivered))
         return transfer
 
     def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:
@@ -98,7 +103,9 @@ class FramedEndpoint:
         if into is not None:
             raise ValueError("several messages at a time carry bytes that nobody looks at")
         del close
-        return self._received(source, (m.round, m.operation, m.part), m.bytes)
+        transfer = self._received(source, (m.round, m.operation, m.part))
+        transfer.delivery = self._delivered(m)
+        return transfer
 
     def end(self, reason: str, gone: int | None = None) -> None:
         for link in self.links.values():
@@ -140,15 +147,15 @@ class FramedEndpoint:
         while True:
             key, size = _header(link)
             self._receive(link, size)
-            self._received(peer, key, size).end()
+            self._received(peer, key).end()
             link.sendall(HEADER.pack(*key, size))
 
-    def _received(self, source: int, key: Key, size: int) -> _Transfer:
+    def _received(self, source: int, key: Key) -> _Transfer:
         """The one of both ends' that is still to come: who is second takes it away."""
         with self._lock:
             transfer = self._receiving.pop((source, key), None)
             if transfer is None:
-                transfer = self._receiving[source, key] = _Transfer(size)
+                transfer = self._receiving[source, key] = _Transfer()
             return transfer
 
 
