@@ -21,7 +21,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, Protocol, cast
 
@@ -66,6 +66,7 @@ class Message:
     importance: tuple[float, ...] = ()  # of its packets, where nobody has its bytes (`transports.tags.drawn`)
     before: int = 0  # bytes of the same tensor on this flow that came in parts before this one
     behind: int = 0  # and come after it
+    weighs: Buffer | None = field(default=None, compare=False, repr=False)  # by what its packets matter, if not by its bytes
 
 
 @dataclass(frozen=True)

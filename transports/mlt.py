@@ -97,6 +97,16 @@ class Options:
         "T_high, above the shortest round trip: from there on it falls; default 250us",
         Duration.parse,
     )
+    wins: str = option(
+        "decrease",
+        "where a delay above T_high shrinks, both published rules match: decrease (default) or increase wins",
+        one_of("decrease", "increase"),
+    )
+    between: str = option(
+        "hold",
+        "where a delay between T_low and T_high grows, no published rule matches: hold (default), or gradient, TIMELY's decrease by how steeply it grows",
+        one_of("hold", "gradient"),
+    )
     step: float = option(
         0.04,
         "what the rate grows by at a time, of the fastest delivery seen; published: 0.16% of the link; default 4%",
@@ -158,7 +168,8 @@ class Options:
             ALL_FIRST, self.acks, self.coalesce, self.silence,
             rule=native.Rule(
                 name=RULES[self.rate], step_permille=round(1000 * self.step), decrease_permille=round(1000 * self.beta),
-                first_permille=round(1000 * self.first), low_ns=int(self.low), high_ns=int(self.high),
+                first_permille=round(1000 * self.first), increase_wins=self.wins == "increase",
+                by_gradient=self.between == "gradient", low_ns=int(self.low), high_ns=int(self.high),
             ),
             control=count if self.bands != "1" else 0, marked=True, sprays=self.sprays, tagger=self.tagger, f=self.f,
         )  # fmt: skip

@@ -19,7 +19,7 @@ from analysis.trainings import NEAR, ROUNDS, SETTLED
 from core.runs.load import LoadError, Run
 from theory import learning
 from theory.compression import Compressed, largest, rounded
-from theory.hadamard import Dispersed
+from theory.dispersal import Dispersed
 from theory.statistics import geometric_mean, log_interval, ratio_ends
 
 ID = "lossy"

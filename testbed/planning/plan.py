@@ -34,6 +34,7 @@ from theory.contention import Model
 from theory.frames import payload_share
 from topologies import spraying
 from transports import Flow
+from workloads import learning
 
 ALONE_ITERATIONS = 10
 
@@ -116,6 +117,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
             "leave it out, or give jobs `workers` in place of `gpus`"
         )
     _check_windows(system, placed, sharing)
+    _check_dispersal(system, placed)
     wanted = _bands(scenario, placed, system)
     ranks = 1 + max(len(rule.bands) for rule in sharing.rules)
     paths, hashed = _paths(network, placed, system)
@@ -229,6 +231,17 @@ def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Shar
             raise RequestError(
                 f"job {job.job} ({job.trace}): with a window TCP is not stopped in the middle of a message: leave out the window, or write "
                 "share in place of close"
+            )
+
+
+def _check_dispersal(system: System, placed: Placed) -> None:
+    """Raises `RequestError` if a ring is to carry whole what travels dispersed, and in pieces."""
+    for job, asked in zip(placed.jobs, placed.asked, strict=True):
+        resyncs = getattr(transports.parse(asked.transport(system)).options, "resync", 0)
+        if asked.job.train and asked.job.collective == "ring" and resyncs and learning.parse(asked.job.train).options.disperse:
+            raise RequestError(
+                f"job {job.job} trains {asked.job.train} in a ring, where sums that are dispersed make no piece of its parameters: leave out "
+                "disperse=on, or resync"
             )
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from core.errors import MachineError, RequestError
 from testbed import spec
+from testbed.planning.plan import planned
 from theory import learning
 from theory.ring import reduced
 from transports import Message, Stage, resyncs
@@ -207,6 +208,19 @@ def test_in_a_closed_loop_it_matters_what_becomes_of_holes() -> None:
     assert len(found) == 3
 
 
+@pytest.mark.parametrize("fill", get_args(Fill))
+def test_what_is_dispersed_is_a_little_of_everything(fill: Fill) -> None:
+    """Where the same half of every gradient is lost, which without dispersal never learns; where nothing is, it changes nothing."""
+    size = models.parse("perceptron").bytes
+    plain, _ = closed_loop(f"perceptron:fill={fill}", nothing)
+    spread, _ = closed_loop(f"perceptron:fill={fill},disperse=on", nothing)
+    assert spread == pytest.approx(plain, abs=0.01)
+    half = ((size // 8 * 4, size - size // 8 * 4),)  # with what the output is made of
+    lost, _ = closed_loop(f"perceptron:fill={fill}", lambda *_: half)
+    kept, _ = closed_loop(f"perceptron:fill={fill},disperse=on", lambda *_: half)
+    assert kept[-1] > lost[-1] + 0.05
+
+
 def test_a_closed_loop_of_which_nothing_arrives_learns_nothing() -> None:
     everything = ((0, models.parse("perceptron").bytes),)
     assert len(set(closed_loop("perceptron", lambda *_: everything)[0])) == 1
@@ -227,13 +241,15 @@ RING = Task(
 )  # of a number of parameters that pieces of a ring share evenly
 
 
-def in_a_ring(came: Came, rounds: int, resync: int = 0) -> tuple[list[ringing.Replica], list[Look]]:
+def in_a_ring(
+    came: Came, rounds: int, resync: int = 0, options: models.Options = models.Options()
+) -> tuple[list[ringing.Replica], list[Look]]:
     """WORKERS replicas after so many rounds, and what the last of each round says."""
 
     class Learns(models.Learning):
         bytes, task = RING.bytes, RING
 
-    chosen = Learns("perceptron", models.Options())
+    chosen = Learns("perceptron", options)
     looks: list[Look] = []
     with tempfile.TemporaryFile() as shared:
         shared.truncate(chosen.shared_bytes(WORKERS))
@@ -284,6 +300,15 @@ def test_to_take_the_same_parameters_changes_nothing_where_nothing_is_lost() -> 
     assert np.allclose(plain[2].velocity, copied[2].velocity, atol=1e-4)
 
 
+def test_in_a_ring_gradients_are_dispersed_all_the_way() -> None:
+    plain, _ = in_a_ring(lambda *_: True, 24)
+    spread, looks = in_a_ring(lambda *_: True, 24, options=models.Options(disperse=True))
+    assert all(look.apart == 0 for look in looks)
+    assert np.allclose(plain[0].flat, spread[0].flat, atol=1e-4)
+    _, lossy = in_a_ring(lambda number, part, rank: (number + part + rank) % 7 > 0, 24, options=models.Options(disperse=True))
+    assert all(look.apart > 0 for look in lossy)
+
+
 def test_replicas_are_together_once_in_so_many_rounds() -> None:
     def came(number: int, part: int, rank: int) -> bool:
         whole = resyncs(5, number) and part >= (WORKERS - 1) * ring.SLICES
@@ -313,3 +338,10 @@ def test_replicas_are_together_once_in_so_many_rounds() -> None:
 def test_jobs_that_cannot_learn_are_refused(asked: dict[str, Any], says: str) -> None:
     with pytest.raises(RequestError, match=says):
         spec.read(None, asked)
+
+
+def test_a_ring_that_disperses_copies_no_parameters() -> None:
+    asked = {"train": "perceptron:disperse=on", "compute": "1ms", "collective": "ring", "workers": 3, "jobs": 1}
+    with pytest.raises(RequestError, match=r"leave out disperse=on, or resync"):
+        planned(spec.read(None, asked | {"system": ["mlt:resync=10"]}))
+    planned(spec.read(None, asked | {"system": ["mlt"]}))

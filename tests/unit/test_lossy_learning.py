@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from scipy import linalg
 
 from tests.unit.test_learning import NOTHING, TASK
-from theory import compression, hadamard, learning
+from theory import compression, learning
 from theory.compression import BLOCK, KEPT, SHARE, Compressed, largest, rounded
-from theory.hadamard import Dispersed, collected, dispersed
-from workloads.learning import ELEMENT
+from theory.dispersal import Dispersed
+from workloads.learning import ELEMENT, hadamard
+from workloads.learning.hadamard import collected, dispersed
 from workloads.learning.layers import Array
 
 SIZES = st.integers(1, 3000)

@@ -35,6 +35,9 @@ def reference(values: array.array[float], rule: str) -> list[bool]:
     """As the rules are written down, number by number."""
     packets = [values[at : at + NUMBERS] for at in range(0, len(values), NUMBERS)]
     means = [fmean(map(abs, packet)) for packet in packets]
+    if rule == "signed-median":
+        limit = median(values[:: tags.SAMPLED])
+        return [fmean(packet) >= limit for packet in packets]
     if rule == "element-median":
         limit = median(map(abs, values[:: tags.SAMPLED]))
         return [mean >= limit for mean in means]
@@ -54,7 +57,7 @@ def of_a_trace(*importance: float, part: int = 0) -> Message:
 @pytest.mark.parametrize(
     ("importance", "shares"),
     [
-        ((0.7,), {"packet-median": 0.7, "element-median": 0.7}),
+        ((0.7,), {"packet-median": 0.7, "element-median": 0.7, "signed-median": 0.7}),
         ((0.0, 0.5, 1.5, 9.0), {"packet-median": 0.5, "element-median": 0.5}),  # a third below, half of the next third
         ((1.1, 2.0), {"packet-median": 0.5, "element-median": 1.0}),
         ((1.0, 1.0), {"packet-median": 0.5, "element-median": 1.0}),
@@ -86,7 +89,7 @@ def in_memory(values: array.array[float]) -> bytes:
     return values.tobytes()
 
 
-@pytest.mark.parametrize(("rule", "least", "most"), [("packet-median", 0.5, 0.51), ("element-median", 0.4, 1.0)])
+@pytest.mark.parametrize(("rule", "least", "most"), [("packet-median", 0.5, 0.51), ("element-median", 0.4, 1.0), ("signed-median", 0.2, 0.7)])
 def test_every_tag_is_as_the_rule_says(rule: str, least: float, most: float) -> None:
     values = gradients(100 * NUMBERS)
     asked = message(len(values) * 4)
@@ -96,6 +99,15 @@ def test_every_tag_is_as_the_rule_says(rule: str, least: float, most: float) -> 
     tag = tags.Rule(rule, 4)(asked, in_memory(values), SEGMENT)
     got = [tag((at, SEGMENT), b"") for at in range(0, asked.bytes, SEGMENT)]
     assert got == [Tag(3, droppable=not one) for one in chosen]
+
+
+def test_parameters_matter_by_their_update() -> None:
+    parameters = gradients(100 * NUMBERS)
+    update = parameters[2 * NUMBERS :] + parameters[: 2 * NUMBERS]
+    asked = replace(message(len(update) * 4), stage="parameter", weighs=in_memory(update))
+    tag = tags.Rule("packet-median", 4)(asked, in_memory(parameters), SEGMENT)
+    got = [not tag((at, SEGMENT), b"").droppable for at in range(0, asked.bytes, SEGMENT)]
+    assert got == reference(update, "packet-median") != reference(parameters, "packet-median")
 
 
 def test_the_published_rule_calls_nearly_everything_important() -> None:
@@ -110,7 +122,7 @@ def test_the_published_rule_calls_nearly_everything_important() -> None:
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=200))
 def test_magnitudes_are_means(values: list[float]) -> None:
     data = array.array("f", values)
-    found = tags.magnitudes(in_memory(data), SEGMENT, 4)
+    found = tags.means(in_memory(data), SEGMENT, 4)
     assert found == pytest.approx(
         [fmean(map(abs, data[at : at + NUMBERS])) for at in range(0, len(data), NUMBERS)], rel=1e-6
     )
@@ -118,7 +130,7 @@ def test_magnitudes_are_means(values: list[float]) -> None:
 
 def test_numbers_of_two_bytes_are_refused() -> None:
     with pytest.raises(ValueError, match="float32"):
-        tags.magnitudes(bytes(10), SEGMENT, 2)
+        tags.means(bytes(10), SEGMENT, 2)
 
 
 def test_what_a_ring_tolerates_from_end_to_end_each_hop_tolerates_less_of() -> None:
@@ -240,8 +252,9 @@ def test_no_more_is_missing_than_is_tolerated(
         return [now + MS // 4]
 
     rule = native.Rule(
-        name=name, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=2 * MS
-    )
+        name=name, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=2 * MS,
+        increase_wins=seed % 2, by_gradient=seed // 2 % 2,
+    )  # fmt: skip
     cores = [Core(rank, reorder=mlt.ALL_FIRST, rule=rule, silence_ns=60 * S) for rank in range(2)]
     network = Network(cores, kind)
     network.connect()
@@ -260,11 +273,10 @@ def test_no_more_is_missing_than_is_tolerated(
     assert tolerance or not received.holes()
 
 
-@pytest.mark.parametrize("name", [mlt.DELAY, mlt.MARKS])
-def test_a_queue_slows_it_down(name: int) -> None:
-    """Through a link of 8 Mbit/s whose queue marks from 16 packets on, two messages after another: the second keeps the queue short."""
+def waited_behind(name: int, **more: int) -> list[int]:
+    """Through a link of 8 Mbit/s whose queue marks from 16 packets on: of four messages after another, how long the queue became (ns)."""
     rule = native.Rule(
-        name=name, step_permille=20, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=3 * MS
+        name=name, step_permille=20, decrease_permille=800, first_permille=1000, low_ns=MS, high_ns=3 * MS, **more
     )
     cores = [Core(rank, reorder=mlt.ALL_FIRST, rule=rule, silence_ns=60 * S) for rank in range(2)]
     free, longest = 0, 0
@@ -292,7 +304,23 @@ def test_a_queue_slows_it_down(name: int) -> None:
         network.run(partial(both_ended, sent, received), network.now + 50 * S)
         assert received.result().done and received.content == data
         waited.append(longest)
-    assert waited[-1] < 25 * MS and waited[-1] < 400 * SEGMENT * 1000
+    return waited
+
+
+@pytest.mark.parametrize("name", [mlt.DELAY, mlt.MARKS])
+def test_a_queue_slows_it_down(name: int) -> None:
+    """The last message keeps it short."""
+    last = waited_behind(name)[-1]
+    assert last < 25 * MS and last < 400 * SEGMENT * 1000
+
+
+def test_what_the_paper_leaves_open_is_a_choice() -> None:
+    """TIMELY's gradient keeps a queue shorter, an increase that wins makes it longer."""
+    usual = waited_behind(mlt.DELAY)
+    assert waited_behind(mlt.DELAY, by_gradient=1)[-1] < usual[-1]
+    assert waited_behind(mlt.DELAY, increase_wins=1)[-1] > usual[-1]
+    core = transports.parse("mlt:wins=increase,between=gradient").options.core.rule
+    assert (core.increase_wins, core.by_gradient) == (1, 1)
 
 
 def test_where_parameters_are_whole_nothing_of_them_may_be_dropped() -> None:

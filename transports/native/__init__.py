@@ -47,7 +47,7 @@ class Rule(Structure):
 
     _fields_ = (
         ("name", c_uint32), ("step_permille", c_uint32), ("decrease_permille", c_uint32), ("first_permille", c_uint32),
-        ("low_ns", c_uint64), ("high_ns", c_uint64),
+        ("increase_wins", c_uint32), ("by_gradient", c_uint32), ("low_ns", c_uint64), ("high_ns", c_uint64),
     )  # fmt: skip
 
 
@@ -158,7 +158,7 @@ _FUNCTIONS = {
     "endpoint_release": (None, (c_void_p, c_void_p)),
     "endpoint_read": (None, (c_void_p, c_uint32, POINTER(Counters), POINTER(OwnCounters))),
     "endpoint_end": (None, (c_void_p, c_uint32)),
-    "magnitudes": (None, (c_char_p, c_uint64, c_uint32, c_uint32, POINTER(c_double))),
+    "means_of": (None, (c_char_p, c_uint64, c_uint32, c_uint32, c_int, POINTER(c_double))),
     # The state machine and the MAC alone, for tests.
     "siphash": (None, (c_char_p, c_char_p, c_size_t, c_char_p)),
     "ltp_new": (c_void_p, (POINTER(Settings),)),

@@ -111,7 +111,6 @@ struct endpoint {
 	struct ring *ring; /* NULL: by system calls of its own */
 	uint32_t again[BATCH], refused; /* of these, that a ring found no room for */
 	bool full; /* and there is none yet */
-	uint64_t looked_at; /* the last time, of which none is before */
 
 	uint8_t *incoming[BATCH];
 	uint32_t longest; /* that they have room for */
@@ -493,15 +492,19 @@ static void publish(struct endpoint *endpoint)
 	}
 }
 
-/* When there is something to do again; quiet: what arrives until then waits for that. */
-static uint64_t next_look(const struct endpoint *endpoint, uint64_t now, bool *quiet)
+/* When there is something to do again; rest: until then what arrives waits. */
+static uint64_t next_look(const struct endpoint *endpoint, uint64_t now, uint64_t *rest)
 {
 	uint64_t next = endpoint->any_unreachable ? now : ltp_next(endpoint->ltp, now);
 
-	*quiet = endpoint->quiet_until > now || next <= now + 2 * endpoint->settings.coalesce_ns;
-	if (endpoint->quiet_until > now && endpoint->quiet_until < next)
-		next = endpoint->quiet_until;
-	return next > now + 3600 * NS ? now + 3600 * NS : next;
+	if (next > now + 3600 * NS)
+		next = now + 3600 * NS;
+	*rest = now;
+	if (endpoint->quiet_until > now)
+		*rest = endpoint->quiet_until;
+	else if (next <= now + 2 * endpoint->settings.coalesce_ns)
+		*rest = next;
+	return next;
 }
 
 static void serve_by_calls(struct endpoint *endpoint)
@@ -513,7 +516,7 @@ static void serve_by_calls(struct endpoint *endpoint)
 		struct pollfd fds[2] = { { .fd = endpoint->wake, .events = POLLIN },
 					 { .fd = endpoint->fd, .events = POLLIN } };
 		struct timespec timeout;
-		uint64_t drained;
+		uint64_t drained, rest;
 		bool quiet;
 
 		now = now_ns();
@@ -524,7 +527,10 @@ static void serve_by_calls(struct endpoint *endpoint)
 		ltp_tick(endpoint->ltp, now);
 		full = send_out(endpoint, now);
 		publish(endpoint);
-		next = next_look(endpoint, now, &quiet);
+		next = next_look(endpoint, now, &rest);
+		quiet = rest > now;
+		if (quiet && rest < next)
+			next = rest;
 		if (full) {
 			fds[1].events |= POLLOUT;
 			quiet = false;
@@ -548,8 +554,11 @@ static void serve_by_calls(struct endpoint *endpoint)
 	}
 }
 
-/* Who was woken by a datagram is so when it came: its stamp is the time, and no clock has to be asked. */
-static uint64_t time_of(struct endpoint *endpoint, struct ring_event *event)
+/*
+ * Who was woken by a datagram is so when it came, or when a rest was over: its stamp is the time, and
+ * no clock has to be asked.
+ */
+static uint64_t time_of(struct endpoint *endpoint, struct ring_event *event, uint64_t rested)
 {
 	struct cmsghdr *part;
 
@@ -563,20 +572,20 @@ static uint64_t time_of(struct endpoint *endpoint, struct ring_event *event)
 			continue;
 		memcpy(&at, CMSG_DATA(part), sizeof(at));
 		now = at.tv_sec * NS + at.tv_nsec - endpoint->ahead;
-		return now > endpoint->looked_at ? now : endpoint->looked_at;
+		return now > rested ? now : rested;
 	}
 	return now_ns();
 }
 
-/* What has happened since the ring was last looked at; now: 0, if it is not known. The time. */
-static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now)
+/* What has happened since the ring was last looked at, not before `rested`; now: 0, if it is not known. The time. */
+static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now, uint64_t rested)
 {
 	struct ring_event event;
 	bool came = false, told = endpoint->any_unreachable; /* before this look */
 
 	while (ring_take(endpoint->ring, &event)) {
 		if (!now)
-			now = time_of(endpoint, &event);
+			now = time_of(endpoint, &event, rested);
 		switch (event.kind) {
 		case RING_ARRIVED:
 			take_message(endpoint, &event.message, event.bytes, event.length, now, wall_at(endpoint, now));
@@ -603,10 +612,11 @@ static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now)
 	}
 	if (told)
 		let_go(endpoint);
-	endpoint->looked_at = now ? now : now_ns();
+	if (!now)
+		now = now_ns();
 	if (came)
-		rest(endpoint, endpoint->looked_at);
-	return endpoint->looked_at;
+		rest(endpoint, now);
+	return now;
 }
 
 static void hand_over(struct endpoint *endpoint, uint32_t number)
@@ -641,22 +651,24 @@ static bool hand_over_next(struct endpoint *endpoint, uint64_t now)
  */
 static void serve_by_ring(struct endpoint *endpoint)
 {
-	uint64_t now = 0, next;
-	bool quiet, more;
+	uint64_t now = 0, next, rest = 0;
+	bool more;
 
 	while (!endpoint->stop) {
-		now = take_in_ring(endpoint, now);
+		now = take_in_ring(endpoint, now, rest);
 		ltp_tick(endpoint->ltp, now);
 		more = hand_over_next(endpoint, now);
 		publish(endpoint);
-		next = next_look(endpoint, now, &quiet);
+		next = next_look(endpoint, now, &rest);
 		if (endpoint->full) {
-			quiet = false;
+			rest = now;
 			if (next <= now)
 				next = now + NS / 1000;
 		}
 		pthread_mutex_unlock(&endpoint->lock);
-		now = ring_wait(endpoint->ring, next <= now || more ? 0 : next, quiet) ? next : 0;
+		now = ring_wait(endpoint->ring, next <= now || more ? 0 : next, rest < next ? rest - now : RING_REST) ?
+			      next :
+			      0;
 		pthread_mutex_lock(&endpoint->lock);
 		endpoint->counters.wake_ups++;
 	}

@@ -25,6 +25,10 @@
 #ifndef IORING_ENTER_ABS_TIMER /* Linux 6.12 */
 #define IORING_ENTER_ABS_TIMER (1U << 5)
 #endif
+#ifndef IORING_FEAT_MIN_TIMEOUT /* the same */
+#define IORING_FEAT_MIN_TIMEOUT (1U << 15)
+#define min_wait_usec pad
+#endif
 
 /* What a completion is of; the numbers of what is sent are above. */
 enum { OF_RECEIVE, OF_WAKE, OF_ROOM, OF_SEND };
@@ -135,7 +139,8 @@ struct ring *ring_open(int socket, int wake, size_t longest)
 	ring->shape.msg_controllen = RING_CONTROL;
 	ring->fd = syscall(SYS_io_uring_setup, SUBMISSIONS, &made);
 	/* An instant that has passed: whether it can be waited for, and nothing else is lost by it. */
-	if (ring->fd < 0 || !map(ring, &made) || !lend_buffers(ring, longest) || !ring_wait(ring, 1, true)) {
+	if (ring->fd < 0 || !(made.features & IORING_FEAT_MIN_TIMEOUT) || !map(ring, &made) ||
+	    !lend_buffers(ring, longest) || !ring_wait(ring, 1, RING_REST)) {
 		ring_close(ring);
 		return NULL;
 	}
@@ -221,7 +226,7 @@ static bool there_is(const struct ring *ring)
 	return *ring->done_head != __atomic_load_n(ring->done_tail, __ATOMIC_ACQUIRE);
 }
 
-bool ring_wait(struct ring *ring, uint64_t until_ns, bool rests)
+bool ring_wait(struct ring *ring, uint64_t until_ns, uint64_t rest_ns)
 {
 	struct __kernel_timespec at = { .tv_sec = until_ns / NS, .tv_nsec = until_ns % NS };
 	struct io_uring_getevents_arg told = { .sigmask_sz = 8, .ts = (uintptr_t)&at };
@@ -234,7 +239,9 @@ bool ring_wait(struct ring *ring, uint64_t until_ns, bool rests)
 	if (!ring->wakes)
 		ring->wakes = poll_for(ring, ring->wake, POLLIN, IORING_POLL_ADD_MULTI, OF_WAKE);
 	if (until_ns && !there_is(ring))
-		least = rests ? RESTS : 1;
+		least = rest_ns ? RESTS : 1;
+	if (rest_ns != RING_REST)
+		told.min_wait_usec = (rest_ns + 999) / 1000;
 	__atomic_store_n(ring->tail, *ring->tail + ring->queued, __ATOMIC_RELEASE);
 	do
 		done = syscall(SYS_io_uring_enter, ring->fd, ring->queued, least, flags, &told, sizeof(told));
@@ -242,7 +249,7 @@ bool ring_wait(struct ring *ring, uint64_t until_ns, bool rests)
 	ring->queued = 0;
 	if (done < 0 && errno != ETIME)
 		return false;
-	return least && (rests || !there_is(ring));
+	return least && (rest_ns == RING_REST || !there_is(ring));
 }
 
 /* A datagram lies behind what is said of it. */
@@ -332,11 +339,11 @@ bool ring_await_room(struct ring *ring)
 	return false;
 }
 
-bool ring_wait(struct ring *ring, uint64_t until_ns, bool rests)
+bool ring_wait(struct ring *ring, uint64_t until_ns, uint64_t rest_ns)
 {
 	(void)ring;
 	(void)until_ns;
-	(void)rests;
+	(void)rest_ns;
 	return false;
 }
 

@@ -42,9 +42,11 @@ bool ring_await_room(struct ring *ring);
 
 /*
  * Send what was handed over, and wait until an instant of the monotonic clock (0: not at all) or
- * until something happens; rests: for the instant alone. true: it has come.
+ * until something happens, but for so many ns from now on in any case (RING_REST: until the
+ * instant). true: it has come.
  */
-bool ring_wait(struct ring *ring, uint64_t until_ns, bool rests);
+#define RING_REST UINT64_MAX
+bool ring_wait(struct ring *ring, uint64_t until_ns, uint64_t rest_ns);
 
 /* The next of what has happened; what it points to is there until the next call. */
 bool ring_take(struct ring *ring, struct ring_event *event);

@@ -23,31 +23,42 @@ uint64_t rule_speed(const struct rate *rate)
 	return rate->state.speed;
 }
 
+/* By beta and this share; at most once a round trip: what is heard within one is of what was sent before it fell. */
+static void fall(struct rate *rate, const struct rate_sample *sample, uint64_t permille)
+{
+	struct rule_state *state = &rate->state;
+
+	if (sample->acked_when_sent >= state->round_ends) {
+		state->speed -= part(state->speed, rate->rule.decrease_permille * permille / 1000);
+		state->round_ends = sample->acked;
+	}
+}
+
 /*
- * MLT, section 3: where both of its rules match, decrease wins; between the limits with a growing
- * delay there is none. It falls at most once a round trip: what is heard within one is of what
- * was sent before it fell.
+ * MLT, section 3. Of two things it says nothing: which of its rules wins where both match, and what
+ * holds between the limits with a growing delay; TIMELY (Mittal et al., SIGCOMM 2015) falls there by
+ * how steeply it grows.
  */
 static void by_delay(struct rate *rate, const struct rate_sample *sample, uint64_t step)
 {
 	struct rule_state *state = &rate->state;
-	uint64_t high = rate->rtprop + rate->rule.high, rtt = sample->rtt;
+	const struct rule *rule = &rate->rule;
+	uint64_t high = rate->rtprop + rule->high, rtt = sample->rtt, last = state->last_rtt;
+	bool late = rtt > high, shrinks = rtt < last;
 
 	if (!rtt)
 		return;
-	if (rtt > high) {
-		uint64_t over = (uint64_t)((unsigned __int128)(rtt - high) * 1000 / rtt);
-
-		if (sample->acked_when_sent >= state->round_ends) {
-			state->speed -= part(state->speed, rate->rule.decrease_permille * over / 1000);
-			state->round_ends = sample->acked;
-		}
-		state->rises = false;
-	} else if (rtt < rate->rtprop + rate->rule.low || rtt < state->last_rtt) {
+	if (late && !(shrinks && rule->increase_wins)) {
+		fall(rate, sample, (uint64_t)((unsigned __int128)(rtt - high) * 1000 / rtt));
+	} else if (rtt < rate->rtprop + rule->low || shrinks) {
 		if (!state->rises)
 			state->speed += step;
+	} else if (rule->by_gradient && last && rtt > last) {
+		uint64_t steep = (uint64_t)((unsigned __int128)(rtt - last) * 1000 / (rate->rtprop + 1));
+
+		fall(rate, sample, steep < 1000 ? steep : 1000);
 	}
-	if (rtt >= rate->rtprop + rate->rule.low)
+	if (late || rtt >= rate->rtprop + rule->low)
 		state->rises = false;
 	state->last_rtt = rtt;
 }

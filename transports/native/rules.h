@@ -19,6 +19,8 @@ struct rule {
 	uint32_t step_permille; /* of the highest delivery rate: what is added at a time */
 	uint32_t decrease_permille; /* beta */
 	uint32_t first_permille; /* of a window of ten packets: what is sent in the first round trip */
+	uint32_t increase_wins; /* where a delay above the higher limit shrinks, and both rules match */
+	uint32_t by_gradient; /* between the limits a growing delay lowers the rate, too, as TIMELY's */
 	uint64_t low; /* ns above the shortest round trip */
 	uint64_t high;
 };

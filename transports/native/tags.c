@@ -5,10 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The mean absolute value of each packet's numbers, of 4 or 8 bytes; what is none counts as 0. */
-void magnitudes(const uint8_t *data, uint64_t bytes, uint32_t segment, uint32_t element, double *means);
+/* The mean of each packet's numbers, of 4 or 8 bytes, by their absolute value unless signed; what is none counts as 0. */
+void means_of(const uint8_t *data, uint64_t bytes, uint32_t segment, uint32_t element, int with_sign, double *means);
 
-void magnitudes(const uint8_t *data, uint64_t bytes, uint32_t segment, uint32_t element, double *means)
+void means_of(const uint8_t *data, uint64_t bytes, uint32_t segment, uint32_t element, int with_sign, double *means)
 {
 	uint64_t at, end;
 
@@ -28,7 +28,7 @@ void magnitudes(const uint8_t *data, uint64_t bytes, uint32_t segment, uint32_t 
 				value = narrow;
 			}
 			if (isfinite(value))
-				sum += fabs(value);
+				sum += with_sign ? value : fabs(value);
 		}
 		*means++ = count ? sum / count : 0;
 	}

@@ -2,8 +2,9 @@
 
 A layer's band is i · P ÷ L of P (MLT, section 3): what is needed first goes first. A packet's importance is the mean magnitude of its
 numbers. The published rule compares it with the median magnitude of the tensor's numbers; a mean of many is hardly ever below
-that, so nearly every packet counts as important (98 % of ResNet18's, measured). `packet-median`, ours, takes the upper half of
-packets. Where nobody has the bytes (a replay), as many packets are important as the rule was measured to find, drawn by name; or as a trace
+that, so nearly every packet counts as important (98 % of ResNet18's, measured). Whether either is of absolute values, the paper does
+not say: `signed-median` takes both with their signs. `packet-median`, ours, takes the upper half of packets. Of parameters that a server
+sends back what matters is their update, where it is known (`Message.weighs`). Where nobody has the bytes (a replay), as many packets are important as the rule was measured to find, drawn by name; or as a trace
 says of the operation (`importance`): a share of its packets, or the distribution of their magnitudes ÷ the median magnitude of the tensor's numbers,
 as evenly spaced quantiles.
 """
@@ -20,9 +21,9 @@ from statistics import median
 
 from transports import Buffer, Importance, Message, Span, Tag, Tagger, native, resyncs
 
-RULES = ("packet-median", "element-median", "random", "none")
+RULES = ("packet-median", "element-median", "signed-median", "random", "none")
 SAMPLED = 20  # every so many numbers of a tensor are looked at for its median: 5 % (MLT, section 3)
-IMPORTANT = {"packet-median": 0.5, "element-median": 0.98, "random": 0.5, "none": 1.0}  # where nobody has the bytes
+IMPORTANT = {"packet-median": 0.5, "element-median": 0.98, "signed-median": 0.5, "random": 0.5, "none": 1.0}  # where nobody has the bytes
 FLOAT, DOUBLE = 4, 8  # bytes
 GOLDEN = 0.618  # of a message: how far apart packets of neighbouring importance are
 
@@ -43,7 +44,7 @@ class Rule:
         count = -(-m.bytes // segment)
         whole = m.stage == "parameter" and (self.whole or resyncs(self.resync, m.round))
         drops = self.drops and not whole
-        chosen = important(self.name, m, data, segment) if drops else [True] * count
+        chosen = important(self.name, m, data if m.weighs is None else m.weighs, segment) if drops else [True] * count
         here = band(m.layer, m.layers, self.bands)
 
         def tag(span: Span, _content: Buffer | Importance) -> Tag:
@@ -66,24 +67,25 @@ def important(rule: str, m: Message, data: Buffer | None, segment: int) -> Seque
         return _drawn(m, count, IMPORTANT[rule])
     if data is None:
         return _upper(m, count, _share(rule, m.importance))
-    found = magnitudes(data, segment, m.element)
+    signed = rule == "signed-median"
+    found = means(data, segment, m.element, signed=signed)
     if rule == "packet-median":
         kept = set(sorted(range(count), key=lambda at: (-found[at], at))[: -(-count // 2)])
         return [at in kept for at in range(count)]
     whole = memoryview(data).cast("B")
     numbers = (whole.cast("f") if m.element == FLOAT else whole.cast("d"))[::SAMPLED]
-    limit = median(map(abs, numbers))
+    limit = median(numbers if signed else map(abs, numbers))
     return [value >= limit for value in found]
 
 
-def magnitudes(data: Buffer, segment: int, element: int) -> list[float]:
-    """The mean absolute value of the numbers in each packet; raises `ValueError` for others than of 4 or 8 bytes."""
+def means(data: Buffer, segment: int, element: int, *, signed: bool = False) -> list[float]:
+    """The mean of the numbers in each packet, absolute unless ``signed``; raises `ValueError` for others than of 4 or 8 bytes."""
     if element not in (FLOAT, DOUBLE):
         raise ValueError(f"numbers of {element} bytes have no importance here: 4 (float32) or 8 (float64)")
     whole = memoryview(data).cast("B")
     content = bytes(whole) if whole.readonly else (ctypes.c_char * whole.nbytes).from_buffer(whole)
     found = (ctypes.c_double * -(-whole.nbytes // segment))()
-    native.load().magnitudes(content, whole.nbytes, segment, element, found)
+    native.load().means_of(content, whole.nbytes, segment, element, signed, found)
     return list(found)
 
 
@@ -106,7 +108,7 @@ def _share(rule: str, importance: tuple[float, ...]) -> float:
     """Of its packets, those that matter: as a trace says, or as the rule finds in the magnitudes that it says."""
     if len(importance) == 1:
         return importance[0]
-    if rule == "packet-median":
+    if rule != "element-median":  # of magnitudes; signs a trace does not say
         return IMPORTANT[rule]
     below = sum(_below(low, high) for low, high in pairwise(importance))
     return 1 - below / (len(importance) - 1)

@@ -24,7 +24,7 @@ import pkgutil
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from types import ModuleType
 from typing import Protocol
@@ -79,6 +79,10 @@ class Content(Protocol):
     """What a worker's messages hold, where anybody looks at it (`workloads.learning`)."""
 
     def sends(self, message: Message) -> Buffer: ...
+    def weighs(self, message: Message) -> Buffer | None:
+        """By what its packets matter, asked once it `sends`; None: by what is sent."""
+        ...
+
     def room(self, peer: int, message: Message) -> Buffer:
         """For what ``peer`` sends."""
         ...
@@ -156,7 +160,10 @@ def send(link: Link, size: int, stage: Stage = "parameter") -> None:
 
 
 def _posted(link: Link, message: Message) -> Transfer:
-    return link.endpoint.post_send(link.peer, message, link.content.sends(message) if link.content else None)
+    if link.content is None:
+        return link.endpoint.post_send(link.peer, message, None)
+    data = link.content.sends(message)
+    return link.endpoint.post_send(link.peer, replace(message, weighs=link.content.weighs(message)), data)
 
 
 def _has_left(link: Link, message: Message, transfer: Transfer) -> None:

@@ -122,6 +122,11 @@ class Options:
         "its sender adds it to its next gradient)",
         cast(Callable[[str], Fill], one_of(*get_args(Fill))),
     )
+    disperse: bool = option(
+        False,
+        "gradients travel transformed (randomised Hadamard), so that what is lost is missing a little everywhere: on, or off (default)",
+        lambda text: one_of("on", "off")(text) == "on",
+    )
 
 
 @dataclass(frozen=True)

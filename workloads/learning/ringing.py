@@ -5,7 +5,7 @@ summed up from rank to rank, and what a hop loses of it is lost of all ranks bef
 does not get one, and all behind, make no step there. So replicas drift apart, as with MLT. Once in ``resync`` rounds, which the
 transport carries whole, the second half has parameters instead, of each part those of the rank that has its sum, and everybody goes
 on with the same; in the round after it, the momentum, likewise. Neither costs a byte more, since a part of either is as long as one of the
-gradients, and where nothing is lost neither changes anything.
+gradients, and where nothing is lost neither changes anything. Gradients that are dispersed are so all the way round, and there are only sums.
 
 How far replicas are apart, nobody of them knows: each writes its parameters into memory that all of them have, and who is the last
 of a round looks.
@@ -25,6 +25,7 @@ from transports import Buffer, Message, resyncs
 from workloads.collectives import Look, parts
 from workloads.collectives.ring import SLICES
 from workloads.learning import ELEMENT, Holes, Learning, Task
+from workloads.learning.hadamard import collected, dispersed
 from workloads.learning.layers import Array
 from workloads.learning.replicas import apart
 from workloads.learning.serving import as_bytes, drawn, keep_memory
@@ -84,6 +85,7 @@ class Replica:
         keep_memory()
         self.task: Task = learning.task
         self.rank, self.ranks, self.resync, self.seed = rank, ranks, resync, drawn(seed)
+        self.disperses = learning.options.disperse
         self.size = learning.bytes_in_a_ring(ranks)
         self.shared = Shared(shared, learning, ranks)
         self.flat = self._numbers()
@@ -103,6 +105,9 @@ class Replica:
         if where.gathers and message.part // SLICES == self.ranks - 1:  # of the part that is summed up here
             self._gather(numbers, self._what(message.round))
         return bytes(as_bytes((self.gathered if where.gathers else self.sums)[numbers]))
+
+    def weighs(self, message: Message) -> None:
+        """By its magnitudes: of sums that go round, those of the step; parameters go whole."""
 
     def room(self, peer: int, message: Message) -> Buffer:
         """With what stays where nothing comes: no step, or the one that is made of what is known here."""
@@ -132,6 +137,8 @@ class Replica:
     def looked(self) -> Look | None:
         """The step that a round ends with; who is the last tells of it."""
         what = self._what(self.rounds)
+        if self.disperses:
+            self.gathered = collected(self.gathered, (self.seed, self.rounds))
         if what == "sums":
             self.velocity = self.task.momentum * self.velocity + self.gathered / np.float32(self.ranks)
         else:
@@ -157,6 +164,8 @@ class Replica:
                 self.sums[:known] = self.task.gradient(self.flat[:known], examples)
                 self.sums[known:] = 0
                 self.guess = self.task.momentum * self.velocity + self.sums
+                if self.disperses:
+                    self.sums = dispersed(self.sums, (self.seed, round))
                 self.computed += 1
 
     def _gather(self, numbers: slice, what: What) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from transports import Buffer, Message
 from workloads.collectives import Content, Look
 from workloads.learning import Fill, Holes, Learning
+from workloads.learning.hadamard import collected, dispersed
 from workloads.learning.layers import Array
 from workloads.learning.mean import arrived, gathered
 from workloads.learning.replicas import apart
@@ -51,8 +52,10 @@ class _Server:
         self.task = learning.task
         # What a worker adds to its next gradient, it adds itself: here what is missing is zero.
         self.fill: Fill = "zero" if learning.options.fill == "feedback" else learning.options.fill
+        self.seed, self.disperses = seed, learning.options.disperse
         self.flat = self.task.model.first(np.random.default_rng(seed))
         self.velocity, self.told = np.zeros_like(self.flat), self.flat.copy()
+        self.update = np.zeros_like(self.flat)  # which made what is told of what was told before
         self.gradients = {rank: np.zeros_like(self.flat) for rank in range(ranks) if rank != SERVER}
         self.holes: dict[int, Holes] = dict.fromkeys(self.gradients, ())
         # What each worker goes on with follows from what arrived there, of which both ends know alike.
@@ -67,6 +70,11 @@ class _Server:
             if self.rounds == message.round:
                 self._step()
         return as_bytes(self.told)
+
+    def weighs(self, message: Message) -> Buffer:
+        """Who misses a number misses its update (MLT, section 3)."""
+        del message
+        return as_bytes(self.update)
 
     def room(self, peer: int, message: Message) -> Buffer:
         del message
@@ -88,9 +96,12 @@ class _Server:
     def _step(self) -> None:
         task = self.task
         mean = gathered(list(self.gradients.values()), list(self.holes.values()), [], self.fill)
+        if self.disperses:
+            mean = collected(mean, (self.seed, self.rounds))
         self.velocity *= task.momentum
         self.velocity += mean
-        self.flat -= task.rate * self.velocity
+        self.update = task.rate * self.velocity
+        self.flat -= self.update
         self.told = self.flat.copy()
         self.rounds += 1
         self.accuracy = None if self.rounds % task.every else task.accuracy(self.flat)
@@ -100,14 +111,19 @@ class _Trainer:
     def __init__(self, learning: Learning, rank: int, seed: int) -> None:
         self.task, self.rank, self.seed = learning.task, rank, seed
         self.flat = self.task.model.first(np.random.default_rng(seed))
-        self.gradient = self.owed = np.zeros_like(self.flat)
-        self.feeds_back = learning.options.fill == "feedback"
+        self.travels = self.owed = np.zeros_like(self.flat)
+        self.feeds_back, self.disperses = learning.options.fill == "feedback", learning.options.disperse
 
     def sends(self, message: Message) -> Buffer:
-        self.gradient = self.task.gradient(self.flat, np.random.default_rng([self.seed, self.rank, message.round]))
+        self.travels = self.task.gradient(self.flat, np.random.default_rng([self.seed, self.rank, message.round]))
         if self.feeds_back:
-            self.gradient += self.owed
-        return as_bytes(self.gradient)
+            self.travels += self.owed
+        if self.disperses:
+            self.travels = dispersed(self.travels, (self.seed, message.round))
+        return as_bytes(self.travels)
+
+    def weighs(self, message: Message) -> None:
+        """By its magnitudes."""
 
     def room(self, peer: int, message: Message) -> Buffer:
         """Everything comes from the server."""
@@ -115,9 +131,11 @@ class _Trainer:
         return as_bytes(self.flat)
 
     def sent(self, peer: int, message: Message, holes: Holes) -> None:
-        del peer, message
+        del peer
         if self.feeds_back:
-            self.owed = self.gradient * ~arrived(len(self.gradient), holes)
+            self.owed = self.travels * ~arrived(len(self.travels), holes)
+        if self.feeds_back and self.disperses:
+            self.owed = collected(self.owed, (self.seed, message.round))
 
     def received(self, peer: int, message: Message, holes: Holes) -> None:
         """What of the parameters is missing, keeps its value."""

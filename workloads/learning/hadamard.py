@@ -7,22 +7,18 @@ one its tail, each the largest power of two that fits, and they overlap; so numb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import hadamard
 
-from workloads.learning import Fill, Holes
 from workloads.learning.layers import Array
-from workloads.learning.mean import gathered
 
 RADIX = 32
-__all__ = ["Dispersed", "collected", "dispersed"]
+Seed = int | tuple[int, ...]  # another one every round: with the same signs, the same directions would always be lost
 
 
-def dispersed(values: Array, seed: int) -> Array:
+def dispersed(values: Array, seed: Seed) -> Array:
     """``values``, a row each, as they travel; all who have ``seed`` draw the same signs and order."""
     order, head, tail = _drawn(values.shape[-1], seed)
     result: Array = np.array(values[..., order], np.float32)
@@ -33,7 +29,7 @@ def dispersed(values: Array, seed: int) -> Array:
     return result
 
 
-def collected(values: Array, seed: int) -> Array:
+def collected(values: Array, seed: Seed) -> Array:
     """What `dispersed` made these of."""
     order, head, tail = _drawn(values.shape[-1], seed)
     mixed: Array = np.array(values, np.float32)
@@ -46,26 +42,8 @@ def collected(values: Array, seed: int) -> Array:
     return result
 
 
-class Dispersed:
-    """The mean of gradients that travel dispersed (a `theory.learning.Mean`); new signs every round, or the same directions were always lost."""
-
-    def __init__(self, fill: Fill = "zero", seed: int = 0) -> None:
-        self.fill, self.seed, self.round = fill, seed, 0
-        self.owed: list[Array] = []  # by `feedback`, not dispersed
-
-    def __call__(self, gradients: Sequence[Array], holes: Sequence[Holes]) -> Array:
-        self.round += 1
-        signs = hash((self.seed, self.round)) % 2**63
-        sent = dispersed(np.stack(gradients), signs)
-        owed = list(dispersed(np.stack(self.owed), signs)) if self.owed else [np.zeros_like(one) for one in sent]
-        mean = gathered(list(sent), holes, owed, self.fill)
-        if self.fill == "feedback":
-            self.owed = list(collected(np.stack(owed), signs))
-        return collected(mean, signs)
-
-
 @lru_cache(maxsize=2)
-def _drawn(length: int, seed: int) -> tuple[npt.NDArray[np.int64], Array, Array]:
+def _drawn(length: int, seed: Seed) -> tuple[npt.NDArray[np.int64], Array, Array]:
     """An order of the numbers, and the signs of the head's and the tail's transform."""
     size = 1 << (length.bit_length() - 1)
     draw = np.random.default_rng(seed)
@@ -83,7 +61,15 @@ def _transformed(values: Array) -> Array:
     rows = values.reshape(-1, size)
     while left > 1:
         radix = min(left, RADIX)
-        matrix = hadamard(radix, np.float32)
-        rows = (rows.reshape(len(rows), -1, radix) @ matrix).swapaxes(1, 2).reshape(len(rows), size)
+        rows = (rows.reshape(len(rows), -1, radix) @ _matrix(radix)).swapaxes(1, 2).reshape(len(rows), size)
         left //= radix
     return np.asarray(rows.reshape(values.shape) / np.float32(np.sqrt(size)), np.float32)
+
+
+@cache
+def _matrix(size: int) -> Array:
+    """Hadamard's, of a power of two, by Sylvester's construction."""
+    made = np.ones((1, 1), np.float32)
+    while len(made) < size:
+        made = np.block([[made, made], [made, -made]])
+    return made
