@@ -114,8 +114,8 @@ def described(run: Run) -> str:
     return f"{name[0].upper()}{name[1:]}, {learning.task(model(run)).parameters:,} numbers"
 
 
-def fill(run: Run) -> learning.Fill:
-    """What becomes of holes there."""
+def fill(run: Run) -> str:
+    """What becomes of holes there, and whether they are dispersed."""
     return learning.fill(run.jobs[0].trains or "")
 
 

@@ -39,9 +39,10 @@ def title(name: str) -> str:
     return str(find(name).TITLE)
 
 
-def fill(trains: str) -> Fill:
-    """What becomes of holes where a job trains this, as typed."""
-    return parse(trains).options.fill
+def fill(trains: str) -> str:
+    """What becomes of holes where a job trains this, as typed, and whether they are dispersed."""
+    options = parse(trains).options
+    return options.fill + (", dispersed" if options.disperse else "")
 
 
 def first_layer() -> int:

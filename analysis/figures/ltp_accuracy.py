@@ -14,6 +14,7 @@ from analysis import drawing, phases, style, trainings
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
+from core import carrier
 from core.runs.load import LoadError, Run
 from theory import learning
 from theory.statistics import equivalent, geometric_mean, interval, log_interval, ratio_ends
@@ -25,7 +26,7 @@ TEXT = (
     "Small models learn over the emulated network, closed loop: what a packet that is lost held is missing of the sum, and what is learnt next follows from that. "
     "A row a model. Left: accuracy by round; what differs there is lost data alone. Middle: by second, where a faster transport is ahead. Right: accuracy after "
     "the last round less that of the same training with nothing missing; within the dashed lines it is within 1 %. Three ways to fill a hole: zeros (as "
-    "published), the mean of the workers that delivered, or each worker adds to its next gradient what was lost."
+    "published), the mean of the workers that delivered, or each worker adds to its next gradient what was lost; and zeros where gradients travel dispersed (a Hadamard transform)."
 )
 ACCURACY = "LTP loses no accuracy."
 SOONER = "A training over LTP is at 95 % of its last accuracy sooner than over the fastest TCP."
@@ -147,7 +148,7 @@ def _sooner(study: Study, rows: pd.DataFrame) -> Finding:
         str(system): _near(cell)
         for system, cell in rows[rows["fill"].isin(["", learning.FILLS[0]])].groupby("system", sort=False)
     }
-    stock = [system for system in near if set(rows[rows["system"] == system]["role"]) == {"baseline"}]
+    stock = [system for system in near if rows[rows["system"] == system]["stock"].all()]
     own = phases.lossy(study)
     if own not in near or not stock:
         return not_measured(SOONER, SOURCES[SOONER], "LTP was not run beside a stock TCP")
@@ -228,7 +229,7 @@ def _differences(axis: Any, rows: pd.DataFrame, colours: dict[str, str]) -> None
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``model, system, role, fill, training, seed, round, end_s, accuracy, missing, whole, delivered``: ``whole`` is the last accuracy with
+    """``model, system, stock, fill, training, seed, round, end_s, accuracy, missing, whole, delivered``: ``whole`` is the last accuracy with
     nothing missing, of the same model and seed."""
     runs = [run for run in study.runs if trainings.model(run)]
     curves = [trainings.learnt(run) for run in runs]
@@ -248,6 +249,6 @@ def _table(study: Study) -> pd.DataFrame:
 def _rows(run: Run, curve: pd.DataFrame, whole: dict[tuple[str, int], float]) -> pd.DataFrame:
     fill = trainings.fill(run) if trainings.loses(run) else ""
     return curve.assign(
-        model=trainings.model(run), system=run.system, role=run.role, fill=fill, training=f"{run.system}, {fill}" if fill else WHOLE,
+        model=trainings.model(run), system=run.system, stock=run.role == "baseline" and carrier.plain(run.jobs[0].transport), fill=fill, training=f"{run.system}, {fill}" if fill else WHOLE,
         seed=run.seed, whole=whole[trainings.model(run), run.seed], delivered=phases.delivered(run),
     )  # fmt: skip

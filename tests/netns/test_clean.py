@@ -34,7 +34,8 @@ from . import conftest
 Before = dict[str, list[str]]
 ONCE = "--on host --retries 0 --compute 100ms --bytes 1MB --rate 200mbit"
 QUICK, LONG = f"{ONCE} --iterations 3".split(), f"{ONCE} --iterations 2000".split()
-BY_LTP = ["--topo", "star", "--jobs", "1", "--workers", "4", "--collective", "parameter_server", "--system", "ltp"]
+BY_DATAGRAMS = ["--topo", "star", "--jobs", "1", "--workers", "4", "--collective", "parameter_server"]
+OF_OURS = ["ltp", "mlt:bands=1,spray=off"]
 
 
 @pytest.fixture
@@ -108,10 +109,11 @@ def test_kill_minus_nine_at_a_random_moment(tmp_path: Path, before: Before, roun
     nothing_left(before, tmp_path)
 
 
-@pytest.mark.parametrize("round_", rounds(usual=3))
-def test_kill_minus_nine_of_a_run_by_ltp(tmp_path: Path, before: Before, round_: int) -> None:
+@pytest.mark.parametrize("system", OF_OURS)
+@pytest.mark.parametrize("round_", rounds(usual=2))
+def test_kill_minus_nine_of_a_run_by_datagrams(tmp_path: Path, before: Before, round_: int, system: str) -> None:
     """Whose workers have threads of their own in C, that read no pipe which ends."""
-    kill_at_random(tmp_path, f"kill ltp {round_}", *QUICK, *BY_LTP)
+    kill_at_random(tmp_path, f"kill {system} {round_}", *QUICK, *BY_DATAGRAMS, "--system", system)
     nothing_left(before, tmp_path)
 
 
@@ -153,12 +155,14 @@ def test_a_killed_worker_ends_the_run_and_is_named(before: Before, tmp_path: Pat
     nothing_left(before, tmp_path)
 
 
-@pytest.mark.parametrize("rank", [0, 3])
-def test_a_killed_worker_by_ltp_ends_the_run_and_is_named(before: Before, tmp_path: Path, rank: int) -> None:
+@pytest.mark.parametrize(("system", "rank"), [(OF_OURS[0], 0), (OF_OURS[0], 3), (OF_OURS[1], 0)])
+def test_a_killed_worker_by_datagrams_ends_the_run_and_is_named(
+    before: Before, tmp_path: Path, system: str, rank: int
+) -> None:
     """The server, or one of three that push to it, anywhere in a round."""
     fields = {
         "topo": "star", "jobs": 1, "workers": 4, "collective": "parameter_server", "compute": "20ms", "bytes": "500kB",
-        "rate": "100mbit", "iterations": 500, "system": ["ltp"],
+        "rate": "100mbit", "iterations": 500, "system": [system],
     }  # fmt: skip
     one = plan.plans(plan.resolve(spec.read(None, fields)))[0]
     killed: list[int] = []

@@ -50,3 +50,25 @@ def test_of_one_transport_a_switch_drops_what_matters_less_and_marks_the_rest() 
     for result in (chosen, none):
         assert counted(result, "ecn_marks") > 0
     assert counted(chosen, "dropped_unmarked") > 0 == counted(none, "dropped_unmarked")
+
+
+def test_each_band_counts_for_itself() -> None:
+    """Layers of a model, the first ones high: what they need is neither marked nor dropped, what comes last is both; and nothing of control."""
+    asked = ASKED | {
+        "trace": "vgg16-layers", "compute": None, "bytes": None, "collective": "sharded_parameter_server", "rate": "500mbit", "mtu": 1500,
+        "ecn": "40kB", "buffer": "200kB", "window": "320kB", "partition": "80kB", "iterations": 1,
+    }  # fmt: skip
+    table = run_plan(uml.find(), system=["mlt"], **asked).table("bands.csv")
+    bands = table[table["link"].str.startswith("s1-")].groupby("band")[["packets", "ecn_marks", "dropped_unmarked"]].sum()
+    assert list(bands.index) == [0, 1, 2, 3, 4] and (bands["packets"] > 100).all()
+    assert bands.loc[0, "ecn_marks"] > 0 and bands.loc[0, "dropped_unmarked"] > 0
+    assert not bands.loc[2:, ["ecn_marks", "dropped_unmarked"]].any(axis=None)
+
+
+@pytest.mark.parametrize(("bands", "threshold"), [(1, 120_000), (2, 60_000), (4, 30_000)])
+def test_the_higher_a_band_the_less_it_holds(bands: int, threshold: int) -> None:
+    """One tensor is always in the highest band: what it drops from keeps the queue there, at first from above."""
+    asked = ASKED | {"ecn": "120kB", "buffer": "400p"}
+    links = run_plan(uml.find(), system=[f"mlt:rate=dctcp,bands={bands}+drop"], **asked).table("links.csv")
+    backlog = links[(links["link"] == "s1-h1") & (links["backlog_bytes"] > 0)]["backlog_bytes"]
+    assert backlog.quantile(0.25) == pytest.approx(threshold, rel=0.1)

@@ -325,8 +325,12 @@ if sys.argv[2] != "none":
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(4):
     optimizer.zero_grad()
+    with model.no_sync():  # accumulated, and exchanged with the next
+        model(torch.randn(8, 200)).square().mean().backward()
     model(torch.randn(8, 200)).square().mean().backward()
     optimizer.step()
+if sys.argv[2] != "none":
+    assert sync.stats().rounds == 4, sync.stats()
 print(repr([float(one.double().sum()) for one in model.parameters()]))
 dist.barrier()
 if sys.argv[2] != "none":

@@ -486,6 +486,21 @@ def test_an_end_written_from_the_description_understands_it(rank: int) -> None:
     listening.channels[0].library.endpoint_close(listening.channels[0].pointer)
 
 
+def test_thirty_lines_take_a_message() -> None:
+    native.build()
+    data, port = random.Random(3).randbytes(100_001), 7361
+    listening = ltp.listen(Place(0, HERE[:2], port, [(0, 1), (1, 0)]), ltp.Options())
+    script = Path(__file__).parents[1] / "smallest_receiver.py"
+    words = [sys.executable, "-I", str(script), HERE[1], HERE[0], str(port), str(len(data))]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as theirs:
+        endpoint = listening.connect().endpoint(0, [(0, 1), (1, 0)])
+        sent = endpoint.post_send(1, Message(0, 0, 0, len(data), "gradient"), data)
+        assert sent.wait(HANG_S).closed == "complete"
+        endpoint.end("over")
+        assert theirs.communicate(timeout=HANG_S) == (data, b"")
+    listening.channels[0].library.endpoint_close(listening.channels[0].pointer)
+
+
 @pytest.mark.parametrize("room", [2304, 4096, 8192, 16384])
 def test_who_waits_for_all_of_a_message_is_woken_though_the_window_closed_before(room: int) -> None:
     """In packets of a byte, which take more memory than a socket has; the last byte comes in any case."""
