@@ -27,7 +27,9 @@ def main(models: list[str]) -> None:
             tried = replace(task, rate=times * task.rate)
             last = [mean(learning.train(tried, nothing, seed=seed)[-LAST:]) for seed in range(SEEDS)]
             seeds = ", ".join(f"{one:.3f}" for one in last)
-            print(f"  rate {tried.rate:<6g} {mean(last):.3f} ({seeds})" + ("  its own" if times == 1 else ""), flush=True)
+            print(
+                f"  rate {tried.rate:<6g} {mean(last):.3f} ({seeds})" + ("  its own" if times == 1 else ""), flush=True
+            )
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import drawing, style
+from analysis import drawing, phases, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, no_difference, not_measured
 from analysis.study import Study
@@ -67,7 +67,13 @@ def draw(study: Study, out: Path) -> list[Path]:
             )
             x = mine["workers"].map(workers.index)
             means = ratios.groupby(x).mean()
-            axis.plot(means.index, means, color=colour, label=str(system))
+            arrived = mine["delivered"].mean()
+            axis.plot(
+                means.index,
+                means,
+                color=colour,
+                label=f"{system}" + ("" if arrived == 1 else f" ({arrived:.0%} arrived)"),
+            )
             axis.plot(x, ratios, "o", color=colour, markersize=4)
         (_, base), *others = PUBLISHED[column].items()
         beyond = range(len(workers), len(workers) + len(AT))
@@ -126,7 +132,8 @@ def find(study: Study) -> list[Finding]:
         grows = claim == MEAN or means == sorted(means)
         found.append(Finding(
             claim, SOURCES[claim],
-            "DCTCP's ÷ MLT's: " + "; ".join(f"{observed.with_interval(values)} with {workers} workers" for workers, values in cells.items()),
+            "DCTCP's ÷ MLT's: " + "; ".join(f"{observed.with_interval(values)} with {workers} workers" for workers, values in cells.items())
+            + f"; of MLT's gradients {_mlt(rows)['delivered'].mean():.1%} arrived",
             geometric_mean(cells[most]), f"× as short as DCTCP's, {most} workers", log_interval(cells[most]), len(cells[most]),
             graded(all(ends) and grows, any(mean > 1 for mean in means)),
             f"reproduced if surely shorter with any number of workers{'' if claim == MEAN else ', and more so with more'}, partly if in the mean with one",
@@ -200,7 +207,7 @@ def _base(rows: pd.DataFrame, column: str) -> pd.Series[float]:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``workers, system, role, tcp, seed, mean_s, tail_s``; raises `LoadError` without MLT beside TCP."""
+    """``workers, system, role, tcp, seed, delivered, mean_s, tail_s``; raises `LoadError` without MLT beside TCP."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or rows["tcp"].all() or not rows["tcp"].any():
         raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")
@@ -213,5 +220,5 @@ def _row(run: Run) -> dict[str, Any]:
     took = (done["end_s"] - done["start_s"]).to_numpy()
     return {
         "workers": len(run.jobs[0].hosts), "system": run.system, "role": run.role, "tcp": run.jobs[0].by_tcp, "seed": run.seed,
-        "mean_s": float(took.mean()), "tail_s": float(np.percentile(took, 99)),
+        "delivered": phases.delivered(run), "mean_s": float(took.mean()), "tail_s": float(np.percentile(took, 99)),
     }  # fmt: skip

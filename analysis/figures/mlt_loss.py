@@ -11,6 +11,7 @@ from analysis import drawing, phases, style
 from analysis import observations as observed
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
+from core import carrier
 from core.runs.load import LoadError, Run
 from theory.statistics import geometric_mean, log_interval, ratio_ends
 
@@ -53,20 +54,17 @@ def draw(study: Study, out: Path) -> list[Path]:
     timeouts = sorted(rows["rto_ms"].unique(), reverse=True)
     figure, axes = style.new_figure(1, len(timeouts), figsize=(1.6 + 5.4 * len(timeouts), 4.4), sharey=True)
     for axis, rto in zip(axes[0], timeouts, strict=True):
-        for name, speeds in PUBLISHED.items():
+        for speeds in PUBLISHED.values():
             axis.plot(
                 range(len(LOSSES)), [speed / speeds[0] for speed in speeds], color="#BBBBBB", linewidth=1.2, zorder=1
             )
+        for name, end in {"MLT": "MLT", "BytePS": "BytePS, plain"}.items():  # which end alike
             axis.annotate(
-                name,
-                (len(LOSSES) - 1, speeds[-1] / speeds[0]),
-                textcoords="offset points",
-                xytext=(5, -3),
-                fontsize=8,
-                color="#888888",
-            )
+                end, (len(LOSSES) - 1, PUBLISHED[name][-1] / PUBLISHED[name][0]),
+                textcoords="offset points", xytext=(5, -3), fontsize=8, color="#888888",
+            )  # fmt: skip
         _lines(axis, rows[rows["rto_ms"] == rto])
-        axis.set(title=f"least timeout {rto:g} ms", xlabel="loss on one worker's link", ylim=(0, 1.25))
+        axis.set(title=f"least timeout {rto:g} ms", xlabel="loss on one worker's link", ylim=(0, 1.35))
     axes[0, 0].set_ylabel("speed ÷ that without loss")
     figure.legend(
         *axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=rows["system"].nunique(), fontsize=9
@@ -88,9 +86,7 @@ def find(study: Study) -> list[Finding]:
         return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
     kept = _kept(rows)
     lossy = {
-        at: values
-        for at, values in kept.items()
-        if not rows[(rows["system"] == at[0])]["tcp"].any() and ":" not in at[0]
+        at: values for at, values in kept.items() if rows[(rows["system"] == at[0])]["lossy"].any() and ":" not in at[0]
     }
     stock = {at: values for at, values in kept.items() if rows[(rows["system"] == at[0])]["tcp"].all()}
     found = []
@@ -121,14 +117,16 @@ def find(study: Study) -> list[Finding]:
 def _faster(study: Study, claim: str, cell: pd.DataFrame) -> Finding:
     """Of MLT with its transport's own defaults over the fastest TCP, a ratio a seed."""
     stock = list(dict.fromkeys(cell[cell["tcp"]]["system"]))
-    own = [name for name in dict.fromkeys(cell[~cell["tcp"]]["system"]) if ":" not in name]
+    own = [name for name in dict.fromkeys(cell[cell["lossy"]]["system"]) if ":" not in name]
+    partial = list(dict.fromkeys(cell[~cell["tcp"] & ~cell["lossy"]]["system"]))
     if not stock or not own:
         return not_measured(claim, SOURCES[claim], "MLT was not run beside TCP there")
     best = phases.best(cell, stock)
-    gains = {name: phases.speed_ups(cell, name, own[0]) for name in stock}
+    gains = {name: phases.speed_ups(cell, name, own[0]) for name in (*stock, *partial)}
     return Finding(
         claim, SOURCES[claim],
-        "speed-up of an iteration: " + "; ".join(f"{observed.with_interval(ratios)}× over {name}" for name, ratios in gains.items()),
+        "speed-up of an iteration: " + "; ".join(f"{observed.with_interval(ratios)}× over {name}" for name, ratios in gains.items())
+        + f"; of its gradients {phases.delivered_by(cell, own[0]):.1%} arrived",
         geometric_mean(gains[best]), f"× as fast as {best}", log_interval(gains[best]), len(gains[best]),
         graded(ratio_ends(gains[best])[0] > 1, geometric_mean(gains[best]) > 1.001),
         "reproduced if surely faster than the fastest TCP, partly if in the mean",
@@ -153,13 +151,16 @@ def _lines(axis: Any, rows: pd.DataFrame) -> None:
         speed = mine["seed"].map(base) / mine["iteration_s"]
         x = mine["loss"].map({loss: place for place, loss in enumerate(LOSSES)})
         means = speed.groupby(x).mean()
-        axis.plot(means.index, means, color=colour, label=str(system))
+        arrived = phases.delivered_by(mine, str(system))
+        axis.plot(
+            means.index, means, color=colour, label=f"{system}" + ("" if arrived == 1 else f" ({arrived:.0%} arrived)")
+        )
         axis.plot(x, speed, "o", color=colour, markersize=4)
     axis.set_xticks(range(len(LOSSES)), [f"{100 * loss:g} %" for loss in LOSSES])
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``system, role, tcp, seed, rto_ms, loss, iteration_s``; raises `LoadError` without runs."""
+    """``system, role, tcp, lossy, delivered, seed, rto_ms, loss, iteration_s``; raises `LoadError` without runs."""
     if not study.runs:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
     rows = pd.DataFrame([_row(run) for run in study.runs])
@@ -169,6 +170,7 @@ def _table(study: Study) -> pd.DataFrame:
 def _row(run: Run) -> dict[str, Any]:
     per = run.iterations.groupby("iteration").agg(start=("start_s", "min"), end=("end_s", "max"))
     return {
-        "system": run.system, "role": run.role, "tcp": run.jobs[0].by_tcp, "seed": run.seed, "rto_ms": run.plan.rto_min_ms,
+        "system": run.system, "role": run.role, "tcp": carrier.plain(run.jobs[0].transport), "lossy": not run.jobs[0].by_tcp,
+        "delivered": phases.delivered(run), "seed": run.seed, "rto_ms": run.plan.rto_min_ms,
         "loss": max((wire.loss for wire in run.plan.wires.values()), default=0.0), "iteration_s": float((per["end"] - per["start"]).mean()),
     }  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import NullLocator
 
-from analysis import drawing, style
+from analysis import drawing, phases, style
 from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
 from core.runs.load import LoadError, Run
@@ -104,7 +104,8 @@ def find(study: Study) -> list[Finding]:
     )
     own = [name for name in gains if name not in tcp]
     said = "; ".join(
-        f"{name} {geometric_mean(values):.3f} ({rows[rows['kind'] == name]['timeouts'].sum():.0f} timeouts)"
+        f"{name} {geometric_mean(values):.3f} ({rows[rows['kind'] == name]['timeouts'].sum():.0f} timeouts"
+        + (f", {rows[rows['kind'] == name]['delivered'].mean():.1%} of the gradients arrived)" if name in own else ")")
         for name, values in gains.items()
     )
     words = f"tail with the smallest messages ÷ uncompressed: {said}"
@@ -142,7 +143,7 @@ def _gains(rows: pd.DataFrame) -> dict[str, list[float]]:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``kind, system, role, lossy, rto_ms, bytes, seed, tail_s, timeouts``; raises `LoadError` where sizes do not differ."""
+    """``kind, system, role, lossy, rto_ms, bytes, seed, tail_s, timeouts, delivered``; raises `LoadError` where sizes do not differ."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or rows["bytes"].nunique() < 2:
         raise LoadError(f"{ID}: there are no results of messages of several sizes; run experiments/{ID}.toml")
@@ -158,4 +159,5 @@ def _row(run: Run) -> dict[str, Any]:
         "kind": run.system if not first.by_tcp else f"{run.system}, {rto:g} ms", "system": run.system, "role": run.role, "lossy": not first.by_tcp,
         "rto_ms": rto, "bytes": sum(each.bytes or 0 for each in first.collectives), "seed": run.seed,
         "tail_s": float(np.percentile(done["end_s"] - done["start_s"], 99)), "timeouts": run.manifest.measured.counters.tcp_timeouts,
+        "delivered": phases.delivered(run),
     }  # fmt: skip

@@ -238,7 +238,12 @@ def _check_dispersal(system: System, placed: Placed) -> None:
     """Raises `RequestError` if a ring is to carry whole what travels dispersed, and in pieces."""
     for job, asked in zip(placed.jobs, placed.asked, strict=True):
         resyncs = getattr(transports.parse(asked.transport(system)).options, "resync", 0)
-        if asked.job.train and asked.job.collective == "ring" and resyncs and learning.parse(asked.job.train).options.disperse:
+        if (
+            asked.job.train
+            and asked.job.collective == "ring"
+            and resyncs
+            and learning.parse(asked.job.train).options.disperse
+        ):
             raise RequestError(
                 f"job {job.job} trains {asked.job.train} in a ring, where sums that are dispersed make no piece of its parameters: leave out "
                 "disperse=on, or resync"

@@ -235,6 +235,7 @@ def test_what_cannot_be_learnt_is_refused(text: str, says: str) -> None:
         models.parse(text)
 
 
+PLAIN = models.Options()
 Came = Callable[[int, int, int], bool]  # round, number of a message, and who waits for it: whether it comes
 RING = Task(
     Perceptron(8, 12, 4), TASK.train, TASK.test, batch=8
@@ -242,7 +243,7 @@ RING = Task(
 
 
 def in_a_ring(
-    came: Came, rounds: int, resync: int = 0, options: models.Options = models.Options()
+    came: Came, rounds: int, resync: int = 0, options: models.Options = PLAIN
 ) -> tuple[list[ringing.Replica], list[Look]]:
     """WORKERS replicas after so many rounds, and what the last of each round says."""
 
@@ -305,7 +306,9 @@ def test_in_a_ring_gradients_are_dispersed_all_the_way() -> None:
     spread, looks = in_a_ring(lambda *_: True, 24, options=models.Options(disperse=True))
     assert all(look.apart == 0 for look in looks)
     assert np.allclose(plain[0].flat, spread[0].flat, atol=1e-4)
-    _, lossy = in_a_ring(lambda number, part, rank: (number + part + rank) % 7 > 0, 24, options=models.Options(disperse=True))
+    _, lossy = in_a_ring(
+        lambda number, part, rank: (number + part + rank) % 7 > 0, 24, options=models.Options(disperse=True)
+    )
     assert all(look.apart > 0 for look in lossy)
 
 

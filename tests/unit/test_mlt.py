@@ -89,7 +89,9 @@ def in_memory(values: array.array[float]) -> bytes:
     return values.tobytes()
 
 
-@pytest.mark.parametrize(("rule", "least", "most"), [("packet-median", 0.5, 0.51), ("element-median", 0.4, 1.0), ("signed-median", 0.2, 0.7)])
+@pytest.mark.parametrize(
+    ("rule", "least", "most"), [("packet-median", 0.5, 0.51), ("element-median", 0.4, 1.0), ("signed-median", 0.2, 0.7)]
+)
 def test_every_tag_is_as_the_rule_says(rule: str, least: float, most: float) -> None:
     values = gradients(100 * NUMBERS)
     asked = message(len(values) * 4)

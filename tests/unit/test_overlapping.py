@@ -181,7 +181,10 @@ def test_pieces() -> None:
     assert pieces(10, 4) == [4, 4, 2] and pieces(8, 4) == [4, 4]
 
 
-def framed_pair(options: Options = Options()) -> tuple[FramedEndpoint, FramedEndpoint]:
+WHOLE = Options()
+
+
+def framed_pair(options: Options = WHOLE) -> tuple[FramedEndpoint, FramedEndpoint]:
     """Two workers with a connection each way."""
 
     def send(link: socket.socket, size: int) -> None:
@@ -198,7 +201,8 @@ def framed_pair(options: Options = Options()) -> tuple[FramedEndpoint, FramedEnd
     for flow in ((0, 1), (1, 0)):
         links[0][flow], links[1][flow] = socket.socketpair()
     one, other = (
-        FramedEndpoint(rank, links[rank], send, receive, lambda _: Counters(0, 0, 0, 0), options.ended) for rank in (0, 1)
+        FramedEndpoint(rank, links[rank], send, receive, lambda _: Counters(0, 0, 0, 0), options.ended)
+        for rank in (0, 1)
     )
     return one, other
 

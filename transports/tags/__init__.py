@@ -23,7 +23,13 @@ from transports import Buffer, Importance, Message, Span, Tag, Tagger, native, r
 
 RULES = ("packet-median", "element-median", "signed-median", "random", "none")
 SAMPLED = 20  # every so many numbers of a tensor are looked at for its median: 5 % (MLT, section 3)
-IMPORTANT = {"packet-median": 0.5, "element-median": 0.98, "signed-median": 0.5, "random": 0.5, "none": 1.0}  # where nobody has the bytes
+IMPORTANT = {
+    "packet-median": 0.5,
+    "element-median": 0.98,
+    "signed-median": 0.5,
+    "random": 0.5,
+    "none": 1.0,
+}  # where nobody has the bytes
 FLOAT, DOUBLE = 4, 8  # bytes
 GOLDEN = 0.618  # of a message: how far apart packets of neighbouring importance are
 
