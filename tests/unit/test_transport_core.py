@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.processes import HANG_S
 from tests.properties import examples
+from tests.receiver_model import Receiver, which
 from tests.transport_core import MS, Core, Network, Sent
 from transports import native
 from transports.native import Result
@@ -133,6 +134,44 @@ def test_every_byte_is_right_every_hole_is_told_and_every_message_ends(
                 assert result.delivered >= fraction * size
             if fraction == 1 and not tolerance and after_ns < 0:
                 assert result.reason == COMPLETE
+
+
+@examples(150)
+@given(
+    seed=st.integers(0, 2**32), loss=st.sampled_from([0.0, 0.01, 0.1, 0.5]), repeat=st.sampled_from([0.0, 0.2]),
+    spread_ns=st.sampled_from([0, 10**4, 10**6, 2 * 10**7]), size=st.integers(1, 60 * SEGMENT), messages=st.integers(1, 4),
+    fraction=st.sampled_from([1.0, 0.8, 0.3]), tolerance=st.sampled_from([0.0, 0.1]), lt_ns=st.sampled_from([0, 3 * 10**6]),
+    after_ns=st.sampled_from([-1, 0, 10**6, 5 * 10**7]), wait_ns=st.sampled_from([0, 2 * 10**6]),
+)  # fmt: skip
+def test_a_receiver_does_what_its_model_does(
+    seed: int, loss: float, repeat: float, spread_ns: int, size: int, messages: int, fraction: float, tolerance: float, lt_ns: int,
+    after_ns: int, wait_ns: int,
+) -> None:  # fmt: skip
+    """Fed with the same packets at the same instants: it ends for the same reason, with the same bytes and holes."""
+    network = pair(Unkind(random.Random(seed), loss, repeat, spread_ns), silence_ns=1000 * S)
+    here, there = network.cores
+    models = {(0, number): Receiver(size, tolerance, fraction, lt_ns, after_ns) for number in range(messages)}
+    plain = there.input
+
+    def watched(datagram: bytes, now: int) -> int:
+        if (name := which(datagram)) is not None:
+            models[name].take(datagram, now)
+        return plain(datagram, now)
+
+    there.input = watched  # type: ignore[method-assign]
+    sent = [here.send(1, content(size, number), message=number, now=network.now) for number in range(messages)]
+    received = []
+    for number in range(messages):
+        network.run(lambda: False, network.now + wait_ns)
+        how = {"tolerance": tolerance, "fraction": fraction, "lt_ns": lt_ns, "after_ns": after_ns}
+        received.append(there.receive(0, size, message=number, now=network.now, **how))  # type: ignore[arg-type]
+        models[0, number].post(network.now)
+    network.run(lambda: both_ended(*sent, *received), network.now + 3000 * S)
+    for number, (transfer, model) in enumerate(zip(received, models.values(), strict=True)):
+        model.until(native.NEVER)
+        result = agree(sent[number], transfer, content(size, number))
+        assert (result.reason, result.delivered, transfer.holes()) == (model.reason, model.delivered, model.holes)
+        assert transfer.content == model.whole
 
 
 def test_the_same_seed_and_clock_bring_the_same_datagrams() -> None:
