@@ -73,7 +73,11 @@ def _step(sample: Sample) -> Step:
         duration_s=(sample.end_ns - sample.start_ns) / 1e9,
         exchanges=tuple(
             Exchange(
-                "all_reduce", one.bytes, (one.ready_ns - sample.start_ns) / 1e9, (one.end_ns - sample.start_ns) / 1e9
+                "all_reduce",
+                one.bytes,
+                (one.ready_ns - sample.start_ns) / 1e9,
+                (one.end_ns - sample.start_ns) / 1e9,
+                importance=one.importance,
             )
             for one in sample.buckets
         ),

@@ -41,6 +41,10 @@ try:
 except ImportError as error:
     raise ImportError(f"the recorder needs PyTorch ({error}): pip install 'mltcp-testbed[torch]'") from error
 
+MEASURED = 1  # the step after which it is seen which packets matter; of DDP's first one buckets are others
+PACKET_BYTES = 1400
+SAMPLED = 20  # every so many numbers are looked at for their median (MLT, section 3)
+QUANTILES = 11
 # DDP's rule: a small bucket first, so that the exchange begins early (torch.nn.parallel, bucket_cap_mb).
 FIRST_BUCKET_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
@@ -81,6 +85,8 @@ class Recorder:
         self._sink.ready()
         self._start = self._clock.mark()
         self._spent_ns = 0
+        self._steps = 0
+        self._importances: list[tuple[float, ...]] = []  # of each bucket, once measured
 
     def records(self, model: Any) -> bool:
         """Whether it is this model that is recorded."""
@@ -118,13 +124,18 @@ class Recorder:
         start_ns, *middle, end_ns = self._clock.read(marks)
         # Buckets are sent in their order, so none is ready before the one before it.
         ready = accumulate(middle[::2], max)
+        known = self._importances if len(self._importances) == len(exchanges) else [()] * len(exchanges)
         buckets = [
-            Bucket(one.bytes, first, max(first, last))
-            for one, first, last in zip(exchanges, ready, middle[1::2], strict=True)
+            Bucket(one.bytes, first, max(first, last), importance)
+            for one, first, last, importance in zip(exchanges, ready, middle[1::2], known, strict=True)
         ]
         spent = self._spent_ns + sum(one.spent_ns for one in exchanges)
         self._sink(self._origin, Sample(start_ns, end_ns, tuple(buckets), spent))
         self._spent_ns = time.monotonic_ns() - begun  # delays the step that begins now
+        if self._steps == MEASURED:
+            self._importances = [importance(one.gradients) for one in exchanges]
+            self._start, self._spent_ns = self._clock.mark(), 0  # which begins when this is over
+        self._steps += 1
 
 
 @dataclass
@@ -134,6 +145,7 @@ class _Exchange:
     bytes: int
     ready: Any
     end: Any
+    gradients: Sequence[Any] = ()  # what it averages, or has
     spent_ns: int = 0
 
 
@@ -176,7 +188,7 @@ class _DataParallel:
         begun = time.monotonic_ns()
         gradients = bucket.buffer()
         ready = self._clock.mark()
-        exchange = _Exchange(gradients.numel() * gradients.element_size(), ready, ready)
+        exchange = _Exchange(gradients.numel() * gradients.element_size(), ready, ready, [gradients])
         self._current.append(exchange)
         exchange.spent_ns += time.monotonic_ns() - begun
         future = self.average(bucket)
@@ -201,6 +213,7 @@ class _Plain:
     def __init__(self, parameters: Sequence[Any], clock: _HostClock | _DeviceClock) -> None:
         sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
         buckets = buckets_of(sizes)
+        self._parameters = [[parameters[index] for index in bucket] for bucket in buckets]
         self._bytes = [sum(sizes[index] for index in bucket) for bucket in buckets]
         self._ready: dict[int, Any] = {}
         self._spent_ns = 0
@@ -219,10 +232,30 @@ class _Plain:
         if not self._ready:
             return []
         marks = [self._ready.get(number, start) for number in range(len(self._bytes))]
-        taken = [_Exchange(size, mark, mark) for size, mark in zip(self._bytes, marks, strict=True)]
+        taken = [
+            _Exchange(size, mark, mark, [one.grad for one in parameters if one.grad is not None])
+            for size, mark, parameters in zip(self._bytes, marks, self._parameters, strict=True)
+        ]
         taken[0].spent_ns = self._spent_ns
         self._ready, self._spent_ns = {}, 0
         return taken
+
+
+def importance(gradients: Sequence[Any]) -> tuple[float, ...]:
+    """Evenly spaced quantiles of packets' mean magnitude ÷ the median magnitude of all numbers; empty where that is 0, or there are few.
+
+    As `workloads.trace.Operation` has it: what rules for tags, of a replay, are applied to.
+    """
+    if not gradients:
+        return ()
+    numbers = torch.cat([one.detach().reshape(-1).abs().float() for one in gradients])
+    packet = PACKET_BYTES // gradients[0].element_size()
+    packets = numbers[: len(numbers) // packet * packet].reshape(-1, packet).mean(dim=1)
+    middle = float(numbers[::SAMPLED].median())
+    if len(packets) < QUANTILES or not middle:
+        return ()
+    found = torch.quantile(packets / middle, torch.linspace(0, 1, QUANTILES, device=packets.device))
+    return tuple(float(f"{value:.3g}") for value in found.tolist())
 
 
 def buckets_of(sizes: Sequence[int], first: int = FIRST_BUCKET_BYTES, others: int = BUCKET_BYTES) -> list[list[int]]:

@@ -40,6 +40,7 @@ class Bucket:
     bytes: int
     ready_ns: int
     end_ns: int
+    importance: tuple[float, ...] = ()  # of its packets (`workloads.trace`), where the recorder has looked
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,10 @@ def read(folder: Path) -> list[tuple[Origin, list[Sample]]]:
     for path in folder.glob("*.jsonl"):
         head, *lines = [json.loads(line) for line in path.read_text().splitlines()]
         origin = Origin(**head | {"notes": tuple(head["notes"])})
-        samples = [Sample(**line | {"buckets": tuple(Bucket(**one) for one in line["buckets"])}) for line in lines]
+        samples = [Sample(**line | {"buckets": tuple(map(_bucket, line["buckets"]))}) for line in lines]
         found.append((origin, samples))
     return sorted(found, key=lambda one: one[0].rank)
+
+
+def _bucket(told: dict[str, Any]) -> Bucket:
+    return Bucket(**told | {"importance": tuple(told["importance"])})

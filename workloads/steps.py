@@ -36,6 +36,7 @@ class Exchange:
     ready_s: float
     end_s: float
     blocking: bool = False
+    importance: tuple[float, ...] = ()  # of its packets; empty: not known
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,12 @@ def _usual(alike: list[Step]) -> tuple[Exchange, ...]:
     """The exchanges that all of these steps have; each blocks if it does in more than half of them."""
     columns = zip(*(step.exchanges for step in alike), strict=True)
     return tuple(
-        replace(column[0], blocking=sum(one.blocking for one in column) * 2 > len(column)) for column in columns
+        replace(
+            column[0],
+            blocking=sum(one.blocking for one in column) * 2 > len(column),
+            importance=next((one.importance for one in column if one.importance), ()),
+        )
+        for column in columns
     )
 
 
@@ -125,8 +131,9 @@ def _operations(exchanges: tuple[Exchange, ...], lengths: list[float]) -> list[O
             operations.append(Operation(id=computed, kind="compute", duration=length, after=tuple(awaited)))
             awaited = []
         exchange = Operation(
-            id=f"{sent.kind}{number}", kind=sent.kind, bytes=Size(sent.bytes), after=(computed,) if computed else ()
-        )
+            id=f"{sent.kind}{number}", kind=sent.kind, bytes=Size(sent.bytes), after=(computed,) if computed else (),
+            importance=sent.importance or None,
+        )  # fmt: skip
         operations.append(exchange)
         if sent.blocking:
             awaited = [exchange.id]

@@ -19,7 +19,7 @@ from workloads.commands import record
 from workloads.recording import REPORT_FD, START_FD, say_beside
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
-from workloads.recorder import _DeviceClock, buckets_of  # noqa: E402
+from workloads.recorder import QUANTILES, _DeviceClock, buckets_of, importance  # noqa: E402
 from workloads.training import models  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -131,6 +131,22 @@ def test_two_ranks_of_an_unchanged_script(tmp_path: Path, capsys: pytest.Capture
     assert (loaded.name, loaded.source.kind, loaded.source.on) == ("small", "recorded", "two cores")
     assert loaded.source.measured_by.endswith("of 2 ranks") and "gloo" in loaded.source.measured_by
     assert "of a step" in capsys.readouterr().out  # how long recording took is said
+    for op in exchanges:  # which of its packets matter follows from real gradients
+        assert isinstance(op.importance, tuple) and len(op.importance) == QUANTILES
+        assert op.importance[0] < op.importance[QUANTILES // 2] < op.importance[-1]
+
+
+def test_importance_is_of_packets_beside_the_median_number() -> None:
+    draw = torch.Generator().manual_seed(1)
+    numbers = torch.randn(350 * 200, generator=draw) * torch.linspace(0.1, 3, 350 * 200)
+    packets = sorted(
+        float(numbers[at : at + 350].abs().mean() / numbers[::20].abs().median()) for at in range(0, len(numbers), 350)
+    )
+    found = importance([numbers[:1000], numbers[1000:]])
+    assert found == pytest.approx(
+        [packets[0], *(packets[round(199 * at / 10)] for at in range(1, 10)), packets[-1]], rel=0.03
+    )
+    assert importance([]) == importance([torch.zeros(350 * 200)]) == importance([torch.ones(350)]) == ()
 
 
 def test_a_script_without_ddp(tmp_path: Path) -> None:
