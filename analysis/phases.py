@@ -1,7 +1,8 @@
 """An exchange with a parameter server taken apart: gather, broadcast, what of the gradients was delivered, and what queues dropped; for LTP's figures.
 
 The gather ends when the server's own flows acknowledge their first byte of the iteration, less the round trip that takes; it is
-seen at a sample, so it is known to the interval between two (`Plan.sample_ns`). The same rule for every transport.
+seen at a sample, so it is known to the interval between two (`Plan.sample_ns`). The same rule for every transport, but where parameters go
+by TCP and gradients do not: then it ends with the last packet of a gradient.
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ def _answered_s(run: Run, per: pd.DataFrame) -> np.ndarray:
     times, acked = sent.index.to_numpy(), sent.to_numpy()
     opened = len(job.hosts) - 1  # of TCP's handshakes a byte is counted
     found = per["end"].to_numpy().copy()
+    if not acked.any() and run.messages is not None:  # its parameters go by connections that nobody samples
+        gradients = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
+        last = gradients.groupby("iteration")["last_s"].max().reindex(per.index)
+        return np.minimum(found, last.to_numpy() + run.plan.base_rtt_s)
     for place, end in enumerate(found):
         later = np.flatnonzero(acked > place * job.bytes_per_worker[SERVER] + opened)
         if later.size:
