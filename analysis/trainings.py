@@ -115,8 +115,13 @@ def described(run: Run) -> str:
 
 
 def fill(run: Run) -> str:
-    """What becomes of holes there, and whether they are dispersed."""
-    return learning.fill(run.jobs[0].trains or "")
+    """What becomes of holes there, and whether gradients travel dispersed."""
+    return learning.fill(run.jobs[0].trains or "") + dispersed(run)
+
+
+def dispersed(run: Run) -> str:
+    """Behind a name: that gradients travel dispersed."""
+    return ", dispersed" if run.jobs[0].trains and learning.disperses(run.jobs[0].trains) else ""
 
 
 def loses(run: Run) -> bool:

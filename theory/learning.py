@@ -40,9 +40,13 @@ def title(name: str) -> str:
 
 
 def fill(trains: str) -> str:
-    """What becomes of holes where a job trains this, as typed, and whether they are dispersed."""
-    options = parse(trains).options
-    return options.fill + (", dispersed" if options.disperse else "")
+    """What becomes of holes where a job trains this, as typed."""
+    return parse(trains).options.fill
+
+
+def disperses(trains: str) -> bool:
+    """Whether its gradients travel dispersed."""
+    return parse(trains).options.disperse
 
 
 def first_layer() -> int:

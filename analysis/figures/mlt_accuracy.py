@@ -245,6 +245,7 @@ def _named(run: Run) -> str:
     return (
         told.replace(":,", ":").rstrip(":,")
         + ", parameters lossy" * lossy
+        + trainings.dispersed(run)
         + (", switch drops" if switched(run) else ", links lose")
     )
 
@@ -331,7 +332,7 @@ def _emulated(study: Study) -> list[dict[str, Any]]:
         limit = trainings.NEAR * float(trainings.accuracy(whole[at])[-1])
         rounds = trainings.reached(curve["accuracy"].to_numpy(), limit)
         found.append({
-            "training": run.system, "named": _named(run), "switch": switched(run), "seed": run.seed, "missing": float(curve["missing"].mean()), "rounds": rounds,
+            "training": run.system + trainings.dispersed(run), "named": _named(run), "switch": switched(run), "seed": run.seed, "missing": float(curve["missing"].mean()), "rounds": rounds,
             "ratio": rounds / trainings.reached(whole[at], limit), "time_s": float(np.interp(rounds, curve["round"], curve["end_s"], right=np.nan)),
             "apart": float(trainings.apart(run).mean()),
         })  # fmt: skip
