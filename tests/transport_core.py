@@ -40,11 +40,11 @@ class Core:
     """One end."""
 
     def __init__(self, rank: int, ranks: int = 2, *, segment: int = 64, coalesce_ns: int = 0, acks: int = 16, seed: int = 1,
-                 silence_ns: int = 3 * 10**9, reorder: int = 3, rule: native.Rule | None = None, slope: int = 0, offset: int = 0) -> None:  # fmt: skip
+                 silence_ns: int = 3 * 10**9, reorder: int = 3, rule: native.Rule | None = None, slope: int = 0, offset: int = 0, rtts: int = 1500) -> None:  # fmt: skip
         native.build()
         self.library = native.load()
         settings = native.Settings(
-            rank=rank, ranks=ranks, segment=segment, reorder=reorder, gain_permille=1000, acks=acks, coalesce_ns=coalesce_ns,
+            rank=rank, ranks=ranks, segment=segment, reorder=reorder, rtts_permille=rtts, acks=acks, coalesce_ns=coalesce_ns,
             silence_ns=silence_ns, seed=(ctypes.c_uint64 * 2)(seed, rank + 1), rule=rule or native.Rule(),
             slope_permille=slope, offset_permille=offset,
         )  # fmt: skip

@@ -54,7 +54,8 @@ SEGMENTS = 44  # datagrams to a peer that are handed to the kernel as one: what 
 CLASS_SELECTOR = 5  # where it stands in that byte
 MARKABLE = 2  # ECT(0) there (RFC 3168)
 SILENT_ROUNDS = 3  # then the run ends
-RAISED = 1.5  # times LT, after an epoch in which nothing was complete
+FIRST_RTTS = 1.5  # recalled
+RAISED = 1.5  # ours
 CLOSED = cast(tuple[Closed, ...], get_args(Closed))
 
 
@@ -89,13 +90,19 @@ class Options:
     fraction: float = option(0.8, "of a gradient, enough once LT is over; recalled; default 0.8", number(0, 1))
     tolerance: float = option(0.0, "share of a gradient that may be missing at any time; default 0", number(0, 1))
     lt: Duration | None = option(
-        None, "the first threshold; adapts (default): 1.5 RTprop + bytes ÷ BtlBw, then once an epoch", _maybe_duration
+        None, "the first threshold; adapts (default): so many RTprop + bytes ÷ BtlBw, then once an epoch", _maybe_duration
     )
     c: Duration = option(Duration.parse("30ms"), "from LT to the deadline; recalled; default 30ms", Duration.parse)
     per: str = option(
         "worker", "whose first packet LT counts from: worker (default) or round", one_of("worker", "round")
     )
+    rtts: float = option(
+        FIRST_RTTS, "RTprops in the first LT, beside bytes ÷ BtlBw; recalled; default 1.5", number(0, 100)
+    )
     epoch: int = option(10, "rounds after which LT adapts; default 10", _count)
+    rise: float = option(
+        RAISED, "times LT, after an epoch in which nothing came whole; ours; default 1.5", number(1, 100)
+    )
     broadcast: str = option("ltp", "how parameters travel: ltp (default), tcp or tcp:CONGESTION_CONTROL", _broadcast)
     coalesce: Duration = option(
         Duration.parse("20us"),
@@ -118,7 +125,7 @@ class Options:
     @property
     def core(self) -> Core:
         return Core(
-            self.reorder, self.acks, self.coalesce, self.silence, after=self.c, per=self.per, epoch=self.epoch, f=self.f
+            self.reorder, self.acks, self.coalesce, self.silence, after=self.c, per=self.per, epoch=self.epoch, rtts=self.rtts, rise=self.rise, f=self.f
         )
 
 
@@ -156,6 +163,8 @@ class Core:
     after: Duration = Duration(0)  # from LT to the deadline
     per: str = "worker"
     epoch: int = 1
+    rtts: float = FIRST_RTTS  # of RTprop, in the first LT
+    rise: float = RAISED  # times LT, after an epoch in which nothing was complete
     rule: native.Rule | None = None  # how fast to send; None: as LTP does
     # Slope and offset of how strongly it probes, or its rate grows by a rule; None: alike all the time.
     f: tuple[float, float] | None = None
@@ -216,8 +225,8 @@ class Threshold:
     whole = False
     after_ns: int | None = None
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
+    def __init__(self, epoch: int, rise: float = RAISED) -> None:
+        self.epoch, self.rise = epoch, rise
         self.lt_ns: int | None = None  # None: what the sender measures decides
         self._first: int | None = None  # round of the epoch
         self._whole: list[int] = []
@@ -239,7 +248,7 @@ class Threshold:
         if self._whole:
             self.lt_ns = min(self._whole)
         else:
-            self.lt_ns = int((self._longest if self.lt_ns is None else self.lt_ns) * RAISED)
+            self.lt_ns = int((self._longest if self.lt_ns is None else self.lt_ns) * self.rise)
         self._whole, self._longest = [], 0
 
 
@@ -334,7 +343,7 @@ class _Engine:
         seed = hashlib.sha256(place.seed + bytes([channel])).digest() if place.seed else os.urandom(16)
         settings = native.Settings(
             rank=place.rank, ranks=ranks, segment=segment_bytes(place.mtu, signed=bool(place.key)), reorder=core.reorder,
-            gain_permille=1000, acks=core.acks, coalesce_ns=int(core.coalesce), silence_ns=int(core.silence),
+            rtts_permille=round(1000 * core.rtts), acks=core.acks, coalesce_ns=int(core.coalesce), silence_ns=int(core.silence),
             seed=(ctypes.c_uint64 * 2)(int.from_bytes(seed[:8], "big"), int.from_bytes(seed[8:16], "big")),
             rule=core.rule or native.Rule(), control_tag=core.control << CLASS_SELECTOR,
             discards=place.discards, slope_permille=round(1000 * core.f[0]) if core.f else 0, offset_permille=round(1000 * core.f[1]) if core.f else 0,
@@ -425,7 +434,7 @@ class _Engine:
         with self.lock:
             name = (source, m.operation, m.part)
             if name not in self.timings:
-                self.timings[name] = self.core.timing() if self.core.timing else Threshold(self.core.epoch)
+                self.timings[name] = self.core.timing() if self.core.timing else Threshold(self.core.epoch, self.core.rise)
             return self.timings[name]
 
 

@@ -246,6 +246,22 @@ def test_a_silent_worker_costs_one_deadline() -> None:
     assert (late.result().reason, late.result().delivered, late.holes()) == (DEADLINE, 0, [(0, len(data))])
 
 
+def test_the_first_lt_has_as_many_round_trips_as_it_is_told() -> None:
+    """Of a message of which one packet never comes: it ends once LT is over; the shortest round trip, while they connect, takes 200 µs."""
+
+    def took(rtts: int) -> int:
+        network = pair(lambda _source, _target, datagram, now: [] if b"NEVERGO!" in datagram else [now + MS], rtts=rtts)
+        for number, data in enumerate([content(6400)] * 9 + [content(3200) + b"NEVERGO!" + content(3192)]):
+            sent = network.cores[0].send(1, data, round=number, now=network.now)
+            received = network.cores[1].receive(0, len(data), round=number, now=network.now, fraction=1 - number // 9 / 5)
+            begun = network.now
+            network.run(partial(both_ended, received, sent), begun + S)
+        assert received.result().reason == FRACTION
+        return network.now - begun
+
+    assert took(50_000) - took(10_000) == pytest.approx(40 * MS / 5, rel=0.01)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_lt_is_of_each_worker_or_of_a_round(shared: bool) -> None:
     """(`per=worker`, `per=round`.) Of two workers that lose one packet for good the second begins 15 ms later: with its own clock it ends as much later."""

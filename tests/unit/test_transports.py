@@ -395,6 +395,10 @@ def test_lt_follows_the_network_both_ways() -> None:
         lt_ns = threshold.lt_ns or 0
         threshold.heard(number, 190 if lt_ns >= 190 else max(lt_ns, 160), 0, lost=0.1 * (lt_ns < 190))
     assert threshold.lt_ns == 190
+    steep = ltp.Threshold(epoch=1, rise=3)
+    for number in range(3):
+        steep.heard(number, 100, 100, lost=0.5)
+    assert steep.lt_ns == 900
 
 
 def delivery(size: int, holes: tuple[tuple[int, int], ...] = (), closed: str = "complete") -> Delivery:

@@ -138,7 +138,7 @@ static void take_down(struct between *between)
 static struct endpoint *opened(const struct way *way, uint32_t rank, int counters)
 {
 	const struct ltp_settings settings = { .rank = rank, .ranks = RANKS, .segment = SEGMENT, .reorder = 3,
-					       .fraction_gain_permille = 1000, .acks = way->acks, .coalesce_ns = 20000,
+					       .rtts_permille = 1500, .acks = way->acks, .coalesce_ns = 20000,
 					       .silence_ns = 2 * PATIENCE, .seed = { 7, rank + 1 } };
 	const uint8_t key[SIPHASH_KEY] = "between the two";
 	const char *addresses[RANKS], *paths[RANKS * PATHS];

@@ -81,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	for (e = 0; e < 2; e++) {
 		struct ltp_settings settings = { .rank = e, .ranks = RANKS, .segment = SEGMENT, .reorder = 3,
-						 .fraction_gain_permille = 1000, .acks = 16, .silence_ns = 1ULL << 40,
+						 .rtts_permille = 1500, .acks = 16, .silence_ns = 1ULL << 40,
 						 .seed = { 7, e + 1 } };
 
 		settings.rule.name = rule % 3; /* as LTP sends, MLT, DLCP */

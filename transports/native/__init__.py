@@ -55,7 +55,7 @@ class Settings(Structure):
     """``struct ltp_settings``."""
 
     _fields_ = (
-        ("rank", c_uint32), ("ranks", c_uint32), ("segment", c_uint32), ("reorder", c_uint32), ("gain_permille", c_uint32),
+        ("rank", c_uint32), ("ranks", c_uint32), ("segment", c_uint32), ("reorder", c_uint32), ("rtts_permille", c_uint32),
         ("acks", c_uint32), ("coalesce_ns", c_uint64), ("silence_ns", c_uint64), ("seed", c_uint64 * 2),
         ("rule", Rule), ("control_tag", c_uint32),
         ("offset_permille", c_uint32), ("slope_permille", c_uint32), ("discards", c_uint32),

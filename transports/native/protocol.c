@@ -250,8 +250,7 @@ struct ltp *ltp_new(const struct ltp_settings *settings)
 		peer->ring = 64;
 		peer->flights = calloc(peer->ring, sizeof(*peer->flights));
 		peer->seen = calloc(SEEN / 64, sizeof(*peer->seen));
-		rate_init(&peer->rate, settings->segment, settings->fraction_gain_permille,
-			  settings->coalesce_ns, draw(ltp) >> 32);
+		rate_init(&peer->rate, settings->segment, settings->coalesce_ns, draw(ltp) >> 32);
 		peer->rate.rule = settings->rule;
 		if (!peer->flights || !peer->seen)
 			goto fail;
@@ -537,11 +536,11 @@ static void join_group(struct ltp *ltp, struct ltp_transfer *transfer)
 }
 
 /* How long a message takes that meets nothing, as its sender measures; 0: it has not said. */
-static uint64_t estimate(const struct peer *peer, uint64_t bytes)
+static uint64_t estimate(const struct ltp *ltp, const struct peer *peer, uint64_t bytes)
 {
 	if (!peer->their_rate || !peer->their_rtprop)
 		return 0;
-	return peer->their_rtprop * 3 / 2 +
+	return peer->their_rtprop * ltp->settings.rtts_permille / 1000 +
 	       (uint64_t)((unsigned __int128)bytes * NS / peer->their_rate);
 }
 
@@ -560,10 +559,10 @@ static void thresholds(const struct ltp *ltp, const struct ltp_transfer *transfe
 	if (close->lt_ns >= 0) {
 		span = close->lt_ns;
 	} else {
-		span = estimate(transfer->peer, transfer->bytes);
+		span = estimate(ltp, transfer->peer, transfer->bytes);
 		for (i = 0; !span && i < ltp->settings.ranks; i++)
-			if (estimate(&ltp->peers[i], transfer->bytes) > slowest)
-				slowest = estimate(&ltp->peers[i], transfer->bytes);
+			if (estimate(ltp, &ltp->peers[i], transfer->bytes) > slowest)
+				slowest = estimate(ltp, &ltp->peers[i], transfer->bytes);
 		if (!span)
 			span = slowest; /* of a peer that has said nothing yet */
 		if (!span)

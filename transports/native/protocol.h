@@ -53,7 +53,7 @@ struct ltp_settings {
 	uint32_t ranks;
 	uint32_t segment; /* payload of a packet, a multiple of 8 */
 	uint32_t reorder; /* later packets acknowledged, until one counts as lost */
-	uint32_t fraction_gain_permille; /* scales the rate; 1000: as measured */
+	uint32_t rtts_permille; /* of RTprop, how much the first LT has beside the time to send */
 	uint32_t acks; /* packets that an ACK waits for at most; 1: one for each */
 	uint64_t coalesce_ns; /* for how long a receiver rests, and with it its ACKs */
 	uint64_t silence_ns; /* until a peer counts as gone */

@@ -18,12 +18,10 @@ static const uint32_t cycle_gain[] = { 1250, 750, 1000, 1000, 1000, 1000, 1000, 
 
 #define CYCLE (sizeof(cycle_gain) / sizeof(*cycle_gain))
 
-void rate_init(struct rate *rate, uint32_t packet, uint32_t gain_permille, uint64_t coalesce,
-	       uint32_t draw)
+void rate_init(struct rate *rate, uint32_t packet, uint64_t coalesce, uint32_t draw)
 {
 	memset(rate, 0, sizeof(*rate));
 	rate->packet = packet;
-	rate->gain_permille = gain_permille;
 	rate->probe_permille = 1000;
 	rate->coalesce = coalesce;
 	rate->cycle = 2 + draw % (CYCLE - 2); /* flows that begin together do not probe together */
@@ -78,7 +76,7 @@ uint64_t rate_pacing(const struct rate *rate)
 		gain = DRAIN_GAIN;
 	else if (rate->mode == RATE_PROBE_BW)
 		gain = 1000 + ((int64_t)cycle_gain[rate->cycle] - 1000) * rate->probe_permille / 1000;
-	bandwidth = times(bandwidth, gain * rate->gain_permille, 1000000);
+	bandwidth = times(bandwidth, gain, 1000);
 	return bandwidth ? bandwidth : 1;
 }
 

@@ -21,7 +21,6 @@ struct rate {
 	struct rule_state state;
 	enum rate_mode mode;
 	uint32_t packet; /* bytes */
-	uint32_t gain_permille; /* of everything that is sent */
 	uint32_t probe_permille; /* of what it sends more, then less, to find out whether there is more; 1000: as BBR */
 	uint64_t highest[RATE_ROUNDS]; /* bytes/s, one a round */
 	bool filled; /* there was once more to send than a window: the path was measured, not the sender */
@@ -55,8 +54,7 @@ struct rate_sample {
 	uint32_t marked; /* of them, as the receiver counts */
 };
 
-void rate_init(struct rate *rate, uint32_t packet, uint32_t gain_permille, uint64_t coalesce,
-	       uint32_t draw);
+void rate_init(struct rate *rate, uint32_t packet, uint64_t coalesce, uint32_t draw);
 void rate_ack(struct rate *rate, const struct rate_sample *sample);
 void rate_rtt(struct rate *rate, uint64_t rtt, uint64_t now);
 uint64_t rate_bandwidth(const struct rate *rate); /* bytes/s; 0: not known */
