@@ -2,7 +2,7 @@
 
 The gather ends when the server's own flows acknowledge their first byte of the iteration, less the round trip that takes; it is
 seen at a sample, so it is known to the interval between two (`Plan.sample_ns`). The same rule for every transport, but where parameters go
-by TCP and gradients do not: then it ends with the last packet of a gradient.
+by TCP and gradients do not, whose flows nobody samples: then it is when the server's adapter begins to send more than acknowledgements.
 """
 
 from __future__ import annotations
@@ -63,15 +63,29 @@ def _answered_s(run: Run, per: pd.DataFrame) -> np.ndarray:
     times, acked = sent.index.to_numpy(), sent.to_numpy()
     opened = len(job.hosts) - 1  # of TCP's handshakes a byte is counted
     found = per["end"].to_numpy().copy()
-    if not acked.any() and run.messages is not None:  # its parameters go by connections that nobody samples
-        gradients = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
-        last = gradients.groupby("iteration")["last_s"].max().reindex(per.index)
-        return np.minimum(found, last.to_numpy() + run.plan.base_rtt_s)
+    if not acked.any():  # its parameters go by connections that nobody samples
+        return _sent_s(run, per, found)
     for place, end in enumerate(found):
         later = np.flatnonzero(acked > place * job.bytes_per_worker[SERVER] + opened)
         if later.size:
             found[place] = min(end, times[later[0]])
     return np.asarray(found)
+
+
+def _sent_s(run: Run, per: pd.DataFrame, found: np.ndarray) -> np.ndarray:
+    """When the server's adapter has sent more than answers: a twentieth of what it sends in an iteration; an iteration's end, if no sample saw that."""
+    nics = run.nics
+    if nics is None:
+        return found
+    own = nics[nics["link"].str.startswith(f"{run.plan.jobs[0].hosts[SERVER]}-")]
+    times, sent = own["t_s"].to_numpy(), own["bytes"].to_numpy()
+    least = run.plan.jobs[0].bytes_per_worker[SERVER] / 20
+    for place, (begun, end) in enumerate(zip(per["begun"], per["end"], strict=True)):
+        before = np.interp(begun, times, sent)
+        later = np.flatnonzero((times > begun) & (sent > before + least))
+        if later.size:
+            found[place] = min(end, times[later[0]])
+    return found
 
 
 def delivered(run: Run) -> float:

@@ -1,4 +1,4 @@
-"""The mean of gradients that travel dispersed, for what given holes do (`theory.learning`)."""
+"""What given holes do to gradients that travel dispersed (`workloads.learning.hadamard`)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def title(name: str) -> str:
     return str(find(name).TITLE)
 
 
-def fill(trains: str) -> str:
+def fill(trains: str) -> Fill:
     """What becomes of holes where a job trains this, as typed."""
     return parse(trains).options.fill
 

@@ -90,7 +90,9 @@ class Options:
     fraction: float = option(0.8, "of a gradient, enough once LT is over; recalled; default 0.8", number(0, 1))
     tolerance: float = option(0.0, "share of a gradient that may be missing at any time; default 0", number(0, 1))
     lt: Duration | None = option(
-        None, "the first threshold; adapts (default): so many RTprop + bytes ÷ BtlBw, then once an epoch", _maybe_duration
+        None,
+        "the first threshold; adapts (default): so many RTprop + bytes ÷ BtlBw, then once an epoch",
+        _maybe_duration,
     )
     c: Duration = option(Duration.parse("30ms"), "from LT to the deadline; recalled; default 30ms", Duration.parse)
     per: str = option(
@@ -125,7 +127,16 @@ class Options:
     @property
     def core(self) -> Core:
         return Core(
-            self.reorder, self.acks, self.coalesce, self.silence, after=self.c, per=self.per, epoch=self.epoch, rtts=self.rtts, rise=self.rise, f=self.f
+            self.reorder,
+            self.acks,
+            self.coalesce,
+            self.silence,
+            after=self.c,
+            per=self.per,
+            epoch=self.epoch,
+            rtts=self.rtts,
+            rise=self.rise,
+            f=self.f,
         )
 
 
@@ -434,7 +445,9 @@ class _Engine:
         with self.lock:
             name = (source, m.operation, m.part)
             if name not in self.timings:
-                self.timings[name] = self.core.timing() if self.core.timing else Threshold(self.core.epoch, self.core.rise)
+                self.timings[name] = (
+                    self.core.timing() if self.core.timing else Threshold(self.core.epoch, self.core.rise)
+                )
             return self.timings[name]
 
 

@@ -213,7 +213,8 @@ class _Plain:
     def __init__(self, parameters: Sequence[Any], clock: _HostClock | _DeviceClock) -> None:
         sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
         buckets = buckets_of(sizes)
-        self._parameters = [[parameters[index] for index in bucket] for bucket in buckets]
+        # Weak: a model that is only recorded is to be freed, and Python does not see what a hook's tensor holds.
+        self._parameters = [[weakref.ref(parameters[index]) for index in bucket] for bucket in buckets]
         self._bytes = [sum(sizes[index] for index in bucket) for bucket in buckets]
         self._ready: dict[int, Any] = {}
         self._spent_ns = 0
@@ -233,7 +234,12 @@ class _Plain:
             return []
         marks = [self._ready.get(number, start) for number in range(len(self._bytes))]
         taken = [
-            _Exchange(size, mark, mark, [one.grad for one in parameters if one.grad is not None])
+            _Exchange(
+                size,
+                mark,
+                mark,
+                [one.grad for own in parameters if (one := own()) is not None and one.grad is not None],
+            )
             for size, mark, parameters in zip(self._bytes, marks, self._parameters, strict=True)
         ]
         taken[0].spent_ns = self._spent_ns
@@ -242,17 +248,18 @@ class _Plain:
 
 
 def importance(gradients: Sequence[Any]) -> tuple[float, ...]:
-    """Evenly spaced quantiles of packets' mean magnitude ÷ the median magnitude of all numbers; empty where that is 0, or there are few.
+    """Evenly spaced quantiles of packets' mean magnitude ÷ the median magnitude of all numbers; empty where that is 0, there are few, they
+    are not finite, sparse, or on several devices.
 
     As `workloads.trace.Operation` has it: what rules for tags, of a replay, are applied to.
     """
-    if not gradients:
+    if not gradients or any(one.is_sparse for one in gradients) or len({one.device for one in gradients}) > 1:
         return ()
     numbers = torch.cat([one.detach().reshape(-1).abs().float() for one in gradients])
     packet = PACKET_BYTES // gradients[0].element_size()
     packets = numbers[: len(numbers) // packet * packet].reshape(-1, packet).mean(dim=1)
     middle = float(numbers[::SAMPLED].median())
-    if len(packets) < QUANTILES or not middle:
+    if len(packets) < QUANTILES or not middle or not bool(torch.isfinite(numbers).all()):
         return ()
     found = torch.quantile(packets / middle, torch.linspace(0, 1, QUANTILES, device=packets.device))
     return tuple(float(f"{value:.3g}") for value in found.tolist())

@@ -20,7 +20,7 @@ PAPER = "MLT"
 TITLE = "What each part of MLT gains"
 TEXT = (
     "Speed of an iteration beside that of TCP with partitions and priorities as BytePS has them; a panel for each least timeout of the kernel, dots are "
-    "seeds. A: a share of a message may be missing; B: bands by layer, and switches that drop what is not important; C: every path in turn, for TCP by routers; hashed: addresses that routers hash, as they do random ports; published tags: by the median of single numbers, by which 98 % of the packets count as important; DLCP: with its rate by marks. Grey: as "
+    "seeds. A: a share of a message may be missing; B: bands by layer, and switches that drop what is not important; C: every path in turn, for TCP by routers; hashed: addresses that routers hash, as they do random ports; a share sent: of each gradient as much as MLT has to deliver; published tags: by the median of single numbers, by which 98 % of the packets count as important; DLCP: with its rate by marks. Grey: as "
     "published (PyTorch, 64 GPUs, VGG16). Behind a bar: the share of the gradients that arrived, and of all packets what queues dropped."
 )
 ORDER = "Each part adds to the speed: A, A+B, C, C+B, A+B+C in this order."
@@ -37,7 +37,7 @@ CONTROLS = {
     SPRAYED: "an MLT that takes as long as TCP",
 }
 SPRAYED_TCP = "TCP, C"
-SHARE, SPRAYED_SHARE = "TCP, 90 % sent", "TCP, C, 90 % sent"
+SHARE, SPRAYED_SHARE = "TCP, a share sent", "TCP, C, a share sent"
 UNMARKED = "BytePS, CUBIC"
 HASHED, TAGGED, OLDER = "A+B, hashed", "A+B+C, published tags", "DLCP"
 PARTS = (
@@ -230,10 +230,10 @@ def _part(run: Run) -> str:
     name, _, told = run.jobs[0].transport.partition(":")
     options = dict(word.partition("=")[::2] for word in told.split(","))
     if run.jobs[0].by_tcp:
-        if not run.jobs[0].cc.traits.needs_marks:
-            return UNMARKED
         if "share" in options:
             return SPRAYED_SHARE if run.jobs[0].routers_spray else SHARE
+        if not run.jobs[0].cc.traits.needs_marks:
+            return UNMARKED
         return SPRAYED_TCP if run.jobs[0].routers_spray else "BytePS"
     if (whole := name.upper()) in PARTS:
         return whole

@@ -63,7 +63,7 @@ def draw(study: Study, out: Path) -> list[Path]:
                 end, (len(LOSSES) - 1, PUBLISHED[name][-1] / PUBLISHED[name][0]),
                 textcoords="offset points", xytext=(5, -3), fontsize=8, color="#888888",
             )  # fmt: skip
-        _lines(axis, rows[rows["rto_ms"] == rto])
+        _lines(axis, rows[rows["rto_ms"] == rto], rows.groupby("system")["delivered"].mean())
         axis.set(title=f"least timeout {rto:g} ms", xlabel="loss on one worker's link", ylim=(0, 1.35))
     axes[0, 0].set_ylabel("speed ÷ that without loss")
     figure.legend(
@@ -144,16 +144,16 @@ def _kept(rows: pd.DataFrame) -> dict[tuple[str, float], list[float]]:
     return {at: values for at, values in found.items() if values}
 
 
-def _lines(axis: Any, rows: pd.DataFrame) -> None:
-    """A line a system over the losses that the paper has, a dot a run."""
+def _lines(axis: Any, rows: pd.DataFrame, arrived: pd.Series[float]) -> None:
+    """A line a system over the losses that the paper has, a dot a run; ``arrived``: of each system's gradients."""
     for colour, (system, mine) in zip(style.JOBS, rows.groupby("system", sort=False), strict=False):
         base = mine[mine["loss"] == 0].set_index("seed")["iteration_s"]
         speed = mine["seed"].map(base) / mine["iteration_s"]
         x = mine["loss"].map({loss: place for place, loss in enumerate(LOSSES)})
         means = speed.groupby(x).mean()
-        arrived = phases.delivered_by(mine, str(system))
+        share = arrived[str(system)]
         axis.plot(
-            means.index, means, color=colour, label=f"{system}" + ("" if arrived == 1 else f" ({arrived:.0%} arrived)")
+            means.index, means, color=colour, label=f"{system}" + ("" if share == 1 else f" ({share:.0%} arrived)")
         )
         axis.plot(x, speed, "o", color=colour, markersize=4)
     axis.set_xticks(range(len(LOSSES)), [f"{100 * loss:g} %" for loss in LOSSES])

@@ -235,15 +235,18 @@ def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Shar
 
 
 def _check_dispersal(system: System, placed: Placed) -> None:
-    """Raises `RequestError` if a ring is to carry whole what travels dispersed, and in pieces."""
+    """Raises `RequestError` where what travels dispersed would be filled up, or carried whole, in pieces."""
     for job, asked in zip(placed.jobs, placed.asked, strict=True):
-        resyncs = getattr(transports.parse(asked.transport(system)).options, "resync", 0)
-        if (
-            asked.job.train
-            and asked.job.collective == "ring"
-            and resyncs
-            and learning.parse(asked.job.train).options.disperse
-        ):
+        if not asked.job.train or not learning.parse(asked.job.train).options.disperse:
+            continue
+        how = transports.parse(asked.transport(system))
+        if how.close("gradient").missing != "zero":
+            raise RequestError(
+                f"job {job.job} trains {asked.job.train}, whose gradients are mixed anew every round, so that what stood in a hole before is "
+                "noise: leave out disperse=on, or missing"
+            )
+        resyncs: int = getattr(how.options, "resync", 0)
+        if asked.job.collective == "ring" and resyncs:
             raise RequestError(
                 f"job {job.job} trains {asked.job.train} in a ring, where sums that are dispersed make no piece of its parameters: leave out "
                 "disperse=on, or resync"

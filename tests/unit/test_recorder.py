@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import socket
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +21,7 @@ from workloads.commands import record
 from workloads.recording import REPORT_FD, START_FD, say_beside
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
-from workloads.recorder import QUANTILES, _DeviceClock, buckets_of, importance  # noqa: E402
+from workloads.recorder import QUANTILES, Recorder, _DeviceClock, buckets_of, importance  # noqa: E402
 from workloads.training import models  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -147,6 +149,26 @@ def test_importance_is_of_packets_beside_the_median_number() -> None:
         [packets[0], *(packets[round(199 * at / 10)] for at in range(1, 10)), packets[-1]], rel=0.03
     )
     assert importance([]) == importance([torch.zeros(350 * 200)]) == importance([torch.ones(350)]) == ()
+    assert importance([torch.full((350 * 200,), torch.nan)]) == importance([torch.eye(700).to_sparse()]) == ()
+
+
+def test_a_model_that_was_recorded_is_freed() -> None:
+    class Sink:
+        def imported(self) -> None: ...
+        def ready(self) -> None: ...
+        def __call__(self, origin: object, sample: object) -> None: ...
+
+    model = torch.nn.Linear(600, 600)
+    recorder = Recorder(model, Sink())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        model(torch.ones(4, 600)).square().mean().backward()
+        optimizer.step()
+    recorder.close()
+    weight = weakref.ref(model.weight)
+    del model, optimizer
+    gc.collect()
+    assert weight() is None
 
 
 def test_a_script_without_ddp(tmp_path: Path) -> None:

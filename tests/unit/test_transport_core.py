@@ -253,7 +253,9 @@ def test_the_first_lt_has_as_many_round_trips_as_it_is_told() -> None:
         network = pair(lambda _source, _target, datagram, now: [] if b"NEVERGO!" in datagram else [now + MS], rtts=rtts)
         for number, data in enumerate([content(6400)] * 9 + [content(3200) + b"NEVERGO!" + content(3192)]):
             sent = network.cores[0].send(1, data, round=number, now=network.now)
-            received = network.cores[1].receive(0, len(data), round=number, now=network.now, fraction=1 - number // 9 / 5)
+            received = network.cores[1].receive(
+                0, len(data), round=number, now=network.now, fraction=1 - number // 9 / 5
+            )
             begun = network.now
             network.run(partial(both_ended, received, sent), begun + S)
         assert received.result().reason == FRACTION
@@ -459,5 +461,14 @@ def test_nothing_that_comes_breaks_it_on_its_sockets(compiler: str, tmp_path: Pa
     """All of the library under ASan and UBSan, by system calls and by a ring, signed or not, with somebody between both ends or not."""
     library = [path for path in native.sources() if path.suffix == ".c" and path.name != "endpoint.c"]
     made = sanitized(compiler, "address,undefined", [EXCHANGE, *library], tmp_path, "-Wall", "-Wextra", "-Werror")
+    done = subprocess.run([str(made)], capture_output=True, text=True, check=False, timeout=HANG_S)
+    assert done.returncode == 0, done.stderr[-3000:] + done.stdout
+
+
+def test_what_rests_takes_no_instant_for_one_that_is_still_to_come(tmp_path: Path) -> None:
+    """By a ring, with much to send and rests in which that fits: a look that did not wait was taken for one at its rest's end."""
+    library = [path for path in native.sources() if path.suffix == ".c" and path.name != "endpoint.c"]
+    words = "-DCHECK_CLOCK", "-DSIZE=5000003", "-DCOALESCE=1000000"
+    made = sanitized("gcc", "undefined", [EXCHANGE, *library], tmp_path, *words)
     done = subprocess.run([str(made)], capture_output=True, text=True, check=False, timeout=HANG_S)
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout

@@ -10,7 +10,12 @@
 
 #define RANKS 3 /* of which the last one is only spoken of */
 #define ROUNDS 3
+#ifndef SIZE
 #define SIZE 200003
+#endif
+#ifndef COALESCE
+#define COALESCE 20000 /* ns */
+#endif
 #define SEGMENT 1400
 #define PATHS 2
 #define LONGEST (LTP_DATA_HEADER + SEGMENT + SIPHASH_MAC)
@@ -138,7 +143,7 @@ static void take_down(struct between *between)
 static struct endpoint *opened(const struct way *way, uint32_t rank, int counters)
 {
 	const struct ltp_settings settings = { .rank = rank, .ranks = RANKS, .segment = SEGMENT, .reorder = 3,
-					       .rtts_permille = 1500, .acks = way->acks, .coalesce_ns = 20000,
+					       .rtts_permille = 1500, .acks = way->acks, .coalesce_ns = COALESCE,
 					       .silence_ns = 2 * PATIENCE, .seed = { 7, rank + 1 } };
 	const uint8_t key[SIPHASH_KEY] = "between the two";
 	const char *addresses[RANKS], *paths[RANKS * PATHS];

@@ -99,7 +99,7 @@ class FramedEndpoint:
         return transfer
 
     def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer:
-        """``into`` is None; ``close`` is met: everything arrives."""
+        """``into`` is None; ``close`` is met: what is sent arrives."""
         if into is not None:
             raise ValueError("several messages at a time carry bytes that nobody looks at")
         del close

@@ -614,6 +614,10 @@ static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now, uint64_t r
 		let_go(endpoint);
 	if (!now)
 		now = now_ns();
+#ifdef CHECK_CLOCK /* by its own reckoning it is never later than it is */
+	if (now > now_ns())
+		abort();
+#endif
 	if (came)
 		rest(endpoint, now);
 	return now;
@@ -652,12 +656,12 @@ static bool hand_over_next(struct endpoint *endpoint, uint64_t now)
 static void serve_by_ring(struct endpoint *endpoint)
 {
 	uint64_t now = 0, next, rest = 0;
-	bool more;
+	bool waits;
 
 	while (!endpoint->stop) {
 		now = take_in_ring(endpoint, now, rest);
 		ltp_tick(endpoint->ltp, now);
-		more = hand_over_next(endpoint, now);
+		waits = !hand_over_next(endpoint, now);
 		publish(endpoint);
 		next = next_look(endpoint, now, &rest);
 		if (endpoint->full) {
@@ -665,10 +669,11 @@ static void serve_by_ring(struct endpoint *endpoint)
 			if (next <= now)
 				next = now + NS / 1000;
 		}
+		waits = waits && next > now;
+		if (!waits) /* nor rests */
+			rest = now;
 		pthread_mutex_unlock(&endpoint->lock);
-		now = ring_wait(endpoint->ring, next <= now || more ? 0 : next, rest < next ? rest - now : RING_REST) ?
-			      next :
-			      0;
+		now = ring_wait(endpoint->ring, waits ? next : 0, rest < next ? rest - now : RING_REST) ? next : 0;
 		pthread_mutex_lock(&endpoint->lock);
 		endpoint->counters.wake_ups++;
 	}

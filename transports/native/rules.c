@@ -23,21 +23,24 @@ uint64_t rule_speed(const struct rate *rate)
 	return rate->state.speed;
 }
 
-/* By beta and this share; at most once a round trip: what is heard within one is of what was sent before it fell. */
-static void fall(struct rate *rate, const struct rate_sample *sample, uint64_t permille)
+/*
+ * By beta and this share; at most once a round trip, which ends with `ends`: what is heard within one is of
+ * what was sent before it fell.
+ */
+static void fall(struct rate *rate, const struct rate_sample *sample, uint64_t permille, uint64_t *ends)
 {
 	struct rule_state *state = &rate->state;
 
-	if (sample->acked_when_sent >= state->round_ends) {
+	if (sample->acked_when_sent >= *ends) {
 		state->speed -= part(state->speed, rate->rule.decrease_permille * permille / 1000);
-		state->round_ends = sample->acked;
+		*ends = sample->acked;
 	}
 }
 
 /*
  * MLT, section 3. Of two things it says nothing: which of its rules wins where both match, and what
  * holds between the limits with a growing delay; TIMELY (Mittal et al., SIGCOMM 2015) falls there by
- * how steeply it grows.
+ * how steeply it grows, smoothed: here it is from one acknowledgement to the next.
  */
 static void by_delay(struct rate *rate, const struct rate_sample *sample, uint64_t step)
 {
@@ -49,14 +52,15 @@ static void by_delay(struct rate *rate, const struct rate_sample *sample, uint64
 	if (!rtt)
 		return;
 	if (late && !(shrinks && rule->increase_wins)) {
-		fall(rate, sample, (uint64_t)((unsigned __int128)(rtt - high) * 1000 / rtt));
+		fall(rate, sample, (uint64_t)((unsigned __int128)(rtt - high) * 1000 / rtt), &state->round_ends);
 	} else if (rtt < rate->rtprop + rule->low || shrinks) {
 		if (!state->rises)
 			state->speed += step;
 	} else if (rule->by_gradient && last && rtt > last) {
 		uint64_t steep = (uint64_t)((unsigned __int128)(rtt - last) * 1000 / (rate->rtprop + 1));
 
-		fall(rate, sample, steep < 1000 ? steep : 1000);
+		if (steep)
+			fall(rate, sample, steep < 1000 ? steep : 1000, &state->slope_ends);
 	}
 	if (late || rtt >= rate->rtprop + rule->low)
 		state->rises = false;

@@ -30,6 +30,7 @@ struct rule_state {
 	uint64_t last_rtt;
 	uint64_t acked; /* bytes, when it was last asked */
 	uint64_t round_ends; /* bytes acknowledged */
+	uint64_t slope_ends; /* of a round in which it fell because the delay grew */
 	uint64_t packets, marked; /* of this round */
 	uint32_t share; /* of packets that are marked, smoothed, in 1/1024 */
 	bool rises; /* doubles each round trip, as at first */

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from workloads.learning.layers import Array
 
 RADIX = 32
+SIGNS = 7  # behind a seed: a stream of random numbers of their own
 Seed = int | tuple[int, ...]  # another one every round: with the same signs, the same directions would always be lost
 
 
@@ -46,7 +47,7 @@ def collected(values: Array, seed: Seed) -> Array:
 def _drawn(length: int, seed: Seed) -> tuple[npt.NDArray[np.int64], Array, Array]:
     """An order of the numbers, and the signs of the head's and the tail's transform."""
     size = 1 << (length.bit_length() - 1)
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng([*((seed,) if isinstance(seed, int) else seed), SIGNS])
     order = draw.permutation(length)
     head, tail = (1 - 2 * draw.integers(2, size=(2, size))).astype(np.float32)
     return order, head, tail

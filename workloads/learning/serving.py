@@ -133,9 +133,8 @@ class _Trainer:
     def sent(self, peer: int, message: Message, holes: Holes) -> None:
         del peer
         if self.feeds_back:
-            self.owed = self.travels * ~arrived(len(self.travels), holes)
-        if self.feeds_back and self.disperses:
-            self.owed = collected(self.owed, (self.seed, message.round))
+            lost = self.travels * ~arrived(len(self.travels), holes)
+            self.owed = collected(lost, (self.seed, message.round)) if self.disperses else lost
 
     def received(self, peer: int, message: Message, holes: Holes) -> None:
         """What of the parameters is missing, keeps its value."""
