@@ -15,6 +15,7 @@ from theory import learning, ring
 
 ROUNDS = 300
 RING_ROUNDS = 150
+DISPERSED = ", dispersed"  # behind a name
 SETTLED = 5  # rounds that are no example of the others: OptiReduce measures
 NEAR = 0.9
 LOOKS = 3  # at the accuracy, taken together
@@ -121,7 +122,7 @@ def fill(run: Run) -> str:
 
 def dispersed(run: Run) -> str:
     """Behind a name: that gradients travel dispersed."""
-    return ", dispersed" if run.jobs[0].trains and learning.disperses(run.jobs[0].trains) else ""
+    return DISPERSED if run.jobs[0].trains and learning.disperses(run.jobs[0].trains) else ""
 
 
 def loses(run: Run) -> bool:

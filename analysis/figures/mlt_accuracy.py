@@ -33,17 +33,20 @@ SELECTIVE = "Selective dropping needs no more rounds than nothing missing, up to
 RANDOM = "Random loss of 10 % costs rounds."
 CHOSEN = "Where switches choose, what they drop by importance costs fewer rounds than as much at random, closed loop."
 LOOP = "As published, so that parameters may be missing, too, MLT costs a training no rounds, closed loop."
+DISPERSED = "What MLT does not wait for costs fewer rounds where gradients travel dispersed (a Hadamard transform), closed loop."
 SOURCES = {
     SELECTIVE: "MLT, bounds for equal rounds: 11–18 % gradient-aware [published table]",
     RANDOM: "MLT, rounds at random loss [published figure]; bounds for equal rounds: 0.7–3.3 % [published table]",
     CHOSEN: "MLT, its rule for switches; ours as an experiment",
     LOOP: "MLT, abstract: losses up to a bound do not affect the final model [published]; here by rounds to an accuracy",
+    DISPERSED: "ours; the transform is OptiReduce's",
 }
 CONTROLS = {
     SELECTIVE: "a rule that drops the packets that matter most",
     RANDOM: "a loss that takes nothing",
     CHOSEN: "trainings that learn alike whatever was dropped",
     LOOP: "trainings over MLT that end at a third of the accuracy",
+    DISPERSED: "trainings that learn alike, dispersed or not",
 }
 AT_RANDOM = "tag=random"
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
@@ -115,7 +118,7 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def find(study: Study) -> list[Finding]:
-    """Four findings: selective dropping up to 10 %, random loss of 10 %, and of closed loops what switches chose, and MLT as published."""
+    """Five findings: selective dropping up to 10 %, random loss of 10 %, and of closed loops what switches chose, MLT as published, and dispersal."""
     try:
         rows = _table(study)
     except LoadError as error:
@@ -125,7 +128,13 @@ def find(study: Study) -> list[Finding]:
         for (rule, share), mine in rows[rows["training"].isin(RULES)].groupby(["training", "missing"])
     }
     emulated = rows[~rows["training"].isin(RULES)]
-    return [_selective(study, kept), _random(study, kept), _chosen(study, emulated), _loop(study, emulated)]
+    return [
+        _selective(study, kept),
+        _random(study, kept),
+        _chosen(study, emulated),
+        _loop(study, emulated),
+        _dispersed(study, emulated),
+    ]
 
 
 def _ended(ratio: float) -> float:
@@ -165,22 +174,45 @@ def _random(study: Study, kept: Kept) -> Finding:
 
 def _chosen(study: Study, rows: pd.DataFrame) -> Finding:
     """Of each pair of trainings behind a switch that differ in who may be dropped: rounds at random ÷ rounds by importance, a ratio a seed."""
-    ratios: dict[str, tuple[list[float], float, float]] = {}
-    for name, mine in rows[rows["switch"]].groupby("training", sort=False):
-        other = rows[rows["switch"] & (rows["training"] == f"{name},{AT_RANDOM}")].set_index("seed")
-        by = mine.set_index("seed")
-        if seeds := sorted(set(by.index) & set(other.index)):
-            values = [_ended(other.loc[seed, "ratio"]) / _ended(by.loc[seed, "ratio"]) for seed in seeds]
-            ratios[str(name)] = values, float(by["missing"].mean()), float(other["missing"].mean())
-    if not ratios:
+    pairs = _pairs(rows[rows["switch"]], f",{AT_RANDOM}")
+    if not pairs:
         return not_measured(CHOSEN, SOURCES[CHOSEN], "no switch chose")
-    most = max(ratios, key=lambda name: ratios[name][1])
-    values = ratios[most][0]
+    return _compared(
+        study, CHOSEN, "rounds at random ÷ by importance: ", [(more, less, values) for less, more, values in pairs]
+    )
+
+
+def _dispersed(study: Study, rows: pd.DataFrame) -> Finding:
+    """Of each pair that differ in that alone: rounds ÷ rounds with gradients dispersed, a ratio a seed."""
+    pairs = _pairs(rows, trainings.DISPERSED)
+    if not pairs:
+        return not_measured(DISPERSED, SOURCES[DISPERSED], "no training dispersed its gradients")
+    inverse = [(plain, mixed, [1 / value for value in values]) for plain, mixed, values in pairs]
+    return _compared(study, DISPERSED, "rounds as they are ÷ dispersed: ", inverse)
+
+
+Pair = tuple[float, float, list[float]]  # what is missing of the two, and their rounds ÷ each other, by seed
+
+
+def _pairs(rows: pd.DataFrame, behind: str) -> list[Pair]:
+    """Of each training and that with ``behind`` behind its name: the rounds of this ÷ of that."""
+    found = []
+    for name, mine in rows.groupby("training", sort=False):
+        other = rows[rows["training"] == f"{name}{behind}"].set_index("seed")
+        own = mine.set_index("seed")
+        if seeds := sorted(set(own.index) & set(other.index)):
+            values = [_ended(other.loc[seed, "ratio"]) / _ended(own.loc[seed, "ratio"]) for seed in seeds]
+            found.append((float(own["missing"].mean()), float(other["missing"].mean()), values))
+    return found
+
+
+def _compared(study: Study, claim: str, says: str, pairs: list[Pair]) -> Finding:
+    """Judged where most is missing."""
+    first, _, values = max(pairs, key=lambda pair: pair[1])
     return Finding(
-        CHOSEN, SOURCES[CHOSEN],
-        "rounds at random ÷ by importance: "
-        + "; ".join(f"{observed.with_interval(found)} with {random:.1%} and {by:.1%} missing" for found, by, random in ratios.values()),
-        geometric_mean(values), f"× the rounds, {ratios[most][1]:.0%} missing", log_interval(values), len(values),
+        claim, SOURCES[claim],
+        says + "; ".join(f"{observed.with_interval(found)} with {one:.1%} and {other:.1%} missing" for one, other, found in pairs),
+        geometric_mean(values), f"× the rounds, {first:.0%} missing", log_interval(values), len(values),
         graded(ratio_ends(values)[0] > 1, geometric_mean(values) > 1),
         "reproduced if surely more where most is missing, partly if in the mean",
         study.paths,

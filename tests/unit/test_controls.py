@@ -357,6 +357,22 @@ def test_a_switch_that_might_as_well_drop_anything_is_found(
     assert found.verdict in expected, found
 
 
+@pytest.mark.parametrize(("plain", "expected"), [(0.9, FAILS), (0.7, ("reproduced",))])
+def test_a_dispersal_that_changes_nothing_is_found(plain: float, expected: tuple[Verdict, ...], tmp_path: Path) -> None:
+    figure: Any = the("mlt-accuracy")
+    system = ("reno", "mlt:parameters=whole", "mlt:parameters=whole,tolerance=0.3")
+    for name in ("mlt-accuracy", "mlt-accuracy.dispersed"):
+        specs = points.read(str(EXPERIMENTS / f"{name}.toml"), {"iterations": 60, "system": system})
+        synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    for path in tmp_path.rglob("iterations.csv"):
+        run = load_run(path.parent)
+        lossy = not run.plan.jobs[0].by_tcp
+        learnt(run, 0.9 if trainings.dispersed(run) or not lossy else plain, 100 if lossy else 0)
+    study = load_study(tmp_path, "mlt-accuracy")
+    found = figure._dispersed(study, pd.DataFrame(figure._emulated(study)))
+    assert found.verdict in expected, found
+
+
 @pytest.mark.parametrize(("final", "expected"), [(0.3, FAILS), (0.9, ("reproduced",))])
 def test_a_training_that_learns_less_by_what_it_loses_is_found(
     final: float, expected: tuple[Verdict, ...], tmp_path: Path
