@@ -81,7 +81,7 @@ class _Loss:
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``mlt-accuracy.{png,pdf,csv}``; the data: a row per seed and training, then one for each ring (``apart``: over the rounds, in the mean)."""
     rows = _table(study)
-    figure, axes = style.new_figure(1, 3, figsize=(15, 4.6), width_ratios=[1.5, 1, 1])
+    figure, axes = style.new_figure(1, 3, figsize=(15, 5.2), width_ratios=[1.4, 1, 1])
     lines, times, apart = axes[0]
     for name, values in PUBLISHED.items():
         lines.plot([100 * at for at in AT], [value / values[0] for value in values], color="#BBBBBB", linewidth=1.2)
@@ -100,9 +100,12 @@ def draw(study: Study, out: Path) -> list[Path]:
         lines.plot(100 * mine["missing"], mine["ratio"], "o", color=colour, markersize=3)
     emulated = rows[~rows["training"].isin(RULES)]
     holed = emulated[emulated["missing"] > 0]
-    lines.plot(
-        100 * holed["missing"], holed["ratio"], "s", color="black", markersize=4, linestyle="", label="MLT, emulated"
-    )
+    mixed = holed["training"].str.endswith(trainings.DISPERSED)
+    for mine, face, label in ((holed[~mixed], "black", "MLT, emulated"), (holed[mixed], "none", "the same, dispersed")):
+        lines.plot(
+            100 * mine["missing"], mine["ratio"], "s",
+            color="black", markerfacecolor=face, markersize=4, linestyle="", label=label,
+        )  # fmt: skip
     lines.set(xlabel="missing (% of packets)", ylabel="rounds ÷ those with nothing missing", title="Rounds")
     lines.legend(fontsize=9, loc="upper left")
     _times(times, emulated)
