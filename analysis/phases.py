@@ -31,9 +31,11 @@ def table(study: Study) -> pd.DataFrame:
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or not rows["lossy"].any() or rows["lossy"].all():
         raise LoadError(f"{study.id}: there are no results of both LTP and TCP; run experiments/{study.id}.toml")
-    # First who is in the most points: a second file may add systems to some.
+    # First who is in the most points: a second file may add systems to some. The same order at all of them: the first is what others are compared with.
+    seen = list(dict.fromkeys(run.system for experiment in study.experiments for run in experiment.runs))
     points = Counter(name for experiment in study.experiments for name in {run.system for run in experiment.runs})
-    return rows.sort_values("system", key=lambda names: -names.map(points), kind="stable", ignore_index=True)
+    order = {name: place for place, name in enumerate(sorted(seen, key=lambda name: -points[name]))}
+    return rows.sort_values("system", key=lambda names: names.map(order), kind="stable", ignore_index=True)
 
 
 def _row(run: Run) -> dict[str, object]:

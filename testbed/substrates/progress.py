@@ -18,8 +18,8 @@ from core.runs.plan import Plan
 from testbed.linux.sampling.sampler import SHARES_EVERY_NS
 
 COMPUTING_TIMES, IDLE_S = 100, 300.0  # without progress: so many times the longest computing, at least so long
-# Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux.
-PER_WORKER_S, PACKETS_PER_S = 3.0, 20_000
+# Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux, by TCP or by who makes datagrams itself.
+PER_WORKER_S, PACKETS_PER_S, DATAGRAMS_PER_S = 3.0, 20_000, 2_000
 LOOK_S = 1.0  # most that one look at the clock counts: while this process itself did not run, nobody else may have
 
 
@@ -49,7 +49,9 @@ def patience(plan: Plan, wall_s: float | None = None) -> Patience:
     idle_s = max(usual.computing_s if programs else IDLE_S, COMPUTING_TIMES * computing_ns / 1e9) + waiting_ns / 1e9
     workers = sum(len(job.hosts) for job in plan.jobs)
     tick_s = plan.sample_ns * ceil(SHARES_EVERY_NS / plan.sample_ns) / 1e9
-    still_s = usual.still_s + _bytes_between_signs(plan, tick_s) / plan.link.mtu / PACKETS_PER_S
+    by_tcp = all(job.by_tcp for job in plan.jobs)
+    packets = _bytes_between_signs(plan, tick_s) / plan.link.mtu
+    still_s = usual.still_s + packets / (PACKETS_PER_S if by_tcp else DATAGRAMS_PER_S)
     return Patience(
         idle_s=idle_s,
         wall_s=wall_s,

@@ -211,6 +211,8 @@ def test_what_a_plan_is_given() -> None:
     assert progress.patience(made(sample="300ms")).tick_s == 0.6
     fast = made(rate="50gbit", mtu=9000, bytes="2GB", buffer="2MB")
     assert 70 < progress.patience(fast).still_s < 90  # half a second of it: 350 000 packets
+    slow = made(rate="1gbit", mtu=1500, system=["ltp"])  # who makes datagrams itself has more to do for each: 42 000
+    assert 75 < progress.patience(slow).still_s < 90 > 65 > progress.patience(made(rate="1gbit", mtu=1500)).still_s
 
 
 @pytest.fixture
