@@ -146,8 +146,8 @@ def _table(study: Study) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A row per run (`phases.table`, and ``cell``), and one per run and worker where messages are told: ``cell, system, seed, worker, loses, delivered``."""
     rows = phases.table(study)
     places = [_place(run) for run in study.runs]
-    rows["cell"] = [cell for cell, _, _ in places]
-    rows["loss"] = [loss for _, loss, _ in places]
+    rows["cell"] = [places[place][0] for place in rows.index]
+    rows["loss"] = [places[place][1] for place in rows.index]
     workers = [
         row for run, (cell, _, loser) in zip(study.runs, places, strict=True) for row in _workers(run, cell, loser)
     ]
