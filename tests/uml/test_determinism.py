@@ -44,11 +44,12 @@ MLT = {
     "collective": "sharded_parameter_server",
 }  # with bands that drop, and every path
 ASKED = {"mltcp_reno": RANDOM, "ltp": LOSSY, "mlt": MLT}
+EVERY = {**ASKED, "optireduce": {**LOSSY, "system": ["optireduce"]}}
 BOTH = pytest.mark.parametrize("system", ASKED)
 
 
 def flags(system: str) -> list[str]:
-    pairs = ((f"--{key}", value if isinstance(value, list) else [value]) for key, value in ASKED[system].items())
+    pairs = ((f"--{key}", value if isinstance(value, list) else [value]) for key, value in EVERY[system].items())
     return ["--on", "uml", "--quiet", "--name", "x", *(str(word) for key, words in pairs for word in (key, *words))]
 
 
