@@ -66,9 +66,8 @@ class Message:
     importance: tuple[float, ...] = ()  # of its packets, where nobody has its bytes (`transports.tags.drawn`)
     before: int = 0  # bytes of the same tensor on this flow that came in parts before this one
     behind: int = 0  # and come after it
-    weighs: Buffer | None = field(
-        default=None, compare=False, repr=False
-    )  # by what its packets matter, if not by its bytes
+    # By what its packets matter, if not by its bytes.
+    weighs: Buffer | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

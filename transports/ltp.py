@@ -54,8 +54,8 @@ SEGMENTS = 44  # datagrams to a peer that are handed to the kernel as one: what 
 CLASS_SELECTOR = 5  # where it stands in that byte
 MARKABLE = 2  # ECT(0) there (RFC 3168)
 SILENT_ROUNDS = 3  # then the run ends
-FIRST_RTTS = 1.5  # recalled
-RAISED = 1.5  # ours
+FIRST_RTTS = 1.5  # RTprops in the first LT; recalled
+RAISED = 1.5  # times LT, after an epoch in which nothing was complete; ours
 CLOSED = cast(tuple[Closed, ...], get_args(Closed))
 
 
@@ -91,7 +91,7 @@ class Options:
     tolerance: float = option(0.0, "share of a gradient that may be missing at any time; default 0", number(0, 1))
     lt: Duration | None = option(
         None,
-        "the first threshold; adapts (default): so many RTprop + bytes ÷ BtlBw, then once an epoch",
+        "the first threshold; adapts (default): rtts RTprop + bytes ÷ BtlBw, then once an epoch",
         _maybe_duration,
     )
     c: Duration = option(Duration.parse("30ms"), "from LT to the deadline; recalled; default 30ms", Duration.parse)

@@ -90,6 +90,7 @@ class Options:
         return self.arrives(m) < self.sends(m)
 
     def ended(self, m: Message) -> Delivery:
+        """How it ends, at both ends alike."""
         arrives = self.arrives(m)
         if arrives == m.bytes:
             return Delivery(m.bytes, m.bytes, "complete")

@@ -44,8 +44,7 @@ CONTROLS = {
     COMPRESSED: "transports that lose, and take three times as long",
 }
 WITHIN = 0.1  # of the rounds
-DISPERSAL = ", dispersed"
-DISPERSES = f"optireduce{DISPERSAL}"
+DISPERSES = f"optireduce{trainings.DISPERSED}"
 MARKERS = {"waits": "s", "compresses": "^", "loses": "o"}
 
 
@@ -63,7 +62,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     rows = _table(study)
     timeouts = sorted(rows["rto_ms"].unique(), reverse=True)
     figure, axes = style.new_figure(1, len(timeouts) + 1, figsize=(6.4 + 4.8 * len(timeouts), 4.8))
-    names = dict.fromkeys(name.removesuffix(DISPERSAL) for name in rows["training"])
+    names = dict.fromkeys(name.removesuffix(trainings.DISPERSED) for name in rows["training"])
     colours = dict(zip(names, style.JOBS, strict=False))
     for axis, rto in zip(axes[0], timeouts, strict=False):
         _plane(axis, rows[rows["rto_ms"] == rto], colours)
@@ -121,12 +120,12 @@ def _sooner(study: Study, rows: pd.DataFrame, claim: str, ours: list[str], their
 
 
 def _rounds(study: Study, rows: pd.DataFrame) -> Finding:
-    mine = rows[rows["training"].str.endswith(DISPERSAL)]
+    mine = rows[rows["training"].str.endswith(trainings.DISPERSED)]
     if mine.empty:
         return not_measured(DISPERSED, SOURCES[DISPERSED], "OptiReduce was not run")
     ratios = [float(v) for v in (mine["rounds"] / mine["whole_rounds"]).dropna()]
     complete = len(ratios) == len(mine)
-    plain = rows[(rows["training"] + DISPERSAL).isin(rows["training"])]
+    plain = rows[(rows["training"] + trainings.DISPERSED).isin(rows["training"])]
     without = [float(v) for v in (plain["rounds"] / plain["whole_rounds"]).dropna()]
     said = f"{observed.with_interval(ratios)} with dispersal, " if ratios else "never there with dispersal, "
     said += observed.with_interval(without) + " without" if without else "never there without"
@@ -168,7 +167,7 @@ def _plane(axis: Any, rows: pd.DataFrame, colours: dict[str, str]) -> None:
 def _dots(rows: pd.DataFrame, colours: dict[str, str]) -> dict[str, Any]:
     """How the dots of a training look; hollow with dispersal."""
     name, kind = rows["training"].iloc[0], rows["kind"].iloc[0]
-    base = name.removesuffix(DISPERSAL)
+    base = name.removesuffix(trainings.DISPERSED)
     return {
         "marker": MARKERS[kind], "color": colours[base], "linestyle": "", "markerfacecolor": colours[base] if base == name else "white",
     }  # fmt: skip
@@ -231,7 +230,7 @@ def _trainings(run: Run) -> list[Training]:
             Training(f"top-k over {job.cc.spec}", "compresses", _largest),
             Training(f"4 bit over {job.cc.spec}", "compresses", _rounded),
         ]
-    return [Training(name, "loses"), Training(f"{name}{DISPERSAL}", "loses", Dispersed)]
+    return [Training(name, "loses"), Training(f"{name}{trainings.DISPERSED}", "loses", Dispersed)]
 
 
 def _largest() -> learning.Mean:

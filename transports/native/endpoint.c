@@ -672,7 +672,7 @@ static void serve_by_ring(struct endpoint *endpoint)
 		waits = waits && next > now;
 		if (!waits) /* nor rests */
 			rest = now;
-		else if (rest < next && next <= rest + 2 * endpoint->settings.coalesce_ns)
+		else if (rest > now && rest < next && next <= rest + 2 * endpoint->settings.coalesce_ns)
 			next = rest; /* to see whether what arrives then waits for that */
 		pthread_mutex_unlock(&endpoint->lock);
 		now = ring_wait(endpoint->ring, waits ? next : 0, rest < next ? rest - now : RING_REST) ? next : 0;

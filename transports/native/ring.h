@@ -40,12 +40,12 @@ bool ring_send(struct ring *ring, const struct msghdr *message, uint32_t number)
 /* RING_ROOM shall be told as soon as the socket has room again. */
 bool ring_await_room(struct ring *ring);
 
+#define RING_REST UINT64_MAX
 /*
  * Send what was handed over, and wait until an instant of the monotonic clock (0: not at all) or
  * until something happens, but for so many ns from now on in any case (RING_REST: until the
  * instant). true: it has come.
  */
-#define RING_REST UINT64_MAX
 bool ring_wait(struct ring *ring, uint64_t until_ns, uint64_t rest_ns);
 
 /* The next of what has happened; what it points to is there until the next call. */
