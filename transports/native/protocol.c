@@ -19,6 +19,7 @@
 #define ACKS_A_ROUND_TRIP 8 /* at least, unless packets are rarer, or the receiver rests for longer */
 #define ACK_WAITS 1000000ULL /* ns at most */
 #define ENDS 3 /* nobody acknowledges one */
+#define BUCKETS 256U /* by which a peer's messages are found */
 
 /* What has become of a packet of a message that is being sent. */
 enum { WAITING, ON_ITS_WAY, LOST, ACKED };
@@ -33,6 +34,7 @@ struct clock {
 
 struct ltp_transfer {
 	struct ltp_transfer *next; /* of its peer */
+	struct ltp_transfer *next_open, *next_alike; /* of those still open; of its bucket */
 	struct peer *peer;
 	uint64_t serial;
 	uint32_t round;
@@ -108,7 +110,13 @@ struct peer {
 	bool ping, pong;
 	uint32_t ends; /* that it is to be sent */
 	uint64_t pinged_at;
-	struct ltp_transfer *transfers;
+	struct ltp_transfer *transfers, **last; /* all, as they were made */
+	struct ltp_transfer *buckets[BUCKETS];
+	/*
+	 * Those that are posted and still have something to do, in the same order (and, until the next tick, some that
+	 * have just ended): many more have ended and are only remembered, and all this is gone through with every packet.
+	 */
+	struct ltp_transfer *open;
 	struct ltp_transfer *recent; /* of which a packet was acknowledged last */
 
 	/* sending */
@@ -245,6 +253,7 @@ struct ltp *ltp_new(const struct ltp_settings *settings)
 
 		peer->rank = i;
 		peer->segment = settings->segment;
+		peer->last = &peer->transfers;
 		peer->mine = draw(ltp);
 		peer->call_at = peer->ping_at = peer->ask_at = LTP_NEVER;
 		peer->ring = 64;
@@ -332,12 +341,17 @@ uint32_t ltp_segment(const struct ltp *ltp, uint32_t rank)
 	return rank < ltp->settings.ranks ? ltp->peers[rank].segment : 0;
 }
 
+static uint32_t bucket_of(bool receives, uint32_t round, uint32_t message)
+{
+	return (message * 2 + receives + round * 0x9e3779b1U) % BUCKETS;
+}
+
 static struct ltp_transfer *find(const struct peer *peer, bool receives, uint32_t round,
 				 uint32_t message)
 {
 	struct ltp_transfer *one;
 
-	for (one = peer->transfers; one; one = one->next)
+	for (one = peer->buckets[bucket_of(receives, round, message)]; one; one = one->next_alike)
 		if (one->receives == receives && one->round == round && one->message == message)
 			return one;
 	return NULL;
@@ -346,7 +360,7 @@ static struct ltp_transfer *find(const struct peer *peer, bool receives, uint32_
 static struct ltp_transfer *add(struct ltp *ltp, struct peer *peer, bool receives, uint32_t round,
 				uint32_t message, uint64_t bytes)
 {
-	struct ltp_transfer *made = calloc(1, sizeof(*made)), **end = &peer->transfers;
+	struct ltp_transfer *made = calloc(1, sizeof(*made)), **bucket;
 
 	if (!made)
 		return NULL;
@@ -367,23 +381,49 @@ static struct ltp_transfer *add(struct ltp *ltp, struct peer *peer, bool receive
 		forget(ltp, made);
 		return NULL;
 	}
-	while (*end)
-		end = &(*end)->next;
-	*end = made;
+	*peer->last = made;
+	peer->last = &made->next;
+	bucket = &peer->buckets[bucket_of(receives, round, message)];
+	made->next_alike = *bucket;
+	*bucket = made;
 	return made;
+}
+
+/* It is posted: from now on it has something to do. */
+static void open_up(struct ltp_transfer *transfer)
+{
+	struct ltp_transfer **at = &transfer->peer->open;
+
+	while (*at && (*at)->serial < transfer->serial)
+		at = &(*at)->next_open;
+	transfer->next_open = *at;
+	*at = transfer;
 }
 
 static void drop(struct ltp *ltp, struct ltp_transfer *transfer)
 {
-	struct ltp_transfer **at = &transfer->peer->transfers;
+	struct peer *peer = transfer->peer;
+	struct ltp_transfer **at = &peer->transfers;
 
 	while (*at != transfer)
 		at = &(*at)->next;
 	*at = transfer->next;
-	if (transfer->peer->recent == transfer)
-		transfer->peer->recent = NULL;
+	if (!*at)
+		peer->last = at;
+	at = &peer->buckets[bucket_of(transfer->receives, transfer->round, transfer->message)];
+	while (*at != transfer)
+		at = &(*at)->next_alike;
+	*at = transfer->next_alike;
+	for (at = &peer->open; *at; at = &(*at)->next_open) {
+		if (*at == transfer) {
+			*at = transfer->next_open;
+			break;
+		}
+	}
+	if (peer->recent == transfer)
+		peer->recent = NULL;
 	if (!transfer->posted)
-		transfer->peer->unposted--;
+		peer->unposted--;
 	forget(ltp, transfer);
 }
 
@@ -481,6 +521,7 @@ struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint
 	made->posted = true;
 	made->data = data;
 	made->named = true;
+	open_up(made);
 	peer->offered += bytes;
 	if (round > peer->newest_sent) {
 		peer->newest_sent = round;
@@ -663,6 +704,7 @@ struct ltp_transfer *ltp_receive(struct ltp *ltp, uint32_t from, uint32_t round,
 		peer->newest_round = round;
 	transfer->posted = true;
 	transfer->named = true;
+	open_up(transfer);
 	transfer->into = into;
 	transfer->close = *close;
 	if (into && transfer->kept) {
@@ -965,10 +1007,10 @@ static struct ltp_transfer *owner(struct peer *peer, const struct flight *flight
 
 	if (one && one->serial == flight->serial)
 		return one;
-	for (one = peer->transfers; one; one = one->next)
+	for (one = peer->open; one; one = one->next_open)
 		if (one->serial == flight->serial)
 			return peer->recent = one;
-	return NULL;
+	return NULL; /* it has ended */
 }
 
 static void lose(struct peer *peer, struct flight *flight)
@@ -1405,7 +1447,7 @@ static bool write_control(struct ltp *ltp, struct peer *peer, struct ltp_packet 
 		peer->confirm_count--;
 		return true;
 	}
-	for (one = peer->transfers; one; one = one->next) {
+	for (one = peer->open; one; one = one->next_open) {
 		if (one->tell_at <= now) {
 			one->telling = true;
 			write_close(ltp, one, packet, now);
@@ -1458,8 +1500,8 @@ static struct ltp_transfer *pick(struct peer *peer, uint64_t *packet)
 	int queue;
 
 	for (queue = 0; queue < 3; queue++) {
-		for (one = peer->transfers; one; one = one->next) {
-			if (one->receives || one->done || !one->posted)
+		for (one = peer->open; one; one = one->next_open) {
+			if (one->receives || one->done)
 				continue;
 			if (queue == 0) {
 				if (pop(one, one->urgent, &one->urgent_first, &one->urgent_count,
@@ -1488,8 +1530,8 @@ static bool has_data(const struct peer *peer)
 {
 	const struct ltp_transfer *one;
 
-	for (one = peer->transfers; one; one = one->next)
-		if (!one->receives && !one->done && one->posted &&
+	for (one = peer->open; one; one = one->next_open)
+		if (!one->receives && !one->done &&
 		    (one->next_new < one->packets || one->lost_count || one->urgent_count))
 			return true;
 	return false;
@@ -1648,8 +1690,8 @@ static bool busy(const struct peer *peer)
 {
 	const struct ltp_transfer *one;
 
-	for (one = peer->transfers; one; one = one->next)
-		if (one->posted && (!one->done || one->tell_at != LTP_NEVER))
+	for (one = peer->open; one; one = one->next_open)
+		if (!one->done || one->tell_at != LTP_NEVER)
 			return true;
 	return false;
 }
@@ -1685,9 +1727,9 @@ uint64_t ltp_next(const struct ltp *ltp, uint64_t now)
 
 			next = smaller(next, peer->next_send + smaller(apart, NS / 1000));
 		}
-		for (one = peer->transfers; one; one = one->next) {
+		for (one = peer->open; one; one = one->next_open) {
 			next = smaller(next, one->tell_at);
-			if (!one->receives || one->done || !one->posted)
+			if (!one->receives || one->done)
 				continue;
 			thresholds(ltp, one, &lt, &deadline);
 			if (lt > now)
@@ -1712,9 +1754,23 @@ static void time_out(struct peer *peer, uint64_t now)
 	peer->ack_at = now;
 }
 
+/* What is open: what time says of those that wait, and those that have ended are so no more. */
+static void go_through(struct ltp *ltp, struct peer *peer, uint64_t now)
+{
+	struct ltp_transfer **at = &peer->open, *one;
+
+	while ((one = *at)) {
+		if (one->receives)
+			consider(ltp, one, now);
+		if (one->done && one->tell_at == LTP_NEVER)
+			*at = one->next_open;
+		else
+			at = &one->next_open;
+	}
+}
+
 void ltp_tick(struct ltp *ltp, uint64_t now)
 {
-	struct ltp_transfer *one;
 	uint32_t i;
 
 	for (i = 0; i < ltp->settings.ranks; i++) {
@@ -1728,9 +1784,7 @@ void ltp_tick(struct ltp *ltp, uint64_t now)
 			peer->ask_at = LTP_NEVER;
 			peer->ping = true;
 		}
-		for (one = peer->transfers; one; one = one->next)
-			if (one->receives)
-				consider(ltp, one, now);
+		go_through(ltp, peer, now);
 		if (peer->ping_at > now)
 			continue;
 		if (!busy(peer)) {
