@@ -113,10 +113,11 @@ struct peer {
 	struct ltp_transfer *transfers, **last; /* all, as they were made */
 	struct ltp_transfer *buckets[BUCKETS];
 	/*
-	 * Those that are posted and still have something to do, in the same order (and, until the next tick, some that
-	 * have just ended): many more have ended and are only remembered, and all this is gone through with every packet.
+	 * Those that time or an output may do something for, in the same order (and, until the next tick, some that have
+	 * just ended). All this is gone through with every packet, and many more only wait, or are remembered.
 	 */
 	struct ltp_transfer *open;
+	uint32_t unfinished; /* posted ones that have not ended */
 	struct ltp_transfer *recent; /* of which a packet was acknowledged last */
 
 	/* sending */
@@ -389,13 +390,14 @@ static struct ltp_transfer *add(struct ltp *ltp, struct peer *peer, bool receive
 	return made;
 }
 
-/* It is posted: from now on it has something to do. */
 static void open_up(struct ltp_transfer *transfer)
 {
 	struct ltp_transfer **at = &transfer->peer->open;
 
 	while (*at && (*at)->serial < transfer->serial)
 		at = &(*at)->next_open;
+	if (*at == transfer)
+		return;
 	transfer->next_open = *at;
 	*at = transfer;
 }
@@ -454,6 +456,8 @@ static void mark_critical(struct ltp_transfer *transfer, const struct ltp_span *
 
 static void finish(struct ltp *ltp, struct ltp_transfer *transfer, enum ltp_reason reason)
 {
+	if (transfer->posted && !transfer->done)
+		transfer->peer->unfinished--;
 	transfer->done = true;
 	transfer->reason = reason;
 	ltp->ended++;
@@ -521,7 +525,10 @@ struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint
 	made->posted = true;
 	made->data = data;
 	made->named = true;
-	open_up(made);
+	if (!made->done) {
+		peer->unfinished++;
+		open_up(made);
+	}
 	peer->offered += bytes;
 	if (round > peer->newest_sent) {
 		peer->newest_sent = round;
@@ -585,6 +592,12 @@ static uint64_t estimate(const struct ltp *ltp, const struct peer *peer, uint64_
 	       (uint64_t)((unsigned __int128)bytes * NS / peer->their_rate);
 }
 
+/* Whether it may close because time has passed, and not only because something came. */
+static bool by_time(const struct ltp_close *close)
+{
+	return close->after_ns >= 0 || close->fraction < 1;
+}
+
 /* When LT is over and when the deadline has come, LTP_NEVER where that is not known. */
 static void thresholds(const struct ltp *ltp, const struct ltp_transfer *transfer, uint64_t *lt,
 		       uint64_t *deadline)
@@ -595,7 +608,7 @@ static void thresholds(const struct ltp *ltp, const struct ltp_transfer *transfe
 	uint32_t i;
 
 	*lt = *deadline = LTP_NEVER;
-	if (!began || (close->after_ns < 0 && close->fraction >= 1))
+	if (!began || !by_time(close))
 		return;
 	if (close->lt_ns >= 0) {
 		span = close->lt_ns;
@@ -638,6 +651,7 @@ static void close_receiver(struct ltp *ltp, struct ltp_transfer *transfer, enum 
 	transfer->tell_at = now;
 	transfer->tell_next = 0;
 	transfer->telling = true;
+	open_up(transfer);
 }
 
 static void consider(struct ltp *ltp, struct ltp_transfer *transfer, uint64_t now)
@@ -704,9 +718,11 @@ struct ltp_transfer *ltp_receive(struct ltp *ltp, uint32_t from, uint32_t round,
 		peer->newest_round = round;
 	transfer->posted = true;
 	transfer->named = true;
-	open_up(transfer);
+	peer->unfinished++;
 	transfer->into = into;
 	transfer->close = *close;
+	if (by_time(close))
+		open_up(transfer);
 	if (into && transfer->kept) {
 		for (packet = 0; packet < transfer->packets; packet++) {
 			uint64_t offset = packet * transfer->segment;
@@ -1690,8 +1706,10 @@ static bool busy(const struct peer *peer)
 {
 	const struct ltp_transfer *one;
 
+	if (peer->unfinished)
+		return true;
 	for (one = peer->open; one; one = one->next_open)
-		if (!one->done || one->tell_at != LTP_NEVER)
+		if (one->tell_at != LTP_NEVER)
 			return true;
 	return false;
 }
