@@ -19,7 +19,7 @@ PAPER = "MLT"
 TITLE = "How much faster models train by MLT"
 TEXT = (
     "Iteration time of the fastest TCP (with partitions and priorities as BytePS has them) ÷ that of MLT, by model, by how gradients are exchanged, and by workers; "
-    "dots are seeds. Orange lines: the same over the fastest TCP that sends every tensor whole, one after the other. Grey: MLT over BytePS as published, PyTorch with parameter servers and ring, 64 GPUs."
+    "small dots are seeds. Crosses: the same over the fastest TCP that sends every tensor whole, one after the other. Diamonds: MLT over BytePS as published, PyTorch, 64 GPUs. Below: what of the gradients arrived."
 )
 SERVERS = "With parameter servers every model trains faster by MLT."
 RING = "In a ring every model trains faster by MLT."
@@ -51,6 +51,8 @@ PUBLISHED = {
     ("ring", "googlenet-layers"): 19.0 / 17.9, ("ring", "t5-layers"): 58.7 / 54.3,
     (GATHERED, "t5-fsdp"): 31.3 / 23.1,  # T5-3B, FSDP [published table]
 }  # fmt: skip
+MODELS = ("VGG16", "ResNet50", "GoogleNet", "T5")
+WORKERS, PUBLISHED_WORKERS = (4, 8, 16, 32, 64), 64
 HEADLINE, HALF = 1.622, 1.3  # MLT's own, and about half of that gain
 PLAIN_GAIN = 1.345  # the least published over the plain baseline
 
@@ -69,47 +71,67 @@ class Cell(NamedTuple):
 
 
 def draw(study: Study, out: Path) -> list[Path]:
-    """Write ``mlt-speedup.{png,pdf,csv}``; the data: a row per run."""
+    """Write ``mlt-speedup.{png,pdf,csv}``: a column a model; the data: a row per run."""
     rows = _table(study)
-    gains = _gains(rows)
-    figure, axes = style.new_figure(1, 1, figsize=(8.2, 1.4 + 0.55 * len(gains)))
-    axis = axes[0, 0]
+    gains, over = _gains(rows), _over_plain(rows)
     delivered = rows.groupby(list(Cell._fields))["delivered"].mean()
-    plain = {cell: geometric_mean(values) for cell, (_, values) in _over_plain(rows).items()}
-    for y, (cell, values) in enumerate(gains.items()):
-        mean, arrived = geometric_mean(values), delivered[cell]
-        axis.barh(y - 0.18, mean, height=0.34, color=style.JOBS[0 if cell.collective == SHARDED else 1])
-        axis.plot(values, [y - 0.18] * len(values), "o", color="black", markersize=3)
-        if cell in plain:
-            axis.plot([plain[cell]] * 2, [y - 0.46, y - 0.3], color=style.JOBS[1], linewidth=2)
-        axis.annotate(
-            f"{mean:.2f}, {arrived:.0%} of gradients arrived",
-            (max(mean, *values), y - 0.18),
-            textcoords="offset points",
-            xytext=(6, -3),
-            fontsize=8,
-        )
-        if published := PUBLISHED.get((cell.collective, cell.trace)):
-            axis.barh(y + 0.18, published, height=0.34, color="#CCCCCC")
-    axis.axvline(1, color="black", linewidth=0.8)
-    axis.set_yticks(
-        range(len(gains)),
-        [f"{cell.trace}, {cell.setting}\n{cell.system}" for cell in gains],
-        fontsize=8,
+    models = [model for model in MODELS if any(_model(cell.trace) == model for cell in gains)]
+    figure, axes = style.new_figure(
+        2, len(models), figsize=(2.2 + 2.6 * len(models), 5.4), height_ratios=(3, 1), sharex=True, sharey="row"
     )
-    axis.set_ylim(len(gains) - 0.5, -0.5)
-    axis.set(
-        xlabel="× as fast as the fastest TCP (grey: published, over BytePS)",
-        xlim=(0, max(2.2, 1.05 * max(plain.values(), default=0))),
-    )
-    axis.grid(visible=False, axis="y")
+    for column, model in enumerate(models):
+        gain, arrived = axes[0, column], axes[1, column]
+        for colour, (collective, name) in zip(style.JOBS, NAMES.items(), strict=False):
+            cells = [cell for cell in gains if (cell.collective, _model(cell.trace)) == (collective, model)]
+            cells.sort(key=lambda cell: (cell.workers, cell.system))
+            for whole in (True, False):
+                chosen = [cell for cell in cells if ("parameters=whole" in cell.system) == whole]
+                if not chosen:
+                    continue
+                workers = [cell.workers for cell in chosen]
+                beside = 0.94 if whole and collective != GATHERED else 1  # left of what may lose parameters, too
+                at = [beside * count for count in workers]
+                means = [geometric_mean(gains[cell]) for cell in chosen]
+                filled = {} if not whole or collective == GATHERED else {"markerfacecolor": "white"}
+                gain.plot(at, means, "o-", color=colour, markersize=6, label=name if filled == {} else None, **filled)
+                arrived.plot(at, [100 * delivered[cell] for cell in chosen], "o-", color=colour, markersize=4, **filled)
+                for x, cell in zip(at, chosen, strict=True):
+                    gain.plot([1.05 * x] * len(gains[cell]), gains[cell], ".", color=colour, markersize=3, alpha=0.6)
+                    if cell in over:
+                        gain.plot(x, geometric_mean(over[cell][1]), "+", color=colour, markersize=8)
+            published = [
+                ratio for (how, trace), ratio in PUBLISHED.items() if how == collective and _model(trace) == model
+            ]
+            gain.plot([PUBLISHED_WORKERS] * len(published), published, "D", color=colour, markersize=6, alpha=0.45)
+        gain.axhline(1, color=style.REFERENCE, linewidth=0.8)
+        gain.set_title(model)
+        arrived.set_xscale("log", base=2)
+        arrived.set_xticks(WORKERS, [str(count) for count in WORKERS])
+        arrived.set(xlabel="workers", ylim=(85, 101), xlim=(3.2, 80))
+    axes[0, 0].set_ylabel("× as fast as the fastest TCP")
+    axes[1, 0].set_ylabel("gradients\narrived, %")
+    handles = {line.get_label(): line for axis in axes[0] for line in axis.get_lines() if line.get_label()[0] != "_"}
+    for marker, label in (
+        ("D", "as published, over BytePS"),
+        ("+", "over TCP that sends tensors whole"),
+        ("o", "parameters arrive whole, too"),
+    ):
+        hollow = {"markerfacecolor": "white"} if marker == "o" else {}
+        handles[label] = axes[0, 0].plot(
+            [], [], marker, color=style.REFERENCE, alpha=0.6 if marker == "D" else 1, **hollow
+        )[0]
+    figure.legend(handles.values(), handles, loc="outside upper center", ncols=3, fontsize=9)
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), "
-        f"{one.jobs[0].iterations} iterations, the first left out; layers from public shapes, t5 for the paper's Transformer.",
+        f"{drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} at most (dots), "
+        f"{one.jobs[0].iterations} iterations, the first left out; layers from public shapes, t5 for the paper's Transformer; fully sharded: its parameters have to arrive.",
     )
     return drawing.save(figure, rows, out, ID)
+
+
+def _model(trace: str) -> str:
+    return next((model for model in MODELS if trace.startswith(model.lower())), trace)
 
 
 def find(study: Study) -> list[Finding]:
