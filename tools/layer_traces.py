@@ -1,4 +1,4 @@
-"""Models layer by layer, from their published shapes: ``python tools/layer_traces.py`` writes ``workloads/library/*-layers.json``, ``t5-fsdp.json``.
+"""Models layer by layer, from their published shapes: ``python tools/layer_traces.py`` writes ``workloads/library/*-layers.json`` and ``*-fsdp.json``.
 
 A forward pass whose every layer waits for its own parameters, a backward pass from the last layer to the first, and an all-reduce of
 each layer's gradients as soon as these are there: what priorities need. Parameters follow from the shapes and add up to the
@@ -157,4 +157,4 @@ def _written(name: str, ending: str, how: str, operations: list[Operation]) -> T
 if __name__ == "__main__":
     for each in MODELS:
         save(trace(each), LIBRARY / f"{each}-layers.json")
-    save(sharded("t5"), LIBRARY / "t5-fsdp.json")
+        save(sharded(each), LIBRARY / f"{each}-fsdp.json")
