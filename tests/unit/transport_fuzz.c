@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * The transports' core under libFuzzer: two of them exchange messages, while the input says
- * which datagrams are lost, come twice, late, cut or changed, and brings some of its own.
+ * The transports' core under libFuzzer: two of them exchange messages of several rounds, while the
+ * input says how these close and when they are posted and let go of, which datagrams are lost, come
+ * twice, late, cut or changed, and brings some of its own.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,17 +14,41 @@
 #define SEGMENT 64
 #define HELD 64
 #define RANKS 3 /* of which the last one is only spoken of */
+#define MESSAGES 24
+#define A_ROUND 3 /* messages */
+#define STALE 3 /* rounds, after which a message may be forgotten */
+#define MOST_STEPS 20000
 
 struct input {
 	const uint8_t *at, *end;
 };
+
+/* Who claims that a message is huge is to meet what malloc says of it. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+	return "allocator_may_return_null=1";
+}
 
 static uint8_t byte(struct input *input)
 {
 	return input->at < input->end ? *input->at++ : 0;
 }
 
-static uint8_t sent[SIZE], into[SIZE];
+/* A message, as both ends have it; NULL: not posted, or let go of. */
+struct exchange {
+	struct ltp_transfer *sent, *received;
+	bool posted[2]; /* by its sender, its receiver */
+	bool checked;
+	uint8_t from;
+	uint32_t bytes;
+	struct ltp_close close;
+	struct ltp_span critical;
+	uint8_t into[SIZE];
+};
+
+static uint8_t content[SIZE + MESSAGES]; /* of each message from another place on */
+static struct exchange exchanges[MESSAGES];
 static long brought; /* datagrams, so far */
 
 static void bring(struct ltp *to, const uint8_t *datagram, size_t length, uint64_t now)
@@ -43,41 +68,148 @@ static void require(int holds, const char *what)
 	abort();
 }
 
-/* Every byte that counts as delivered is right, if nobody forged any. */
-static void check(const struct ltp_transfer *received, int forged)
+/* Every byte that counts as delivered is right, if nobody forged any, and what is critical is there. */
+static void check(struct exchange *exchange, const uint8_t *sent, int forged)
 {
-	struct ltp_span holes[SIZE / SEGMENT + 2];
+	struct ltp_span holes[SIZE / SEGMENT + 2], critical = exchange->critical;
 	struct ltp_result result;
 	uint64_t missing = 0, at = 0;
 	size_t count, i;
 
-	ltp_result(received, &result);
+	ltp_result(exchange->received, &result);
 	if (!result.done)
 		return;
-	count = ltp_holes(received, holes, sizeof(holes) / sizeof(*holes));
+	exchange->checked = true;
+	count = ltp_holes(exchange->received, holes, sizeof(holes) / sizeof(*holes));
 	require(count <= sizeof(holes) / sizeof(*holes), "there is room for every hole");
 	for (i = 0; i < count; i++) {
-		require(holes[i].offset >= at && holes[i].offset + holes[i].bytes <= SIZE, "holes are in order");
-		require(forged || !memcmp(into + at, sent + at, holes[i].offset - at), "what is delivered is right");
-		at = holes[i].offset + holes[i].bytes;
+		uint64_t end = holes[i].offset + holes[i].bytes;
+
+		require(holes[i].offset >= at && end <= exchange->bytes, "holes are in order");
+		require(forged || !memcmp(exchange->into + at, sent + at, holes[i].offset - at), "what is delivered is right");
+		require(result.reason == LTP_DEADLINE || result.reason == LTP_GONE || !critical.bytes ||
+				end <= critical.offset || holes[i].offset >= critical.offset + critical.bytes,
+			"what is critical is delivered");
+		at = end;
 		missing += holes[i].bytes;
 	}
-	require(forged || !memcmp(into + at, sent + at, SIZE - at), "what is delivered is right");
-	require(result.delivered + missing == SIZE, "delivered and missing is all");
-	require(result.reason != LTP_GONE || result.gone == 0 || result.gone == 2, "it is gone for somebody else");
+	require(forged || !memcmp(exchange->into + at, sent + at, exchange->bytes - at), "what is delivered is right");
+	require(result.delivered + missing == exchange->bytes, "delivered and missing is all");
+	require(result.reason != LTP_GONE || result.gone == exchange->from || result.gone == 2, "it is gone for somebody else");
+}
+
+static struct ltp_close closing(uint8_t how)
+{
+	struct ltp_close close = { .tolerance = 0, .fraction = 1, .lt_ns = -1, .after_ns = -1 };
+
+	if (how & 1) { /* LTP's */
+		close.fraction = 0.5;
+		close.lt_ns = how & 4 ? -1 : 1000000;
+		close.after_ns = 5000000;
+	}
+	if (how & 2)
+		close.tolerance = 0.1; /* MLT's: at once with all but that */
+	if (how & 8) {
+		close.group = 1 + (how >> 5);
+		close.shared_lt = how >> 7;
+	}
+	close.keep = how >> 4 & 1;
+	return close;
+}
+
+/* Message so and so, as its sender or its receiver; what it is like its first post draws. */
+static void post(struct ltp *const ends[2], uint32_t number, bool receives, struct input *input, uint64_t now)
+{
+	struct exchange *exchange = &exchanges[number];
+	uint32_t round = 3 + number / A_ROUND;
+	uint8_t tags[SIZE / SEGMENT + 1];
+
+	if (exchange->posted[receives])
+		return;
+	if (!exchange->posted[!receives]) {
+		memset(exchange, 0, sizeof(*exchange));
+		memset(exchange->into, 0xee, SIZE);
+		exchange->from = byte(input) & 1;
+		exchange->bytes = number ? 1 + byte(input) * (SIZE - 1) / 255 : SIZE;
+		exchange->close = closing(byte(input));
+		exchange->critical.bytes = byte(input);
+		exchange->critical.offset = exchange->bytes * byte(input) / 256;
+		if (exchange->critical.offset + exchange->critical.bytes > exchange->bytes)
+			exchange->critical.bytes = exchange->bytes - exchange->critical.offset;
+	}
+	exchange->posted[receives] = true;
+	memset(tags, 4 * number, sizeof(tags));
+	if (receives)
+		exchange->received = ltp_receive(ends[!exchange->from], exchange->from, round, number, exchange->bytes,
+						 exchange->into, &exchange->close, &exchange->critical, 1, now);
+	else
+		exchange->sent = ltp_send(ends[exchange->from], !exchange->from, round, number, exchange->bytes,
+					  content + number, number & 1 ? tags : NULL, &exchange->critical, 1, now);
+}
+
+static bool unfinished(uint32_t number)
+{
+	return exchanges[number].received && !ltp_done(exchanges[number].received);
+}
+
+/* Whoever waits for it does so no more, at the one end or the other. */
+static void let_go(struct ltp *const ends[2], uint32_t number, bool receives, int forged)
+{
+	struct exchange *exchange = &exchanges[number];
+
+	if (receives && exchange->received) {
+		check(exchange, content + number, forged);
+		ltp_release(ends[!exchange->from], exchange->received);
+		exchange->received = NULL;
+	} else if (!receives && exchange->sent && ltp_done(exchange->sent)) {
+		ltp_release(ends[exchange->from], exchange->sent);
+		exchange->sent = NULL;
+	}
+}
+
+/* Whether that is rounds ago: then its receiver forgets it, which programs that keep to their rounds never see. */
+static bool is_old(uint32_t number, uint32_t posted)
+{
+	return number / A_ROUND + STALE <= (posted - 1) / A_ROUND;
+}
+
+/* Whether with so many posted some of rounds ago have not ended at both ends. */
+static bool outpaces(uint32_t posted)
+{
+	uint32_t i;
+
+	for (i = 0; i < posted && is_old(i, posted); i++) {
+		const struct exchange *exchange = &exchanges[i];
+
+		if (!exchange->posted[0] || !exchange->posted[1] || (exchange->sent && !ltp_done(exchange->sent)) ||
+		    (exchange->received && !ltp_done(exchange->received)))
+			return true;
+	}
+	return false;
+}
+
+/* Whether a message that both ends hold is. */
+static bool under_way(uint32_t posted)
+{
+	uint32_t i;
+
+	for (i = 0; i < posted; i++)
+		if (exchanges[i].posted[0] && unfinished(i))
+			return true;
+	return false;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input input = { data, data + size };
-	struct ltp_transfer *under_way, *received;
 	uint8_t held[HELD][LTP_LONGEST + SEGMENT];
 	size_t lengths[HELD] = { 0 }, i;
-	struct ltp_close close = { .tolerance = 0, .fraction = 1, .lt_ns = -1, .after_ns = -1 };
 	struct ltp *ends[2];
 	uint64_t now = 1000000;
-	int forged = 0, steps, e;
-	uint8_t rule = byte(&input), closes, event;
+	uint32_t posted = 0; /* messages, by one end at least */
+	int forged = 0, abandoned = 0, steps, e;
+	uint8_t rule = byte(&input), event;
+	bool calm, sane = rule & 128; /* both programs keep to their rounds, and wait for what they began */
 
 	for (e = 0; e < 2; e++) {
 		struct ltp_settings settings = { .rank = e, .ranks = RANKS, .segment = SEGMENT, .reorder = 3,
@@ -90,32 +222,31 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		settings.rule.first_permille = 1000;
 		settings.rule.low = 1000000;
 		settings.rule.high = 2000000;
+		if (rule & 64) { /* f= */
+			settings.offset_permille = 250;
+			settings.slope_permille = 1750;
+		}
 		if (settings.rule.name)
 			settings.reorder = 1U << 31;
 		ends[e] = ltp_new(&settings);
 	}
-	for (i = 0; i < SIZE; i++)
-		sent[i] = i * 31 + 7;
-	memset(into, 0xee, SIZE);
-	closes = byte(&input);
-	if (closes & 2)
-		close.tolerance = 0.1; /* MLT's: at once with all but that */
-	if (closes & 1) {
-		close.fraction = 0.5;
-		close.lt_ns = 1000000;
-		close.after_ns = 5000000;
-	}
+	for (i = 0; i < sizeof(content); i++)
+		content[i] = i * 31 + 7;
+	memset(exchanges, 0, sizeof(exchanges));
 	ltp_call(ends[0], 1, now);
-	under_way = ltp_send(ends[0], 1, 3, 9, SIZE, sent, NULL, NULL, 0, now);
-	received = ltp_receive(ends[1], 0, 3, 9, SIZE, into, &close, NULL, 0, now);
-	for (steps = 0; steps < 400 && input.at < input.end; steps++) {
+	post(ends, posted, false, &input, now);
+	post(ends, posted++, true, &input, now);
+	for (steps = 0; steps < MOST_STEPS; steps++) {
+		calm = steps >= 400 || input.at >= input.end; /* from here on nothing is lost, and all has to end */
+		if (calm && (forged || abandoned || !under_way(posted)))
+			break;
 		for (e = 0; e < 2; e++) {
 			struct ltp_packet packet;
-			int most = 8;
+			int most = calm ? 64 : 8;
 
 			ltp_tick(ends[e], now);
 			while (most-- && ltp_output(ends[e], now, &packet)) {
-				uint8_t datagram[LTP_LONGEST + SEGMENT], what = byte(&input);
+				uint8_t datagram[LTP_LONGEST + SEGMENT], what = calm ? 0 : byte(&input);
 				size_t length = packet.header_bytes + packet.payload_bytes;
 				unsigned int slot = what % HELD;
 
@@ -145,10 +276,40 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				free(copy);
 			}
 		}
+		if (calm) {
+			uint64_t next = ltp_next(ends[0], now), other = ltp_next(ends[1], now);
+
+			next = next < other ? next : other;
+			now = next > now ? next : now + 1;
+			continue;
+		}
 		now += 1 + 100000ULL * byte(&input);
 		event = byte(&input);
-		if (event == 253) /* one of them leaves */
+		if (event % 4 == 0 && event < 240 && posted < MESSAGES && !(sane && outpaces(posted + 1))) {
+			abandoned |= outpaces(posted + 1);
+			post(ends, posted, event & 16, &input, now); /* one end the next, or both do */
+			if (event & 32)
+				post(ends, posted, !(event & 16), &input, now);
+			posted++;
+		} else if (event % 4 == 1 && event < 240) { /* the other end does so, too */
+			uint32_t number = byte(&input) % posted;
+
+			abandoned |= is_old(number, posted) && !exchanges[number].posted[!!(event & 16)];
+			post(ends, number, event & 16, &input, now);
+		} else if (event % 4 == 2 && event < 240) {
+			uint32_t number = byte(&input) % posted;
+
+			if (event & 16 && unfinished(number)) {
+				if (sane)
+					continue;
+				abandoned = 1;
+			}
+			let_go(ends, number, event & 16, forged);
+		}
+		if (event == 253) { /* one of them leaves */
 			ltp_end(ends[steps % 2], byte(&input));
+			abandoned = 1;
+		}
 		if (event == 254) { /* somebody else's, as it is */
 			size_t length = byte(&input);
 			uint8_t *own = calloc(1, length + 1);
@@ -159,8 +320,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			free(own);
 		}
 	}
-	check(received, forged);
-	(void)under_way;
+	require(forged || abandoned || !under_way(posted), "every message ends");
+	for (i = 0; i < posted; i++)
+		if (exchanges[i].received && !exchanges[i].checked)
+			check(&exchanges[i], content + i, forged);
 	ltp_delete(ends[0]);
 	ltp_delete(ends[1]);
 	return 0;
@@ -176,9 +339,14 @@ int main(int argc, char **argv)
 	size_t i, size;
 
 	while (brought < most) {
+		bool honest = rand_r(&seed) % 2; /* nothing is changed or cut, and nobody leaves */
+
 		size = rand_r(&seed) % sizeof(data);
-		for (i = 0; i < size; i++)
+		for (i = 0; i < size; i++) {
 			data[i] = rand_r(&seed) % 8 ? rand_r(&seed) % 230 : rand_r(&seed);
+			if (honest && data[i] >= 245)
+				data[i] = 255;
+		}
 		LLVMFuzzerTestOneInput(data, size);
 	}
 	return 0;

@@ -9,6 +9,7 @@
 #define NS 1000000000ULL
 #define MOST_BYTES (1ULL << 40) /* of a message */
 #define MOST_UNPOSTED 4096 /* messages of a peer that arrive before they are expected */
+#define LARGEST_UNPOSTED (1ULL << 32) /* bytes of each: of a larger one nothing is taken before */
 #define SEEN 4096U /* packet numbers that a receiver remembers */
 #define TOLD_AGAIN 128U /* packets, by every ACK */
 #define CLOSE_BYTES (LTP_LONGEST - LTP_CLOSE_HEADER)
@@ -951,7 +952,7 @@ static void take_data(struct ltp *ltp, struct peer *peer, const uint8_t *datagra
 	}
 	transfer = find(peer, true, round, message);
 	if (!transfer) {
-		if (peer->unposted >= MOST_UNPOSTED)
+		if (peer->unposted >= MOST_UNPOSTED || whole > LARGEST_UNPOSTED)
 			return; /* not acknowledged: it comes again */
 		transfer = add(ltp, peer, true, round, message, whole);
 		if (!transfer)
@@ -1206,7 +1207,7 @@ static void take_close(struct ltp *ltp, struct peer *peer, const uint8_t *datagr
 		return;
 	}
 	if (!transfer) { /* closed before it was sent */
-		if (!whole || whole > MOST_BYTES || peer->unposted >= MOST_UNPOSTED)
+		if (!whole || whole > LARGEST_UNPOSTED || peer->unposted >= MOST_UNPOSTED)
 			return;
 		transfer = add(ltp, peer, false, round, message, whole);
 		if (!transfer)
