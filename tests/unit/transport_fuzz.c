@@ -188,13 +188,14 @@ static bool outpaces(uint32_t posted)
 	return false;
 }
 
-/* Whether a message that both ends hold is. */
+/* Whether a message that both ends have posted is under way. */
 static bool under_way(uint32_t posted)
 {
 	uint32_t i;
 
 	for (i = 0; i < posted; i++)
-		if (exchanges[i].posted[0] && unfinished(i))
+		if ((exchanges[i].posted[0] && unfinished(i)) ||
+		    (exchanges[i].posted[1] && exchanges[i].sent && !ltp_done(exchanges[i].sent)))
 			return true;
 	return false;
 }
