@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from transports import native
@@ -36,6 +36,13 @@ class Sent:
         return bytes(self.memory.raw)
 
 
+Spans = Sequence[tuple[int, int]]  # offset, bytes
+
+
+def _spans(spans: Spans) -> ctypes.Array[native.Span]:
+    return (native.Span * len(spans))(*(native.Span(*span) for span in spans))
+
+
 class Core:
     """One end."""
 
@@ -55,17 +62,22 @@ class Core:
     def __del__(self) -> None:
         self.library.ltp_delete(self.core)
 
-    def send(self, to: int, data: bytes, *, round: int = 0, message: int = 0, now: int = 0) -> Sent:
+    def send(self, to: int, data: bytes, *, round: int = 0, message: int = 0, now: int = 0, critical: Spans = ()) -> Sent:  # fmt: skip
         memory = ctypes.create_string_buffer(data, len(data))
-        handle = self.library.ltp_send(self.core, to, round, message, len(data), memory, None, None, 0, now)
+        spans = _spans(critical)
+        handle = self.library.ltp_send(self.core, to, round, message, len(data), memory, None, spans, len(spans), now)
         assert handle
         return Sent(self, handle, memory)
 
     def receive(self, source: int, size: int, *, round: int = 0, message: int = 0, now: int = 0, tolerance: float = 0.0,
-                fraction: float = 1.0, lt_ns: int = -1, after_ns: int = -1, group: int = 0, shared_lt: int = 0, keep: int = 0) -> Sent:  # fmt: skip
+                fraction: float = 1.0, lt_ns: int = -1, after_ns: int = -1, group: int = 0, shared_lt: int = 0, keep: int = 0,
+                critical: Spans = ()) -> Sent:  # fmt: skip
         memory = ctypes.create_string_buffer(b"\xee" * size, size)
         close = native.Close(tolerance, fraction, lt_ns, after_ns, group, shared_lt, keep)
-        handle = self.library.ltp_receive(self.core, source, round, message, size, memory, close, None, 0, now)
+        spans = _spans(critical)
+        handle = self.library.ltp_receive(
+            self.core, source, round, message, size, memory, close, spans, len(spans), now
+        )
         assert handle
         return Sent(self, handle, memory)
 

@@ -19,7 +19,7 @@ from transports import native
 from transports.native import Result
 
 COMPLETE, TOLERANCE, FRACTION, DEADLINE, _ROUND, GONE = range(6)
-PING, PONG, END = 7, 8, 9
+DATA, PING, PONG, END = 3, 7, 8, 9
 SEGMENT = 64
 S = 10**9
 
@@ -108,7 +108,6 @@ def test_every_byte_is_right_every_hole_is_told_and_every_message_ends(
         for message in range(messages):
             data = content(size, seed=10 * number + message)
             first = draw.random() < 0.5  # who is there first
-            how = {"round": number, "message": message}
             closes = {
                 "tolerance": tolerance,
                 "fraction": fraction,
@@ -117,12 +116,12 @@ def test_every_byte_is_right_every_hole_is_told_and_every_message_ends(
                 "group": group,
             }
             if first:
-                sent = here.send(1, data, now=network.now, **how)
+                sent = here.send(1, data, now=network.now, round=number, message=message)
                 network.run(lambda: False, network.now + wait_ns)
-            received = there.receive(0, size, now=network.now, **how, **closes)  # type: ignore[arg-type]
+            received = there.receive(0, size, now=network.now, round=number, message=message, **closes)  # type: ignore[arg-type]
             if not first:
                 network.run(lambda: False, network.now + wait_ns)
-                sent = here.send(1, data, now=network.now, **how)
+                sent = here.send(1, data, now=network.now, round=number, message=message)
             under_way.append((sent, received, data))
         network.run(lambda: all(both_ended(s, r) for s, r, _ in under_way), network.now + 3000 * S)  # noqa: B023
         for sent, received, data in under_way:
@@ -200,7 +199,7 @@ def test_packets_leave_at_most_four_at_once() -> None:
     free = 0
 
     def narrow(_source: int, _target: int, datagram: bytes, now: int) -> list[int]:
-        if datagram[1] != 3:
+        if datagram[1] != DATA:
             return [now + MS // 2]
         nonlocal free
         free = max(free, now) + 10**4  # 64 bytes in 10 µs
@@ -213,6 +212,67 @@ def test_packets_leave_at_most_four_at_once() -> None:
         network.run(lambda: both_ended(sent, received), network.now + 10 * S)  # noqa: B023
         network.run(lambda: False, network.now + 30 * MS)
     assert network.cores[0].counters(1).burst == 4
+
+
+def test_what_is_critical_goes_first_and_what_was_lost_last() -> None:
+    """The first and the last packet are critical, and whatever is named so; of those that are lost, critical ones still go before new ones."""
+    packets, lost, named = 300, {0, 4, 150}, 150
+    offsets: list[int] = []
+
+    def lossy(_source: int, _target: int, datagram: bytes, now: int) -> list[int]:
+        if datagram[1] == DATA:
+            offsets.append(int.from_bytes(datagram[40:48]) // SEGMENT)
+            if offsets[-1] in lost and offsets.count(offsets[-1]) == 1:
+                return []
+        return [now + MS // 10]
+
+    network, data = pair(lossy), content(packets * SEGMENT)
+    critical = [(named * SEGMENT + 8, 8)]
+    sent = network.cores[0].send(1, data, now=network.now, critical=critical)
+    received = network.cores[1].receive(0, len(data), now=network.now, critical=critical)
+    network.run(lambda: both_ended(sent, received), network.now + 10 * S)
+    assert agree(sent, received, data).reason == COMPLETE
+    assert offsets[:3] == [0, named, packets - 1]
+    again = {packet: offsets.index(packet, offsets.index(packet) + 1) for packet in lost}
+    newest = offsets.index(packets - 2)
+    assert again[0] < newest and again[named] < newest < again[4]
+
+
+@examples(100)
+@given(seed=st.integers(0, 2**32), first=st.integers(0, 59), count=st.integers(1, 4), closes=st.sampled_from([{"tolerance": 0.4}, {"fraction": 0.3, "lt_ns": 0}]))  # fmt: skip
+def test_what_is_critical_arrives_however_a_message_closes(
+    seed: int, first: int, count: int, closes: dict[str, float]
+) -> None:
+    draw, data, critical = random.Random(seed), content(60 * SEGMENT), [(first * SEGMENT, count * SEGMENT)]
+    network = pair(Unkind(draw, 0.5, 0, 0), silence_ns=1000 * S)
+    sent = network.cores[0].send(1, data, now=network.now, critical=critical)
+    received = network.cores[1].receive(0, len(data), now=network.now, critical=critical, **closes)  # type: ignore[arg-type]
+    network.run(lambda: both_ended(sent, received), network.now + 1000 * S)
+    agree(sent, received, data)
+    begin, end = first * SEGMENT, (first + count) * SEGMENT
+    for offset, size in received.holes():
+        assert offset + size <= begin or offset >= end
+        assert offset > 0 and offset + size < len(data)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.05, 0.2])
+def test_a_loss_that_no_queue_caused_does_not_slow_ltp_down(loss: float) -> None:
+    """A link of 6.4 MB/s, 0.1 ms each way, that loses what it likes: the rate is the link's."""
+    draw, free = random.Random(1), 0
+
+    def link(_source: int, _target: int, datagram: bytes, now: int) -> list[int]:
+        nonlocal free
+        if datagram[1] != DATA:
+            return [now + MS // 10]
+        free = max(free, now) + 10**4  # ns: 64 bytes
+        return [] if draw.random() < loss else [free + MS // 10]
+
+    network, data = pair(link), content(200_000)
+    for number in range(3):
+        sent = network.cores[0].send(1, data, round=number, now=network.now)
+        received = network.cores[1].receive(0, len(data), round=number, now=network.now)
+        network.run(lambda: both_ended(sent, received), network.now + 10 * S)  # noqa: B023
+    assert network.cores[0].counters(1).rate_bps == pytest.approx(8 * 6.4e6, rel=0.1 + loss)
 
 
 def test_a_byte_now_and_then_is_never_held_back() -> None:
