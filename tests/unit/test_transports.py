@@ -446,6 +446,14 @@ def test_both_ends_say_the_same_and_no_less_than_promised() -> None:
     assert jobs._misreported(job, None) == 1
 
 
+@pytest.mark.parametrize(("how", "wrong"), [("hop", 0), ("end", 1)])
+def test_in_a_ring_a_hop_may_miss_less_if_the_bound_is_from_end_to_end(how: str, wrong: int) -> None:
+    """Of four workers, 10 %: less than the 20 % of a hop, more than the 7.2 % that each of three may miss for 20 % together."""
+    job = made(system=(f"mlt:tolerance=20%,ring={how}",), workers=4, collective="ring")[0].jobs[0]
+    ended = delivery(100, ((0, 10),), "tolerance")
+    assert jobs._misreported(job, table((1, 0, "send", ended), (0, 1, "receive", ended))) == wrong
+
+
 def test_a_real_training_says_what_it_lost_or_nothing() -> None:
     """Of how many bytes an iteration has, nobody knows; its two ends must agree all the same."""
     asked = {

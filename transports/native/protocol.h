@@ -44,7 +44,7 @@ enum ltp_reason {
 	LTP_TOLERANCE,
 	LTP_FRACTION,
 	LTP_DEADLINE,
-	LTP_ROUND,
+	LTP_ROUND, /* of the format; nothing closes so */
 	LTP_GONE,
 };
 
@@ -70,7 +70,7 @@ struct ltp_settings {
 struct ltp_close {
 	double tolerance;
 	double fraction;
-	int64_t lt_ns; /* below 0: 1.5 RTprop + bytes / BtlBw, as the sender measures them */
+	int64_t lt_ns; /* below 0: so many RTprop (rtts_permille) + bytes / BtlBw, as the sender measures them */
 	int64_t after_ns; /* the deadline: so long after LT; below 0: never */
 	uint64_t group; /* messages of a round with one clock; 0: a clock of its own */
 	uint32_t shared_lt; /* LT by the group's clock, too */

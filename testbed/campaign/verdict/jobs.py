@@ -13,6 +13,7 @@ from core.runs.plan import JobPlan
 from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applicable, not_evaluated, without
 from testbed.campaign.verdict.links import may_leave_idle
 
+IN_A_RING = ("all_gather", "reduce_scatter")
 STAGES: tuple[transports.Stage, ...] = ("gradient", "parameter")
 
 
@@ -74,11 +75,17 @@ def _misreported(job: JobPlan, messages: pd.DataFrame | None) -> int:
     for end in ("sent", "received"):
         wrong |= both[f"delivered_{end}"] + both[f"missing_{end}"] != both[f"bytes_{end}"]
     wrong |= both["delivered_sent"] != both["delivered_received"]
-    closes = {stage: transports.parse(job.transport).close(stage) for stage in STAGES}
+    closes = {stage: transports.parse(job.transport).close(stage).over(_hops(job)) for stage in STAGES}
     named = zip(*map(both.index.get_level_values, ("stage", "iteration")), strict=True)
     least = np.array([_promised(closes[stage], int(number)) for stage, number in named])
     wrong |= (both["delivered_received"] < least * both["bytes_received"]) & (both["deadline_received"] == 0)
     return int(wrong.sum())
+
+
+def _hops(job: JobPlan) -> int:
+    """How often what a job sends goes on from rank to rank; 1 where its collectives differ in that."""
+    rings = all(operation.algorithm == "ring" or operation.kind in IN_A_RING for operation in job.collectives)
+    return len(job.hosts) - 1 if rings else 1
 
 
 def _promised(close: transports.Close, round: int) -> float:
