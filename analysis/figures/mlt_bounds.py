@@ -44,7 +44,7 @@ NEVER = 10.0  # × the rounds: what never comes there
 ALL = ("random", "what matters least")
 PANELS = {
     "of all packets": ALL,
-    "of a third by magnitude": ("smallest third", "largest third"),
+    "of a third by magnitude": ("smallest third", "middle third", "largest third"),
     "of a layer": ("first layer", "last layer"),
 }
 PUBLISHED = {
@@ -60,7 +60,7 @@ def candidates(part: str) -> dropping.Candidates:
     first = learning.first_layer()
     return {
         "random": dropping.anywhere, "what matters least": dropping.unimportant,
-        "smallest third": dropping.third(0), "largest third": dropping.third(2),
+        "smallest third": dropping.third(0), "middle third": dropping.third(1), "largest third": dropping.third(2),
         "first layer": dropping.within(0, first), "last layer": dropping.within(first, task.parameters),
     }[part]  # fmt: skip
 

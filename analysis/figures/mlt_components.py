@@ -113,7 +113,7 @@ def _order(study: Study, speeds: dict[float, Speeds]) -> Finding:
     return Finding(
         ORDER, SOURCES[ORDER],
         "speed ÷ TCP's: " + "; ".join(
-            f"{geometric_mean(list(values.values())):.2f} {part} (least timeout {rto:g} ms)"
+            f"{observed.with_interval(list(values.values()))} {part} (least timeout {rto:g} ms)"
             for rto, mine in speeds.items() for part, values in sorted(mine.items(), key=lambda of: geometric_mean(list(of[1].values())))
         ),
         min(means), f"× from {least[1]} to {least[2]}, the smallest step, {least[0]:g} ms", log_interval(steps[least]), len(steps[least]),
