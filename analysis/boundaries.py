@@ -16,13 +16,13 @@ class Boundary:
 
 
 BOUNDARIES = (
-    Boundary("LTP", "an incast, idle round trips of microseconds: a least timeout of 5 ms, where Linux has 200 ms", ltp_incast.CLAIM, ltp_incast.SMALL),
+    Boundary("LTP", "an incast, idle round trips of microseconds: a least timeout of 5 ms, where Linux has 200 ms (RACK finds losses in both)", ltp_incast.CLAIM, ltp_incast.SMALL),
     Boundary("LTP", "an incast: over the same protocol that delivers everything, so that tolerance alone counts", ltp_incast.CLAIM, ltp_incast.TOLERANCE),
     Boundary("LTP", "random loss: over the fastest TCP, not the slowest", ltp_loss.CLAIM, ltp_loss.BEST),
-    Boundary("LTP", "random loss: round trips below a millisecond", ltp_loss.BEST, ltp_loss.SHORT),
+    Boundary("LTP", "random loss: round trips below a millisecond, over the fastest TCP", ltp_loss.CLAIM, ltp_loss.SHORT),
     Boundary("LTP", "no loss", ltp_loss.BEST, ltp_loss.NONE),
     Boundary("LTP", "time to an accuracy, not time of an iteration", ltp_loss.BEST, ltp_accuracy.SOONER),
-    Boundary("MLT", "1 % loss on a link, idle round trips of microseconds: a least timeout of 5 ms", mlt_loss.FASTER, mlt_loss.SMALL),
+    Boundary("MLT", "1 % loss on a link, idle round trips of microseconds: a least timeout of 5 ms (and RACK)", mlt_loss.FASTER, mlt_loss.SMALL),
     Boundary("MLT", "no loss", mlt_loss.FASTER, mlt_loss.NONE),
     Boundary("MLT", "parameter servers, the model that gains least", mlt_speedup.MOST, mlt_speedup.SERVERS),
     Boundary("MLT", "a ring, the model that gains least", mlt_speedup.MOST, mlt_speedup.RING),

@@ -99,14 +99,15 @@ def test_layers_add_up_to_the_published_parameters_and_the_library_is_what_the_t
     assert found.bytes_per_iteration == 4 * parameters and found.overlaps
 
 
-def test_a_fully_sharded_model_moves_its_parameters_twice_and_its_gradients_once() -> None:
-    found = traces.load("t5-fsdp")
-    assert found == layer_traces.sharded("t5")
+@pytest.mark.parametrize("name", list(layer_traces.MODELS))
+def test_a_fully_sharded_model_moves_its_parameters_twice_and_its_gradients_once(name: str) -> None:
+    found = traces.load(f"{name}-fsdp")
+    assert found == layer_traces.sharded(name)
     sizes = {
         kind: sum(int(op.bytes or 0) for op in found.operations if op.kind == kind)
         for kind in ("all_gather", "reduce_scatter")
     }
-    assert sizes["all_gather"] == 2 * sizes["reduce_scatter"] == 8 * layer_traces.MODELS["t5"][3]
+    assert sizes["all_gather"] == 2 * sizes["reduce_scatter"] == 8 * layer_traces.MODELS[name][3]
 
 
 @pytest.mark.parametrize(
