@@ -1,4 +1,4 @@
-"""What given holes do to gradients that travel dispersed (`workloads.learning.hadamard`)."""
+"""What given holes do to gradients that travel dispersed (`transports.hadamard`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from transports.hadamard import collected, dispersed
 from workloads.learning import Fill, Holes
-from workloads.learning.hadamard import collected, dispersed
 from workloads.learning.layers import Array
 from workloads.learning.mean import gathered
 

@@ -123,7 +123,7 @@ def test_real_training_says_what_it_lost(tmp_path: Path, mtu: str) -> None:
     done = runs.cli(
         "--on", "host", "--out", str(tmp_path), "--name", "real", "--iterations", "3", "--cc", "reno", "--topo", "star", "--mtu", mtu,
         "--alone", "none", "--retries", "0", "--messages", "full",
-        "--job", "ddp:smallcnn --batch 2 --image 32 --fill feedback --warmup-steps 1,transport=ltp:lt=0us,workers=3", cwd=tmp_path,
+        "--job", "ddp:smallcnn --batch 2 --image 32 --fill feedback --disperse --warmup-steps 1,transport=ltp:lt=0us,workers=3", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode in (0, 4), done.stderr  # 4: as above
     run = tmp_path / "real" / "reno" / "1"

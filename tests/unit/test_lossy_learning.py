@@ -12,8 +12,9 @@ from tests.unit.test_learning import NOTHING, TASK
 from theory import compression, learning
 from theory.compression import BLOCK, KEPT, SHARE, Compressed, largest, rounded
 from theory.dispersal import Dispersed
-from workloads.learning import ELEMENT, hadamard
-from workloads.learning.hadamard import collected, dispersed
+from transports import hadamard
+from transports.hadamard import collected, dispersed
+from workloads.learning import ELEMENT
 from workloads.learning.layers import Array
 
 SIZES = st.integers(1, 3000)

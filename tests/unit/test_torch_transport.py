@@ -189,14 +189,35 @@ def test_contributors_divide_by_those_that_arrived() -> None:
     assert ranks[0].stats().share < 1
 
 
-def test_what_was_lost_is_fed_back() -> None:
+@pytest.mark.parametrize("servers", [(0,), (0, 1, 2)])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float16, torch.bfloat16])
+def test_what_travels_dispersed_and_arrives_whole_is_the_mean(servers: tuple[int, ...], kind: Any) -> None:
+    mean = sum(gradient(rank, kind, 5000).float() for rank in range(3)) / 3
+    with group(3, "ltp:fraction=1", servers=servers, disperse=True) as ranks:
+        for _ in range(2):
+            for found in together(ranks, lambda sync: one_round(sync, kind, 5000)):
+                assert found.dtype == kind
+                assert torch.allclose(found.float(), mean, atol=5 * torch.finfo(kind).eps)
+
+
+def test_what_is_lost_of_a_dispersed_gradient_is_a_little_of_every_number() -> None:
+    with group(2, LOSSY, disperse=True) as ranks:
+        here, there = until_lost(ranks)[-1]
+        lost = 1 - ranks[1].stats().share
+    assert torch.equal(here, there)
+    off = (here - (gradient(0) + gradient(1)) / 2).abs()
+    assert lost > 0 and (off > 1e-4).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("disperse", [False, True])
+def test_what_was_lost_is_fed_back(disperse: bool) -> None:
     """In each round the mean is short of what was lost just now, and has what was lost before."""
-    with group(2, LOSSY, fill="feedback") as ranks:
+    with group(2, LOSSY, fill="feedback", disperse=disperse) as ranks:
         means = [one[0] for one in until_lost(ranks)]
         left = ranks[1]._lost[0][1]
         assert ranks[1].stats().share < 1
     wanted = len(means) * (gradient(0) + gradient(1)) / 2
-    assert torch.allclose(sum(means) + left / 2, wanted, rtol=1e-5)
+    assert torch.allclose(sum(means) + left / 2, wanted, rtol=1e-4 if disperse else 1e-5)
     assert not torch.allclose(sum(means), wanted, rtol=1e-5)
 
 
@@ -287,6 +308,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
             ranks[0].exchange(torch.zeros(8, dtype=torch.int64), 0, last=True)
         with pytest.raises(RequestError, match="main memory"):
             ranks[0].exchange(torch.zeros(8, device="meta"), 0, last=True)
+    with group(2, "ltp", disperse=True) as ranks, pytest.raises(RequestError, match="leave out disperse"):
+        ranks[0].exchange(torch.zeros(8, dtype=torch.float64), 0, last=True)
 
 
 def test_a_recording_of_another_training_is_named(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import transports
 from core.errors import RequestError
 from core.text import quoted
 from transports import Close, Datagrams, Delivery, Message, Place, Span, Stage, Transfer, TransportError
+from transports.hadamard import Array, Seed, collected, dispersed
 from transports.torch.holes import Name, Recording, Writer
 
 try:
@@ -89,20 +90,22 @@ class Synchronisation:
     is none of them calls `serve`.
 
     ``fill`` says what an element counts as that did not arrive: ``zero`` (the mean is over all ranks), ``contributors`` (over
-    those it came from), ``feedback`` (zero, and its sender adds it to its next gradient). The first ``warmup_steps`` rounds
-    lose nothing. ``record`` and ``replay`` are folders of holes: a training that replays sends everything, and drops what the
+    those it came from), ``feedback`` (zero, and its sender adds it to its next gradient). With ``disperse`` gradients travel through a
+    Hadamard transform (`transports.hadamard`), another one every round, so that what is lost is a little of every number. The first
+    ``warmup_steps`` rounds lose nothing. ``record`` and ``replay`` are folders of holes: a training that replays sends everything, and drops what the
     other lost. ``ended`` hears of every message of a round how it ended, before that round's mean is there. Raises `RequestError`,
     and `TransportError` if a rank does not answer.
     """
 
     def __init__(
         self, rank: int, addresses: Sequence[str], transport: str = "ltp", *, port: int = PORT, servers: Iterable[int] = (0,),
-        workers: Iterable[int] | None = None, fill: Fill = "zero", warmup_steps: int = 0, guard: Guard | None = None,
+        workers: Iterable[int] | None = None, fill: Fill = "zero", disperse: bool = False, warmup_steps: int = 0, guard: Guard | None = None,
         record: Path | None = None, replay: Path | None = None, mtu: int = 1500, ended: Ended | None = None,
     ) -> None:  # fmt: skip
         self.rank, self.ranks, self.servers = rank, len(addresses), tuple(dict.fromkeys(servers))
         self.workers = tuple(range(self.ranks)) if workers is None else tuple(sorted(set(workers)))
         self.fill, self.warmup_steps, self.guard, self.ended = fill, warmup_steps, guard, ended
+        self._disperses = disperse and rank in self.workers
         self.transport = transports.parse(transport)
         self._check(addresses)
         self._recording = None if replay is None else Recording.read(Path(replay), rank, self.ranks)
@@ -204,6 +207,8 @@ class Synchronisation:
         All ranks call it with the same buckets in the same order. ``layout``: what the elements of a bucket are, which may change.
         """
         _refuse(flat)
+        if self._disperses and flat.dtype == torch.float64:
+            raise RequestError("a gradient of torch.float64 would be dispersed as float32: leave out disperse")
         begun = time.monotonic()
         whole = self._round < self.warmup_steps or self._reliable or self._recording is not None
         bucket = _Bucket(self._round, number, flat, torch.futures.Future(), whole=whole, begun=begun)
@@ -216,6 +221,9 @@ class Synchronisation:
             before, lost = self._lost.pop(number, (None, None))
             if lost is not None and before == (layout, flat.numel()):
                 flat += lost
+        if self._disperses:
+            _through(dispersed, bucket, flat)
+        if self.fill == "feedback":
             bucket.sent = flat.clone()
             self._lost[number] = ((layout, flat.numel()), None)
         try:
@@ -289,6 +297,8 @@ class Synchronisation:
             except Exception as error:  # whatever it is, who waits for this bucket hears of it
                 self._fail(bucket, error)
                 continue
+            if self._disperses:
+                _through(collected, bucket, bucket.flat)
             bucket.future.set_result(bucket.flat)
 
     def _follow(self, bucket: _Bucket) -> None:
@@ -376,6 +386,8 @@ class Synchronisation:
             for at, size in spans:
                 here = slice(begin + at // lost.element_size(), begin + (at + size) // lost.element_size())
                 lost[here] = bucket.sent[here]
+        if self._disperses:
+            _through(collected, bucket, lost)
         before, _ = self._lost[bucket.number]
         self._lost[bucket.number] = (before, lost)
 
@@ -413,6 +425,11 @@ def _buckets(module: Any) -> list[list[Any]]:
             found.append([])
         found[-1].append(parameter)
     return found
+
+
+def _through(transform: Callable[[Array, Seed], Array], bucket: _Bucket, flat: Any) -> None:
+    """A bucket's numbers, transformed where they are; every rank draws the same."""
+    flat.copy_(torch.from_numpy(transform(flat.float().numpy(), (bucket.round, bucket.number))))
 
 
 def _gone(transfer: Transfer) -> bool:

@@ -22,10 +22,10 @@ from typing import Literal
 import numpy as np
 
 from transports import Buffer, Message, resyncs
+from transports.hadamard import collected, dispersed
 from workloads.collectives import Look, parts
 from workloads.collectives.ring import SLICES
 from workloads.learning import ELEMENT, Holes, Learning, Task
-from workloads.learning.hadamard import collected, dispersed
 from workloads.learning.layers import Array
 from workloads.learning.replicas import apart
 from workloads.learning.serving import as_bytes, drawn, keep_memory

@@ -14,9 +14,9 @@ import threading
 import numpy as np
 
 from transports import Buffer, Message
+from transports.hadamard import collected, dispersed
 from workloads.collectives import Content, Look
 from workloads.learning import Fill, Holes, Learning
-from workloads.learning.hadamard import collected, dispersed
 from workloads.learning.layers import Array
 from workloads.learning.mean import arrived, gathered
 from workloads.learning.replicas import apart

@@ -44,6 +44,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--iterations", type=int, default=0, help="0: endless")
     lossy = parser.add_argument_group("where gradients may lose a little (MLTCP_TRANSPORT)")
     lossy.add_argument("--fill", choices=get_args(Fill), help="what counts in place of what was lost (zero)")
+    lossy.add_argument(
+        "--disperse",
+        action="store_true",
+        default=None,
+        help="gradients travel through a Hadamard transform: what is lost is a little of every number",
+    )
     lossy.add_argument("--warmup-steps", type=_positive, help="steps that lose nothing (0)")
     lossy.add_argument(
         "--guard", type=_share, help="so little delivered, three steps in a row: nothing is lost from there"
@@ -51,7 +57,9 @@ def main(arguments: list[str]) -> None:
     parsed = parser.parse_args(arguments)
     transport = os.environ.get(TRANSPORT, TCP)
     options: dict[str, Any] = {
-        key: value for key in ("fill", "warmup_steps", "guard") if (value := getattr(parsed, key)) is not None
+        key: value
+        for key in ("fill", "disperse", "warmup_steps", "guard")
+        if (value := getattr(parsed, key)) is not None
     }
     if plain(transport) and options:
         parser.error(

@@ -12,8 +12,7 @@ from functools import cache, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from workloads.learning.layers import Array
-
+Array = npt.NDArray[np.float32]
 RADIX = 32
 SIGNS = 7  # behind a seed: a stream of random numbers of their own
 Seed = int | tuple[int, ...]  # another one every round: with the same signs, the same directions would always be lost
