@@ -224,7 +224,7 @@ def _over(rows: pd.DataFrame, bases: pd.Series[bool]) -> dict[Cell, tuple[str, l
             ]
             if values:
                 found[Cell(str(collective), str(trace), int(str(workers)), str(system))] = fastest, values
-    return found
+    return dict(sorted(found.items()))
 
 
 def _finding(
