@@ -70,7 +70,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     """Write ``mlt-components.{png,pdf,csv}``; the data: a row per run."""
     rows = _table(study)
     timeouts = sorted(rows["rto_ms"].unique(), reverse=True)
-    figure, axes = style.new_figure(1, len(timeouts), figsize=(1.6 + 5.4 * len(timeouts), 1.3 + 0.42 * rows["part"].nunique()), sharey=True)
+    figure, axes = style.new_figure(
+        1, len(timeouts), figsize=(1.6 + 5.4 * len(timeouts), 1.3 + 0.42 * rows["part"].nunique()), sharey=True
+    )
     for axis, rto in zip(axes[0], timeouts, strict=True):
         _bars(axis, rows[rows["rto_ms"] == rto])
         axis.set(title=f"least timeout {rto:g} ms", xlabel="speed ÷ that of TCP with priorities")
