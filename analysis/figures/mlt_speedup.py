@@ -217,7 +217,9 @@ def _over(rows: pd.DataFrame, bases: pd.Series[bool]) -> dict[Cell, tuple[str, l
             continue
         named = among["system"] + among["rto_ms"].map(", {:g} ms".format)
         fastest = str(among["iteration_s"].groupby(named).mean().idxmin())
-        base = among[named == fastest].set_index("seed")["iteration_s"]
+        base = (
+            among[named == fastest].groupby("seed")["iteration_s"].mean()
+        )  # a run that two experiments share is there twice
         for system, mine in cell[cell["lossy"]].groupby("system", sort=False):
             values = [
                 float(base[seed]) / s for seed, s in zip(mine["seed"], mine["iteration_s"], strict=True) if seed in base

@@ -391,7 +391,12 @@ def test_a_training_that_learns_less_by_what_it_loses_is_found(
 
 
 def test_mlt_that_takes_as_long_as_plain_tcp_is_found(tmp_path: Path) -> None:
-    for name in ("mlt-speedup", "mlt-speedup.plain"):
+    for name in (
+        "mlt-speedup",
+        "mlt-speedup.plain",
+        "mlt-speedup.workers",
+        "mlt-speedup.many",
+    ):  # the last two share a run
         specs = points.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True})
         synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     figure: Any = the("mlt-speedup")
