@@ -88,18 +88,16 @@ def draw(study: Study, out: Path) -> list[Path]:
         gain, arrived = axes[0, column], axes[1, column]
         for colour, (collective, name) in zip(style.JOBS, NAMES.items(), strict=False):
             cells = [cell for cell in gains if (cell.collective, _model(cell.trace)) == (collective, model)]
-            cells.sort(key=lambda cell: (cell.workers, cell.system))
             for whole in (True, False):
                 chosen = [cell for cell in cells if ("parameters=whole" in cell.system) == whole]
                 if not chosen:
                     continue
-                workers = [cell.workers for cell in chosen]
-                beside = 0.94 if whole and collective != GATHERED else 1  # left of what may lose parameters, too
-                at = [beside * count for count in workers]
+                beside = whole and collective != GATHERED  # left of what may lose parameters, too, and hollow
+                at = [(0.94 if beside else 1) * cell.workers for cell in chosen]
                 means = [geometric_mean(gains[cell]) for cell in chosen]
-                filled = {} if not whole or collective == GATHERED else {"markerfacecolor": "white"}
-                gain.plot(at, means, "o-", color=colour, markersize=6, label=name if filled == {} else None, **filled)
-                arrived.plot(at, [100 * delivered[cell] for cell in chosen], "o-", color=colour, markersize=4, **filled)
+                look = {"color": colour, "markerfacecolor": "white" if beside else colour}
+                gain.plot(at, means, "o-", markersize=6, label=None if beside else name, **look)
+                arrived.plot(at, [100 * delivered[cell] for cell in chosen], "o-", markersize=4, **look)
                 for x, cell in zip(at, chosen, strict=True):
                     gain.plot([1.05 * x] * len(gains[cell]), gains[cell], ".", color=colour, markersize=3, alpha=0.6)
                     for marker, over in (("+", plain), ("_", shares)):

@@ -181,8 +181,8 @@ static bool outpaces(uint32_t posted)
 	for (i = 0; i < posted && is_old(i, posted); i++) {
 		const struct exchange *exchange = &exchanges[i];
 
-		if (!exchange->posted[0] || !exchange->posted[1] || (exchange->sent && !ltp_done(exchange->sent)) ||
-		    (exchange->received && !ltp_done(exchange->received)))
+		if (!exchange->posted[0] || !exchange->posted[1] || unfinished(i) ||
+		    (exchange->sent && !ltp_done(exchange->sent)))
 			return true;
 	}
 	return false;
@@ -208,7 +208,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct ltp *ends[2];
 	uint64_t now = 1000000;
 	uint32_t posted = 0; /* messages, by one end at least */
-	int forged = 0, abandoned = 0, steps, e;
+	int forged = 0, abandoned = 0, steps, e; /* abandoned: by a program that is not sane, or leaves */
 	uint8_t rule = byte(&input), event;
 	bool calm, sane = rule & 128; /* both programs keep to their rounds, and wait for what they began */
 

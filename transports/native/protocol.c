@@ -20,7 +20,7 @@
 #define ACKS_A_ROUND_TRIP 8 /* at least, unless packets are rarer, or the receiver rests for longer */
 #define ACK_WAITS 1000000ULL /* ns at most */
 #define ENDS 3 /* nobody acknowledges one */
-#define BUCKETS 256U /* by which a peer's messages are found */
+#define BUCKETS 256U /* by which a peer's messages are found, a power of two */
 
 /* What has become of a packet of a message that is being sent. */
 enum { WAITING, ON_ITS_WAY, LOST, ACKED };
@@ -345,7 +345,8 @@ uint32_t ltp_segment(const struct ltp *ltp, uint32_t rank)
 
 static uint32_t bucket_of(bool receives, uint32_t round, uint32_t message)
 {
-	return (message * 2 + receives + round * 0x9e3779b1U) % BUCKETS;
+	/* Of a message's number, of operation and part, every bit counts. */
+	return ((message * 2 + receives) * 0x9e3779b1U ^ round * 0x85ebca6bU) >> 24 & (BUCKETS - 1);
 }
 
 static struct ltp_transfer *find(const struct peer *peer, bool receives, uint32_t round,
@@ -1773,7 +1774,7 @@ static void time_out(struct peer *peer, uint64_t now)
 	peer->ack_at = now;
 }
 
-/* What is open: what time says of those that wait, and those that have ended are so no more. */
+/* Close what time closes, and take what has ended off the list. */
 static void go_through(struct ltp *ltp, struct peer *peer, uint64_t now)
 {
 	struct ltp_transfer **at = &peer->open, *one;
