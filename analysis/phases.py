@@ -3,6 +3,7 @@
 The gather ends when the server's own flows acknowledge their first byte of the iteration, less the round trip that takes; it is
 seen at a sample, so it is known to the interval between two (`Plan.sample_ns`). The same rule for every transport, but where parameters go
 by TCP and gradients do not, whose flows nobody samples: then it is when the server's adapter begins to send more than acknowledgements.
+In a training, whose counters hold more than its iterations' bytes, LTP's messages say it, and of TCP's samples half an interval is taken off.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def _row(run: Run) -> dict[str, object]:
     per = workers.groupby("iteration").agg(
         start=("start_s", "mean"), begun=("comm_start_s", "mean"), end=("end_s", "mean")
     )
-    broadcast = np.clip(_answered_s(run, per) - plan.base_rtt_s, per["begun"], per["end"])
+    answered = _gathered_s(run, per) if job.trains else _answered_s(run, per) - plan.base_rtt_s
+    broadcast = np.clip(answered, per["begun"], per["end"])
     return {
         "system": run.system, "lossy": not job.by_tcp, "stock": carrier.plain(job.transport) and run.role == "baseline",
         "partial": job.by_tcp and not carrier.plain(job.transport), "seed": run.seed, "rate_bps": link.rate_bps,
@@ -72,6 +74,14 @@ def _answered_s(run: Run, per: pd.DataFrame) -> np.ndarray:
         if later.size:
             found[place] = min(end, times[later[0]])
     return np.asarray(found)
+
+
+def _gathered_s(run: Run, per: pd.DataFrame) -> np.ndarray:
+    """When the server has had the last gradients of each iteration that are to come; where TCP carries them, by its samples."""
+    if run.plan.jobs[0].by_tcp or run.messages is None:
+        return _answered_s(run, per) - run.plan.base_rtt_s - run.plan.sample_ns / 2e9
+    came = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
+    return np.asarray(came.groupby("iteration")["last_s"].max().reindex(per.index).fillna(per["end"]))
 
 
 def _sent_s(run: Run, per: pd.DataFrame, found: np.ndarray) -> np.ndarray:
@@ -137,14 +147,28 @@ def whole(study: Study) -> str:
     return _with_options(study, "fraction=1")
 
 
+def by_tcp(study: Study) -> str:
+    """The same whose parameters go by TCP; empty if that was not run."""
+    return _with_options(study, "broadcast=tcp")
+
+
 def _with_options(study: Study, options: str) -> str:
+    """The first that loses with exactly these; of one with a choice of its own behind them (``tcp:reno``) that does not count."""
     own = (run for run in study.runs if not run.jobs[0].by_tcp)
-    return next((run.system for run in own if run.jobs[0].transport.partition(":")[2] == options), "")
+    told = ((run.system, run.jobs[0].transport.partition(":")[2]) for run in own)
+    return next(
+        (system for system, given in told if given == options or (options and given.startswith(f"{options}:"))), ""
+    )
 
 
 def tcp(rows: pd.DataFrame) -> list[str]:
     """Stock TCPs, which deliver everything."""
     return list(dict.fromkeys(rows[rows["stock"]]["system"]))
+
+
+def other_tcp(rows: pd.DataFrame) -> list[str]:
+    """TCPs that are not stock, as MLTCP's, and deliver everything."""
+    return list(dict.fromkeys(rows[~(rows["stock"] | rows["partial"] | rows["lossy"])]["system"]))
 
 
 def partial_tcp(rows: pd.DataFrame) -> list[str]:
@@ -183,6 +207,12 @@ def bars(axis: Any, rows: pd.DataFrame, colours: Mapping[str, str] = COLOURS) ->
     axis.grid(visible=False, axis="y")
 
 
+def label(axis: Any) -> None:
+    """Names of what bars are made of, for a legend."""
+    for part, colour in COLOURS.items():
+        axis.barh(0, 0, color=colour, label=NAMES[part])
+
+
 def figure(study: Study, rows: pd.DataFrame, lines: Sequence[str], columns: str, title: Any) -> Any:
     """Panels of `bars`: a row for each of ``lines``' values (a point of the sweep), a column for each of ``columns``."""
     points = rows[list(lines)].drop_duplicates().sort_values(list(lines))
@@ -202,8 +232,7 @@ def figure(study: Study, rows: pd.DataFrame, lines: Sequence[str], columns: str,
             axis.set_title(title(cell.iloc[0]), fontsize=10)
     for axis in axes[-1]:
         axis.set_xlabel("mean iteration (ms)")
-    for part, colour in COLOURS.items():
-        axes[0, 0].barh(0, 0, color=colour, label=NAMES[part])
+    label(axes[0, 0])
     drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper right", ncols=3, fontsize=9)
     one = study.runs[0]
     drawing.caption(

@@ -24,8 +24,8 @@ PAPER = "LTP"
 TITLE = "What missing gradients cost in accuracy"
 TEXT = (
     "Small models learn over the emulated network, closed loop: what a packet that is lost held is missing of the sum, and what is learnt next follows from that. "
-    "A row a model. Left: accuracy by round; what differs there is lost data alone. Middle: by second, where a faster transport is ahead. Right: accuracy after "
-    "the last round less that of the same training with nothing missing; within the dashed lines it is within 1 %. Three ways to fill a hole: zeros (as "
+    "A row a model. Left: accuracy by round; what differs there is lost data alone. Then by second, where a faster transport is ahead, and what a mean round is made of: "
+    "computing, the gather, the broadcast. Right: accuracy after the last round less that of the same training with nothing missing; within the dashed lines it is within 1 %. Three ways to fill a hole: zeros (as "
     "published), the mean of the workers that delivered, or each worker adds to its next gradient what was lost; and zeros where gradients travel dispersed (a Hadamard transform)."
 )
 ACCURACY = "LTP loses no accuracy."
@@ -49,15 +49,18 @@ class Near:
 
 
 def draw(study: Study, out: Path) -> list[Path]:
-    """Write ``ltp-accuracy.{png,pdf,csv}``; the data: a row per training and look at its accuracy."""
+    """Write ``ltp-accuracy.{png,pdf,csv}``; the data: a row per training and look at its accuracy, with the means of its rounds."""
     table = _table(study)
+    rounds_of = _rounds(study, table)
     kinds = list(dict.fromkeys(table["training"]))
     colours = dict(zip(kinds, (*style.JOBS, *style.JOBS), strict=False))
     models = list(dict.fromkeys(table["model"]))
-    figure, axes = style.new_figure(len(models), 3, figsize=(14, 1.2 + 3.5 * len(models)), width_ratios=[1, 1, 0.8])
+    figure, axes = style.new_figure(
+        len(models), 4, figsize=(19, 1.2 + 3.5 * len(models)), width_ratios=[1, 1, 1.15, 0.8]
+    )
     for number, model in enumerate(models):
         rows = table[table["model"] == model]
-        rounds, seconds, last = axes[number]
+        rounds, seconds, parts, last = axes[number]
         for kind in dict.fromkeys(rows["training"]):
             mine = rows[rows["training"] == kind].groupby("round")["accuracy"]
             rounds.plot(mine.mean().index, 100 * mine.mean(), color=colours[kind], label=kind)
@@ -72,25 +75,39 @@ def draw(study: Study, out: Path) -> list[Path]:
             seconds.plot(
                 mean["end_s"], 100 * mean["accuracy"], color=colours[kind], linestyle=dashes, label=str(system)
             )
+        phases.bars(parts, rounds_of[rounds_of["model"] == model])
         _differences(last, rows, colours)
         rounds.set(ylabel=f"{learning.title(model)}\naccuracy (%)")
         seconds.set(ylabel="accuracy (%)")
         if number == 0:
             rounds.set(title="By round")
             seconds.set(title="By time, holes as zeros")
+            parts.set(title="A mean round, holes as zeros")
             last.set(title="Last accuracy, less that\nwith nothing missing")
             seconds.legend(fontsize=8.5, loc="lower right")
-    for axis, label in zip(axes[-1], ("round", "time (s)", "percentage points"), strict=True):
+    for axis, label in zip(axes[-1], ("round", "time (s)", "ms", "percentage points"), strict=True):
         axis.set(xlabel=label)
+    phases.label(axes[-1, 2])
+    axes[-1, 2].legend(fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3)
     figure.legend(*_every_label(axes[:, 0]), loc="outside upper center", ncols=4, fontsize=9)
     one = study.runs[0]
     drawing.caption(
         figure,
         f"{len(one.jobs[0].hosts) - 1} workers and a server, {drawing.setting(one)}; {drawing.count(table['seed'].nunique(), 'seed')} (bands: all of them; dots).",
         "; ".join(f"{model}: {learning.task(model).parameters:,} numbers" for model in models)
-        + f"; {learning.task(models[0]).batch} examples a worker and round.",
+        + f"; {learning.task(models[0]).batch} examples a worker and round. The gather ends when LTP's last gradients are there; TCP's, by samples "
+        f"every {one.plan.sample_ns / 1e6:g} ms.",
     )
-    return drawing.save(figure, table, out, ID)
+    means = rounds_of.set_index(["model", "system", "seed"])[list(phases.COLOURS)]
+    return drawing.save(figure, table.join(means, on=["model", "system", "seed"]), out, ID)
+
+
+def _rounds(study: Study, table: pd.DataFrame) -> pd.DataFrame:
+    """A row a training with holes as zeros, or none, with the means of its rounds (`phases.table`)."""
+    rows = phases.table(study)
+    rows["model"] = [trainings.model(study.runs[place]) for place in rows.index]
+    rows["fill"] = [trainings.fill(study.runs[place]) for place in rows.index]
+    return rows[rows["model"].isin(table["model"]) & (rows["fill"] == learning.FILLS[0])]
 
 
 def _every_label(axes: Any) -> tuple[list[Any], list[str]]:

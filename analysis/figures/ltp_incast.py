@@ -23,7 +23,7 @@ TITLE = "LTP in an incast: eight workers push through a short queue"
 TEXT = (
     "Bars: a mean iteration, from computing over the gather (workers push gradients) to the broadcast (they pull parameters); ticks are "
     "seeds. Beside them the speed-up over the first system, what of the gradients was delivered where that is less than all, and what the queue dropped of all packets. Links drop; DCTCP's mark before. With the "
-    "kernel's least timeout of 200 ms one lost tail holds up everybody; with a small one little of LTP's gain is left. Below: the same over messages of 50 kB to 100 MB a worker, and over the queue, with what was delivered and dropped."
+    "kernel's least timeout of 200 ms one lost tail holds up everybody; with a small one little of LTP's gain is left. Below: the same over messages of 50 kB to 100 MB a worker, and over the queue, with gather and broadcast apart, and what was delivered and dropped."
 )
 CLAIM = "LTP shortens the iterations of an incast, which a long tail of latency holds up under TCP."
 SMALL = "LTP shortens them beside a TCP with a least timeout of 5 ms, too."
@@ -43,10 +43,19 @@ SHORT_MS, DEEP_BYTES, WITHIN = 0.1, 1_000_000, 0.1
 ABOUT = 0.005  # of a gradient
 CELL = ["rate_bps", "bytes", "buffer_bytes"]
 LTP, WHOLE, PARTIAL = "LTP", "LTP, delivers everything", "TCP that closes early or sends less"
+BY_TCP = "LTP, broadcast by TCP"
 STOCK, MARKS = "stock TCP", "stock TCP, links that mark"
-COLOURS = {LTP: style.JOBS[0], WHOLE: style.JOBS[1], PARTIAL: style.JOBS[2], MARKS: style.JOBS[3], STOCK: style.JOBS[7]}
-GAIN = (LTP, WHOLE, PARTIAL, MARKS)
+COLOURS = {
+    LTP: style.JOBS[0], WHOLE: style.JOBS[1], PARTIAL: style.JOBS[2], MARKS: style.JOBS[3], BY_TCP: style.JOBS[4], STOCK: style.JOBS[7],
+}  # fmt: skip
+GAIN = (LTP, WHOLE, PARTIAL, MARKS, BY_TCP)
+PHASES = (LTP, WHOLE, BY_TCP, STOCK)
 PARTS = (LTP, PARTIAL)
+PANELS = {
+    "speed_up": (GAIN, "× as fast as the\nfastest stock TCP"), "gather_s": (PHASES, "gather (ms)"), "broadcast_s": (PHASES, "broadcast (ms)"),
+    "delivered": (PARTS, "of the gradients\ndelivered (%)"), "dropped": (tuple(COLOURS), "of all packets\ndropped (%)"),
+}  # fmt: skip
+UNITS = {"speed_up": 1.0, "gather_s": 1e3, "broadcast_s": 1e3, "delivered": 100.0, "dropped": 100.0}
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -69,20 +78,20 @@ def _gains(study: Study, rows: pd.DataFrame) -> pd.DataFrame:
         stock = phases.best(cell, phases.tcp(cell[~cell["marks"]]))
         base = cell[cell["system"] == stock].set_index("seed")["iteration_s"]
         kinds = {
-            LTP: own, WHOLE: phases.whole(study), PARTIAL: phases.best(cell, _partial(cell, own)[0]),
+            LTP: own, WHOLE: phases.whole(study), BY_TCP: phases.by_tcp(study), PARTIAL: phases.best(cell, _partial(cell, own)[0]),
             MARKS: phases.best(cell, phases.tcp(cell[cell["marks"]])), STOCK: stock,
         }  # fmt: skip
         for kind, system in kinds.items():
             mine = cell[cell["system"] == system].set_index("seed", drop=False)
             ratios = mine.assign(kind=kind, fastest_tcp=stock, speed_up=base / mine["iteration_s"])
             found.append(ratios.dropna(subset="speed_up"))
-    columns = [*CELL, "rto_ms", "kind", "system", "fastest_tcp", "seed", "speed_up", "delivered", "dropped"]
+    columns = [*CELL, "rto_ms", "kind", "system", "fastest_tcp", "seed", *PANELS]
     return pd.concat(found, ignore_index=True)[columns]
 
 
 def _over_sizes(study: Study, gains: pd.DataFrame) -> Any:
-    """Speed-ups, what was delivered and what was dropped: over the size of a message, for each rate behind the queue that most sizes
-    met, and over the queue."""
+    """Speed-ups, gather and broadcast, what was delivered and what was dropped: over the size of a message, for each rate behind the queue that
+    most sizes met, and over the queue."""
     queue = cast(float, gains.groupby("buffer_bytes")["bytes"].nunique().idxmax())
     rates = sorted(gains["rate_bps"].unique(), reverse=True)
     size = cast(float, gains[gains["rate_bps"] == rates[0]].groupby("bytes")["buffer_bytes"].nunique().idxmax())
@@ -96,29 +105,32 @@ def _over_sizes(study: Study, gains: pd.DataFrame) -> Any:
         (queues, "buffer_bytes", f"{drawing.rate(rates[0])}, {drawing.size(size)} a worker", "queue (kB)", 1e3)
     )
     drawn, axes = style.new_figure(
-        3, len(panels), figsize=(1 + 4 * len(panels), 9), sharey="row", sharex="col", height_ratios=[1.5, 1, 1]
-    )
+        len(PANELS), len(panels), figsize=(1 + 4 * len(panels), 13), sharey="row", sharex="col", height_ratios=[1.5, 1, 1, 1, 1]
+    )  # fmt: skip
     for column, (here, x, title, label, unit) in zip(axes.T, panels, strict=True):
-        fast, arrived, lost = column
-        fast.set(xscale="log", yscale="log", title=title)
-        for axis, value, kinds in ((fast, "speed_up", GAIN), (arrived, "delivered", PARTS), (lost, "dropped", COLOURS)):
+        column[0].set(xscale="log", yscale="log", title=title)
+        for axis, (value, (kinds, name)) in zip(column, PANELS.items(), strict=True):
+            if value in ("gather_s", "broadcast_s"):  # nothing of a small message is seen between two samples
+                axis.set_yscale("symlog", linthresh=study.runs[0].plan.sample_ns / 1e6)
             for kind, rto_ms in itertools.product(kinds, sorted(here["rto_ms"].unique(), reverse=True)):
                 mine = here[(here["kind"] == kind) & (here["rto_ms"] == rto_ms)]
-                _over(axis, mine.assign(x=mine[x] / unit, y=mine[value] * (1 if axis is fast else 100)), kind, rto_ms)
-        at = sorted(here[x].unique() / unit)
-        fast.axhline(1, color="black", linewidth=0.8)
-        fast.set_yticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
-        lost.set_xlabel(label)
-        lost.set_xticks(at, [f"{value:g}" for value in at])
-        for axis in column:
+                _over(axis, mine.assign(x=mine[x] / unit, y=mine[value] * UNITS[value]), kind, rto_ms)
+            if axis in axes[:, 0]:
+                axis.set_ylabel(name)
             axis.minorticks_off()
-    axes[0, 0].set_ylabel("× as fast as the\nfastest stock TCP")
-    axes[1, 0].set(ylabel="of the gradients\ndelivered (%)", ylim=(0, 105))
-    axes[2, 0].set(ylabel="of all packets\ndropped (%)")
-    _legend(drawn, axes[2, 0], sorted(gains["rto_ms"].unique(), reverse=True))
+        at = sorted(here[x].unique() / unit)
+        column[0].axhline(1, color="black", linewidth=0.8)
+        column[0].set_yticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
+        column[-1].set_xlabel(label)
+        column[-1].set_xticks(at, [f"{value:g}" for value in at])
+    for axis in (axes[1, 0], axes[2, 0]):
+        axis.set_yticks([0, 10, 100, 1000], ["0", "10", "100", "1000"])
+    axes[3, 0].set_ylim(0, 105)
+    _legend(drawn, axes[-1, 0], sorted(gains["rto_ms"].unique(), reverse=True))
     drawing.caption(
         drawn,
         f"8 workers and a server, {drawing.count(gains['seed'].nunique(), 'seed')} (dots); {drawing.substrate(study.runs[0])}. Of each kind of TCP the fastest in that setting, of those that close early or send less only such as deliver no less than LTP, or nearest to it.",
+        f"Gather and broadcast are told apart to {study.runs[0].plan.sample_ns / 1e6:g} ms, below which their axes are linear.",
     )
     return drawn
 

@@ -47,12 +47,15 @@ def test_what_goes_without_a_part_is_no_stock_tcp(tmp_path: Path) -> None:
     assert found.verdict == "reproduced" and "over reno with" in found.measured
     assert "over reno:close=0.8 with" in found.measured and "over reno:share=0.5 with" in found.measured
     gains = ltp_incast._gains(study, rows)
-    assert set(gains["fastest_tcp"]) == {"reno"} and set(gains["kind"]) == set(ltp_incast.COLOURS) - {ltp_incast.MARKS}
+    assert set(gains["fastest_tcp"]) == {"reno"} and set(gains["kind"]) == set(ltp_incast.COLOURS) - {
+        ltp_incast.MARKS,
+        ltp_incast.BY_TCP,
+    }
 
 
 def test_the_claim_names_the_best_baseline_and_the_largest_gain_over_each(tmp_path: Path) -> None:
     """Reno takes thrice as long as LTP, BBR a little longer, and LTP that delivers everything a little longer than it."""
-    lasts = {"reno": 3.0, "bbr": 1.3, "reno:share=0.8": 2.5, "ltp": 1.0, "ltp:fraction=1": 1.1}
+    lasts = {"reno": 3.0, "bbr": 1.3, "mltcp_reno": 2.0, "reno:share=0.8": 2.5, "ltp": 1.0, "ltp:fraction=1": 1.1}
     specs = points.read(str(EXPERIMENTS / "ltp-loss.toml"), {"quick": True, "system": tuple(lasts)})
     synthetic.write(
         [msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, lambda one, _: lasts[one.system.label]
@@ -63,9 +66,22 @@ def test_the_claim_names_the_best_baseline_and_the_largest_gain_over_each(tmp_pa
     others = found.measured.partition("the largest over each of the others: ")[2]
     assert [one.split("× over ")[1].split()[0].strip(",") for one in others.split("; ")] == [
         "bbr",
+        "mltcp_reno",
         "reno:share=0.8",
         "ltp:fraction=1",
     ]
+
+
+def test_a_millisecond_is_short_and_a_small_timeout_is_said(tmp_path: Path) -> None:
+    lasts = {"reno": 1.5, "ltp": 1.0}
+    for name in ("ltp-loss.short", "ltp-loss"):
+        specs = points.read(str(EXPERIMENTS / f"{name}.toml"), {"system": tuple(lasts)})
+        there = [spec for spec in specs if "rate-1gbit.delay-500us" in spec.name]
+        few = [msgspec.structs.replace(spec, seeds=3) for spec in there]
+        synthetic.write(few, tmp_path, lambda one, _: lasts[one.system.label])
+    found = {one.claim: one for one in ltp_loss.find(load_study(tmp_path, "ltp-loss"))}[ltp_loss.SHORT]
+    assert found.verdict == "reproduced"
+    assert "1 ms, 1 % loss);" in found.measured and "1 ms, 1 % loss, least timeout 5 ms)" in found.measured
 
 
 def test_a_tcp_that_was_not_run_everywhere_is_told() -> None:
