@@ -227,40 +227,44 @@ def tagger(m: Message) -> Tagger:
 
 
 class Threshold:
-    """LT of one message of a worker, round after round: the shortest time in which it came whole in the epoch before.
+    """LT of one message of a worker, round after round: the shortest time in which it came whole in the epoch before, since its own
+    first packet (or, if ``shared``, the round's); the deadline is ``after_ns`` behind the same by the round's clock.
 
     As recalled it could only fall, and a network that becomes slower would close every round early for ever; here it rises
     by half after an epoch in which nothing came whole.
     """
 
     whole = False
-    after_ns: int | None = None
 
-    def __init__(self, epoch: int, rise: float = RAISED) -> None:
-        self.epoch, self.rise = epoch, rise
+    def __init__(self, epoch: int, rise: float = RAISED, *, after: int = 0, shared: bool = False) -> None:
+        self.epoch, self.rise, self.after, self.shared = epoch, rise, after, shared
         self.lt_ns: int | None = None  # None: what the sender measures decides
+        self.after_ns: int | None = None
+        self._by_round = 0
         self._first: int | None = None  # round of the epoch
-        self._whole: list[int] = []
-        self._longest = 0
+        self._whole: list[tuple[int, int]] = []  # since its own first packet, or as LT counts, and since the round's
+        self._longest = (0, 0)
 
     def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:
-        """A message of ``round`` ended after so long, by the round's clock."""
-        del own_ns
+        """A message of ``round`` ended after so long, by the round's clock and by its own."""
         if self._first is None:
             self._first = round
         if round >= self._first + self.epoch:
             self._adapt()
             self._first = round
+        took = (took_ns if self.shared or lost == 1 else own_ns, took_ns)  # what never began has no clock of its own
         if not lost:
-            self._whole.append(took_ns)
-        self._longest = max(self._longest, took_ns)
+            self._whole.append(took)
+        self._longest = max(self._longest[0], took[0]), max(self._longest[1], took[1])
 
     def _adapt(self) -> None:
         if self._whole:
-            self.lt_ns = min(self._whole)
+            own, by_round = (min(times) for times in zip(*self._whole, strict=True))
         else:
-            self.lt_ns = int((self._longest if self.lt_ns is None else self.lt_ns) * self.rise)
-        self._whole, self._longest = [], 0
+            own, by_round = self._longest if self.lt_ns is None else (self.lt_ns, self._by_round)
+            own, by_round = int(own * self.rise), int(by_round * self.rise)
+        self.lt_ns, self._by_round, self.after_ns = own, by_round, self.after + by_round - own
+        self._whole, self._longest = [], (0, 0)
 
 
 @dataclass
@@ -446,7 +450,11 @@ class _Engine:
             name = (source, m.operation, m.part)
             if name not in self.timings:
                 self.timings[name] = (
-                    self.core.timing() if self.core.timing else Threshold(self.core.epoch, self.core.rise)
+                    self.core.timing()
+                    if self.core.timing
+                    else Threshold(
+                        self.core.epoch, self.core.rise, after=int(self.core.after), shared=self.core.per == "round"
+                    )
                 )
             return self.timings[name]
 

@@ -13,13 +13,14 @@ import topologies
 from core.errors import RequestError, within
 from core.runs.plan import Link, LinkEvent, Marking, Sender, Wire
 from core.text import quoted, shown
-from core.units import UnitError, decoded
+from core.units import Duration, Share, UnitError, decoded
 from testbed.spec import LinkSpec, Spec, limits
-from testbed.spec.written import Bands
+from testbed.spec.written import Bands, Loss
 from theory.frames import frame
 from topologies.routed import RoutedTopo, TooManyError, at_most, has_choice, path
 
 SMALL_QUEUE_BYTES = 1 << 20  # of a socket below TCP, where a host is told nothing (Linux 4.15 to 6.13)
+NOTHING = LinkSpec(delay=Duration(0), jitter=Duration(0), loss=Loss("0%"), corrupt=Share("0%"))
 _SHAPED, _PLAIN = ("rate", "buffer", "ecn"), ("delay", "jitter", "loss", "corrupt")
 
 
@@ -89,6 +90,7 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
     """The directions that are shaped and those that delay or lose, by name."""
     bottlenecks: dict[str, Link] = {}
     wires: dict[str, Wire] = {}
+    everywhere = LinkSpec(delay=spec.delay, jitter=spec.jitter, loss=spec.loss, corrupt=spec.corrupt)
     routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
     there = {name for a, b in topo.links() for name in (f"{a}-{b}", f"{b}-{a}")}
     if strangers := sorted(set(spec.link) - there):
@@ -112,13 +114,12 @@ def bottlenecks_and_wires(spec: Spec, topo: Topo) -> tuple[dict[str, Link], dict
             with within(f"topo: link {a}-{b}"):
                 bottlenecks[f"{a}-{b}"] = bottlenecks[f"{b}-{a}"] = link(spec, own)
         for here, there in ((a, b), (b, a)):
-            # What the experiment asks of every path happens once, on its last hop; what is asked of a link, in both its
-            # directions, but not where a host sends that nothing shapes.
+            # What the experiment asks of every path happens once, on its last hop; what is asked of a link, in both its directions.
             told = own if _told(spec, here, there) else LinkSpec()
-            asked = any(getattr(told, key) is not None for key in _PLAIN) and (shaped or here in routers)
-            if asked or (here in routers and there not in routers):
+            last = here in routers and there not in routers
+            if last or any(getattr(told, key) is not None for key in _PLAIN):
                 with within(f"topo: link {a}-{b}"):
-                    wire = _wire(spec, told)
+                    wire = _wire(told.beside(everywhere if last else NOTHING))
                 if wire != Wire(0, 0, 0.0, 0.0):
                     wires[f"{here}-{there}"] = wire
     if not bottlenecks:
@@ -244,15 +245,14 @@ def _solved(link: Link, bands: int) -> tuple[Marking, ...]:
     return tuple(Marking(at, at, 1.0) for one in found for at in [max(2 * size, int(one.droppable * size))])
 
 
-def _wire(spec: Spec, own: LinkSpec) -> Wire:
-    delay = spec.delay if own.delay is None else own.delay
-    jitter = spec.jitter if own.jitter is None else own.jitter
-    if jitter > delay:
-        raise UnitError(f"the jitter {jitter} is more than the delay, {delay}")
-    loss, corrupt = own.loss or spec.loss, own.corrupt or spec.corrupt
-    if corrupt.value == 1:
-        raise UnitError(f"corrupt: {quoted(corrupt)} is not between 0% and 100%")
-    return Wire(int(delay), int(jitter), loss.value, corrupt.value, loss.burst)
+def _wire(told: LinkSpec) -> Wire:
+    """Of what is said in full; raises `UnitError`."""
+    assert told.delay is not None and told.jitter is not None and told.loss is not None and told.corrupt is not None
+    if told.jitter > told.delay:
+        raise UnitError(f"the jitter {told.jitter} is more than the delay, {told.delay}")
+    if told.corrupt.value == 1:
+        raise UnitError(f"corrupt: {quoted(told.corrupt)} is not between 0% and 100%")
+    return Wire(int(told.delay), int(told.jitter), told.loss.value, told.corrupt.value, told.loss.burst)
 
 
 def base_rtt_s(network: Network, first: str, last: str) -> float:

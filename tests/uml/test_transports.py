@@ -80,6 +80,19 @@ def test_jobs_that_send_one_way_take_no_longer_and_both_ends_say_the_same() -> N
     assert took.max() < 2 * (plan.jobs[0].ideal_s or 0)
 
 
+def test_a_hosts_link_of_a_fabric_loses_in_the_direction_that_was_asked_for() -> None:
+    """Of what one worker sends a fifth: it sends that again, and nobody else does, nor is anything sent again that goes to it."""
+    asked: dict[str, Any] = {
+        **ASKED, "topo": "leafspine,4,1,1", "system": ["ltp:fraction=1"], "delay": "0ms", "loss": "0%", "buffer": "1MB",
+        "set": ("link.h2-l2.loss=20%", "link.h2-l2.oneway=true"), "messages": "full",
+    }  # fmt: skip
+    sent = run_plan(uml.find(), **asked).table("messages.csv")
+    again = sent[sent["end"] == "send"].groupby(["worker", "stage"])["resent"].sum()
+    worker = one_plan(**asked).jobs[0].hosts.index("h2")
+    assert again[worker, "gradient"] > 0
+    assert again.drop((worker, "gradient")).sum() == 0
+
+
 def test_every_message_has_a_row_and_tcp_may_be_closed_early() -> None:
     asked = {**ASKED, "collective": "sharded_parameter_server", "system": ["reno:close=0.5"], "messages": "full"}
     messages = run_plan(uml.find(), **asked).table("messages.csv")

@@ -139,6 +139,15 @@ def test_a_shaped_link_may_delay_and_lose() -> None:
     assert set(one.wires) == {"h2-s1"}
 
 
+def test_a_hosts_link_loses_both_ways_and_what_every_path_has_is_had_once() -> None:
+    asked = {"system": ("ltp",), "topo": "leafspine,2,2,2", "delay": "20ms"}
+    one = made(**asked, set=("link.h1-l1.loss=1%",))[0]
+    assert one.wires["h1-l1"] == Wire(0, 0, 0.01, 0.0) and one.wires["l1-h1"] == Wire(20_000_000, 0, 0.01, 0.0)
+    assert one.base_rtt_s == pytest.approx(0.040, rel=0.01)
+    one = made(**asked | {"delay": "0ms"}, set=("link.h1-l1.loss=1%", "link.h1-l1.oneway=true"))[0]
+    assert one.wires == {"h1-l1": Wire(0, 0, 0.01, 0.0)}
+
+
 @pytest.mark.parametrize("name", collectives.names())
 def test_a_collective_says_of_every_stage_whether_it_may_lose(name: str) -> None:
     """Gradients are what is summed up on the way: of an all-reduce half of it, of a reduce-scatter all, of others nothing."""
@@ -393,12 +402,26 @@ def test_lt_follows_the_network_both_ways() -> None:
     while number < 50:  # half as fast: 190 for all of it, and closed early until then
         number += 1
         lt_ns = threshold.lt_ns or 0
-        threshold.heard(number, 190 if lt_ns >= 190 else max(lt_ns, 160), 0, lost=0.1 * (lt_ns < 190))
+        took = 190 if lt_ns >= 190 else max(lt_ns, 160)
+        threshold.heard(number, took, took, lost=0.1 * (lt_ns < 190))
     assert threshold.lt_ns == 190
     steep = ltp.Threshold(epoch=1, rise=3)
     for number in range(3):
         steep.heard(number, 100, 100, lost=0.5)
     assert steep.lt_ns == 900
+
+
+def test_who_begins_late_is_waited_for_by_its_own_clock_and_given_up_by_the_rounds() -> None:
+    """LT counts from a worker's first packet, so it is learnt from there; its deadline stays `c` behind what the round's clock shows."""
+    late, shared = ltp.Threshold(epoch=1, after=30), ltp.Threshold(epoch=1, after=30, shared=True)
+    for threshold in (late, shared):
+        threshold.heard(0, 150, 100, lost=0)
+        threshold.heard(1, 150, 100, lost=0)
+    assert (late.lt_ns, late.after_ns) == (100, 80)
+    assert (shared.lt_ns, shared.after_ns) == (150, 30)
+    late.heard(2, 180, 130, lost=0.4)
+    late.heard(3, 180, 130, lost=0.4)
+    assert (late.lt_ns, late.after_ns) == (150, 105)
 
 
 def delivery(size: int, holes: tuple[tuple[int, int], ...] = (), closed: str = "complete") -> Delivery:
