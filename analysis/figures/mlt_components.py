@@ -13,7 +13,7 @@ from analysis import observations as observed
 from analysis.finding import Finding, graded, no_difference, not_measured
 from analysis.study import Study
 from core.runs.load import LoadError, Run
-from theory.statistics import geometric_mean, log_interval, ratio_ends
+from theory.statistics import geometric_mean, log_interval, pairs, ratio_ends
 
 ID = "mlt-components"
 PAPER = "MLT"
@@ -40,12 +40,9 @@ SPRAYED_TCP = "TCP, C"
 SHARE, SPRAYED_SHARE = "TCP, a share sent", "TCP, C, a share sent"
 UNMARKED = "BytePS, CUBIC"
 HASHED, TAGGED, OLDER = "A+B, hashed", "A+B+C, published tags", "DLCP"
+BASES = ("BytePS", UNMARKED, SHARE, SPRAYED_TCP, SPRAYED_SHARE)
 PARTS = (
-    "BytePS",
-    UNMARKED,
-    SHARE,
-    SPRAYED_TCP,
-    SPRAYED_SHARE,
+    *BASES,
     "A",
     "B",
     "A+B",
@@ -61,7 +58,9 @@ BESIDE = {
     TAGGED: "with packets tagged as published",
     OLDER: "DLCP, its form before",
 }
+SHARES = {SHARE: "over TCP that sends only the share", SPRAYED_SHARE: "over the same by every path"}
 LITTLE = 5e-4  # is not told
+SAME = 1e-6  # of an iteration: what is written of times is rounded
 # Images/s of VGG16 (published figure, values read from the drawing); B alone is not among them.
 PUBLISHED = {"BytePS": 232, "A": 305, "A+B": 325, "C": 358, "C+B": 372, "A+B+C": 394}
 
@@ -92,21 +91,19 @@ def find(study: Study) -> list[Finding]:
     except LoadError as error:
         return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
     speeds = {float(str(rto)): _speeds(mine) for rto, mine in rows.groupby("rto_ms", sort=False)}
-    return [_order(study, speeds), _whole(study, speeds), _sprayed(study, rows, speeds)]
+    return [_order(study, rows, speeds), _whole(study, rows, speeds), _sprayed(study, rows, speeds)]
 
 
 Speeds = dict[str, dict[int, float]]  # by part and seed, ÷ the baseline of that seed
 
 
-def _order(study: Study, speeds: dict[float, Speeds]) -> Finding:
+def _order(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> Finding:
     parts = [part for part in PUBLISHED if part != "BytePS"]
     steps = {
-        (rto, before, after): [
-            mine[after][seed] / mine[before][seed] for seed in mine[before].keys() & mine[after].keys()
-        ]
+        (rto, before, after): ratios
         for rto, mine in speeds.items()
         for before, after in pairwise(parts)
-        if {before, after} <= mine.keys()
+        if (ratios := _ratios(mine, after, before))
     }
     if len(steps) < len(speeds) * (len(parts) - 1):
         return not_measured(ORDER, SOURCES[ORDER], "not every part was run alone")
@@ -117,7 +114,8 @@ def _order(study: Study, speeds: dict[float, Speeds]) -> Finding:
         "speed ÷ TCP's: " + "; ".join(
             f"{observed.with_interval(list(values.values()))} {part} (least timeout {rto:g} ms)"
             for rto, mine in speeds.items() for part, values in sorted(mine.items(), key=lambda of: geometric_mean(list(of[1].values())))
-        ),
+        )
+        + _same(rows, [part for part in PARTS if part not in BASES]),
         min(means), f"× from {least[1]} to {least[2]}, the smallest step, {least[0]:g} ms", log_interval(steps[least]), len(steps[least]),
         graded(all(ratio_ends(ratios)[0] > 1 for ratios in steps.values()), all(mean > 1 for mean in means)),
         "reproduced if each step is surely a gain at every least timeout, partly if in the mean",
@@ -125,7 +123,7 @@ def _order(study: Study, speeds: dict[float, Speeds]) -> Finding:
     )  # fmt: skip
 
 
-def _whole(study: Study, speeds: dict[float, Speeds]) -> Finding:
+def _whole(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> Finding:
     gains = {rto: list(mine["A+B+C"].values()) for rto, mine in speeds.items() if "A+B+C" in mine}
     if not gains:
         return not_measured(WHOLE, SOURCES[WHOLE], "all of MLT was not run beside TCP")
@@ -138,7 +136,9 @@ def _whole(study: Study, speeds: dict[float, Speeds]) -> Finding:
             f"; {said} {observed.with_interval(list(mine[part].values()))} ({rto:g} ms)"
             for part, said in BESIDE.items() for rto, mine in speeds.items() if part in mine
         )
-        + f"; published: {PUBLISHED['A+B+C'] / PUBLISHED['BytePS']:.2f}",
+        + _over_shares(speeds)
+        + f"; published: {PUBLISHED['A+B+C'] / PUBLISHED['BytePS']:.2f}"
+        + _same(rows, ["A+B+C"]),
         geometric_mean(gains[least]), f"× as fast, least timeout {least:g} ms", log_interval(gains[least]), len(gains[least]),
         graded(all(ends), any(ends)),
         "reproduced if surely faster at every least timeout, partly if at one",
@@ -147,26 +147,60 @@ def _whole(study: Study, speeds: dict[float, Speeds]) -> Finding:
 
 
 def _sprayed(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> Finding:
-    gains = {
-        rto: [mine["A+B+C"][seed] / mine[SPRAYED_TCP][seed] for seed in mine["A+B+C"].keys() & mine[SPRAYED_TCP].keys()]
-        for rto, mine in speeds.items()
-        if {"A+B+C", SPRAYED_TCP} <= mine.keys()
-    }
+    gains = {rto: ratios for rto, mine in speeds.items() if (ratios := _ratios(mine, "A+B+C", SPRAYED_TCP))}
     if not gains:
         return not_measured(SPRAYED, SOURCES[SPRAYED], "TCP was not sprayed")
     least = min(gains, key=lambda rto: geometric_mean(gains[rto]))
     own = {rto: list(mine[SPRAYED_TCP].values()) for rto, mine in speeds.items() if SPRAYED_TCP in mine}
+    alone = {rto: ratios for rto, mine in speeds.items() if (ratios := _ratios(mine, "C+B", "B"))}
     late = rows.loc[rows["part"] == SPRAYED_TCP, "reordered"]
     return Finding(
         SPRAYED, SOURCES[SPRAYED],
         "speed ÷ that of TCP over every path: " + "; ".join(f"{observed.with_interval(ratios)} (least timeout {rto:g} ms)" for rto, ratios in gains.items())
         + "; TCP gains by it: " + "; ".join(f"{observed.with_interval(ratios)}× ({rto:g} ms)" for rto, ratios in own.items())
-        + f"; its senders noticed {late.mean():.0f} packets a run out of order",
+        + f"; its senders noticed {late.mean():.0f} packets a run out of order"
+        + "".join(f"; C alone, where nothing may be missing (C+B ÷ B): {_told(ratios)} ({rto:g} ms)" for rto, ratios in alone.items())
+        + _same(rows, ["A+B+C"]),
         geometric_mean(gains[least]), f"× as fast as TCP over every path, least timeout {least:g} ms", log_interval(gains[least]), len(gains[least]),
         graded(all(ratio_ends(ratios)[0] > 1 for ratios in gains.values()), any(ratio_ends(ratios)[0] > 1 for ratios in gains.values()), alike=all(no_difference(ratio_ends(ratios)) for ratios in gains.values())),
         "reproduced if surely faster at every least timeout, partly if at one",
         study.paths,
     )  # fmt: skip
+
+
+def _ratios(mine: Speeds, part: str, base: str) -> list[float]:
+    """How much faster a part is than another, a ratio a seed; none if one of them was not run."""
+    return [speed / other for speed, other in pairs(mine.get(part, {}), mine.get(base, {}))]
+
+
+def _over_shares(speeds: dict[float, Speeds]) -> str:
+    """What may miss a share of each gradient, beside TCP that sends no more than has to arrive."""
+    text = ""
+    for base, said in SHARES.items():
+        told = [
+            f"{observed.with_interval(ratios)} {part} ({rto:g} ms)"
+            for part in ("A", "A+B", "A+B+C")
+            for rto, mine in speeds.items()
+            if (ratios := _ratios(mine, part, base))
+        ]
+        text += f"; {said}: {', '.join(told)}" if told else ""
+    return text
+
+
+def _told(ratios: list[float]) -> str:
+    low, high = ratio_ends(ratios)
+    return f"{observed.with_interval(ratios)}×" + (", cannot tell" if low <= 1 <= high else "")
+
+
+def _same(rows: pd.DataFrame, parts: list[str]) -> str:
+    """Which parts take as long whatever the seed: an interval of their ratios says how far the other one varies."""
+
+    def alike(part: str) -> bool:
+        by = rows[rows["part"] == part].groupby("rto_ms")["iteration_s"]
+        return bool((by.count() > 1).all() and (by.max() - by.min() <= SAME * by.mean()).all())
+
+    found = [part for part in parts if part in set(rows["part"]) and alike(part)]
+    return "; the same in every seed, so that the interval is the baseline's: " + "; ".join(found) if found else ""
 
 
 def _speeds(rows: pd.DataFrame) -> Speeds:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -155,22 +156,22 @@ def test_a_killed_worker_ends_the_run_and_is_named(before: Before, tmp_path: Pat
     nothing_left(before, tmp_path)
 
 
-@pytest.mark.parametrize(("system", "rank"), [(OF_OURS[0], 0), (OF_OURS[0], 3), (OF_OURS[1], 0)])
-def test_a_killed_worker_by_datagrams_ends_the_run_and_is_named(
-    before: Before, tmp_path: Path, system: str, rank: int
-) -> None:
-    """The server, or one of three that push to it, anywhere in a round."""
+@pytest.mark.parametrize("round_", rounds(usual=4))
+def test_a_killed_worker_by_datagrams_ends_the_run_and_is_named(before: Before, tmp_path: Path, round_: int) -> None:
+    """The server, or one of three that push to it, anywhere in a round of some 0.4 s."""
+    draw = random.Random(f"worker {round_}")
+    system, rank = OF_OURS[round_ % len(OF_OURS)], draw.randrange(4)
     fields = {
         "topo": "star", "jobs": 1, "workers": 4, "collective": "parameter_server", "compute": "20ms", "bytes": "500kB",
         "rate": "100mbit", "iterations": 500, "system": [system],
     }  # fmt: skip
     one = plan.plans(plan.resolve(spec.read(None, fields)))[0]
-    killed: list[int] = []
+    killed: list[threading.Timer] = []
 
     def observe(event: Event) -> None:
         if isinstance(event, Iteration) and event.iteration == 2 and not killed:
-            killed.append(workers()[rank])
-            os.kill(killed[0], signal.SIGKILL)
+            killed.append(threading.Timer(draw.uniform(0, 0.4), os.kill, (workers()[rank], signal.SIGKILL)))
+            killed[0].start()
 
     with pytest.raises(TestbedError, match=r"worker \d of job 0 on host .* was killed by signal 9"):
         Host().run(one, observe, Patience())
