@@ -132,11 +132,17 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Tag:
-    """What a packet tells the network: its band of priority, whether it may be dropped, and which of several paths it takes."""
+    """What a packet tells the network: its band of priority, and whether it may be dropped; raises `ValueError` for a path of its own."""
 
     band: int = 0
     droppable: bool = False
-    path: int = 0
+    path: int = 0  # of the interface alone: a transport takes its paths in turn, or one (`Place.paths`)
+
+    def __post_init__(self) -> None:
+        if self.path:
+            raise ValueError(
+                f"a tag asks for path {self.path}: no transport lets a packet choose one, but takes one path, or all in turn (spray=on); leave it out"
+            )
 
 
 @dataclass(frozen=True)

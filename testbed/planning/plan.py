@@ -117,7 +117,7 @@ def _plan(scenario: Scenario, placed: Placed, system: System, profiles: Mapping[
             "leave it out, or give jobs `workers` in place of `gpus`"
         )
     _check_windows(system, placed, sharing)
-    _check_dispersal(system, placed)
+    _check_trainings(system, placed)
     wanted = _bands(scenario, placed, system)
     ranks = 1 + max(len(rule.bands) for rule in sharing.rules)
     paths, hashed = _paths(network, placed, system)
@@ -234,19 +234,26 @@ def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Shar
             )
 
 
-def _check_dispersal(system: System, placed: Placed) -> None:
-    """Raises `RequestError` where what travels dispersed would be filled up, or carried whole, in pieces."""
+def _check_trainings(system: System, placed: Placed) -> None:
+    """Raises `RequestError` where a job that trains has no use for what its transport leaves in holes, or carries whole."""
     for job, asked in zip(placed.jobs, placed.asked, strict=True):
-        if not asked.job.train or not learning.parse(asked.job.train).options.disperse:
+        if not asked.job.train:
             continue
         how = transports.parse(asked.transport(system))
-        if how.close("gradient").missing != "zero":
+        missing = how.close("gradient").missing
+        rings, disperses = asked.job.collective == "ring", learning.parse(asked.job.train).options.disperse
+        if disperses and missing != "zero":
             raise RequestError(
                 f"job {job.job} trains {asked.job.train}, whose gradients are mixed anew every round, so that what stood in a hole before is "
                 "noise: leave out disperse=on, or missing"
             )
+        if rings and missing != "zero":
+            raise RequestError(
+                f"job {job.job} trains {asked.job.train} in a ring, where what comes of a gradient is added to what is here, so that in its holes "
+                f"there is nothing to keep: leave out missing={missing} (they count as zero), or give the job --collective parameter_server"
+            )
         resyncs: int = getattr(how.options, "resync", 0)
-        if asked.job.collective == "ring" and resyncs:
+        if disperses and rings and resyncs:
             raise RequestError(
                 f"job {job.job} trains {asked.job.train} in a ring, where sums that are dispersed make no piece of its parameters: leave out "
                 "disperse=on, or resync"

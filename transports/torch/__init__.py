@@ -17,12 +17,23 @@ or as a plain loop, each rank with a model of its own::
         optimizer.step()
     sync.close()
 
+Which packets matter may be said by a rule of one's own, as here by the tensor's median, for each message and then for each of its packets::
+
+    def rule(message, gradient):
+        limit, size = gradient.abs().median(), message.element
+        def tag(span, content):
+            at, length = span  # bytes, of whole numbers
+            return Tag(droppable=bool(gradient[at // size : (at + length) // size].abs().mean() < limit))
+        return tag
+
+    sync = Synchronisation.of_process_group("mlt", tagger=rule)
+
 Needs PyTorch (``mltcp-testbed[torch]``); gradients are in main memory, in float32, float16, bfloat16 or float64.
 """
 
 from __future__ import annotations
 
 from transports.torch.holes import Recording
-from transports.torch.synchronisation import Fill, Guard, GuardError, Stats, Synchronisation, hook
+from transports.torch.synchronisation import Fill, Guard, GuardError, Stats, Synchronisation, Tagging, hook
 
-__all__ = ["Fill", "Guard", "GuardError", "Recording", "Stats", "Synchronisation", "hook"]
+__all__ = ["Fill", "Guard", "GuardError", "Recording", "Stats", "Synchronisation", "Tagging", "hook"]

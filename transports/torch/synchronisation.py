@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import transports
 from core.errors import RequestError
 from core.text import quoted
-from transports import Close, Datagrams, Delivery, Message, Place, Span, Stage, Transfer, TransportError
+from transports import Close, Datagrams, Delivery, Message, Place, Span, Stage, Tagger, Transfer, TransportError
 from transports.hadamard import Array, Seed, collected, dispersed
 from transports.torch.holes import Name, Recording, Writer
 
@@ -31,6 +31,7 @@ PORT = 29600
 BUCKET_BYTES = 25 << 20  # of `average`, as DDP's
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 Ended = Callable[[int, Message, bool, Delivery], None]  # with whom, what, whether it was sent, and how it ended
+Tagging = Callable[[Message, Any], Tagger]  # of a gradient's message and the numbers in it (a flat tensor)
 
 
 class GuardError(TransportError):
@@ -93,18 +94,22 @@ class Synchronisation:
     those it came from), ``feedback`` (zero, and its sender adds it to its next gradient). With ``disperse`` gradients travel through a
     Hadamard transform (`transports.hadamard`), another one every round, so that what is lost is a little of every number. The first
     ``warmup_steps`` rounds lose nothing. ``record`` and ``replay`` are folders of holes: a training that replays sends everything, and drops what the
-    other lost. ``ended`` hears of every message of a round how it ended, before that round's mean is there. Raises `RequestError`,
-    and `TransportError` if a rank does not answer.
+    other lost. ``ended`` hears of every message of a round how it ended, before that round's mean is there. ``tagger`` says of each packet
+    of a gradient in which band it travels and whether a switch may drop it (the paper's ``prio_func``), in place of the transport's own
+    rule: it is called with the message, whose ``operation`` is the bucket's number, and the numbers in it as they travel, and returns a
+    `transports.Tagger`; means go by the transport's rule. Raises `RequestError`, and `TransportError` if a rank does not answer.
     """
 
     def __init__(
         self, rank: int, addresses: Sequence[str], transport: str = "ltp", *, port: int = PORT, servers: Iterable[int] = (0,),
         workers: Iterable[int] | None = None, fill: Fill = "zero", disperse: bool = False, warmup_steps: int = 0, guard: Guard | None = None,
         record: Path | None = None, replay: Path | None = None, mtu: int = 1500, ended: Ended | None = None,
+        tagger: Tagging | None = None,
     ) -> None:  # fmt: skip
         self.rank, self.ranks, self.servers = rank, len(addresses), tuple(dict.fromkeys(servers))
         self.workers = tuple(range(self.ranks)) if workers is None else tuple(sorted(set(workers)))
         self.fill, self.warmup_steps, self.guard, self.ended = fill, warmup_steps, guard, ended
+        self.tagger = tagger
         self._disperses = disperse and rank in self.workers
         self.transport = transports.parse(transport)
         self._check(addresses)
@@ -228,7 +233,7 @@ class Synchronisation:
             self._lost[number] = ((layout, flat.numel()), None)
         try:
             self._post(bucket)
-        except TransportError as error:
+        except Exception as error:  # a caller's tagger may raise whatever it likes: nobody is to wait for this rank
             self._fail(bucket, error)
             return bucket.future
         self._queue.put(bucket)
@@ -273,7 +278,8 @@ class Synchronisation:
             up = Message(bucket.round, bucket.number, part, _size(mine), "gradient", element=mine.element_size())
             down = replace(up, stage="parameter")
             if server != self.rank:
-                sending = self._endpoint.post_send(server, up, _memory(mine))
+                tag = None if self.tagger is None else self.tagger(up, mine)
+                sending = self._endpoint.post_send(server, up, _memory(mine), tag)
                 bucket.gradients.append((Name(bucket.round, bucket.number, part, server, "send"), sending))
                 # What comes back is written over what was sent: nobody asks for a gradient any more once its server has closed it.
                 answer = self._endpoint.post_receive(server, down, _memory(mine), Close())
