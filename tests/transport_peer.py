@@ -1,4 +1,4 @@
-"""``python -m tests.transport_peer TRANSPORT RANK RANKS``: rounds with a parameter server (rank 0) for ever; says how they end."""
+"""``python -m tests.transport_peer TRANSPORT SHAPE RANK RANKS``: rounds with a ``server`` (rank 0) or in a ``ring``, for ever; says how they end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from transports import Endpoint, Message, Place, Transport, TransportError
 BYTES, PORT = 2_000_000, 7501
 
 
-def main(name: str, rank: int, ranks: int) -> None:
+def main(name: str, shape: str, rank: int, ranks: int) -> None:
     flows = [flow for worker in range(1, ranks) for flow in ((0, worker), (worker, 0))]
+    if shape == "ring":
+        flows = [(one, (one + 1) % ranks) for one in range(ranks)]
     addresses = loopback(ranks, os.getppid())
     transport = transports.parse(f"{name}:silence=10s")
     endpoint = transport.listen(Place(rank, addresses, PORT, flows)).connect().endpoint(0, flows)
     try:
-        exchange(endpoint, transport, rank, ranks)
+        (around if shape == "ring" else exchange)(endpoint, transport, rank, ranks)
     except TransportError as error:
         endpoint.end(str(error), error.gone)
         raise
@@ -45,8 +47,22 @@ def exchange(endpoint: Endpoint, transport: Transport, rank: int, ranks: int) ->
         number += 1
 
 
+def around(endpoint: Endpoint, transport: Transport, rank: int, ranks: int) -> NoReturn:
+    number = 0
+    while True:
+        m = Message(number, 0, 0, BYTES, "gradient")
+        under_way = [
+            endpoint.post_receive((rank - 1) % ranks, m, None, transport.close("gradient")),
+            endpoint.post_send((rank + 1) % ranks, m, None),
+        ]
+        for one in under_way:
+            one.wait()
+        print(number, flush=True)
+        number += 1
+
+
 if __name__ == "__main__":
     try:
-        main(sys.argv[1], *map(int, sys.argv[2:]))
+        main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
     except TestbedError as error:
         sys.exit(str(error))

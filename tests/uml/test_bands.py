@@ -26,6 +26,11 @@ def counted(result: Result, column: str, band: int | None = None, link: str = "s
     return int(rows[column].sum())
 
 
+def everywhere(result: Result, column: str) -> int:
+    """What it says of all links and bands together."""
+    return int(result.table("bands.csv")[column].sum())
+
+
 def test_a_switch_marks_what_can_be_marked() -> None:
     result = run_plan(uml.find(), bands="2,drop", system=["dctcp"], **ASKED)
     assert counted(result, "ecn_marks", 0) > 0 and counted(result, "packets", 0) > 1000
@@ -43,13 +48,26 @@ def test_a_switch_drops_what_cannot_be_marked() -> None:
 
 
 def test_of_one_transport_a_switch_drops_what_matters_less_and_marks_the_rest() -> None:
-    """MLT's packets say by themselves which of them may go; with `tag=none` none may, and all are marked."""
+    """MLT's packets say by themselves which of them may go; with `tag=none` none may, and all are marked.
+
+    With room for what comes before marks are heard of, nothing else is lost; 200 packets would not be enough of it.
+    """
+    asked = ASKED | {"buffer": "3200p"}
     chosen, none = (
-        run_plan(uml.find(), system=[f"mlt:rate=dctcp,bands=2+drop{tag}"], **ASKED) for tag in ("", ",tag=none")
+        run_plan(uml.find(), system=[f"mlt:rate=dctcp,bands=2+drop{tag}"], **asked) for tag in ("", ",tag=none")
     )
     for result in (chosen, none):
-        assert counted(result, "ecn_marks") > 0
-    assert counted(chosen, "dropped_unmarked") > 0 == counted(none, "dropped_unmarked")
+        assert counted(result, "ecn_marks") > 0 and everywhere(result, "dropped_full") == 0
+    assert counted(chosen, "dropped_unmarked") > 0 == everywhere(none, "dropped_unmarked")
+
+
+def test_below_its_thresholds_a_switch_leaves_all_as_it_is() -> None:
+    """What three workers send at once is less than what marks or drops, so that half of it may go and none does."""
+    asked = ASKED | {"ecn": "200kB", "buffer": "400kB", "bytes": "30kB"}
+    result = run_plan(uml.find(), system=["mlt:rate=dctcp,bands=2+drop"], **asked)
+    assert counted(result, "packets") > 3 * 3 * 30_000 / 1500
+    assert [everywhere(result, column) for column in ("ecn_marks", "dropped_unmarked", "dropped_full")] == [0, 0, 0]
+    assert result.table("messages.csv")["resent"].sum() == 0
 
 
 def test_each_band_counts_for_itself() -> None:

@@ -185,7 +185,7 @@ def test_an_unprivileged_user_gets_the_same(system: str, strange_checkout: Path,
     assert got == reference(system)
 
 
-@pytest.mark.parametrize("system", ["mltcp_reno", "mlt", "optireduce"])
+@pytest.mark.parametrize("system", ["mltcp_reno", "ltp", "mlt", "optireduce"])
 def test_verify_repeats_a_run(system: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, system, cwd=tmp_path)
     folder = tmp_path / "x" / system / "1"

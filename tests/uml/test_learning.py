@@ -52,12 +52,18 @@ def test_a_ring_learns_and_what_is_lost_drives_replicas_apart() -> None:
 
 
 @pytest.mark.timeout(HANG_S)
-def test_pytorch_learns_there_too() -> None:
+@pytest.mark.parametrize(
+    ("system", "train"), [("ltp", "torch_cnn"), ("mlt:parameters=whole,tolerance=0.3", "torch_cnn:fill=feedback")]
+)
+def test_pytorch_learns_there_too(system: str, train: str) -> None:
+    """Of what it sends something is missing, with the packets' tags by its values or without; and all is the same again."""
     pytest.importorskip("torch")
     native.build()
-    asked = {**ASKED, "train": "torch_cnn", "system": ["ltp"]}
+    asked = {**ASKED, "train": train, "system": [system], "ecn": "on"}
     first, again = (run_plan(uml.find(), **asked) for _ in range(2))
     assert looks(first) == looks(again) and first.files["messages.csv"] == again.files["messages.csv"]
+    messages = first.table("messages.csv")
+    assert messages[messages["stage"] == "gradient"]["missing"].sum() > 0
 
 
 @pytest.mark.timeout(HANG_S)

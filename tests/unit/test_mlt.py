@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import array
 import random
-from collections.abc import Callable
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
+from math import fsum, sqrt
 from statistics import fmean, median
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -17,10 +22,11 @@ from hypothesis import strategies as st
 import transports
 from core.errors import RequestError
 from testbed.spec import systems
+from tests.processes import loopback
 from tests.properties import examples
 from tests.transport_core import MS, Core, Network, Sent
-from tests.unit.test_transport_core import COMPLETE, SEGMENT, TOLERANCE, S, both_ended, content
-from transports import Importance, Message, Tag, Tagger, mlt, native, tags
+from tests.unit.test_transport_core import COMPLETE, DATA, SEGMENT, TOLERANCE, S, both_ended, content
+from transports import Importance, Message, Place, Tag, Tagger, ltp, mlt, native, tags
 
 NUMBERS = 16  # of four bytes, in a packet of the core's tests
 
@@ -31,9 +37,9 @@ def gradients(count: int, seed: int = 1) -> array.array[float]:
     return array.array("f", [draw.gauss(0, 1) * 10 ** (-(at // NUMBERS) % 4) for at in range(count)])
 
 
-def reference(values: array.array[float], rule: str) -> list[bool]:
+def reference(values: array.array[float], rule: str, numbers: int = NUMBERS) -> list[bool]:
     """As the rules are written down, number by number."""
-    packets = [values[at : at + NUMBERS] for at in range(0, len(values), NUMBERS)]
+    packets = [values[at : at + numbers] for at in range(0, len(values), numbers)]
     means = [fmean(map(abs, packet)) for packet in packets]
     if rule == "signed-median":
         limit = median(values[:: tags.SAMPLED])
@@ -103,6 +109,88 @@ def test_every_tag_is_as_the_rule_says(rule: str, least: float, most: float) -> 
     assert got == [Tag(3, droppable=not one) for one in chosen]
 
 
+@cache
+def heavy_tailed(packets: int, numbers: int) -> array.array[float]:
+    """Student's t with 3 degrees of freedom, of a scale for each packet that is lognormal with a sigma of 0.2."""
+    draw = random.Random(7)
+    scales = [draw.lognormvariate(0, 0.2) for _ in range(packets)]
+    return array.array(
+        "f", [one * draw.gauss(0, 1) / sqrt(draw.gammavariate(1.5, 1 / 1.5)) for one in scales for _ in range(numbers)]
+    )
+
+
+@contextmanager
+def engine(text: str) -> Iterator[ltp._Engine]:
+    """Of rank 0, whom nobody has called."""
+    native.build()
+    listening = transports.parse(text).listen(Place(0, loopback(2), 7461, [(0, 1)]))
+    (found,) = cast(ltp.LtpListening, listening).channels
+    try:
+        yield found
+    finally:
+        found.library.endpoint_close(found.pointer)
+
+
+@pytest.mark.parametrize("bands", [1, 2, 4, 7])
+@pytest.mark.parametrize(("rule", "least", "most"), [("packet-median", 0.5, 0.5), ("element-median", 0.95, 0.985)])
+def test_the_second_byte_says_band_and_importance(rule: str, least: float, most: float, bands: int) -> None:
+    """Of the IP header (RFC 2474, RFC 3168): a class selector, higher for earlier layers; ECT(0) where a packet may not be dropped."""
+    layers = 8
+    with engine(f"mlt:tag={rule},bands={bands}+drop") as sender:
+        segment = sender.library.endpoint_segment(sender.pointer, 1)
+        values = heavy_tailed(400, segment // 4)
+        matters = reference(values, rule, segment // 4)
+        assert least <= sum(matters) / len(matters) <= most
+        for layer in range(layers):
+            m = replace(message(4 * len(values)), layer=layer, layers=layers)
+            data = in_memory(values)
+            assert sender.core.tagger is not None
+            said = sender.tags(1, m, data, sender.core.tagger(m, data, segment))
+            selector = max(at for at in range(bands) if layer * bands < layers * (bands - at))
+            assert list(said) == [32 * selector + (2 if one else 0) for one in matters]
+
+
+def test_on_the_wire_each_packet_has_its_byte() -> None:
+    """As a peer's socket hears of it, of which only the core is there: those of a message as its rule says, all others above them."""
+    with engine("mlt") as sender, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as theirs:
+        addresses, port = sender.place.addresses, sender.place.port
+        theirs.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        theirs.settimeout(0.01)
+        theirs.bind((addresses[1], port))
+        peer, found = Core(1, segment=ltp.segment_bytes(1500)), list[tuple[int, int, int]]()
+
+        def until(over: Callable[[], bool]) -> None:
+            while not over():
+                now = time.monotonic_ns()
+                peer.tick(now)
+                while (leaving := peer.output(now)) is not None:
+                    theirs.sendto(leaving[1], (addresses[0], port))
+                with suppress(TimeoutError):
+                    datagram, ((_, _, byte),), *_ = theirs.recvmsg(2000, 64)
+                    found.append((datagram[1], int.from_bytes(datagram[40:48]), byte[0]))
+                    peer.input(datagram, now)
+
+        sender.library.endpoint_call(sender.pointer, 1)
+        until(lambda: peer.connected(0))
+        segment = sender.library.endpoint_segment(sender.pointer, 1)
+        values = heavy_tailed(400, segment // 4)
+        m = replace(message(4 * len(values)), layer=2, layers=8)
+        received = peer.receive(0, m.bytes, now=time.monotonic_ns())
+        sent = ltp.LtpEndpoint(sender, frozenset({(0, 1)}), None).post_send(1, m, in_memory(values))
+        until(lambda: sent.done() and both_ended(received))
+    expected = {at * segment: 64 + 2 * one for at, one in enumerate(reference(values, "packet-median", segment // 4))}
+    assert {offset: byte for kind, offset, byte in found if kind == DATA} == expected
+    assert {byte for kind, _, byte in found if kind != DATA} == {128}
+
+
+def test_ltp_says_of_no_packet_that_it_may_be_marked() -> None:
+    """Its own tags are bands alone, whatever may be dropped."""
+    with engine("ltp") as sender:
+        m = message(100_000)
+        said = sender.tags(1, m, bytes(m.bytes), ltp.tagger(m))
+        assert list(said) == [32, *[0] * (len(said) - 2), 32]
+
+
 def test_parameters_matter_by_their_update() -> None:
     parameters = gradients(100 * NUMBERS)
     update = parameters[2 * NUMBERS :] + parameters[: 2 * NUMBERS]
@@ -121,13 +209,30 @@ def test_the_published_rule_calls_nearly_everything_important() -> None:
     assert sum(tags.important("packet-median", message(len(values) * 4), in_memory(values), 1400)) == 50
 
 
-@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=200))
-def test_magnitudes_are_means(values: list[float]) -> None:
-    data = array.array("f", values)
-    found = tags.means(in_memory(data), SEGMENT, 4)
-    assert found == pytest.approx(
-        [fmean(map(abs, data[at : at + NUMBERS])) for at in range(0, len(data), NUMBERS)], rel=1e-6
-    )
+@pytest.mark.parametrize("kind", ["f", "d"])
+@pytest.mark.parametrize("signed", [False, True])
+@given(values=st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=200))
+def test_magnitudes_are_means(kind: str, signed: bool, values: list[float]) -> None:
+    data = array.array(kind, values)
+    numbers = SEGMENT // data.itemsize
+    found = tags.means(in_memory(data), SEGMENT, data.itemsize, signed=signed)
+    packets = [data[at : at + numbers] for at in range(0, len(data), numbers)]
+    sums = [(fsum(one if signed else map(abs, one)) / len(one), fsum(map(abs, one))) for one in packets]
+    assert len(found) == len(sums)
+    assert all(abs(one - mean) <= 1e-12 * size for one, (mean, size) in zip(found, sums, strict=True))
+
+
+@pytest.mark.parametrize("rule", ["packet-median", "element-median", "signed-median"])
+def test_numbers_of_eight_bytes_are_tagged_by_the_same_rules(rule: str) -> None:
+    """And by all of their bits: these differ where a float32 has none."""
+    draw = random.Random(3)
+    values = array.array("d", [one * (1 + draw.random() * 1e-12) for one in gradients(100 * NUMBERS // 2)])
+    alike = array.array("d", [1 + draw.random() * 1e-12 for _ in range(100 * NUMBERS // 2)])
+    for numbers in (values, alike):
+        asked = replace(message(8 * len(numbers)), element=8)
+        chosen = list(tags.important(rule, asked, in_memory(numbers), SEGMENT))
+        assert chosen == reference(numbers, rule, SEGMENT // 8)
+        assert 0 < sum(chosen) < len(chosen)
 
 
 def test_numbers_of_two_bytes_are_refused() -> None:
@@ -273,6 +378,41 @@ def test_no_more_is_missing_than_is_tolerated(
         expected[offset : offset + length] = (b"\xee" if keep else b"\0") * length
     assert received.content == expected
     assert tolerance or not received.holes()
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.1])
+@pytest.mark.parametrize("apart_ns", [MS // 4, 3 * MS])
+@pytest.mark.parametrize("name", [mlt.DELAY, mlt.MARKS])
+def test_what_only_arrives_in_another_order_is_not_sent_again(name: int, apart_ns: int, tolerance: float) -> None:
+    """Over four paths in turn, each so much longer than the one before; who takes three later packets for a loss sends again."""
+    assert sent_again(name, mlt.ALL_FIRST, apart_ns, tolerance) == 0
+    assert sent_again(name, 3, apart_ns, tolerance) > 100
+
+
+def sent_again(name: int, reorder: int, apart_ns: int, tolerance: float) -> int:
+    """Packets of three messages over a network that loses nothing, after a first one that learns how long it is."""
+    rule = native.Rule(
+        name=name, step_permille=40, decrease_permille=800, first_permille=1000, low_ns=20 * MS, high_ns=40 * MS
+    )
+    cores = [Core(rank, reorder=reorder, rule=rule, silence_ns=60 * S) for rank in range(2)]
+    turn = 0
+
+    def fate(source: int, _target: int, _datagram: bytes, now: int) -> list[int]:
+        nonlocal turn
+        turn += not source
+        return [now + MS + (0 if source else turn % 4 * apart_ns)]
+
+    network = Network(cores, fate)
+    network.connect()
+    resent = []
+    for number in range(4):
+        data = content(400 * SEGMENT, number)
+        sent = cores[0].send(1, data, round=number, now=network.now)
+        received = cores[1].receive(0, len(data), round=number, now=network.now, tolerance=tolerance)
+        network.run(partial(both_ended, sent, received), network.now + 50 * S)
+        assert received.result().done and received.result().delivered >= (1 - tolerance) * len(data)
+        resent.append(int(cores[0].counters(1).resent))
+    return resent[-1] - resent[0]
 
 
 def waited_behind(name: int, **more: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import os
 import signal
 import subprocess
@@ -291,6 +292,49 @@ def test_a_training_that_lost_repeats_exactly(tmp_path: Path) -> None:
         with group(2, "ltp:fraction=1") as ranks:
             whole, _ = together(ranks, train)
         assert torch.equal(first, whole) != lost
+
+
+def test_what_a_transport_sends_and_receives_lies_in_the_gradients_themselves() -> None:
+    """In every round: of a worker both ways, of the server what it sends back; the core in C reads and writes there, too."""
+    handed = list[tuple[int, int, str, int, int]]()  # round, rank, stage, address, bytes
+
+    def watch(sync: Synchronisation, name: str) -> Callable[..., Any]:
+        post = getattr(sync._endpoint, name)
+
+        def posted(peer: int, m: Message, buffer: memoryview, *more: Any) -> Any:
+            transfer = post(peer, m, buffer, *more)
+            address = torch.frombuffer(buffer, dtype=torch.uint8).data_ptr()
+            assert ctypes.addressof(transfer.memory) == address
+            if (sync.rank, m.stage) != (0, "gradient"):  # those a server takes the mean of
+                handed.append((m.round, sync.rank, m.stage, address, buffer.nbytes))
+            return transfer
+
+        return posted
+
+    def train(sync: Synchronisation) -> tuple[int, int]:
+        model = copy.deepcopy(whole)
+        for name in ("post_send", "post_receive"):
+            setattr(sync._endpoint, name, watch(sync, name))
+        places = set[int]()
+        for number in range(3):
+            model.zero_grad(set_to_none=False)
+            model(torch.ones(1, 300)).sum().backward()
+            if number:
+                places.add(min(one.grad.data_ptr() for one in model.parameters()))
+            sync.average(model)
+        (place,) = places
+        return place, sum(one.grad.nbytes for one in model.parameters())
+
+    whole = torch.nn.Linear(300, 70)
+    with group(2, "ltp:fraction=1") as syncs:
+        there = together(syncs, train)
+        assert [flat.data_ptr() for sync in syncs for _, flat in sync._flat or ()] == [address for address, _ in there]
+    expected = [
+        (number, rank, stage)
+        for number in range(3)
+        for rank, stage in ((0, "parameter"), (1, "gradient"), (1, "parameter"))
+    ]
+    assert sorted(handed) == [(*one, *there[one[1]]) for one in expected]
 
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -514,6 +514,9 @@ def test_nothing_that_comes_breaks_it(compiler: str, tmp_path: Path) -> None:
         arguments = [str(2000 * examples)]
     done = subprocess.run([str(made), *arguments], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
+    print(compiler, done.stdout)  # with -s or -rP a log shows how many
+    brought = int(done.stdout.split()[0])
+    assert brought >= (2000 if compiler == "gcc" else 20) * examples
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])

@@ -1,4 +1,4 @@
-"""A worker or the parameter server is killed in the middle of a round: all others end, naming it."""
+"""A worker or the parameter server is killed in the middle of a round, or who stands in a ring: all others end, naming it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from core.environment import ROOT
 from tests.processes import HANG_S
 from transports import native
 
-RANKS = 3
+RANKS = {"server": 3, "ring": 4}  # in a ring of four one hears of it from others alone
 
 
-def kill_one(transport: str, draw: random.Random) -> None:
-    command = [sys.executable, "-m", "tests.transport_peer", transport]
+def kill_one(transport: str, draw: random.Random, shape: str = "server") -> None:
+    command = [sys.executable, "-m", "tests.transport_peer", transport, shape]
+    ranks = RANKS[shape]
     peers = [
         subprocess.Popen(
-            [*command, str(rank), str(RANKS)],
+            [*command, str(rank), str(ranks)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
         )
-        for rank in range(RANKS)
+        for rank in range(ranks)
     ]  # fmt: skip
     try:
         for peer in peers:
             assert peer.stdout is not None and peer.stdout.readline() == "0\n"
         time.sleep(draw.random() / 20)
-        victim = draw.randrange(RANKS)
+        victim = draw.randrange(ranks)
         peers[victim].kill()
         for rank, peer in enumerate(peers):
             _, said = peer.communicate(timeout=HANG_S)
@@ -47,14 +48,20 @@ def kill_one(transport: str, draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("transport", ["ltp", "mlt"])
+@pytest.mark.parametrize("transport", ["ltp", "mlt", "dlcp"])
 def test_whoever_is_killed_is_named(transport: str, seed: int) -> None:
     native.build()
     kill_one(transport, random.Random(seed))
 
 
+@pytest.mark.parametrize("transport", ["ltp", "mlt", "dlcp"])
+def test_whoever_is_killed_in_a_ring_is_named_all_around(transport: str) -> None:
+    native.build()
+    kill_one(transport, random.Random(3), "ring")
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("transport", ["ltp", "mlt"])
+@pytest.mark.parametrize("transport", ["ltp", "mlt", "dlcp"])
 def test_a_hundred_kills(transport: str) -> None:
     native.build()
     for seed in range(100):

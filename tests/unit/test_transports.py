@@ -23,7 +23,7 @@ import pandas as pd
 import pytest
 
 import transports
-from core.errors import RequestError
+from core.errors import MachineError, RequestError
 from core.options import OptionError
 from core.runs import rows
 from core.runs.plan import Burst, Plan, Wire
@@ -496,6 +496,25 @@ def test_a_real_training_says_what_it_lost_or_nothing() -> None:
 def test_unknown_transports_name_those_there_are() -> None:
     with pytest.raises(RequestError, match="there are dlcp, ltp, mlt, optireduce, tcp"):
         transports.parse("quic")
+
+
+@pytest.mark.parametrize("found", ["none", "text", "cut", "another machine's"])
+def test_a_library_that_is_not_built_for_this_machine_is_refused(
+    found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not there, is none, was cut, or names another machine; what a run is told is which one, and what to do."""
+    whole = native.build().read_bytes()
+    library = tmp_path / "libtransport.so"
+    contents = {
+        "text": b"no library\n" * 100,
+        "cut": whole[:100],
+        "another machine's": whole[:18] + (0xBEEF).to_bytes(2, sys.byteorder) + whole[20:],  # e_machine
+    }
+    if found in contents:
+        library.write_bytes(contents[found])
+    monkeypatch.setattr(native, "path", lambda: library)
+    with pytest.raises(MachineError, match=r"libtransport\.so, built for this machine: `make setup`"):
+        native.load.__wrapped__()
 
 
 BY_THE_BOOK = Path(__file__).parents[1] / "by_the_book.py"

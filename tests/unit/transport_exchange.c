@@ -26,6 +26,7 @@ struct way {
 	int by_ring, segments, acks;
 	bool keyed, disturbed;
 	uint32_t paths;
+	enum rule_name rule; /* with one, packets are tagged, some as if a switch had marked them */
 };
 
 static const struct way ways[] = {
@@ -36,6 +37,10 @@ static const struct way ways[] = {
 	{ "disturbed, signed", .segments = 1, .acks = 16, .disturbed = true, .keyed = true },
 	{ "by a ring", .by_ring = 1, .segments = 1, .acks = 16, .paths = PATHS },
 	{ "by a ring, disturbed, signed", .by_ring = 1, .segments = 1, .acks = 16, .disturbed = true, .keyed = true },
+	{ "tagged, by delay", .segments = 44, .acks = 10, .rule = RULE_DELAY },
+	{ "tagged, by marks, disturbed, signed", .segments = 44, .acks = 10, .disturbed = true, .keyed = true, .rule = RULE_MARKS },
+	{ "tagged, by delay, by a ring", .by_ring = 1, .segments = 1, .acks = 10, .paths = PATHS, .rule = RULE_DELAY },
+	{ "tagged, by marks, by a ring", .by_ring = 1, .segments = 1, .acks = 10, .rule = RULE_MARKS },
 };
 
 #define WAYS (sizeof(ways) / sizeof(*ways))
@@ -62,7 +67,7 @@ static const char *own_address(uint32_t number)
 /* Ports, too, and of this way: who has several ways is bound to all addresses, and a ring lets go of its socket late. */
 static uint16_t own_port(uint32_t rank)
 {
-	return 10000 + (getpid() % 1000 * WAYS + (now_by - ways)) * RANKS + rank;
+	return 10000 + (getpid() % 600 * WAYS + (now_by - ways)) * RANKS + rank;
 }
 
 /* What stands for each rank at the other one: datagrams come in by one of the two, and leave by the other. */
@@ -142,9 +147,14 @@ static void take_down(struct between *between)
 
 static struct endpoint *opened(const struct way *way, uint32_t rank, int counters)
 {
-	const struct ltp_settings settings = { .rank = rank, .ranks = RANKS, .segment = SEGMENT, .reorder = 3,
+	const struct ltp_settings settings = { .rank = rank, .ranks = RANKS, .segment = SEGMENT,
+					       .reorder = way->rule ? 1U << 31 : 3,
 					       .rtts_permille = 1500, .acks = way->acks, .coalesce_ns = COALESCE,
-					       .silence_ns = 2 * PATIENCE, .seed = { 7, rank + 1 } };
+					       .silence_ns = 2 * PATIENCE, .seed = { 7, rank + 1 },
+					       .control_tag = way->rule ? 128 : 0,
+					       .rule = { .name = way->rule, .step_permille = 40, .decrease_permille = 800,
+							 .first_permille = 1000, .increase_wins = rank, .by_gradient = !rank,
+							 .low = 50000, .high = 250000 } };
 	const uint8_t key[SIPHASH_KEY] = "between the two";
 	const char *addresses[RANKS], *paths[RANKS * PATHS];
 	const uint16_t ports[RANKS] = { own_port(0), own_port(1), own_port(2) };
@@ -199,11 +209,14 @@ static void check(struct endpoint *from, struct endpoint *to, struct message *me
 static void exchange(struct endpoint *const ends[2], uint32_t round)
 {
 	static struct message messages[4];
+	static uint8_t tags[SIZE / SEGMENT + 1];
 	const struct ltp_close lossy = { .tolerance = 0.02, .fraction = 0.5, .lt_ns = 2000000, .after_ns = 1000000, .group = 1 };
 	const struct ltp_close whole = { .fraction = 1, .lt_ns = -1, .after_ns = -1 };
 	const struct ltp_span critical = { SIZE / 2, 1 };
 	uint32_t i, j;
 
+	for (i = 0; i < sizeof(tags); i++)
+		tags[i] = i / 8 % 4 << 5 | i / 2 % 4;
 	for (i = 0; i < 4; i++) {
 		struct message *one = &messages[i];
 
@@ -211,7 +224,7 @@ static void exchange(struct endpoint *const ends[2], uint32_t round)
 			one->data[j] = (j * 31 + round * 7 + i) % 251 + 1;
 		memset(one->into, 0xee, SIZE);
 		one->received = endpoint_receive(ends[1 - i % 2], i % 2, round, i, SIZE, one->into, i < 2 ? &lossy : &whole, &critical, 1);
-		one->sent = endpoint_send(ends[i % 2], 1 - i % 2, round, i, SIZE, one->data, NULL, &critical, 1);
+		one->sent = endpoint_send(ends[i % 2], 1 - i % 2, round, i, SIZE, one->data, now_by->rule ? tags : NULL, &critical, 1);
 		require(one->received && one->sent, "it is under way");
 	}
 	for (i = 0; i < 4; i++)

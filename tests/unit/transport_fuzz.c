@@ -12,7 +12,7 @@
 
 #define SIZE 3001
 #define SEGMENT 64
-#define HELD 64
+#define HELD 5
 #define RANKS 3 /* of which the last one is only spoken of */
 #define MESSAGES 24
 #define A_ROUND 3 /* messages */
@@ -23,11 +23,11 @@ struct input {
 	const uint8_t *at, *end;
 };
 
-/* Who claims that a message is huge is to meet what malloc says of it. */
+/* Who claims that a message is huge is to meet what malloc says of it: here, that there is not so much. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
-	return "allocator_may_return_null=1";
+	return "allocator_may_return_null=1:max_allocation_size_mb=256";
 }
 
 static uint8_t byte(struct input *input)
@@ -49,7 +49,7 @@ struct exchange {
 
 static uint8_t content[SIZE + MESSAGES]; /* of each message from another place on */
 static struct exchange exchanges[MESSAGES];
-static long brought; /* datagrams, so far */
+static long brought, inputs; /* datagrams, so far */
 
 static void bring(struct ltp *to, const uint8_t *datagram, size_t length, uint64_t now)
 {
@@ -205,6 +205,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct input input = { data, data + size };
 	uint8_t held[HELD][LTP_LONGEST + SEGMENT];
 	size_t lengths[HELD] = { 0 }, i;
+	uint32_t held_for[HELD];
 	struct ltp *ends[2];
 	uint64_t now = 1000000;
 	uint32_t posted = 0; /* messages, by one end at least */
@@ -212,6 +213,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	uint8_t rule = byte(&input), event;
 	bool calm, sane = rule & 128; /* both programs keep to their rounds, and wait for what they began */
 
+	inputs++;
 	for (e = 0; e < 2; e++) {
 		struct ltp_settings settings = { .rank = e, .ranks = RANKS, .segment = SEGMENT, .reorder = 3,
 						 .rtts_permille = 1500, .acks = 16, .silence_ns = 1ULL << 40,
@@ -223,6 +225,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		settings.rule.first_permille = 1000;
 		settings.rule.low = 1000000;
 		settings.rule.high = 2000000;
+		settings.rule.by_gradient = rule >> 5 & 1;
+		settings.rule.increase_wins = rule >> 4 & 1;
 		if (rule & 64) { /* f= */
 			settings.offset_permille = 250;
 			settings.slope_permille = 1750;
@@ -264,16 +268,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				} else if (what >= 240) { /* kept for later */
 					memcpy(held[slot], datagram, length);
 					lengths[slot] = length;
+					held_for[slot] = packet.rank;
 					continue;
 				}
 				uint8_t *copy = malloc(length + !length);
 
 				memcpy(copy, datagram, length);
+				now += calm ? 100000 : 5000ULL * what; /* on its way */
 				bring(ends[packet.rank], copy, length, now);
 				if (what >= 235)
 					bring(ends[packet.rank], copy, length, now + 1);
 				if (what >= 230 && lengths[slot])
-					bring(ends[packet.rank], held[slot], lengths[slot], now);
+					bring(ends[held_for[slot]], held[slot], lengths[slot], now);
 				free(copy);
 			}
 		}
@@ -330,6 +336,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	return 0;
 }
 
+/* For a log. */
+static void say(void)
+{
+	printf("%ld datagrams brought, by %ld inputs\n", brought, inputs);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc, (void)argv;
+	return atexit(say);
+}
+
 #ifdef ALONE
 /* Without libFuzzer: inputs drawn at random, until so many datagrams have come. */
 int main(int argc, char **argv)
@@ -339,6 +358,7 @@ int main(int argc, char **argv)
 	unsigned int seed = 1;
 	size_t i, size;
 
+	LLVMFuzzerInitialize(&argc, &argv);
 	while (brought < most) {
 		bool honest = rand_r(&seed) % 2; /* nothing is changed or cut, and nobody leaves */
 
