@@ -43,9 +43,10 @@ Gain = tuple[list[float], str, pd.DataFrame]  # ratios by seed, of which cell, i
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``ltp-loss.{png,pdf,csv}``; the data: a row per run."""
     rows = phases.table(study)
+    column = rows["loss"] + (rows["rto_ms"] < LONG_MS)  # those with a small timeout to the right of all others
     drawn = phases.figure(
-        study, rows, CELL, "loss",
-        lambda one: f"{drawing.rate(one['rate_bps'])}, round trip {one['rtt_ms']:g} ms, loss {100 * one['loss']:g} %" + _timeout(one, ",\n"),
+        study, rows.assign(column=column), CELL[:2], "column",
+        lambda one: f"{drawing.rate(one['rate_bps'])}, round trip {one['rtt_ms']:g} ms,\nloss {100 * one['loss']:g} %" + _timeout(one, ", "),
     )  # fmt: skip
     return drawing.save(drawn, rows, out, ID)
 
