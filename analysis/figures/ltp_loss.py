@@ -75,9 +75,9 @@ def find(study: Study) -> list[Finding]:
     ]
 
 
-def _timeout(one: pd.Series[Any], before: str) -> str:
+def _timeout(run: pd.Series[Any], before: str) -> str:
     """A least timeout that is not the kernel's own."""
-    return f"{before}least timeout {one['rto_ms']:g} ms" if one["rto_ms"] < LONG_MS else ""
+    return f"{before}least timeout {run['rto_ms']:g} ms" if run["rto_ms"] < LONG_MS else ""
 
 
 def _usual(cells: list[Cell]) -> set[str]:

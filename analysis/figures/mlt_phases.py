@@ -53,6 +53,8 @@ def draw(study: Study, out: Path) -> list[Path]:
     for place, share in enumerate(shares):
         for step, (system, colour) in enumerate(colours.items()):
             mine = rows[(rows["system"] == system) & (rows["burst"] == share)].drop_duplicates("seed")
+            if mine.empty:  # not everything is run with every burst
+                continue
             y = place + (step - (len(colours) - 1) / 2) * 0.8 / len(colours)
             ends = [1e3 * mine["mean_s"].mean(), 1e3 * geometric_mean(list(mine["p99_s"]))]
             lengths.plot(ends, [y, y], color=colour, linewidth=1.5)
