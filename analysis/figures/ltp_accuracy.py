@@ -37,6 +37,7 @@ CONTROLS = {
 }
 WITHIN = 0.01  # of accuracy
 NEAR = 0.95
+MORE = ("#8C564B", "#9467BD", "#7F7F00")  # colours beside those of jobs
 WHOLE = "nothing missing"
 
 
@@ -53,7 +54,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     table = _table(study)
     rounds_of = _rounds(study, table)
     kinds = list(dict.fromkeys(table["training"]))
-    colours = dict(zip(kinds, (*style.JOBS, *style.JOBS), strict=False))
+    colours = dict(zip(kinds, (*style.JOBS, *MORE), strict=False))
     models = list(dict.fromkeys(table["model"]))
     figure, axes = style.new_figure(
         len(models), 4, figsize=(19, 1.2 + 3.5 * len(models)), width_ratios=[1, 1, 1.15, 0.8]
@@ -107,7 +108,8 @@ def _rounds(study: Study, table: pd.DataFrame) -> pd.DataFrame:
     rows = phases.table(study)
     rows["model"] = [trainings.model(study.runs[place]) for place in rows.index]
     rows["fill"] = [trainings.fill(study.runs[place]) for place in rows.index]
-    return rows[rows["model"].isin(table["model"]) & (rows["fill"] == learning.FILLS[0])]
+    mine = rows[rows["model"].isin(table["model"]) & (rows["fill"] == learning.FILLS[0])]
+    return mine.sort_values("stock", ascending=False, kind="stable")  # what others are compared with first
 
 
 def _every_label(axes: Any) -> tuple[list[Any], list[str]]:
