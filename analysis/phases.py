@@ -153,7 +153,7 @@ def by_tcp(study: Study) -> str:
 
 
 def _with_options(study: Study, options: str) -> str:
-    """The first that loses with exactly these; of one with a choice of its own behind them (``tcp:reno``) that does not count."""
+    """The first that loses with exactly these, or with a choice behind them (``broadcast=tcp:reno``); empty if there is none."""
     own = (run for run in study.runs if not run.jobs[0].by_tcp)
     told = ((run.system, run.jobs[0].transport.partition(":")[2]) for run in own)
     return next(

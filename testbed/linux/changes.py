@@ -301,9 +301,8 @@ def _queues(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -
         if wire := plan.wires.get(end.link):
             seed = int(hashlib.sha256(f"netem {plan.seed} {end.device}".encode()).hexdigest()[:15], 16)
             root = Netem(wire.delay_ns, wire.jitter_ns, wire.loss, wire.corrupt, fastest, seed, wire.burst)
-            if end.link in plan.bottlenecks or not topo.isRouter(
-                end.node
-            ):  # its own queue stays the last thing a host has
+            # A host's own queue stays the last thing it has.
+            if end.link in plan.bottlenecks or not topo.isRouter(end.node):
                 device = arrives[end.link].device
                 between = f"ifb-{device.rpartition('-')[2]}"
                 yield Behind(device, Queues(end.there, between, end.link, root))
