@@ -19,7 +19,7 @@ from tests.properties import examples
 from transports import Flow
 from transports.tcp import TcpEndpoint
 from workloads import collectives
-from workloads.collectives import Link, Links
+from workloads.collectives import Link, Links, ring
 
 NAMES = collectives.names()
 
@@ -54,6 +54,14 @@ def test_optimal_all_reduces_send_two_n_minus_one_over_n(name: str, n: int, size
         return
     assert sum(sent) == 2 * (n - 1) * size
     assert max(sent) - min(sent) <= 2 * n
+
+
+@given(chunk=st.integers(0, 10**8))
+def test_slices_of_a_ring_fill_a_packet_each(chunk: int) -> None:
+    slices = ring.slices(chunk)
+    assert sum(slices) == chunk and len(slices) in (1, 2, ring.SLICES)
+    assert len(slices) == 1 or min(slices) >= ring.LEAST_SLICE
+    assert len(slices) == ring.SLICES or chunk < 2 * len(slices) * ring.LEAST_SLICE  # no fewer than need be
 
 
 @given(n=st.integers(2, 64), size=st.integers(0, 10**10))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 import numpy as np
@@ -240,6 +240,14 @@ Came = Callable[[int, int, int], bool]  # round, number of a message, and who wa
 RING = Task(
     Perceptron(8, 12, 4), TASK.train, TASK.test, batch=8
 )  # of a number of parameters that pieces of a ring share evenly
+
+
+@pytest.fixture(autouse=True, scope="module")
+def slices_are_small() -> Iterator[None]:
+    """So that a ring's chunk is cut although so small a model's would not fill a packet."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ring, "LEAST_SLICE", 1)
+        yield
 
 
 def in_a_ring(

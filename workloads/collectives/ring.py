@@ -3,7 +3,8 @@
 In every step each rank sends one n-th of the tensor to its right neighbour and receives
 one from its left, so that a rank sends 2(n-1)/n of the tensor (Patarasuk and Yuan, 2009).
 What a step sends is what the step before received; as in NCCL the chunks travel in
-slices, so that a slice may leave as soon as its predecessor has come in.
+slices, so that a slice may leave as soon as its predecessor has come in, but in fewer where
+one would not fill a packet: NCCL's have a least size, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from transports import Flow, Stage
 from workloads.collectives import Links, parts, receive, send
 
 KIND = "all_reduce"
-SLICES = 4  # per chunk
+SLICES = 4  # per chunk, at most
+LEAST_SLICE = 1448  # bytes: what a packet carries
 
 
 def connections(n: int) -> int:
@@ -37,6 +39,14 @@ def _sent_by(rank: int, n: int, size: int) -> list[int]:
     ]
 
 
+def slices(chunk: int) -> list[int]:
+    """Bytes of each; both ends of a flow cut alike."""
+    count = SLICES
+    while count > 1 and chunk < count * LEAST_SLICE:
+        count //= 2
+    return parts(count, chunk)
+
+
 def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Links, gradients: int) -> None:
     """Go around a ring: send to the right what came from the left a step before, slice by slice.
 
@@ -52,7 +62,7 @@ def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Link
     def sender() -> None:
         try:
             for index, step in enumerate(sends):
-                for piece in parts(SLICES, step):
+                for piece in slices(step):
                     if index:  # what we forward must have come in
                         received.acquire()
                     if failures:
@@ -66,7 +76,7 @@ def rotate(rank: int, n: int, sends: list[int], receives: list[int], links: Link
     thread.start()
     try:
         for index, step in enumerate(receives):
-            for piece in parts(SLICES, step):
+            for piece in slices(step):
                 receive(links[left, rank], piece, stage(index), hops=n - 1)
                 received.release()
     except OSError as error:

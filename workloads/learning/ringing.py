@@ -23,8 +23,8 @@ import numpy as np
 
 from transports import Buffer, Message, resyncs
 from transports.hadamard import collected, dispersed
-from workloads.collectives import Look, parts
-from workloads.collectives.ring import SLICES
+from workloads.collectives import Look
+from workloads.collectives.ring import slices
 from workloads.learning import ELEMENT, Holes, Learning, Task
 from workloads.learning.layers import Array
 from workloads.learning.replicas import apart
@@ -38,17 +38,17 @@ class Place:
     begin: int
     end: int
     gathers: bool
+    own: bool  # of the part that was summed up where it comes from
 
 
 def place(message: Message, rank: int, ranks: int, size: int) -> Place:
-    """Of a message that ``rank`` sends, of a tensor of ``size`` bytes."""
-    step, piece = divmod(message.part, SLICES)
+    """Of a message that ``rank`` sends, of a tensor of ``size`` bytes, which all share alike."""
+    pieces = slices(size // ranks)
+    step, piece = divmod(message.part, len(pieces))
     gathers = step >= ranks - 1
     chunk = (rank + 1 - (step - ranks + 1) if gathers else rank - step) % ranks
-    chunks = parts(ranks, size)
-    slices = parts(SLICES, chunks[chunk])
-    begin = sum(chunks[:chunk]) + sum(slices[:piece])
-    return Place(begin // ELEMENT, (begin + slices[piece]) // ELEMENT, gathers)
+    begin = chunk * (size // ranks) + sum(pieces[:piece])
+    return Place(begin // ELEMENT, (begin + pieces[piece]) // ELEMENT, gathers, own=step == ranks - 1)
 
 
 class Shared:
@@ -102,7 +102,7 @@ class Replica:
         self._compute(message.round)
         where = place(message, self.rank, self.ranks, self.size)
         numbers = slice(where.begin, where.end)
-        if where.gathers and message.part // SLICES == self.ranks - 1:  # of the part that is summed up here
+        if where.own:
             self._gather(numbers, self._what(message.round))
         return bytes(as_bytes((self.gathered if where.gathers else self.sums)[numbers]))
 
