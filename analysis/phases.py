@@ -18,6 +18,7 @@ import pandas as pd
 from analysis import drawing, style
 from analysis.study import Study
 from core import carrier
+from core.runs import metrics
 from core.runs.load import LoadError, Run
 from theory.statistics import geometric_mean
 
@@ -102,12 +103,8 @@ def _sent_s(run: Run, per: pd.DataFrame, found: np.ndarray) -> np.ndarray:
 
 def delivered(run: Run) -> float:
     """Share of the gradients' bytes that arrived; where nothing may be lost, all."""
-    if run.messages is None:
-        return 1.0
-    gradients = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
-    if gradients.empty:  # TCP, whatever its options: only what may be lost is counted message by message
-        return 1.0
-    return float(gradients["delivered"].sum() / gradients["bytes"].sum())
+    found = metrics.delivered(run.messages)
+    return 1.0 if found is None else found
 
 
 def settled_s(run: Run) -> float:

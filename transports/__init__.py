@@ -175,6 +175,8 @@ class Datagrams:
     not_sent: int  # that this host itself refused
     overflowed: int  # that its sockets had no room for
     wake_ups: int
+    tagged: int = 0  # packets of gradients that a rule looked at (MLT)
+    important: int = 0  # of them, that a switch may not drop
 
 
 class Transfer(Protocol):
@@ -343,6 +345,11 @@ def names() -> list[str]:
     """The transports there are."""
     files = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
     return sorted(name for name in files if name != "__main__")
+
+
+def titled(name: str) -> str:
+    """A transport as people write it: ``LTP``; what is not known, as it is."""
+    return str(getattr(find(name), "TITLE", name.upper())) if name in names() else name
 
 
 def find(name: str) -> Module:

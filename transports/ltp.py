@@ -338,6 +338,7 @@ class LtpConnected:
         return Datagrams(
             sum(int(own.sent) for own, _ in found), sum(int(own.received) for own, _ in found), max(burst for _, burst in found),
             sum(int(own.not_sent) for own, _ in found), sum(int(own.overflowed) for own, _ in found), sum(int(own.wake_ups) for own, _ in found),
+            sum(engine.tagged for engine in self.channels), sum(engine.important for engine in self.channels),
         )  # fmt: skip
 
 
@@ -347,7 +348,7 @@ class _Engine:
     def __init__(self, place: Place, core: Core, channel: int) -> None:
         self.place, self.core = place, core
         self.library = native.load()
-        self.offered = 0
+        self.offered = self.tagged = self.important = 0  # bytes; packets of gradients that a rule looked at
         self.lock = threading.Lock()
         self.timings: dict[tuple[int, int, int], Timing] = {}
         self.silences: defaultdict[int, Silence] = defaultdict(Silence)  # of each peer
@@ -396,18 +397,19 @@ class _Engine:
             if not self.library.endpoint_await(self.pointer, peer, int(self.place.patience_s * 1e9)):
                 raise TransportError(f"worker {peer} ({self.place.addresses[peer]}) does not answer")
 
-    def tags(self, to: int, m: Message, data: Buffer | None, tag: Tagger) -> bytes:
-        """The second byte of the IP header of each packet: its band is a class selector (RFC 2474), and whether it may be marked."""
+    def tags(self, to: int, m: Message, data: Buffer | None, tag: Tagger) -> list[Tag]:
+        """Of each packet of a message."""
         segment = self.library.endpoint_segment(self.pointer, to)
         whole = None if data is None else memoryview(data).cast("B")
         spans = [(at, min(segment, m.bytes - at)) for at in range(0, m.bytes, segment)]
         if whole is None:
-            found = (tag(span, value) for span, value in zip(spans, tags.drawn(m, len(spans)), strict=True))
-        else:
-            found = (tag((at, size), whole[at : at + size]) for at, size in spans)
-        return bytes(
-            one.band << CLASS_SELECTOR | (MARKABLE if self.core.marked and not one.droppable else 0) for one in found
-        )
+            return [tag(span, value) for span, value in zip(spans, tags.drawn(m, len(spans)), strict=True)]
+        return [tag((at, size), whole[at : at + size]) for at, size in spans]
+
+    def written(self, said: Sequence[Tag]) -> bytes:
+        """The second byte of the IP header of each packet: its band is a class selector (RFC 2474), and whether it may be marked."""
+        marked = self.core.marked
+        return bytes(each.band << CLASS_SELECTOR | (MARKABLE if marked and not each.droppable else 0) for each in said)
 
     def counted(self) -> tuple[native.OwnCounters, int]:
         """Its socket's, and most packets that ever left to a peer at one instant."""
@@ -475,14 +477,18 @@ class LtpEndpoint:
         if self.parameters and m.stage == "parameter":
             return self.parameters.post_send(to, m, data, tag)
         engine = self.engine
-        if (engine.place.rank, to) in self.flows:
-            with engine.lock:
-                engine.offered += m.bytes
         memory = None if data is None else _memory(bytes(data) if isinstance(data, bytes) else data)
         if tag is None and engine.core.tagger is not None:
             tag = engine.core.tagger(m, data, engine.library.endpoint_segment(engine.pointer, to))
+        said = engine.tags(to, m, data, tag) if tag else []
+        if (engine.place.rank, to) in self.flows:
+            with engine.lock:
+                engine.offered += m.bytes
+                if m.stage == "gradient":
+                    engine.tagged += len(said)
+                    engine.important += sum(not each.droppable for each in said)
         handle = engine.library.endpoint_send(
-            engine.pointer, to, m.round, _name(m), m.bytes, memory, tag and engine.tags(to, m, data, tag),
+            engine.pointer, to, m.round, _name(m), m.bytes, memory, engine.written(said) if tag else None,
             *_spans(m.critical),
         )  # fmt: skip
         return _Transfer(engine, handle, to, m, memory)

@@ -22,6 +22,7 @@ from core.units import Duration
 from transports import Close, Listening, Place, Stage, mlt
 from transports import ltp as datagrams
 
+TITLE = "OptiReduce"
 MOST_WAIT, WAIT_STEP = 0.5, 0.01  # of t_C
 MOST, LOST_MUCH, LOST_LITTLE = 0.5, 0.001, 0.0001  # of a message
 

@@ -97,6 +97,8 @@ class Datagrams(msgspec.Struct, frozen=True):
     not_sent: int  # that its host refused
     overflowed: int  # that its sockets had no room for
     wake_ups: int
+    tagged: int = 0  # packets of gradients that a rule looked at (MLT)
+    important: int = 0  # of them, that a switch may not drop
 
 
 class Measured(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -72,6 +72,16 @@ def carried(flows: pd.DataFrame) -> np.ndarray:
     return np.asarray((by_flow.last() - by_flow.first()).groupby("job").sum(), dtype=float)
 
 
+def delivered(messages: pd.DataFrame | None) -> float | None:
+    """Share of the gradients' bytes that arrived, of ``messages.csv``; None: nothing may be lost, so nobody counts."""
+    if messages is None:
+        return None
+    gradients = messages[(messages["end"] == "receive") & (messages["stage"] == "gradient")]
+    if gradients.empty:
+        return None
+    return float(gradients["delivered"].sum() / gradients["bytes"].sum())
+
+
 def jain_index(shares: np.ndarray) -> float:
     """Jain's fairness index of a vector of shares: 1 if all are equal, 1/n if one has everything."""
     return float(shares.sum() ** 2 / (len(shares) * (shares**2).sum()))

@@ -72,6 +72,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     speedup_mean_ci95: Ends | None
     speedup_p99: float
     speedup_p99_ci95: Ends | None
+    delivered: float | None = None  # of the gradients' bytes; None: nothing may be lost
+    important: float | None = None  # of their packets, as tagged; None: no rule looked at any
     answer: str | None
     repeatability: Row | None = None  # I10, over the seeds; None: an older testbed did not compute it
     schedule: Schedule | None = None  # None: jobs hold no GPUs, a seed ended none, or it is older

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import transports
 from congestion import catalogue
 from core.runs.summary import Result, Summary
 
@@ -23,16 +24,21 @@ class Demand:
 
 
 def name(system: str) -> str:
-    """A congestion control as people write it: ``MLTCP-Reno``; with its parameters as they were typed."""
+    """A congestion control or a transport as people write it: ``MLTCP-Reno``, ``LTP``; with its parameters as they were typed."""
     plain, colon, rest = system.partition(":")
-    written = FLOW_SCHEDULERS.get(plain) or catalogue.titled(plain)
+    written = FLOW_SCHEDULERS.get(plain) or transports.titled(catalogue.titled(plain))
     return f"{written} ({rest})" if colon else written
 
 
 def sentence(row: Result, base: Result, demand: Demand) -> str | None:
-    """How a result of a summary compares with its baseline, and why it gains nothing if it does not; None of an invalid one."""
+    """How a result of a summary compares with its baseline, why it gains nothing if it does not, and what of its gradients arrived; None of an
+    invalid one."""
     if row == base or "invalid" in (*row.verdicts, *base.verdicts):
         return None
+    return _compared(row, base, demand) + _arrived(row)
+
+
+def _compared(row: Result, base: Result, demand: Demand) -> str:
     who, other, gain = *_told_apart(row, base), f"{row.speedup_mean:.2f}×"
     if what := _too_short(row):
         return f"{who}: too few iterations to judge ({what}); so far {gain} as fast as {other}."
@@ -49,6 +55,21 @@ def sentence(row: Result, base: Result, demand: Demand) -> str | None:
         found = f"{who} cannot be told from {other} by {_count(len(row.seeds), 'seed')}, {gain}{of}"
     why = _reasons(row, base, demand)
     return f"{found}{_each_job(row)}{': ' if why else ''}{', '.join(why)}."
+
+
+def _arrived(row: Result) -> str:
+    """What a gain is paid with, where anything may be lost; empty where nothing may."""
+    if row.delivered is None:
+        return ""
+    tagged = "" if row.important is None else f"; its tags call {row.important * 100:.0f} % of their packets important"
+    if row.delivered == 1:
+        return f" All of its gradients arrived{tagged}."
+    return f" Of its gradients {_percent(row.delivered)} arrived{tagged}."
+
+
+def _percent(share: float) -> str:
+    """Never all of what is not all."""
+    return f"{min(share, 0.9999) * 100:.4g} %"
 
 
 def _told_apart(row: Result, base: Result) -> tuple[str, str]:
@@ -89,8 +110,8 @@ def _each_job(row: Result) -> str:
 
 def _reasons(row: Result, base: Result, demand: Demand) -> list[str]:
     """Why there was nothing to gain, as far as it is known."""
-    if row.jobs == 1:
-        return ["one job has nobody to share with"]
+    if row.jobs == 1:  # which a transport may carry sooner nevertheless
+        return ["one job has nobody to share with"] if row.delivered is None else []
     found = []
     if demand.needs is not None and demand.needs > 1.005:
         count = {2: "two", 3: "three", 4: "four"}.get(row.jobs, str(row.jobs))

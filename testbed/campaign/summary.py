@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from statistics import fmean
 from typing import Any
@@ -166,10 +166,23 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         speedup_mean_ci95=gains.mean_ci95,
         speedup_p99=gains.p99,
         speedup_p99_ci95=gains.p99_ci95,
+        delivered=_mean(metrics.delivered(run.messages) for run in runs),
+        important=_important(runs),
         answer=None,
         repeatability=repeatability(taken.steady),
         schedule=_schedule(runs, alone),
     )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _important(runs: Sequence[Run]) -> float | None:
+    counted = [each for run in runs for each in run.manifest.measured.datagrams or ()]
+    tagged = sum(each.tagged for each in counted)
+    return sum(each.important for each in counted) / tagged if tagged else None
 
 
 def _schedule(runs: Sequence[Run], alone: Sequence[pd.Series[float] | None]) -> Schedule | None:

@@ -81,6 +81,17 @@ def test_what_is_lost_is_missing_and_every_run_is_the_same(train: str) -> None:
 
 
 @pytest.mark.timeout(HANG_S)
+@pytest.mark.parametrize(("rule", "least", "most"), [("packet-median", 0.5, 0.53), ("element-median", 0.75, 0.999)])
+def test_a_run_says_which_share_of_its_packets_its_tags_call_important(rule: str, least: float, most: float) -> None:
+    """Of real gradients: half of each message's by our rule, nearly all by the published one."""
+    native.build()
+    run = run_plan(uml.find(), system=[f"mlt:tag={rule}"], **{**ASKED, "ecn": "on"})
+    told = run.manifest["measured"]["datagrams"]
+    tagged, important = (sum(each[what] for each in told) for what in ("tagged", "important"))
+    assert tagged > 0 and least <= important / tagged <= most
+
+
+@pytest.mark.timeout(HANG_S)
 def test_lost_parameters_leave_workers_apart_until_a_round_is_whole() -> None:
     """What the server says of its workers, and what they say of their messages."""
     native.build()

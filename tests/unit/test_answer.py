@@ -68,6 +68,27 @@ def test_the_answer(result: Result, demand: Demand, says: str) -> None:
     assert answer.sentence(result, row("reno"), demand) == says
 
 
+def test_a_gain_stands_beside_what_it_is_paid_with() -> None:
+    lossy = row(
+        "mlt:bands=1", 1.2, (1.1, 1.3), delivered=0.9004, important=0.982, interleaved_at=3, interleaved_in="3 of 3"
+    )
+    said = str(answer.sentence(lossy, row("reno"), FITS))
+    assert said.startswith("MLT (bands=1) is 1.20× as fast as Reno (1.10–1.30)")
+    assert said.endswith(" Of its gradients 90.04 % arrived; its tags call 98 % of their packets important.")
+    whole = replace(row("ltp", 1.0, (0.99, 1.01), jobs=(1.0,)), jobs=1, delivered=1.0)
+    assert answer.sentence(whole, row("reno"), FITS) == "LTP: no difference, 0.99–1.01×. All of its gradients arrived."
+    nearly = str(answer.sentence(replace(whole, delivered=1 - 1e-9), row("reno"), FITS))
+    assert nearly.endswith("99.99 % arrived.")
+
+
+@pytest.mark.parametrize(
+    ("system", "written"),
+    [("ltp:rtts=2", "LTP (rtts=2)"), ("optireduce", "OptiReduce"), ("mltcp_reno", "MLTCP-Reno"), ("mine", "mine")],
+)
+def test_names_are_written_as_people_do(system: str, written: str) -> None:
+    assert answer.name(system) == written
+
+
 def test_jobs_that_gain_differently_are_named() -> None:
     result = row("mltcp_reno", 1.1, None, jobs=(1.3, 0.9))
     assert "; job 0 1.30×, job 1 0.90×," in str(answer.sentence(result, row("reno"), FITS))

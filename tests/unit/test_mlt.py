@@ -145,7 +145,7 @@ def test_the_second_byte_says_band_and_importance(rule: str, least: float, most:
             m = replace(message(4 * len(values)), layer=layer, layers=layers)
             data = in_memory(values)
             assert sender.core.tagger is not None
-            said = sender.tags(1, m, data, sender.core.tagger(m, data, segment))
+            said = sender.written(sender.tags(1, m, data, sender.core.tagger(m, data, segment)))
             selector = max(at for at in range(bands) if layer * bands < layers * (bands - at))
             assert list(said) == [32 * selector + (2 if one else 0) for one in matters]
 
@@ -181,13 +181,14 @@ def test_on_the_wire_each_packet_has_its_byte() -> None:
     expected = {at * segment: 64 + 2 * one for at, one in enumerate(reference(values, "packet-median", segment // 4))}
     assert {offset: byte for kind, offset, byte in found if kind == DATA} == expected
     assert {byte for kind, _, byte in found if kind != DATA} == {128}
+    assert (sender.tagged, sender.important) == (len(expected), sum(byte & 2 > 0 for byte in expected.values()))
 
 
 def test_ltp_says_of_no_packet_that_it_may_be_marked() -> None:
     """Its own tags are bands alone, whatever may be dropped."""
     with engine("ltp") as sender:
         m = message(100_000)
-        said = sender.tags(1, m, bytes(m.bytes), ltp.tagger(m))
+        said = sender.written(sender.tags(1, m, bytes(m.bytes), ltp.tagger(m)))
         assert list(said) == [32, *[0] * (len(said) - 2), 32]
 
 
