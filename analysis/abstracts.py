@@ -94,7 +94,7 @@ ABSTRACTS = (
         ),
         Sentence(
             "Where packets are dropped nevertheless, a bounded share of gradients may be lost without harm to the final model.",
-            (mlt_accuracy.SELECTIVE, mlt_accuracy.LOOP, mlt_loss.STAYS), "Judged by rounds to an accuracy and by speed, not by the final accuracy.",
+            (mlt_accuracy.SELECTIVE, mlt_accuracy.LOOP, mlt_accuracy.FINAL, mlt_loss.STAYS),
         ),
         Sentence(
             "It is deployed with commodity switches and few changes to libraries and to routines (parameter servers, ring all-reduce).",

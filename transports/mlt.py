@@ -52,8 +52,8 @@ _one = number(0, 1)
 
 
 def _bands(text: str) -> str:
-    if not re.fullmatch(r"[1-7]([,+](drop|solved))?", text):
-        raise ValueError(f"{shown(text)} is no number of bands, 1 to 7, with +drop or +solved behind it if they drop")
+    if not re.fullmatch(r"[1-7]([,+](drop|solved|apart))?", text):
+        raise ValueError(f"{shown(text)} is no number of bands, 1 to 7, with +drop or +solved behind it if they drop, or 1+apart")
     return text.replace("+", ",")
 
 
@@ -123,7 +123,7 @@ class Options:
     )
     bands: str = option(
         "4,drop",
-        "bands of switches, +drop: that drop what is not important, +solved: from thresholds as the paper's appendix has them; default 4+drop, 1: as others have them",
+        "bands of switches, +drop: that drop what is not important, +solved: from thresholds as the paper's appendix has them; 1+apart: one below that of control; default 4+drop, 1: as others have them",
         _bands,
     )
     spray: str = option(
@@ -177,7 +177,7 @@ class Options:
     @property
     def tagger(self) -> Callable[..., Tagger]:
         """Of a message and its content: what each of its packets is."""
-        return tags.Rule(self.tag, int(self.bands[0]), bool(self.tolerance), self.parameters == "whole", self.resync)
+        return tags.Rule(self.tag, int(self.bands[0]), self.tolerance, self.parameters == "whole", self.resync)
 
 
 DATAGRAMS = True

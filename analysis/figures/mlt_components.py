@@ -20,41 +20,57 @@ PAPER = "MLT"
 TITLE = "What each part of MLT gains"
 TEXT = (
     "Speed of an iteration beside that of TCP with partitions and priorities as BytePS has them; a panel for each least timeout of the kernel, dots are "
-    "seeds. A: a share of a message may be missing; B: bands by layer, and switches that drop what is not important; C: every path in turn, for TCP by routers; hashed: addresses that routers hash, as they do random ports; a share sent: of each gradient as much as MLT has to deliver; published tags: by the median of single numbers, by which 98 % of the packets count as important; DLCP: with its rate by marks. Grey: as "
+    "seeds; to the right, if it was run, switches that mark and drop from less on. A: a share of a message may be missing; B: bands by layer, and switches that drop what is not important; C: every path in turn, for TCP by routers; hashed: addresses that routers hash, as they do random ports; a share sent: of each gradient as much as MLT has to deliver, and all parameters, of which MLT may go without as much unless they arrive whole; apart: control has a band of its own, which without B it has not; by marks: with DLCP's rate; published tags: by the median of single numbers, by which 98 % of the packets count as important; DLCP: with its rate by marks. Grey: as "
     "published (PyTorch, 64 GPUs, VGG16). Behind a bar: the share of the gradients that arrived, and of all packets what queues dropped."
 )
 ORDER = "Each part adds to the speed: A, A+B, C, C+B, A+B+C in this order."
 WHOLE = "All of MLT is faster than BytePS."
-SPRAYED = "With every path in turn for both, all of MLT is faster than TCP, which has to put packets in order."
+SPRAYED = (
+    "With every path in turn for both and nothing missing MLT is faster than TCP, which has to put packets in order."
+)
+DROPS = "Where queues are short it is a gain that switches drop what is not important."
 SOURCES = {
     ORDER: "MLT, components [published figure]",
     WHOLE: "MLT, components [published figure]: 394 against 232 images/s, VGG16",
     SPRAYED: "ours; MLT, abstract [published]: updates may come in any order",
+    DROPS: "MLT, its rule for switches; ours as an experiment",
 }
 CONTROLS = {
     ORDER: "parts that gain the other way round",
     WHOLE: "an MLT that takes as long as TCP",
     SPRAYED: "an MLT that takes as long as TCP",
+    DROPS: "switches that gain nothing by it",
 }
 SPRAYED_TCP = "TCP, C"
 SHARE, SPRAYED_SHARE = "TCP, a share sent", "TCP, C, a share sent"
 UNMARKED = "BytePS, CUBIC"
 HASHED, TAGGED, OLDER = "A+B, hashed", "A+B+C, published tags", "DLCP"
+APART, RATED, APART_C = "A, control apart", "A, control apart, by marks", "C, control apart"
+KEPT, UNDROPPED = "A+B+C, parameters whole", "A+B, no drops"
+TAGGED_B, RANDOM_B = "A+B, published tags", "A+B, drops at random"
 BASES = ("BytePS", UNMARKED, SHARE, SPRAYED_TCP, SPRAYED_SHARE)
 PARTS = (
     *BASES,
     "A",
+    APART,
+    RATED,
     "B",
+    UNDROPPED,
     "A+B",
+    TAGGED_B,
+    RANDOM_B,
     HASHED,
     "C",
+    APART_C,
     "C+B",
     "A+B+C",
+    KEPT,
     TAGGED,
     OLDER,
 )
 BESIDE = {
     HASHED: "over addresses that routers hash",
+    KEPT: "with whole parameters",
     TAGGED: "with packets tagged as published",
     OLDER: "DLCP, its form before",
 }
@@ -68,13 +84,17 @@ PUBLISHED = {"BytePS": 232, "A": 305, "A+B": 325, "C": 358, "C+B": 372, "A+B+C":
 def draw(study: Study, out: Path) -> list[Path]:
     """Write ``mlt-components.{png,pdf,csv}``; the data: a row per run."""
     rows = _table(study)
-    timeouts = sorted(rows["rto_ms"].unique(), reverse=True)
+    deep, shallow = rows[~rows["shallow"]], rows[rows["shallow"]]
+    panels = [deep[deep["rto_ms"] == rto] for rto in sorted(deep["rto_ms"].unique(), reverse=True)]
+    panels += [shallow] * (not shallow.empty)
     figure, axes = style.new_figure(
-        1, len(timeouts), figsize=(1.6 + 5.4 * len(timeouts), 1.3 + 0.42 * rows["part"].nunique()), sharey=True
+        1, len(panels), figsize=(1.6 + 5.4 * len(panels), 1.3 + 0.42 * max(panel["part"].nunique() for panel in panels))
     )
-    for axis, rto in zip(axes[0], timeouts, strict=True):
-        _bars(axis, rows[rows["rto_ms"] == rto])
-        axis.set(title=f"least timeout {rto:g} ms", xlabel="speed ÷ that of TCP with priorities")
+    for axis, panel in zip(axes[0], panels, strict=True):
+        _bars(axis, panel)
+        first = panel.iloc[0]
+        marks = f", marks from {first['marks_bytes'] / 1e3:g} kB" if first["shallow"] else ""
+        axis.set(title=f"least timeout {first['rto_ms']:g} ms{marks}", xlabel="speed ÷ that of TCP with priorities")
     one = study.runs[0]
     drawing.caption(
         figure,
@@ -85,13 +105,16 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def find(study: Study) -> list[Finding]:
-    """The order of the parts, and all of them against TCP, by one path and by every path."""
+    """The order of the parts, all of them against TCP, every path against TCP's, and what drops gain where queues are short."""
     try:
         rows = _table(study)
     except LoadError as error:
         return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    shallow, rows = rows[rows["shallow"]], rows[~rows["shallow"]]
     speeds = {float(str(rto)): _speeds(mine) for rto, mine in rows.groupby("rto_ms", sort=False)}
-    return [_order(study, rows, speeds), _whole(study, rows, speeds), _sprayed(study, rows, speeds)]
+    return [
+        _order(study, rows, speeds), _whole(study, rows, speeds), _sprayed(study, rows, speeds), _drops(study, shallow),
+    ]  # fmt: skip
 
 
 Speeds = dict[str, dict[int, float]]  # by part and seed, ÷ the baseline of that seed
@@ -147,9 +170,10 @@ def _whole(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> Fin
 
 
 def _sprayed(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> Finding:
-    gains = {rto: ratios for rto, mine in speeds.items() if (ratios := _ratios(mine, "A+B+C", SPRAYED_TCP))}
+    gains = {rto: ratios for rto, mine in speeds.items() if (ratios := _ratios(mine, "C+B", SPRAYED_TCP))}
     if not gains:
-        return not_measured(SPRAYED, SOURCES[SPRAYED], "TCP was not sprayed")
+        return not_measured(SPRAYED, SOURCES[SPRAYED], "TCP was not sprayed, or MLT not run with nothing missing")
+    missing = {rto: ratios for rto, mine in speeds.items() if (ratios := _ratios(mine, "A+B+C", SPRAYED_TCP))}
     least = min(gains, key=lambda rto: geometric_mean(gains[rto]))
     own = {rto: list(mine[SPRAYED_TCP].values()) for rto, mine in speeds.items() if SPRAYED_TCP in mine}
     alone = {rto: ratios for rto, mine in speeds.items() if (ratios := _ratios(mine, "C+B", "B"))}
@@ -157,14 +181,34 @@ def _sprayed(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> F
     return Finding(
         SPRAYED, SOURCES[SPRAYED],
         "speed ÷ that of TCP over every path: " + "; ".join(f"{observed.with_interval(ratios)} (least timeout {rto:g} ms)" for rto, ratios in gains.items())
+        + "; where a tenth may be missing: " + "; ".join(f"{observed.with_interval(ratios)} ({rto:g} ms)" for rto, ratios in missing.items())
         + "; TCP gains by it: " + "; ".join(f"{observed.with_interval(ratios)}× ({rto:g} ms)" for rto, ratios in own.items())
         + f"; its senders noticed {late.mean():.0f} packets a run out of order"
         + "".join(f"; C alone, where nothing may be missing (C+B ÷ B): {_told(ratios)} ({rto:g} ms)" for rto, ratios in alone.items())
-        + _same(rows, ["A+B+C"]),
+        + _same(rows, ["C+B", "A+B+C"]),
         geometric_mean(gains[least]), f"× as fast as TCP over every path, least timeout {least:g} ms", log_interval(gains[least]), len(gains[least]),
         graded(all(ratio_ends(ratios)[0] > 1 for ratios in gains.values()), any(ratio_ends(ratios)[0] > 1 for ratios in gains.values()), alike=all(no_difference(ratio_ends(ratios)) for ratios in gains.values())),
         "reproduced if surely faster at every least timeout, partly if at one",
         study.paths,
+    )  # fmt: skip
+
+
+def _drops(study: Study, rows: pd.DataFrame) -> Finding:
+    """Of bounded loss over bands by one path, as what queues gain by dropping shows without other paths: with drops ÷ without."""
+    mine = _speeds(rows) if "BytePS" in set(rows["part"]) else {}
+    gains = _ratios(mine, "A+B", UNDROPPED)
+    if not gains:
+        return not_measured(DROPS, SOURCES[DROPS], "switches with short queues were not run with and without drops")
+    beside = {part: _ratios(mine, part, UNDROPPED) for part in (TAGGED_B, RANDOM_B)}
+    lost = rows.groupby("part")["dropped"].mean()
+    return Finding(
+        DROPS, SOURCES[DROPS],
+        f"speed with drops ÷ without: {observed.with_interval(gains)}, {lost['A+B']:.1%} of all packets dropped"
+        + "".join(f"; {observed.with_interval(ratios)} {part}, {lost[part]:.1%}" for part, ratios in beside.items() if ratios)
+        + "; ÷ TCP's: " + ", ".join(f"{observed.with_interval(list(values.values()))} {part}" for part, values in mine.items()),
+        geometric_mean(gains), "× as fast as without", log_interval(gains), len(gains),
+        graded(ratio_ends(gains)[0] > 1, geometric_mean(gains) > 1.001, alike=no_difference(ratio_ends(gains))),
+        "reproduced if surely faster, partly if in the mean", study.paths,
     )  # fmt: skip
 
 
@@ -179,7 +223,7 @@ def _over_shares(speeds: dict[float, Speeds]) -> str:
     for base, said in SHARES.items():
         told = [
             f"{observed.with_interval(ratios)} {part} ({rto:g} ms)"
-            for part in ("A", "A+B", "A+B+C")
+            for part in ("A", "A+B", "A+B+C", KEPT)
             for rto, mine in speeds.items()
             if (ratios := _ratios(mine, part, base))
         ]
@@ -246,16 +290,18 @@ def _bars(axis: Any, rows: pd.DataFrame) -> None:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``system, role, part, seed, rto_ms, iteration_s, delivered, dropped, reordered``; raises `LoadError` without TCP and MLT beside each other."""
+    """``system, role, part, seed, rto_ms, marks_bytes, shallow, iteration_s, delivered, dropped, reordered``; raises `LoadError` without TCP and MLT beside each other."""
     rows = pd.DataFrame([_row(run) for run in study.runs])
     if rows.empty or "BytePS" not in set(rows["part"]) or rows["part"].nunique() < 2:
         raise LoadError(f"{ID}: there are no results of both MLT and TCP; run experiments/{ID}.toml")
+    rows["shallow"] = rows["marks_bytes"] < rows["marks_bytes"].max()
     return rows.sort_values("part", key=lambda parts: parts.map(list(PARTS).index), kind="stable", ignore_index=True)
 
 
 def _row(run: Run) -> dict[str, Any]:
     return {
         "system": run.system, "role": run.role, "part": _part(run), "seed": run.seed, "rto_ms": run.plan.rto_min_ms,
+        "marks_bytes": 0 if (marking := run.plan.link.marking) is None else marking.min_bytes,
         "iteration_s": phases.settled_s(run), "delivered": phases.delivered(run), "dropped": phases.dropped(run),
         "reordered": sum((run.manifest.measured.tcp or {}).get(name, 0) for name in ("TCPSACKReorder", "TCPRenoReorder", "TCPTSReorder")),
     }  # fmt: skip
@@ -273,8 +319,18 @@ def _part(run: Run) -> str:
         return SPRAYED_TCP if run.jobs[0].routers_spray else "BytePS"
     if (whole := name.upper()) in PARTS:
         return whole
-    if options.get("tag") == "element-median":
-        return TAGGED
+    if options.get("parameters") == "whole":
+        return KEPT
+    if "tag" in options:
+        if options.get("spray") != "off":
+            return TAGGED
+        return TAGGED_B if options["tag"] == "element-median" else RANDOM_B
+    if options.get("bands") == "1+apart":
+        if options.get("tolerance") == "0":
+            return APART_C
+        return RATED if "rate" in options else APART
+    if options.get("bands") == "4":
+        return UNDROPPED
     if options.get("spray", "").startswith("hashed"):
         return HASHED
     parts = [

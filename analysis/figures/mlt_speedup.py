@@ -14,16 +14,16 @@ from analysis.finding import Finding, graded, not_measured
 from analysis.study import Study
 from core import carrier
 from core.runs.load import LoadError, Run
-from theory.statistics import geometric_mean, log_interval, ratio_ends
+from theory.statistics import geometric_mean, log_interval, pairs, ratio_ends
 
 ID = "mlt-speedup"
 PAPER = "MLT"
 TITLE = "How much faster models train by MLT"
 TEXT = (
     "Iteration time of the fastest TCP (with partitions and priorities as BytePS has them) ÷ that of MLT, by model, by how gradients are exchanged, and by workers; "
-    "small dots are seeds. Crosses: the same over the fastest TCP that sends every tensor whole, one after the other; dashes: over one that sends 90 % of each gradient, about as much as MLT delivers. "
+    "small dots are seeds. Crosses: the same over the fastest TCP that sends every tensor whole, one after the other; dashes: over one that sends 90 % of each gradient and every parameter, of which MLT may go without a tenth, too. "
     "Diamonds: MLT over BytePS as published, PyTorch; squares: TensorFlow, of models whose PyTorch was published with 64 workers alone. "
-    "What is faster here is MLT; DLCP itself is in mlt-components. Below: what of the gradients arrived."
+    "x: DLCP. Below: what of the gradients arrived: of a message of fewer than ten packets a tenth is none."
 )
 SERVERS = "With parameter servers every model trains faster by MLT."
 RING = "In a ring every model trains faster by MLT."
@@ -31,12 +31,14 @@ FSDP = "Fully sharded, a model trains faster by MLT, whose parameters arrive who
 MOST = "The headline of MLT: up to 62.2 % faster."
 MOST_OF_DLCP = "The headline of DLCP: up to 84.3 % faster."
 PLAINLY = "By parameter servers MLT gains more over TCP that sends tensors whole, one after the other: 34.5 % at least."
+ORDERED = "TCP gains by partitions, priorities and overlap, as BytePS has them, alone."
 SOURCES = {
     SERVERS: "MLT, speed with parameter servers at 64 workers [published figure]",
     RING: "MLT, speed in a ring at 64 workers [published figure]",
     FSDP: "MLT, FSDP at 64 GPUs: T5-3B 1.36× [published table]; abstract: up to 35.5 %",
     MOST: "MLT, abstract [published]: up to 62.2 % over prior work",
     MOST_OF_DLCP: "DLCP, abstract [published]: up to 84.3 % over the best there is",
+    ORDERED: "BytePS, as MLT's baseline; ours",
     PLAINLY: "MLT, over the plain baseline at 64 workers: 34.5 to 141 % [published figure]",
 }
 CONTROLS = {
@@ -45,6 +47,7 @@ CONTROLS = {
     FSDP: "an MLT that takes as long as TCP",
     MOST: "an MLT that takes as long as TCP; one whose gain the next seed may take back",
     MOST_OF_DLCP: "an MLT that takes as long as TCP; one that gains what MLT's own headline says, for more than partly",
+    ORDERED: "a TCP that takes as long with them as without",
     PLAINLY: "an MLT that takes as long as TCP",
 }
 SHARDED = "sharded_parameter_server"
@@ -90,7 +93,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     rows = _table(study)
     gains, plain, shares = _gains(rows), _over_plain(rows), _over_share(rows)
     delivered = rows.groupby(list(Cell._fields))["delivered"].mean()
+    older = {cell: values for cell, values in gains.items() if _older(cell)}
     models = [model for model in MODELS if any(_model(cell.trace) == model for cell in gains)]
+    gains = {cell: values for cell, values in gains.items() if not _older(cell)}
     figure, axes = style.new_figure(
         2, len(models), figsize=(2.2 + 2.6 * len(models), 5.4), height_ratios=(3, 1), sharex=True, sharey="row"
     )
@@ -113,6 +118,9 @@ def draw(study: Study, out: Path) -> list[Path]:
                     for marker, over in (("+", plain), ("_", shares)):
                         if cell in over:
                             gain.plot(x, geometric_mean(over[cell][1]), marker, color=colour, markersize=8)
+            for cell, ratios in older.items():
+                if (cell.collective, _model(cell.trace)) == (collective, model):
+                    gain.plot(1.12 * cell.workers, geometric_mean(ratios), "x", color=colour, markersize=6)
             for look_of, size, published in (("D:", 5, PUBLISHED), ("s:", 4, TENSORFLOW)):
                 for (how, trace), by in published.items():
                     if how == collective and _model(trace) == model:
@@ -133,6 +141,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         ("+", "over TCP that sends tensors whole"),
         ("_", "over TCP that sends 90 % of the gradients"),
         ("o", "parameters arrive whole, too"),
+        ("x", "DLCP"),
     ):
         hollow = {"markerfacecolor": "white"} if marker == "o" else {}
         handles[label] = axes[0, 0].plot(
@@ -148,15 +157,22 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+def _older(cell: Cell) -> bool:
+    return cell.system.startswith("dlcp")
+
+
 def _model(trace: str) -> str:
     return next((model for model in MODELS if trace.startswith(model.lower())), trace)
 
 
 def find(study: Study) -> list[Finding]:
-    """Six findings: by parameter servers, in a ring, fully sharded, the largest beside each headline, and over TCP that sends tensors whole."""
+    """Seven findings: by parameter servers, in a ring, fully sharded, the largest beside each headline, over TCP that sends tensors whole, and that TCP
+    beside the one that does not."""
     try:
         rows = _table(study)
-        gains, shares = _gains(rows), _over_share(rows)
+        of_both, shares = _gains(rows), _over_share(rows)
+        gains = {cell: values for cell, values in of_both.items() if not _older(cell)}
+        arrived = rows.groupby(list(Cell._fields))["delivered"].mean()
     except LoadError as error:
         return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
     found = []
@@ -176,14 +192,18 @@ def find(study: Study) -> list[Finding]:
                 graded(all(ends), any(ends)),
                 "reproduced if surely faster for each model, partly if for one",
                 shares,
+                arrived,
             )
         )
-    return [*found, *(_headline(study, claim, gains, shares) for claim in HEADLINES), _plainly(study, rows)]
+    found += [
+        _headline(study, claim, of_both if claim == MOST_OF_DLCP else gains, shares, arrived) for claim in HEADLINES
+    ]
+    return [*found, _plainly(study, rows), _ordered(study, rows)]
 
 
 def _headline(
-    study: Study, claim: str, gains: dict[Cell, list[float]], shares: dict[Cell, tuple[str, list[float]]]
-) -> Finding:
+    study: Study, claim: str, gains: dict[Cell, list[float]], shares: dict[Cell, tuple[str, list[float]]], arrived: pd.Series[float]
+) -> Finding:  # fmt: skip
     """The largest gain of those with an interval, without which nothing is sure; beside it one of fewer seeds, if that is larger."""
     published, half = HEADLINES[claim]
     certain = {cell: values for cell, values in gains.items() if log_interval(values)}
@@ -194,11 +214,19 @@ def _headline(
         study, claim, {cell: gains[cell] for cell in (most, largest)}, most,
         graded(surely and geometric_mean(gains[most]) >= published, surely),
         f"reproduced if the largest gain with an interval is at least {published:.3f} in the mean and surely at least {half:g}, "
-        f"about half of it; partly if surely at least {half:g}", shares,
+        f"about half of it; partly if surely at least {half:g}", shares, arrived,
     )  # fmt: skip
     if claim != MOST_OF_DLCP:
         return found
-    return replace(found, measured=f"{found.measured}; by runs of MLT: DLCP itself is in mlt-components")
+    own = "; ".join(
+        f"{observed.with_interval(values)} {_where(cell)}" for cell, values in gains.items() if _older(cell)
+    )
+    said = f"DLCP itself: {own}" if own else "by runs of MLT"
+    return replace(found, measured=f"{found.measured}; {said}; its parts are in mlt-components")
+
+
+def _where(cell: Cell) -> str:
+    return f"{cell.trace} by {cell.system} ({cell.setting})"
 
 
 def _plainly(study: Study, rows: pd.DataFrame) -> Finding:
@@ -210,7 +238,7 @@ def _plainly(study: Study, rows: pd.DataFrame) -> Finding:
     return Finding(
         PLAINLY, SOURCES[PLAINLY],
         "× as fast: " + "; ".join(
-            f"{observed.with_interval(values)} {cell.trace} by {cell.system} ({cell.setting}), over {base}" for cell, (base, values) in over.items()
+            f"{observed.with_interval(values)} {_where(cell)}, over {base}" for cell, (base, values) in over.items()
         ),
         geometric_mean(over[least][1]), f"× as fast as {over[least][0]}, {least.trace} by {least.system}", log_interval(over[least][1]), len(over[least][1]),
         graded(
@@ -220,6 +248,38 @@ def _plainly(study: Study, rows: pd.DataFrame) -> Finding:
         f"reproduced if each model gains at least {PLAIN_GAIN - 1:.1%} over the fastest such TCP, whatever its least timeout, partly if one does",
         study.paths,
     )  # fmt: skip
+
+
+def _ordered(study: Study, rows: pd.DataFrame) -> Finding:
+    """By collective, model and workers: the fastest plain TCP's iterations ÷ those of the fastest that has partitions and priorities, a ratio a seed."""
+    found: dict[Any, list[float]] = {}
+    for at, cell in rows[rows["tcp"]].groupby(["collective", "trace", "workers"], sort=False):
+        plain, ordered = (_fastest(cell[cell["plain"] == sends_whole]) for sends_whole in (True, False))
+        if ratios := [base / own for base, own in pairs(plain, ordered)]:
+            found[at] = ratios
+    served = {at: ratios for at, ratios in found.items() if at[0] == SHARDED}
+    if not served:
+        return not_measured(ORDERED, SOURCES[ORDERED], "TCP was not run with and without them")
+    least = min(served, key=lambda at: geometric_mean(served[at]))
+    ends = [ratio_ends(ratios)[0] > 1 for ratios in served.values()]
+    return Finding(
+        ORDERED, SOURCES[ORDERED],
+        "× as fast as tensors sent whole, one after the other: " + "; ".join(
+            f"{observed.with_interval(ratios)} {trace} ({NAMES.get(how, how)}, {workers} workers)" for (how, trace, workers), ratios in found.items()
+        ),
+        geometric_mean(served[least]), f"× as fast, {least[1]}, {NAMES[SHARDED]}", log_interval(served[least]), len(served[least]),
+        graded(all(ends), any(ends)), "reproduced if surely faster for each model by parameter servers, partly if for one", study.paths,
+    )  # fmt: skip
+
+
+def _fastest(rows: pd.DataFrame) -> dict[int, float]:
+    """Of the fastest system there, whatever its least timeout: its iteration time by seed."""
+    if rows.empty:
+        return {}
+    named = rows["system"] + rows["rto_ms"].map(", {:g} ms".format)
+    best = rows["iteration_s"].groupby(named).mean().idxmin()
+    own = rows[named == best].groupby("seed", as_index=False)["iteration_s"].mean()
+    return {int(seed): float(s) for seed, s in zip(own["seed"], own["iteration_s"], strict=True)}
 
 
 def _over_plain(rows: pd.DataFrame) -> dict[Cell, tuple[str, list[float]]]:
@@ -255,16 +315,12 @@ def _over(rows: pd.DataFrame, bases: pd.Series[bool]) -> dict[Cell, tuple[str, l
 
 def _finding(
     study: Study, claim: str, cells: dict[Cell, list[float]], at: Cell, verdict: Any, rule: str,
-    shares: dict[Cell, tuple[str, list[float]]],
+    shares: dict[Cell, tuple[str, list[float]]], arrived: pd.Series[float],
 ) -> Finding:  # fmt: skip
-    beside = [
-        f"{observed.with_interval(shares[cell][1])} {cell.trace} by {cell.system} ({cell.setting})"
-        for cell in cells
-        if cell in shares
-    ]
+    beside = [f"{observed.with_interval(shares[cell][1])} {_where(cell)}" for cell in cells if cell in shares]
     return Finding(
         claim, SOURCES[claim],
-        "× as fast: " + "; ".join(f"{observed.with_interval(values)} {cell.trace} by {cell.system} ({cell.setting})" for cell, values in cells.items())
+        "× as fast: " + "; ".join(f"{observed.with_interval(values)} {_where(cell)}, {arrived[cell]:.0%} arrived" for cell, values in cells.items())
         + ("; over TCP that sends 90 % of the gradients: " + "; ".join(beside) if beside else ""),
         geometric_mean(cells[at]), f"× as fast as the fastest TCP, {at.trace} by {at.system}, {at.workers} workers", log_interval(cells[at]), len(cells[at]),
         verdict, rule, study.paths,

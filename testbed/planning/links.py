@@ -205,7 +205,7 @@ def link(spec: Spec, own: LinkSpec) -> Link:
 
 def banded(bottlenecks: dict[str, Link], asked: Bands, scheduled: int) -> dict[str, Link]:
     """Bottlenecks with the bands that are asked for, or those of a flow scheduler; raises `RequestError` for both."""
-    if asked.data > 1 or asked.drops:
+    if asked.apart:
         if scheduled > 1:
             raise RequestError(f"bands: {asked}: the flow scheduler has bands of its own; leave out one of them")
         return {name: _banded(link, asked) for name, link in bottlenecks.items()}

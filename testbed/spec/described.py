@@ -49,7 +49,7 @@ SPEC = {
     "ecn": "mark before dropping, by RED: on (from a fifth of the buffer), a threshold (65kB, 200us, 40p), MIN,MAX,PROBABILITY, "
     "or off (on)",
     "bands": "in strict priority by class selector, with one above them for control: how many of data, or 4,drop: they drop what cannot be "
-    "marked, 4,solved: from thresholds as MLT's appendix has them (1: one queue)",
+    "marked, 4,solved: from thresholds as MLT's appendix has them; 1,apart: one below that of control (1: one queue)",
     "delay": "one-way, added on the last hop of every path (0ms)",
     "jitter": "delay varies by as much, evenly; packets may overtake (0ms)",
     "loss": "share of packets lost at random on the last hop (0%); 80%/0.1%/5%: in bursts, which begin behind a packet with 0.1% and end with 5%",

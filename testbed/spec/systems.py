@@ -88,7 +88,7 @@ def _tcp(parts: Sequence[str]) -> tuple[list[str], str]:
 
 def in_turn(label: str) -> list[str]:
     """The systems of which jobs take turns. A plus of an option (``mlt:bands=2+drop``) is none between them."""
-    return re.split(r"\+(?!(?:drop|solved)(?:[,+]|$))", label)
+    return re.split(r"\+(?!(?:drop|solved|apart)(?:[,+]|$))", label)
 
 
 def _role(label: str) -> tuple[str, Role | None]:

@@ -158,17 +158,22 @@ _MARKS = "give `on`, `off`, one threshold (65kB, 200us, 40p), or MIN,MAX,PROBABI
 
 
 class Bands(Written):
-    """``N``, ``N,drop`` or ``N,solved``: so many bands of data, which may drop what they cannot mark, or do so from thresholds by `theory.thresholds`."""
+    """``N``, ``N,drop`` or ``N,solved``: so many bands of data, which may drop what they cannot mark, or do so from thresholds by `theory.thresholds`.
+
+    ``1,apart``: one, and control above it, as all others have it.
+    """
 
     data: int
     drops: bool
     solved: bool
+    apart: bool  # there is a band for control
 
     def read(self) -> None:
-        found = re.fullmatch(r"(\d)(,drop|,solved)?", self)
+        found = re.fullmatch(r"(\d)(,drop|,solved|,apart)?", self)
         if not found or not 1 <= int(found[1]) <= MOST_BANDS:
             raise UnitError(
                 f"{quoted(self)} says no bands: give how many of data there are, 1 to {MOST_BANDS}, and `,drop` behind it if they "
-                "drop what cannot be marked: 4,drop (4,solved: from the thresholds of MLT's appendix)"
+                "drop what cannot be marked: 4,drop (4,solved: from the thresholds of MLT's appendix; 1,apart: one, and control above it)"
             )
-        self.data, self.drops, self.solved = int(found[1]), found[2] is not None, found[2] == ",solved"
+        self.data, self.drops, self.solved = int(found[1]), found[2] in (",drop", ",solved"), found[2] == ",solved"
+        self.apart = self.data > 1 or found[2] is not None

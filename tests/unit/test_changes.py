@@ -173,7 +173,19 @@ def test_thresholds_may_be_solved_for() -> None:
         planned(bands="4,solved", ecn="on", buffer="8kB")
 
 
-@pytest.mark.parametrize("asked", ["0", "8", "drop", "4,keep", "4,drop,drop", "", "4 ,drop", "²"])
+def test_one_band_may_be_below_that_of_control() -> None:
+    """As MLT asks for it, which then sends its own control there: it marks as without, and drops nothing by choice."""
+    made = planned(bands="1,apart", system=["reno"], ecn="on")
+    assert all((link.bands, link.control, link.selective) == (1, True, ()) for link in made.bottlenecks.values())
+    plain = planned(bands="1", system=["reno"], ecn="on")
+    assert [link.marking for link in made.bottlenecks.values()] == [link.marking for link in plain.bottlenecks.values()]
+    assert not any(link.control for link in plain.bottlenecks.values())
+    assert planned(bands="1,drop", system=["reno"], ecn="on").bottlenecks["s1-s2"].selective
+    (job,) = planned(system=["mlt:bands=1+apart"], ecn="on", jobs=1).jobs
+    assert job.transport == "mlt:bands=1+apart"
+
+
+@pytest.mark.parametrize("asked", ["0", "8", "2,apart,drop", "drop", "4,keep", "4,drop,drop", "", "4 ,drop", "²"])
 def test_no_bands_are_refused(asked: str) -> None:
     with pytest.raises(RequestError, match=r"bands: .* says no bands"):
         planned(bands=asked, system=["reno"])

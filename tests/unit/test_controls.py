@@ -166,7 +166,10 @@ INVENTED: dict[str, list[tuple[synthetic.Times, tuple[str, ...]]]] = {
     "mlt-fct": [(alike, ("Exchanges", "The tail", "With thresholds"))],
     "mlt-rto": [(alike, ("The longer", "MLT has more"))],
     "mlt-speedup": [(alike, ("With parameter", "The headline of")), (now_and_then, ("The headline of",))],
-    "mlt-components": [(the_more_the_slower, ("Each part",)), (alike, ("All of MLT", "With every path"))],
+    "mlt-components": [
+        (the_more_the_slower, ("Each part",)),
+        (alike, ("All of MLT", "With every path")),
+    ],
     "mlt-interleave": [(alike, ("Where F scales",))],
     "mlt-loss": [(where_lost, ("1 % of loss",)), (alike, ("The same loss",))],
     "ltp-uneven": [(from_one, ("What one worker",)), (going_back, ("To LTP",))],
@@ -203,7 +206,7 @@ def test_a_claim_fails_where_its_matter_is_missing(
 
 @pytest.mark.parametrize(
     ("id", "only", "claims_"),
-    [("ltp-loss", ".delay-50us.", ("Where a round trip",)), ("mlt-loss", "", ("MLT is faster", "With 1 %", "Without loss"))],
+    [("ltp-loss", ".delay-50us.", ("Where a round trip",)), ("mlt-loss", "", ("MLT is faster than the", "MLT is faster than CUBIC", "With 1 % of loss on", "With 1 % of loss MLT", "With 1 % of loss and", "Without loss"))],
 )  # fmt: skip
 @pytest.mark.parametrize(("times", "expected"), [(alike, FAILS), (a_third, ("reproduced",))])
 def test_where_gains_end_is_told_by_what_they_are_there(
@@ -395,6 +398,24 @@ def test_a_training_that_learns_less_by_what_it_loses_is_found(
     assert found.verdict in expected, found
 
 
+@pytest.mark.parametrize(("final", "expected"), [(0.85, FAILS), (0.895, ("reproduced",))])
+def test_a_training_that_ends_lower_by_what_it_loses_is_found(
+    final: float, expected: tuple[Verdict, ...], tmp_path: Path
+) -> None:
+    figure: Any = the("mlt-accuracy")
+    asked = {"iterations": 60, "system": ("reno", "mlt", "mlt:parameters=whole", "mlt:parameters=whole,tolerance=0.3")}
+    specs = points.read(str(EXPERIMENTS / "mlt-accuracy.toml"), asked)
+    synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
+    for path in tmp_path.rglob("iterations.csv"):
+        run = load_run(path.parent)
+        lossy = not run.plan.jobs[0].by_tcp
+        judged = run.system.endswith("parameters=whole")
+        learnt(run, final if judged else 0.5 if lossy else 0.9, 100 if lossy else 0)
+    study = load_study(tmp_path, "mlt-accuracy")
+    found = figure._final(study, pd.DataFrame(figure._emulated(study)))
+    assert found.verdict in expected and "tolerance=0.3" in found.measured, found
+
+
 def test_mlt_that_takes_as_long_as_plain_tcp_is_found(tmp_path: Path) -> None:
     for name in (
         "mlt-speedup",
@@ -405,7 +426,8 @@ def test_mlt_that_takes_as_long_as_plain_tcp_is_found(tmp_path: Path) -> None:
         specs = points.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True})
         synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     figure: Any = the("mlt-speedup")
-    assert verdicts("mlt-speedup", tmp_path)[figure.PLAINLY] in FAILS
+    judged = verdicts("mlt-speedup", tmp_path)
+    assert judged[figure.PLAINLY] in FAILS and judged[figure.ORDERED] in FAILS
     assert len(figure.draw(load_study(tmp_path, "mlt-speedup"), tmp_path / "drawn")) == 3
 
 
@@ -443,6 +465,21 @@ def test_each_headline_has_a_number_of_its_own(gain: float, mlt: Verdict, dlcp: 
         assert [one.verdict for one in told] == ([mlt, dlcp] if seeds > 2 else ["not reproduced"] * 2)
         assert all(f"over TCP that sends 90 % of the gradients: {gain:.2f}" in one.measured for one in told)
         assert ["mlt-components" in one.measured for one in told] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("undropped", "expected"), [(1.0, ("no difference",)), (0.9, ("not reproduced",)), (1.1, ("reproduced",))]
+)
+def test_drops_that_gain_nothing_are_found(undropped: float, expected: tuple[Verdict, ...], tmp_path: Path) -> None:
+    figure: Any = the("mlt-components")
+    for name in ("mlt-components", "mlt-components.shallow"):
+        specs = points.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True})
+        synthetic.write(
+            [msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path,
+            lambda one, _: undropped if "bands=4," in one.system.label else 1.0,
+        )  # fmt: skip
+    assert verdicts("mlt-components", tmp_path)[figure.DROPS] in expected
+    assert len(figure.draw(load_study(tmp_path, "mlt-components"), tmp_path / "drawn")) == 3
 
 
 @pytest.mark.parametrize(

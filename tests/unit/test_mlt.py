@@ -270,6 +270,14 @@ def test_what_is_critical_is_never_dropped() -> None:
     assert not any(tag((at, SEGMENT), b"").droppable for at in range(0, 640, SEGMENT))
 
 
+def test_where_nothing_may_be_missing_any_more_nothing_may_be_dropped() -> None:
+    rule = transports.parse("mlt:tolerance=phase:40%/0%/30").options.tagger
+    for number, dropped in ((0, True), (29, True), (30, False), (300, False)):
+        m = replace(message(640), round=number)
+        tag = rule(m, None, SEGMENT)
+        assert any(tag((at, SEGMENT), b"").droppable for at in range(0, 640, SEGMENT)) == dropped
+
+
 def test_a_tolerance_may_follow_the_rounds() -> None:
     close = transports.parse("mlt:tolerance=phase:40%/10%/30").close("gradient")
     assert [close.tolerated(number) for number in (0, 10, 30, 31, 10**9)] == pytest.approx([0.4, 0.3, 0.1, 0.1, 0.1])

@@ -19,7 +19,7 @@ from itertools import pairwise
 from math import gcd
 from statistics import median
 
-from transports import Buffer, Importance, Message, Span, Tag, Tagger, native, resyncs
+from transports import Buffer, Importance, Message, Phase, Span, Tag, Tagger, native, resyncs
 
 RULES = ("packet-median", "element-median", "signed-median", "random", "none")
 SAMPLED = 20  # every so many numbers of a tensor are looked at for its median: 5 % (MLT, section 3)
@@ -36,12 +36,12 @@ GOLDEN = 0.618  # of a message: how far apart packets of neighbouring importance
 
 @dataclass(frozen=True)
 class Rule:
-    """One of the `RULES`, for switches with so many bands; ``drops``: whether anything may be dropped at all; ``whole``: of parameters nothing;
+    """One of the `RULES`, for switches with so many bands; ``tolerance``: what may be missing, without which nothing may be dropped; ``whole``: of parameters nothing;
     ``resync``: nor once in so many rounds (`transports.Close`)."""
 
     name: str
     bands: int
-    drops: bool = True
+    tolerance: float | Phase = 1.0
     whole: bool = False
     resync: int = 0
 
@@ -49,7 +49,8 @@ class Rule:
         """For each packet of ``m``, of ``segment`` bytes, as asked for one after the other."""
         count = -(-m.bytes // segment)
         whole = m.stage == "parameter" and (self.whole or resyncs(self.resync, m.round))
-        drops = self.drops and not whole
+        tolerance = self.tolerance.of(m.round) if isinstance(self.tolerance, Phase) else self.tolerance
+        drops = tolerance > 0 and not whole
         chosen = important(self.name, m, data if m.weighs is None else m.weighs, segment) if drops else [True] * count
         here = band(m.layer, m.layers, self.bands)
 
