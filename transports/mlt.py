@@ -53,7 +53,9 @@ _one = number(0, 1)
 
 def _bands(text: str) -> str:
     if not re.fullmatch(r"[1-7]([,+](drop|solved|apart))?", text):
-        raise ValueError(f"{shown(text)} is no number of bands, 1 to 7, with +drop or +solved behind it if they drop, or 1+apart")
+        raise ValueError(
+            f"{shown(text)} is no number of bands, 1 to 7, with +drop or +solved behind it if they drop, or 1+apart"
+        )
     return text.replace("+", ",")
 
 
