@@ -87,11 +87,11 @@ def draw(study: Study, out: Path) -> list[Path]:
     deep, shallow = rows[~rows["shallow"]], rows[rows["shallow"]]
     panels = [deep[deep["rto_ms"] == rto] for rto in sorted(deep["rto_ms"].unique(), reverse=True)]
     panels += [shallow] * (not shallow.empty)
-    figure, axes = style.new_figure(
-        1, len(panels), figsize=(1.6 + 5.4 * len(panels), 1.3 + 0.42 * max(panel["part"].nunique() for panel in panels))
-    )
+    most = max(panel["part"].nunique() for panel in panels)
+    figure, axes = style.new_figure(1, len(panels), figsize=(1.6 + 5.4 * len(panels), 1.3 + 0.42 * most))
     for axis, panel in zip(axes[0], panels, strict=True):
         _bars(axis, panel)
+        axis.set_ylim(most - 1.5, -0.5)  # bars as thick, however few
         first = panel.iloc[0]
         marks = f", marks from {first['marks_bytes'] / 1e3:g} kB" if first["shallow"] else ""
         axis.set(title=f"least timeout {first['rto_ms']:g} ms{marks}", xlabel="speed ÷ that of TCP with priorities")
@@ -284,8 +284,7 @@ def _bars(axis: Any, rows: pd.DataFrame) -> None:
         )  # fmt: skip
     axis.axvline(1, color="black", linewidth=0.8)
     axis.set_yticks(range(len(parts)), parts)
-    axis.set_ylim(len(parts) - 0.5, -0.5)
-    axis.set_xlim(0, 2.3)
+    axis.set_xlim(0, 2.8)
     axis.grid(visible=False, axis="y")
 
 
