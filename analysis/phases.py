@@ -108,9 +108,10 @@ def delivered(run: Run) -> float:
 
 
 def settled_s(run: Run) -> float:
-    """From one iteration's start to the next one's, which begins as its first parameters come; the first, which finds its rates, left out."""
+    """From one iteration's start to the next one's, which begins as its first parameters come; the first, which finds its rates, left out, and where
+    iterations overlap the second, too, in which the exchange of the first ends; of two, there, the second is all there is."""
     per = run.iterations.groupby("iteration").agg(start=("start_s", "min"), end=("end_s", "max"))
-    first = min(1, len(per) - 1)
+    first = min(1 if run.plan.jobs[0].window is None else 2, len(per) - 1)
     return float(per["end"].iloc[-1] - per["start"].iloc[first]) / (len(per) - first)
 
 

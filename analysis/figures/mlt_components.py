@@ -99,7 +99,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{len(one.jobs[0].hosts)} workers, each a server, too; {one.jobs[0].trace}, {drawing.setting(one)}; "
-        f"{drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} iterations, the first left out.",
+        f"{drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} iterations, of which the last counts: in the second the exchange of the first ends, which finds its rates.",
     )
     return drawing.save(figure, rows, out, ID)
 

@@ -152,7 +152,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} at most (dots), "
-        f"{one.jobs[0].iterations} iterations, the first left out; layers from public shapes, t5 for the paper's Transformer; fully sharded: its parameters have to arrive.",
+        f"{one.jobs[0].iterations} iterations, of which the last counts: in the second the exchange of the first ends, which finds its rates; layers from public shapes, t5 for the paper's Transformer; fully sharded: its parameters have to arrive.",
     )
     return drawing.save(figure, rows, out, ID)
 
