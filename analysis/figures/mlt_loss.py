@@ -125,17 +125,17 @@ def find(study: Study) -> list[Finding]:
     }
     found += [_faster(study, claim, cell) for claim, cell in faster.items()]
     found += [
-        _faster(study, claim, faster[cell], lambda names: names == "cubic")
+        _faster(study, claim, faster[cell], lambda cell: cell["tcp"] & ~cell["marked"])
         for claim, cell in ((CUBIC, FASTER), (CUBIC_SMALL, SMALL))
     ]
-    return [*found, _faster(study, EQUAL, faster[SMALL], lambda names: names.str.contains("share="), whole=True)]
+    return [*found, _faster(study, EQUAL, faster[SMALL], lambda cell: ~cell["tcp"] & ~cell["lossy"], whole=True)]
 
 
 def _faster(
-    study: Study, claim: str, cell: pd.DataFrame, among: Callable[[pd.Series[str]], pd.Series[bool]] | None = None, *, whole: bool = False
+    study: Study, claim: str, cell: pd.DataFrame, among: Callable[[pd.DataFrame], pd.Series[bool]] | None = None, *, whole: bool = False
 ) -> Finding:  # fmt: skip
     """Of MLT with its transport's own defaults, or with whole parameters, over the fastest TCP, or the fastest ``among`` some, a ratio a seed."""
-    stock = list(dict.fromkeys(cell[cell["tcp"] if among is None else among(cell["system"])]["system"]))
+    stock = list(dict.fromkeys(cell[cell["tcp"] if among is None else among(cell)]["system"]))
     lossy = dict.fromkeys(cell[cell["lossy"]]["system"])
     own = [name for name in lossy if (name.endswith(f":{WHOLE}") if whole else ":" not in name)]
     partial = [] if among else list(dict.fromkeys(cell[~cell["tcp"] & ~cell["lossy"]]["system"]))
@@ -180,7 +180,7 @@ def _lines(axis: Any, rows: pd.DataFrame, arrived: pd.Series[float]) -> None:
 
 
 def _table(study: Study) -> pd.DataFrame:
-    """``system, role, tcp, lossy, delivered, seed, rto_ms, loss, iteration_s``; raises `LoadError` without runs."""
+    """``system, role, tcp, lossy, marked, delivered, seed, rto_ms, loss, iteration_s``; raises `LoadError` without runs."""
     if not study.runs:
         raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
     rows = pd.DataFrame([_row(run) for run in study.runs])
@@ -190,7 +190,7 @@ def _table(study: Study) -> pd.DataFrame:
 def _row(run: Run) -> dict[str, Any]:
     per = run.iterations.groupby("iteration").agg(start=("start_s", "min"), end=("end_s", "max"))
     return {
-        "system": run.system, "role": run.role, "tcp": carrier.plain(run.jobs[0].transport), "lossy": not run.jobs[0].by_tcp,
+        "system": run.system, "role": run.role, "tcp": carrier.plain(run.jobs[0].transport), "lossy": not run.jobs[0].by_tcp, "marked": run.jobs[0].cc.traits.needs_marks,
         "delivered": phases.delivered(run), "seed": run.seed, "rto_ms": run.plan.rto_min_ms,
         "loss": max((wire.loss for wire in run.plan.wires.values()), default=0.0), "iteration_s": float((per["end"] - per["start"]).mean()),
     }  # fmt: skip

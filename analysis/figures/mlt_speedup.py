@@ -50,6 +50,7 @@ CONTROLS = {
     ORDERED: "a TCP that takes as long with them as without",
     PLAINLY: "an MLT that takes as long as TCP",
 }
+OLDER = "DLCP"  # MLT's form before
 SHARDED = "sharded_parameter_server"
 GATHERED = "all_gather"  # what a fully sharded model begins with
 NAMES = {SHARDED: "parameter servers", "ring": "ring", GATHERED: "fully sharded"}
@@ -141,7 +142,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         ("+", "over TCP that sends tensors whole"),
         ("_", "over TCP that sends 90 % of the gradients"),
         ("o", "parameters arrive whole, too"),
-        ("x", "DLCP"),
+        ("x", OLDER),
     ):
         hollow = {"markerfacecolor": "white"} if marker == "o" else {}
         handles[label] = axes[0, 0].plot(
@@ -158,7 +159,7 @@ def draw(study: Study, out: Path) -> list[Path]:
 
 
 def _older(cell: Cell) -> bool:
-    return cell.system.startswith("dlcp")
+    return cell.system.partition(":")[0].upper() == OLDER
 
 
 def _model(trace: str) -> str:
