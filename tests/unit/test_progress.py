@@ -195,7 +195,8 @@ def test_on_a_real_clock_only_progress_counts() -> None:
 
 
 def made(**fields: Any) -> Plan:
-    return plan.plans(plan.resolve(spec.read(None, {"compute": "500ms", "bytes": "28MB", **fields})))[0]
+    usual = {} if "trace" in fields else {"compute": "500ms", "bytes": "28MB"}
+    return plan.plans(plan.resolve(spec.read(None, {**usual, **fields})))[0]
 
 
 def test_what_a_plan_is_given() -> None:
@@ -213,6 +214,18 @@ def test_what_a_plan_is_given() -> None:
     assert 70 < progress.patience(fast).still_s < 90  # half a second of it: 350 000 packets
     slow = made(rate="1gbit", mtu=1500, system=["ltp"])  # who makes datagrams itself has more to do for each: 42 000
     assert 75 < progress.patience(slow).still_s < 90 > 65 > progress.patience(made(rate="1gbit", mtu=1500)).still_s
+
+
+def test_many_small_messages_take_their_time() -> None:
+    """A ring of 32 whose layers go together was given up after 93 s, in which it had no more than begun an iteration."""
+    asked: dict[str, Any] = {
+        "topo": "leafspine,16,2,2", "jobs": 1, "workers": 32, "collective": "ring", "trace": "t5-layers", "mtu": 1500, "rto_min": "5ms",
+    }  # fmt: skip
+    whole, windowed = (
+        progress.patience(made(**asked)),
+        progress.patience(made(**asked, window="320kB", partition="80kB")),
+    )
+    assert whole.still_s < 120 and 500 < windowed.still_s < 1800
 
 
 @pytest.fixture
