@@ -393,7 +393,7 @@ def _table(path: Path) -> pd.DataFrame:
     """Its content; `LoadError` says file, line and column if there is something in it that no run writes."""
     try:
         with _opened(path, MOST_TABLE_BYTES) as file:
-            table = pd.read_csv(file)
+            table = pd.read_csv(file, low_memory=False)  # a column of mixed kinds is read as one
     except (OSError, ValueError) as error:
         raise LoadError(f"{path}, {faults.first(path) or error}; run it again") from error
     if not faults.none_in(table, path.name):
