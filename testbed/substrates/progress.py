@@ -20,7 +20,10 @@ from testbed.linux.sampling.sampler import SHARES_EVERY_NS
 COMPUTING_TIMES, IDLE_S = 100, 300.0  # without progress: so many times the longest computing, at least so long
 # Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux, by TCP or by who makes datagrams itself.
 PER_WORKER_S, PACKETS_PER_S, DATAGRAMS_PER_S = 3.0, 20_000, 2_000
-MESSAGES_PER_S, SLICES = 250, 4  # of those in flight together, which threads hand to each other; a ring's steps have at most so many
+MESSAGES_PER_S, SLICES = (
+    250,
+    4,
+)  # of those in flight together, which threads hand to each other; a ring's steps have at most so many
 LOOK_S = 1.0  # most that one look at the clock counts: while this process itself did not run, nobody else may have
 
 
