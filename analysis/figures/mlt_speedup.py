@@ -255,7 +255,7 @@ def _ordered(study: Study, rows: pd.DataFrame) -> Finding:
     """By collective, model and workers: the fastest plain TCP's iterations ÷ those of the fastest that has partitions and priorities, a ratio a seed."""
     found: dict[Any, list[float]] = {}
     for at, cell in rows[rows["tcp"]].groupby(["collective", "trace", "workers"], sort=False):
-        plain, ordered = (_fastest(cell[cell["plain"] == sends_whole]) for sends_whole in (True, False))
+        (_, plain), (_, ordered) = (_fastest(cell[cell["plain"] == sends_whole]) for sends_whole in (True, False))
         if ratios := [base / own for base, own in pairs(plain, ordered)]:
             found[at] = ratios
     served = {at: ratios for at, ratios in found.items() if at[0] == SHARDED}
@@ -273,14 +273,15 @@ def _ordered(study: Study, rows: pd.DataFrame) -> Finding:
     )  # fmt: skip
 
 
-def _fastest(rows: pd.DataFrame) -> dict[int, float]:
-    """Of the fastest system there, whatever its least timeout: its iteration time by seed."""
+def _fastest(rows: pd.DataFrame) -> tuple[str, dict[int, float]]:
+    """The fastest system there with its least timeout, and its iteration time by seed; nothing, of no rows."""
     if rows.empty:
-        return {}
+        return "", {}
     named = rows["system"] + rows["rto_ms"].map(", {:g} ms".format)
-    best = rows["iteration_s"].groupby(named).mean().idxmin()
+    best = str(rows["iteration_s"].groupby(named).mean().idxmin())
+    # A run that two experiments share is there twice.
     own = rows[named == best].groupby("seed", as_index=False)["iteration_s"].mean()
-    return {int(seed): float(s) for seed, s in zip(own["seed"], own["iteration_s"], strict=True)}
+    return best, {int(seed): float(s) for seed, s in zip(own["seed"], own["iteration_s"], strict=True)}
 
 
 def _over_plain(rows: pd.DataFrame) -> dict[Cell, tuple[str, list[float]]]:
@@ -297,18 +298,9 @@ def _over(rows: pd.DataFrame, bases: pd.Series[bool]) -> dict[Cell, tuple[str, l
     """By cell of what may lose: the fastest of ``bases`` there, and its iteration time ÷ the cell's own, a ratio a seed."""
     found: dict[Cell, tuple[str, list[float]]] = {}
     for (collective, trace, workers), cell in rows.groupby(["collective", "trace", "workers"], sort=False):
-        among = cell[bases[cell.index]]
-        if among.empty:
-            continue
-        named = among["system"] + among["rto_ms"].map(", {:g} ms".format)
-        fastest = str(among["iteration_s"].groupby(named).mean().idxmin())
-        base = (
-            among[named == fastest].groupby("seed")["iteration_s"].mean()
-        )  # a run that two experiments share is there twice
+        fastest, base = _fastest(cell[bases[cell.index]])
         for system, mine in cell[cell["lossy"]].groupby("system", sort=False):
-            values = [
-                float(base[seed]) / s for seed, s in zip(mine["seed"], mine["iteration_s"], strict=True) if seed in base
-            ]
+            values = [base[seed] / s for seed, s in zip(mine["seed"], mine["iteration_s"], strict=True) if seed in base]
             if values:
                 found[Cell(str(collective), str(trace), int(str(workers)), str(system))] = fastest, values
     return dict(sorted(found.items()))

@@ -16,14 +16,12 @@ from core.errors import TestbedError
 from core.runs.events import Computing, Event, Iteration, Phase, Results, Shares
 from core.runs.plan import Plan
 from testbed.linux.sampling.sampler import SHARES_EVERY_NS
+from workloads.collectives import ring
 
 COMPUTING_TIMES, IDLE_S = 100, 300.0  # without progress: so many times the longest computing, at least so long
 # Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux, by TCP or by who makes datagrams itself.
 PER_WORKER_S, PACKETS_PER_S, DATAGRAMS_PER_S = 3.0, 20_000, 2_000
-MESSAGES_PER_S, SLICES = (
-    250,
-    4,
-)  # of those in flight together, which threads hand to each other; a ring's steps have at most so many
+MESSAGES_PER_S = 250  # of those in flight together, which threads hand to each other
 LOOK_S = 1.0  # most that one look at the clock counts: while this process itself did not run, nobody else may have
 
 
@@ -54,10 +52,9 @@ def patience(plan: Plan, wall_s: float | None = None) -> Patience:
     workers = sum(len(job.hosts) for job in plan.jobs)
     tick_s = plan.sample_ns * ceil(SHARES_EVERY_NS / plan.sample_ns) / 1e9
     by_tcp = all(job.by_tcp for job in plan.jobs)
-    iteration = sum(sum(job.bytes_per_worker) for job in plan.jobs)
-    between = _bytes_between_signs(plan, tick_s)
-    packets = between / plan.link.mtu
-    messages = _messages(plan) * (between / iteration if iteration else 1.0)
+    share = _between_signs(plan, tick_s)
+    packets = share * _bytes(plan) / plan.link.mtu
+    messages = share * _messages(plan)
     still_s = usual.still_s + packets / (PACKETS_PER_S if by_tcp else DATAGRAMS_PER_S) + messages / MESSAGES_PER_S
     return Patience(
         idle_s=idle_s,
@@ -73,16 +70,21 @@ def patience(plan: Plan, wall_s: float | None = None) -> Patience:
     )
 
 
-def _bytes_between_signs(plan: Plan, tick_s: float) -> float:
-    """What a network carries at most from one sign of life to the next: until a job has ended an iteration, or its clock ticks."""
-    iteration = sum(sum(job.bytes_per_worker) for job in plan.jobs)
-    return min(iteration, tick_s * plan.needed_bps / 8) if plan.needed_bps else iteration
+def _between_signs(plan: Plan, tick_s: float) -> float:
+    """The share of an iteration that a network carries at most from one sign of life to the next: until a job has ended one, or its clock ticks."""
+    iteration = _bytes(plan)
+    return min(1.0, tick_s * plan.needed_bps / 8 / iteration) if plan.needed_bps and iteration else 1.0
+
+
+def _bytes(plan: Plan) -> int:
+    """That an iteration of all jobs sends."""
+    return sum(sum(job.bytes_per_worker) for job in plan.jobs)
 
 
 def _messages(plan: Plan) -> int:
     """How many an iteration has at most where several are in flight: those of a ring, which has more than any other collective."""
     return sum(
-        len(job.collectives) * len(job.hosts) * 2 * (len(job.hosts) - 1) * SLICES
+        len(job.collectives) * len(job.hosts) * 2 * (len(job.hosts) - 1) * ring.SLICES
         for job in plan.jobs
         if job.window is not None
     )
