@@ -20,7 +20,7 @@ PAPER = "MLT"
 TITLE = "What each part of MLT gains"
 TEXT = (
     "Speed of an iteration beside that of TCP with partitions and priorities as BytePS has them; a panel for each least timeout of the kernel, dots are "
-    "seeds; to the right, if it was run, switches that mark and drop from less on. A: a share of a message may be missing; B: bands by layer, and switches that drop what is not important; C: every path in turn, for TCP by routers; hashed: addresses that routers hash, as they do random ports; a share sent: of each gradient as much as MLT has to deliver, and all parameters, of which MLT may go without as much unless they arrive whole; apart: control has a band of its own, which without B it has not; by marks: with DLCP's rate; published tags: by the median of single numbers, by which 98 % of the packets count as important; DLCP: with its rate by marks. Grey: as "
+    "seeds; to the right, if it was run, switches that mark and drop from less on. A: a share of a message may be missing; B: bands by layer, and switches that drop what is not important; C: every path in turn, for TCP by routers; none of them: MLT's rate alone, all of it by one path and in one band; hashed: addresses that routers hash, as they do random ports; a share sent: of each gradient as much as MLT has to deliver, and all parameters, of which MLT may go without as much unless they arrive whole; apart: control has a band of its own, which without B it has not; by marks: with DLCP's rate; published tags: by the median of single numbers, by which 98 % of the packets count as important; DLCP: with its rate by marks. Grey: as "
     "published (PyTorch, 64 GPUs, VGG16). Behind a bar: the share of the gradients that arrived, and of all packets what queues dropped."
 )
 ORDER = "Each part adds to the speed: A, A+B, C, C+B, A+B+C in this order."
@@ -46,11 +46,13 @@ SHARE, SPRAYED_SHARE = "TCP, a share sent", "TCP, C, a share sent"
 UNMARKED = "BytePS, CUBIC"
 HASHED, TAGGED, OLDER = "A+B, hashed", "A+B+C, published tags", "DLCP"
 APART, RATED, APART_C = "A, control apart", "A, control apart, by marks", "C, control apart"
+BARE = "none of them"
 KEPT, UNDROPPED = "A+B+C, parameters whole", "A+B, no drops"
 TAGGED_B, RANDOM_B = "A+B, published tags", "A+B, drops at random"
 BASES = ("BytePS", UNMARKED, SHARE, SPRAYED_TCP, SPRAYED_SHARE)
 PARTS = (
     *BASES,
+    BARE,
     "A",
     APART,
     RATED,
@@ -176,7 +178,12 @@ def _sprayed(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> F
     missing = {rto: ratios for rto, mine in speeds.items() if (ratios := _ratios(mine, "A+B+C", SPRAYED_TCP))}
     least = min(gains, key=lambda rto: geometric_mean(gains[rto]))
     own = {rto: list(mine[SPRAYED_TCP].values()) for rto, mine in speeds.items() if SPRAYED_TCP in mine}
-    alone = {rto: ratios for rto, mine in speeds.items() if (ratios := _ratios(mine, "C+B", "B"))}
+    alone = {
+        (said, rto): ratios
+        for said, by, base in (("with bands, C+B ÷ B", "C+B", "B"), ("in one band, C ÷ none", "C", BARE))
+        for rto, mine in speeds.items()
+        if (ratios := _ratios(mine, by, base))
+    }
     late = rows.loc[rows["part"] == SPRAYED_TCP, "reordered"]
     return Finding(
         SPRAYED, SOURCES[SPRAYED],
@@ -184,7 +191,7 @@ def _sprayed(study: Study, rows: pd.DataFrame, speeds: dict[float, Speeds]) -> F
         + "; where a tenth may be missing: " + "; ".join(f"{observed.with_interval(ratios)} ({rto:g} ms)" for rto, ratios in missing.items())
         + "; TCP gains by it: " + "; ".join(f"{observed.with_interval(ratios)}× ({rto:g} ms)" for rto, ratios in own.items())
         + f"; its senders noticed {late.mean():.0f} packets a run out of order"
-        + "".join(f"; C alone, where nothing may be missing (C+B ÷ B): {_told(ratios)} ({rto:g} ms)" for rto, ratios in alone.items())
+        + "".join(f"; C alone, where nothing may be missing ({said}): {_told(ratios)} ({rto:g} ms)" for (said, rto), ratios in alone.items())
         + _same(rows, ["C+B", "A+B+C"]),
         geometric_mean(gains[least]), f"× as fast as TCP over every path, least timeout {least:g} ms", log_interval(gains[least]), len(gains[least]),
         graded(all(ratio_ends(ratios)[0] > 1 for ratios in gains.values()), any(ratio_ends(ratios)[0] > 1 for ratios in gains.values()), alike=all(no_difference(ratio_ends(ratios)) for ratios in gains.values())),
@@ -337,4 +344,4 @@ def _part(run: Run) -> str:
         for part, option, off in (("A", "tolerance", "0"), ("B", "bands", "1"), ("C", "spray", "off"))
         if options.get(option) != off
     ]
-    return {"A+B+C": "A+B+C", "B+C": "C+B"}.get("+".join(parts), "+".join(parts))
+    return {"": BARE, "B+C": "C+B"}.get("+".join(parts), "+".join(parts))

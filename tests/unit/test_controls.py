@@ -494,7 +494,8 @@ def test_parts_stand_beside_tcp_that_sends_as_much(
     figure: Any = the("mlt-components")
     system = (
         "dctcp", "dctcp:share=0.9", "dctcp:spray=on", "dctcp:share=0.9,spray=on", "mlt:bands=1,spray=off",
-        "mlt:tolerance=0,spray=off", "mlt:spray=off", "mlt", "mlt:tolerance=0",
+        "mlt:tolerance=0,spray=off", "mlt:spray=off", "mlt", "mlt:tolerance=0", "mlt:tolerance=0,bands=1",
+        "mlt:tolerance=0,bands=1,spray=off",
     )  # fmt: skip
     specs = points.read(str(EXPERIMENTS / "mlt-components.toml"), {"quick": True, "system": system})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
@@ -502,6 +503,7 @@ def test_parts_stand_beside_tcp_that_sends_as_much(
     for said in figure.SHARES.values():
         told = found[figure.WHOLE].partition(f"{said}: ")[2].partition(";")[0]
         assert [one.split(" ")[-3] for one in told.split(", ")] == ["A", "A+B", "A+B+C"]
+    assert all(f"({said}): " in found[figure.SPRAYED] for said in ("with bands, C+B ÷ B", "in one band, C ÷ none"))
     assert all(text in found[figure.SPRAYED] for text in says)
     assert not any(text in found[figure.SPRAYED] for text in is_silent)
 
