@@ -1,4 +1,4 @@
-"""The sentences of abstracts with their verdicts as the table of docs/transports.md: ``python tools/sentence_table.py`` prints it.
+"""The sentences of abstracts with their verdicts as the table of docs/transports-measured.md: ``python tools/sentence_table.py`` prints it.
 
 By what the report of docs/report keeps of each figure.
 """
