@@ -21,15 +21,21 @@ MOST_LINE_BYTES = 1 << 20
 MOST_ARCHIVE_BYTES = 2 << 30
 
 
-def listen(more: More, on_event: Callable[[Event], None], most_bytes: int = MOST_ARCHIVE_BYTES) -> bytes | None:
+def listen(
+    more: More,
+    on_event: Callable[[Event], None],
+    most_bytes: int = MOST_ARCHIVE_BYTES,
+    said: Callable[[bytes], None] = lambda _words: None,
+) -> bytes | None:
     """Hand out every event, the one that announces results included; the archive (of ``most_bytes`` at most), or None if
-    the stream ended without one.
+    the stream ended without one. ``said`` hears a kernel's own words, a line at a time: a user-mode Linux shares its console with us.
 
     Raises what the run raised.
     """
     stream = _Stream(more)
     while line := stream.line():
-        if not line.startswith(b"{"):  # a kernel's own words: a user-mode Linux shares its console with us
+        if not line.startswith(b"{"):
+            said(line)
             continue
         try:
             event = msgspec.json.decode(line, type=Event)

@@ -37,7 +37,7 @@ from core.leftovers import locked, removed_in_any_case
 from core.runs import rundir
 from core.runs.events import Event
 from core.runs.manifest import UserModeLinux
-from core.runs.plan import Clock, CongestionControl, Plan
+from core.runs.plan import Clock, CongestionControl, JobPlan, Plan
 from testbed.linux import features
 from testbed.linux.changes import changes
 from testbed.spec.limits import LINUX, Limits
@@ -47,7 +47,8 @@ from testbed.substrates.stream import listen
 from testbed.substrates.usermode import kernel
 from testbed.substrates.usermode.kernel import Kernel
 from transports import native
-from workloads import learning
+from workloads import collectives, learning
+from workloads.collectives import ring
 
 WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
@@ -214,6 +215,8 @@ def _environment(memory_mb: int, seed: int) -> dict[str, str]:
 
 
 LEARNING_MB, LEARNING_PER_PROCESS_MB = 400, 120  # NumPy, examples; what a worker keeps
+# Of a row for each message: where all are gathered, with their text, and where an iteration's are told.
+ROW_BYTES, TOLD_BYTES = 1000, 1200
 
 
 def _memory_mb(plan: Plan) -> int:
@@ -225,7 +228,24 @@ def _memory_mb(plan: Plan) -> int:
     learning = sum(
         LEARNING_MB + LEARNING_PER_PROCESS_MB * len(job.hosts) for job in plan.jobs if job.trains is not None
     )
-    return MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts + 4 * (queues >> 20) + learning
+    usual = MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts
+    rows = sum(map(_rows_an_iteration, plan.jobs)) if plan.messages == "full" else 0
+    iterations = max(job.iterations for job in plan.jobs)
+    told = rows * (ROW_BYTES * iterations + TOLD_BYTES) >> 20
+    # Half of what is there in any case is free for them.
+    return usual + 4 * (queues >> 20) + learning + (told if told > usual // 2 else 0)
+
+
+def _rows_an_iteration(job: JobPlan) -> int:
+    """Of ``messages.csv``, if each message has one where it is sent and one where it is received: as rings have them, which have more than others."""
+    if job.by_tcp:
+        return 0
+    workers, messages = len(job.hosts), 0
+    for op in job.collectives:
+        chunk = (op.bytes or 0) // workers
+        around = 2 if collectives.find(op.algorithm).KIND == "all_reduce" else 1
+        messages += around * (workers - 1) * max(len(ring.slices(chunk)), chunk // (job.partition or chunk or 1))
+    return 2 * workers * messages
 
 
 def _memory_folder(needed_mb: int) -> str:
@@ -333,10 +353,19 @@ def _follow(process: subprocess.Popen[bytes], folder: Path, watch: Watch) -> byt
                 watch.look()
                 time.sleep(LOOK_EVERY_S)
 
-        archive = listen(more, watch)
+        archive = listen(more, watch, said=_heard)
     if archive is not None:
         return archive
     raise TestbedError(_why_it_ended(process, folder))
+
+
+def _heard(words: bytes) -> None:
+    """What the kernel itself says: a run that has lost a process to it ends at once."""
+    if words.startswith(b"Out of memory"):
+        raise TestbedError(
+            "the user-mode Linux kernel ran out of the memory that it was given, and killed a process of the run; of so many "
+            "workers and messages fewer will do, or rows of rounds in place of each message (--messages rounds)."
+        )
 
 
 def _used_s(session: int) -> float:

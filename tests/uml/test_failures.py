@@ -75,6 +75,13 @@ def topology(folder: Path, what: str) -> str:
 
 
 SPIN = "\n            while True: pass"
+GREEDY = """
+            import os
+            if os.fork() == 0:
+                held = [bytearray(b"x" * (1 << 20)) for _ in iter(int, 1)]
+            os.wait()
+            while True: pass
+"""
 COMPUTE = """
             import time
             from workloads.computing import announced
@@ -102,6 +109,11 @@ def test_a_process_that_spins_meets_the_wall_limit(tmp_path: Path) -> None:
 def test_a_process_that_spins_is_ended(tmp_path: Path) -> None:
     with pytest.raises(TestbedError, match=r"virtual time stood still for 8 s of wall time.*\(it was at: network\)"):
         uml.find().run(own_plan(tmp_path, SPIN), lambda event: None, Patience(set_up_s=8))
+
+
+def test_a_run_that_lacks_memory_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(TestbedError, match="out of the memory that it was given"):
+        uml.find().run(own_plan(tmp_path, GREEDY), lambda event: None, Patience())
 
 
 def test_who_announces_computing_may_take_long(tmp_path: Path) -> None:

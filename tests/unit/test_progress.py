@@ -228,6 +228,19 @@ def test_many_small_messages_take_their_time() -> None:
     assert whole.still_s < 120 and 500 < windowed.still_s < 1800
 
 
+def test_many_rows_take_memory() -> None:
+    """That ring of 32, told message by message, was killed for want of it."""
+    asked: dict[str, Any] = {
+        "topo": "leafspine,16,2,2", "jobs": 1, "workers": 32, "collective": "ring", "trace": "t5-layers", "mtu": 1500, "iterations": 2,
+        "window": "320kB", "partition": "80kB",
+    }  # fmt: skip
+    by_tcp, rounds, each = (
+        uml._memory_mb(made(**asked, **more))
+        for more in ({"messages": "full"}, {"system": ("mlt",)}, {"system": ("mlt",), "messages": "full"})
+    )
+    assert by_tcp == rounds and each > rounds + 1000
+
+
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
     """Something that runs, as long as a test."""

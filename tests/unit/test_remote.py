@@ -44,7 +44,9 @@ def test_what_a_run_says() -> None:
         b'{"event": "results", "size": 3, "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}\nab',
         b"c and more",
     ]
-    assert stream.listen(saying(*lines), heard.append) == b"abc"
+    words: list[bytes] = []
+    assert stream.listen(saying(*lines), heard.append, said=words.append) == b"abc"
+    assert words == [b"Linux says something\n", b"\n"]
     assert [type(event) for event in heard] == [events.Phase, events.Iteration, events.Shares, events.Results]
 
 
