@@ -232,8 +232,8 @@ def _memory_mb(plan: Plan) -> int:
     rows = sum(map(_rows_an_iteration, plan.jobs)) if plan.messages == "full" else 0
     iterations = max(job.iterations for job in plan.jobs)
     told = rows * (ROW_BYTES * iterations + TOLD_BYTES) >> 20
-    # Half of what is there in any case is free for them.
-    return usual + 4 * (queues >> 20) + learning + (told if told > usual // 2 else 0)
+    # A third of what is there in any case is free for them.
+    return usual + 4 * (queues >> 20) + learning + (told if told > usual // 3 else 0)
 
 
 def _rows_an_iteration(job: JobPlan) -> int:
