@@ -51,7 +51,7 @@ CONTROLS = {
     FINAL: "trainings over MLT that end five points lower",
     DISPERSED: "trainings that learn alike, dispersed or not",
 }
-AT_RANDOM = "tag=random"
+AT_RANDOM, AS_PUBLISHED = "tag=random", "tag=element-median"
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
 MOST, WITHIN = 0.1, 0.05
 HARMLESS = 0.01  # of all pictures, by which the final accuracy may be lower
@@ -184,12 +184,13 @@ def _random(study: Study, kept: Kept) -> Finding:
 
 def _chosen(study: Study, rows: pd.DataFrame) -> Finding:
     """Of each pair of trainings behind a switch that differ in who may be dropped: rounds at random ÷ rounds by importance, a ratio a seed."""
-    pairs = _pairs(rows[rows["switch"]], f",{AT_RANDOM}")
+    chose = rows[rows["switch"]]
+    pairs = [(more, less, values) for less, more, values in _pairs(chose, f",{AT_RANDOM}")]
     if not pairs:
         return not_measured(CHOSEN, SOURCES[CHOSEN], "no switch chose")
-    return _compared(
-        study, CHOSEN, "rounds at random ÷ by importance: ", [(more, less, values) for less, more, values in pairs]
-    )
+    published = [(more, less, values) for less, more, values in _pairs(chose, f",{AS_PUBLISHED}")]
+    beside = f"; by published tags, of which hardly any may be dropped, ÷ by importance: {_told(published)}"
+    return _compared(study, CHOSEN, "rounds at random ÷ by importance: ", pairs, beside if published else "")
 
 
 def _dispersed(study: Study, rows: pd.DataFrame) -> Finding:
@@ -216,12 +217,18 @@ def _pairs(rows: pd.DataFrame, behind: str) -> list[Pair]:
     return found
 
 
-def _compared(study: Study, claim: str, says: str, pairs: list[Pair]) -> Finding:
+def _told(pairs: list[Pair]) -> str:
+    return "; ".join(
+        f"{observed.with_interval(found)} with {one:.1%} and {other:.1%} missing" for one, other, found in pairs
+    )
+
+
+def _compared(study: Study, claim: str, says: str, pairs: list[Pair], beside: str = "") -> Finding:
     """Judged where most is missing."""
     first, _, values = max(pairs, key=lambda pair: pair[1])
     return Finding(
         claim, SOURCES[claim],
-        says + "; ".join(f"{observed.with_interval(found)} with {one:.1%} and {other:.1%} missing" for one, other, found in pairs),
+        says + _told(pairs) + beside,
         geometric_mean(values), f"× the rounds, {first:.0%} missing", log_interval(values), len(values),
         graded(ratio_ends(values)[0] > 1, geometric_mean(values) > 1),
         "reproduced if surely more where most is missing, partly if in the mean",

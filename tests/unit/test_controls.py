@@ -362,6 +362,7 @@ def test_a_switch_that_might_as_well_drop_anything_is_found(
     found = figure._chosen(
         load_study(tmp_path, "mlt-accuracy"), pd.DataFrame(figure._emulated(load_study(tmp_path, "mlt-accuracy")))
     )
+    assert "by published tags, of which hardly any may be dropped, ÷ by importance: 1.00" in found.measured
     assert found.verdict in expected, found
 
 
