@@ -8,7 +8,8 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, TextIO
 
 import msgspec
 
@@ -158,10 +159,20 @@ def columns(kind: type[Row]) -> tuple[str, ...]:
 def text(kind: type[Row], rows: Iterable[Row], decimals: int) -> str:
     """A table as it is written: times with so many ``decimals``."""
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
+    _write(buffer, kind, rows, decimals)
+    return buffer.getvalue()
+
+
+def write(path: Path, kind: type[Row], rows: Iterable[Row], decimals: int) -> None:
+    """The same to a file, row by row: a table may be larger than what a process in user-mode Linux can hold."""
+    with path.open("w", newline="") as file:
+        _write(file, kind, rows, decimals)
+
+
+def _write(file: TextIO, kind: type[Row], rows: Iterable[Row], decimals: int) -> None:
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns(kind))
     for row in rows:
         writer.writerow(
             f"{value:.{decimals}f}" if isinstance(value, float) else value for value in msgspec.structs.astuple(row)
         )
-    return buffer.getvalue()

@@ -52,6 +52,7 @@ from workloads.collectives import ring
 
 WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
+SEGFAULTED = "exitcode=0x0000000b"  # as its first process ends
 MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
 SECCOMP = (6, 16)  # from here on processes hand over by seccomp, which is faster than ptrace
 TOOLS = ("setpriv", "prlimit", "taskset", "mount")  # of util-linux
@@ -216,7 +217,7 @@ def _environment(memory_mb: int, seed: int) -> dict[str, str]:
 
 LEARNING_MB, LEARNING_PER_PROCESS_MB = 400, 120  # NumPy, examples; what a worker keeps
 # Of a row for each message: where all are gathered, with their text, and where an iteration's are told.
-ROW_BYTES, TOLD_BYTES = 1000, 1200
+ROW_BYTES, TOLD_BYTES = 400, 1200
 
 
 def _memory_mb(plan: Plan) -> int:
@@ -385,7 +386,12 @@ def _why_it_ended(process: subprocess.Popen[bytes], folder: Path) -> str:
     words = [line for name in ("console", "log") for line in (folder / name).read_text(errors="replace").splitlines()]
     words = [line for line in words if not line.startswith("{")]
     if panics := [line for line in words if "Kernel panic" in line]:
-        return f"the user-mode Linux kernel panicked: {panics[0].partition('Kernel panic')[2].lstrip(' -')}"
+        hint = (
+            " (signal 11: a process in there may have had more pieces of memory than this machine allows one, vm.max_map_count)"
+            if SEGFAULTED in panics[0]
+            else ""
+        )
+        return f"the user-mode Linux kernel panicked: {panics[0].partition('Kernel panic')[2].lstrip(' -')}{hint}"
     refused = [line for line in words if "ptrace" in line]
     if refused:
         return (

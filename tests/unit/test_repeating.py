@@ -16,7 +16,7 @@ from testbed.spec import read
 
 def record(job: int, iteration: int, start: int, *, lasts: int = 90, cwnd: int = 10) -> Record:
     end = start + lasts
-    return Record(job, 0, iteration, start, start + 50, end, 1000, 0, [["exchange", start + 50, end]], [], [[cwnd, 7]])
+    return Record(job, 0, iteration, start, start + 50, end, 1000, 0, [["exchange", start + 50, end]], b"", [[cwnd, 7]])
 
 
 def heard(records: Sequence[Record], wanted: int = 30, alike: int = 3) -> Repeating:

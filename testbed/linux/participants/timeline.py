@@ -32,7 +32,6 @@ LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
 LOOK_S = 0.5
 RNDRESEEDCRNG = 0x5207
 
-TIMES = 7  # of what a worker says of an iteration, what all of them have
 
 Emit = Callable[[Event], None]
 
@@ -105,7 +104,7 @@ class Timeline:
                 if isinstance(line, dict):
                     self._take_turns(worker, line["asks"], workers)
                     continue
-                record = Record(worker.job, worker.rank, *line[:TIMES], **(line[TIMES] if line[TIMES:] else {}))
+                record = Record.told(worker.job, worker.rank, line)
                 if record.iteration < self.wanted[worker.job]:
                     records.append(record)
                     emit(Iteration(record.job, record.rank, record.iteration, (record.end - record.start) / 1e9))

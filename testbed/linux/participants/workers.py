@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 import transports
 from core.errors import TestbedError
 from core.runs.plan import JobPlan, Plan
@@ -31,6 +33,8 @@ CONNECT_APART_NS, WAIT_APART_NS = 10**6, 10**3
 WAIT_NS = 10**8  # before the first iteration begins, everybody waits for it
 PROGRAM_S = 300.0
 
+Packed = bytes  # as msgpack
+
 
 @dataclass(frozen=True)
 class Record:
@@ -45,13 +49,26 @@ class Record:
     bytes: int
     late: int
     operations: Sequence[Sequence[Any]]  # its collectives: id, start, end
-    messages: Sequence[Sequence[Any]] = ()  # where some may be lost: how they ended (`workloads.messages`)
+    # Where some messages may be lost: how they ended (`workloads.messages`), packed: a process in user-mode Linux has 65,530 pieces of
+    # memory (vm.max_map_count), which half a million lists would take.
+    messages: Packed = b""
     windows: Sequence[Sequence[int]] = ()  # if asked for: what TCP keeps of each of its flows at the end
     accuracy: float | None = None  # of what it learns, if that was looked at
     apart: float | None = None  # its workers' parameters, if it serves them
     datagrams: dict[str, int] | None = field(
         default=None, compare=False
     )  # so far, of a transport of its own (`transports.Datagrams`)
+
+    @classmethod
+    def told(cls, job: int, rank: int, line: Sequence[Any]) -> Record:
+        """Of what it says: times, bytes and operations, and perhaps more by name."""
+        *always, beside = line if isinstance(line[-1], dict) else [*line, {}]
+        packed = {"messages": msgspec.msgpack.encode(beside["messages"])} if "messages" in beside else {}
+        return cls(job, rank, *always, **{**beside, **packed})
+
+    def ended(self) -> list[list[Any]]:
+        """How its messages ended."""
+        return msgspec.msgpack.decode(self.messages, type=list[list[Any]]) if self.messages else []
 
 
 def wait_from_ns(start_ns: int, number: int) -> int:

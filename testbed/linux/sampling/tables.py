@@ -41,7 +41,7 @@ def write_operations(path: Path, records: list[Record]) -> None:
         for r in records
         for name, start, end in r.operations
     )
-    path.write_text(rows.text(rows.Operation, told, decimals=9))
+    rows.write(path, rows.Operation, told, decimals=9)
 
 
 def write_messages(path: Path, records: list[Record]) -> None:
@@ -49,15 +49,15 @@ def write_messages(path: Path, records: list[Record]) -> None:
     told = (
         rows.Messages(r.job, r.rank, r.iteration, *row[:-5], *(ns / 1e9 for ns in row[-5:-3]), *row[-3:])
         for r in records
-        for row in r.messages
+        for row in r.ended()
     )
-    path.write_text(rows.text(rows.Messages, told, decimals=9))
+    rows.write(path, rows.Messages, told, decimals=9)
 
 
 def write_training(path: Path, records: list[Record]) -> None:
     """``training.csv`` (docs/results.md)."""
     told = (rows.Training(r.job, r.iteration, r.end / 1e9, r.accuracy, r.apart) for r in records if r.apart is not None)
-    path.write_text(rows.text(rows.Training, told, decimals=9))
+    rows.write(path, rows.Training, told, decimals=9)
 
 
 def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
@@ -69,12 +69,12 @@ def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
         )
         for r in records
     )  # fmt: skip
-    path.write_text(rows.text(rows.Iteration, told, decimals=9))
+    rows.write(path, rows.Iteration, told, decimals=9)
 
 
 def write_jobs(path: Path, lives: Iterable[rows.Job]) -> None:
     """``jobs.csv`` (docs/results.md)."""
-    path.write_text(rows.text(rows.Job, lives, decimals=9))
+    rows.write(path, rows.Job, lives, decimals=9)
 
 
 def archive(folder: Path) -> bytes:
