@@ -138,6 +138,11 @@ def test_a_panic_inside_is_told(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_what_may_have_killed_the_first_process_is_told(tmp_path: Path) -> None:
+    done = cli(*QUICK, "--topo", topology(tmp_path, "import ctypes; ctypes.string_at(0)"), cwd=tmp_path)
+    assert done.returncode == EXIT_FAILED and "vm.max_map_count" in done.stderr
+
+
 def test_an_exception_inside_is_told(tmp_path: Path) -> None:
     done = cli(*QUICK, "--topo", topology(tmp_path, "raise RuntimeError('no such wire')"), cwd=tmp_path)
     assert done.returncode == EXIT_FAILED

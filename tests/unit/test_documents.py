@@ -62,7 +62,8 @@ def test_a_manifest_holds_its_provenance(told: Manifest) -> None:
 def test_a_table_follows_from_its_rows(tmp_path: Path) -> None:
     sample = rows.FlowSample(0.25, 0, 1, "0-1#2", 10, 100, 1448, 0, None, 2, 1.5)
     path = tmp_path / "flows.csv"
-    path.write_text(rows.text(rows.FlowSample, [sample], decimals=6))
+    rows.write(path, rows.FlowSample, [sample], decimals=6)
+    assert path.read_bytes() == rows.text(rows.FlowSample, [sample], decimals=6).encode()
     assert path.read_text().splitlines() == [
         "t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio,iterations,f",
         "0.250000,0,1,0-1#2,10,100,1448,0,,2,1.500000",
