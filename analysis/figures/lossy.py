@@ -126,11 +126,11 @@ def _rounds(study: Study, rows: pd.DataFrame) -> Finding:
         return not_measured(DISPERSED, SOURCES[DISPERSED], "OptiReduce was not run")
     ratios = _ratios(mine)
     complete = len(ratios) == mine["seed"].nunique()
-    others = dict.fromkeys(rows.loc[rows["training"].str.endswith(trainings.DISPERSED), "training"])
+    dispersed = dict.fromkeys(rows.loc[rows["training"].str.endswith(trainings.DISPERSED), "training"])
     return Finding(
         DISPERSED, SOURCES[DISPERSED],
         "rounds to the accuracy ÷ those with nothing missing, dispersed and not: "
-        + "; ".join(_both(rows, name.removesuffix(trainings.DISPERSED)) for name in sorted(others, key=lambda name: name != DISPERSES)),
+        + "; ".join(_both(rows, name.removesuffix(trainings.DISPERSED)) for name in sorted(dispersed, key=lambda name: name != DISPERSES)),
         geometric_mean(ratios) if ratios else None, "× the rounds, with dispersal" if ratios else "", log_interval(ratios), mine["seed"].nunique(),
         graded(complete and ratio_ends(ratios)[1] <= 1 + WITHIN, complete and geometric_mean(ratios) <= 1 + WITHIN),
         f"reproduced if surely at most {WITHIN:.0%} more rounds in every seed, partly if in the mean",
