@@ -153,7 +153,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     drawing.caption(
         figure,
         f"{drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} at most (dots), "
-        f"{one.jobs[0].iterations} iterations, of which the last counts: in the second the exchange of the first ends, which finds its rates; layers from public shapes, t5 for the paper's Transformer; fully sharded: its parameters have to arrive.",
+        f"{_lengths(study)} iterations, of which the last counts: in the second the exchange of the first ends, which finds its rates; layers from public shapes, t5 for the paper's Transformer; fully sharded: its parameters have to arrive.",
     )
     return drawing.save(figure, rows, out, ID)
 
@@ -271,6 +271,11 @@ def _ordered(study: Study, rows: pd.DataFrame) -> Finding:
         geometric_mean(served[least]), f"× as fast, {least[1]}, {NAMES[SHARDED]}", log_interval(served[least]), len(served[least]),
         graded(all(ends), any(ends)), "reproduced if surely faster for each model by parameter servers, partly if for one", study.paths,
     )  # fmt: skip
+
+
+def _lengths(study: Study) -> str:
+    """How many iterations its runs have: 2 or 3, say."""
+    return " or ".join(map(str, sorted({run.jobs[0].iterations for run in study.runs})))
 
 
 def _fastest(rows: pd.DataFrame) -> tuple[str, dict[int, float]]:

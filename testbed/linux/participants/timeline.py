@@ -32,7 +32,6 @@ LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration
 LOOK_S = 0.5
 RNDRESEEDCRNG = 0x5207
 
-
 Emit = Callable[[Event], None]
 
 

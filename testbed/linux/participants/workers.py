@@ -33,7 +33,7 @@ CONNECT_APART_NS, WAIT_APART_NS = 10**6, 10**3
 WAIT_NS = 10**8  # before the first iteration begins, everybody waits for it
 PROGRAM_S = 300.0
 
-Packed = bytes  # as msgpack
+Packed = bytes  # as msgpack; in `Record` that name is a field's
 
 
 @dataclass(frozen=True)
