@@ -12,6 +12,11 @@ if __name__ == "__main__":
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     enter("analysis")
 
-    from analysis.cli import main
+    from core import interruption
 
-    sys.exit(main(sys.argv[1:]))
+    def command() -> int:
+        from analysis.cli import main
+
+        return main(sys.argv[1:])
+
+    sys.exit(interruption.guarded(command))

@@ -15,14 +15,21 @@ from rich.console import Console
 from analysis import agreement, comparison, figures, report, sections, study, views
 from analysis.figures import Figure
 from analysis.finding import VERDICTS
-from core import text
+from core import interruption, text
 from core.errors import RequestError
 from core.runs.load import LoadError, experiments_below, holds_schedules, load_experiment
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command; 0 if all could be drawn, 1 if some could not (each said so), 2 if the request was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m analysis", description="Analyse run directories.")
+    """Run a command; 0 if all could be drawn, 1 if some could not (each said so), 2 if the request was wrong, 130 interrupted."""
+    return interruption.guarded(lambda: _ended(arguments))
+
+
+def _ended(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis", description="Analyse run directories.",
+        epilog="exit codes: 0 done, 1 something could not be drawn, 2 the request was wrong, 130 interrupted",
+    )  # fmt: skip
     commands = parser.add_subparsers(required=True)
     drawing = commands.add_parser("figures", help="draw every figure of each experiment")
     drawing.add_argument("results", nargs="+", type=Path, help="results folder, or one experiment's")

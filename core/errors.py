@@ -15,7 +15,7 @@
         └── UnreachableError   no connection to another machine came about
 
 Each says what is wrong, and where: who hands it on adds to the latter (`within`) and lets it pass.
-Code 4 (it ran, but the result is invalid) is no error: it is a verdict.
+Code 4 (it ran, but the result is invalid) is no error: it is a verdict. Code 130 is an interrupted command.
 A message is one readable paragraph: what, where, what to do.
 """
 
@@ -25,6 +25,7 @@ import contextlib
 from collections.abc import Iterator
 
 EXIT_OK, EXIT_FAILED, EXIT_REQUEST, EXIT_MACHINE, EXIT_INVALID = range(5)
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it; for SIGTERM and SIGHUP, too
 
 
 class TestbedError(Exception):

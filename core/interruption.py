@@ -7,7 +7,11 @@ therefore asks again (`check`).
 from __future__ import annotations
 
 import signal
+import sys
+from collections.abc import Callable
 from types import FrameType
+
+from core.errors import EXIT_INTERRUPTED
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 _asked = ""
@@ -26,6 +30,16 @@ def check() -> None:
     """Raises KeyboardInterrupt if this process was asked to end and has not."""
     if _asked:
         raise KeyboardInterrupt(_asked)
+
+
+def guarded(command: Callable[[], int], kept: str = "") -> int:
+    """The exit code of ``command``: of an interrupted one `EXIT_INTERRUPTED`, after a line that ends with what is ``kept``."""
+    try:
+        return command()
+    except KeyboardInterrupt as interrupt:
+        what = str(interrupt) or _WORDS[signal.SIGINT]
+        print(f"\n{what}{': ' if kept else ''}{kept}", file=sys.stderr)
+        return EXIT_INTERRUPTED
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

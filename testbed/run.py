@@ -13,6 +13,11 @@ if __name__ == "__main__":
 
     enter("testbed.run")
 
-    from testbed.cli import main
+    from core import interruption
 
-    sys.exit(main(["run", *sys.argv[1:]]))
+    def command() -> int:
+        from testbed.cli import main
+
+        return main(["run", *sys.argv[1:]])
+
+    sys.exit(interruption.guarded(command))

@@ -9,6 +9,11 @@ from core.environment import enter
 if __name__ == "__main__":
     enter("transports")
 
-    from transports.cli import main
+    from core import interruption
 
-    sys.exit(main(sys.argv[1:]))
+    def command() -> int:
+        from transports.cli import main
+
+        return main(sys.argv[1:])
+
+    sys.exit(interruption.guarded(command))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from core import text
+from core import interruption, text
 from core.errors import EXIT_REQUEST, TestbedError
 from workloads import commands
 from workloads.trace import TraceError
@@ -21,8 +21,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command; its exit code: 0 done, 2 the request or a file was wrong."""
-    parser = _Parser(prog="python -m workloads", description="Traces of training jobs")
+    """Run a command; its exit code: 0 done, 2 the request or a file was wrong, 130 interrupted."""
+    return interruption.guarded(lambda: _ended(arguments))
+
+
+def _ended(arguments: Sequence[str]) -> int:
+    parser = _Parser(
+        prog="python -m workloads", description="Traces of training jobs",
+        epilog="exit codes: 0 done, 2 the request or a file was wrong, 130 interrupted",
+    )  # fmt: skip
     known = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
     for name in commands.names():
         command = commands.find(name)

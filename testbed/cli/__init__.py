@@ -34,6 +34,9 @@ COMMANDS = {
     "schema": "a JSON schema of experiment files, for editors",
 }
 
+RUNNING = ("run", "sweep", "schedule", "calibrate")  # commands that carry out runs
+KEPT = "the run in progress was ended and left nothing; finished runs are kept"
+EPILOG = "exit codes: 0 done, 1 a run failed, 2 the request was wrong, 3 this machine cannot do it, 4 the result is invalid, 130 interrupted"
 INSIDE = {"calibrate": "schedule.calibrate"}  # commands that share a folder with another
 
 
@@ -54,6 +57,10 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str]) -> int:
     """Run a command; its exit code."""
     interruption.listen()
+    return interruption.guarded(lambda: _ended(arguments), KEPT if "".join(arguments[:1]) in RUNNING else "")
+
+
+def _ended(arguments: Sequence[str]) -> int:
     try:
         if stray := text.first_stray(arguments):
             raise RequestError(stray)
@@ -63,16 +70,12 @@ def main(arguments: Sequence[str]) -> int:
     except TestbedError as error:
         print(text.paragraph(f"error: {error}"), file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt as interrupt:
-        what = str(interrupt) or "interrupted"
-        print(f"\n{what}: the run in progress was ended and left nothing; finished runs are kept", file=sys.stderr)
-        return EXIT_FAILED
     except BrokenPipeError:
         return EXIT_FAILED
 
 
 def _parser(named: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m testbed", description="MLTCP testbed")
+    parser = _Parser(prog="python -m testbed", description="MLTCP testbed", epilog=EPILOG)
     commands = parser.add_subparsers(title="commands", required=True, parser_class=_Parser)
     for name, what in COMMANDS.items():
         own = commands.add_parser(name, help=what)

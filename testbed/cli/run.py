@@ -28,7 +28,8 @@ Quantities need a unit: 500mbit, 64kB, 1.5ms. Algorithms take parameters:
 --system reno mltcp_reno:slope=1.75,intercept=0.25
 
 exit codes: 0 done (the last line says whether valid or suspect; --strict turns suspect into 4),
-1 the run failed, 2 the request was wrong, 3 this machine cannot do it, 4 it ran but the result is invalid
+1 the run failed, 2 the request was wrong, 3 this machine cannot do it, 4 it ran but the result is invalid,
+130 interrupted
 """
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_OK, TestbedError
+from core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MACHINE, EXIT_OK, TestbedError
 from core.runs import rundir
 from core.runs.events import Event, Iteration
 from core.runs.upgrade import VERSION
@@ -131,7 +131,7 @@ def test_interrupted_it_says_so_and_leaves_nothing(tmp_path: Path, before: Befor
     processes.until(lambda: workers(process.pid), process.poll)
     process.send_signal(number)
     _, errors = process.communicate(timeout=HANG_S)
-    assert process.returncode == EXIT_FAILED
+    assert process.returncode == EXIT_INTERRUPTED
     assert b"left nothing" in errors
     assert b"Traceback" not in errors
     nothing_left(before, tmp_path)

@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_MACHINE, EXIT_OK, MachineError, TestbedError
+from core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_MACHINE, EXIT_OK, MachineError, TestbedError
 from core.runs import rundir
 from core.runs.events import Event, Iteration
 from core.runs.plan import Plan
@@ -190,7 +190,7 @@ def test_interrupted_it_says_so_and_leaves_nothing(there: Machine, tmp_path: Pat
     await_process(there, process, "workloads.worker")
     process.send_signal(number)
     _, errors = process.communicate(timeout=HANG_S)
-    assert process.returncode == EXIT_FAILED
+    assert process.returncode == EXIT_INTERRUPTED
     assert "left nothing" in errors and "Traceback" not in errors
     assert there.is_clean()
     nothing_half(tmp_path)

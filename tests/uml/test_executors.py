@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from distributed.security import Security
 
-from core.errors import EXIT_FAILED, EXIT_MACHINE
+from core.errors import EXIT_INTERRUPTED, EXIT_MACHINE
 from core.runs.load import TABLES, check, load_run
 from core.runs.repeated import Sample, read
 from testbed.campaign.executors import dask
@@ -309,7 +309,7 @@ def test_ctrl_c_leaves_nothing_running_on_any_worker(tmp_path: Path, ours: bool)
         processes.until(kernels, driver.poll)
         driver.send_signal(signal.SIGINT)
         _, errors = driver.communicate(timeout=processes.HANG_S)
-        assert driver.returncode == EXIT_FAILED and "interrupted" in errors
+        assert driver.returncode == EXIT_INTERRUPTED and "interrupted" in errors
         processes.until(lambda: not kernels(), processes.below)
         if there is not None:
             again = done(tmp_path, "--executor", executor, out="again")

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+import analysis.cli
+import testbed.cli
+import transports.cli
+import workloads.cli
 from core import interruption
+from core.errors import EXIT_INTERRUPTED, EXIT_OK
 from testbed.substrates.progress import Patience, Watch
 
+ROOT = Path(__file__).parents[2]
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -48,3 +57,43 @@ def test_what_a_shell_ignores_stays_ignored() -> None:
         told = f"os.kill(os.getpid(), signal.SIG{name}); interruption.check(); print('goes on')"
         ignoring = ["env", f"--ignore-signal={name}", sys.executable, "-c", script + told]
         assert subprocess.run(ignoring, capture_output=True, text=True, check=False).stdout == "goes on\n"
+
+
+COMMANDS = {  # what each says once it has begun to wait
+    "testbed": ["run", "--on", "flow", "--jobs", "8", "--iterations", "100000", "--alone", "none"],
+    "workloads": ["record", "--", "sh", "-c", "echo waits >&2; sleep 600"],
+    "transports": ["tcp", "receive", "--bind", "127.0.0.2", "--peer", "127.0.0.3", "--port", "7399", "--wait", "600s"],
+}
+
+
+@pytest.mark.parametrize("package", COMMANDS)
+def test_an_interrupted_command_ends_with_its_code(package: str, tmp_path: Path) -> None:
+    """Each package's commands, from its import on."""
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", package, *COMMANDS[package]], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    if package != "transports":  # which waits without a word
+        process.stderr.readline()
+    else:
+        time.sleep(3)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == EXIT_INTERRUPTED, errors
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("command", [testbed.cli.main, workloads.cli.main, transports.cli.main, analysis.cli.main])
+def test_every_main_ends_with_the_code_of_an_interruption(
+    command: Callable[[list[str]], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*_anything: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", asked)
+    assert command(["schema"]) == EXIT_INTERRUPTED
+
+
+def test_a_command_that_ends_keeps_its_code() -> None:
+    assert interruption.guarded(lambda: EXIT_OK) == EXIT_OK

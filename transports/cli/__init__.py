@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import transports
-from core import text
+from core import interruption, text
 from core.errors import RequestError, TestbedError
 from core.text import quoted
 from core.units import Duration, Size
@@ -38,7 +38,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """One end of an exchange; its exit code: 0 done, 1 the peer is gone, 2 the request was wrong, 3 this machine cannot do it."""
+    """One end of an exchange; its exit code: 0 done, 1 the peer is gone, 2 the request was wrong, 3 this machine cannot do it,
+    130 interrupted."""
+    return interruption.guarded(lambda: _ended(arguments))
+
+
+def _ended(arguments: Sequence[str]) -> int:
     try:
         if stray := text.first_stray(arguments):
             raise RequestError(stray)
@@ -68,7 +73,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m transports", description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = _Parser(
+        prog="python -m transports", description=__doc__.partition("\n")[0] if __doc__ else None,
+        epilog="exit codes: 0 done, 1 the peer is gone, 2 the request was wrong, 3 this machine cannot do it, 130 interrupted",
+    )  # fmt: skip
     parser.add_argument("transport", metavar="TRANSPORT", help=f"{', '.join(transports.names())}; ltp:fraction=0.9")
     parser.add_argument("role", choices=("send", "receive"))
     parser.add_argument("--bind", required=True, metavar="ADDRESS", help="this machine's, which the peer is to use")
