@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One of a server's."""
 
@@ -13,7 +13,7 @@ class Gpu:
     slot: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Request:
     """What a job asks for. ``compute_s`` is of an iteration: forward and backward, by the whole mini-batch."""
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from core import interruption, text
+from core.arguments import Parser
 from core.errors import EXIT_REQUEST, TestbedError
 from workloads import commands
 from workloads.trace import TraceError
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, with its errors as one paragraph."""
-
-    def error(self, message: str) -> NoReturn:
-        raise TraceError(f"{message}. `{self.prog} --help` lists what there is.")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -26,11 +18,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _ended(arguments: Sequence[str]) -> int:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m workloads", description="Traces of training jobs",
         epilog="exit codes: 0 done, 2 the request or a file was wrong, 130 interrupted",
     )  # fmt: skip
-    known = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
+    known = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=Parser)
     for name in commands.names():
         command = commands.find(name)
         own = known.add_parser(name, help=command.HELP, description=command.__doc__)

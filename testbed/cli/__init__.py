@@ -17,9 +17,9 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from core import interruption, text
+from core import arguments, interruption, text
 from core.errors import EXIT_FAILED, RequestError, TestbedError
 
 COMMANDS = {
@@ -40,11 +40,8 @@ EPILOG = "exit codes: 0 done, 1 a run failed, 2 the request was wrong, 3 this ma
 INSIDE = {"calibrate": "schedule.calibrate"}  # commands that share a folder with another
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse, with its errors as one paragraph and code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        raise RequestError(f"{message}. `{self.prog} --help` lists what there is.")
+class _Parser(arguments.Parser):
+    """The parser of a command, which knows all of its flags."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse what is unknown here: argparse leaves it to the parser above, which names its own help."""
@@ -54,7 +51,7 @@ class _Parser(argparse.ArgumentParser):
         return found, unknown
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str]) -> int:
     """Run a command; its exit code."""
     interruption.listen()
     return interruption.guarded(lambda: _ended(arguments), KEPT if "".join(arguments[:1]) in RUNNING else "")
@@ -62,9 +59,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _ended(arguments: Sequence[str]) -> int:
     try:
-        if stray := text.first_stray(arguments):
+        if stray := text.first_stray(given):
             raise RequestError(stray)
-        parsed = _parser("".join(arguments[:1])).parse_args(arguments)
+        parsed = _parser("".join(given[:1])).parse_args(given)
         code: int = parsed.run(parsed)
         return code
     except TestbedError as error:

@@ -13,10 +13,10 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 import transports
 from core import interruption, text
+from core.arguments import Parser
 from core.errors import RequestError, TestbedError
 from core.text import quoted
 from core.units import Duration, Size
@@ -28,13 +28,6 @@ PORT = 7300
 LEAST_KEY_BYTES, LONGEST_KEY_BYTES = 16, 1 << 16
 LEAST_MTU, MOST_MTU = 256, 65_000
 RECEIVER, SENDER = 1, 0
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, with its errors as one paragraph."""
-
-    def error(self, message: str) -> NoReturn:
-        raise RequestError(f"{message}. `{self.prog} --help` lists what there is.")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,7 +66,7 @@ def _ended(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m transports", description=__doc__.partition("\n")[0] if __doc__ else None,
         epilog="exit codes: 0 done, 1 the peer is gone, 2 the request was wrong, 3 this machine cannot do it, 130 interrupted",
     )  # fmt: skip

@@ -6,11 +6,12 @@ A format is a module with
     what it is, in a few words;
 ``recognises(head, path) -> bool``
     from the first kilobytes, as text;
-``read(text, path) -> list[Logged] | list[Request]``
-    raises `RequestError`.
+``read(text, path, omitted) -> list[Logged] | list[Request]``
+    raises `RequestError` for a text that is no such list. A log's bad row goes to ``omitted`` with its reason; the other rows are kept.
 
 A `Logged` job says when it came, on how many GPUs, and how long it took; logs do not tell what it computed and sent. Iterations
-and gradient are then drawn from the library of traces by the seed (`filled`), and whoever prints them says so.
+and gradient are then drawn from the library of traces by the seed (`filled`), and the output says so. A log's times do not depend on
+the time zone of this machine: each format names the zone of its own.
 """
 
 from __future__ import annotations
@@ -18,25 +19,26 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from core.errors import RequestError, within
 from core.placing import Request
 from core.reading import read_text
 from core.text import shown
 from workloads import trace
+from workloads.rows import Omission, Omissions, RowError
 
 MOST_BYTES = 500 * 10**6
 HEAD = 4096
 MODELS = ("resnet50", "vgg16", "vgg19", "bert-base", "gpt2")  # data parallel, one gradient an iteration
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Logged:
-    """A job as a cluster's log tells it; times in seconds."""
+    """A job as a cluster's log has it; times in seconds."""
 
     arrives_s: float
     gpus: int
@@ -49,6 +51,23 @@ class JobList:
 
     requests: tuple[Request, ...]
     synthetic: str = ""
+    omitted: tuple[Omission, ...] = ()  # rows of a log that are left out, by reason
+
+    def fitting(self, gpus: int) -> JobList:
+        """This list for a cluster of so many GPUs: larger jobs of a log are left out; raises `RequestError` for a table's, or if no job is left."""
+        large = [one for one in self.requests if one.gpus > gpus]
+        if not large:
+            return self
+        if not self.synthetic or len(large) == len(self.requests):
+            raise RequestError(
+                f"gpus: job {large[0].job} asks for {large[0].gpus} GPUs, but the cluster has {gpus}. "
+                "Use more --servers or larger --gpus, or give the job fewer GPUs."
+            )
+        why = Omission(
+            f"it asks for more than the cluster's {gpus} GPUs", len(large), f"job {large[0].job}: {large[0].gpus} GPUs"
+        )
+        kept = tuple(one for one in self.requests if one.gpus <= gpus)
+        return replace(self, requests=kept, omitted=(*self.omitted, why))
 
 
 class Format(Protocol):
@@ -58,7 +77,7 @@ class Format(Protocol):
 
     def recognises(self, head: str, path: Path) -> bool: ...
 
-    def read(self, text: str, path: Path) -> list[Logged] | list[Request]: ...
+    def read(self, text: str, path: Path, omitted: Omissions) -> list[Logged] | list[Request]: ...
 
 
 def formats() -> list[Format]:
@@ -76,16 +95,33 @@ def read(path: Path, rate_bps: int, seed: int) -> JobList:
             f"{shown(path, 200)} is no list of jobs that is known here: {'; '.join(one.TITLE for one in formats())}. Give a CSV "
             "file with the columns job,gpus,iterations,gradient_bytes,compute_s,arrives_s."
         )
+    omitted = Omissions()
     with within(shown(path, 200)):
-        found = chosen.read(text, path)
+        found = chosen.read(text, path, omitted)
         if not found:
-            raise RequestError("there is no job in it (jobs without a GPU, or that never ran, do not count)")
-    logged = [one for one in found if isinstance(one, Logged)]
-    if not logged:
+            first = "".join(
+                f" The most frequent reason: {one.reason} ({one.rows} rows; {one.first})."
+                for one in omitted.by_reason()[:1]
+            )
+            raise RequestError(f"no row of it is a job to schedule; {omitted.rows} rows are left out.{first}")
+    jobs = [one for one in found if isinstance(one, Logged)]
+    if not jobs:
         return JobList(tuple(one for one in found if isinstance(one, Request)))
-    return JobList(
-        tuple(filled(logged, rate_bps, seed)), f"iterations, gradient and computing drawn from {', '.join(MODELS)}"
-    )
+    drawn = f"iterations, gradient and computing drawn from {', '.join(MODELS)}"
+    return JobList(tuple(filled(jobs, rate_bps, seed)), drawn, omitted.by_reason())
+
+
+def logged(entries: Iterable[tuple[str, Any]], job: Callable[[Any], Logged], omitted: Omissions) -> list[Logged]:
+    """The ``entries`` that ``job`` can read; the others go to ``omitted``."""
+    found = []
+    for where, entry in entries:
+        try:
+            if isinstance(entry, RowError):
+                raise entry
+            found.append(job(entry))
+        except RowError as error:
+            omitted.add(where, error)
+    return found
 
 
 def filled(logged: Sequence[Logged], rate_bps: int, seed: int) -> list[Request]:

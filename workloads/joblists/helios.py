@@ -1,17 +1,20 @@
-"""SenseTime Helios: ``cluster_log.csv`` (github.com/S-Lab-System-Group/HeliosData)."""
+"""SenseTime Helios: ``cluster_log.csv`` (github.com/S-Lab-System-Group/HeliosData).
+
+Its times carry no zone. They are read as China Standard Time, UTC+8 all year.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from core.errors import RequestError
-from workloads.joblists import Logged
+from workloads import rows
+from workloads.joblists import Logged, logged
+from workloads.rows import Omissions, RowError
 
 TITLE = "the Helios job table (CSV: gpu_num, submit_time, duration)"
 COLUMNS = ("gpu_num", "submit_time", "duration")
+ZONE = timezone(timedelta(hours=8))
 
 
 def recognises(head: str, path: Path) -> bool:
@@ -19,20 +22,24 @@ def recognises(head: str, path: Path) -> bool:
     return "gpu_num" in head.partition("\n")[0]
 
 
-def read(text: str, path: Path) -> list[Logged]:
+def read(text: str, path: Path, omitted: Omissions) -> list[Logged]:
     """Jobs with a GPU and a duration."""
-    table = csv.DictReader(io.StringIO(text))
-    if missing := [one for one in COLUMNS if one not in (table.fieldnames or ())]:
-        raise RequestError(f"the column {missing[0]} is missing; a Helios job table has {', '.join(COLUMNS)}")
-    found = []
-    for row in table:
-        try:
-            gpus, took = int(row["gpu_num"]), float(row["duration"])
-            arrives = datetime.fromisoformat(row["submit_time"]).timestamp()
-        except (TypeError, ValueError) as error:
-            raise RequestError(f"line {table.line_num}: {error}") from error
-        if gpus < 0 or took < 0:
-            raise RequestError(f"line {table.line_num}: a job with {gpus} GPUs for {took:g} s")
-        if gpus and took:
-            found.append(Logged(arrives, gpus, took))
-    return found
+    return logged(rows.table(text, COLUMNS, "A Helios job table"), _job, omitted)
+
+
+def _job(row: dict[str, str]) -> Logged:
+    gpus = rows.count(rows.cell(row, "gpu_num"), "gpu_num")
+    if not gpus:
+        raise RowError("no GPU")
+    took_s = rows.number(rows.cell(row, "duration"), "duration")
+    if not took_s:
+        raise RowError("it took no time")
+    return Logged(_seconds(rows.cell(row, "submit_time")), gpus, took_s)
+
+
+def _seconds(text: str) -> float:
+    try:
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=ZONE)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise RowError("submit_time is not a time like 2020-04-02 10:00:00", text) from error

@@ -1,21 +1,31 @@
 """Alibaba PAI 2020: ``pai_task_table.csv`` with its header line (github.com/alibaba/clusterdata, cluster-trace-gpu-v2020).
 
 A job is its tasks together: ``plan_gpu`` is in per cent of a GPU for each of ``inst_num`` instances; a job that asks for parts of
-GPUs is rounded up to whole ones.
+GPUs is rounded up to whole ones. Times are seconds.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import RequestError
+from workloads import rows
 from workloads.joblists import Logged
+from workloads.rows import MOST_GPUS, Omissions, RowError
 
 TITLE = "the Alibaba PAI task table (CSV: job_name, inst_num, start_time, end_time, plan_gpu)"
 COLUMNS = ("job_name", "inst_num", "start_time", "end_time", "plan_gpu")
+
+
+@dataclass
+class _Job:
+    """The tasks of a job so far."""
+
+    where: str
+    start_s: float = math.inf
+    end_s: float = 0.0
+    gpus: float = 0.0
 
 
 def recognises(head: str, path: Path) -> bool:
@@ -23,26 +33,37 @@ def recognises(head: str, path: Path) -> bool:
     return "plan_gpu" in head.partition("\n")[0]
 
 
-def read(text: str, path: Path) -> list[Logged]:
+def read(text: str, path: Path, omitted: Omissions) -> list[Logged]:
     """Jobs with a GPU that have started and ended."""
-    table = csv.DictReader(io.StringIO(text))
-    if missing := [one for one in COLUMNS if one not in (table.fieldnames or ())]:
-        raise RequestError(f"the column {missing[0]} is missing; a PAI task table has {', '.join(COLUMNS)}")
-    jobs: dict[str, list[tuple[float, float, float]]] = {}
-    for row in table:
-        if not all(row[one] for one in COLUMNS):
-            continue  # a task without a GPU, or that never ran
+    jobs: dict[str, _Job] = {}
+    for where, row in rows.table(text, COLUMNS, "A PAI task table"):
         try:
-            start, end = float(row["start_time"]), float(row["end_time"])
-            share = float(row["inst_num"]) * float(row["plan_gpu"]) / 100
-        except ValueError as error:
-            raise RequestError(f"line {table.line_num}: {error}") from error
-        if not (share >= 0 and 0 <= start <= end < math.inf):
-            raise RequestError(f"line {table.line_num}: {share:g} GPUs from {start:g} s to {end:g} s")
-        jobs.setdefault(row["job_name"], []).append((start, end, share))
-    return [
-        Logged(start, gpus, end - start)
-        for tasks in jobs.values()
-        if (gpus := math.ceil(sum(share for _, _, share in tasks)))
-        and (end := max(end for _, end, _ in tasks)) > (start := min(start for start, _, _ in tasks))
-    ]
+            if isinstance(row, RowError):
+                raise row
+            start_s, end_s, gpus = _task(row)
+            job = jobs.setdefault(rows.cell(row, "job_name"), _Job(where))
+        except RowError as error:
+            omitted.add(where, error)
+            continue
+        job.start_s, job.end_s, job.gpus = min(job.start_s, start_s), max(job.end_s, end_s), job.gpus + gpus
+    found = []
+    for job in jobs.values():
+        gpus = math.ceil(job.gpus)
+        if gpus > MOST_GPUS:
+            omitted.add(job.where, RowError(f"its tasks ask for more than {MOST_GPUS} GPUs"))
+        elif not gpus or job.end_s == job.start_s:
+            omitted.add(job.where, RowError("it took no time" if gpus else "no GPU"))
+        else:
+            found.append(Logged(job.start_s, gpus, job.end_s - job.start_s))
+    return found
+
+
+def _task(row: dict[str, str]) -> tuple[float, float, float]:
+    """Start, end and GPUs."""
+    share = rows.number(rows.cell(row, "plan_gpu"), "plan_gpu")
+    gpus = rows.number(rows.cell(row, "inst_num"), "inst_num") * share / 100
+    start_s = rows.number(rows.cell(row, "start_time"), "start_time")
+    end_s = rows.number(rows.cell(row, "end_time"), "end_time")
+    if end_s < start_s:
+        raise RowError("it ends before it starts", f"{row['start_time']} to {row['end_time']}")
+    return start_s, end_s, gpus

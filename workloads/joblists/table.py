@@ -1,33 +1,23 @@
-"""Our own: CSV, or TOML with ``[[job]]``, of the same columns."""
+"""Our own: CSV, or TOML with ``[[job]]``, of the same columns. It is written on purpose, so that a bad row refuses it."""
 
 from __future__ import annotations
 
-import csv
-import io
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
-
-import msgspec
+from typing import Any
 
 from core import toml
-from core.errors import RequestError, within
+from core.errors import RequestError
 from core.placing import Request
-from core.text import quoted
+from workloads import rows
+from workloads.rows import Omissions, RowError
 
 TITLE = "our own table (CSV or TOML: job, gpus, iterations, gradient_bytes, compute_s, arrives_s)"
 MOST = 10**15
-
-
-class _Row(msgspec.Struct, forbid_unknown_fields=True):
-    job: Annotated[int, msgspec.Meta(ge=0, le=10**9)]
-    gpus: Annotated[int, msgspec.Meta(ge=1, le=10**6)]
-    iterations: Annotated[int, msgspec.Meta(ge=1, le=10**12)]
-    gradient_bytes: Annotated[int, msgspec.Meta(ge=0, le=MOST)]
-    compute_s: Annotated[float, msgspec.Meta(ge=0, le=MOST)]
-    arrives_s: Annotated[float, msgspec.Meta(ge=0, le=MOST)] = 0.0
-
-
-COLUMNS = _Row.__struct_fields__
+COUNTS = {"job": (0, 10**9), "gpus": (1, rows.MOST_GPUS), "iterations": (1, 10**12), "gradient_bytes": (0, MOST)}
+TIMES = ("compute_s", "arrives_s")
+COLUMNS = (*COUNTS, *TIMES)
+NAMED = 3  # bad rows that the message quotes
 
 
 def recognises(head: str, path: Path) -> bool:
@@ -35,38 +25,53 @@ def recognises(head: str, path: Path) -> bool:
     return path.suffix == ".toml" or "gradient_bytes" in head.partition("\n")[0]
 
 
-def read(text: str, path: Path) -> list[Request]:
-    """Row by row; ``arrives_s`` may be missing."""
-    if path.suffix == ".toml":
+def read(text: str, path: Path, omitted: Omissions) -> list[Request]:
+    """Row by row; ``arrives_s`` may be missing. Raises `RequestError` that names the bad rows."""
+    found: dict[int, Request] = {}
+    bad = []
+    for where, row in _toml(text) if path.suffix == ".toml" else _csv(text):
         try:
-            rows = toml.loads(text).get("job", [])
-        except toml.TomlError as error:
-            raise RequestError(f"it is not TOML: {error}") from error
-        if not isinstance(rows, list):
-            raise RequestError("give each job a table of its own: [[job]]")
-        named = [(f"job {number}", row) for number, row in enumerate(rows)]
-    else:
-        table = csv.DictReader(io.StringIO(text))
-        if missing := [one for one in COLUMNS[:-1] if one not in (table.fieldnames or ())]:
-            raise RequestError(f"the column {missing[0]} is missing; a table of jobs has {','.join(COLUMNS)}")
-        named = [(f"line {table.line_num}", dict(row)) for row in table]
-    requests = [_request(where, row) for where, row in named]
-    numbers = [one.job for one in requests]
-    if len(set(numbers)) < len(numbers):
-        raise RequestError(f"job {next(one for one in numbers if numbers.count(one) > 1)} stands there twice")
-    return requests
+            request = _request(row)
+            if request.job in found:
+                raise RowError("another row has the same job number", request.job)
+            found[request.job] = request
+        except RowError as error:
+            bad.append(f"{where}: {error}")
+    if bad:
+        more = f" And {len(bad) - NAMED} more." if len(bad) > NAMED else ""
+        raise RequestError(
+            f"{len(bad)} of {len(found) + len(bad)} rows cannot be read. {'. '.join(bad[:NAMED])}.{more} "
+            f"A row has {', '.join(COLUMNS)}. Correct these rows, or remove them."
+        )
+    return list(found.values())
 
 
-def _request(where: str, row: Any) -> Request:
-    with within(where):
-        if isinstance(row, dict):
-            if None in row:
-                raise RequestError(f"it has more fields than the {len(row) - 1} columns of the table")
-            row = {key: value for key, value in row.items() if value not in ("", None)}
-        try:
-            found = msgspec.convert(row, _Row, strict=False)
-        except msgspec.ValidationError as error:
-            raise RequestError(f"{error}; a job has {', '.join(COLUMNS)}") from error
-        if not 0 <= found.compute_s + found.arrives_s <= 2 * MOST:  # what is no number passes every other comparison
-            raise RequestError(f"{quoted(str(row))} has a time that is no number")
-    return Request(**msgspec.structs.asdict(found))
+def _csv(text: str) -> Iterator[tuple[str, Any]]:
+    return rows.table(text, COLUMNS[:-1], "A table of jobs", optional=1)
+
+
+def _toml(text: str) -> Iterator[tuple[str, Any]]:
+    try:
+        found = toml.loads(text).get("job", [])
+    except toml.TomlError as error:
+        raise RequestError(f"it is not TOML: {error}") from error
+    if not isinstance(found, list):
+        raise RequestError("job: it is not a list of tables. Give each job a table of its own: [[job]].")
+    rows.check_count(len(found))
+    for number, row in enumerate(found):
+        yield f"job {number}", row
+
+
+def _request(row: Any) -> Request:
+    if isinstance(row, RowError):
+        raise row
+    if not isinstance(row, dict):
+        raise RowError("it is not a table", row)
+    if unknown := [name for name in row if name not in COLUMNS]:
+        raise RowError("unknown column", unknown[0])
+    given = {name: value for name, value in row.items() if value not in ("", None)}
+    if missing := [name for name in COLUMNS[:-1] if name not in given]:
+        raise RowError(f"no {missing[0]}")
+    counts = {name: rows.count(given[name], name, low, high) for name, (low, high) in COUNTS.items()}
+    times = {name: rows.number(given.get(name, 0.0), name, 0, MOST) for name in TIMES}
+    return Request(**counts, **times)

@@ -115,6 +115,8 @@ def run(parsed: argparse.Namespace) -> int:
     if not 0 <= parsed.seed <= 2**31:
         raise RequestError(f"--seed: {parsed.seed} is not between 0 and 2147483648")
     found = joblists.read(Path(parsed.jobs), rate, parsed.seed)
+    with within(parsed.jobs):
+        found = found.fitting(sum(sizes))
     requests = list(found.requests)
     if parsed.load is not None:
         if not 0 < parsed.load <= 100:
@@ -124,11 +126,6 @@ def run(parsed: argparse.Namespace) -> int:
         with within("--load"):
             requests = joblists.poisson(requests, sum(sizes), parsed.load, parsed.seed)
     gpus = tuple(Gpu(f"h{host}", slot) for host, size in enumerate(sizes, 1) for slot in range(size))
-    if large := next((one for one in requests if one.gpus > len(gpus)), None):
-        raise RequestError(
-            f"{parsed.jobs}: job {large.job} asks for {large.gpus} GPUs, and {len(sizes)} servers have {len(gpus)} in all; give "
-            "more with --servers or --gpus, or the job fewer"
-        )
     if parsed.on:
         from testbed.cli.schedule import flowing
 
@@ -137,7 +134,7 @@ def run(parsed: argparse.Namespace) -> int:
         flowed = flowing.carry_out(
             requests, sizes, model, names, parsed.system or ["reno"], parsed.topo, parsed.until, parsed.seed
         )
-        flowing.show(flowed, sizes, parsed.topo, as_json=parsed.json)
+        flowing.show(flowed, sizes, parsed.topo, found, as_json=parsed.json)
         return EXIT_OK
     if parsed.until is not None or parsed.topo != "cluster":
         raise RequestError("--until, --topo: are for --on flow")
@@ -150,7 +147,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.emulate:
         results = _emulated(parsed, results, requests, sizes, model)
     if parsed.json:
-        print(json.dumps(told.document(sizes, model, results, found.synthetic), allow_nan=False))
+        print(json.dumps(told.document(sizes, model, results, found), allow_nan=False))
     else:
         console = Console(highlight=False)
         console.print(
@@ -158,8 +155,7 @@ def run(parsed: argparse.Namespace) -> int:
         )
         if parsed.emulate:
             console.print(told.beside(results))
-        if found.synthetic:
-            console.print(plain(f"Synthetic: {found.synthetic}."))
+        told.print_origin(console, found)
     if parsed.figures is not None:
         from analysis import gantt
 

@@ -23,11 +23,13 @@ from core.runs.plan import CongestionControl
 from core.text import quoted
 from core.units import Duration
 from job_schedulers import Cluster, online
+from testbed.cli.schedule import told
 from theory import fabric, flowing, twin
 from theory.cluster import Ran, Servers, follow
 from theory.contention import Model
 from theory.fabric import Fabric
 from theory.measures import IterationTime, measure
+from workloads.joblists import JobList
 
 LEAF = 32  # servers below a leaf, where nobody says how many
 OVERSUBSCRIBED = 2.0
@@ -114,12 +116,12 @@ def _alone(flowed: flowing.Flowed, model: Model) -> IterationTime:
     return iteration_s
 
 
-def show(results: Sequence[Result], sizes: Sequence[int], topo: str, *, as_json: bool) -> None:
+def show(results: Sequence[Result], sizes: Sequence[int], topo: str, jobs: JobList, *, as_json: bool) -> None:
     """Print them: a table for people, a document for programs."""
     if as_json:
         rows = [_row(result) for result in results]
         print(json.dumps({"cluster": {"servers": list(sizes)}, "model": {"law": "flow", "topo": topo, "batch_s": flowing.BATCH_S,
-              "steps": twin.STEPS}, "results": rows}, allow_nan=False))  # fmt: skip
+              "steps": twin.STEPS}, **told.origin(jobs), "results": rows}, allow_nan=False))  # fmt: skip
         return
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("scheduler", "system"):
@@ -147,6 +149,7 @@ def show(results: Sequence[Result], sizes: Sequence[int], topo: str, *, as_json:
     for result in results:
         if result.beyond:
             console.print(f"Suspect: {result.scheduler}, {result.system}: {'; '.join(result.beyond)}.")
+    told.print_origin(console, jobs)
 
 
 def _row(result: Result) -> dict[str, Any]:

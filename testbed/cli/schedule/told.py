@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +18,7 @@ from testbed.cli.table import metrics_tables
 from testbed.planning.schedules import Carried
 from theory.cluster import Ran
 from theory.contention import Model
+from workloads.joblists import JobList
 
 CONSTANTS = ("rate_bps", "intra_bps", "reduce_bps", "alpha", "xi1", "xi2_s", "slot_s")
 
@@ -66,13 +67,13 @@ def beside(results: Sequence[Result]) -> Table:
     return found
 
 
-def document(sizes: Sequence[int], model: Model, results: Sequence[Result], synthetic: str) -> dict[str, Any]:
+def document(sizes: Sequence[int], model: Model, results: Sequence[Result], jobs: JobList) -> dict[str, Any]:
     """What ``--json`` prints; what is unlimited is null."""
     values = {name: getattr(model, name) for name in CONSTANTS}
     return {
         "cluster": {"servers": list(sizes)},
         "model": {name: None if value == math.inf else value for name, value in values.items()},
-        "synthetic": synthetic,
+        **origin(jobs),
         "results": [
             {
                 "scheduler": each.scheduler,
@@ -85,6 +86,22 @@ def document(sizes: Sequence[int], model: Model, results: Sequence[Result], synt
             for each in results
         ],
     }
+
+
+def origin(jobs: JobList) -> dict[str, Any]:
+    """What of a list was drawn, and which rows of a log are left out, for programs."""
+    return {"synthetic": jobs.synthetic, "left_out": [asdict(one) for one in jobs.omitted]}
+
+
+def print_origin(console: Console, jobs: JobList) -> None:
+    """The same for people."""
+    if jobs.synthetic:
+        console.print(plain(f"Synthetic: {jobs.synthetic}."))
+    if jobs.omitted:
+        left = sum(one.rows for one in jobs.omitted)
+        console.print(plain(f"Left out: {left} rows of the list. {len(jobs.requests)} jobs are scheduled."))
+        for one in jobs.omitted:
+            console.print(Text(plain(f"  {one.rows}: {one.reason} (first: {one.first})")))
 
 
 def _job(ran: Ran) -> dict[str, Any]:
