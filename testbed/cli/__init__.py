@@ -54,10 +54,10 @@ class _Parser(arguments.Parser):
 def main(given: Sequence[str]) -> int:
     """Run a command; its exit code."""
     interruption.listen()
-    return interruption.guarded(lambda: _ended(arguments), KEPT if "".join(arguments[:1]) in RUNNING else "")
+    return interruption.guarded(lambda: _ended(given), KEPT if "".join(given[:1]) in RUNNING else "")
 
 
-def _ended(arguments: Sequence[str]) -> int:
+def _ended(given: Sequence[str]) -> int:
     try:
         if stray := text.first_stray(given):
             raise RequestError(stray)
