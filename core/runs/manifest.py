@@ -183,6 +183,13 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     transports: dict[str, dict[str, str]] | None = None
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """The experiment that a run is part of, but its name and seeds."""
+
+    fields: dict[str, Any]  # those that are not their default, as they are typed; files by their names alone
+    files: dict[str, str]  # SHA-256 of each file that they name
+
+
 class Provenance(msgspec.Struct, frozen=True):
     """What made a run."""
 
@@ -199,6 +206,7 @@ class Provenance(msgspec.Struct, frozen=True):
     wall_s: float
     topology_sha256: str | None  # of a topology from outside the checkout
     congestion_control_sha256: dict[str, str]  # of congestion controls from outside the checkout, by their specs
+    asked: Asked | None = None  # None: an older testbed did not record it
 
 
 class Manifest(Told, frozen=True, kw_only=True, omit_defaults=True):
@@ -217,6 +225,7 @@ class Manifest(Told, frozen=True, kw_only=True, omit_defaults=True):
     wall_s: float
     topology_sha256: str | None
     congestion_control_sha256: dict[str, str]
+    asked: Asked | None = None
     digest: str  # over its tables
     scheduler: str | None = None  # which placed its jobs, as the plan says; None: an older testbed did not record it
     disturbances: Recorded | None = None  # None: a clock that nothing disturbs

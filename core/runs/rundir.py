@@ -106,6 +106,17 @@ def filled(destination: Path, out: Path | None = None) -> Iterator[Path]:
         raise TestbedError(f"{destination} could not be written: {error.strerror or error}") from error
 
 
+def forget(experiment: Path, out: Path) -> None:
+    """Remove an experiment's summary and figures, which are made again from its runs."""
+    for folder in (experiment, experiment / "figures"):
+        if not folder.is_dir():
+            continue
+        with folders.opened(folder, out) as fd:
+            for name in ["summary.json"] if folder == experiment else os.listdir(f"/proc/self/fd/{fd}"):
+                with contextlib.suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+                    os.unlink(name, dir_fd=fd)
+
+
 def sweep(folder: Path) -> None:
     """Remove partial folders below ``folder`` whose writer is gone."""
     leftovers.sweep(folder.rglob(f".*{PARTIAL}*") if folder.is_dir() else ())

@@ -89,19 +89,20 @@ def drive(
     linux_source: Path | None = None,
     retries: int | None = None,
     is_there: Callable[[Wanted], bool] = lambda _run: False,
+    kept: Sequence[Wanted] = (),
     keep_going: bool = False,
 ) -> list[Failure]:
     """Carry out ``runs``, in this order as far as executors are ``free``, and store them; those that failed.
 
     ``tell`` is told of each that is ``started``, ``stored``, ``failed``, or ``given up`` by a machine that is lost, which goes
-    on elsewhere. What had to wait, and `is_there` now that its schedule is known, is not run again (``there``). Raises the
-    first failure's error unless it is to ``keep_going``.
+    on elsewhere. What had to wait, and `is_there` now that its schedule is known, is not run again (``there``). ``kept`` are
+    runs of the same experiments that are there. Raises the first failure's error unless it is to ``keep_going``.
     """
     for run in runs:
         folders.check(run.folder, run.out)
     for folder in {run.experiment: None for run in runs}:
         rundir.sweep(folder)
-    queue = _Queue(list(runs), list(free), tell, is_there, linux_source, retries)
+    queue = _Queue(list(runs), list(free), tell, is_there, linux_source, retries, capacity_bps=_capacities(runs, kept))
     failures = []
     for run, outcome in queue.outcomes():
         if isinstance(outcome, Failed):
@@ -109,6 +110,16 @@ def drive(
                 raise outcome.error
             failures.append(Failure(run, outcome.error))
     return failures
+
+
+def _capacities(runs: Sequence[Wanted], kept: Sequence[Wanted]) -> dict[Path, float | None]:
+    """Of the unshaped path of each experiment of ``runs``, as far as a run that is ``kept`` has it."""
+    found: dict[Path, float | None] = {}
+    wanted = {run.experiment for run in runs if not run.plan.measure_capacity}
+    for run in kept:
+        if run.experiment in wanted - found.keys():
+            found[run.experiment] = load_run(run.folder).manifest.measured.capacity_bps
+    return found
 
 
 @dataclass
@@ -172,9 +183,15 @@ class _Queue:
         except TestbedError as error:
             yield self._ended(run, place, Failed(error))
             return
-        if run.waits and self.is_there(run):
-            self.tell(run.plan, events.There())
-            return
+        if run.waits:
+            try:
+                there = self.is_there(run)
+            except TestbedError as error:
+                yield self._ended(run, place, Failed(error))
+                return
+            if there:
+                self.tell(run.plan, events.There())
+                return
         self.idle.remove(executor)
         self.tell(run.plan, events.Started())
         self.running[executor.submit(self._task(run, place))] = executor, place, run
@@ -188,12 +205,15 @@ class _Queue:
             self.retries,
             None if run.plan.measure_capacity else self.capacity_bps.get(run.experiment),
             tuple(command_line()),
+            run.scenario.asked,
         )
 
     def _ended(self, run: Wanted, place: str, outcome: Outcome) -> tuple[Wanted, Outcome]:
         """Stored, if there is something to store."""
         if not isinstance(outcome, Failed):
             try:
+                if run.folder.exists():
+                    rundir.forget(run.experiment, run.out)  # what was said of the run that is replaced
                 rundir.store(outcome.files, run.folder, run.out)
             except TestbedError as error:
                 outcome = Failed(error)

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from core import packages
 from core.environment import ROOT
 from core.runs.load import LoadError, load_run
-from core.runs.manifest import Provenance, Remote, UserModeLinux
+from core.runs.manifest import Asked, Provenance, Remote, UserModeLinux
 from core.runs.plan import Plan
+from core.text import shown
 from testbed import __version__
 from testbed.substrates import Substrate
 
+MOST_PATHS = 3  # of a plan, that a message names
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")
 
 
@@ -31,7 +35,9 @@ def installed() -> dict[str, str]:
     return {name: metadata.version(name) for name in PACKAGES}
 
 
-def provenance(substrate: Substrate, plan: Plan, command: Sequence[str], begun: float) -> Provenance:
+def provenance(
+    substrate: Substrate, plan: Plan, command: Sequence[str], begun: float, asked: Asked | None = None
+) -> Provenance:
     """What made a run of ``plan`` that has ``begun`` at this time and ends now."""
     identity = substrate.identity()
     return Provenance(
@@ -48,32 +54,87 @@ def provenance(substrate: Substrate, plan: Plan, command: Sequence[str], begun: 
         wall_s=time.time() - begun,
         topology_sha256=topology_sha256(plan),
         congestion_control_sha256=congestion_control_sha256(plan),
+        asked=asked,
     )
+
+
+def differences(plan: Plan, folder: Path, substrate: Substrate, asked: Asked | None = None) -> list[str] | None:
+    """What is different about the run in ``folder`` from the one that ``plan`` would make now; None: there is no run.
+
+    An empty list: the same plan, files, program and kernel. A folder that holds something else is never taken for no run.
+    """
+    try:
+        if not any(folder.iterdir()):
+            return None
+        manifest = load_run(folder).manifest
+    except FileNotFoundError:
+        return None
+    except (LoadError, OSError) as error:
+        return [str(error).rstrip(".")]
+    then, now = manifest.made, provenance(substrate, plan, (), 0.0, asked)
+    found = [f"file {name}: SHA-256 {before} → {after}" for name, before, after in _files(then, now)]
+    if then.testbed != now.testbed or then.source_sha256 != now.source_sha256:
+        found.append(f"program: {_program(then)} → {_program(now)}")
+    if then.substrate != now.substrate:
+        found.append(f"backend: {then.substrate} → {now.substrate}")
+    elif (before := _kernel(then, manifest.kernel)) != (after := _kernel(now, platform.version())):
+        found.append(f"kernel: {before} → {after}")
+    return found + _planned(manifest.plan, plan)
 
 
 def is_there(plan: Plan, folder: Path, substrate: Substrate) -> bool:
     """Whether ``folder`` holds the results of this very run, complete (a folder always is) and of this testbed."""
-    try:
-        manifest = load_run(folder).manifest
-    except LoadError:
-        return False
-    return (
-        msgspec.json.encode(manifest.plan) == msgspec.json.encode(plan)
-        and _same_maker(manifest.made, provenance(substrate, plan, (), 0.0))
-        and (
-            manifest.uml is not None
-            or manifest.remote is not None
-            or manifest.clock == "model"
-            or platform.version() in manifest.kernel
-        )
-    )
+    return differences(plan, folder, substrate) == []
 
 
-def _same_maker(then: Provenance, now: Provenance) -> bool:
-    """Whether two runs were made by the same, in all that a result depends on."""
-    kernels = [None if each.remote is None else each.remote.kernel for each in (then, now)]
-    same = ("testbed", "substrate", "uml", "source_sha256", "topology_sha256", "congestion_control_sha256")
-    return kernels[0] == kernels[1] and all(getattr(then, name) == getattr(now, name) for name in same)
+def _files(then: Provenance, now: Provenance) -> list[tuple[str, str, str]]:
+    """Files that were not what they are, with the beginnings of their digests."""
+    if then.asked is not None and now.asked is not None:
+        both = [then.asked.files, now.asked.files]
+    else:
+        topologies = [
+            {} if one.topology_sha256 is None else {"of the topology": one.topology_sha256} for one in (then, now)
+        ]
+        both = [{**one, **made.congestion_control_sha256} for one, made in zip(topologies, (then, now), strict=True)]
+    names = sorted({*both[0], *both[1]})
+    found = [(name, *(one.get(name, "none")[:12] for one in both)) for name in names]
+    return [(name, before, after) for name, before, after in found if before != after]
+
+
+def _program(made: Provenance) -> str:
+    return f"testbed {made.testbed}, source {made.source_sha256[:12]}"
+
+
+def _kernel(made: Provenance, own: str) -> str:
+    """Which one a run was on, in words that are the same for the same kernel; ``own``: this machine's."""
+    if made.clock == "model":
+        return ""
+    if made.remote is not None:
+        return made.remote.kernel
+    if made.uml is None:
+        return platform.version() if platform.version() in own else own
+    return f"{made.uml.version} ({hashlib.sha256(msgspec.json.encode(made.uml)).hexdigest()[:12]})"
+
+
+def _planned(then: Plan, now: Plan) -> list[str]:
+    """The first fields in which two plans differ. Which run of an experiment measured the capacity of its path is no matter."""
+    before, after = (msgspec.json.encode(msgspec.structs.replace(plan, measure_capacity=False)) for plan in (then, now))
+    if before == after:
+        return []
+    changed = _changed(msgspec.json.decode(before), msgspec.json.decode(after), "plan")
+    paths = list(itertools.islice(changed, MOST_PATHS + 1))
+    return [*paths[:MOST_PATHS], *(["more of the plan"] if len(paths) > MOST_PATHS else [])]
+
+
+def _changed(before: Any, after: Any, path: str) -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in dict.fromkeys([*before, *after]):
+            yield from _changed(before.get(key), after.get(key), f"{path}.{key}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for number, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from _changed(one, other, f"{path}.{number}")
+    elif before != after:
+        yield f"{path}: {shown(repr(before), 40)} → {shown(repr(after), 40)}"
 
 
 def topology_sha256(plan: Plan) -> str | None:

@@ -18,7 +18,7 @@ from core.errors import TestbedError
 from core.runs import disturbed, documents, rundir
 from core.runs.events import Repeated, Said
 from core.runs.load import digest
-from core.runs.manifest import Attempt, Manifest, Provenance, Recorded, Told, UserModeLinux
+from core.runs.manifest import Asked, Attempt, Manifest, Provenance, Recorded, Told, UserModeLinux
 from core.runs.plan import Plan
 from core.runs.verdict import Row, Verdict, Word
 from testbed import substrates
@@ -40,6 +40,7 @@ class Task:
     retries: int | None = None  # how often it is repeated while it is invalid; None: `default_retries`
     capacity_bps: float | None = None  # of the unshaped path, if another run of the experiment measured it
     command: tuple[str, ...] = ()  # as it was typed
+    asked: Asked | None = None  # the experiment that it is part of
     kernel: UserModeLinux | None = None  # the one to take, of those that are built; None: the newest
 
 
@@ -92,7 +93,7 @@ def _carried_out(task: Task, substrate: Substrate, hear: Hear) -> Completed:
     while True:
         begun = time.time()
         archive = substrate.run(task.plan, hear, patience(task.plan, task.wall_limit_s))
-        made = provenance(substrate, task.plan, task.command, begun)
+        made = provenance(substrate, task.plan, task.command, begun, task.asked)
         run = _judged(task.plan, rundir.unpack(archive), made, task.capacity_bps)
         attempts.append(Attempt(made.started, made.wall_s, run.verdict.verdict, tuple(map(_said, run.verdict.invalid))))
         if run.verdict.verdict != "invalid" or len(attempts) > most:

@@ -66,6 +66,8 @@ class Progress:
             case events.Repeated(because=because):
                 self._say(Text(f"{_title(plan)}: invalid ({'; '.join(because)}), and run again"))
                 self._reset(plan)
+            case events.There():
+                self.done += 1
             case events.Stored(verdict=verdict):
                 self.done += 1
                 self._finish(plan, verdict)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from core.errors import RequestError
 from testbed.spec import Spec, described
 from testbed.spec.aliases import ALIASES
+
+if TYPE_CHECKING:
+    from testbed.campaign.stored.folders import Again
 
 # What the type of a field does not say.
 SHAPES: dict[str, dict[str, Any]] = {
@@ -50,6 +53,20 @@ def add_retries(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--retries", type=int, metavar="N", help="how often a run that is invalid is repeated (1; 0 under virtual time)"
     )
+
+
+def add_again(parser: argparse._ActionsContainer) -> None:
+    """What becomes of runs that are there: they are kept unless one of these flags is given."""
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--again", action="store_true", help="run again what is there, and replace it")
+    either.add_argument(
+        "--renew", action="store_true", help="replace runs of another program, kernel or file, and keep all others"
+    )
+
+
+def again(parsed: argparse.Namespace) -> Again:
+    """As `add_again` has it."""
+    return "always" if parsed.again else "changed" if parsed.renew else "never"
 
 
 def check_retries(retries: int | None) -> None:

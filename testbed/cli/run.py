@@ -17,8 +17,10 @@ from testbed.spec import Spec
 from testbed.spec import place as where
 
 if TYPE_CHECKING:
+    from core.locks import Locks
     from core.runs.summary import Summary
     from testbed.campaign.driver import Wanted
+    from testbed.planning.plan import Planned
     from testbed.substrates import Substrate
     from testbed.substrates.choice import Choice
 
@@ -58,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     flags.add(how, "wall_limit")
     flags.add_retries(how)
+    flags.add_again(how)
     how.add_argument(
         "--verify", type=Path, metavar="RUNDIR", help="repeat a run from its manifest and compare byte for byte"
     )
@@ -89,9 +92,10 @@ def run(parsed: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from core import folders
+    from core import folders, locks
     from testbed.campaign import driver
     from testbed.campaign.executors import Here
+    from testbed.campaign.stored import folders as stored
     from testbed.cli.console import Progress
 
     notes, quiet = Console(stderr=True), parsed.quiet or parsed.json
@@ -100,12 +104,22 @@ def run(parsed: argparse.Namespace) -> int:
         chosen, substrate = asked.settled(chosen)
     if chosen.reason is not None:
         print(text.paragraph(str(chosen)), file=sys.stderr)
-    runs = driver.wanted(chosen.planned, Path(parsed.out))
-    folders.check(runs[0].experiment / "figures", runs[0].out)
-    with Progress(chosen.plans, notes, quiet=quiet) as progress:
-        driver.drive(runs, [Here(substrate, progress)], progress, retries=parsed.retries)
+    out = Path(parsed.out)
+    with locks.held(out) as held:
+        planned = asked.named(chosen, held)
+        for run in driver.wanted(planned, out):
+            folders.check(run.folder, out)
+            folders.check(run.experiment / "figures", out)
+        work = stored.work(planned, out, lambda _run: [substrate], flags.again(parsed))
+        if work.kept and not quiet:
+            notes.print(text.plain(work.said()), highlight=False, soft_wrap=True)
+        if work.todo:
+            with Progress([run.plan for run in work.todo], notes, quiet=quiet) as progress:
+                lanes = [Here(substrate, progress)]
+                driver.drive(work.todo, lanes, progress, retries=parsed.retries, is_there=work.is_there, kept=work.kept)
+        runs = work.summed_up(planned[0][0])
         summary = driver.sum_up(runs)
-    _show(summary, runs, substrate if where.is_remote(chosen.place) else None, as_json=parsed.json)
+        _show(summary, runs, substrate if where.is_remote(chosen.place) else None, as_json=parsed.json)
     if summary.verdict == "invalid" or (parsed.strict and summary.verdict != "valid"):
         return EXIT_INVALID
     return EXIT_OK
@@ -149,6 +163,13 @@ class _Request:
 
         with within_unless_named(self.file):
             return choice.settle(chosen, self.read, self.flags, self.linux_source)
+
+    def named(self, chosen: Choice, held: Locks | None = None) -> list[Planned]:
+        """The experiment by the name of its folder."""
+        from testbed.campaign.stored import folders
+
+        file = None if "name" in self.flags else self.file
+        return folders.named(chosen.planned, self.out, file, elsewhere=chosen.elsewhere, locks=held)
 
     def described(self, chosen: Choice) -> Iterator[str]:
         """Where it would run, what the file's ``[realtime]`` changes there, and every run."""

@@ -1,8 +1,9 @@
 """``python -m testbed sweep experiments/*.toml -j 2``: many experiments at once.
 
 What is not there yet is run, in a shuffled order (that only depends on what there is), so that a drift of the machine is
-not taken for an effect. A run is there if its manifest holds the very same plan, run by the same testbed on the same
-kernel. A run that fails does not stop the others and is listed at the end.
+not taken for an effect. A run is kept if its manifest holds the same plan, files, program and kernel; one that differs is
+replaced only with ``--again`` or ``--renew`` (`testbed.campaign.stored.folders`). A run that fails does not stop the others and is listed
+at the end.
 
 Experiments of schedules (``kind = "schedules"``) are computed here, whatever is said of where and how often to run.
 
@@ -33,6 +34,7 @@ from testbed.spec import points, schedules
 if TYPE_CHECKING:
     from testbed.campaign.driver import Failure, Wanted
     from testbed.campaign.executors import Executor
+    from testbed.campaign.stored.folders import Work
     from testbed.planning.plan import Planned
     from testbed.substrates import Substrate
     from testbed.substrates.choice import Choice
@@ -62,12 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", metavar="PATH=VALUE", help=f"{flags.SET}; in all of them")
     flags.add(parser, "seeds", "iterations", suffix=", in all of them")
     flags.add_retries(parser)
+    flags.add_again(parser)
     parser.add_argument("--quick", action="store_true", help="as the files' [quick] tables have it: less of everything")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument("--dry-run", action="store_true", help="print what would be run")
 
 
 def run(parsed: argparse.Namespace) -> int:
+    from core import locks
+    from testbed.campaign.stored import folders
     from testbed.cli.schedule import study
     from testbed.linux import privileges
 
@@ -90,10 +95,17 @@ def run(parsed: argparse.Namespace) -> int:
     if not files:
         privileges.give_up()
     _check_privileges(files, given)
-    planned, machines = _settled(files, given, Path(parsed.out)) if files else ([], {})
-    for asked in studies:
-        study.compute(asked, Path(parsed.out), parsed.parallel, quiet=parsed.quiet)
-    return _carried_out(planned, machines, parsed) if files else EXIT_OK
+    out = Path(parsed.out)
+    choices, machines = _settled(files, given, out) if files else ([], {})
+    with locks.held(out) as held:
+        planned = [
+            each
+            for file, chosen in choices
+            for each in folders.named(chosen.planned, out, file, elsewhere=chosen.elsewhere, locks=held)
+        ]
+        for asked in studies:
+            study.compute(asked, out, parsed.parallel, flags.again(parsed), held, quiet=parsed.quiet)
+        return _carried_out(planned, machines, parsed) if files else EXIT_OK
 
 
 def _apart(parsed: argparse.Namespace) -> tuple[list[Asked], list[str]]:
@@ -151,7 +163,9 @@ def _check_privileges(files: list[str], given: dict[str, Any]) -> None:
         )
 
 
-def _settled(files: list[str], given: dict[str, Any], out: Path) -> tuple[list[Planned], dict[str, Substrate]]:
+def _settled(
+    files: list[str], given: dict[str, Any], out: Path
+) -> tuple[list[tuple[str, Choice]], dict[str, Substrate]]:
     """Every experiment, and every place where some of them run."""
     from core.runs import rundir
     from testbed import substrates
@@ -159,7 +173,7 @@ def _settled(files: list[str], given: dict[str, Any], out: Path) -> tuple[list[P
 
     possible = list(_possible(files, given))
     rundir.check_writable(out)
-    planned: list[Planned] = []
+    found: list[tuple[str, Choice]] = []
     machines: dict[str, Substrate] = {}
     for file, chosen in possible:
         with within_unless_named(file):
@@ -170,8 +184,8 @@ def _settled(files: list[str], given: dict[str, Any], out: Path) -> tuple[list[P
                 chosen, machines[chosen.place] = choice.settle(chosen, partial(points.read, file), given)
         if chosen.reason is not None:
             print(text.paragraph(f"{file}: {chosen}"), file=sys.stderr)
-        planned += chosen.planned
-    return planned, machines
+        found.append((file, chosen))
+    return found, machines
 
 
 def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed: argparse.Namespace) -> int:
@@ -180,25 +194,26 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
 
     from testbed.campaign import driver
     from testbed.campaign.executors import choice
-    from testbed.campaign.provenance import is_there
+    from testbed.campaign.stored import folders
     from testbed.cli.console import Count
 
-    def done(run: Wanted) -> bool:
-        return any(is_there(run.plan, run.folder, machines[place]) for place in where.places(run.spec.on))
+    def able(run: Wanted) -> list[Substrate]:
+        return [machines[place] for place in where.places(run.spec.on)]
 
     choice.check(parsed.executor, machines)
     share = None if parsed.verify_sample is None else parse_fraction(parsed.verify_sample)
-    todo = _each_measured(driver.wanted(planned, Path(parsed.out)))
     if parsed.parallel > 1 and any(map(where.in_real_time, machines)):
         raise RequestError(
             f"-j {parsed.parallel}: against a real clock runs on one machine would disturb each other; use --on uml, or -j 1, "
             "or several other machines (--on ssh:a --on ssh:b)."
         )
+    work = folders.work(planned, Path(parsed.out), able, flags.again(parsed))
+    todo = _each_measured(work.todo)
     waiting = [run for run in todo if run.waits]
-    missing = [run for run in todo if not run.waits and not done(run)]
+    missing = [run for run in todo if not run.waits]
     console = Console(stderr=True)
     console.print(
-        f"{len(todo)} runs of {len(planned)} experiments, {len(todo) - len(waiting) - len(missing)} of them there"
+        f"{len(work.asked)} runs of {len(planned)} experiments, {len(work.kept)} of them there"
         + (f"; {len(waiting)} wait for those of their jobs alone" if waiting else ""),
         highlight=False,
     )
@@ -210,13 +225,13 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
         choice.chosen(parsed.executor, machines, parsed.parallel, Path(parsed.out), _left_out) as lanes,
         Count(order, console, quiet=parsed.quiet, places=len(lanes) > 1) as count,
     ):
-        failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=done, keep_going=True)
+        failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=work.is_there, keep_going=True)
         differing = _verified(order, failures, lanes, share, Path(parsed.out))
-    invalid = _sum_up(planned, todo, failures)
+    invalid = _sum_up(planned, work, failures)
     for failure in failures:
         print(text.paragraph(f"failed: {failure.run.folder}: {failure.error}"), file=sys.stderr)
     if failures:
-        print(f"{len(failures)} of {len(todo)} runs failed; the same command tries them again.", file=sys.stderr)
+        print(f"{len(failures)} of {len(work.asked)} runs failed; the same command tries them again.", file=sys.stderr)
         return EXIT_FAILED
     if differing:
         print(text.paragraph(f"other bytes when repeated: {', '.join(differing)}"), file=sys.stderr)
@@ -250,7 +265,7 @@ def _each_measured(runs: Sequence[Wanted]) -> list[Wanted]:
     return [replace(run, plan=msgspec.structs.replace(run.plan, measure_capacity=True)) for run in runs]
 
 
-def _sum_up(planned: list[Planned], todo: Sequence[Wanted], failures: Sequence[Failure]) -> bool:
+def _sum_up(planned: list[Planned], work: Work, failures: Sequence[Failure]) -> bool:
     """Write every complete experiment's summary and print its table; whether any of them is invalid."""
     from rich.console import Console
 
@@ -262,7 +277,7 @@ def _sum_up(planned: list[Planned], todo: Sequence[Wanted], failures: Sequence[F
     failed = {failure.run.folder for failure in failures}
     invalid = False
     for scenario, _ in planned:
-        own = [run for run in todo if run.scenario is scenario]
+        own = work.summed_up(scenario)
         if failed & {run.folder for run in own}:
             continue
         summary = driver.sum_up(own)

@@ -1,27 +1,39 @@
-"""Names of experiments that have none: what was asked for besides the defaults, readable, in a folder's name."""
+"""Folder names of experiments: made from the fields that differ from the defaults, or from those of another experiment.
+
+``dumbbell-4xsynthetic-rate-50gbit`` is the name of an experiment that has none; ``interleaving-on-flow`` is that of a named one that
+runs on another backend than its file says, or whose folder holds another experiment (`testbed.campaign.stored.folders`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from core.runs.manifest import Asked
 from core.text import file_name
 from testbed.spec import Spec
 
-# Said in front, or no part of what an experiment is: more seeds add to what is there.
-_ELSEWHERE = ("name", "topo", "jobs", "trace", "seed", "seeds", "on", "wall_limit")
-LONGEST = 100
+# What an experiment is not: more seeds add to those that are there, and a limit changes no result.
+NO_PART = ("name", "seed", "seeds", "wall_limit")
+# In front of a default name, or at its end.
+_ELSEWHERE = (*NO_PART, "topo", "jobs", "trace", "on")
+LONGEST = 100  # of a default name
+LONGEST_NAME = 200  # of any, as `testbed.spec` has it
+DIGITS = 6  # of a hash
+MOST_FILE_BYTES = 64 << 20
+_FILE = re.compile(r"[^,:+=\s]+\.(?:py|json|toml|c|et|csv)(?![A-Za-z0-9_])")
 
 
 def default_name(spec: Spec) -> str:
-    """``dumbbell-4xsynthetic``, and every field that is not its default: ``-rate-50gbit``.
+    """``dumbbell-4xsynthetic``, and every field that is not its default: ``-rate-50gbit``. Where it runs is added by `on_place`.
 
-    Systems, too: a summary and a figure are of those that were compared. What no name can hold (jobs of their own, links,
-    events, files) is told apart by a hash.
+    The name includes the systems, since a summary compares them. A hash stands for what no name can hold: jobs of their own, links,
+    events, files.
     """
     trace = "mixed" if spec.job else Path(spec.trace).stem if spec.trace else "synthetic"
     words = [f"{file_name(Path(spec.topo).stem.replace(',', '-'))}-{spec.jobs}x{file_name(trace)}"]
@@ -31,26 +43,121 @@ def default_name(spec: Spec) -> str:
         value = getattr(spec, name)
         if name in _ELSEWHERE or value == getattr(usual, name):
             continue
-        text = _text(value)
-        written = text and re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")
-        if written:
-            words.append(f"{name}-{written}")
-        exact = exact and text is not None and written == text
+        word, holds = _word(name, _text(value))
+        words += [word] if word else []
+        exact = exact and holds
     whole = "-".join(words)
     if exact and len(whole) <= LONGEST:
         return whole
     rest = msgspec.structs.replace(spec, seed=0, seeds=0, on="auto", wall_limit=None)
     digest = hashlib.sha256(msgspec.json.encode(rest, enc_hook=_plain)).hexdigest()
-    return f"{whole[:LONGEST].rstrip('-.')}-{digest[:6]}"
+    return f"{whole[:LONGEST].rstrip('-.')}-{digest[:DIGITS]}"
+
+
+def on_place(name: str, place: str, *, default: bool) -> str:
+    """``name`` with the backend in it: ``interleaving-on-flow``, ``map-on-flow.rate-1gbit``. ``default``: it is a `default_name`."""
+    word, exact = _word("on", place)
+    return _with(name, [word, *([] if exact else [_hash(place)])], default=default)
+
+
+def apart(name: str, there: Asked, asked: Asked, *, default: bool) -> str:
+    """``name`` with every field in which an experiment differs from the one that has its folder."""
+    words, exact = [], True
+    for field, _, value in differences(there, asked):
+        word, holds = _word(field, _text(value))
+        words += [word] if word else []
+        exact = exact and holds
+    return _with(name, words if exact else [*words, digest(asked)], default=default)
+
+
+def digest(asked: Asked) -> str:
+    """A few digits that tell experiments apart."""
+    return _hash(msgspec.json.encode(asked.fields, order="deterministic").decode())
+
+
+def differences(there: Asked, asked: Asked) -> list[tuple[str, Any, Any]]:
+    """The fields in which two experiments differ, and what each has."""
+    found = []
+    for field in Spec.__struct_fields__:
+        before, after = (_value(one.fields, field) for one in (there, asked))
+        if before != after:
+            found.append((field, before, after))
+    return found
+
+
+def asked(spec: Spec, place: str) -> Asked:
+    """What was asked for, run at ``place``."""
+    usual = Spec()
+    fields: dict[str, Any] = {"on": place}
+    files: dict[str, str] = {}
+    for name in Spec.__struct_fields__:
+        value = getattr(spec, name)
+        if name not in (*NO_PART, "on") and value != getattr(usual, name):
+            fields[name] = _by_name(msgspec.to_builtins(value, enc_hook=_exact), files)
+    return Asked(fields, files)
+
+
+def _by_name(value: Any, files: dict[str, str]) -> Any:
+    """``value`` with the files in it by their names alone; their digests are put into ``files``."""
+    if isinstance(value, dict):
+        return {key: _by_name(one, files) for key, one in value.items() if one is not None}
+    if isinstance(value, list | tuple):
+        return [_by_name(one, files) for one in value]
+    return _FILE.sub(lambda found: _noted(found[0], files), value) if isinstance(value, str) else value
+
+
+def _noted(name: str, files: dict[str, str]) -> str:
+    path = Path(name)
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_FILE_BYTES:
+            return name
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return name
+    if files.setdefault(path.name, found) != found and found not in files[path.name]:
+        files[path.name] += f"+{found}"  # another file of the same name
+    return path.name
+
+
+def _value(fields: Mapping[str, Any], field: str) -> Any:
+    """What an experiment has, by default too, as it is typed."""
+    if field in fields or field in (*NO_PART, "on"):
+        return fields.get(field)
+    return _by_name(msgspec.to_builtins(getattr(Spec(), field), enc_hook=_exact), {})
+
+
+def _with(name: str, words: list[str], *, default: bool) -> str:
+    """``words`` at the end of a default name; of one that was chosen, before its first dot, which ends what a figure goes by."""
+    stem, dot, rest = (name, "", "") if default else name.partition(".")
+    whole = "-".join((stem, *words)) + dot + rest
+    if len(whole) <= LONGEST_NAME:
+        return whole
+    short = f"{'-'.join((stem, *words))[:LONGEST].rstrip('-.')}-{_hash(whole)}{dot}{rest}"
+    return short if len(short) <= LONGEST_NAME else f"{short[:LONGEST].rstrip('-.')}-{_hash(whole)}"
+
+
+def _word(name: str, text: str | None) -> tuple[str, bool]:
+    """``rate-50gbit`` (empty if a folder's name can hold nothing of it), and whether that is all of it."""
+    written = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") if text else ""
+    return (f"{name}-{written}" if written else ""), text is not None and written == text
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:DIGITS]
 
 
 def _plain(value: Any) -> str | int:
     return str(value) if isinstance(value, str) else int(value)
 
 
+def _exact(value: Any) -> str | int:
+    """A quantity as it is typed."""
+    return str(getattr(value, "exact", value))
+
+
 def _text(value: Any) -> str | None:
     """A value as it is typed; None if it is no single one."""
-    if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return "-".join(value)
     if isinstance(value, str | int | float):
         return str(getattr(value, "exact", value))

@@ -19,12 +19,12 @@ import transports
 from congestion import catalogue
 from core import carrier
 from core.errors import RequestError
+from core.runs.manifest import Asked
 from core.runs.plan import CongestionControl, JobPlan, Plan, System
 from core.runs.upgrade import VERSION
-from testbed.planning import jobs, links
+from testbed.planning import jobs, links, names
 from testbed.planning.jobs import Placed, Way
 from testbed.planning.links import Network
-from testbed.planning.names import default_name
 from testbed.planning.profiles import Profile
 from testbed.planning.profiles import profile as profiled
 from testbed.spec import Spec, systems
@@ -51,7 +51,12 @@ class Scenario:
     @cached_property
     def experiment(self) -> str:
         """Its name, by which its folder is called."""
-        return self.spec.name or default_name(self.spec)
+        return self.spec.name or names.default_name(self.spec)
+
+    @cached_property
+    def asked(self) -> Asked:
+        """What was asked for, but its name and seeds."""
+        return names.asked(self.spec, self.spec.on)
 
 
 def resolve(spec: Spec, model: Model | None = None) -> Scenario:
@@ -98,6 +103,18 @@ def planned(spec: Spec, model: Model | None = None) -> Planned:
     """An experiment, resolved, and its plans."""
     scenario = resolve(spec, model)
     return scenario, plans(scenario)
+
+
+def renamed(resolved: Planned, name: str) -> Planned:
+    """An experiment with another name, and its plans."""
+    scenario, own = resolved
+    spec = msgspec.structs.replace(scenario.spec, name=name)
+    return replace(scenario, spec=spec), [msgspec.structs.replace(plan, experiment=name) for plan in own]
+
+
+def of_seed(scenario: Scenario, seed: int) -> Planned:
+    """The same experiment with one other seed, and its plans."""
+    return planned(msgspec.structs.replace(scenario.spec, seed=seed, seeds=1))
 
 
 def replan(scenario: Scenario, plan: Plan, profiles: Mapping[int, Profile]) -> Plan:

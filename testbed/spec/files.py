@@ -80,7 +80,7 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
         )
     if stray := [key for key in found if key not in known]:
         raise RequestError(f"{path}: unknown field `{stray[0]}`; there are {', '.join(known)}")
-    found.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).lstrip("._-")[:64] or "experiment")
+    found.setdefault("name", name_of(path))
     base = found.pop("base", None)
     if base is None:
         return found
@@ -92,6 +92,11 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
     if len(above) > MOST_BASES or below.resolve() in {one.resolve() for one in (path, *above)}:
         raise RequestError(f"{path}: base: {base} stands on this file itself")
     return _merged(with_room(read(below, fields, (*above, path)), found), found)
+
+
+def name_of(path: Path) -> str:
+    """An experiment's name, if its file says none."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).lstrip("._-")[:64] or "experiment"
 
 
 def with_room(fields: Fields, coming: Collection[str]) -> Fields:

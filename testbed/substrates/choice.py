@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from core.errors import MachineError, VirtualTimeOnlyError, within_unless_named
+from core.errors import MachineError, RequestError, VirtualTimeOnlyError, within_unless_named
 from core.runs.plan import Plan
 from testbed import substrates
 from testbed.linux import privileges
@@ -38,6 +38,7 @@ class Choice:
     reason: str | None = None  # why it is not `uml`, where nobody named a place
     named: bool = True  # the place was, by --on or in the file
     to_build: bool = False  # its kernel is not there yet
+    elsewhere: bool = False  # --on names another place than the experiments go to without it
 
     @property
     def specs(self) -> list[Spec]:
@@ -70,9 +71,23 @@ def choose(read: Read, flags: dict[str, Any], linux_source: Path | None = None) 
     """
     place = foreseen(read, flags, linux_source)
     if place is not None and where.in_real_time(place.place):
-        return _there(read, flags, place)
-    privileges.give_up()
-    return _chosen(read, flags, linux_source)
+        found = _there(read, flags, place)
+    else:
+        privileges.give_up()
+        found = _chosen(read, flags, linux_source)
+    return replace(found, elsewhere="on" in flags and found.place != _without(read, flags, found))
+
+
+def _without(read: Read, flags: dict[str, Any], chosen: Choice) -> str:
+    """Where the experiments go without ``--on``; empty if they cannot be had so."""
+    try:
+        on = read({name: value for name, value in flags.items() if name != "on"})[0].on
+    except RequestError:
+        return ""
+    if on != "auto":
+        return on
+    lack = where.in_own_vm() or any(map(uml.lacks, chosen.plans)) or _impossible(not kernel.is_built())
+    return "host" if lack else "uml"
 
 
 def foreseen(read: Read, flags: dict[str, Any], linux_source: Path | None = None) -> Place | None:

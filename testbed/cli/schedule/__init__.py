@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from core.errors import EXIT_OK, RequestError, within
 from core.units import Duration, Rate
+from testbed.cli import flags
 
 if TYPE_CHECKING:
     from core.placing import Request
@@ -75,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="FOLDER", help="with --emulate: where runs go (results)")
     parser.add_argument("-j", "--parallel", type=int, default=1, metavar="N", help="with --emulate: runs at a time (1)")
+    flags.add_again(parser)
     parser.add_argument("--figures", metavar="FOLDER", help="GPUs and uplinks over time, a PNG for each scheduler")
     parser.add_argument("--json", action="store_true", help="for programs, in place of the table")
 
@@ -106,7 +108,7 @@ def run(parsed: argparse.Namespace) -> int:
             options.parse(job_schedulers.find(name.partition(":")[0]).Options, name)
     if stray := [
         name
-        for name in ("system", "set", "out")
+        for name in ("system", "set", "out", "again", "renew")
         if getattr(parsed, name) and not (parsed.emulate or (parsed.on and name == "system"))
     ]:
         raise RequestError(f"--{stray[0]} is for --emulate (--system for --on flow, too); a computed schedule has none")
@@ -175,7 +177,7 @@ def _emulated(
 
     found = emulate.carry_out(
         Path(parsed.jobs), requests, sizes, model, {one.scheduler: one.carried for one in results}, parsed.system or ["reno"],
-        parsed.seed, parsed.set or [], Path(parsed.out or "results"), parsed.parallel, quiet=parsed.json,
+        parsed.seed, parsed.set or [], Path(parsed.out or "results"), parsed.parallel, flags.again(parsed), quiet=parsed.json,
     )  # fmt: skip
     return [replace(one, emulated=tuple(found[one.scheduler])) for one in results]
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import EXIT_OK, RequestError, within
 from core.units import Duration, Rate, Size
+from testbed.cli import flags
 
 if TYPE_CHECKING:
     from core.runs.load import Run
@@ -77,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-j", "--parallel", type=int, default=1, metavar="N", help="runs at a time (1)")
     parser.add_argument("--out", default="results", help="where runs go (%(default)s)")
+    flags.add_again(parser)
     parser.add_argument(
         "--figures", metavar="FOLDER", help="what equation 8 says of each cell beside what came out, as PNG and CSV"
     )
@@ -105,8 +107,8 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"{len(asked) * len(systems)} runs: " + "; ".join(f"{name} {', '.join(map(str, getattr(grid, name)))}" for name in ("p", "servers", "ratios")))  # fmt: skip
         return EXIT_OK
     runs = carrying.carry_out(
-        [plan.planned(one) for one in asked], Path(parsed.out) / "calibrate", parsed.parallel, quiet=parsed.json
-    )
+        [plan.planned(one) for one in asked], Path(parsed.out) / "calibrate", parsed.parallel, flags.again(parsed), quiet=parsed.json,
+    )  # fmt: skip
     took: dict[str, list[Took]] = {system: [] for system in systems}
     for wanted, point in zip(runs, [point for point in points for _ in systems], strict=True):
         one = load_run(wanted.folder)

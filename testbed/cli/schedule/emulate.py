@@ -16,6 +16,7 @@ from core.runs.load import LoadError, Run, load_run
 from core.runs.verdict import Word
 from core.units import Duration, Rate, Size
 from testbed import spec
+from testbed.campaign.stored.folders import Again
 from testbed.cli.schedule import carrying
 from testbed.planning import plan
 from testbed.planning.schedules import Carried
@@ -73,7 +74,7 @@ def fields(
 
 def carry_out(
     file: Path, requests: Sequence[Request], sizes: Sequence[int], model: Model, predicted: dict[str, Carried],
-    systems: Sequence[str], seed: int, changes: Sequence[str], out: Path, parallel: int, *, quiet: bool,
+    systems: Sequence[str], seed: int, changes: Sequence[str], out: Path, parallel: int, again: Again = "never", *, quiet: bool,
 ) -> dict[str, list[Emulated]]:  # fmt: skip
     """Each schedule under each system, by job scheduler; raises `RequestError` where a run cannot have it."""
     if model.slot_s:
@@ -82,7 +83,7 @@ def carry_out(
     asked = spec.make(
         fields(name, requests, sizes, model, list(predicted), systems, seed), {"set": list(changes)}, "--emulate"
     )
-    runs = carrying.carry_out([plan.planned(asked, model)], out, parallel, quiet=quiet)
+    runs = carrying.carry_out([plan.planned(asked, model)], out, parallel, again, quiet=quiet)
     found: dict[str, list[Emulated]] = {scheduler: [] for scheduler in predicted}
     for run in runs:
         scheduler = run.plan.scheduler or ""

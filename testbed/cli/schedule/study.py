@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import platform
 import sys
@@ -13,14 +14,20 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
+
 from core import text
+from core.errors import RequestError
+from core.locks import Locks
 from core.runs import documents, rundir
 from core.runs.load import LoadError, load_schedules
 from core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Asked, Made, digest
 from core.runs.upgrade import VERSION
 from testbed import __version__
 from testbed.campaign import provenance
+from testbed.campaign.stored.folders import Again
 from testbed.planning import schedules
+from testbed.planning.names import DIGITS, LONGEST
 
 PACKAGES = ("numpy",)
 
@@ -31,10 +38,27 @@ def described(asked: Asked) -> str:
     return f"{asked.name}: {count * len(asked.scheduler)} schedules of {len(asked.scheduler)} schedulers, computed"
 
 
-def compute(asked: Asked, out: Path, parallel: int, *, quiet: bool) -> Path:
-    """The experiment's folder below ``out``; what is there, and was asked for and made alike, stays."""
+def compute(
+    asked: Asked, out: Path, parallel: int, again: Again = "never", locks: Locks | None = None, *, quiet: bool
+) -> Path:
+    """The experiment's folder below ``out``; what is there, and was asked for and made alike, stays.
+
+    Where another experiment has that folder, this one's name has the fields that differ. Raises `RequestError` if another
+    program's table is there and it is ``again`` "never".
+    """
     folder = out / asked.name
-    if not _is_there(asked, folder):
+    if fields := _fields(asked, folder):
+        digest_of = hashlib.sha256(msgspec.json.encode(asked)).hexdigest()
+        folder = out / f"{'-'.join((asked.name, *fields))[:LONGEST]}-{digest_of[:DIGITS]}"
+    if locks is not None:
+        locks.take(folder.name)
+    differences = _differences(folder)
+    if differences and again == "never":
+        raise RequestError(
+            f"{folder / TABLE}: differs from what would be computed now ({'; '.join(differences)}). Nothing was computed or "
+            "replaced. Add --renew or --again to replace it, or choose another results folder (--out)."
+        )
+    if differences != [] or again == "always":
         begun, cells = time.time(), schedules.cells(asked)
         with ProcessPoolExecutor(parallel) as pool:
             rows = [row for found in pool.map(schedules.rows, cells) for row in found]
@@ -51,12 +75,26 @@ def compute(asked: Asked, out: Path, parallel: int, *, quiet: bool) -> Path:
     return folder
 
 
-def _is_there(asked: Asked, folder: Path) -> bool:
+def _fields(asked: Asked, folder: Path) -> list[str]:
+    """In which fields the experiment that has a folder differs."""
     try:
         made = load_schedules(folder).made
     except LoadError:
-        return False
-    return (made.asked, made.testbed, made.source_sha256) == (asked, __version__, provenance.source_sha256())
+        return []
+    return [name for name in Asked.__struct_fields__ if getattr(made.asked, name) != getattr(asked, name)]
+
+
+def _differences(folder: Path) -> list[str] | None:
+    """In what the maker of a table differs from this program; None: there is no table."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    try:
+        made = load_schedules(folder).made
+    except LoadError as error:
+        return [str(error)]
+    if (made.testbed, made.source_sha256) == (__version__, now := provenance.source_sha256()):
+        return []
+    return [f"program: source {made.source_sha256[:12]} → {now[:12]}"]
 
 
 def _csv(rows: Sequence[schedules.Row]) -> bytes:

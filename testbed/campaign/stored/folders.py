@@ -1,0 +1,218 @@
+"""Which folder an experiment has, and which of its runs are there: a result never replaces another one unasked.
+
+The folder is named as `testbed.planning.names` has it: by the file's name or ``--name``, else by what was asked for; with the backend
+where ``--on`` chose another one than the experiment goes to by itself. Where a folder of that name holds another experiment,
+the fields that differ are added to the name. Seeds are no part of an experiment: new ones join those that are there.
+
+A run is kept if it has the same plan, files, program and kernel. Otherwise nothing is run until ``--again`` or ``--renew`` is
+given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from core.errors import RequestError
+from core.locks import Locks
+from core.runs.load import LoadError, load_run
+from core.runs.manifest import Asked
+from core.text import shown
+from testbed.campaign import driver, provenance
+from testbed.campaign.driver import Wanted
+from testbed.planning import names, plan
+from testbed.planning.plan import Planned
+from testbed.spec import files
+from testbed.substrates import Substrate
+
+Again = Literal["never", "changed", "always"]  # which runs that are there are run again
+MOST_TOLD = 5  # runs that a message names
+Substrates = Callable[[Wanted], Sequence[Substrate]]  # where a run may go
+
+
+def named(
+    planned: Sequence[Planned],
+    out: Path,
+    file: str | None = None,
+    *,
+    elsewhere: bool = False,
+    locks: Locks | None = None,
+) -> list[Planned]:
+    """Experiments by the names of their folders below ``out``, which are locked.
+
+    ``elsewhere``: ``--on`` names another backend than they run on by themselves. A default name, and one made from the name of
+    their ``file``, then has the backend; a name that was chosen only if another experiment has that folder. Raises
+    `InUseError`.
+    """
+    return [_named(each, out, file, elsewhere=elsewhere, locks=locks) for each in planned]
+
+
+def _named(each: Planned, out: Path, file: str | None, *, elsewhere: bool, locks: Locks | None) -> Planned:
+    scenario, _ = each
+    default = not scenario.spec.name
+    name = scenario.experiment
+    if elsewhere and (default or _is_files(name, file)):
+        name = names.on_place(name, scenario.spec.on, default=default)
+    for _ in range(2):
+        there = stored(out / name)
+        if there is not None and _is_other(there, scenario.asked):
+            name = _apart(name, out, there, scenario.asked, default=default)
+        if locks is None:
+            break
+        locks.take(name)
+        there = stored(out / name)
+        if there is None or not _is_other(there, scenario.asked):
+            break
+    return plan.renamed(each, name)
+
+
+def _is_files(name: str, file: str | None) -> bool:
+    """Whether a name is made from that of a ``file``."""
+    own = None if file is None else files.name_of(Path(file))
+    return own is not None and (name == own or name.startswith(f"{own}."))
+
+
+def _apart(name: str, out: Path, there: Asked, asked: Asked, *, default: bool) -> str:
+    """Another name for what was asked for, with what differs from the experiment whose name it is."""
+    found = names.apart(name, there, asked, default=default)
+    for candidate in (found, f"{found}-{names.digest(asked)}"):
+        other = stored(out / candidate)
+        if other is None or not _is_other(other, asked):
+            return candidate
+    raise RequestError(
+        f"{out / found}: holds another experiment than its name says. Results are never replaced unasked. Move that folder, or "
+        "name another experiment (--name)."
+    )
+
+
+def _is_other(there: Asked, asked: Asked) -> bool:
+    return bool(names.differences(there, asked))
+
+
+def stored(experiment: Path) -> Asked | None:
+    """What the runs of a folder were asked for; None: there are none, or they do not say."""
+    for run in _runs(experiment):
+        try:
+            return load_run(run).manifest.asked
+        except LoadError:
+            continue
+    return None
+
+
+def _runs(experiment: Path) -> Iterator[Path]:
+    """The folders of its runs, those of jobs alone last."""
+    for pattern in ("*/[0-9]*", "*/*/[0-9]*", "alone/*/*/[0-9]*", "*/alone/*/*/[0-9]*"):
+        for manifest in sorted(experiment.glob(f"{pattern}/manifest.json")):
+            yield manifest.parent
+
+
+def _seeds(experiment: Path) -> set[int]:
+    found = {
+        path.parent.name
+        for pattern in ("*/[0-9]*", "*/*/[0-9]*")
+        for path in experiment.glob(f"{pattern}/manifest.json")
+    }
+    return {int(name) for name in found if name.isdecimal()}
+
+
+@dataclass(frozen=True)
+class Work:
+    """Runs that were asked for, those of other seeds that are there, and what is to be done."""
+
+    asked: list[Wanted]
+    beside: list[Wanted]  # of other seeds: complete, and part of the summary
+    todo: list[Wanted]  # in order; one that waits for others may turn out to be there
+    again: Again
+    where: Substrates
+
+    @property
+    def kept(self) -> list[Wanted]:
+        """Those that were asked for and are not run."""
+        todo = {run.folder for run in self.todo}
+        return [run for run in self.asked if run.folder not in todo]
+
+    def said(self) -> str:
+        """How many runs are kept, in a line."""
+        count = len(self.kept)
+        return f"{count} {'run is' if count == 1 else 'runs are'} there already and kept; --again runs {'it' if count == 1 else 'them'} again."
+
+    def summed_up(self, scenario: plan.Scenario) -> list[Wanted]:
+        """The runs of an experiment, those of other seeds too, by seed."""
+        runs = [run for run in (*self.asked, *self.beside) if run.scenario.experiment == scenario.experiment]
+        return sorted(runs, key=lambda run: run.plan.seed)
+
+    def is_there(self, run: Wanted) -> bool:
+        """Whether a run whose schedule is known by now is kept; raises `RequestError` if another one is in its place."""
+        if self.again == "always":
+            return False
+        reasons = _differences(run, self.where)
+        if reasons and self.again == "never":
+            raise RequestError(_refused({run.folder: reasons}))
+        return reasons == []
+
+
+def work(planned: Sequence[Planned], out: Path, where: Substrates, again: Again) -> Work:
+    """What is to be done for experiments that are `named`; raises `RequestError` if it would replace a run unasked."""
+    return work_of(driver.wanted(planned, out), [run for one in planned for run in _beside(one, out)], where, again)
+
+
+def work_of(asked: list[Wanted], beside: list[Wanted], where: Substrates, again: Again) -> Work:
+    """As `work`, for some of the runs of experiments."""
+    every = [*asked, *beside]
+    standing = {run.folder: _differences(run, where) for run in every if not run.waits}
+    for run in every:
+        if run.waits:
+            known = all(standing.get(folder) == [] for folder in run.needs)
+            standing[run.folder] = _differences(run.scheduled(), where) if known else None
+    changed = {folder: reasons for folder, reasons in standing.items() if reasons}
+    if changed and again == "never":
+        raise RequestError(_refused(changed))
+    todo = [run for run in asked if again == "always" or standing[run.folder] != []]
+    todo += [run for run in beside if standing[run.folder]]  # its summary would be of two programs
+    return Work(asked, beside, todo, again, where)
+
+
+def _differences(run: Wanted, where: Substrates) -> list[str] | None:
+    """What is different about the run that is there; empty: it is kept; None: there is none."""
+    found: list[str] | None = None
+    for substrate in where(run):
+        one = provenance.differences(run.plan, run.folder, substrate, run.scenario.asked)
+        if not one:
+            return one
+        found = one if found is None or len(one) < len(found) else found
+    return found
+
+
+def _refused(changed: dict[Path, list[str]]) -> str:
+    lines = [f"{folder}: {'; '.join(reasons)}" for folder, reasons in list(changed.items())[:MOST_TOLD]]
+    if len(changed) > MOST_TOLD:
+        lines.append(f"and {len(changed) - MOST_TOLD} more")
+    runs = "1 run that is there differs" if len(changed) == 1 else f"{len(changed)} runs that are there differ"
+    return (
+        f"{runs} from what would be run now. Nothing was run or replaced. Add --renew to replace these, --again to run all again, "
+        "or choose another name (--name) or results folder (--out).\n"
+        + "\n".join(f"  {shown(line, 600)}" for line in lines)
+    )
+
+
+def _beside(each: Planned, out: Path) -> list[Wanted]:
+    """The runs of other seeds than those asked for, as far as all of a seed's are there."""
+    scenario, plans = each
+    experiment = out / scenario.experiment
+    found: list[Wanted] = []
+    for seed in sorted(_seeds(experiment) - {own.seed for own in plans}):
+        try:
+            other, its = plan.of_seed(scenario, seed)
+        except RequestError:  # no request leads to it
+            continue
+        runs = driver.wanted([(other, its)], out)
+        needed = [run for run in runs if run.plan.alone is None or scenario.spec.alone != "first"]
+        if all(_holds_something(run.folder) for run in needed):
+            found += [run for run in runs if _holds_something(run.folder)]
+    return found
+
+
+def _holds_something(folder: Path) -> bool:
+    return folder.is_dir() and any(folder.iterdir())
