@@ -80,7 +80,7 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
         )
     if stray := [key for key in found if key not in known]:
         raise RequestError(f"{path}: unknown field `{stray[0]}`; there are {', '.join(known)}")
-    found.setdefault("name", name_of(path))
+    found.setdefault("name", re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).lstrip("._-")[:64] or "experiment")
     base = found.pop("base", None)
     if base is None:
         return found
@@ -94,9 +94,9 @@ def read(path: Path, fields: Collection[str], above: tuple[Path, ...] = ()) -> F
     return _merged(with_room(read(below, fields, (*above, path)), found), found)
 
 
-def name_of(path: Path) -> str:
-    """An experiment's name, if its file says none."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).lstrip("._-")[:64] or "experiment"
+def is_named(path: Path) -> bool:
+    """Whether a file says the experiment's name itself, which is else made from its own."""
+    return "name" in _read_toml(path)
 
 
 def with_room(fields: Fields, coming: Collection[str]) -> Fields:

@@ -46,14 +46,15 @@ def named(
     their ``file``, then has the backend; a name that was chosen only if another experiment has that folder. Raises
     `InUseError`.
     """
-    return [_named(each, out, file, elsewhere=elsewhere, locks=locks) for each in planned]
+    is_files = file is not None and not files.is_named(Path(file))
+    return [_named(each, out, elsewhere=elsewhere, is_files=is_files, locks=locks) for each in planned]
 
 
-def _named(each: Planned, out: Path, file: str | None, *, elsewhere: bool, locks: Locks | None) -> Planned:
+def _named(each: Planned, out: Path, *, elsewhere: bool, is_files: bool, locks: Locks | None) -> Planned:
     scenario, _ = each
     default = not scenario.spec.name
     name = scenario.experiment
-    if elsewhere and (default or _is_files(name, file)):
+    if elsewhere and (default or is_files):
         name = names.on_place(name, scenario.spec.on, default=default)
     for _ in range(2):
         there = stored(out / name)
@@ -66,12 +67,6 @@ def _named(each: Planned, out: Path, file: str | None, *, elsewhere: bool, locks
         if there is None or not _is_other(there, scenario.asked):
             break
     return plan.renamed(each, name)
-
-
-def _is_files(name: str, file: str | None) -> bool:
-    """Whether a name is made from that of a ``file``."""
-    own = None if file is None else files.name_of(Path(file))
-    return own is not None and (name == own or name.startswith(f"{own}."))
 
 
 def _apart(name: str, out: Path, there: Asked, asked: Asked, *, default: bool) -> str:

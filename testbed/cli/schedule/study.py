@@ -43,7 +43,8 @@ def compute(
 ) -> Path:
     """The experiment's folder below ``out``; what is there, and was asked for and made alike, stays.
 
-    Where another experiment has that folder, this one's name has the fields that differ. Raises `RequestError` if another
+    Where another experiment has that folder, this one's name has the fields that differ. A table of another number of seeds is
+    computed again: nothing in it was measured. Raises `RequestError` if another
     program's table is there and it is ``again`` "never".
     """
     folder = out / asked.name
@@ -58,7 +59,7 @@ def compute(
             f"{folder / TABLE}: differs from what would be computed now ({'; '.join(differences)}). Nothing was computed or "
             "replaced. Add --renew or --again to replace it, or choose another results folder (--out)."
         )
-    if differences != [] or again == "always":
+    if differences != [] or again == "always" or load_schedules(folder).made.asked != asked:
         begun, cells = time.time(), schedules.cells(asked)
         with ProcessPoolExecutor(parallel) as pool:
             rows = [row for found in pool.map(schedules.rows, cells) for row in found]
@@ -81,7 +82,11 @@ def _fields(asked: Asked, folder: Path) -> list[str]:
         made = load_schedules(folder).made
     except LoadError:
         return []
-    return [name for name in Asked.__struct_fields__ if getattr(made.asked, name) != getattr(asked, name)]
+    return [
+        name
+        for name in Asked.__struct_fields__
+        if name != "seeds" and getattr(made.asked, name) != getattr(asked, name)
+    ]
 
 
 def _differences(folder: Path) -> list[str] | None:
