@@ -162,6 +162,11 @@ RESULTS ?= results$(if $(filter uml,$(ON)),,/$(place))$(if $(QUICK),/quick)
 EXPERIMENTS ?= experiments/*.toml
 PARALLEL ?= $(if $(filter uml,$(ON)),$(shell nproc),1)
 
+# The figure `twin` compares runs under virtual time with the same ones on `flow`; the others need none of these.
+twin = $(and $(filter uml,$(ON)),$(filter experiments/twin.toml,$(wildcard $(EXPERIMENTS))))
+# The report is of the experiments that were asked for.
+only = $(if $(filter-out experiments/*.toml,$(EXPERIMENTS)),--experiments $(EXPERIMENTS))
+
 # What is there already is not run again, so that it goes on wherever it was stopped. Runs that failed or are invalid
 # do not keep the report from being written.
 reproduce:
@@ -170,8 +175,8 @@ reproduce:
 	$(if $(filter host,$(ON)),$(SUDO)) $(PYTHON) -m testbed sweep $(EXPERIMENTS) $(if $(QUICK),--quick) $(ARGS) \
 		--on $(ON) -j $(PARALLEL) --out $(RESULTS) || code=$$?; \
 	case $$code in 2|3) exit $$code;; esac; \
-	$(PYTHON) -m testbed sweep experiments/twin/twin.flow.toml $(if $(QUICK),--quick) -j $(PARALLEL) --out $(RESULTS) || code=1; \
-	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures || code=1; \
+	$(if $(twin),$(PYTHON) -m testbed sweep experiments/twin/twin.flow.toml $(if $(QUICK),--quick) -j $(PARALLEL) --out $(RESULTS) || code=1;) \
+	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures $(only) || code=1; \
 	exit $$code
 
 # The same experiment in every place there is (PLACES="uml vagrant"), into one folder; the figure `agreement` puts them side by
@@ -189,5 +194,5 @@ report: python
 	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures
 
 clean:
-	rm -rf .venv results figures report.html report.md build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf .venv results figures report.html report.md claims.csv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -18,8 +18,10 @@ VALUES = frozenset((
     "--wall-limit", "--retries", "--name",
 ))  # fmt: skip
 SWITCHES = frozenset(("--quick", "--quiet", "--json", "--strict"))
-# With their value: where, and how many at a time.
-LEFT_OUT = frozenset(("--out", "-j", "--parallel", "--executor", "--verify-sample", "--linux-source"))
+# What made its runs anew is no part of them; nor is, with its value, where and how many at a time.
+ANEW = frozenset(("--again", "--renew"))
+LEFT_OUT = ANEW | {"--out", "-j", "--parallel", "--executor", "--verify-sample", "--linux-source"}
+ATTACHED = re.compile(r"-j\d+")
 HARMLESS = re.compile(r"[\w.,:=%+-]+")  # no path, no blank, nothing a shell or Markdown obeys
 REMOTE = re.compile(r"(ssh:[\w.@:\[\]-]+)(,ssh:[\w.@:\[\]-]+)*")
 NOT_OFFERED = "# made with programs or files of its own: its command stands in manifest.json"
@@ -36,14 +38,19 @@ def command(said: Sequence[object], file: str, results: str) -> str:
     return shlex.join([*program, *(word for word in kept if word is not None), "--out", results])
 
 
+def names_programs(said: Sequence[object]) -> bool:
+    """Whether a manifest's ``command`` has programs or files of its own, beside an experiment's file."""
+    return any("cmd:" in str(word) or str(word).endswith((".py", ".c", ".json")) for word in said[1:])
+
+
 def _kept(words: Sequence[str], file: str, *, sweep: bool) -> Iterator[str | None]:
     """The words to say again; None for one that cannot be."""
     flag = ""
     for word in words:
         name, given, value = word.partition("=")
         if word.startswith("-"):
-            flag = word if not given else ""
-            if name in LEFT_OUT:
+            flag = "" if given or word in ANEW else word
+            if name in LEFT_OUT or ATTACHED.fullmatch(word):
                 continue
             known = word in SWITCHES or name in VALUES
             yield (
@@ -58,7 +65,7 @@ def _kept(words: Sequence[str], file: str, *, sweep: bool) -> Iterator[str | Non
         elif sweep and word.endswith(".toml"):
             continue  # `file` stands for all of them
         else:
-            yield word if word == file else None
+            yield file if word == file or word.endswith(f"/{file}") else None
 
 
 def _value(flag: str, value: str) -> str | None:

@@ -233,8 +233,17 @@ def _made_by(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
 
 
 def commands(section: Section, results: str) -> list[str]:
-    """What makes its runs again: as they were made (where, what was set), for this figure alone, into ``results``."""
-    found = dict.fromkeys(again.command(said, f"experiments/{stem}.toml", results) for stem, said in _made(section))
+    """What makes its runs again: as they were made (where, what was set), for this figure alone, into ``results``.
+
+    A run whose command cannot be offered, and names no program or file of its own, is made by its experiment's file.
+    """
+    found: dict[str, None] = {}
+    for stem, said in _made(section):
+        file = f"experiments/{stem}.toml"
+        command = again.command(said, file, results)
+        if command == again.NOT_OFFERED and not again.names_programs(said):
+            command = again.command(("", "sweep", *(["--quick"] if "--quick" in said else [])), file, results)
+        found[command] = None
     return list(found) or [again.command((), f"experiments/{section.figure.ID}.toml", results)]
 
 
@@ -253,7 +262,7 @@ def _made(section: Section) -> list[tuple[str, tuple[str, ...]]]:
 
 def _stem(id: str, run: Run) -> str:
     """``convergence``, or ``convergence.cubic`` where a base has a file of its own."""
-    of = run.plan.experiment.removeprefix(f"{id}.").partition(".")[0]
+    of = run.plan.experiment.partition(".")[2].partition(".")[0]
     named = of in {name for control in run.plan.system.congestion for name in (control.name, control.base)}
     return f"{id}.{of}" if named else id
 

@@ -17,7 +17,7 @@ from analysis.figures import Figure
 from analysis.finding import VERDICTS
 from core import interruption, text
 from core.errors import RequestError
-from core.runs.load import LoadError, experiments_below, holds_schedules, load_experiment
+from core.runs.load import LoadError, holds_schedules, load_experiment
 
 
 def main(arguments: list[str]) -> int:
@@ -46,6 +46,10 @@ def _ended(arguments: list[str]) -> int:
         action="store_true",
         help="a figure without results stays as the last report with these figures had it; without this it is left out",
     )
+    reporting.add_argument(
+        "--experiments", nargs="+", type=Path, metavar="FILE",
+        help="only the figures of these experiment files (experiments/interleaving.toml), and their claims",
+    )  # fmt: skip
     reporting.set_defaults(command=_report)
     comparing = commands.add_parser(
         "compare", help="two result sets side by side, with the confidence of each difference"
@@ -140,7 +144,7 @@ def _drawings(given: Path, out: Path) -> Iterator[tuple[Callable[[], list[Path]]
         if id in known:
             yield partial(_one_figure, known[id], given, out), id
             continue
-        for name, folder in experiments_below(given).items():
+        for name, folder in study.experiments(given).items():
             if study.id_of(name) == id:
                 yield partial(_one_view, folder, out / name), str(folder)
 
@@ -157,11 +161,16 @@ def _one_figure(figure: Figure, results: Path, out: Path) -> list[Path]:
 
 
 def _report(parsed: argparse.Namespace) -> int:
+    only = None if parsed.experiments is None else {study.id_of(file.stem) for file in parsed.experiments}
+    if only is not None and not only & {figure.ID for figure in figures.every()}:
+        said = f"no report: {', '.join(sorted(only))} belong to no figure; `python -m analysis figures {parsed.results}` draws their runs"
+        print(text.paragraph(said), file=sys.stderr)
+        return 0
     if not study.ids(parsed.results):
         print(text.paragraph(f"error: {parsed.results} holds no results; `make reproduce` makes some"), file=sys.stderr)
         return 1
     try:
-        found = report.write(parsed.results, parsed.figures, parsed.out, keep=parsed.keep)
+        found = report.write(parsed.results, parsed.figures, parsed.out, keep=parsed.keep, only=only)
     except OSError:
         raise
     except RequestError as error:

@@ -19,9 +19,9 @@ from rich.text import Text
 
 from analysis import drawing, style
 from analysis.agreement import differences
-from analysis.study import load_folder
+from analysis.study import experiments, load_folder
 from core.runs import measured, metrics
-from core.runs.load import Experiment, LoadError, Run, experiments_below
+from core.runs.load import Experiment, LoadError, Run
 from core.text import plain
 from theory import statistics
 from theory.statistics import FEWEST_SEEDS, Estimate
@@ -85,7 +85,7 @@ def _experiments(folder: Path, notes: list[str]) -> dict[str, Experiment]:
         raise LoadError(f"there is no folder {folder}")
     here = any(folder.glob("*/[0-9]*/manifest.json"))
     found = {}
-    for name, path in ({folder.name: folder} if here else experiments_below(folder)).items():
+    for name, path in ({folder.name: folder} if here else experiments(folder)).items():
         experiment, problems = load_folder(path)
         notes += problems
         if experiment is not None:

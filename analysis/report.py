@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import isinf
 from pathlib import Path
 from typing import Any
@@ -27,21 +27,26 @@ from core.runs import repeated
 MARKS = {"reproduced": "✓", "partly": "◐", "no difference": "=", "not reproduced": "✗", "not measured": "–"}
 
 
-def write(results: Path, figures: Path, out: Path, *, keep: bool = False) -> list[Chapter]:
+def write(
+    results: Path, figures: Path, out: Path, *, keep: bool = False, only: Collection[str] | None = None
+) -> list[Chapter]:
     """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, and ``claims.csv``; what they say.
 
     ``keep``: a figure that ``results`` holds nothing for stays as the last report that was written with these ``figures``
-    had it. Raises `RequestError` for what no report left there.
+    had it. ``only``: the report is of these figures; nothing is said or changed of the others. Raises `RequestError` for what no
+    report left there.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    found = [_chapter(section, results, figures, out.parent, keep) for section in sections.every(results, figures)]
+    found = [
+        _chapter(section, results, figures, out.parent, keep) for section in sections.every(results, figures, only)
+    ]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=jinja2.select_autoescape(["html.j2"], default=False),
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters.update(md=markdown, number=number, interval=interval)
     environment.filters["image"] = lambda href: base64.b64encode((out.parent / href).read_bytes()).decode()
-    context = _context(found, results)
+    context = _context(found, results, limited=only is not None)
     for path, template in ((out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2")):
         path.write_text(environment.get_template(template).render(context))
     drawing.write_table(claims.table(found), out.with_name("claims.csv"))
@@ -59,15 +64,21 @@ def _chapter(section: sections.Section, results: Path, figures: Path, here: Path
     return made
 
 
-def _context(found: Sequence[Chapter], results: Path) -> dict[str, Any]:
+def _context(found: Sequence[Chapter], results: Path, *, limited: bool) -> dict[str, Any]:
     shown = [chapter for chapter in found if chapter.drawn or chapter.problems]
     quick = [chapter.id for chapter in shown if chapter.quick]
     by = abstracts.judges(found)
     return {
         "verdicts": _tally(found),
         "marks": MARKS,
-        "papers": [_paper(name, found, by) for name in dict.fromkeys(chapter.paper for chapter in found)],
-        "boundaries": [(one, by.get(one.gain), by.get(one.there)) for one in boundaries.BOUNDARIES],
+        "papers": [
+            _paper(name, found, by, limited=limited) for name in dict.fromkeys(chapter.paper for chapter in found)
+        ],
+        "boundaries": [
+            (one, by.get(one.gain), by.get(one.there))
+            for one in boundaries.BOUNDARIES
+            if not limited or {one.gain, one.there} & by.keys()
+        ],
         "chapters": shown,
         "missing": [chapter.id for chapter in found if chapter not in shown],
         "problems": sum(len(chapter.problems) for chapter in found),
@@ -86,16 +97,28 @@ def _tally(found: Iterable[Chapter]) -> list[tuple[str, int]]:
     return [(verdict, counts[verdict]) for verdict in VERDICTS]
 
 
-def _paper(name: str, found: Iterable[Chapter], by: abstracts.Judges) -> dict[str, Any]:
-    """The claims of one paper, those that were measured first, and the sentences of its abstracts."""
+def _paper(name: str, found: Iterable[Chapter], by: abstracts.Judges, *, limited: bool) -> dict[str, Any]:
+    """The claims of one paper, those that were measured first, and the sentences of its abstracts.
+
+    ``limited``: of the sentences those that a claim of this report judges.
+    """
     own = [chapter for chapter in found if chapter.paper == name]
     rows = [(chapter, claim) for chapter in own for claim in chapter.claims]
     return {
         "title": claims.PAPERS.get(name, name),
         "verdicts": [(verdict, count) for verdict, count in _tally(own) if count],
         "claims": sorted(rows, key=lambda row: row[1].verdict == "not measured"),
-        "abstracts": [(one.title, abstracts.judged(one, by)) for one in abstracts.ABSTRACTS if one.paper == name],
+        "abstracts": [
+            (one.title, said)
+            for one in abstracts.ABSTRACTS
+            if one.paper == name and (said := _judged(one, by, limited=limited))
+        ],
     }
+
+
+def _judged(abstract: abstracts.Abstract, by: abstracts.Judges, *, limited: bool) -> list[abstracts.Judged]:
+    judged = abstracts.judged(abstract, by)
+    return [one for one in judged if not limited or any(claim in by for claim in one.sentence.claims)]
 
 
 def _provenance(shown: Sequence[Chapter], results: Path) -> list[tuple[str, list[str]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,10 +35,11 @@ class Section:
         return sum(run.manifest.wall_s for run in self.every_run)
 
 
-def every(results: Path, out: Path) -> Iterator[Section]:
-    """Every figure in the order of the report, drawn to ``out``; none stops the others."""
+def every(results: Path, out: Path, only: Collection[str] | None = None) -> Iterator[Section]:
+    """Every figure in the order of the report (``only`` some of them), drawn to ``out``; none stops the others."""
     for figure in figures.every():
-        yield one(figure, results, out)
+        if only is None or figure.ID in only:
+            yield one(figure, results, out)
 
 
 def one(figure: Figure, results: Path, out: Path) -> Section:

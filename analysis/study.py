@@ -6,6 +6,7 @@ its runs (``run.plan``); the names of folders mean nothing beyond the id.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from core.runs.load import (
     load_run,
     load_schedules,
 )
+
+_PLACE = re.compile(r"-on-(?:host|uml|flow|vagrant|ssh-[A-Za-z0-9_-]+)(?=\.|/|$)")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,20 @@ class Study:
 def ids(results: Path) -> list[str]:
     """The figure ids that a results folder holds something for (if they are figure ids), sorted."""
     computed = {path.name for path in results.iterdir() if holds_schedules(path)} if results.is_dir() else set()
-    return sorted({id_of(name) for name in experiments_below(results)} | computed)
+    return sorted({id_of(name) for name in experiments(results)} | computed)
+
+
+def experiments(results: Path) -> dict[str, Path]:
+    """The folders of experiments by the names that figures go by.
+
+    That is without the backend (``map-on-host.rate-1gbit``), where all experiments of a figure ran on one that their names say.
+    """
+    found = experiments_below(results)
+    places: dict[str, set[str]] = {}
+    for name in found:
+        places.setdefault(id_of(_PLACE.sub("", name)), set()).add("".join(_PLACE.findall(name)))
+    plain = {name: _PLACE.sub("", name) for name in found}
+    return {plain[name] if len(places[id_of(plain[name])]) == 1 else name: path for name, path in found.items()}
 
 
 def load_study(results: Path, id: str, *, several_places: bool = False) -> Study:
@@ -62,22 +78,22 @@ def load_study(results: Path, id: str, *, several_places: bool = False) -> Study
     Runs of different programs are a problem (told, and shown all the same), those of different substrates too
     unless ``several_places``; runs of the flow-level twin where it was not compared with the kernel are left out unless so.
     """
-    experiments, problems = [], []
-    for name, folder in experiments_below(results).items():
+    usable, problems = [], []
+    for name, folder in experiments(results).items():
         if id_of(name) == id:
             experiment, wrong = load_folder(folder, uncompared=several_places)
             problems += wrong
             if experiment is not None:
-                experiments.append(experiment)
-    problems += _placed([run for experiment in experiments for run in experiment.runs])
-    problems += _mixed([run for experiment in experiments for run in experiment.runs], several_places)
+                usable.append(experiment)
+    problems += _placed([run for experiment in usable for run in experiment.runs])
+    problems += _mixed([run for experiment in usable for run in experiment.runs], several_places)
     schedules = None
     if holds_schedules(results / id):
         try:
             schedules = load_schedules(results / id)
         except LoadError as error:
             problems.append(f"{error}. Left out.")
-    return Study(id, tuple(experiments), tuple(problems), schedules)
+    return Study(id, tuple(usable), tuple(problems), schedules)
 
 
 def id_of(name: str) -> str:
