@@ -1,4 +1,6 @@
-"""What a network can do at best: how long a collective takes alone, what crosses bottlenecks at once.
+"""What a network can do at best: how long a collective takes in isolation, what crosses bottlenecks at once.
+
+Every link of a limited rate counts: bottlenecks, and hosts' NICs, which all flows of a host share.
 
 A connection takes one path. Where there are several equally short ones the kernel's hash
 chooses, and two connections may meet on one link while the next is idle. The bounds here
@@ -9,8 +11,6 @@ share. No run is faster; one whose hash was unlucky is slower, which `alone_s` s
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from transports import Flow
 
 
 class Shaped(Protocol):
-    """What counts of a bottleneck here."""
+    """What counts of a link of a limited rate here."""
 
     @property
     def rate_bps(self) -> int: ...
@@ -30,40 +30,30 @@ class Shaped(Protocol):
     def mtu(self) -> int: ...
 
 
-Stage = tuple[str, ...]  # names of the bottlenecks of which a flow crosses one
+Stage = tuple[str, ...]  # names of the links of which a flow crosses one
 
 
 def crossed(topo: Topo, links: Mapping[str, Shaped], source: str, target: str) -> list[Stage]:
-    """The stages of the way that are bottlenecks, whichever link is taken."""
+    """The stages of the way that are among ``links``, whichever of its links is taken."""
     named = [tuple(f"{a}-{b}" for a, b in stage) for stage in stages(topo, source, target)]
     return [stage for stage in named if all(name in links for name in stage)]
 
 
 def exchange_s(
-    rounds: Iterable[dict[Flow, int]], channels: int, hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped],
-    nic_bps: float = math.inf,
-) -> float:  # fmt: skip
-    """A collective alone, in seconds: in each round every byte, headers included, at the rate of the busiest bottleneck.
+    rounds: Iterable[dict[Flow, int]], channels: int, hosts: Sequence[str], topo: Topo, links: Mapping[str, Shaped]
+) -> float:
+    """A collective in isolation, in seconds: in each round every byte, headers included, at the rate of the busiest of ``links``.
 
-    ``nic_bps``: of hosts' interfaces; they are as fast as a link at least, so that they count only where links lie side by side.
+    ``links``: every direction of a limited rate, bottlenecks and NICs, by its name ("h1-s1": what h1 sends).
     """
     total = 0.0
     for payload in rounds:
         sizes: dict[Stage, list[int]] = {}
-        spread: dict[tuple[int, Stage], int] = {}  # what a host sends over links side by side
         for (source, target), size in payload.items():
             for stage in crossed(topo, links, hosts[source], hosts[target]):
                 sizes.setdefault(stage, []).append(size)
-                if len(stage) > 1:
-                    spread[source, stage] = spread.get((source, stage), 0) + size
-        stages_s = (_fullest_s([links[name] for name in stage], sizes[stage], channels) for stage in sizes)
-        nics_s = (_by_nic_s([links[name] for name in stage], sent, nic_bps) for (_, stage), sent in spread.items())
-        total += max(itertools.chain(stages_s, nics_s), default=0.0)
+        total += max((_fullest_s([links[name] for name in stage], sizes[stage], channels) for stage in sizes), default=0.0)
     return total
-
-
-def _by_nic_s(links: Sequence[Shaped], payload: float, nic_bps: float) -> float:
-    return _seconds(links, payload, max(nic_bps, *(link.rate_bps for link in links)))
 
 
 def _seconds(links: Sequence[Shaped], payload: float, rate_bps: float) -> float:

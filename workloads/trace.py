@@ -313,18 +313,29 @@ def _wrong_importance(op: Operation) -> str | None:
 
 
 def spans(trace: Trace, exchange_s: Callable[[Operation], float]) -> dict[str, tuple[float, float]]:
-    """Start and end of every operation in seconds, alone, if a collective takes ``exchange_s(operation)``.
+    """Start and end of every operation in seconds, in isolation, if a collective takes ``exchange_s(operation)``.
 
-    Two serial streams, computes and collectives, each operation after those it names.
+    Collectives run one after the other. So do computes that have a rank in common; those of different ranks run side by side.
+    Each operation starts after those it names.
     """
     times: dict[str, tuple[float, float]] = {}
-    free = {True: 0.0, False: 0.0}
+    exchanged, computed = 0.0, dict[tuple[int, ...] | None, float]()  # when a stream is free, computes' by ranks
     for op in trace.operations:
-        computing = op.kind == "compute"
-        start = max([free[computing], *(times[name][1] for name in op.after if not name.endswith(EARLIER))])
-        free[computing] = start + ((op.duration or 0) / 1e9 if computing else exchange_s(op))
-        times[op.id] = (start, free[computing])
+        named = [times[name][1] for name in op.after if not name.endswith(EARLIER)]
+        if op.kind == "compute":
+            free = (end for ranks, end in computed.items() if _have_in_common(ranks, op.ranks))
+            start = max([0.0, *free, *named])
+            end = computed[op.ranks] = start + (op.duration or 0) / 1e9
+        else:
+            start = max([exchanged, *named])
+            end = exchanged = start + exchange_s(op)
+        times[op.id] = (start, end)
     return times
+
+
+def _have_in_common(some: tuple[int, ...] | None, others: tuple[int, ...] | None) -> bool:
+    """Whether a rank is among both; None: all of them."""
+    return some is None or others is None or not set(some).isdisjoint(others)
 
 
 def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -203,11 +202,10 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
 
 
 def _ideal_s(asked: Asked, hosts: tuple[str, ...], network: Network) -> float | None:
-    """An iteration on these hosts with nobody else; None: of a real program nobody knows."""
-    nic_bps = network.sender.nic_bps or math.inf
+    """The least that an iteration takes in isolation on these hosts; None: a real program's is unknown."""
     return None if asked.trace is None else traces.critical_path_s(
         asked.trace,
-        lambda op: bounds.exchange_s(asked.rounds(op), asked.channels, hosts, network.topo, network.bottlenecks, nic_bps),
+        lambda op: bounds.exchange_s(asked.rounds(op), asked.channels, hosts, network.topo, network.limited),
     )  # fmt: skip
 
 

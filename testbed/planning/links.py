@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -37,6 +38,14 @@ class Network:
     sender: Sender
     nics: tuple[str, ...]
     multipath: bool
+
+    @cached_property
+    def limited(self) -> dict[str, Link]:
+        """Every direction of a limited rate: bottlenecks, and hosts' NICs as links."""
+        if self.sender.nic_bps is None:
+            return self.bottlenecks
+        nic = Link(self.sender.nic_bps, self.sender.queue_bytes, self.link.mtu, acks_first=False)
+        return {**self.bottlenecks, **dict.fromkeys(self.nics, nic)}
 
 
 def network(spec: Spec) -> Network:

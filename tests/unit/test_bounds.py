@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import pytest
 from hypothesis import given
@@ -56,13 +55,25 @@ def test_no_choice_of_paths_is_faster(sizes: list[int]) -> None:
     assert seconds(*sizes) <= best / SECOND * (1 + 1e-6)
 
 
+def behind_nics(nic_bps: int) -> dict[str, Link]:
+    """The network's links, and what its hosts send through NICs of this rate."""
+    return LINKS | {f"{host}-l{1 + number // 4}": Link(nic_bps, 10**5, 1500, False) for number, host in enumerate(HOSTS)}
+
+
 @pytest.mark.parametrize(
     ("nic_bps", "expected"),
-    [(math.inf, 0.5), (200_000_000, 0.5), (160_000_000, 0.625), (100_000_000, 1.0), (50_000_000, 1.0)],
+    [(200_000_000, 0.5), (160_000_000, 0.625), (100_000_000, 1.0), (50_000_000, 2.0)],
 )
-def test_a_host_sends_over_two_paths_no_faster_than_its_interface(nic_bps: float, expected: float) -> None:
-    """One that is slower than a link is not for the yardstick to know."""
-    found = bounds.exchange_s([{(0, 4): SECOND}], 2, HOSTS, TOPO, LINKS, nic_bps)
+def test_a_host_sends_no_faster_than_its_nic(nic_bps: int, expected: float) -> None:
+    """Over two paths, and over one."""
+    found = bounds.exchange_s([{(0, 4): SECOND}], 2, HOSTS, TOPO, behind_nics(nic_bps))
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("targets", "expected"), [([1], 1.0), ([1, 2], 2.0), ([1, 2, 4], 3.0)])
+def test_all_that_a_host_sends_shares_its_nic(targets: list[int], expected: float) -> None:
+    """What stays below its router, too."""
+    found = bounds.exchange_s([{(0, to): SECOND for to in targets}], 1, HOSTS, TOPO, behind_nics(100_000_000))
     assert found == pytest.approx(expected, rel=1e-6)
 
 
