@@ -31,6 +31,9 @@ from core.text import quoted
 
 KERNEL = Path(ROOT) / "kernel"
 PROGRAMS = KERNEL / "bpf"
+USER_MODE_CONFIG = KERNEL / "uml" / "config"
+NAMED_OTHERWISE = {"HSTCP": "highspeed"}  # CONFIG_TCP_CONG_…, where a congestion control has another name
+ALWAYS = "reno"  # in every Linux, whatever its configuration
 DECLARED = re.compile(r"^[ */#]*testbed: +(.+?)[ */]*$", re.MULTILINE)  # in the file of one's own
 LONGEST_BYTES = 1 << 20  # of such a file, as far as this is looked for
 
@@ -73,6 +76,14 @@ def module(cc: CongestionControl) -> Path | None:
 def names() -> list[str]:
     """The congestion controls that come with the testbed, without those that stand in for the kernel's own."""
     return sorted(path.stem.removeprefix("tcp_") for path in KERNEL.glob("tcp_*.c"))
+
+
+@cache
+def built_in() -> tuple[str, ...]:
+    """The kernel's own congestion controls that the user-mode kernel has: those that its configuration switches on."""
+    symbols = re.findall(r"^CONFIG_TCP_CONG_(\w+)=y$", USER_MODE_CONFIG.read_text(), re.MULTILINE)
+    named = (NAMED_OTHERWISE.get(symbol, symbol.lower()) for symbol in symbols if symbol != "ADVANCED")
+    return (ALWAYS, *sorted(named))
 
 
 def parse(spec: str, preset: str = "paper") -> CongestionControl:

@@ -97,8 +97,7 @@ def examine() -> list[Finding]:
         _Trial("delay, jitter, loss, corruption (netem)", _qdisc("netem"), "--on uml, or a kernel with sch_netem", root=True),
         _Trial("marking (RED, or a phantom queue)", _marking, "--on uml, or a kernel with sch_red or cls_bpf", root=True),
         _Trial("stock Mininet (mn, mnexec)", _stock_mininet, "`make setup`, or install mininet"),
-        *(_Trial(f"congestion control {name}", _cc(name), f"`modprobe tcp_{name}`, if the kernel takes modules")
-          for name in ("reno", "cubic", "dctcp", "bbr")),
+        _Trial("congestion controls of this kernel", _kernels_own, "`modprobe tcp_NAME`, or --on uml"),
         _Trial("a small run on this machine's clock", _host, "--on uml", "host", root=True),
         _Trial("a small run as flows", _flow, "`make setup`, which installs NumPy and SciPy", "flow"),
         _Trial("a small run in user-mode Linux", _uml, "docs/virtual-time.md", "uml"),
@@ -288,9 +287,10 @@ def _stock_mininet() -> str:
     return ""
 
 
-def _cc(name: str) -> Callable[[], str]:
-    def attempt() -> str:
-        registry.check_available(catalogue.parse(name))
-        return ""
-
-    return attempt
+def _kernels_own() -> str:
+    """Which of Linux's own congestion controls runs can have on this kernel, by trying each."""
+    known = [cc for cc in map(catalogue.parse, catalogue.families()) if cc.name not in catalogue.names()]
+    there = [cc.name for cc in known if catalogue.program(cc) is not None or features.kernel_has(cc.name)]
+    lacking = [cc.name for cc in known if cc.name not in there]
+    without = f"; not {', '.join(lacking)} (`modprobe tcp_NAME`; --on uml has them)" if lacking else ""
+    return ", ".join(there) + without

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core import text
-from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, within_unless_named
+from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, MachineError, RequestError, within_unless_named
 from testbed import spec
 from testbed.cli import flags
 from testbed.spec import Spec
@@ -175,8 +175,12 @@ class _Request:
         """Where it would run, what the file's ``[realtime]`` changes there, and every run."""
         from testbed import substrates
         from testbed.cli import dry_run
+        from testbed.substrates import choice
 
-        substrates.check_congestion(chosen.place, chosen.plans)
+        try:
+            substrates.check_congestion(chosen.place, chosen.plans)
+        except MachineError as error:
+            raise choice.explained(chosen, error) from error
         yield str(chosen)
         if where.in_real_time(chosen.place):
             (virtual,), (real,) = self.read({**self.flags, "on": "uml"}), self.read({**self.flags, "on": "host"})

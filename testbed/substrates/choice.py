@@ -147,9 +147,12 @@ def settle(
     try:
         return choice, substrates.find(choice.place, choice.plans, linux_source)
     except MachineError as error:
-        if choice.reason is None:
-            raise
-        raise MachineError(f"{choice}; and that cannot run it either: {error}") from error
+        raise explained(choice, error) from error
+
+
+def explained(choice: Choice, error: MachineError) -> MachineError:
+    """What a backend lacks; where no backend was named, with the reason why it is this one."""
+    return error if choice.reason is None else MachineError(f"{choice}; and that cannot run it either: {error}")
 
 
 def _impossible(to_build: bool) -> str | None:

@@ -40,6 +40,7 @@ from core.runs.manifest import UserModeLinux
 from core.runs.plan import Clock, CongestionControl, JobPlan, Plan
 from testbed.linux import features
 from testbed.linux.changes import changes
+from testbed.linux.loading import declared
 from testbed.spec.limits import LINUX, Limits
 from testbed.substrates.host import end_with_sudo
 from testbed.substrates.progress import Patience, Watch
@@ -56,7 +57,6 @@ SEGFAULTED = "exitcode=0x0000000b"  # as its first process ends
 MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
 SECCOMP = (6, 16)  # from here on processes hand over by seccomp, which is faster than ptrace
 TOOLS = ("setpriv", "prlimit", "taskset", "mount")  # of util-linux
-BUILT_IN = ("reno", "cubic", "dctcp", "bbr")  # kernel/uml/config
 
 # The first thing that runs inside; all mounts by one program, since each takes a hundredth of a second to start.
 INIT = """\
@@ -103,10 +103,11 @@ def lacks(plan: Plan) -> Lack | None:
                 f"{cc.source} is an eBPF program, and the user-mode Linux kernel takes modules",
                 "use --on host, or write it as a module (tcp_NAME.c)",
             )
-        if cc.source is None and cc.name not in (*BUILT_IN, *catalogue.names()):
+        if cc.source is None and cc.name not in (*catalogue.built_in(), *catalogue.names()):
             return Lack(
                 f"the user-mode Linux kernel has no {cc.name}",
-                f"it has {', '.join((*BUILT_IN, *catalogue.names()))}; use --on host for what this machine's has",
+                f"it has {', '.join((*catalogue.built_in(), *catalogue.names()))}. Name its source as a module "
+                f"(`--system ./tcp_{cc.name}.c`), or use --on host if this machine's kernel has it",
             )
     return None
 
@@ -133,9 +134,13 @@ class Uml:
             raise MachineError(f"missing: {', '.join(missing)}. Install the package util-linux.")
 
     def _own_modules(self, plan: Plan) -> list[Path]:
-        """Those of congestion controls from outside the checkout, built."""
-        own = (catalogue.module(cc) for cc in plan.ccs if cc.source is not None)
-        return [self.kernel.own_module(source) for source in own if source is not None]
+        """Those of custom congestion controls, built; each has the parameters that it is given."""
+        modules = []
+        for cc in plan.ccs:
+            if cc.source is not None and (source := catalogue.module(cc)) is not None:
+                modules.append(self.kernel.own_module(source))
+                declared.check(cc, declared.of_module(modules[-1]))
+        return modules
 
     def identity(self) -> UserModeLinux:
         """What the manifest says of the kernel."""

@@ -149,12 +149,6 @@ def test_an_exception_inside_is_told(tmp_path: Path) -> None:
     assert "no such wire" in done.stderr
 
 
-def test_what_that_kernel_lacks_is_told(tmp_path: Path) -> None:
-    done = cli(*QUICK[:-1], "vegas", cwd=tmp_path)
-    assert done.returncode == EXIT_MACHINE
-    assert "has no vegas: it has reno, cubic" in done.stderr
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("round_", rounds(usual=2))
 def test_killed_at_any_point_it_leaves_nothing(number: signal.Signals, round_: int, tmp_path: Path) -> None:

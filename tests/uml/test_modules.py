@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import EXIT_REQUEST, MachineError, RequestError, TestbedError
+from core.errors import EXIT_REQUEST, MachineError, RequestError
 from testbed.cli import main
 from testbed.substrates import uml
 from testbed.substrates.usermode.kernel import Kernel
@@ -147,7 +147,7 @@ def test_what_is_wrong_with_ones_own_is_said(tmp_path: Path) -> None:
         wrong(tmp_path, '"GPL"', '"Proprietary"')
     with pytest.raises(MachineError, match="the kernel refuses the module"):
         wrong(tmp_path, ".ssthresh = tcp_reno_ssthresh,", "")
-    with pytest.raises(TestbedError, match="has no parameter 'stride'"):
+    with pytest.raises(RequestError, match="stride"):
         wrong(tmp_path, "", "", ":stride=2")
 
 
@@ -157,6 +157,17 @@ def test_a_dry_run_refuses_what_does_not_compile(tmp_path: Path, capsys: pytest.
     assert main(["run", "--jobs", "1", "--on", "uml", "--system", str(source), "--dry-run"]) == EXIT_REQUEST
     shown = capsys.readouterr()
     assert shown.out == "" and "could not be built as a module" in shown.err
+
+
+@pytest.mark.parametrize("options", ["stride=2", "step=4,stride=2", "step=4294967296", "step=-2147483649"])
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_what_it_does_not_take_is_refused_before_anything_runs(
+    options: str, dry: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = f"{EXAMPLES / 'tcp_mine.c'}:{options}"
+    asked = ["run", "--jobs", "1", "--on", "uml", "--system", "reno", own, "--out", str(tmp_path / "out"), *dry]
+    assert main(asked) == EXIT_REQUEST
+    assert own in " ".join(capsys.readouterr().err.split()) and not list((tmp_path / "out").rglob("*.json"))
 
 
 def test_an_ebpf_program_is_for_host() -> None:

@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import os
+import platform
 import sys
 import tarfile
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from congestion import catalogue
 from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError
 from core.runs.plan import Plan
 from testbed import spec
 from testbed.cli import main
-from testbed.linux import features, privileges
+from testbed.linux import privileges
+from testbed.linux.loading import registry
 from testbed.planning import plan
 from testbed.spec import described, limits, points
 from testbed.spec import place as where
@@ -179,11 +182,26 @@ def test_dry_run_shows_it(file: str, capsys: pytest.CaptureFixture[str], built: 
         shown = capsys.readouterr().out
         assert shown.startswith("on `uml`\nrun reno") and "realtime" not in shown
         assert "shape s1-s2: 50000000000 bit/s" in shown
+
+
+def test_what_neither_kernel_has_is_said_of_both(
+    file: str, capsys: pytest.CaptureFixture[str], built: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel concerned, why it is that one, and what helps: the module's file."""
+    monkeypatch.setattr(catalogue, "built_in", lambda: ("reno",))
+    monkeypatch.setattr(registry, "kernel_has", lambda name: name == "reno")
     code, said = main(["run", file, "--cc", "vegas", "--dry-run"]), capsys.readouterr()
-    if os.geteuid() == 0 and not features.kernel_has("vegas"):
-        assert code == EXIT_MACHINE and "this kernel has no vegas" in said.err
+    if os.geteuid() == 0:
+        words = " ".join(said.err.split())
+        assert code == EXIT_MACHINE and said.out == ""
+        assert "on `host`: the user-mode Linux kernel has no vegas" in words
+        assert all(word in words for word in (platform.release(), "--system ./tcp_vegas.c"))
+        assert main(["run", file, "--cc", "vegas", "--on", "host", "--dry-run"]) == EXIT_MACHINE
+        assert "on `host`" not in capsys.readouterr().err  # it was named
     else:
-        assert said.out.startswith("on `host`: the user-mode Linux kernel has no vegas\n[realtime] is in force:\n")
+        assert code == EXIT_OK and "[realtime] is in force:" in said.out
+    assert main(["run", file, "--cc", "vegas", "--on", "uml", "--dry-run"]) == EXIT_MACHINE
+    assert "--system ./tcp_vegas.c" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.fixture
@@ -239,8 +257,9 @@ def test_without_a_place_it_is_uml(file: str, fakes: None) -> None:
     ],
 )
 def test_what_uml_lacks_goes_to_host_with_the_reason(
-    tmp_path: Path, flags: dict[str, Any], says: str, fakes: None
+    tmp_path: Path, flags: dict[str, Any], says: str, fakes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(catalogue, "built_in", lambda: ("reno",))
     path = tmp_path / "plain.toml"
     path.write_text("[realtime]\nseeds = 2\n")
     settled, name = taken(str(path), **flags)

@@ -31,6 +31,7 @@ from core.environment import ROOT
 from core.errors import MachineError, RequestError, TestbedError
 from testbed.linux.loading import bpfsys
 from testbed.linux.loading.bpfsys import libc
+from testbed.linux.loading.declared import Range
 
 BPF_F_LINK = 1 << 13
 BPF_MAP_TYPE_STRUCT_OPS = 26
@@ -223,6 +224,23 @@ def with_constants(program: bytes, constants: Mapping[str, int]) -> bytes:
         at = rodata["sh_offset"] + offset
         out[at : at + size] = value.to_bytes(size, "little", signed=value < 0)
     return bytes(out)
+
+
+def constants_of(program: bytes) -> dict[str, Range | None]:
+    """The constants of an ELF object (``const volatile`` globals) by name, with the numbers that fit each."""
+    elf = _elf(program)
+    symbols: Any = elf.get_section_by_name(".symtab")
+    found: dict[str, Range | None] = {}
+    for symbol in symbols.iter_symbols() if symbols else ():
+        where, size = symbol["st_shndx"], symbol["st_size"]
+        if (
+            symbol["st_info"]["type"] == "STT_OBJECT"
+            and isinstance(where, int)
+            and elf.get_section(where).name == ".rodata"
+        ):
+            unsigned, signed = (Range.of_bits(8 * size, signed=one) for one in (False, True))
+            found[symbol.name] = Range(signed.lowest, unsigned.highest)  # ELF does not say which of the two it is
+    return found
 
 
 def read_constants(map_fds: Mapping[str, int], program: bytes, constants: Mapping[str, int]) -> dict[str, int]:

@@ -13,6 +13,7 @@ from testbed.linux.loading.bpfsys import libc
 
 SYS_FINIT_MODULE = 313  # x86_64
 LOADED = Path("/sys/module")
+SWITCHES = {"Y": 1, "N": 0}  # of type bool
 
 
 def parameters(module: str) -> dict[str, int]:
@@ -20,8 +21,14 @@ def parameters(module: str) -> dict[str, int]:
     found = {}
     for path in sorted((LOADED / module / "parameters").glob("*")):
         with contextlib.suppress(OSError, ValueError):  # not for us to read; a word
-            found[path.name] = int(path.read_text())
+            found[path.name] = _whole(path)
     return found
+
+
+def _whole(parameter: Path) -> int:
+    """What the kernel holds; it writes a switch as a letter."""
+    text = parameter.read_text().strip()
+    return SWITCHES[text] if text in SWITCHES else int(text)
 
 
 def load(file: Path, parameters: Mapping[str, int]) -> None:
@@ -37,6 +44,9 @@ def load(file: Path, parameters: Mapping[str, int]) -> None:
     for name, value in parameters.items():
         held = LOADED / file.stem / "parameters" / name
         if not held.exists():
-            raise TestbedError(f"{file.stem} has no parameter {name!r}: the kernel has ignored it.")
-        if (found := held.read_text().strip()) != str(value):
+            raise TestbedError(
+                f"{file.stem}: the kernel does not show the parameter {name!r}, so {value} cannot be read back. "
+                f"Declare it with a mode: module_param({name}, int, 0444)."
+            )
+        if (found := _whole(held)) != value:
             raise TestbedError(f"{file.stem}: {name} was set to {value}, but the kernel holds {found}.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from core.runs.manifest import Loaded
 from core.runs.plan import CongestionControl, JobPlan
 from testbed.linux import netns
 from testbed.linux.features import kernel_has, loaded
-from testbed.linux.loading import bpf
+from testbed.linux.loading import bpf, declared
 from testbed.linux.loading.modules import load as load_module
 from testbed.linux.loading.modules import parameters
 
@@ -35,7 +36,9 @@ def check_available(cc: CongestionControl) -> None:
     if cc.name not in catalogue.names() and cc.source is None and kernel_has(cc.name):
         return
     if (program := catalogue.program(cc)) is not None:
-        bpf.compile_program(program)
+        compiled = bpf.compile_program(program)
+        if cc.source is not None:
+            declared.check(cc, bpf.constants_of(compiled))
         return
     if cc.source is not None:
         raise MachineError(
@@ -43,9 +46,15 @@ def check_available(cc: CongestionControl) -> None:
             "use --on uml, or write it as an eBPF program (NAME.bpf.c)."
         )
     raise MachineError(
-        f"this kernel has no {cc.name}; it has {', '.join(bpf.available())}. "
-        f"A kernel that has it as a module loads it with `modprobe tcp_{cc.name}`."
+        f"this machine's kernel (Linux {platform.release()}) has no {cc.name}: it has {', '.join(bpf.available())}. "
+        f"Load it with `modprobe tcp_{cc.name}`, if that kernel has it as a module. {_elsewhere(cc.name)}"
     )
+
+
+def _elsewhere(name: str) -> str:
+    """Where a congestion control runs that a kernel lacks."""
+    module = f"`--on uml --system ./tcp_{name}.c` takes its source as a module."
+    return f"`--on uml` has it; {module}" if name in catalogue.built_in() else f"Or {module}"
 
 
 @dataclass(frozen=True)
