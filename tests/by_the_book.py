@@ -11,7 +11,7 @@ import struct
 import sys
 import time
 
-VERSION, SEGMENT, EVERY_S = 2, 1400, 0.1
+VERSION, SEGMENT, EVERY_S = 3, 1400, 0.1
 HELLO, WELCOME, DATA, ACK, CLOSE, CLOSED, PING, PONG, END = range(1, 10)
 RESENT = 2
 
@@ -26,7 +26,7 @@ class End:
         self.socket.settimeout(EVERY_S / 10)
         self.mine, self.theirs, self.segment = secrets.randbits(64), 0, SEGMENT
         self.content, self.came, self.heard = bytearray(size), set[int](), set[int]()  # offsets; packet numbers
-        self.closed = self.answered = False
+        self.closed = self.answered = self.connected = False
         self.number, self.flying, self.there = (
             0,
             dict[int, int](),
@@ -39,8 +39,12 @@ class End:
         return range(0, len(self.content), self.segment)
 
     def say(self, kind: int, rest: bytes = b"", flags: int = 0) -> None:
-        header = struct.pack(">BBHIQ", VERSION, kind, flags, self.rank, 0 if kind == HELLO else self.theirs)
+        header = struct.pack(">BBHIQ", VERSION, kind, flags, self.rank, self.theirs)
         self.socket.sendto(header + rest, self.peer)
+
+    def greet(self) -> None:
+        """HELLO, to 0 until the id of its peer is known."""
+        self.say(HELLO, struct.pack(">QH", self.mine, SEGMENT).ljust(48, b"\0"))
 
     def run(self) -> None:
         while True:
@@ -56,9 +60,9 @@ class End:
 
     def again(self) -> None:
         """What is said until it is answered."""
-        if not self.theirs:
+        if not self.connected:
             if self.rank == 0:
-                self.say(HELLO, struct.pack(">QH", self.mine, SEGMENT).ljust(48, b"\0"))
+                self.greet()
         elif len(self.came) == len(self.offsets):
             if not self.closed:
                 size = len(self.content)
@@ -81,15 +85,18 @@ class End:
         version, kind, _, rank, to = struct.unpack_from(">BBHIQ", datagram)
         assert (version, rank) == (VERSION, 1 - self.rank), datagram[:16]
         if kind == HELLO:
-            assert to == 0 and len(datagram) == 64
+            assert to in (0, self.mine) and len(datagram) == 64
             self.theirs, segment = struct.unpack_from(">QH", datagram, 16)
             self.segment = min(SEGMENT, segment)
-            self.say(WELCOME, struct.pack(">QH", self.mine, SEGMENT))
+            self.connected = to == self.mine
+            self.say(PING) if self.connected else self.say(WELCOME, struct.pack(">QH", self.mine, SEGMENT))
             return False
         assert to == self.mine, "another connection's"
+        self.connected = self.connected or kind != WELCOME
         if kind == WELCOME:
             self.theirs, segment = struct.unpack_from(">QH", datagram, 16)
             self.segment = min(SEGMENT, segment)
+            self.greet()
         elif kind == PING:
             self.say(PONG)
         elif kind == DATA:

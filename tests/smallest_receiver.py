@@ -11,15 +11,15 @@ end.bind((own, port))
 
 
 def say(kind: int, rest: bytes) -> None:
-    end.sendto(struct.pack(">BBHIQ", 2, kind, 0, 1, theirs) + rest, (peer, port))
+    end.sendto(struct.pack(">BBHIQ", 3, kind, 0, 1, theirs) + rest, (peer, port))
 
 
 while kind != 9:  # END
     datagram, _ = end.recvfrom(2000)
     kind = datagram[1]
-    if kind == 1:  # HELLO: WELCOME
-        (theirs,) = struct.unpack_from(">Q", datagram, 16)
-        say(2, struct.pack(">QH", 4711, 1400))
+    if kind == 1:  # HELLO: WELCOME, or PING if it has our id
+        to, theirs = struct.unpack_from(">QQ", datagram, 8)
+        say(*((7, b"") if to == 4711 else (2, struct.pack(">QH", 4711, 1400))))
     elif kind == 3:  # DATA: ACK of it and all before, and CLOSE after the last
         number, _, _, _, offset, _, _, _, length = struct.unpack_from(">QIIQQIIHH", datagram, 16)
         content[offset : offset + length] = datagram[60:]

@@ -81,6 +81,17 @@ class Core:
         assert handle
         return Sent(self, handle, memory)
 
+    def send_or_errno(self, to: int, size: int, *, now: int = 0) -> int:
+        """0 if it is posted."""
+        handle = self.library.ltp_send(self.core, to, 0, 0, size, None, None, None, 0, now)
+        return 0 if handle else ctypes.get_errno()
+
+    def receive_or_errno(self, source: int, size: int, *, now: int = 0) -> int:
+        """0 if it is posted."""
+        close = native.Close(0.0, 1.0, -1, -1, 0, 0, 0)
+        handle = self.library.ltp_receive(self.core, source, 0, 0, size, None, close, None, 0, now)
+        return 0 if handle else ctypes.get_errno()
+
     def input(self, datagram: bytes, now: int) -> int:
         return int(self.library.ltp_input(self.core, datagram, len(datagram), now, now))
 

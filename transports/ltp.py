@@ -7,6 +7,7 @@ publishes, and what others recall of it, is labelled in docs/transports.md; ever
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import itertools
 import os
@@ -113,7 +114,11 @@ class Options:
     )
     reorder: int = option(3, "later packets acknowledged, until one counts as lost; recalled; default 3", _count)
     acks: int = option(16, "packets that an acknowledgement waits for at most; 1: one for each; default 16", _count)
-    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Duration.parse)
+    silence: Duration = option(
+        Duration.parse("30s"),
+        "without a word of a peer, or without an acknowledgement of what is sent to it, until it counts as gone; default 30s",
+        Duration.parse,
+    )
     f: tuple[float, float] | None = option(
         None, "SLOPE/OFFSET: how strongly it probes for bandwidth, by what of the round's bytes is delivered, as MLTCP; off (default)", progress
     )  # fmt: skip
@@ -434,6 +439,8 @@ class _Engine:
                 threading.Thread(target=self._call_back, daemon=True).start()
                 self.calls_back = True
         if not self.library.endpoint_follow(self.pointer, handle, name):
+            with self.lock:
+                del self.followed[name]
             raise MemoryError
 
     def _call_back(self) -> None:
@@ -546,14 +553,13 @@ class _Transfer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     delivery: Delivery | None = None
     gone: int = 0  # who, if that is how it ended
+    stalled: bool = False  # the peer answered until then, and acknowledged nothing
     asking: int = 0  # threads that look at what the core knows of it,
     released: bool = False  # which it forgets when nobody does
 
     def __post_init__(self) -> None:
         if not self.handle:
-            raise TransportError(
-                f"round {self.message.round}: a message of this name is under way with worker {self.peer}"
-            )
+            raise _refused(ctypes.get_errno(), self.peer, self.message)
 
     def wait(self, timeout_s: float | None = None) -> Delivery:
         if self.delivery is None:
@@ -565,7 +571,9 @@ class _Transfer:
                     self.delivery = self._ended(result)
             self._release()
         if self.delivery.closed == "gone":
-            raise TransportError(f"worker {self.gone} is gone", gone=self.gone)
+            silence = f"{self.engine.core.silence / 1e9:g} s"
+            how = f"has acknowledged nothing for {silence}" if self.stalled else "is gone"
+            raise TransportError(f"worker {self.gone} {how}", gone=self.gone)
         if len(self.engine.silences[self.peer].rounds) >= SILENT_ROUNDS:
             raise TransportError(f"worker {self.peer} has sent nothing for {SILENT_ROUNDS} rounds", gone=self.peer)
         return self.delivery
@@ -584,7 +592,12 @@ class _Transfer:
             if there := not self.released:
                 self.asking += 1
         if there:
-            self.engine.follow(self.handle or 0, ended)
+            try:
+                self.engine.follow(self.handle or 0, ended)
+            except MemoryError:
+                with self.lock:
+                    self.asking -= 1
+                raise
         else:
             callback(self)
 
@@ -612,7 +625,7 @@ class _Transfer:
         spans = (native.Span * result.holes)()
         if result.holes:
             self.engine.library.endpoint_holes(self.engine.pointer, self.handle, spans, result.holes)
-        self.gone = int(result.gone)
+        self.gone, self.stalled = int(result.gone), bool(result.stalled)
         closed = CLOSED[result.reason]
         if self.timing and closed != "gone":
             lost = 1 - result.delivered / result.bytes
@@ -625,6 +638,17 @@ class _Transfer:
             int(result.bytes), int(result.delivered), closed, tuple((span.offset, span.bytes) for span in spans),
             int(result.resent), int(result.first_ns), int(result.last_ns),
         )  # fmt: skip
+
+
+def _refused(why: int, peer: int, m: Message) -> TransportError:
+    """The error for a message that the core has not posted; ``why`` is an errno (`ltp_send` in protocol.h)."""
+    if why == errno.ENOTCONN:
+        return TransportError(f"worker {peer}: not connected. Post messages after connect() has returned.")
+    if why == errno.ENOMEM:
+        return TransportError(f"worker {peer}: out of memory for a message of {m.bytes} bytes.")
+    if why == errno.EEXIST:
+        return TransportError(f"round {m.round}: a message of this name is under way with worker {peer}")
+    return TransportError(f"worker {peer}: a message of {m.bytes} bytes cannot be posted ({os.strerror(why)}).")
 
 
 def _name(m: Message) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import random
+import struct
 import subprocess
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from transports import native
 from transports.native import Result
 
 COMPLETE, TOLERANCE, FRACTION, DEADLINE, _ROUND, GONE = range(6)
-DATA, PING, PONG, END = 3, 7, 8, 9
+HELLO, WELCOME, DATA, PING, PONG, END = 1, 2, 3, 7, 8, 9
 SEGMENT = 64
 S = 10**9
 
@@ -377,25 +379,176 @@ def test_who_is_further_in_its_round_has_more_of_a_link(by_progress: bool) -> No
     assert len(kept) == 4  # their memory is the core's until then
 
 
-@pytest.mark.parametrize("kind", [PING, PONG])
-def test_who_was_called_asks_once_more_before_it_sends(kind: int) -> None:
-    """Until a datagram with its own id has come it sends nothing: with one of both lost it once waited for an eighth of `silence`."""
-    lost: list[int] = []
+@pytest.mark.parametrize(("kind", "nth"), [(HELLO, 1), (WELCOME, 1), (HELLO, 2), (PING, 1)])
+def test_a_lost_datagram_of_the_handshake_costs_a_tenth_of_a_second(kind: int, nth: int) -> None:
+    """HELLO, WELCOME, HELLO by the peer's id, PING: whichever is lost, both ends are connected, and once one of them is, both soon are."""
+    seen: list[int] = []
 
     def fate(_source: int, _target: int, datagram: bytes, now: int) -> list[int]:
-        if datagram[1] == kind and not lost:
-            lost.append(now)
-            return []
+        seen.append(datagram[1])
+        return [] if datagram[1] == kind and seen.count(kind) == nth else [now + MS]
+
+    network = Network([Core(0), Core(1)], fate)
+    begun = network.now
+    here, there = network.cores
+    here.call(1, begun)
+    network.run(lambda: here.connected(1) and there.connected(0), begun + 10 * S)
+    assert here.connected(1) and there.connected(0)
+    assert 100 * MS <= network.now - begun < 110 * MS
+    sent, received = there.send(0, content(1000), now=network.now), here.receive(1, 1000, now=network.now)
+    network.run(lambda: both_ended(sent, received), network.now + 10 * S)
+    assert received.result().reason == COMPLETE
+    assert network.now - begun < 120 * MS
+
+
+def hello(rank: int, own: int, to: int = 0, segment: int = SEGMENT) -> bytes:
+    """A HELLO as docs/transports.md describes it."""
+    return struct.pack(">BBHIQQH", native_version(), HELLO, 0, rank, to, own, segment).ljust(64, b"\0")
+
+
+@cache
+def native_version() -> int:
+    """What the core itself writes first."""
+    one = Core(0)
+    one.call(1, 0)
+    told = one.output(0)
+    assert told is not None
+    return told[1][0]
+
+
+@examples(100)
+@given(data=st.data())
+def test_no_hello_but_the_peers_own_decides(data: st.DataObject) -> None:
+    """(M1.) HELLOs of other ids, forged or of an earlier connection, before, between and after those of the peer."""
+    forged = st.builds(
+        hello, st.integers(0, 1), st.integers(1, 2**64 - 1), st.sampled_from([0, 1, 2**64 - 1]), st.sampled_from([8, 16, SEGMENT, 1400])
+    )  # fmt: skip
+    brought = 0
+
+    def fate(_source: int, _target: int, _datagram: bytes, now: int) -> list[int]:
+        nonlocal brought
+        for core in network.cores:
+            for one in data.draw(st.lists(forged, max_size=3)) if brought < 30 else []:
+                brought += 1
+                assert core.input(one, now) == -1
         return [now + MS]
 
     network = Network([Core(0), Core(1)], fate)
-    network.cores[0].call(1, network.now)
-    sent = network.cores[1].send(0, content(1000), now=network.now)
-    received = network.cores[0].receive(1, 1000, now=network.now)
+    here, there = network.cores
+    for core in network.cores:
+        for one in data.draw(st.lists(forged, min_size=1, max_size=3)):
+            assert core.input(one, network.now) == -1
+    here.call(1, network.now)
+    network.run(lambda: here.connected(1) and there.connected(0), network.now + 10 * S)
+    assert here.connected(1) and there.connected(0)
+    sent, received = here.send(1, content(1000), now=network.now), there.receive(0, 1000, now=network.now)
+    network.run(lambda: both_ended(sent, received), network.now + 10 * S)
+    assert agree(sent, received, content(1000)).reason == COMPLETE
+
+
+def test_a_hello_of_an_earlier_session_is_answered_and_changes_nothing() -> None:
+    """(M1.) All that an earlier session's ends said, brought to those of a new one first, in any order."""
+    old: list[tuple[int, bytes]] = []
+
+    def record(_source: int, target: int, datagram: bytes, now: int) -> list[int]:
+        old.append((target, datagram))
+        return [now + MS]
+
+    def session(seed: int) -> Network:
+        network = Network([Core(0, seed=seed), Core(1, seed=seed)], record)
+        network.cores[0].call(1, network.now)
+        return network
+
+    first = session(1)
+    first.run(lambda: all(core.connected(1 - core.rank) for core in first.cores), first.now + S)
+    replayed, second = list(old), session(2)
+    for target, datagram in [*replayed, *reversed(replayed)]:
+        second.cores[target].input(datagram, second.now)
+    assert not any(core.connected(1 - core.rank) for core in second.cores)
+    second.run(lambda: all(core.connected(1 - core.rank) for core in second.cores), second.now + S)
+    here, there = second.cores
+    sent, received = there.send(0, content(1000), now=second.now), here.receive(1, 1000, now=second.now)
+    second.run(lambda: both_ended(sent, received), second.now + S)
+    assert agree(sent, received, content(1000)).reason == COMPLETE
+
+
+def test_an_answer_to_a_hello_is_no_larger_than_it() -> None:
+    """In datagrams and in bytes, whatever headers and a MAC add to each: one that nobody has confirmed cannot be used against another."""
+    core, asked, said = Core(1), 0, 0
+    for number in range(1, 500):
+        assert core.input(hello(0, number), number * MS) == -1
+        asked += 1
+        if number % 7 == 0:
+            for at in (number * MS, number * MS + S):
+                core.tick(at)
+                while (told := core.output(at)) is not None:
+                    said += 1
+                    assert len(told[1]) <= 64
+    assert 0 < said <= asked
+
+
+def test_what_is_posted_before_the_handshake_is_refused() -> None:
+    """(M3.) Until then nobody knows what a packet holds; with the smaller segment it is right."""
+    network = Network([Core(0, segment=64), Core(1, segment=8)], lambda _source, _target, _datagram, now: [now + MS])
+    here, there = network.cores
+    here.call(1, network.now)
+    datagrams = 0
+    while not (here.connected(1) and there.connected(0)):
+        for core in network.cores:
+            if not core.connected(1 - core.rank):
+                for post in (core.send_or_errno, core.receive_or_errno):
+                    assert post(1 - core.rank, 3000, now=network.now) == errno.ENOTCONN
+        datagrams += 1
+        network.run(lambda: network.count >= datagrams, network.now + S)  # noqa: B023
+    data = content(3000)
+    sent, received = here.send(1, data, now=network.now), there.receive(0, len(data), now=network.now)
+    assert here.receive_or_errno(7, 1, now=network.now) == here.send_or_errno(1, 0, now=network.now) == errno.EINVAL
+    assert there.receive_or_errno(0, len(data), now=network.now) == errno.EEXIST
+    network.run(lambda: both_ended(sent, received), network.now + 10 * S)
+    assert agree(sent, received, data).reason == COMPLETE
+
+
+@examples(50)
+@given(first=st.sampled_from([8, 16, 64, 1400]), second=st.sampled_from([8, 24, 64, 1384]), size=st.integers(1, 5000), seed=st.integers(0, 2**32))  # fmt: skip
+def test_the_smaller_segment_holds(first: int, second: int, size: int, seed: int) -> None:
+    network = Network([Core(0, segment=first), Core(1, segment=second)], Unkind(random.Random(seed), 0.1, 0.1, MS))
+    here, there = network.cores
+    here.call(1, network.now)
+    network.run(lambda: here.connected(1) and there.connected(0), network.now + 60 * S)
+    data = content(size)
+    sent, received = there.send(0, data, now=network.now), here.receive(1, size, now=network.now)
+    network.run(lambda: both_ended(sent, received), network.now + 100 * S)
+    assert agree(sent, received, data).reason == COMPLETE
+    assert {core.library.ltp_segment(core.core, 1 - core.rank) for core in network.cores} == {min(first, second)}
+
+
+def test_a_path_that_carries_no_data_ends_an_exchange() -> None:
+    """(H2.) The peer answers every PING, and acknowledges nothing: after `silence` it counts as gone, and is said to have stalled."""
+    network = pair(lambda _source, _target, datagram, now: [] if datagram[1] == DATA else [now + MS], silence_ns=S)
     begun = network.now
-    network.run(lambda: both_ended(sent, received), begun + 10 * S)
-    assert lost and received.result().reason == COMPLETE
-    assert 100 * MS < network.now - begun < 120 * MS
+    sent = network.cores[0].send(1, content(5000), now=network.now)
+    received = network.cores[1].receive(0, 5000, now=network.now)
+    network.run(lambda: both_ended(sent), begun + 10 * S)
+    assert (sent.result().reason, sent.result().stalled) == (GONE, 1)
+    assert S <= network.now - begun < 2 * S
+    assert not received.result().done and not received.result().stalled, "its peer's PINGs came"
+
+
+def test_who_computes_for_longer_than_silence_is_waited_for() -> None:
+    """Its endpoint answers, and takes, or at least hears of, what is sent meanwhile: neither end takes the other for gone."""
+    network = pair(silence_ns=S, segment=1400)
+    data = content(5000)
+    sent = network.cores[0].send(1, data, now=network.now)
+    waiting = network.cores[0].receive(1, 5000, now=network.now)
+    large = network.cores[0].send(
+        1, bytes(300 << 20), message=1, now=network.now
+    )  # more than is kept before it is asked for
+    network.run(lambda: False, network.now + 20 * S)
+    assert not waiting.result().done and sent.result().reason == COMPLETE and not large.result().done
+    received = network.cores[1].receive(0, 5000, now=network.now)
+    back = network.cores[1].send(0, data, now=network.now)
+    network.run(lambda: both_ended(received, back, waiting), network.now + 10 * S)
+    assert agree(sent, received, data).reason == agree(back, waiting, data).reason == COMPLETE
 
 
 def test_whoever_says_nothing_for_too_long_is_gone() -> None:

@@ -39,6 +39,7 @@ from workloads.collectives import Link
 from workloads.messages import Messages
 
 *HERE, STRANGER = loopback(4)
+CLONE_NEWNET = 0x40000000
 
 
 def made(**flags: object) -> list[Plan]:
@@ -377,6 +378,108 @@ def test_with_a_key_what_is_not_signed_by_it_is_nobodys() -> None:
         waiting[0].connect()
     for one in waiting:
         one.channels[0].library.endpoint_close(one.channels[0].pointer)
+
+
+@contextmanager
+def listening(
+    rank: int, port: int, key: bytes = b"", silence: str = "30s", patience_s: float = HANG_S
+) -> Iterator[ltp.LtpListening]:
+    """One end of two, bound."""
+    native.build()
+    place = Place(rank, HERE[:2], port, [(0, 1), (1, 0)], mtu=1500, key=key, patience_s=patience_s)
+    found = ltp.listen(place, ltp.Options(silence=Duration.parse(silence)))
+    try:
+        yield found
+    finally:
+        for engine in found.channels:
+            engine.library.endpoint_close(engine.pointer)
+
+
+def connected(*ends: ltp.LtpListening) -> list[Endpoint]:
+    with ThreadPoolExecutor(len(ends)) as pool:
+        return [end.endpoint(0, [(0, 1), (1, 0)]) for end in pool.map(lambda end: end.connect(), ends)]
+
+
+def go_round(here: Endpoint, there: Endpoint, number: int, size: int = 100_000) -> None:
+    """A message that arrives whole, there and back."""
+    data = random.Random(number).randbytes(size)
+    for operation, (source, target, rank) in enumerate(((here, there, 0), (there, here, 1))):
+        into, message = bytearray(size), Message(number, operation, 0, size, "parameter")
+        received, sent = target.post_receive(rank, message, into, Close()), source.post_send(1 - rank, message, data)
+        assert received.wait(HANG_S).closed == sent.wait(HANG_S).closed == "complete"
+        assert into == data
+
+
+@pytest.mark.parametrize("key", [b"", b"k" * 16])
+def test_a_hello_that_comes_first_connects_nobody(key: bytes) -> None:
+    """(M1.) It is of an earlier session, signed where there is a key, and sent again from the same address, before that of this one."""
+    port = 7421 + 10 * bool(key)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink, listening(0, port, key, patience_s=0.2) as caller:
+        sink.bind((HERE[1], port))
+        sink.settimeout(HANG_S)
+        with pytest.raises(TransportError, match="does not answer"):
+            caller.connect()
+        old = sink.recv(2000)
+    with listening(1, port, key) as called:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as forger:
+            forger.bind((HERE[0], port))
+            forger.settimeout(HANG_S)
+            forger.sendto(old, (HERE[1], port))
+            answer = forger.recv(2000)
+            assert answer[1] == 2 and len(answer) <= len(old)
+            forger.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                forger.recv(2000)
+        with listening(0, port, key) as caller:
+            go_round(*connected(caller, called), 0)
+
+
+def icmp(kind: int, code: int, rest: int, ends: Sequence[str], port: int, payload: bytes) -> bytes:
+    """What a host says of a datagram from the first of the ``ends`` to the second, of which the attacker knows addresses and port."""
+    udp = struct.pack(">HHHH", port, port, 8 + len(payload), 0) + payload
+    source, target = map(socket.inet_aton, ends)
+    quoted = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 1, 1 << 14, 64, 17, 0, source, target) + udp
+    said = struct.pack(">BBHI", kind, code, 0, rest) + quoted
+    total = sum(struct.unpack(f">{len(said) // 2}H", said))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return said[:2] + struct.pack(">H", ~total & 0xFFFF) + said[4:]
+
+
+def in_namespace(what: Callable[[], None]) -> None:
+    """Call it in a network namespace of its own, with nothing but loopback: what a forged ICMP changes ends with it."""
+
+    def inside() -> None:
+        assert ctypes.CDLL(None).unshare(CLONE_NEWNET) == 0
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        what()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(inside).result()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root forges ICMP")
+@pytest.mark.parametrize("key", [b"", b"k" * 16])
+@pytest.mark.parametrize(("kind", "code", "rest"), [(3, 3, 0), (3, 4, 600), (3, 1, 0), (11, 0, 0), (12, 0, 0)])
+def test_icmp_ends_nothing(kind: int, code: int, rest: int, key: bytes) -> None:
+    """(H2.) Port unreachable, fragmentation needed and others, with 36 bytes of the datagram, to both ends, in every round: all go on, in packets as large."""
+    port = 7441
+
+    def attacked() -> None:
+        with (
+            listening(0, port, key) as caller,
+            listening(1, port, key) as called,
+            socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as forger,
+        ):
+            here, there = connected(caller, called)
+            for number in range(5):
+                for one, other in ((0, 1), (1, 0)):
+                    forger.sendto(icmp(kind, code, rest, (HERE[one], HERE[other]), port, bytes(8)), (HERE[one], 0))
+                go_round(here, there, number)
+            own, _ = caller.channels[0].counted()
+            assert not own.not_sent
+
+    in_namespace(attacked)
 
 
 def test_strangers_are_not_answered() -> None:

@@ -77,6 +77,7 @@ class Result(Structure):
     _fields_ = (
         ("bytes", c_uint64), ("delivered", c_uint64), ("resent", c_uint64), ("first_ns", c_uint64), ("last_ns", c_uint64),
         ("clock_ns", c_uint64), ("holes", c_uint64), ("reason", c_uint32), ("done", c_uint32), ("gone", c_uint32),
+        ("stalled", c_uint32),
     )  # fmt: skip
 
 

@@ -6,9 +6,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
-#include <linux/errqueue.h>
 #include <netinet/in.h>
-#include <netinet/ip_icmp.h>
 #include <netinet/udp.h>
 #include <poll.h>
 #include <pthread.h>
@@ -87,7 +85,6 @@ struct endpoint {
 	struct sockaddr_in *addresses;
 	struct sockaddr_in *paths; /* of each rank so many more addresses, a way to it each */
 	uint32_t path_count, *turns; /* 0: there is no choice; whose turn it is, of each rank, data apart */
-	bool *unreachable, any_unreachable; /* of each rank: so an error has told; of any that is not gone yet */
 	struct ltp_shared *shared;
 	struct endpoint_counters counters;
 	uint64_t ended;
@@ -154,47 +151,6 @@ static int rank_of(const struct endpoint *endpoint, const struct sockaddr_in *ad
 	return -1;
 }
 
-/* Nobody listens there any more, says its kernel. */
-static void hear_errors(struct endpoint *endpoint)
-{
-	for (;;) {
-		struct sockaddr_in about;
-		uint8_t control[512] __attribute__((aligned(8)));
-		struct msghdr message = { .msg_name = &about, .msg_namelen = sizeof(about),
-					  .msg_control = control, .msg_controllen = sizeof(control) };
-		struct cmsghdr *part;
-
-		if (recvmsg(endpoint->fd, &message, MSG_ERRQUEUE | MSG_DONTWAIT) < 0)
-			return;
-		for (part = CMSG_FIRSTHDR(&message); part; part = CMSG_NXTHDR(&message, part)) {
-			struct sock_extended_err error;
-			int rank = rank_of(endpoint, &about);
-
-			if (part->cmsg_level != IPPROTO_IP || part->cmsg_type != IP_RECVERR)
-				continue;
-			memcpy(&error, CMSG_DATA(part), sizeof(error));
-			if (error.ee_origin == SO_EE_ORIGIN_ICMP && error.ee_type == ICMP_DEST_UNREACH &&
-			    error.ee_code == ICMP_PORT_UNREACH && rank >= 0 &&
-			    ltp_connected(endpoint->ltp, rank))
-				endpoint->unreachable[rank] = endpoint->any_unreachable = true;
-		}
-	}
-}
-
-/*
- * Who is unreachable is gone, once all is taken in that came before the error did, which a
- * socket tells first: it may have said whose fault it is.
- */
-static void let_go(struct endpoint *endpoint)
-{
-	uint32_t i;
-
-	for (i = 0; endpoint->any_unreachable && i < endpoint->settings.ranks; i++)
-		if (endpoint->unreachable[i])
-			ltp_gone(endpoint->ltp, i);
-	endpoint->any_unreachable = false;
-}
-
 /*
  * When the kernel received it, on the monotonic clock; each: bytes of a datagram, if it is
  * several of one peer that the kernel has joined; marked: a switch's queue was long.
@@ -235,12 +191,17 @@ static uint64_t stamp_of(struct endpoint *endpoint, struct msghdr *message, uint
 	return stamp;
 }
 
-static void take(struct endpoint *endpoint, const uint8_t *datagram, size_t bytes, bool marked, uint64_t stamp,
-		 uint64_t now)
+/* A datagram from the address of a rank, which it has to name, too. */
+static void take(struct endpoint *endpoint, uint32_t from, const uint8_t *datagram, size_t bytes, bool marked,
+		 uint64_t stamp, uint64_t now)
 {
 	int rank;
 
 	endpoint->counters.received++;
+	if (!ltp_is_from(datagram, bytes, from)) {
+		endpoint->counters.foreign++;
+		return;
+	}
 	if (endpoint->keyed) {
 		if (bytes < SIPHASH_MAC ||
 		    !siphash_agrees(endpoint->key, datagram, bytes - SIPHASH_MAC,
@@ -264,14 +225,15 @@ static void take_message(struct endpoint *endpoint, struct msghdr *message, cons
 	size_t at, each = bytes;
 	bool marked = false;
 	uint64_t stamp = stamp_of(endpoint, message, now, wall, &each, &marked);
+	int from = rank_of(endpoint, message->msg_name);
 
-	if (message->msg_flags & MSG_TRUNC || rank_of(endpoint, message->msg_name) < 0) {
+	if (message->msg_flags & MSG_TRUNC || from < 0) {
 		endpoint->counters.received++;
 		endpoint->counters.foreign++;
 		return;
 	}
 	for (at = 0; at < bytes; at += each)
-		take(endpoint, content + at, bytes - at < each ? bytes - at : each, marked, stamp, now);
+		take(endpoint, from, content + at, bytes - at < each ? bytes - at : each, marked, stamp, now);
 }
 
 /*
@@ -297,12 +259,8 @@ static uint64_t take_in(struct endpoint *endpoint, uint64_t now)
 			endpoint->arriving[i].msg_hdr.msg_controllen = RING_CONTROL;
 		}
 		count = recvmmsg(endpoint->fd, endpoint->arriving, BATCH, MSG_DONTWAIT, NULL);
-		if (count < 0) {
-			if (errno == EAGAIN || errno == EINTR)
-				return now;
-			hear_errors(endpoint);
-			continue;
-		}
+		if (count < 0)
+			return now;
 		wall = wall_at(endpoint, now);
 		for (i = 0; i < count; i++) {
 			take_message(endpoint, &endpoint->arriving[i].msg_hdr, endpoint->incoming[i],
@@ -445,8 +403,6 @@ static bool send_out(struct endpoint *endpoint, uint64_t now)
 		}
 		if (errno == EINTR)
 			continue;
-		if (errno == ECONNREFUSED || errno == EHOSTUNREACH || errno == ENETUNREACH)
-			hear_errors(endpoint); /* of an earlier one; if of this one, it counts as lost */
 		if (errno == EIO || errno == EINVAL)
 			endpoint->most_segments = 1; /* not here: what it was for counts as lost */
 		endpoint->counters.not_sent += endpoint->datagrams[endpoint->first];
@@ -495,7 +451,7 @@ static void publish(struct endpoint *endpoint)
 /* When there is something to do again; rest: until then what arrives waits. */
 static uint64_t next_look(const struct endpoint *endpoint, uint64_t now, uint64_t *rest)
 {
-	uint64_t next = endpoint->any_unreachable ? now : ltp_next(endpoint->ltp, now);
+	uint64_t next = ltp_next(endpoint->ltp, now);
 
 	if (next > now + 3600 * NS)
 		next = now + 3600 * NS;
@@ -520,10 +476,8 @@ static void serve_by_calls(struct endpoint *endpoint)
 		bool quiet;
 
 		now = now_ns();
-		if ((readable && now >= endpoint->quiet_until) || endpoint->any_unreachable) {
+		if (readable && now >= endpoint->quiet_until)
 			now = take_in(endpoint, now);
-			let_go(endpoint);
-		}
 		ltp_tick(endpoint->ltp, now);
 		full = send_out(endpoint, now);
 		publish(endpoint);
@@ -548,8 +502,6 @@ static void serve_by_calls(struct endpoint *endpoint)
 		if (fds[0].revents & POLLIN)
 			(void)!read(endpoint->wake, &drained, sizeof(drained));
 		pthread_mutex_lock(&endpoint->lock);
-		if (!quiet && fds[1].revents & POLLERR)
-			hear_errors(endpoint);
 		endpoint->counters.wake_ups++;
 	}
 }
@@ -581,7 +533,7 @@ static uint64_t time_of(struct endpoint *endpoint, struct ring_event *event, uin
 static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now, uint64_t rested)
 {
 	struct ring_event event;
-	bool came = false, told = endpoint->any_unreachable; /* before this look */
+	bool came = false;
 
 	while (ring_take(endpoint->ring, &event)) {
 		if (!now)
@@ -591,8 +543,7 @@ static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now, uint64_t r
 			take_message(endpoint, &event.message, event.bytes, event.length, now, wall_at(endpoint, now));
 			came = true;
 			break;
-		case RING_REFUSED:
-			hear_errors(endpoint);
+		case RING_REFUSED: /* it is asked to receive again */
 			break;
 		case RING_FAILED:
 			endpoint->counters.sent -= endpoint->datagrams[event.number];
@@ -602,7 +553,6 @@ static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now, uint64_t r
 				endpoint->full = endpoint->full || ring_await_room(endpoint->ring);
 				break;
 			}
-			hear_errors(endpoint);
 			endpoint->counters.not_sent += endpoint->datagrams[event.number];
 			break;
 		case RING_ROOM:
@@ -610,8 +560,6 @@ static uint64_t take_in_ring(struct endpoint *endpoint, uint64_t now, uint64_t r
 			break;
 		}
 	}
-	if (told)
-		let_go(endpoint);
 	if (!now)
 		now = now_ns();
 #ifdef CHECK_CLOCK /* by its own reckoning it is never later than it is */
@@ -729,9 +677,14 @@ static bool open_socket(struct endpoint *endpoint, int send_bytes, int receive_b
 		if (setsockopt(fd, SOL_UDP, UDP_SEGMENT, &none, sizeof(none)))
 			endpoint->most_segments = 1;
 	}
+	/*
+	 * Anybody can forge ICMP. Without IP_RECVERR none is heard of, so that none ends a peer or
+	 * makes a call fail; with PROBE packets are as large as the interface allows, and never
+	 * fragmented, whatever a route's MTU is said to be.
+	 */
 	return set(fd, SOL_SOCKET, SO_SNDBUF, send_bytes) && set(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1) &&
-	       set(fd, SOL_SOCKET, SO_RXQ_OVFL, 1) && set(fd, IPPROTO_IP, IP_RECVERR, 1) &&
-	       set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO) &&
+	       set(fd, SOL_SOCKET, SO_RXQ_OVFL, 1) &&
+	       set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE) &&
 	       (!endpoint->settings.rule.name || set(fd, IPPROTO_IP, IP_RECVTOS, 1)) &&
 	       !bind(fd, (const struct sockaddr *)&here, sizeof(here));
 }
@@ -781,7 +734,6 @@ void endpoint_close(struct endpoint *endpoint)
 	free(endpoint->addresses);
 	free(endpoint->paths);
 	free(endpoint->turns);
-	free(endpoint->unreachable);
 	free(endpoint);
 }
 
@@ -837,16 +789,13 @@ struct endpoint *endpoint_open(const struct ltp_settings *settings, const char *
 	endpoint->addresses = calloc(settings->ranks, sizeof(*endpoint->addresses));
 	endpoint->paths = calloc(settings->ranks * path_count + 1, sizeof(*endpoint->paths));
 	endpoint->turns = calloc(2 * settings->ranks, sizeof(*endpoint->turns));
-	endpoint->unreachable = calloc(settings->ranks, sizeof(*endpoint->unreachable));
 	endpoint->path_count = path_count;
 	endpoint->ltp = ltp_new(settings);
 	pthread_mutex_init(&endpoint->lock, NULL);
 	make_condition(&endpoint->changed);
 	make_condition(&endpoint->followed);
-	if (!endpoint->addresses || !endpoint->paths || !endpoint->turns || !endpoint->unreachable || !endpoint->ltp) {
-		errno = EINVAL;
+	if (!endpoint->addresses || !endpoint->paths || !endpoint->turns || !endpoint->ltp)
 		goto fail;
-	}
 	for (i = 0; i < settings->ranks; i++)
 		if (!address(&endpoint->addresses[i], addresses[i], ports[i]))
 			goto fail;
@@ -947,32 +896,40 @@ uint32_t endpoint_segment(struct endpoint *endpoint, uint32_t rank)
 	return segment;
 }
 
+/* NULL, and errno: as ltp_send. */
 struct ltp_transfer *endpoint_send(struct endpoint *endpoint, uint32_t to, uint32_t round, uint32_t message,
 				   uint64_t bytes, const uint8_t *data, const uint8_t *tags,
 				   const struct ltp_span *critical, size_t criticals)
 {
 	struct ltp_transfer *transfer;
+	int error;
 
 	pthread_mutex_lock(&endpoint->lock);
 	transfer = ltp_send(endpoint->ltp, to, round, message, bytes, data, tags, critical, criticals,
 			    now_ns());
+	error = errno;
 	pthread_mutex_unlock(&endpoint->lock);
 	nudge(endpoint);
+	errno = error;
 	return transfer;
 }
 
+/* NULL, and errno: as ltp_receive. */
 struct ltp_transfer *endpoint_receive(struct endpoint *endpoint, uint32_t from, uint32_t round,
 				      uint32_t message, uint64_t bytes, uint8_t *into,
 				      const struct ltp_close *how, const struct ltp_span *critical,
 				      size_t criticals)
 {
 	struct ltp_transfer *transfer;
+	int error;
 
 	pthread_mutex_lock(&endpoint->lock);
 	transfer = ltp_receive(endpoint->ltp, from, round, message, bytes, into, how, critical, criticals,
 			       now_ns());
+	error = errno;
 	pthread_mutex_unlock(&endpoint->lock);
 	nudge(endpoint);
+	errno = error;
 	return transfer;
 }
 

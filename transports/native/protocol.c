@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "protocol.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,21 +10,27 @@
 #define NS 1000000000ULL
 #define MOST_BYTES (1ULL << 40) /* of a message */
 #define MOST_UNPOSTED 4096 /* messages of a peer that arrive before they are expected */
-#define LARGEST_UNPOSTED (1ULL << 32) /* bytes of each: of a larger one nothing is taken before */
+#define UNPOSTED_BYTES (256ULL << 20) /* of memory that all of these together may reserve */
+#define BUSY_EVERY (NS / 10) /* at most as often a peer is told that its packets cannot be taken yet */
+#define WELCOMES 16U /* HELLOs of a peer that wait for their answer */
 #define SEEN 4096U /* packet numbers that a receiver remembers */
 #define TOLD_AGAIN 128U /* packets, by every ACK */
 #define CLOSE_BYTES (LTP_LONGEST - LTP_CLOSE_HEADER)
 #define AT_ONCE 4 /* packets */
+#define NO_MEMORY (NS / 1000) /* for so long nothing is sent */
 #define LATE 1000000ULL /* ns by which a timer may be late without its connection becoming slower */
 #define ROUNDS_KEPT 2
 #define CONFIRMATIONS 64U
 #define ACKS_A_ROUND_TRIP 8 /* at least, unless packets are rarer, or the receiver rests for longer */
 #define ACK_WAITS 1000000ULL /* ns at most */
-#define ENDS 3 /* nobody acknowledges one */
+#define ENDS 3 /* no datagram acknowledges one */
 #define BUCKETS 256U /* by which a peer's messages are found, a power of two */
 
-/* What has become of a packet of a message that is being sent. */
-enum { WAITING, ON_ITS_WAY, LOST, ACKED };
+/*
+ * What has become of a packet of a message that is being sent. REWOUND: lost, and in no queue
+ * because there was no memory: found again by going through the message from there on.
+ */
+enum { WAITING, ON_ITS_WAY, LOST, ACKED, REWOUND };
 
 struct clock {
 	struct clock *next;
@@ -46,6 +53,8 @@ struct ltp_transfer {
 	uint64_t last_ns;
 	uint8_t *critical; /* bitmap */
 	uint8_t *arrived; /* bitmap: of a receiver, or what the close said */
+	uint64_t arrived_bytes; /* of that bitmap; fewer than there are packets for, before it is posted */
+	uint64_t reserved; /* bytes of memory, before it is posted */
 	uint64_t delivered;
 	uint64_t critical_left;
 	enum ltp_reason reason;
@@ -66,6 +75,7 @@ struct ltp_transfer {
 	uint64_t acked;
 	uint64_t resent;
 	uint64_t told; /* packets whose fate the close has told */
+	uint64_t told_bytes; /* of them, delivered */
 
 	/* receiving */
 	bool posted;
@@ -98,17 +108,20 @@ struct flight {
 struct peer {
 	uint32_t rank;
 	uint32_t segment; /* the smaller one of both ends */
-	bool called, connected, gone, knows; /* knows: it has used our id */
+	bool called, connected, gone;
+	bool stalled; /* it was there, and acknowledged nothing */
 	uint32_t because_of; /* who was gone before it, else itself */
-	uint64_t mine, theirs; /* connection ids */
+	uint64_t mine, theirs; /* connection ids; theirs: 0 until it is known */
+	uint64_t salt; /* of the buckets */
 	uint64_t call_at;
 	uint32_t calls;
 	uint64_t called_at;
-	bool welcome;
+	uint64_t hellos[WELCOMES]; /* ids of the HELLOs that are to be answered */
+	uint32_t hello_count;
 	uint64_t heard;
 	uint64_t ping_at;
-	uint64_t ask_at; /* whether it is there, once more: LTP_NEVER once it has been heard by its id */
-	bool ping, pong;
+	bool ping, pong, busy;
+	uint64_t busy_at;
 	uint32_t ends; /* that it is to be sent */
 	uint64_t pinged_at;
 	struct ltp_transfer *transfers, **last; /* all, as they were made */
@@ -138,6 +151,7 @@ struct peer {
 	uint64_t burst_at, burst, largest_burst; /* packets at one instant */
 	uint64_t ack_at; /* of the last progress, or the first packet since */
 	uint32_t backoff;
+	uint64_t stuck_since; /* the first packet that was sent since it acknowledged one; 0: none was */
 
 	/* receiving */
 	uint64_t *seen; /* ring bitmap of packet numbers */
@@ -155,6 +169,7 @@ struct peer {
 	uint64_t newest_round;
 	uint64_t their_rtprop, their_rate;
 	uint32_t unposted;
+	uint64_t reserved; /* bytes of memory, by these */
 	uint64_t stale, malformed;
 };
 
@@ -178,6 +193,14 @@ static uint64_t draw(struct ltp *ltp)
 	ltp->state[0] = (a << 24 | a >> 40) ^ b ^ b << 16;
 	ltp->state[1] = b << 37 | b >> 27;
 	return sum;
+}
+
+/* All bits of the result depend on all of the value's (the finalizer of MurmurHash3, Appleby). */
+static uint64_t mix(uint64_t value)
+{
+	value = (value ^ value >> 33) * 0xff51afd7ed558ccdULL;
+	value = (value ^ value >> 33) * 0xc4ceb9fe1a85ec53ULL;
+	return value ^ value >> 33;
 }
 
 static void put16(uint8_t *at, uint16_t value)
@@ -239,8 +262,10 @@ struct ltp *ltp_new(const struct ltp_settings *settings)
 	uint32_t i;
 
 	if (settings->segment < 8 || settings->segment % 8 || settings->segment > 65000 ||
-	    settings->rank >= settings->ranks || !settings->reorder || !settings->acks)
+	    settings->rank >= settings->ranks || !settings->reorder || !settings->acks) {
+		errno = EINVAL;
 		return NULL;
+	}
 	ltp = calloc(1, sizeof(*ltp));
 	if (!ltp)
 		return NULL;
@@ -257,7 +282,8 @@ struct ltp *ltp_new(const struct ltp_settings *settings)
 		peer->segment = settings->segment;
 		peer->last = &peer->transfers;
 		peer->mine = draw(ltp);
-		peer->call_at = peer->ping_at = peer->ask_at = LTP_NEVER;
+		peer->salt = mix(settings->seed[0] ^ mix(settings->seed[1]));
+		peer->call_at = peer->ping_at = LTP_NEVER;
 		peer->ring = 64;
 		peer->flights = calloc(peer->ring, sizeof(*peer->flights));
 		peer->seen = calloc(SEEN / 64, sizeof(*peer->seen));
@@ -269,6 +295,7 @@ struct ltp *ltp_new(const struct ltp_settings *settings)
 	return ltp;
 fail:
 	ltp_delete(ltp);
+	errno = ENOMEM;
 	return NULL;
 }
 
@@ -343,10 +370,12 @@ uint32_t ltp_segment(const struct ltp *ltp, uint32_t rank)
 	return rank < ltp->settings.ranks ? ltp->peers[rank].segment : 0;
 }
 
-static uint32_t bucket_of(bool receives, uint32_t round, uint32_t message)
+/* The salt is secret: a peer that picks its messages' names cannot fill one bucket with them. */
+static uint32_t bucket_of(const struct peer *peer, bool receives, uint32_t round, uint32_t message)
 {
-	/* Of a message's number, of operation and part, every bit counts. */
-	return ((message * 2 + receives) * 0x9e3779b1U ^ round * 0x85ebca6bU) >> 24 & (BUCKETS - 1);
+	uint64_t name = (uint64_t)round << 32 | message;
+
+	return mix(mix(name ^ peer->salt) + receives) % BUCKETS;
 }
 
 static struct ltp_transfer *find(const struct peer *peer, bool receives, uint32_t round,
@@ -354,14 +383,40 @@ static struct ltp_transfer *find(const struct peer *peer, bool receives, uint32_
 {
 	struct ltp_transfer *one;
 
-	for (one = peer->buckets[bucket_of(receives, round, message)]; one; one = one->next_alike)
+	for (one = peer->buckets[bucket_of(peer, receives, round, message)]; one; one = one->next_alike)
 		if (one->receives == receives && one->round == round && one->message == message)
 			return one;
 	return NULL;
 }
 
+/* What a sender or a posted receiver needs for each packet; false: there is no memory for it. */
+static bool furnish(struct ltp_transfer *transfer)
+{
+	uint64_t bytes = transfer->packets / 8 + 1;
+	uint8_t *arrived;
+
+	if (!transfer->critical)
+		transfer->critical = calloc(1, bytes);
+	if (!transfer->receives && !transfer->state)
+		transfer->state = calloc(1, transfer->packets);
+	if (!transfer->critical || (!transfer->receives && !transfer->state))
+		return false;
+	if (transfer->arrived_bytes == bytes)
+		return true;
+	arrived = calloc(1, bytes);
+	if (!arrived)
+		return false;
+	if (transfer->arrived)
+		memcpy(arrived, transfer->arrived, transfer->arrived_bytes);
+	free(transfer->arrived);
+	transfer->arrived = arrived;
+	transfer->arrived_bytes = bytes;
+	return true;
+}
+
+/* bare: it has nothing for its packets yet. */
 static struct ltp_transfer *add(struct ltp *ltp, struct peer *peer, bool receives, uint32_t round,
-				uint32_t message, uint64_t bytes)
+				uint32_t message, uint64_t bytes, bool bare)
 {
 	struct ltp_transfer *made = calloc(1, sizeof(*made)), **bucket;
 
@@ -369,27 +424,44 @@ static struct ltp_transfer *add(struct ltp *ltp, struct peer *peer, bool receive
 		return NULL;
 	made->peer = peer;
 	made->receives = receives;
-	made->serial = ++ltp->serial;
 	made->round = round;
 	made->message = message;
 	made->bytes = bytes;
 	made->segment = peer->segment;
 	made->packets = packets_of(bytes, peer->segment);
 	made->tell_at = LTP_NEVER;
-	made->critical = calloc(1, made->packets / 8 + 1);
-	made->arrived = calloc(1, made->packets / 8 + 1);
-	if (!receives)
-		made->state = calloc(1, made->packets);
-	if (!made->critical || !made->arrived || (!receives && !made->state)) {
+	if (!bare && !furnish(made)) {
 		forget(ltp, made);
 		return NULL;
 	}
+	made->serial = ++ltp->serial;
 	*peer->last = made;
 	peer->last = &made->next;
-	bucket = &peer->buckets[bucket_of(receives, round, message)];
+	bucket = &peer->buckets[bucket_of(peer, receives, round, message)];
 	made->next_alike = *bucket;
 	*bucket = made;
 	return made;
+}
+
+/* Whether a message that is not posted may take so many more bytes of memory. */
+static bool may_reserve(const struct peer *peer, uint64_t bytes)
+{
+	return peer->unposted < MOST_UNPOSTED && bytes <= UNPOSTED_BYTES - peer->reserved;
+}
+
+static void reserve(struct ltp_transfer *transfer, uint64_t bytes)
+{
+	transfer->reserved = bytes;
+	transfer->peer->reserved += bytes;
+	transfer->peer->unposted++;
+}
+
+/* It is posted, or dropped. */
+static void unreserve(struct ltp_transfer *transfer)
+{
+	transfer->peer->reserved -= transfer->reserved;
+	transfer->peer->unposted--;
+	transfer->reserved = 0;
 }
 
 static void open_up(struct ltp_transfer *transfer)
@@ -414,7 +486,7 @@ static void drop(struct ltp *ltp, struct ltp_transfer *transfer)
 	*at = transfer->next;
 	if (!*at)
 		peer->last = at;
-	at = &peer->buckets[bucket_of(transfer->receives, transfer->round, transfer->message)];
+	at = &peer->buckets[bucket_of(peer, transfer->receives, transfer->round, transfer->message)];
 	while (*at != transfer)
 		at = &(*at)->next_alike;
 	*at = transfer->next_alike;
@@ -427,7 +499,7 @@ static void drop(struct ltp *ltp, struct ltp_transfer *transfer)
 	if (peer->recent == transfer)
 		peer->recent = NULL;
 	if (!transfer->posted)
-		peer->unposted--;
+		unreserve(transfer);
 	forget(ltp, transfer);
 }
 
@@ -497,33 +569,57 @@ static void confirm(struct peer *peer, uint32_t round, uint32_t message, bool ha
 	peer->confirm_count++;
 }
 
+/* Whether a message of this size may be posted to or from this rank; else errno says why not. */
+static bool may_post(const struct ltp *ltp, uint32_t rank, uint64_t bytes)
+{
+	if (rank >= ltp->settings.ranks || !bytes || bytes > MOST_BYTES) {
+		errno = EINVAL;
+		return false;
+	}
+	/* Before the handshake it is not known what a packet holds. What is gone ends at once. */
+	if (!ltp->peers[rank].connected && !ltp->peers[rank].gone) {
+		errno = ENOTCONN;
+		return false;
+	}
+	return true;
+}
+
 struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint32_t message,
 			      uint64_t bytes, const uint8_t *data, const uint8_t *tags,
 			      const struct ltp_span *critical, size_t criticals, uint64_t now)
 {
 	struct ltp_transfer *made;
 	struct peer *peer;
+	uint8_t *own_tags = NULL;
 
-	if (to >= ltp->settings.ranks || !bytes || bytes > MOST_BYTES)
+	if (!may_post(ltp, to, bytes))
 		return NULL;
 	peer = &ltp->peers[to];
 	made = find(peer, false, round, message);
-	if (made && (made->posted || made->bytes != bytes))
+	if (made && (made->posted || made->bytes != bytes)) {
+		errno = EEXIST;
 		return NULL;
-	if (made) {
-		peer->unposted--; /* its receiver closed before it was sent */
-	} else {
-		made = add(ltp, peer, false, round, message, bytes);
-		if (!made)
-			return NULL;
-		mark_critical(made, critical, criticals);
 	}
 	if (tags) {
-		free(made->tags);
-		made->tags = malloc(made->packets);
-		if (made->tags)
-			memcpy(made->tags, tags, made->packets);
+		uint64_t packets = packets_of(bytes, peer->segment);
+
+		own_tags = malloc(packets);
+		if (!own_tags)
+			goto no_memory;
+		memcpy(own_tags, tags, packets);
 	}
+	if (!made) {
+		made = add(ltp, peer, false, round, message, bytes, false);
+		if (!made)
+			goto no_memory;
+	} else { /* its receiver closed before it was sent, or began to say so */
+		if (!made->done && !furnish(made))
+			goto no_memory;
+		unreserve(made);
+	}
+	if (!made->done)
+		mark_critical(made, critical, criticals);
+	made->tags = own_tags;
 	made->posted = true;
 	made->data = data;
 	made->named = true;
@@ -546,6 +642,10 @@ struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint
 		confirm(peer, round, message, true); /* once more: its receiver may take this worker for dead */
 	watch(ltp, peer, now);
 	return made;
+no_memory:
+	free(own_tags);
+	errno = ENOMEM;
+	return NULL;
 }
 
 static uint64_t round_began(const struct ltp_transfer *transfer)
@@ -563,26 +663,25 @@ static void begin_clock(struct ltp_transfer *transfer, uint64_t when)
 		clock->began = when;
 }
 
-static void join_group(struct ltp *ltp, struct ltp_transfer *transfer)
+/* The clock of a group in this round, which counts one more user; NULL: there is no memory for it. */
+static struct clock *join(struct ltp *ltp, uint64_t group, uint32_t round)
 {
 	struct clock *clock;
 
 	for (clock = ltp->clocks; clock; clock = clock->next)
-		if (clock->group == transfer->close.group && clock->round == transfer->round)
+		if (clock->group == group && clock->round == round)
 			break;
 	if (!clock) {
 		clock = calloc(1, sizeof(*clock));
 		if (!clock)
-			return; /* then it has a clock of its own */
-		clock->group = transfer->close.group;
-		clock->round = transfer->round;
+			return NULL;
+		clock->group = group;
+		clock->round = round;
 		clock->next = ltp->clocks;
 		ltp->clocks = clock;
 	}
 	clock->users++;
-	transfer->clock = clock;
-	if (transfer->began)
-		begin_clock(transfer, transfer->began);
+	return clock;
 }
 
 /* How long a message takes that meets nothing, as its sender measures; 0: it has not said. */
@@ -700,21 +799,34 @@ struct ltp_transfer *ltp_receive(struct ltp *ltp, uint32_t from, uint32_t round,
 				 const struct ltp_span *critical, size_t criticals, uint64_t now)
 {
 	struct ltp_transfer *transfer;
+	struct clock *clock = NULL;
 	struct peer *peer;
 	uint64_t packet;
 
-	if (from >= ltp->settings.ranks || !bytes || bytes > MOST_BYTES)
+	if (!may_post(ltp, from, bytes))
 		return NULL;
 	peer = &ltp->peers[from];
 	transfer = find(peer, true, round, message);
-	if (transfer && (transfer->posted || transfer->bytes != bytes))
+	if (transfer && (transfer->posted || transfer->bytes != bytes)) {
+		errno = EEXIST;
 		return NULL;
-	if (!transfer) {
-		transfer = add(ltp, peer, true, round, message, bytes);
-		if (!transfer)
+	}
+	if (close->group) {
+		clock = join(ltp, close->group, round);
+		if (!clock) {
+			errno = ENOMEM;
 			return NULL;
+		}
+	}
+	if (transfer) {
+		unreserve(transfer);
 	} else {
-		peer->unposted--;
+		transfer = add(ltp, peer, true, round, message, bytes, false);
+		if (!transfer) {
+			let_go(ltp, clock);
+			errno = ENOMEM;
+			return NULL;
+		}
 	}
 	if (round > peer->newest_round)
 		peer->newest_round = round;
@@ -737,8 +849,9 @@ struct ltp_transfer *ltp_receive(struct ltp *ltp, uint32_t from, uint32_t round,
 	free(transfer->kept);
 	transfer->kept = NULL;
 	mark_critical(transfer, critical, criticals);
-	if (close->group)
-		join_group(ltp, transfer);
+	transfer->clock = clock;
+	if (transfer->began)
+		begin_clock(transfer, transfer->began);
 	consider(ltp, transfer, now);
 	if (peer->gone && !transfer->done)
 		finish(ltp, transfer, LTP_GONE);
@@ -790,6 +903,7 @@ void ltp_result(const struct ltp_transfer *transfer, struct ltp_result *result)
 		.reason = transfer->reason,
 		.done = transfer->done,
 		.gone = transfer->peer->because_of,
+		.stalled = transfer->peer->stalled,
 	};
 }
 
@@ -823,7 +937,7 @@ static void depart(struct ltp *ltp, struct peer *peer, uint32_t whom)
 	peer->gone = true;
 	peer->because_of = whom < ltp->settings.ranks && whom != ltp->settings.rank ? whom : peer->rank;
 	peer->connected = false;
-	peer->call_at = peer->ping_at = peer->ask_at = LTP_NEVER;
+	peer->call_at = peer->ping_at = LTP_NEVER;
 	peer->inflight = 0;
 	peer->unacked = 0;
 	ltp->ended++;
@@ -926,6 +1040,31 @@ static void tell_again(struct ltp_transfer *transfer, uint64_t now)
 		transfer->tell_at = now + transfer->peer->rate.rtt;
 }
 
+/* A message of which something comes before it is posted; NULL: it would take too much memory. */
+static struct ltp_transfer *add_unposted(struct ltp *ltp, struct peer *peer, uint32_t round,
+					 uint32_t message, uint64_t bytes)
+{
+	uint64_t bitmap = packets_of(bytes, peer->segment) / 8 + 1;
+	uint64_t needed = sizeof(struct ltp_transfer) + 2 * bitmap + (ltp->settings.discards ? 0 : bytes);
+	struct ltp_transfer *made;
+
+	if (!may_reserve(peer, needed))
+		return NULL;
+	made = add(ltp, peer, true, round, message, bytes, false);
+	if (made)
+		reserve(made, needed);
+	return made;
+}
+
+/* A packet is not acknowledged, so that it comes again; its sender is told that it has come. */
+static void put_off(struct peer *peer, uint64_t now)
+{
+	if (peer->busy_at && now - peer->busy_at < BUSY_EVERY)
+		return;
+	peer->busy = true;
+	peer->busy_at = now;
+}
+
 static void take_data(struct ltp *ltp, struct peer *peer, const uint8_t *datagram, size_t bytes,
 		      uint64_t arrived, uint64_t now)
 {
@@ -953,12 +1092,11 @@ static void take_data(struct ltp *ltp, struct peer *peer, const uint8_t *datagra
 	}
 	transfer = find(peer, true, round, message);
 	if (!transfer) {
-		if (peer->unposted >= MOST_UNPOSTED || whole > LARGEST_UNPOSTED)
-			return; /* not acknowledged: it comes again */
-		transfer = add(ltp, peer, true, round, message, whole);
-		if (!transfer)
+		transfer = add_unposted(ltp, peer, round, message, whole);
+		if (!transfer) {
+			put_off(peer, now);
 			return;
-		peer->unposted++;
+		}
 	}
 	if (transfer->bytes != whole)
 		goto malformed;
@@ -977,8 +1115,10 @@ static void take_data(struct ltp *ltp, struct peer *peer, const uint8_t *datagra
 		if (!transfer->posted && !ltp->settings.discards) {
 			if (!transfer->kept)
 				transfer->kept = malloc(whole);
-			if (!transfer->kept)
+			if (!transfer->kept) {
+				put_off(peer, now);
 				return;
+			}
 			memcpy(transfer->kept + offset, datagram + LTP_DATA_HEADER, length);
 		}
 		set_bit(transfer->arrived, packet);
@@ -1034,18 +1174,27 @@ static struct ltp_transfer *owner(struct peer *peer, const struct flight *flight
 static void lose(struct peer *peer, struct flight *flight)
 {
 	struct ltp_transfer *transfer = owner(peer, flight);
+	uint64_t packet = flight->packet, *next;
+	bool queued;
 
 	flight->state = LOST;
 	peer->inflight -= flight->bytes;
-	if (!transfer || transfer->done || transfer->state[flight->packet] != ON_ITS_WAY)
+	if (!transfer || transfer->done || transfer->state[packet] != ON_ITS_WAY)
 		return;
-	transfer->state[flight->packet] = LOST;
-	if (bit(transfer->critical, flight->packet))
-		push(&transfer->urgent, transfer->urgent_first, &transfer->urgent_count,
-		     &transfer->urgent_size, flight->packet);
-	else
-		push(&transfer->lost, transfer->lost_first, &transfer->lost_count,
-		     &transfer->lost_size, flight->packet);
+	if (bit(transfer->critical, packet)) {
+		queued = push(&transfer->urgent, transfer->urgent_first, &transfer->urgent_count,
+			      &transfer->urgent_size, packet);
+		next = &transfer->next_critical;
+	} else {
+		queued = push(&transfer->lost, transfer->lost_first, &transfer->lost_count,
+			      &transfer->lost_size, packet);
+		next = &transfer->next_new;
+	}
+	transfer->state[packet] = queued ? LOST : REWOUND;
+	if (queued)
+		return;
+	*next = smaller(*next, packet);
+	transfer->next_new = smaller(transfer->next_new, packet); /* has_data looks there */
 }
 
 static void finish_sender(struct ltp *ltp, struct ltp_transfer *transfer, enum ltp_reason reason)
@@ -1169,6 +1318,7 @@ static void take_ack(struct ltp *ltp, struct peer *peer, const uint8_t *datagram
 		peer->largest_acked = largest;
 	peer->any_acked = true;
 	find_losses(ltp, peer);
+	peer->stuck_since = 0;
 	peer->ack_at = now;
 	peer->backoff = 0;
 	if (peer->app_limited_until && peer->acked_bytes > peer->app_limited_until)
@@ -1182,13 +1332,65 @@ malformed:
 	peer->malformed++;
 }
 
+/* Room for so many bytes of what a close says; of a message that is not posted it grows with what is said. */
+static bool widen_arrived(struct ltp_transfer *transfer, uint64_t bytes)
+{
+	uint64_t whole = transfer->packets / 8 + 1, wider = smaller(2 * bytes, whole);
+	uint8_t *made;
+
+	if (bytes <= transfer->arrived_bytes)
+		return true;
+	made = realloc(transfer->arrived, wider);
+	if (!made)
+		return false;
+	memset(made + transfer->arrived_bytes, 0, wider - transfer->arrived_bytes);
+	transfer->arrived = made;
+	transfer->arrived_bytes = wider;
+	return true;
+}
+
+/* The next bits of which packets were delivered; false: there is no memory for them. */
+static bool take_bits(struct ltp_transfer *transfer, const uint8_t *bits, uint64_t bytes)
+{
+	uint64_t at = transfer->told / 8, end = (transfer->packets + 7) / 8;
+
+	bytes = smaller(bytes, end - at);
+	if (!widen_arrived(transfer, at + bytes))
+		return false;
+	for (end = at + bytes; at < end; at++, bits++) {
+		uint64_t left = transfer->packets - 8 * at;
+		uint8_t byte = left < 8 ? *bits & ((1U << left) - 1) : *bits;
+
+		transfer->arrived[at] = byte;
+		transfer->told_bytes += (uint64_t)__builtin_popcount(byte) * transfer->segment;
+		if (left <= 8 && byte >> (left - 1) & 1) /* the last packet may be shorter */
+			transfer->told_bytes -= transfer->segment - length_of(transfer, transfer->packets - 1);
+	}
+	transfer->told = 8 * end;
+	return true;
+}
+
+/* Its receiver has closed a message that is not posted here; NULL: it would take too much memory. */
+static struct ltp_transfer *add_closed(struct ltp *ltp, struct peer *peer, uint32_t round, uint32_t message,
+				       uint64_t bytes)
+{
+	uint64_t needed = sizeof(struct ltp_transfer) + packets_of(bytes, peer->segment) / 8 + 1;
+	struct ltp_transfer *made;
+
+	if (!bytes || bytes > MOST_BYTES || !may_reserve(peer, needed))
+		return NULL;
+	made = add(ltp, peer, false, round, message, bytes, true);
+	if (made)
+		reserve(made, needed);
+	return made;
+}
+
 static void take_close(struct ltp *ltp, struct peer *peer, const uint8_t *datagram, size_t bytes,
 		       uint64_t now)
 {
 	struct ltp_transfer *transfer;
-	uint64_t whole, delivered, first;
+	uint64_t whole, delivered, first, packets;
 	uint32_t length, reason, round, message;
-	uint64_t i;
 
 	if (bytes < LTP_CLOSE_HEADER)
 		goto malformed;
@@ -1207,34 +1409,28 @@ static void take_close(struct ltp *ltp, struct peer *peer, const uint8_t *datagr
 		confirm(peer, round, message, transfer && transfer->posted);
 		return;
 	}
-	if (!transfer) { /* closed before it was sent */
-		if (!whole || whole > LARGEST_UNPOSTED || peer->unposted >= MOST_UNPOSTED)
-			return;
-		transfer = add(ltp, peer, false, round, message, whole);
-		if (!transfer)
-			return;
-		peer->unposted++;
-		mark_critical(transfer, NULL, 0);
-	}
-	if (transfer->bytes != whole || (delivered == whole) != (reason == LTP_COMPLETE))
+	if ((transfer && transfer->bytes != whole) || (delivered == whole) != (reason == LTP_COMPLETE))
 		goto malformed;
-	transfer->last_ns = now;
+	peer->stuck_since = 0;
 	if (reason != LTP_COMPLETE) {
 		/* Its pieces come in order; one that was lost comes again. */
-		if (first != transfer->told || first + 8ULL * length < smaller(transfer->packets, first + 8))
+		packets = packets_of(whole, peer->segment);
+		if (first != (transfer ? transfer->told : 0) ||
+		    first + 8ULL * length < smaller(packets, first + 8))
 			return;
-		for (i = 0; i < length && first / 8 + i < transfer->packets / 8 + 1; i++)
-			transfer->arrived[first / 8 + i] = datagram[LTP_CLOSE_HEADER + i];
-		transfer->told = first + 8ULL * length;
-		if (transfer->told < transfer->packets)
+		if (!transfer) /* closed before it was sent */
+			transfer = add_closed(ltp, peer, round, message, whole);
+		if (!transfer || !take_bits(transfer, datagram + LTP_CLOSE_HEADER, length))
 			return;
-		for (i = 0, first = 0; i < transfer->packets; i++)
-			first += bit(transfer->arrived, i) ? length_of(transfer, i) : 0;
-		if (first != delivered) {
-			transfer->told = 0;
+		transfer->last_ns = now;
+		if (transfer->told < packets)
+			return;
+		if (transfer->told_bytes != delivered) {
+			transfer->told = transfer->told_bytes = 0;
 			goto malformed;
 		}
 	}
+	transfer->last_ns = now;
 	transfer->delivered = delivered;
 	confirm(peer, round, message, transfer->posted);
 	finish_sender(ltp, transfer, reason);
@@ -1243,32 +1439,104 @@ malformed:
 	peer->malformed++;
 }
 
-/* ---- datagrams ---- */
+/* ---- the handshake ---- */
 
-/* Their id and segment follow the header. */
-static bool welcome(struct ltp *ltp, struct peer *peer, const uint8_t *datagram, uint64_t now)
+/*
+ * HELLO, WELCOME, HELLO: an end believes an id once its peer has shown that it has read the own
+ * one, which nobody else sees. Until then a HELLO may be anybody's, or of an earlier connection:
+ * it is answered and changes nothing.
+ */
+
+static void connect_peer(struct ltp *ltp, struct peer *peer, uint64_t now)
 {
-	uint32_t segment = get16(datagram + LTP_HEADER + 8);
+	peer->connected = true;
+	peer->called = true;
+	peer->call_at = LTP_NEVER;
+	peer->heard = now;
+	ltp->ended++; /* who waits for it looks again */
+}
 
-	if (segment < 8 || segment % 8) {
+/* The id and the segment that follow the header; false: there are none. */
+static bool read_greeting(const struct ltp *ltp, struct peer *peer, const uint8_t *datagram, uint64_t *id,
+			  uint32_t *segment)
+{
+	*id = get64(datagram + LTP_HEADER);
+	*segment = get16(datagram + LTP_HEADER + 8);
+	if (!*id || *segment < 8 || *segment % 8) {
 		peer->malformed++;
 		return false;
 	}
-	if (!peer->connected) {
-		peer->theirs = get64(datagram + LTP_HEADER);
-		peer->segment = smaller(segment, ltp->settings.segment);
-		peer->connected = true;
-		peer->called = true;
-		peer->call_at = LTP_NEVER;
-		ltp->ended++; /* who waits for it looks again */
-	}
-	peer->heard = now;
+	*segment = smaller(*segment, ltp->settings.segment);
 	return true;
 }
+
+/* To be answered by a WELCOME, which is no larger; if they come too fast, some of them are not. */
+static void queue_welcome(struct ltp *ltp, struct peer *peer, uint64_t id)
+{
+	uint32_t i;
+
+	for (i = 0; i < peer->hello_count; i++)
+		if (peer->hellos[i] == id)
+			return;
+	if (peer->hello_count < WELCOMES)
+		peer->hellos[peer->hello_count++] = id;
+	else
+		peer->hellos[draw(ltp) % WELCOMES] = id;
+}
+
+static int take_hello(struct ltp *ltp, struct peer *peer, const uint8_t *datagram, size_t bytes, uint64_t now)
+{
+	uint32_t segment;
+	uint64_t id;
+
+	if (bytes < LTP_HELLO_BYTES || !read_greeting(ltp, peer, datagram, &id, &segment))
+		return -1;
+	if (peer->connected && peer->theirs != id) {
+		peer->stale++; /* an older run, or somebody who guesses */
+		return -1;
+	}
+	if (get64(datagram + 8) != peer->mine) {
+		queue_welcome(ltp, peer, id);
+		return -1;
+	}
+	if (!peer->connected) {
+		peer->theirs = id;
+		peer->segment = segment;
+		connect_peer(ltp, peer, now);
+	}
+	peer->ping = true; /* it is heard; and how far away it is */
+	return peer->rank;
+}
+
+static int take_welcome(struct ltp *ltp, struct peer *peer, const uint8_t *datagram, size_t bytes,
+			uint64_t arrived, uint64_t now)
+{
+	uint32_t segment;
+	uint64_t id;
+
+	if (bytes < LTP_WELCOME_BYTES || !peer->called || !read_greeting(ltp, peer, datagram, &id, &segment))
+		return -1;
+	if (peer->connected || peer->theirs == id)
+		return peer->rank;
+	if (!peer->theirs && peer->calls == 1 && arrived > peer->called_at)
+		rate_rtt(&peer->rate, arrived - peer->called_at, now);
+	peer->theirs = id;
+	peer->segment = segment;
+	peer->calls = 0;
+	peer->call_at = now; /* another HELLO, by its id */
+	return peer->rank;
+}
+
+/* ---- datagrams ---- */
 
 void ltp_marked(struct ltp *ltp, uint32_t rank)
 {
 	ltp->peers[rank].marked++;
+}
+
+bool ltp_is_from(const uint8_t *datagram, size_t bytes, uint32_t rank)
+{
+	return bytes >= LTP_HEADER && get32(datagram + 4) == rank;
 }
 
 int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t arrived, uint64_t now)
@@ -1287,37 +1555,19 @@ int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t a
 	id = get64(datagram + 8);
 	if (peer->gone)
 		return -1;
-	if (datagram[1] == LTP_HELLO) {
-		if (bytes < LTP_HELLO_BYTES)
-			return -1;
-		id = get64(datagram + LTP_HEADER);
-		if (peer->connected && peer->theirs != id) {
-			peer->stale++; /* an older run, or somebody who guesses */
-			return -1;
-		}
-		if (!welcome(ltp, peer, datagram, now))
-			return -1;
-		peer->welcome = true;
-		peer->ping = true; /* how far away it is */
-		if (!peer->knows)
-			peer->ask_at = now + NS / 10; /* once: WELCOME and two of these are no larger than HELLO */
-		return rank;
-	}
+	if (datagram[1] == LTP_HELLO)
+		return take_hello(ltp, peer, datagram, bytes, now);
 	if (id != peer->mine) {
 		peer->stale++;
 		return -1;
 	}
-	peer->knows = true;
-	peer->ask_at = LTP_NEVER;
-	if (datagram[1] == LTP_WELCOME) {
-		if (bytes < LTP_WELCOME_BYTES || !peer->called)
+	if (datagram[1] == LTP_WELCOME)
+		return take_welcome(ltp, peer, datagram, bytes, arrived, now);
+	if (!peer->connected) {
+		if (!peer->theirs)
 			return -1;
-		if (!peer->connected && peer->calls == 1 && arrived > peer->called_at)
-			rate_rtt(&peer->rate, arrived - peer->called_at, now);
-		return welcome(ltp, peer, datagram, now) ? (int)rank : -1;
+		connect_peer(ltp, peer, now); /* it has read the HELLO by its id */
 	}
-	if (!peer->connected)
-		return -1;
 	peer->heard = now;
 	switch (datagram[1]) {
 	case LTP_DATA:
@@ -1342,7 +1592,9 @@ int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t a
 		peer->pong = true;
 		break;
 	case LTP_PONG:
-		if (peer->pinged_at && arrived > peer->pinged_at && !peer->rate.rtt)
+		if (get16(datagram + 2) & LTP_BUSY)
+			peer->stuck_since = 0; /* what was sent has come */
+		else if (peer->pinged_at && arrived > peer->pinged_at && !peer->rate.rtt)
 			rate_rtt(&peer->rate, arrived - peer->pinged_at, now);
 		break;
 	case LTP_END:
@@ -1370,7 +1622,7 @@ static void begin_datagram(const struct ltp *ltp, const struct peer *peer, struc
 	packet->header[1] = type;
 	put16(packet->header + 2, flags);
 	put32(packet->header + 4, ltp->settings.rank);
-	put64(packet->header + 8, type == LTP_HELLO ? 0 : peer->theirs);
+	put64(packet->header + 8, peer->theirs);
 }
 
 static void write_ack(const struct ltp *ltp, struct peer *peer, struct ltp_packet *packet, uint64_t now)
@@ -1435,11 +1687,11 @@ static bool write_control(struct ltp *ltp, struct peer *peer, struct ltp_packet 
 		peer->call_at = now + (NS / 10 << smaller(peer->calls - 1, 4));
 		return true;
 	}
-	if (peer->welcome) {
+	if (peer->hello_count) {
 		begin_datagram(ltp, peer, packet, LTP_WELCOME, 0, LTP_WELCOME_BYTES);
+		put64(packet->header + 8, peer->hellos[--peer->hello_count]);
 		put64(packet->header + LTP_HEADER, peer->mine);
 		put16(packet->header + LTP_HEADER + 8, ltp->settings.segment);
-		peer->welcome = false;
 		return true;
 	}
 	if (!peer->connected)
@@ -1472,10 +1724,13 @@ static bool write_control(struct ltp *ltp, struct peer *peer, struct ltp_packet 
 			return true;
 		}
 	}
-	if (peer->pong || peer->ping) {
-		begin_datagram(ltp, peer, packet, peer->pong ? LTP_PONG : LTP_PING, 0, LTP_HEADER);
-		if (peer->pong) {
-			peer->pong = false;
+	if (peer->pong || peer->busy || peer->ping) {
+		bool answers = peer->pong || peer->busy;
+
+		begin_datagram(ltp, peer, packet, answers ? LTP_PONG : LTP_PING, peer->busy ? LTP_BUSY : 0,
+			       LTP_HEADER);
+		if (answers) {
+			peer->pong = peer->busy = false;
 		} else {
 			peer->ping = false;
 			peer->pinged_at = now;
@@ -1501,11 +1756,13 @@ static bool pop(struct ltp_transfer *transfer, const uint64_t *ring, uint64_t *f
 static bool next_waiting(const struct ltp_transfer *transfer, uint64_t *at, bool critical)
 {
 	for (; *at < transfer->packets; ++*at) {
-		if (critical && !*at % 8 && !transfer->critical[*at / 8]) {
+		if (critical && !(*at % 8) && !transfer->critical[*at / 8]) {
 			*at += 7;
 			continue;
 		}
-		if (transfer->state[*at] == WAITING && (!critical || bit(transfer->critical, *at)))
+		if (transfer->state[*at] != WAITING && transfer->state[*at] != REWOUND)
+			continue;
+		if (!critical || bit(transfer->critical, *at))
 			return true;
 	}
 	return false;
@@ -1595,14 +1852,19 @@ static bool write_data(struct ltp *ltp, struct peer *peer, struct ltp_packet *pa
 	uint32_t length;
 	bool again;
 
-	if (!peer->connected || !peer->knows)
+	if (!peer->connected)
 		return false;
 	if (now < peer->next_send) {
 		peer->paced = has_room(peer) && has_data(peer);
 		return false;
 	}
-	if (!has_room(peer) || !widen(peer)) {
+	if (!has_room(peer)) {
 		peer->paced = false;
+		return false;
+	}
+	if (!widen(peer)) {
+		peer->paced = false;
+		peer->next_send = now + NO_MEMORY;
 		return false;
 	}
 	transfer = pick(peer, &at);
@@ -1614,7 +1876,7 @@ static bool write_data(struct ltp *ltp, struct peer *peer, struct ltp_packet *pa
 			peer->app_limited_until = 1;
 		return false;
 	}
-	again = transfer->state[at] == LOST;
+	again = transfer->state[at] != WAITING;
 	transfer->state[at] = ON_ITS_WAY;
 	offset = at * transfer->segment;
 	length = length_of(transfer, at);
@@ -1650,6 +1912,8 @@ static bool write_data(struct ltp *ltp, struct peer *peer, struct ltp_packet *pa
 	};
 	if (!peer->inflight)
 		peer->ack_at = now;
+	if (!peer->stuck_since)
+		peer->stuck_since = now;
 	peer->inflight += length;
 	peer->sent_bytes += length;
 	if (again) {
@@ -1716,9 +1980,25 @@ static bool busy(const struct peer *peer)
 	return false;
 }
 
-static uint64_t loss_at(const struct peer *peer)
+/* Each time twice as long; but a peer is tried eight times, at least, before it counts as gone. */
+static uint64_t loss_at(const struct ltp *ltp, const struct peer *peer)
 {
-	return peer->ack_at + (rate_timeout(&peer->rate) << smaller(peer->backoff, 6));
+	uint64_t timeout = rate_timeout(&peer->rate), most = ltp->settings.silence_ns / 8;
+
+	return peer->ack_at + smaller(timeout << smaller(peer->backoff, 6), most > timeout ? most : timeout);
+}
+
+/* Whether it has acknowledged nothing of what was sent for too long, though it may answer. */
+static bool stalls(const struct ltp *ltp, const struct peer *peer, uint64_t now)
+{
+	const struct ltp_transfer *one;
+
+	if (!peer->stuck_since || now - peer->stuck_since <= ltp->settings.silence_ns)
+		return false;
+	for (one = peer->open; one; one = one->next_open)
+		if (!one->receives && !one->done)
+			return true;
+	return false;
 }
 
 uint64_t ltp_next(const struct ltp *ltp, uint64_t now)
@@ -1733,16 +2013,16 @@ uint64_t ltp_next(const struct ltp *ltp, uint64_t now)
 		if (peer->gone)
 			continue;
 		next = smaller(next, peer->call_at);
-		next = smaller(next, smaller(peer->ping_at, peer->ask_at));
-		if (peer->welcome || (peer->connected && (peer->confirm_count || peer->ping || peer->pong ||
-							  peer->ends)))
+		next = smaller(next, peer->ping_at);
+		if (peer->hello_count || (peer->connected && (peer->confirm_count || peer->ping || peer->pong ||
+							      peer->busy || peer->ends)))
 			return now;
 		if (!peer->connected)
 			continue;
 		next = smaller(next, ack_at(ltp, peer));
 		if (peer->inflight)
-			next = smaller(next, loss_at(peer));
-		if (peer->knows && has_data(peer) && has_room(peer)) {
+			next = smaller(next, loss_at(ltp, peer));
+		if (has_data(peer) && has_room(peer)) {
 			uint64_t apart = packet_time(peer) * (AT_ONCE - 1);
 
 			next = smaller(next, peer->next_send + smaller(apart, NS / 1000));
@@ -1798,18 +2078,18 @@ void ltp_tick(struct ltp *ltp, uint64_t now)
 
 		if (peer->gone)
 			continue;
-		if (peer->connected && peer->inflight && loss_at(peer) <= now)
+		if (peer->connected && peer->inflight && loss_at(ltp, peer) <= now)
 			time_out(peer, now);
-		if (peer->ask_at <= now) {
-			peer->ask_at = LTP_NEVER;
-			peer->ping = true;
-		}
 		go_through(ltp, peer, now);
 		if (peer->ping_at > now)
 			continue;
 		if (!busy(peer)) {
 			peer->ping_at = LTP_NEVER;
+			peer->stuck_since = 0;
 		} else if (now - peer->heard > ltp->settings.silence_ns) {
+			ltp_gone(ltp, i);
+		} else if (stalls(ltp, peer, now)) {
+			peer->stalled = true;
 			ltp_gone(ltp, i);
 		} else {
 			peer->ping = now - peer->heard >= ltp->settings.silence_ns / 8;

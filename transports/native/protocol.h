@@ -14,7 +14,7 @@
 
 #include "rules.h"
 
-#define LTP_VERSION 2
+#define LTP_VERSION 3
 #define LTP_HEADER 16 /* of every datagram */
 #define LTP_DATA_HEADER 60
 #define LTP_ACK_HEADER 48
@@ -37,7 +37,7 @@ enum ltp_type {
 	LTP_END,
 };
 
-enum ltp_flag { LTP_CRITICAL = 1, LTP_RESENT = 2, LTP_HANDED = 4 };
+enum ltp_flag { LTP_CRITICAL = 1, LTP_RESENT = 2, LTP_HANDED = 4, LTP_BUSY = 8 };
 
 enum ltp_reason {
 	LTP_COMPLETE,
@@ -88,6 +88,7 @@ struct ltp_result {
 	uint32_t reason;
 	uint32_t done;
 	uint32_t gone; /* who, where that is the reason */
+	uint32_t stalled; /* it answers, but acknowledges nothing that is sent to it */
 };
 
 struct ltp_counters {
@@ -132,8 +133,10 @@ void ltp_call(struct ltp *ltp, uint32_t rank, uint64_t now);
 int ltp_connected(const struct ltp *ltp, uint32_t rank);
 
 /*
- * NULL if there is no such peer, no memory, or a message of that name already. tags: one for
- * each packet; NULL: all 0.
+ * Post a message. NULL and errno: EINVAL (no such peer, or no such size), ENOTCONN (the peer is
+ * not connected, so that the size of a packet is not known), EEXIST (a message of that name is
+ * posted, or has another size), ENOMEM. A post that fails changes nothing. tags: one for each
+ * packet; NULL: all 0.
  */
 struct ltp_transfer *ltp_send(struct ltp *ltp, uint32_t to, uint32_t round, uint32_t message,
 			      uint64_t bytes, const uint8_t *data, const uint8_t *tags,
@@ -148,6 +151,8 @@ bool ltp_done(const struct ltp_transfer *transfer);
 size_t ltp_holes(const struct ltp_transfer *transfer, struct ltp_span *holes, size_t most);
 void ltp_release(struct ltp *ltp, struct ltp_transfer *transfer);
 
+/* Whether a datagram names this rank as its sender. */
+bool ltp_is_from(const uint8_t *datagram, size_t bytes, uint32_t rank);
 /* The rank it came from, if it is of a connection; below 0: nothing to do with us. */
 int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t arrived, uint64_t now);
 /* What has just come from this rank was marked on its way (RFC 3168: congestion experienced). */
