@@ -1,4 +1,8 @@
-"""Loops over arrays, compiled where Numba is installed (the extra ``scale``), else interpreted: slower, the same bytes."""
+"""Loops over arrays: interpreted at first, compiled by Numba (the extra ``scale``) where they take long; the same bytes.
+
+Compiling takes longer than most runs do interpreted. So each process interprets, and counts the time. Once that exceeds
+`AFTER_S`, all loops are compiled. Compiled loops are kept on disk, and a later process reads them after `KEPT_AFTER_S`.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,71 @@ import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+AFTER_S = 5.0  # processor time of interpreted loops; compiling takes about five times as long
+KEPT_AFTER_S = 1.0  # the same where compiled loops are on disk: about what Numba takes to start
+NOTICE = "compiling the flow simulator, once (about half a minute)"
+
+_loops: list[FunctionType] = []
+
 
 def is_there() -> bool:
-    """Whether there is a compiler: without one everything is interpreted, and gives the same bytes."""
-    return find_spec("numba") is not None
+    """Whether there is a compiler, and whether ``NUMBA_DISABLE_JIT`` leaves it on."""
+    return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, which uses numbers, arrays and named tuples of them alone."""
-    try:
-        from numba import config, njit  # noqa: PLC0415 (who does without it need not have it)
-    except ImportError:
-        return function
+    """``function``, which uses numbers, arrays and named tuples of them alone: `Pace` may compile it."""
+    _loops.append(cast(FunctionType, function))
+    return function
+
+
+class Pace:
+    """How long loops of a process have been interpreted, and whether they still are."""
+
+    def __init__(self) -> None:
+        self.interpreted, self.spent_s = True, 0.0
+        self.limit_s: float | None = None  # None: not looked at yet
+
+    def spent(self, seconds: float, say: Callable[[str], None]) -> None:
+        """Interpreted loops took so long: compile them all if that was too long; ``say`` is called before that takes time."""
+        if not self.interpreted:
+            return
+        self.spent_s += seconds
+        if self.limit_s is None:
+            self.limit_s = float("inf") if not is_there() else KEPT_AFTER_S if _kept() else AFTER_S
+        if self.spent_s > self.limit_s:
+            if not _kept():
+                say(NOTICE)
+            compile_all()
+
+    def now_compiled(self) -> None:
+        """Nothing is interpreted any more."""
+        self.interpreted = False
+
+
+pace = Pace()
+
+
+def compile_all() -> None:
+    """From now on every loop is compiled at its first call. Callers find them by name in their modules, so the names are bound anew."""
+    from numba import config, njit  # noqa: PLC0415 (it takes long to import, and need not be there)
+
     setattr(config, "CACHE_DIR", str(_cache()))  # noqa: B010 (there is no other way to say it)
-    found: Callable[P, R] = njit(cache=True, error_model="numpy")(function)
-    return found
+    jit: Any = njit(cache=True, error_model="numpy")
+    for function in _loops:
+        function.__globals__[function.__name__] = jit(function)
+    pace.now_compiled()
+
+
+def _kept() -> bool:
+    """Whether a process has compiled the event loop, and kept it."""
+    return next(_cache().glob("*/flow.advance-*.nbc"), None) is not None
 
 
 def _cache() -> Path:

@@ -9,7 +9,8 @@ Times in seconds, sizes in bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from theory import maxmin
-from theory.compiled import compiled
+from theory.compiled import compiled, pace
 from theory.force import EQUAL, Force
 from theory.maxmin import Floats, Ints, Network
 
@@ -25,6 +26,7 @@ NOWHERE = -1
 TIE_S = 1e-12  # what is due within it happens at once
 DONE = 1e-9  # of a flow's bits: less is nothing
 ROOM = 1 << 16  # records between two looks
+SLICE = 2000  # events and flows looked at, after which interpreted loops look at the clock
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Jobs(NamedTuple):
     ended: Floats  # iterations: job, iteration, start, start of sending, end
     sent: Floats  # flows: node, iteration, start, end
     keep: npt.NDArray[np.bool_]  # whether flows are recorded
-    counts: Ints  # of clocks, of iterations, of flows, of events, of jobs that have ended since the last look
+    counts: Ints  # of clocks, of iterations, of flows, of events, of jobs that have ended since the last look; 1: the slice is over
     wanted: Ints  # iterations after which a job ends
     batch: Floats  # rates are computed anew at multiples of it; 0: whenever something happens
     share_at: Floats  # the next time; infinity: nothing has changed
@@ -149,7 +151,7 @@ def jobs(asked: Sequence[FlowJob], *, keep: bool = True, seed: int = 0, batch_s:
         factors, chance,
         np.full(clocks, np.inf), np.full(clocks, NOWHERE, dtype=np.int64), np.full(clocks, NOWHERE, dtype=np.int64),
         np.zeros(0), np.zeros(0),
-        np.zeros((ROOM, 5)), np.zeros((ROOM if keep else 1, 4)), np.array([keep]), np.zeros(5, np.int64),
+        np.zeros((ROOM, 5)), np.zeros((ROOM if keep else 1, 4)), np.array([keep]), np.zeros(6, np.int64),
         np.full(len(asked), np.iinfo(np.int64).max), np.array([batch_s]), np.array([np.inf]),
     )  # fmt: skip
 
@@ -180,9 +182,9 @@ class Loop:
 
     def __init__(
         self, asked: Sequence[FlowJob], capacity: npt.ArrayLike, *, seed: int = 0, keep: bool = True, wait: bool = False,
-        places: npt.ArrayLike | None = None, batch_s: float = 0.0,
+        places: npt.ArrayLike | None = None, batch_s: float = 0.0, say: Callable[[str], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """``places``: how many links each node crosses at most, where they are put only later.
+        """``say`` is called before the loops are compiled, which takes long. ``places``: how many links each node crosses at most, where they are put only later.
 
         ``batch_s``: of a large network, where something happens all the time, rates are computed anew at multiples of it. Who begins in
         between sends from then on what it gets at the next one; who ends leaves its share unused until there. What links carry is not
@@ -198,7 +200,7 @@ class Loop:
         self.state = jobs(asked, keep=keep, seed=seed, batch_s=batch_s)._replace(
             carried=np.zeros(links), carried_since=np.zeros(links)
         )
-        self.now_s = 0.0
+        self.now_s, self.say = 0.0, say
         if not wait:
             for number, job in enumerate(asked):
                 self.begin(number, job.start_s)
@@ -218,7 +220,15 @@ class Loop:
 
     def advance(self, until_s: float) -> None:
         """Everything that happens up to then; to be repeated until `now_s` is there: records have an end (`taken`)."""
-        self.now_s = float(advance(self.net, self.state, until_s))
+        while pace.interpreted:
+            begun = time.thread_time()
+            with np.errstate(all="ignore"):  # as compiled: what is divided by 0 is infinite
+                reached = float(advance(self.net, self.state, until_s, SLICE))
+            pace.spent(time.thread_time() - begun, self.say)
+            if self.state.counts[5] == 0:
+                self.now_s = reached
+                return
+        self.now_s = float(advance(self.net, self.state, until_s, 0))
 
     def run(self, until_s: float) -> Iterator[tuple[list[Ended], list[Sent]]]:
         """The same, and what has ended, piece by piece."""
@@ -265,14 +275,23 @@ class Loop:
 
 
 @compiled
-def advance(net: Network, state: Jobs, until_s: float) -> float:
-    """All events up to ``until_s``; the time that was reached, which is earlier if there is no more room for records."""
+def advance(net: Network, state: Jobs, until_s: float, most: int) -> float:
+    """All events up to ``until_s``; the time that was reached, which is earlier if there is no more room for records.
+
+    After ``most`` events and flows looked at (0: any number) it returns in between, and sets the last of ``counts``: to be called again.
+    """
     counts = state.counts
     room = len(state.ended) - 64, len(state.sent) - 4096
+    work = 0
+    counts[5] = 0
     while True:
+        if 0 < most <= work:
+            counts[5] = 1
+            return until_s
         following = state.due[state.heap[0]] if counts[0] > 0 else np.inf
         if state.share_at[0] <= min(following, until_s):
             _share_all(net, state)
+            work += len(net.active)
             continue
         if following > until_s:
             return until_s
@@ -283,12 +302,14 @@ def advance(net: Network, state: Jobs, until_s: float) -> float:
             clock = state.heap[0]
             _set(state, clock, np.inf)
             counts[3] += 1
+            work += 1
             if clock >= len(state.amount):
                 _start(net, state, clock - len(state.amount), now)
             elif not net.active[clock]:
                 _complete(net, state, clock, now)
             else:
                 _on_its_way(net, state, clock, now)
+        work += net.counts[0]
         _share(net, state, now)
         if counts[4] > 0:
             return float(now)
@@ -397,7 +418,9 @@ def _account(net: Network, state: Jobs, node: int, now: float) -> None:
 def _on_its_way(net: Network, state: Jobs, node: int, now: float) -> None:
     """A flow has ended, or comes to the next step of its force."""
     _account(net, state, node, now)
-    if state.left[node] <= DONE * state.amount[node]:
+    # The clock of a flow without a further step was set for its end. What is left is then an error of rounding, which may be
+    # large against a small flow: a time of seconds, as a number, tells 4e-16 s apart.
+    if state.left[node] <= DONE * state.amount[node] or _after(state, node) == 0:
         maxmin.leave(net, node)
         _complete(net, state, node, now)
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,15 +89,16 @@ def _held(job: Came, end_s: float) -> tuple[Stint, ...]:
 def simulate(
     requests: Sequence[Request], servers: Servers, policy: Policy, fabric: Fabric, force: Force, *, until_s: float,
     learned_at: int = 0, intra_bps: float = np.inf, batch_s: float = BATCH_S, seed: int = 0,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Flowed:  # fmt: skip
-    """Up to ``until_s``, or until all jobs have ended. Iterations begin where jobs do; raises `ValueError` for jobs that are stopped."""
+    """``say`` is called before loops are compiled, which takes long. Up to ``until_s``, or until all jobs have ended. Iterations begin where jobs do; raises `ValueError` for jobs that are stopped."""
     rates = fabric.capacity
     most = [2 if one.gpus > 1 else 0 for one in requests]
     asked = [
         FlowJob((Node(one.compute_s), Node(1.0, (0,), ())), force=force, learned_at=learned_at) for one in requests
     ]
     places = [count for one, some in zip(requests, most, strict=True) for count in (0, 3 * some * one.gpus)]
-    loop = Loop(asked, rates, keep=False, wait=True, places=places, batch_s=batch_s)
+    loop = Loop(asked, rates, keep=False, wait=True, places=places, batch_s=batch_s, say=say)
     loop.state.wanted[:] = [one.iterations for one in requests]
     state = State(servers, requests, 0.0, [], {}, np.ones(len(servers.gpus), dtype=bool), servers.sizes.copy(), {}, {})
     arrivals = sorted(((one.arrives_s, number) for number, one in enumerate(requests)), reverse=True)

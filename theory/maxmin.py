@@ -260,8 +260,11 @@ def _fill(net: Network) -> None:
     rising = 0
     for number in range(net.counts[0]):
         flow = net.flows[number]
-        net.frozen[flow] = net.crossed[flow] == 0
-        rising += net.crossed[flow] > 0
+        # A flow that another's end has chosen may have ended at the same instant.
+        net.frozen[flow] = net.crossed[flow] == 0 or not net.active[flow]
+        if net.frozen[flow]:
+            continue
+        rising += 1
         for place in range(net.first[flow], net.first[flow] + net.crossed[flow]):
             link = net.over[place]
             if not net.seen[link]:

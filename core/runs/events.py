@@ -20,6 +20,7 @@ from core.runs.verdict import Word
 
 class Phase(msgspec.Struct, tag_field="event", tag="phase", frozen=True):
     text: str
+    long: bool = False  # it takes a while: shown without a terminal, too
 
 
 class Start(msgspec.Struct, tag_field="event", tag="start", frozen=True):

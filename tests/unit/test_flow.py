@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -37,6 +40,25 @@ def test_alone_it_takes_what_it_computes_and_sends() -> None:
         assert one.start_s == EXACT(iteration * 0.8, rel=1e-9, abs=1e-9)
         assert one.comm_start_s == EXACT(iteration * 0.8 + 0.5, rel=1e-9)
         assert one.end_s == EXACT(iteration * 0.8 + 0.8, rel=1e-9)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.floats(1, 8e11), st.sampled_from([1e6, 5e8, 5e10, 4e11]), st.floats(0, 1e5), st.integers(1, 4))
+def test_a_flow_of_any_size_ends_however_late_it_begins(bits: float, rate: float, start_s: float, jobs: int) -> None:
+    """From 1 bit to 100 GB; the first second of a run, and a day later, where a clock resolves 15 ps."""
+    asked = [job(0.5, bits, start_s=start_s, force=steps(0.7, 16), learned_at=1) for _ in range(jobs)]
+    loop = Loop(asked, [rate])
+    took_s = 0.5 + jobs * bits / rate
+    found = ended(loop, start_s + 3.5 * took_s)
+    assert len(found) == 3 * jobs
+    for one in found.values():
+        assert one.end_s - one.start_s == EXACT(took_s, rel=1e-9, abs=1e-9)
+    assert np.isfinite(loop.carried_bits).all()
+
+
+def test_flows_that_end_at_the_same_instant() -> None:
+    found = ended(Loop([job(0.5, 30.0), job(0.5, 30.0), job(0.5, 60.0)], [100.0]), 2.0)
+    assert found[0, 0].end_s == found[1, 0].end_s == EXACT(0.5 + 0.9, rel=1e-9)
 
 
 def test_fair_shares_of_two_that_begin_apart() -> None:
@@ -149,3 +171,47 @@ def test_fair_shares_of_one_link_stay_as_the_fluid_model_has_them() -> None:
         ends = [found[number, iteration].end_s for iteration in range(12)]
         assert ends == EXACT(list(map(float, expected.end_s[0, :, number])), abs=1e-6)
         assert all(later > earlier for earlier, later in pairwise(ends))
+
+
+SAME = """
+import sys
+from theory import compiled
+from theory.flow import Loop
+from tests.unit.test_flow import several
+
+def told(loop, until_s):
+    return [array.tobytes() for _ in [loop.advance(until_s)] for array in (*loop.rows(), loop.carried_bits, loop.left_bits)]
+
+interpreted, between = [told(loop, at) for loop in several() for at in (3.0, 9.0)], []
+if not compiled.is_there():
+    sys.exit(77)
+compiled.pace.limit_s = 0.0
+said = []
+for loop in several():
+    loop.say = said.append
+    between += [told(loop, at) for at in (3.0, 9.0)]
+assert not compiled.pace.interpreted and len(said) <= 1
+assert between == interpreted
+assert [told(loop, at) for loop in several() for at in (3.0, 9.0)] == interpreted
+"""
+
+
+def several() -> list[Loop]:
+    """Loops that use everything: forces, grids, chance, factors of computing, several links, ties, batches."""
+    force, nodes = steps(0.7, 16), (Node(0.3), Node(40.0, (0,), (0,), ends_at=0.4), Node(20.0, (1,), (0, 1), (1.0, 0.5), 0.4), Node(1e-6, (2,), (1,)))  # fmt: skip
+    mixed = [FlowJob(nodes, 0.1 * number, force, 1, factors=np.array([1.0, 1.1]), spread=0.2) for number in range(3)]
+    mixed.append(job(0.2, 30.0, grid=(0.7, 0.1)))
+    return [
+        Loop(mixed, [100.0, 60.0], seed=3),
+        Loop([job(0.5, 30.0), job(0.5, 30.0)], [100.0]),
+        Loop(mixed, [100.0, 60.0], batch_s=0.02),
+    ]
+
+
+def test_compiled_loops_give_the_same_bytes() -> None:
+    """Interpreted, compiled from the middle of a run on, and compiled from its start."""
+    env = {**os.environ, "NUMBA_DISABLE_JIT": "0"}
+    done = subprocess.run([sys.executable, "-c", SAME], env=env, capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip("Numba is not installed")
+    assert (done.returncode, done.stderr) == (0, "")

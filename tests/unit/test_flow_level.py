@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from analysis.study import load_study
 from core.errors import EXIT_OK, EXIT_REQUEST
+from core.runs.events import Iteration
 from core.runs.load import Run, check, load_run
 from testbed import spec
 from testbed.cli import main
 from testbed.planning.plan import planned
 from testbed.substrates import flow
+from testbed.substrates.progress import Patience
 from theory import twin
 
 
@@ -169,6 +175,65 @@ def test_no_claim_goes_by_what_was_never_compared(tmp_path: Path) -> None:
     study = load_study(tmp_path, "map")
     assert not study.runs and any("I23" in problem for problem in study.problems)
     assert load_study(tmp_path, "map", several_places=True).runs
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.floats(0, 11).map(lambda power: int(10**power)),
+    st.sampled_from(["100mbit", "50gbit", "400gbit"]),
+    st.sampled_from(["ring", "all_gather", "broadcast", "parameter_server"]),
+    st.sampled_from([1, 2]),
+    st.sampled_from(["reno", "mltcp_reno"]),
+)
+def test_collectives_of_any_size(size: int, rate: str, collective: str, jobs: int, system: str) -> None:
+    """From 1 byte to 100 GB: no iteration is faster than the ideal, and all are finite."""
+    flags = {
+        "jobs": jobs,
+        "bytes": f"{size}B",
+        "compute": "50ms",
+        "collective": collective,
+        "rate": rate,
+        "iterations": 4,
+    }
+    plan = plan_of(system=[system], alone="none", **flags)
+    plan = msgspec.structs.replace(plan, sample_ns=round(plan.expected_s / 20 * 1e9))
+    times = list[float]()
+    flow.FlowLevel().run(
+        plan, lambda event: times.extend([event.duration_s] if isinstance(event, Iteration) else []), Patience()
+    )
+    assert len(times) == 4 * jobs
+    ideal_s = plan.jobs[0].ideal_s
+    assert ideal_s is not None
+    assert all(0.999 * ideal_s <= time_s < math.inf for time_s in times)
+
+
+def test_a_run_with_a_tiny_collective_has_a_result(tmp_path: Path) -> None:
+    trace = tmp_path / "tiny.json"
+    trace.write_text(json.dumps({
+        "version": 1, "name": "tiny", "model": "own", "native_rate": "50gbit",
+        "source": {"kind": "derived from published numbers", "measured_by": "-", "when": "2026", "on": "made up", "notes": ""},
+        "operations": [
+            {"id": "load", "kind": "compute", "duration": "2ms"},
+            {"id": "stats", "kind": "broadcast", "bytes": "400B", "after": ["load"]},
+            {"id": "backward", "kind": "compute", "duration": "60ms"},
+            {"id": "bucket", "kind": "all_reduce", "bytes": "90MB", "after": ["backward"]},
+        ],
+    }))  # fmt: skip
+    flags = [
+        "--jobs",
+        "2",
+        "--trace",
+        str(trace),
+        "--rate",
+        "50gbit",
+        "--mtu",
+        "9000",
+        "--system",
+        "reno",
+        "--iterations",
+        "60",
+    ]
+    assert run(tmp_path / "out", *flags) == EXIT_OK
 
 
 def test_a_dry_run_names_no_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

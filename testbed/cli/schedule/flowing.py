@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -95,7 +96,7 @@ def carry_out(
                     raise RequestError("it stops jobs in between, and flows run through")
                 flowed = flowing.simulate(
                     given, servers, policy, network, twin.force(control), until_s=until_s, learned_at=twin.learned_at(control),
-                    intra_bps=model.intra_bps, seed=seed,
+                    intra_bps=model.intra_bps, seed=seed, say=lambda words: print(words, file=sys.stderr, flush=True),
                 )  # fmt: skip
                 wall_s = time.perf_counter() - begun
                 # Whoever starts `At` a time arrived then for the flows: measured is from when it was asked for.

@@ -98,7 +98,7 @@ class FlowLevel:
         self.check(plan)
         on_event(Phase("computing flows"))
         begun, cpu = time.monotonic(), time.process_time()
-        built = model.build(plan)
+        built = model.build(plan, lambda words: on_event(Phase(words, long=True)))
         recorded = tables.Recorded(plan, built)
         missing = {job.job: job.iterations for job in plan.jobs if job.leave_ns is None}
         leaving = {job.job for job in plan.jobs if job.leave_ns is not None}

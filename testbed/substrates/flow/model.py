@@ -48,8 +48,8 @@ class Built:
     places: Mapping[int, int]  # of jobs among the plan's, by number
 
 
-def build(plan: Plan) -> Built:
-    """Paths are drawn from the seed where there are several; the same for a connection as long as it lasts."""
+def build(plan: Plan, say: Callable[[str], None] = lambda _: None) -> Built:
+    """``say`` is called before loops are compiled. Paths are drawn from the seed where there are several; the same for a connection as long as it lasts."""
     topo = topologies.find(plan.topology)(*plan.topology_args)
     assert isinstance(topo, RoutedTopo)
     links = {name: number for number, name in enumerate((*plan.bottlenecks, *plan.nics))}
@@ -69,7 +69,7 @@ def build(plan: Plan) -> Built:
         asked.append(_job(plan, job, tuple(node for node, _, _ in made)))
     places = {job.job: number for number, job in enumerate(plan.jobs)}
     seed = int.from_bytes(random.Random(f"shares {plan.seed}").randbytes(4), "little")
-    loop = Loop(asked, capacity, seed=seed)
+    loop = Loop(asked, capacity, seed=seed, say=say)
     return Built(loop, tuple(links), paths, tuple(nodes), places)
 
 
