@@ -19,7 +19,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from core import arguments, interruption, text
+from core import interruption, text
+from core.arguments import Parser
 from core.errors import EXIT_FAILED, RequestError, TestbedError
 
 COMMANDS = {
@@ -40,7 +41,7 @@ EPILOG = "exit codes: 0 done, 1 a run failed, 2 the request was wrong, 3 this ma
 INSIDE = {"calibrate": "schedule.calibrate"}  # commands that share a folder with another
 
 
-class _Parser(arguments.Parser):
+class _Parser(Parser):
     """The parser of a command, which knows all of its flags."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -51,17 +52,17 @@ class _Parser(arguments.Parser):
         return found, unknown
 
 
-def main(given: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run a command; its exit code."""
     interruption.listen()
-    return interruption.guarded(lambda: _ended(given), KEPT if "".join(given[:1]) in RUNNING else "")
+    return interruption.guarded(lambda: _ended(arguments), KEPT if "".join(arguments[:1]) in RUNNING else "")
 
 
-def _ended(given: Sequence[str]) -> int:
+def _ended(arguments: Sequence[str]) -> int:
     try:
-        if stray := text.first_stray(given):
+        if stray := text.first_stray(arguments):
             raise RequestError(stray)
-        parsed = _parser("".join(given[:1])).parse_args(given)
+        parsed = _parser("".join(arguments[:1])).parse_args(arguments)
         code: int = parsed.run(parsed)
         return code
     except TestbedError as error:
