@@ -1,0 +1,43 @@
+"""Every congestion control of Linux that is listed runs in the user-mode kernel, and its run is valid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from congestion import catalogue
+from core.errors import EXIT_OK
+from testbed.cli import main
+from tests.runs import some
+
+USUAL = ("vegas", "cdg", "highspeed")  # by delay; with switches among its parameters; named otherwise in Kconfig
+
+
+@pytest.mark.parametrize("name", some(catalogue.built_in(), *USUAL))
+def test_it_runs_and_is_valid(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two jobs that share a link, slow enough to be quick to run, for so long that there is something to judge."""
+    asked = [
+        "--jobs",
+        "2",
+        "--rate",
+        "100mbit",
+        "--compute",
+        "100ms",
+        "--bytes",
+        "1MB",
+        "--iterations",
+        "8",
+        "--alone",
+        "first",
+    ]
+    assert (
+        main(["run", "--system", name, *asked, "--on", "uml", "--out", str(tmp_path), "--quiet", "--json"]) == EXIT_OK
+    )
+    shown = json.loads(capsys.readouterr().out)
+    (result,) = shown["results"]
+    assert (shown["verdict"], result["system"], result["iterations"]) == ("valid", name, 8)
+    (used,) = json.loads(next(tmp_path.glob(f"*/{name}/1/manifest.json")).read_text())["congestion_controls"]
+    assert (used["registered_as"], used["kind"]) == (name, "kernel")
+    assert 0.99 * result["ideal_s"] < result["alone_s"] and result["mean_s"] < 3 * result["ideal_s"]
