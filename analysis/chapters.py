@@ -10,6 +10,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from math import inf, isinf
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -21,6 +22,7 @@ from analysis.drawing import rate
 from analysis.finding import Finding, Verdict
 from analysis.sections import Section
 from core import text
+from core.environment import ROOT
 from core.errors import RequestError
 from core.runs.load import Run
 from core.runs.manifest import Manifest
@@ -261,10 +263,17 @@ def _made(section: Section) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _stem(id: str, run: Run) -> str:
-    """``convergence``, or ``convergence.cubic`` where a base has a file of its own."""
-    of = run.plan.experiment.partition(".")[2].partition(".")[0]
-    named = of in {name for control in run.plan.system.congestion for name in (control.name, control.base)}
-    return f"{id}.{of}" if named else id
+    """Of the file that an experiment's name comes from: ``convergence``, ``convergence.cubic``, ``twin/twin.flow``."""
+    _, dot, point = run.plan.experiment.partition(".")
+    name = f"{id}{dot}{point}."
+    return max((stem for stem in _stems() if name.startswith(f"{stem.rpartition('/')[2]}.")), key=len, default=id)
+
+
+@cache
+def _stems() -> tuple[str, ...]:
+    """The project's experiment files, below ``experiments``."""
+    folder = Path(ROOT, "experiments")
+    return tuple(str(path.relative_to(folder).with_suffix("")) for path in sorted(folder.rglob("*.toml")))
 
 
 def duration(seconds: float) -> str:

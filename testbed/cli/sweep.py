@@ -208,12 +208,12 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
             "or several other machines (--on ssh:a --on ssh:b)."
         )
     work = folders.work(planned, Path(parsed.out), able, flags.again(parsed))
-    todo = _each_measured(work.todo)
-    waiting = [run for run in todo if run.waits]
-    missing = [run for run in todo if not run.waits]
+    kept = [run for run in work.kept if not run.waits]
+    waiting = _each_measured([run for run in (*work.kept, *work.todo) if run.waits])
+    missing = _each_measured([run for run in work.todo if not run.waits])
     console = Console(stderr=True)
     console.print(
-        f"{len(work.asked)} runs of {len(planned)} experiments, {len(work.kept)} of them there"
+        f"{len(work.asked)} runs of {len(planned)} experiments, {len(kept)} of them there"
         + (f"; {len(waiting)} wait for those of their jobs alone" if waiting else ""),
         highlight=False,
     )
