@@ -13,26 +13,31 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
+from core.heartbeat import Heartbeat, duration
 from core.runs import events
 from core.runs.plan import Plan
 from core.text import paragraph, plain, shown
 from testbed.campaign.driver import Wanted
-from testbed.spec.place import is_remote
+from testbed.spec import place as where
+from testbed.substrates import pace
 
 BAR = 24
+PRIOR_S = 10.0  # of estimated time: so much of it counts as much as what has been seen
 COLOURS = ("blue", "dark_orange", "green", "magenta", "cyan", "yellow", "white", "bright_black")
 
 
 class Progress:
     """Observes an experiment's events; a context manager, since a live display must be ended."""
 
-    def __init__(self, plans: list[Plan], console: Console, *, quiet: bool) -> None:
-        self.plans, self.console, self.quiet = plans, console, quiet
+    def __init__(self, plans: list[Plan], console: Console, place: str, *, quiet: bool) -> None:
+        """``place``: where the runs are, as in --on."""
+        self.plans, self.console, self.place, self.quiet = plans, console, place, quiet
         self.done = 0
-        self.begun = time.monotonic()
-        # Seconds a plan would take if nothing got in the way: how the time left is weighed.
-        self.weights = [3 + plan.expected_s for plan in plans]
+        self.begun = self.run_begun = time.monotonic()
+        record = pace.read()
+        self.weights = [pace.expected_s(plan, place, record) for plan in plans]
         self.live: Live | None = None
+        self.heartbeat = Heartbeat(self._line, self._print, active=not quiet and not console.is_terminal)
         self._reset(plans[0])
 
     def __enter__(self) -> Progress:
@@ -40,15 +45,17 @@ class Progress:
             self.live = Live(self._render(), console=self.console, refresh_per_second=4, transient=True)
             self.live.start()
         elif not self.quiet:
-            self.console.print(f"{len(self.plans)} runs, about {self._left()}", highlight=False)
+            self._print(f"{counted(len(self.plans))}, about {self._left()}")
+        self.heartbeat.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.heartbeat.__exit__()
         if self.live is not None:
             self.live.stop()
 
     def _reset(self, plan: Plan) -> None:
-        self.plan, self.phase = plan, "starting"
+        self.plan, self.phase, self.repeated = plan, "starting", False
         self.times: dict[int, list[float]] = {job.job: [] for job in plan.jobs}
         self.shares: dict[int, float] = {}
 
@@ -57,8 +64,10 @@ class Progress:
             case events.Started():
                 self._reset(plan)
                 self.run_begun = time.monotonic()
-            case events.Phase(text=words):
+            case events.Phase(text=words, long=long):
                 self.phase = shown(words)
+                if long and self.live is None:
+                    self._say(Text(f"{_title(plan)}: {self.phase}"))
             case events.Iteration(rank=0, job=job) if job in self.times:
                 self.times[job].append(event.duration_s)
             case events.Shares(bps=bps):
@@ -66,9 +75,12 @@ class Progress:
             case events.Repeated(because=because):
                 self._say(Text(f"{_title(plan)}: invalid ({'; '.join(because)}), and run again"))
                 self._reset(plan)
+                self.repeated = True
             case events.There():
                 self.done += 1
             case events.Stored(verdict=verdict):
+                if not self.repeated:
+                    pace.note(plan, self.place, time.monotonic() - self.run_begun)
                 self.done += 1
                 self._finish(plan, verdict)
         if self.live is not None:
@@ -91,16 +103,23 @@ class Progress:
         else:
             self.console.print(line, highlight=False, soft_wrap=True)
 
+    def _print(self, line: str) -> None:
+        self.console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
+
+    def _line(self) -> str:
+        """The count and the time left, without a terminal."""
+        if self.done == len(self.plans):
+            return f"{self.done} of {counted(len(self.plans))} done; summing up"
+        return f"{self.done} of {counted(len(self.plans))} done, about {self._left()} left ({_title(self.plan)}: {self.phase})"
+
     def _left(self) -> str:
-        elapsed = time.monotonic() - self.begun
-        # Contention makes runs longer than ideal: scale by what has been seen so far.
         current = 0.0
         if self.done < len(self.plans):
             shares = [len(self.times[job.job]) / job.iterations for job in self.plan.jobs if job.leave_ns is None]
             current = self.weights[self.done] * min(1.0, min(shares, default=0.0))
         past = sum(self.weights[: self.done]) + current
-        pace = elapsed / past if past > 5 else 1.2
-        return f"{max(0.0, (sum(self.weights) - past) * pace):.0f} s"
+        elapsed_s = time.monotonic() - self.begun
+        return duration((sum(self.weights) - past) * (elapsed_s + PRIOR_S) / (past + PRIOR_S))
 
     def _render(self) -> Group:
         table = Table(box=None, pad_edge=False, show_header=True, header_style="dim")
@@ -136,46 +155,90 @@ def _title(plan: Plan) -> str:
     return plain(f"{plan.system.label} seed {plan.seed}{alone}")
 
 
+def _path(plan: Plan) -> Path:
+    """Where its results lie below the results folder."""
+    return Path(plan.experiment) / plan.folder
+
+
+def counted(runs: int) -> str:
+    """So many runs, in words."""
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
 class Count:
     """Observes a sweep: a bar on a terminal, and a line for every run; a context manager."""
 
-    def __init__(self, runs: Sequence[Wanted], console: Console, *, quiet: bool, places: bool) -> None:
-        self.console, self.quiet, self.places = console, quiet, places
+    def __init__(self, runs: Sequence[Wanted], console: Console, *, quiet: bool, places: bool, lanes: int = 1) -> None:
+        """``lanes``: how many runs go on at a time; ``places``: several machines share them."""
+        self.console, self.quiet, self.places, self.lanes = console, quiet, places, lanes
         self.out = runs[0].out if runs else Path()
-        self.weight, self.done, self.begun = sum(run.plan.expected_s + 3 for run in runs), 0.0, time.monotonic()
+        record = pace.read()
+        self.weights = {
+            _path(run.plan): pace.expected_s(run.plan, where.places(run.spec.on)[0], record) / lanes for run in runs
+        }
+        self.total, self.ended, self.done = len(runs), 0, 0.0
+        self.begun, self.run_begun, self.repeated = time.monotonic(), dict[Path, float](), set[Path]()
         columns = (TextColumn("{task.completed}/{task.total} runs"), BarColumn(), TextColumn("{task.description}"))
         self.progress = Bar(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
         self.bar = self.progress.add_task("", total=len(runs))
+        self.heartbeat = Heartbeat(self._line, self._say, active=not quiet and not console.is_terminal)
 
     def __enter__(self) -> Count:
         self.progress.start()
+        if self.heartbeat.thread is not None and self.total:
+            self._say(f"{counted(self.total)} to do, about {duration(self.left_s)}")
+        self.heartbeat.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.heartbeat.__exit__()
         self.progress.stop()
 
     def __call__(self, plan: Plan, event: events.Said) -> None:
         match event:
+            case events.Started():
+                self.run_begun[_path(plan)] = time.monotonic()
+            case events.Repeated():
+                self.repeated.add(_path(plan))
+            case events.Phase(text=words, long=True) if not self.quiet:
+                self._say(f"{self.out / _path(plan)}: {shown(words)}")
             case events.GivenUp(because=because):
                 self._say(paragraph(f"given up: {because}"))
             case events.There():
                 self._advance(plan)
             case events.Stored(place=place, verdict=verdict):
+                self._note(plan, place)
                 self._advance(plan)
                 self._ended(plan, place, verdict)
             case events.Failed(place=place):
                 self._advance(plan)
                 self._ended(plan, place, "failed")
 
+    def _note(self, plan: Plan, place: str) -> None:
+        """Keep what the run took. Runs at the same time slow each other down, so these do not count."""
+        begun = self.run_begun.get(_path(plan))
+        if self.lanes == 1 and begun is not None and _path(plan) not in self.repeated:
+            pace.note(plan, place, time.monotonic() - begun)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the other runs take: as estimated, times what the runs that are over took against that."""
+        elapsed_s = time.monotonic() - self.begun if self.ended else 0.0
+        return (sum(self.weights.values()) - self.done) * (elapsed_s + PRIOR_S) / (self.done + PRIOR_S)
+
+    def _line(self) -> str:
+        """The count and the time left, without a terminal."""
+        return f"{self.ended} of {counted(self.total)} done, about {duration(self.left_s)} left"
+
     def _advance(self, plan: Plan) -> None:
-        self.done += plan.expected_s + 3
-        left_s = (time.monotonic() - self.begun) * (self.weight - self.done) / self.done
-        self.progress.update(self.bar, advance=1, description=f"about {left_s:.0f} s left")
+        self.ended += 1
+        self.done += self.weights.get(_path(plan), 0.0)
+        self.progress.update(self.bar, advance=1, description=f"about {duration(self.left_s)} left")
 
     def _ended(self, plan: Plan, place: str, how: str) -> None:
         if not self.quiet:
-            at = f" (on {place})" if self.places and is_remote(place) else ""
-            self._say(plain(f"{self.out / plan.experiment / plan.folder}: {how}{at}"))
+            at = f" (on {place})" if self.places and where.is_remote(place) else ""
+            self._say(plain(f"{self.out / _path(plan)}: {how}{at}"))
 
     def _say(self, line: str) -> None:
         self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)

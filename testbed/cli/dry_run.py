@@ -1,14 +1,18 @@
-"""``--dry-run``: what a plan comes to, in words."""
+"""``--dry-run``: what a plan comes to, in words; and which folders, how many runs and how much time, for programs too."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
+from core.heartbeat import duration
 from core.runs.plan import Plan
 from testbed.linux import changes
 from testbed.linux.features import Features
+from testbed.substrates import pace
 
 
 def describe(plan: Plan, features: Features | None) -> Iterator[str]:
@@ -56,3 +60,30 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
     yield f"  {counts} iterations {every}, sampled every {plan.sample_ns / 1e6:g} ms"
     after = "" if features is None else "measure the idle round trip again, see that offloads are still off, "
     yield f"  {after}judge, store as {plan.folder}"
+
+
+def document(plans: Sequence[Plan], out: Path, place: str) -> dict[str, Any]:
+    """An experiment for programs: its results folder, its runs, and the wall time of each and of all."""
+    record = pace.read()
+    expected = [pace.expected_s(plan, place, record) for plan in plans]
+    return {
+        "experiment": plans[0].experiment,
+        "folder": str(out / plans[0].experiment),
+        "on": place,
+        "runs": len(plans),
+        "expected_s": round(pace.total_s(plans, place), 1),
+        "plans": [
+            {
+                "folder": str(out / plan.experiment / plan.folder), "system": plan.system.label, "seed": plan.seed, "alone": plan.alone,
+                "jobs": [{"job": job.job, "trace": job.trace, "ideal_s": job.ideal_s} for job in plan.jobs],
+                "expected_s": round(seconds, 1),
+            }
+            for plan, seconds in zip(plans, expected, strict=True)
+        ],
+    }  # fmt: skip
+
+
+def total(plans: Sequence[Plan], out: Path, place: str) -> str:
+    """The same in a line for people."""
+    runs = "1 run" if len(plans) == 1 else f"{len(plans)} runs"
+    return f"Total: {runs}, about {duration(pace.total_s(plans, place))}. Results: {out / plans[0].experiment}"

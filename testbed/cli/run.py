@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from testbed.spec import place as where
 
 if TYPE_CHECKING:
     from core.locks import Locks
+    from core.runs.plan import Plan
     from core.runs.summary import Summary
     from testbed.campaign.driver import Wanted
     from testbed.planning.plan import Planned
@@ -72,7 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(how, "name")
     how.add_argument("--out", default="results", help="where results go (%(default)s)")
     how.add_argument("--quick", action="store_true", help="as the file's [quick] table has it: less of everything")
-    how.add_argument("--json", action="store_true", help="print the summary as JSON")
+    how.add_argument(
+        "--json",
+        action="store_true",
+        help="print the summary as JSON; with --dry-run, the runs, their folders and the expected time",
+    )
     how.add_argument("--quiet", action="store_true", help="no progress")
     how.add_argument("--dry-run", action="store_true", help="print what would be done, in order")
     how.add_argument("--strict", action="store_true", help="a suspect result ends with code 4")
@@ -87,7 +93,10 @@ def run(parsed: argparse.Namespace) -> int:
     asked = _Request(parsed)
     chosen = asked.choice()
     if parsed.dry_run:
-        print("\n".join(map(text.plain, asked.described(chosen))))
+        if parsed.json:
+            print(json.dumps(asked.document(chosen), allow_nan=False))
+        else:
+            print("\n".join(map(text.plain, asked.described(chosen))))
         return EXIT_OK
 
     from rich.console import Console
@@ -114,7 +123,7 @@ def run(parsed: argparse.Namespace) -> int:
         if work.kept and not quiet:
             notes.print(text.plain(work.said()), highlight=False, soft_wrap=True)
         if work.todo:
-            with Progress([run.plan for run in work.todo], notes, quiet=quiet) as progress:
+            with Progress([run.plan for run in work.todo], notes, chosen.place, quiet=quiet) as progress:
                 lanes = [Here(substrate, progress)]
                 driver.drive(work.todo, lanes, progress, retries=parsed.retries, is_there=work.is_there, kept=work.kept)
         runs = work.summed_up(planned[0][0])
@@ -190,8 +199,22 @@ class _Request:
         if substrates.is_assumed(chosen.place):
             yield "What the kernel there can is assumed: only root finds out, there."
         known = None if where.is_computed(chosen.place) else substrates.foreseen(chosen.place)
-        for plan in chosen.plans:
+        plans = self.plans(chosen)
+        for plan in plans:
             yield from dry_run.describe(plan, known)
+        yield dry_run.total(plans, self.out, chosen.place)
+
+    def plans(self, chosen: Choice) -> list[Plan]:
+        """Every run, by the name of the folder that it would have."""
+        return [plan for _, plans in self.named(chosen) for plan in plans]
+
+    def document(self, chosen: Choice) -> dict[str, Any]:
+        """What would be run, for programs; raises what the run would."""
+        from testbed import substrates
+        from testbed.cli import dry_run
+
+        substrates.check_congestion(chosen.place, chosen.plans)
+        return dry_run.document(self.plans(chosen), self.out, chosen.place)
 
 
 def _show(summary: Summary, runs: Sequence[Wanted], machine: Substrate | None, *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ Several other machines (``--on ssh:a --on ssh:b``) share the runs, one at a time
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 from collections.abc import Iterator, Sequence
@@ -67,7 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_again(parser)
     parser.add_argument("--quick", action="store_true", help="as the files' [quick] tables have it: less of everything")
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be run")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would be run, where results go, and the expected time"
+    )
+    parser.add_argument("--json", action="store_true", help="with --dry-run: for programs")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -84,12 +88,12 @@ def run(parsed: argparse.Namespace) -> int:
         privileges.give_up()
     studies, files = _apart(parsed)
     if parsed.dry_run:
-        for asked in studies:
-            print(study.described(asked))
-        for file, chosen in _possible(files, given):
-            with within_unless_named(file):
-                print("\n".join(map(text.plain, _described(chosen))))
+        _describe(studies, files, given, parsed)
         return EXIT_OK
+    if parsed.json:
+        raise RequestError(
+            "--json: a sweep prints tables. Add --dry-run for the list of runs, or read each summary.json."
+        )
     if parsed.parallel < 1:
         raise RequestError(f"-j {parsed.parallel}: at least one run at a time")
     if not files:
@@ -137,13 +141,40 @@ def _possible(files: list[str], given: dict[str, Any]) -> Iterator[tuple[str, Ch
             print(text.paragraph(f"left out: {error}"), file=sys.stderr)
 
 
-def _described(chosen: Choice) -> Iterator[str]:
-    """What would be run, an experiment a line, and where."""
-    if chosen.reason is not None:
-        yield f"{chosen}:"
-    for scenario, plans in chosen.planned:
-        spec = scenario.spec
-        yield f"{plans[0].experiment}: {len(plans)} runs of {len(plans[0].jobs)} jobs, {' '.join(spec.system)}, on {spec.on}"
+def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], parsed: argparse.Namespace) -> None:
+    """Print what would be run: an experiment a line, where its results go, and the expected time; or all of it as JSON."""
+    from core.heartbeat import duration
+    from testbed.campaign.stored import folders
+    from testbed.cli import dry_run
+    from testbed.cli.schedule import study
+
+    out, found, lines = Path(parsed.out), list[dict[str, Any]](), [study.described(asked) for asked in studies]
+    for file, chosen in _possible(files, given):
+        with within_unless_named(file):
+            named = folders.named(chosen.planned, out, file, elsewhere=chosen.elsewhere)
+            if chosen.reason is not None:
+                lines.append(f"{chosen}:")
+            for scenario, plans in named:
+                spec = scenario.spec
+                about = dry_run.document(plans, out, where.places(spec.on)[0]) | {"on": spec.on}
+                found.append(about)
+                lines.append(
+                    f"{plans[0].experiment}: {len(plans)} runs of {len(plans[0].jobs)} jobs, {' '.join(spec.system)}, on {spec.on}, "
+                    f"about {duration(about['expected_s'])}. Results: {about['folder']}"
+                )
+    runs, total_s = sum(about["runs"] for about in found), sum(about["expected_s"] for about in found)
+    total_s = round(total_s / max(1, parsed.parallel), 1)
+    if parsed.json:
+        computed = [{"experiment": asked.name, "folder": str(out / asked.name)} for asked in studies]
+        print(
+            json.dumps(
+                {"runs": runs, "expected_s": total_s, "experiments": found, "schedules": computed}, allow_nan=False
+            )
+        )
+        return
+    if found:
+        lines.append(f"Total: {runs} runs of {len(found)} experiments, about {duration(total_s)}")
+    print("\n".join(map(text.plain, lines)))
 
 
 def _check_privileges(files: list[str], given: dict[str, Any]) -> None:
@@ -223,7 +254,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     order = [*missing, *waiting]
     with (
         choice.chosen(parsed.executor, machines, parsed.parallel, Path(parsed.out), _left_out) as lanes,
-        Count(order, console, quiet=parsed.quiet, places=len(lanes) > 1) as count,
+        Count(order, console, quiet=parsed.quiet, places=len(lanes) > 1, lanes=len(lanes)) as count,
     ):
         failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=work.is_there, keep_going=True)
         differing = _verified(order, failures, lanes, share, Path(parsed.out))

@@ -33,6 +33,10 @@ from transports import Buffer, Close, Delivery, Endpoint, Flow, Message, Span, S
 from workloads.sending import Priority, Window, pieces
 
 
+# What a rank sends in a round is what has come in before: all flows are as fast as the slowest.
+LOCKSTEP = ("ring", "all_gather", "reduce_scatter")
+
+
 @cache
 def names() -> list[str]:
     """The collectives there are."""

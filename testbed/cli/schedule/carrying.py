@@ -47,7 +47,7 @@ def _carried_out(planned: Sequence[Planned], out: Path, parallel: int, again: Ag
     if missing:
         with (
             local.lanes({PLACE: substrate}, parallel) as lanes,
-            Count(missing, Console(stderr=True), quiet=quiet, places=False) as count,
+            Count(missing, Console(stderr=True), quiet=quiet, places=False, lanes=parallel) as count,
         ):
             driver.drive(missing, lanes, count, is_there=work.is_there, kept=work.kept)
     return runs

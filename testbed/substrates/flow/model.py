@@ -19,11 +19,6 @@ from transports import Flow
 from workloads import collectives, noise
 
 Connection = tuple[int, int, int, int]  # job, source and target by rank, channel
-LOCKSTEP = (
-    "ring",
-    "all_gather",
-    "reduce_scatter",
-)  # what a rank sends is what has come in: all flows are as fast as the slowest
 FACTORS = 1000  # iterations after which computing varies as from the start
 
 
@@ -177,7 +172,7 @@ def _rounds(job: JobPlan, operation: Operation) -> list[list[list[Carries]]]:
                 for (source, target), size in flows.items()
                 if size
             ]
-            found[number] += [carried] if operation.algorithm in LOCKSTEP else [[one] for one in carried]
+            found[number] += [carried] if operation.algorithm in collectives.LOCKSTEP else [[one] for one in carried]
     return [[part for part in parts if part] for parts in found if any(parts)]
 
 
