@@ -28,7 +28,11 @@ help:
 	@echo "make benchmarks  cost per ACK in eBPF, of a run's start, of a sample; time to build a network, speed against ns-3"
 	@echo "make clean       remove the environment, results and figures"
 
+# What set-up says where it was asked for; other targets need it, and say nothing of it.
+asked = $(if $(filter setup,$(MAKECMDGOALS)),echo,:)
+
 environment:
+	@$(asked) "looking for system packages, and for Python packages in .venv"
 	@tools/setup.sh
 
 # Python's packages alone: what figures take, and a machine that only talks to others.
@@ -36,8 +40,11 @@ python:
 	@tools/setup.sh --python
 
 setup: environment
+	@$(asked) "building the core of the transports (build/)"
 	@$(PYTHON) -m transports.native >/dev/null
+	@$(asked) "looking for the user-mode Linux kernel (\$${XDG_CACHE_HOME:-~/.cache}/mltcp); building it takes minutes, once"
 	@$(PYTHON) -m testbed kernel --if-missing || { [ $$? -eq 3 ] && echo "Going on without it: --on uml will not work." >&2; }
+	@$(asked) "Set-up is done. Next: make demo"
 
 kernel: environment
 	$(PYTHON) -m testbed kernel $(if $(LINUX_SOURCE),--linux-source "$(LINUX_SOURCE)")

@@ -17,6 +17,7 @@ from analysis.figures import Figure
 from analysis.finding import VERDICTS
 from core import interruption, text
 from core.errors import RequestError
+from core.heartbeat import Counter, Heartbeat
 from core.runs.load import LoadError, holds_schedules, load_experiment
 
 
@@ -113,8 +114,10 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 def _figures(parsed: argparse.Namespace) -> int:
     failed = drawn = False
-    for given in parsed.results:
-        for draw, what in _drawings(given, parsed.out):
+    drawings = [drawing for given in parsed.results for drawing in _drawings(given, parsed.out)]
+    counter = Counter(len(drawings), "figures")
+    with Heartbeat(counter.line):
+        for draw, what in drawings:
             drawn = True
             try:
                 written = draw()
@@ -125,6 +128,7 @@ def _figures(parsed: argparse.Namespace) -> int:
                 failed = True
             else:
                 print(*map(text.plain, written[:1]), sep="\n", end="\n" if written else "")
+            counter.advance()
     if not drawn:
         print("error: no experiment found; `python testbed/run.py` makes one", file=sys.stderr)
         return 1
@@ -170,7 +174,11 @@ def _report(parsed: argparse.Namespace) -> int:
         print(text.paragraph(f"error: {parsed.results} holds no results; `make reproduce` makes some"), file=sys.stderr)
         return 1
     try:
-        found = report.write(parsed.results, parsed.figures, parsed.out, keep=parsed.keep, only=only)
+        counter = Counter(len(only) if only is not None else len(figures.every()), "figures")
+        with Heartbeat(counter.line):
+            found = report.write(
+                parsed.results, parsed.figures, parsed.out, keep=parsed.keep, only=only, drawn=counter.advance
+            )
     except OSError:
         raise
     except RequestError as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import isinf
 from pathlib import Path
 from typing import Any
@@ -28,18 +28,20 @@ MARKS = {"reproduced": "✓", "partly": "◐", "no difference": "=", "not reprod
 
 
 def write(
-    results: Path, figures: Path, out: Path, *, keep: bool = False, only: Collection[str] | None = None
-) -> list[Chapter]:
+    results: Path, figures: Path, out: Path, *, keep: bool = False, only: Collection[str] | None = None,
+    drawn: Callable[[], None] = lambda: None,
+) -> list[Chapter]:  # fmt: skip
     """Draw every figure to ``figures`` and write ``out`` (HTML), the same as ``.md``, and ``claims.csv``; what they say.
 
     ``keep``: a figure that ``results`` holds nothing for stays as the last report that was written with these ``figures``
-    had it. ``only``: the report is of these figures; nothing is said or changed of the others. Raises `RequestError` for what no
+    had it. ``only``: the report is of these figures; nothing is said or changed of the others. ``drawn`` is called after each figure. Raises `RequestError` for what no
     report left there.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    found = [
-        _chapter(section, results, figures, out.parent, keep) for section in sections.every(results, figures, only)
-    ]
+    found = list[Chapter]()
+    for section in sections.every(results, figures, only):
+        found.append(_chapter(section, results, figures, out.parent, keep))
+        drawn()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=jinja2.select_autoescape(["html.j2"], default=False),
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,

@@ -7,6 +7,7 @@ from a version number. One line each, with what to do where it fails.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
 import os
@@ -84,9 +85,9 @@ class _Trial:
             return Finding(self.what, False, f"{type(error).__name__}: {error}", self.fix, self.needed)
 
 
-def examine() -> list[Finding]:
-    """Try everything. Under ``sudo`` root is given up for the last of them, which needs none."""
-    return [trial() for trial in (
+def _trials() -> tuple[_Trial, ...]:
+    """Everything, in order. Under ``sudo`` root is given up for the last of them, which needs none."""
+    return (
         _Trial("unshare and setpriv (util-linux)", _tools, "install the package util-linux", "host"),
         _Trial("network of namespaces and veth", _network, "Linux with network namespaces, and the right to make them", "host", root=True),
         _Trial("TBF bottleneck, also at 50 Gbit/s", _tbf, "a kernel with CONFIG_NET_SCH_TBF", "host", root=True),
@@ -101,7 +102,7 @@ def examine() -> list[Finding]:
         _Trial("a small run on this machine's clock", _host, "--on uml", "host", root=True),
         _Trial("a small run as flows", _flow, "`make setup`, which installs NumPy and SciPy", "flow"),
         _Trial("a small run in user-mode Linux", _uml, "docs/virtual-time.md", "uml"),
-    )]  # fmt: skip
+    )  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +115,16 @@ def run(parsed: argparse.Namespace) -> int:
 
 def report(*, as_json: bool) -> int:
     """Print the findings; code 3 if nothing can run here, as far as it was tried."""
-    findings = examine()
+    errors = Console(stderr=True)
+    trials, findings = _trials(), list[Finding]()
+    with errors.status("") if errors.is_terminal else contextlib.nullcontext() as status:
+        for number, trial in enumerate(trials, 1):
+            line = f"{number} of {len(trials)}: {trial.what}"
+            if status is not None:
+                status.update(escape(line))
+            elif not as_json:
+                print(line, file=sys.stderr, flush=True)
+            findings.append(trial())
     able = {where: _able(where, findings) for where in ("uml", "host", "flow")}
     code = EXIT_OK if able["uml"] or able["host"] else EXIT_MACHINE  # flows are no network
     if as_json:

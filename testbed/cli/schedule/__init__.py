@@ -86,6 +86,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     import job_schedulers
     from core import options
+    from core.heartbeat import Counter, Heartbeat
     from core.placing import Gpu
     from core.text import plain
     from testbed.cli.schedule import told
@@ -133,19 +134,24 @@ def run(parsed: argparse.Namespace) -> int:
 
         if parsed.emulate:
             raise RequestError("--on flow computes, and --emulate runs; take one of them")
-        flowed = flowing.carry_out(
-            requests, sizes, model, names, parsed.system or ["reno"], parsed.topo, parsed.until, parsed.seed
-        )
+        systems = parsed.system or ["reno"]
+        counter = Counter(len(names) * len(systems), "schedules")
+        with Heartbeat(counter.line, active=not parsed.json):
+            flowed = flowing.carry_out(
+                requests, sizes, model, names, systems, parsed.topo, parsed.until, parsed.seed, counter.advance
+            )
         flowing.show(flowed, sizes, parsed.topo, found, as_json=parsed.json)
         return EXIT_OK
     if parsed.until is not None or parsed.topo != "cluster":
         raise RequestError("--until, --topo: are for --on flow")
-    results = []
-    for name in names:
-        begun = time.perf_counter()
-        with within(name):
-            carried = schedules.carry_out(name, requests, gpus, model, parsed.seed)
-        results.append(told.Result(name, carried, time.perf_counter() - begun))
+    results, counter = [], Counter(len(names), "schedules")
+    with Heartbeat(counter.line, active=not parsed.json):
+        for name in names:
+            begun = time.perf_counter()
+            with within(name):
+                carried = schedules.carry_out(name, requests, gpus, model, parsed.seed)
+            results.append(told.Result(name, carried, time.perf_counter() - begun))
+            counter.advance()
     if parsed.emulate:
         results = _emulated(parsed, results, requests, sizes, model)
     if parsed.json:

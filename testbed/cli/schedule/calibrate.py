@@ -83,14 +83,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--figures", metavar="FOLDER", help="what equation 8 says of each cell beside what came out, as PNG and CSV"
     )
     parser.add_argument("--json", action="store_true", help="for programs, in place of the table")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be run")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would be run, where results go, and the expected time"
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:
+    from core.heartbeat import duration
     from core.runs.load import load_run
+    from core.text import plain
     from testbed import spec
     from testbed.cli.schedule import carrying
     from testbed.planning import plan
+    from testbed.substrates import pace
     from theory.calibration import calibrate
 
     systems, grid = parsed.system or list(USUAL), QUICK if parsed.quick else WHOLE
@@ -103,11 +108,23 @@ def run(parsed: argparse.Namespace) -> int:
         for seed, p, servers, ratio in itertools.product(range(1, parsed.seeds + 1), grid.p, grid.servers, grid.ratios)
     ]
     asked = [spec.make(point.fields(systems, rate, grid.iterations), {}, "calibrate") for point in points]
+    planned, out = [plan.planned(one) for one in asked], Path(parsed.out) / "calibrate"
     if parsed.dry_run:
-        print(f"{len(asked) * len(systems)} runs: " + "; ".join(f"{name} {', '.join(map(str, getattr(grid, name)))}" for name in ("p", "servers", "ratios")))  # fmt: skip
+        wanted = [one for _, plans in planned for one in plans if one.alone is None]
+        expected_s = pace.total_s(wanted, carrying.PLACE) / max(1, parsed.parallel)
+        if parsed.json:
+            print(
+                json.dumps(
+                    {"folder": str(out), "runs": len(wanted), "expected_s": round(expected_s, 1), **asdict(grid)}
+                )
+            )
+            return EXIT_OK
+        cells = "; ".join(f"{name} {', '.join(map(str, getattr(grid, name)))}" for name in ("p", "servers", "ratios"))
+        print(f"{len(wanted)} runs: {cells}")
+        print(plain(f"Total: {len(wanted)} runs, about {duration(expected_s)}. Results: {out}"))
         return EXIT_OK
     runs = carrying.carry_out(
-        [plan.planned(one) for one in asked], Path(parsed.out) / "calibrate", parsed.parallel, flags.again(parsed), quiet=parsed.json,
+        planned, out, parsed.parallel, flags.again(parsed), quiet=parsed.json,
     )  # fmt: skip
     took: dict[str, list[Took]] = {system: [] for system in systems}
     for wanted, point in zip(runs, [point for point in points for _ in systems], strict=True):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ import job_schedulers
 from congestion import catalogue
 from core import options
 from core.errors import RequestError, within
+from core.heartbeat import print_error
 from core.placing import Gpu, Metrics, Request
 from core.runs.plan import CongestionControl
 from core.text import quoted
@@ -68,9 +68,9 @@ class Result:
 
 def carry_out(
     requests: Sequence[Request], sizes: Sequence[int], model: Model, schedulers: Sequence[str], systems: Sequence[str], topo: str,
-    until: str | None, seed: int,
+    until: str | None, seed: int, done: Callable[[], None] = lambda: None,
 ) -> list[Result]:  # fmt: skip
-    """Each scheduler's GPUs with each system; raises `RequestError`."""
+    """``done`` is called after each result. Each scheduler's GPUs with each system; raises `RequestError`."""
     network = _network(topo, len(sizes), model.rate_bps)
     with within("--until"):
         until_s = math.inf if until is None else Duration.parse(until) / 1e9
@@ -96,13 +96,14 @@ def carry_out(
                     raise RequestError("it stops jobs in between, and flows run through")
                 flowed = flowing.simulate(
                     given, servers, policy, network, twin.force(control), until_s=until_s, learned_at=twin.learned_at(control),
-                    intra_bps=model.intra_bps, seed=seed, say=lambda words: print(words, file=sys.stderr, flush=True),
+                    intra_bps=model.intra_bps, seed=seed, say=print_error,
                 )  # fmt: skip
                 wall_s = time.perf_counter() - begun
                 # Whoever starts `At` a time arrived then for the flows: measured is from when it was asked for.
                 ran = flowed.ran(requests)
                 numbers = measure(ran, servers, _alone(flowed, model), cut_s=None if flowed.whole else flowed.lasted_s)
                 found.append(Result(scheduler, control, flowed, ran, numbers, assigned.trials, plan_s, wall_s))
+                done()
     return found
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from core import text
 from core.errors import RequestError
+from core.heartbeat import Counter, Heartbeat
 from core.locks import Locks
 from core.runs import documents, rundir
 from core.runs.load import LoadError, load_schedules
@@ -60,9 +61,12 @@ def compute(
             "replaced. Add --renew or --again to replace it, or choose another results folder (--out)."
         )
     if differences != [] or again == "always" or load_schedules(folder).made.asked != asked:
-        begun, cells = time.time(), schedules.cells(asked)
-        with ProcessPoolExecutor(parallel) as pool:
-            rows = [row for found in pool.map(schedules.rows, cells) for row in found]
+        begun, cells, rows = time.time(), schedules.cells(asked), list[schedules.Row]()
+        counter = Counter(len(cells), "settings")
+        with ProcessPoolExecutor(parallel) as pool, Heartbeat(counter.line, active=not quiet):
+            for found in pool.map(schedules.rows, cells):
+                rows += found
+                counter.advance()
         table = _csv(rows)
         made = Made(
             version=VERSION, experiment=asked.name, asked=asked, testbed=__version__, source_sha256=provenance.source_sha256(),
