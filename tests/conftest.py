@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: a worker a core already, and matrices are small
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from core.errors import MachineError
-from testbed.substrates import uml
+from testbed.substrates import pace, uml
 from tests import processes
 
 # A loaded machine makes no test fail: speed is measured in benchmarks/.
@@ -22,6 +23,8 @@ settings.load_profile("steady")
 processes.adopt_orphans()
 # Interpreted, so that lines are seen and nobody waits for a compiler; that compiled loops give the same bytes is a test of its own.
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
+# What tests take is no record of what runs of this user take.
+pace.FILE = f"{tempfile.gettempdir()}/mltcp-tests-{os.getuid()}-{os.getpid()}-pace.json"
 
 ROOT = Path(__file__).parent.parent
 

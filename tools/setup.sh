@@ -97,7 +97,7 @@ done
 stamp=.venv/installed-for
 wanted=$("$python" --version; cksum <pyproject.toml; cksum <tools/constraints.txt; pwd)
 if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
-	echo "installing Python packages into .venv (a minute)"
+	echo "installing Python packages into .venv"
 	"$python" -m venv --clear .venv
 	install() { .venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore -e '.[dev]' "$@"; }
 	if ! install -c tools/constraints.txt; then

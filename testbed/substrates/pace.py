@@ -64,15 +64,16 @@ def read() -> Record:
         fd = os.open(_path(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return Record()
-    with os.fdopen(fd, "rb") as file:
+    try:
         about = os.fstat(fd)
         own = about.st_uid == os.geteuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if not own or not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST_BYTES:
             return Record()
-        try:
-            found = msgspec.json.decode(file.read(LARGEST_BYTES), type=Record)
-        except (OSError, msgspec.DecodeError, RecursionError):
-            return Record()
+        found = msgspec.json.decode(os.read(fd, LARGEST_BYTES), type=Record)
+    except (OSError, ValueError, RecursionError):  # what is no JSON, or no UTF-8
+        return Record()
+    finally:
+        os.close(fd)
     return found if found.version == Record().version else Record()
 
 
@@ -86,7 +87,7 @@ def note(plan: Plan, place: str, took_s: float) -> None:
     path = _path()
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fd, aside = tempfile.mkstemp(prefix=f".{FILE}-", dir=path.parent)
+        fd, aside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
             with os.fdopen(fd, "wb") as file:
                 file.write(msgspec.json.encode(Record(ratios=ratios)))
