@@ -19,7 +19,7 @@ def main(name: str, shape: str, rank: int, ranks: int) -> None:
     if shape == "ring":
         flows = [(one, (one + 1) % ranks) for one in range(ranks)]
     addresses = loopback(ranks, os.getppid())
-    transport = transports.parse(f"{name}:silence=10s")
+    transport = transports.parse(f"{name}:silence=5s")
     endpoint = transport.listen(Place(rank, addresses, PORT, flows)).connect().endpoint(0, flows)
     try:
         (around if shape == "ring" else exchange)(endpoint, transport, rank, ranks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import re
 import struct
 import subprocess
 from functools import cache, partial
@@ -636,6 +637,8 @@ def test_garbage_changes_nothing(data: st.DataObject) -> None:
 
 FUZZ = Path(__file__).with_name("transport_fuzz.c")
 EXCHANGE = Path(__file__).with_name("transport_exchange.c")  # and endpoint.c, which it includes
+LIMITS = Path(__file__).with_name("transport_limits.c")
+ALLOCATOR = tuple(f"-D{name}=core_{name}" for name in ("malloc", "calloc", "realloc"))  # failing_malloc.h
 
 
 def sanitized(compiler: str, kinds: str, sources: list[Path], folder: Path, *words: str) -> Path:
@@ -656,27 +659,40 @@ def sanitized(compiler: str, kinds: str, sources: list[Path], folder: Path, *wor
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_nothing_that_comes_breaks_it(compiler: str, tmp_path: Path) -> None:
-    """Under ASan and UBSan: lost, repeated, late, cut and changed datagrams; by libFuzzer where clang has it."""
+    """Under ASan and UBSan: lost, repeated, late, cut, changed and forged datagrams, handshakes in any order, several segments, and
+    allocations that fail; by libFuzzer where clang has it."""
     sources = [FUZZ, *(native.FOLDER / name for name in ("protocol.c", "rate.c", "rules.c"))]
     examples = settings().max_examples  # 5000 in `make test-long`: ten million datagrams
     if compiler == "clang":
-        made = sanitized(compiler, "fuzzer,address,undefined", sources, tmp_path)
+        made = sanitized(compiler, "fuzzer,address,undefined", sources, tmp_path, *ALLOCATOR)
         arguments = [f"-runs={20 * examples}", "-max_len=2000", "-seed=1"]
     else:
-        made = sanitized(compiler, "address,undefined", sources, tmp_path, "-DALONE")
+        made = sanitized(compiler, "address,undefined", sources, tmp_path, "-DALONE", *ALLOCATOR)
         arguments = [str(2000 * examples)]
     done = subprocess.run([str(made), *arguments], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     print(compiler, done.stdout)  # with -s or -rP a log shows how many
-    brought = int(done.stdout.split()[0])
+    brought, _, connected, refused, without_memory = map(int, re.findall(r"\d+", done.stdout))
     assert brought >= (2000 if compiler == "gcc" else 20) * examples
+    assert compiler == "clang" or min(connected, refused, without_memory) > 0
+
+
+@pytest.mark.parametrize("part", ["costs", "names", "critical", "closes", "memory"])
+def test_a_peer_cannot_make_it_work_or_reserve_and_without_memory_nothing_is_lost(part: str, tmp_path: Path) -> None:
+    """(M4, Low 5, Low 7.) Work is counted in basic blocks, memory in bytes, and each allocation fails in turn (transport_limits.c)."""
+    sources = [LIMITS, *(native.FOLDER / name for name in ("protocol.c", "rate.c", "rules.c"))]
+    words = "-fsanitize-coverage=trace-pc", "-Wall", "-Wextra", "-Werror", *ALLOCATOR
+    made = sanitized("gcc", "address,undefined", sources, tmp_path, *words)
+    done = subprocess.run([str(made), part], capture_output=True, text=True, check=False, timeout=HANG_S)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_nothing_that_comes_breaks_it_on_its_sockets(compiler: str, tmp_path: Path) -> None:
     """All of the library under ASan and UBSan, by system calls and by a ring, signed or not, with somebody between both ends or not."""
     library = [path for path in native.sources() if path.suffix == ".c" and path.name != "endpoint.c"]
-    made = sanitized(compiler, "address,undefined", [EXCHANGE, *library], tmp_path, "-Wall", "-Wextra", "-Werror")
+    words = "-Wall", "-Wextra", "-Werror", *ALLOCATOR
+    made = sanitized(compiler, "address,undefined", [EXCHANGE, *library], tmp_path, *words)
     done = subprocess.run([str(made)], capture_output=True, text=True, check=False, timeout=HANG_S)
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout
 
@@ -684,7 +700,7 @@ def test_nothing_that_comes_breaks_it_on_its_sockets(compiler: str, tmp_path: Pa
 def test_what_rests_takes_no_instant_for_one_that_is_still_to_come(tmp_path: Path) -> None:
     """By a ring, with much to send and rests in which that fits: a look that did not wait was taken for one at its rest's end."""
     library = [path for path in native.sources() if path.suffix == ".c" and path.name != "endpoint.c"]
-    words = "-DCHECK_CLOCK", "-DSIZE=5000003", "-DCOALESCE=1000000"
+    words = "-DCHECK_CLOCK", "-DSIZE=5000003", "-DCOALESCE=1000000", *ALLOCATOR
     made = sanitized("gcc", "undefined", [EXCHANGE, *library], tmp_path, *words)
     done = subprocess.run([str(made)], capture_output=True, text=True, check=False, timeout=HANG_S)
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout

@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+#include "failing_malloc.h"
+
 #define RANKS 3 /* of which the last one is only spoken of */
 #define ROUNDS 3
 #ifndef SIZE
@@ -20,6 +22,7 @@
 #define PATHS 2
 #define LONGEST (LTP_DATA_HEADER + SEGMENT + SIPHASH_MAC)
 #define PATIENCE (300 * NS)
+#define SILENCE (10 * NS)
 
 struct way {
 	const char *name;
@@ -27,10 +30,11 @@ struct way {
 	bool keyed, disturbed;
 	uint32_t paths;
 	enum rule_name rule; /* with one, packets are tagged, some as if a switch had marked them */
+	bool silent; /* one leaves without a word */
 };
 
 static const struct way ways[] = {
-	{ "joined datagrams", .segments = 44, .acks = 16 },
+	{ "joined datagrams", .segments = 44, .acks = 16, .silent = true },
 	{ "each by itself, several ways", .segments = 1, .acks = 16, .paths = PATHS },
 	{ "each acknowledged", .segments = 44, .acks = 1 },
 	{ "disturbed", .segments = 44, .acks = 16, .disturbed = true },
@@ -145,12 +149,12 @@ static void take_down(struct between *between)
 	close(between->fds[1]);
 }
 
-static struct endpoint *opened(const struct way *way, uint32_t rank, int counters)
+static struct endpoint *endpoint_of(const struct way *way, uint32_t rank, int counters)
 {
 	const struct ltp_settings settings = { .rank = rank, .ranks = RANKS, .segment = SEGMENT,
 					       .reorder = way->rule ? 1U << 31 : 3,
 					       .rtts_permille = 1500, .acks = way->acks, .coalesce_ns = COALESCE,
-					       .silence_ns = 2 * PATIENCE, .seed = { 7, rank + 1 },
+					       .silence_ns = way->silent ? SILENCE : 2 * PATIENCE, .seed = { 7, rank + 1 },
 					       .control_tag = way->rule ? 128 : 0,
 					       .rule = { .name = way->rule, .step_permille = 40, .decrease_permille = 800,
 							 .first_permille = 1000, .increase_wins = rank, .by_gradient = !rank,
@@ -158,15 +162,20 @@ static struct endpoint *opened(const struct way *way, uint32_t rank, int counter
 	const uint8_t key[SIPHASH_KEY] = "between the two";
 	const char *addresses[RANKS], *paths[RANKS * PATHS];
 	const uint16_t ports[RANKS] = { own_port(0), own_port(1), own_port(2) };
-	struct endpoint *endpoint;
 	uint32_t i;
 
 	for (i = 0; i < RANKS; i++)
 		addresses[i] = own_address(way->disturbed && i != rank && i < 2 ? RANKS + i : i);
 	for (i = 0; i < RANKS * way->paths; i++)
 		paths[i] = own_address(2 * RANKS + i);
-	endpoint = endpoint_open(&settings, addresses, ports, 106496, 1 << 22, way->segments, way->keyed ? key : NULL,
-				 counters, rank * 4096, paths, way->paths, way->by_ring);
+	return endpoint_open(&settings, addresses, ports, 106496, 1 << 22, way->segments, way->keyed ? key : NULL,
+			     counters, rank * 4096, paths, way->paths, way->by_ring);
+}
+
+static struct endpoint *opened(const struct way *way, uint32_t rank, int counters)
+{
+	struct endpoint *endpoint = endpoint_of(way, rank, counters);
+
 	require(endpoint, "there is a socket");
 	return endpoint;
 }
@@ -231,7 +240,7 @@ static void exchange(struct endpoint *const ends[2], uint32_t round)
 		check(ends[i % 2], ends[1 - i % 2], &messages[i]);
 }
 
-/* One leaves, because the third is gone; where nobody stands between them the other one, by itself. */
+/* One leaves, because the third is gone; or the other one, without a word. */
 static void leave(struct endpoint *ends[2], bool silently)
 {
 	static uint8_t into[SIZE];
@@ -244,7 +253,7 @@ static void leave(struct endpoint *ends[2], bool silently)
 		ends[1] = NULL;
 		transfer = endpoint_send(ends[0], 1, ROUNDS, 0, SIZE, into, NULL, NULL, 0);
 		endpoint_wait(ends[0], transfer, PATIENCE, &result);
-		require(result.done && result.reason == LTP_GONE && result.gone == 1, "its kernel says that nobody is there");
+		require(result.done && result.reason == LTP_GONE && result.gone == 1, "who is silent is gone");
 		endpoint_release(ends[0], transfer);
 		return;
 	}
@@ -253,6 +262,30 @@ static void leave(struct endpoint *ends[2], bool silently)
 	endpoint_wait(ends[1], transfer, PATIENCE, &result);
 	require(result.done && result.reason == LTP_GONE && result.gone == RANKS - 1, "it has said who is gone");
 	endpoint_release(ends[1], transfer);
+}
+
+static struct ltp_transfer *post_early(struct endpoint *endpoint)
+{
+	const struct ltp_close whole = { .fraction = 1, .lt_ns = -1, .after_ns = -1 };
+
+	return endpoint_receive(endpoint, 1, 0, 0, SIZE, NULL, &whole, NULL, 0);
+}
+
+/* Each allocation of an end fails in turn; then there is none, and nothing is left of it. */
+static void open_without_memory(void)
+{
+	struct endpoint *endpoint;
+	unsigned long number = 0;
+
+	now_by = &ways[1];
+	do {
+		fail_at = allocations + ++number;
+		endpoint = endpoint_of(now_by, 0, -1);
+		fail_at = 0;
+		require(endpoint || errno == ENOMEM, "it is there, or there is no memory");
+	} while (!endpoint);
+	endpoint_close(endpoint);
+	require(number > BATCH, "an end allocates something");
 }
 
 static void go(const struct way *way)
@@ -270,6 +303,7 @@ static void go(const struct way *way)
 		set_up(&between);
 	for (i = 0; i < 2; i++)
 		ends[i] = opened(way, i, shared);
+	require(!post_early(ends[0]) && errno == ENOTCONN, "nothing is posted before they are connected");
 	endpoint_call(ends[0], 1);
 	for (i = 0; i < 2; i++)
 		require(endpoint_await(ends[i], !i, PATIENCE), "both are there");
@@ -283,7 +317,7 @@ static void go(const struct way *way)
 	       ends[0]->ring ? "ring" : "calls", (unsigned long long)counters.resent, (unsigned long long)counters.malformed,
 	       (unsigned long long)counters.stale, (unsigned long long)own.forged, (unsigned long long)own.foreign);
 	__atomic_store_n(&between.leaves_alone, true, __ATOMIC_RELEASE);
-	leave(ends, !way->disturbed && !way->paths);
+	leave(ends, way->silent);
 	for (i = 0; i < 2; i++)
 		if (ends[i])
 			endpoint_close(ends[i]);
@@ -297,6 +331,7 @@ int main(void)
 	size_t i;
 
 	setlinebuf(stdout);
+	open_without_memory();
 	for (i = 0; i < WAYS; i++)
 		go(&ways[i]);
 	return 0;

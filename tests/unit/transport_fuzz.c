@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 /*
- * The transports' core under libFuzzer: two of them exchange messages of several rounds, while the
- * input says how these close and when they are posted and let go of, which datagrams are lost, come
- * twice, late, cut or changed, and brings some of its own.
+ * The transports' core under libFuzzer: two of them, each with its own segment, connect and exchange
+ * messages of several rounds, while the input says who calls and when, how messages close and when
+ * they are posted and let go of, which allocations fail, which datagrams are lost, come twice, late,
+ * cut or changed, and brings some of its own, HELLOs among them.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +11,11 @@
 
 #include "../../transports/native/protocol.h"
 
+#include "failing_malloc.h"
+
 #define SIZE 3001
-#define SEGMENT 64
+#define LEAST_SEGMENT 8
+#define MOST_SEGMENT 1384
 #define HELD 5
 #define RANKS 3 /* of which the last one is only spoken of */
 #define MESSAGES 24
@@ -49,7 +53,9 @@ struct exchange {
 
 static uint8_t content[SIZE + MESSAGES]; /* of each message from another place on */
 static struct exchange exchanges[MESSAGES];
+static const uint32_t segments[] = { LEAST_SEGMENT, 64, 72, MOST_SEGMENT };
 static long brought, inputs; /* datagrams, so far */
+static long connections, refused, failures; /* of inputs; posts before they were, and without memory */
 
 static void bring(struct ltp *to, const uint8_t *datagram, size_t length, uint64_t now)
 {
@@ -71,7 +77,7 @@ static void require(int holds, const char *what)
 /* Every byte that counts as delivered is right, if nobody forged any, and what is critical is there. */
 static void check(struct exchange *exchange, const uint8_t *sent, int forged)
 {
-	struct ltp_span holes[SIZE / SEGMENT + 2], critical = exchange->critical;
+	struct ltp_span holes[SIZE / LEAST_SEGMENT + 2], critical = exchange->critical;
 	struct ltp_result result;
 	uint64_t missing = 0, at = 0;
 	size_t count, i;
@@ -117,15 +123,18 @@ static struct ltp_close closing(uint8_t how)
 	return close;
 }
 
-/* Message so and so, as its sender or its receiver; what it is like its first post draws. */
-static void post(struct ltp *const ends[2], uint32_t number, bool receives, struct input *input, uint64_t now)
+/* Message so and so, as its sender or its receiver; what it is like its first post draws. Whether it is posted. */
+static bool post(struct ltp *const ends[2], uint32_t number, bool receives, int forged, struct input *input,
+		 uint64_t now)
 {
 	struct exchange *exchange = &exchanges[number];
 	uint32_t round = 3 + number / A_ROUND;
-	uint8_t tags[SIZE / SEGMENT + 1];
+	uint8_t tags[SIZE / LEAST_SEGMENT + 1];
+	struct ltp_transfer *made;
+	bool was_connected;
 
 	if (exchange->posted[receives])
-		return;
+		return false;
 	if (!exchange->posted[!receives]) {
 		memset(exchange, 0, sizeof(*exchange));
 		memset(exchange->into, 0xee, SIZE);
@@ -137,14 +146,55 @@ static void post(struct ltp *const ends[2], uint32_t number, bool receives, stru
 		if (exchange->critical.offset + exchange->critical.bytes > exchange->bytes)
 			exchange->critical.bytes = exchange->bytes - exchange->critical.offset;
 	}
-	exchange->posted[receives] = true;
+	was_connected = ltp_connected(ends[exchange->from ^ receives], !exchange->from ^ receives) ||
+			ltp_is_gone(ends[exchange->from ^ receives], !exchange->from ^ receives);
 	memset(tags, 4 * number, sizeof(tags));
+	errno = 0;
 	if (receives)
-		exchange->received = ltp_receive(ends[!exchange->from], exchange->from, round, number, exchange->bytes,
-						 exchange->into, &exchange->close, &exchange->critical, 1, now);
+		made = ltp_receive(ends[!exchange->from], exchange->from, round, number, exchange->bytes,
+				   exchange->into, &exchange->close, &exchange->critical, 1, now);
 	else
-		exchange->sent = ltp_send(ends[exchange->from], !exchange->from, round, number, exchange->bytes,
-					  content + number, number & 1 ? tags : NULL, &exchange->critical, 1, now);
+		made = ltp_send(ends[exchange->from], !exchange->from, round, number, exchange->bytes,
+				content + number, number & 1 ? tags : NULL, &exchange->critical, 1, now);
+	require(was_connected || (!made && errno == ENOTCONN), "before they are connected nothing is posted");
+	require(made || errno == (was_connected ? fail_every ? ENOMEM : EEXIST : ENOTCONN) || forged,
+		"what is not posted is so for a reason");
+	require(made || errno != EEXIST || forged, "no message is there before it is posted");
+	refused += !was_connected;
+	failures += !made && was_connected;
+	if (!made)
+		return false;
+	exchange->posted[receives] = true;
+	if (receives)
+		exchange->received = made;
+	else
+		exchange->sent = made;
+	return true;
+}
+
+/* A HELLO as anybody can send it, to whomever: it knows no id, and may not change anything. */
+static void forge_hello(struct ltp *const ends[2], struct input *input, uint64_t now)
+{
+	uint8_t datagram[LTP_HELLO_BYTES] = { LTP_VERSION, LTP_HELLO };
+	uint8_t what = byte(input), i;
+
+	datagram[7] = what >> 2 & 3; /* rank */
+	for (i = 8; i < LTP_HEADER && what & 2; i++)
+		datagram[i] = byte(input);
+	for (i = LTP_HEADER; i < LTP_HEADER + 8; i++)
+		datagram[i] = byte(input);
+	datagram[LTP_HEADER + 8] = byte(input) & 15;
+	datagram[LTP_HEADER + 9] = byte(input) & ~7;
+	bring(ends[what & 1], datagram, sizeof(datagram), now);
+}
+
+/* Every packet has the tag of its message: odd ones were given one. */
+static void check_tag(const struct ltp_packet *packet)
+{
+	uint8_t message = packet->header[31];
+
+	if (packet->payload_bytes)
+		require(packet->tag == (message & 1 ? 4U * message : 0), "each packet has the tag of its message");
 }
 
 static bool unfinished(uint32_t number)
@@ -203,7 +253,7 @@ static bool under_way(uint32_t posted)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input input = { data, data + size };
-	uint8_t held[HELD][LTP_LONGEST + SEGMENT];
+	uint8_t held[HELD][LTP_LONGEST + MOST_SEGMENT];
 	size_t lengths[HELD] = { 0 }, i;
 	uint32_t held_for[HELD];
 	struct ltp *ends[2];
@@ -212,10 +262,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int forged = 0, abandoned = 0, steps, e; /* abandoned: by a program that is not sane, or leaves */
 	uint8_t rule = byte(&input), event;
 	bool calm, sane = rule & 128; /* both programs keep to their rounds, and wait for what they began */
+	uint8_t starts = byte(&input), without = byte(&input);
 
 	inputs++;
+	fail_every = without < 64 ? 1 + without % 16 : 0; /* until it is calm */
+	allocations = 0;
 	for (e = 0; e < 2; e++) {
-		struct ltp_settings settings = { .rank = e, .ranks = RANKS, .segment = SEGMENT, .reorder = 3,
+		struct ltp_settings settings = { .rank = e, .ranks = RANKS, .reorder = 3,
+						 .segment = segments[starts >> 2 * e & 3],
 						 .rtts_permille = 1500, .acks = 16, .silence_ns = 1ULL << 40,
 						 .seed = { 7, e + 1 } };
 
@@ -234,15 +288,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (settings.rule.name)
 			settings.reorder = 1U << 31;
 		ends[e] = ltp_new(&settings);
+		if (!ends[e]) {
+			unsigned long every = fail_every;
+
+			require(fail_every && errno == ENOMEM, "it is there if there is memory");
+			fail_every = 0;
+			ends[e] = ltp_new(&settings);
+			fail_every = every;
+		}
 	}
 	for (i = 0; i < sizeof(content); i++)
 		content[i] = i * 31 + 7;
 	memset(exchanges, 0, sizeof(exchanges));
-	ltp_call(ends[0], 1, now);
-	post(ends, posted, false, &input, now);
-	post(ends, posted++, true, &input, now);
+	if (starts & 48) /* else in the middle, or not at all */
+		ltp_call(ends[starts >> 4 & 1], !(starts >> 4 & 1), now);
 	for (steps = 0; steps < MOST_STEPS; steps++) {
 		calm = steps >= 400 || input.at >= input.end; /* from here on nothing is lost, and all has to end */
+		if (calm)
+			fail_every = 0;
 		if (calm && (forged || abandoned || !under_way(posted)))
 			break;
 		for (e = 0; e < 2; e++) {
@@ -251,10 +314,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 			ltp_tick(ends[e], now);
 			while (most-- && ltp_output(ends[e], now, &packet)) {
-				uint8_t datagram[LTP_LONGEST + SEGMENT], what = calm ? 0 : byte(&input);
+				uint8_t datagram[LTP_LONGEST + MOST_SEGMENT], what = calm ? 0 : byte(&input);
 				size_t length = packet.header_bytes + packet.payload_bytes;
 				unsigned int slot = what % HELD;
 
+				check_tag(&packet);
+				if (packet.rank > 1)
+					continue; /* a WELCOME to a third */
 				memcpy(datagram, packet.header, packet.header_bytes);
 				if (packet.payload_bytes)
 					memcpy(datagram + packet.header_bytes, packet.payload, packet.payload_bytes);
@@ -293,17 +359,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		now += 1 + 100000ULL * byte(&input);
 		event = byte(&input);
 		if (event % 4 == 0 && event < 240 && posted < MESSAGES && !(sane && outpaces(posted + 1))) {
-			abandoned |= outpaces(posted + 1);
-			post(ends, posted, event & 16, &input, now); /* one end the next, or both do */
-			if (event & 32)
-				post(ends, posted, !(event & 16), &input, now);
-			posted++;
-		} else if (event % 4 == 1 && event < 240) { /* the other end does so, too */
+			bool late = outpaces(posted + 1);
+
+			if (post(ends, posted, event & 16, forged, &input, now)) { /* one end the next, or both do */
+				abandoned |= late;
+				if (event & 32)
+					post(ends, posted, !(event & 16), forged, &input, now);
+				posted++;
+			}
+		} else if (event % 4 == 1 && event < 240 && posted) { /* the other end does so, too */
 			uint32_t number = byte(&input) % posted;
 
-			abandoned |= is_old(number, posted) && !exchanges[number].posted[!!(event & 16)];
-			post(ends, number, event & 16, &input, now);
-		} else if (event % 4 == 2 && event < 240) {
+			if (post(ends, number, event & 16, forged, &input, now))
+				abandoned |= is_old(number, posted);
+		} else if (event % 4 == 2 && event < 240 && posted) {
 			uint32_t number = byte(&input) % posted;
 
 			if (event & 16 && unfinished(number)) {
@@ -313,6 +382,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			}
 			let_go(ends, number, event & 16, forged);
 		}
+		if (event % 16 == 3 && event < 240) /* not before there is something to wait for */
+			ltp_call(ends[event >> 4 & 1], !(event >> 4 & 1), now);
+		if (event == 252 || event % 16 == 7)
+			forge_hello(ends, &input, now);
 		if (event == 253) { /* one of them leaves */
 			ltp_end(ends[steps % 2], byte(&input));
 			abandoned = 1;
@@ -331,6 +404,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (i = 0; i < posted; i++)
 		if (exchanges[i].received && !exchanges[i].checked)
 			check(&exchanges[i], content + i, forged);
+	connections += ltp_connected(ends[0], 1) && ltp_connected(ends[1], 0);
 	ltp_delete(ends[0]);
 	ltp_delete(ends[1]);
 	return 0;
@@ -339,7 +413,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 /* For a log. */
 static void say(void)
 {
-	printf("%ld datagrams brought, by %ld inputs\n", brought, inputs);
+	printf("%ld datagrams brought, by %ld inputs: %ld connected, %ld posts refused before that, %ld without memory\n",
+	       brought, inputs, connections, refused, failures);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
