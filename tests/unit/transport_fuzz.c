@@ -188,6 +188,17 @@ static void forge_hello(struct ltp *const ends[2], struct input *input, uint64_t
 	bring(ends[what & 1], datagram, sizeof(datagram), now);
 }
 
+/* Over a network that loses nothing. */
+static void shake_hands(struct ltp *const ends[2], uint64_t *now)
+{
+	struct ltp_packet packet;
+	int turn;
+
+	for (turn = 0; turn < 8; turn++)
+		while (ltp_output(ends[turn & 1], *now, &packet))
+			bring(ends[packet.rank], packet.header, packet.header_bytes, *now += 100000);
+}
+
 /* Every packet has the tag of its message: odd ones were given one. */
 static void check_tag(const struct ltp_packet *packet)
 {
@@ -300,8 +311,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (i = 0; i < sizeof(content); i++)
 		content[i] = i * 31 + 7;
 	memset(exchanges, 0, sizeof(exchanges));
-	if (starts & 48) /* else in the middle, or not at all */
+	if ((starts & 48) != 48) /* else in the middle, or not at all */
 		ltp_call(ends[starts >> 4 & 1], !(starts >> 4 & 1), now);
+	if (!(starts & 192)) { /* else the handshake is disturbed, too */
+		shake_hands(ends, &now);
+		posted = post(ends, 0, false, forged, &input, now) | post(ends, 0, true, forged, &input, now);
+	}
 	for (steps = 0; steps < MOST_STEPS; steps++) {
 		calm = steps >= 400 || input.at >= input.end; /* from here on nothing is lost, and all has to end */
 		if (calm)
