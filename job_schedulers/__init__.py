@@ -34,7 +34,7 @@ from job_schedulers import by_hand
 from theory.contention import Model
 
 USUAL = "spread"
-_NO_SCHEDULERS = {"by_hand", "online", "search"}
+_NO_SCHEDULERS = {"by_hand", "line", "online", "search"}
 Hosts = tuple[str, ...]
 
 

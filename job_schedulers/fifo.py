@@ -5,6 +5,7 @@ Its start is foreseen from the ends that are due as things stand. GPUs by first 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,8 @@ import numpy as np
 from core.options import option, yes
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
-from theory.cluster import Start, State, assignments
+from job_schedulers.line import Group, Least, Line
+from theory.cluster import Start, State, assignments, slotted
 from theory.contention import Model
 
 
@@ -27,32 +29,74 @@ def schedule(
 ) -> Assignments:
     """One schedule."""
     instance = search.Instance(requests, cluster, model)
-
-    def policy(state: State) -> Iterator[Start]:
-        for number in list(state.waiting):
-            if requests[number].gpus > state.idle.sum():
-                break
-            yield number, np.flatnonzero(state.free)[: requests[number].gpus]
-        if not options.backfill or not state.waiting:
-            return
-        first, *others = list(state.waiting)
-        due_s, spare = _foreseen(state, requests[first].gpus)
-        for number in others:
-            wanted, idle = requests[number].gpus, int(state.idle.sum())
-            ends_in_time = state.now_s + instance.estimates_s[number] <= due_s
-            if wanted <= idle and (ends_in_time or wanted <= spare):
-                spare -= 0 if ends_in_time else wanted
-                yield number, np.flatnonzero(state.free)[:wanted]
-
-    ran = instance.run(policy)
+    ran = instance.run(_Policy(instance, backfill=options.backfill))
     assert ran is not None  # it takes any free GPUs
     return assignments(ran)
 
 
+class _Policy:
+    """Who starts at a moment."""
+
+    def __init__(self, instance: search.Instance, *, backfill: bool) -> None:
+        self._requests, self._estimates_s, self._backfill = instance.requests, instance.estimates_s, backfill
+        arrival = [
+            (slotted(one.arrives_s, instance.model.slot_s), number) for number, one in enumerate(instance.requests)
+        ]
+        self._line = Line([number for _, number in sorted(arrival)], instance.requests)
+        self._lasts = {size: Least(len(group.numbers)) for size, group in self._line.groups.items()}
+
+    def __call__(self, state: State) -> Iterator[Start]:
+        line = self._line
+        for number in state.arrived:
+            self._lasts[self._requests[number].gpus].set(line.add(number), self._estimates_s[number])
+        while len(line) and self._requests[number := line.first()].gpus <= state.room:
+            yield self._start(number, state)
+        if not self._backfill or not len(line) or not state.room:
+            return
+        first = line.first()
+        due_s, spare = _foreseen(state, self._requests[first].gpus)
+        rank: int | None = line.rank(first)
+        while rank is not None:
+            rank = self._next(rank, state, due_s, spare)
+            if rank is not None:
+                number = line.order[rank]
+                ends_in_time = state.now_s + self._estimates_s[number] <= due_s
+                spare -= 0 if ends_in_time else self._requests[number].gpus
+                yield self._start(number, state)
+
+    def _start(self, number: int, state: State) -> Start:
+        wanted = self._requests[number].gpus
+        self._lasts[wanted].set(self._line.remove(number), math.inf)
+        return number, np.flatnonzero(state.free)[:wanted]
+
+    def _next(self, after: int, state: State, due_s: float, spare: int) -> int | None:
+        """The first one after this rank that has room and does not delay the first in line."""
+        found = None
+        for size, group in self._line.fitting(state.room):
+            rank = group.following(after)
+            if rank is not None and size > spare and (found is None or rank < found):
+                rank = self._in_time(size, group, rank, state.now_s, due_s)
+            if rank is not None and (found is None or rank < found):
+                found = rank
+        return found
+
+    def _in_time(self, size: int, group: Group, rank: int, now_s: float, due_s: float) -> int | None:
+        """The first one of a group from this rank on that ends by then."""
+        most_s = due_s - now_s + 2 * math.ulp(due_s)  # sums are rounded: what this lets in is compared exactly
+        position: int | None = group.position(rank)
+        while position is not None:
+            position = self._lasts[size].first(position, most_s)
+            if position is not None:
+                if now_s + self._estimates_s[group.numbers[position]] <= due_s:
+                    return group.all_ranks[position]
+                position += 1
+        return None
+
+
 def _foreseen(state: State, wanted: int) -> tuple[float, int]:
     """When so many GPUs will be free, and how many more then."""
-    free = int(state.idle.sum())
-    for end_s, number in sorted((end, number) for number, end in state.ends_s.items()):
+    free = state.room
+    for end_s, number in sorted(zip(state.ends_s.values(), state.ends_s, strict=True)):
         free += state.requests[number].gpus
         if free >= wanted:
             return end_s, free - wanted

@@ -202,12 +202,16 @@ class Trial:
     def __call__(self, state: State) -> Iterator[Start]:
         for number in state.arrived:
             heapq.heappush(self._line, (self._rank[number], number))
-        for rank, number in sorted(self._line) if self._backfill else ():
-            gpus = self._place(number, state)
-            if gpus is not None:
-                self._line.remove((rank, number))
-                heapq.heapify(self._line)
-                yield number, gpus
+        if self._backfill:
+            self._line.sort()
+            placed = set()
+            for _, number in self._line:
+                gpus = self._place(number, state)
+                if gpus is not None:
+                    placed.add(number)
+                    yield number, gpus
+            if placed:
+                self._line = [one for one in self._line if one[1] not in placed]
         while self._line and not self._backfill:
             number = self._line[0][1]
             gpus = self._place(number, state)
@@ -218,11 +222,12 @@ class Trial:
 
     def _place(self, number: int, state: State) -> Numbers | None:
         request, took_s = self._instance.requests[number], self._instance.estimates_s[number]
-        if state.idle.sum() < request.gpus:
+        if state.room < request.gpus:
             return None
-        within = self._load_s <= self._theta_s - took_s
-        candidates = state.free & within
-        self.bound = self.bound or bool((candidates != state.free).any())
+        candidates = state.free
+        if self._theta_s < math.inf:
+            candidates = state.free & (self._load_s <= self._theta_s - took_s)
+            self.bound = self.bound or bool((candidates != state.free).any())
         gpus = self._pick(Offer(number, request, state, self._instance.worked_s + self._load_s, candidates, self.law))
         if gpus is not None:
             self._load_s[gpus] += took_s
@@ -242,14 +247,20 @@ def least_loaded(offer: Offer) -> Numbers | None:
 
 def tightest_fit(offer: Offer) -> Numbers | None:
     """The server with the fewest candidates that hold the whole job; where none does, the fewest servers."""
-    servers, wanted = offer.state.servers, offer.request.gpus
-    counts = np.bincount(servers.of[offer.candidates], minlength=len(servers.sizes))
+    servers, wanted, candidates = offer.state.servers, offer.request.gpus, offer.candidates
+    counts = offer.state.idle
+    if candidates is not offer.state.free:
+        counts = np.bincount(servers.of[candidates], minlength=len(servers.sizes))
     holding = np.flatnonzero(counts >= wanted)
     if len(holding):
-        server = holding[np.argmin(counts[holding])]
-        return np.flatnonzero(offer.candidates & (servers.of == server))[:wanted]
-    found = np.flatnonzero(offer.candidates)
-    return _take(found, -counts[servers.of].astype(float) * len(counts) + servers.of, wanted)
+        inside = servers.members[holding[counts[holding].argmin()]]
+        return inside[candidates[inside]][:wanted]
+    fullest = (-counts).argsort(kind="stable")
+    room = counts[fullest].cumsum()
+    if room[-1] < wanted:
+        return None
+    on = [servers.members[server] for server in fullest[: room.searchsorted(wanted) + 1].tolist()]
+    return np.concatenate([inside[candidates[inside]] for inside in on])[:wanted]
 
 
 def _take(found: Numbers, keys: npt.NDArray[np.float64], wanted: int) -> Numbers | None:

@@ -7,14 +7,21 @@ is what a schedule of jobs can hold. GPUs by tightest fit (ours: theirs are give
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from core.options import option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
-from theory.cluster import Numbers
-from theory.contention import Model
+from job_schedulers.line import CHUNK, Floats, Group, Line
+from theory.cluster import Numbers, Start, State, assignments
+from theory.contention import Contended, Model
+
+NO_LOAD: Floats = np.zeros(0)  # tightest fit does not ask for it
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -29,35 +36,125 @@ def schedule(
 ) -> Assignments:
     """One schedule."""
     instance = search.Instance(requests, cluster, model)
-    service = [took * one.gpus for took, one in zip(instance.estimates_s, requests, strict=True)]
-    order = sorted(range(len(requests)), key=service.__getitem__)
+    law = instance.law()
+    ran = instance.run(_Policy(instance, law, options.share), law)
+    assert ran is not None  # a job that is alone contends with none
+    return assignments(ran)
 
-    def pick(offer: search.Offer) -> Numbers | None:
-        gpus = search.tightest_fit(offer)
-        if gpus is None:
+
+class _Policy:
+    """Jobs in the order of their service; one that may not start yet is passed."""
+
+    def __init__(self, instance: search.Instance, law: Contended, share: str) -> None:
+        self._instance, self._law, self._share = instance, law, share
+        service = [took * one.gpus for took, one in zip(instance.estimates_s, instance.requests, strict=True)]
+        order = sorted(range(len(instance.requests)), key=service.__getitem__)
+        self._line = Line(order, instance.requests)
+        self._paces: dict[tuple[int, int], _Paces] = {}
+
+    def __call__(self, state: State) -> Iterator[Start]:
+        for number in state.arrived:
+            self._line.add(number)
+        after = -1
+        while (found := self._next(after, state)) is not None:
+            after, gpus = found
+            number = self._line.order[after]
+            self._line.remove(number)
+            yield number, gpus
+
+    def _next(self, after: int, state: State) -> tuple[int, Numbers] | None:
+        """The first one after this rank that may start, and its GPUs."""
+        best: tuple[int, Numbers] | None = None
+        for size, group in self._line.fitting(state.room):
+            rank = group.following(after)
+            if rank is None or (best is not None and rank > best[0]):
+                continue
+            number = self._line.order[rank]
+            request = self._instance.requests[number]
+            gpus = search.tightest_fit(search.Offer(number, request, state, NO_LOAD, state.free, self._law))
+            assert gpus is not None  # there is room
+            rank = self._admitted(size, group, rank, gpus, state)
+            if rank is not None and (best is None or rank < best[0]):
+                best = rank, gpus
+        return best
+
+    def _admitted(self, size: int, group: Group, rank: int, gpus: Numbers, state: State) -> int | None:
+        """The first job of a group, from this rank on, that may start on these GPUs."""
+        servers = set(state.servers.of[gpus].tolist())
+        if len(servers) == 1 or (crowd := self._law.crowd(servers)) == 1:
+            return rank
+        if self._share != "ada":
+            return rank if crowd <= int(self._share) else None
+        if crowd > 2:
             return None
-        servers = {int(server) for server in offer.state.servers.of[gpus]}
-        if len(servers) == 1 or (crowd := offer.law.crowd(servers)) == 1:
-            return gpus
-        if options.share != "ada":
-            return gpus if crowd <= int(options.share) else None
-        others = {number for server in servers for number in offer.law.spanning[server]}
-        return gpus if crowd == 2 and all(_better(instance, offer, other, len(servers)) for other in others) else None
+        others = {number for server in servers for number in self._law.spanning[server]}
+        return self._better(size, group, rank, len(servers), others, state)
 
-    best = search.Best(instance)
-    best.attempt(search.Trial(instance, pick, order, backfill=True))
-    return best.assignments()
+    def _better(self, size: int, group: Group, rank: int, spans: int, others: set[int], state: State) -> int | None:
+        """The first job for which, beside each of the ``others``, the two end sooner, in the sum, than if it waits for it."""
+        if (size, spans) not in self._paces:
+            self._paces[size, spans] = _Paces(self._instance, group, spans)
+        paces, model = self._paces[size, spans], self._instance.model
+        old = []
+        for other in others:
+            request, left_s = self._instance.requests[other], state.ends_s[other] - state.now_s
+            over = max(2, self._instance.servers.fewest(request.gpus))
+            slower = model.iteration_s(request, over, 2) / model.iteration_s(request, over) if left_s else 1.0
+            old.append((left_s, slower))
+        position = paces.first(group.position(rank), group.waits, old)
+        return None if position is None else group.all_ranks[position]
 
 
-def _better(instance: search.Instance, offer: search.Offer, other: int, spans: int) -> bool:
-    """Whether the two end sooner, in the sum, if this one starts beside the ``other`` than if it waits for it."""
-    new, old, model = offer.request, instance.requests[other], instance.model
-    new_s, old_s = new.iterations * model.iteration_s(new, spans), offer.state.ends_s[other] - offer.state.now_s
-    slower_new = model.iteration_s(new, spans, 2) / model.iteration_s(new, spans) if new_s else 1.0
-    over = max(2, instance.servers.fewest(old.gpus))
-    slower_old = model.iteration_s(old, over, 2) / model.iteration_s(old, over) if old_s else 1.0
-    if new_s * slower_new <= old_s * slower_old:
-        ends = new_s * slower_new, old_s + new_s * slower_new * (1 - 1 / slower_old)
-    else:
-        ends = old_s * slower_old, new_s + old_s * slower_old * (1 - 1 / slower_new)
-    return sum(ends) < old_s + (old_s + new_s)
+class _Paces:
+    """How long each job of a group runs over so many servers, and by how much longer beside another."""
+
+    def __init__(self, instance: search.Instance, group: Group, spans: int) -> None:
+        model, requests = instance.model, [instance.requests[number] for number in group.numbers]
+        alone = [model.iteration_s(one, spans) for one in requests]
+        self.new_s = np.array([one.iterations * own for one, own in zip(requests, alone, strict=True)])
+        self.slower = np.array(
+            [
+                model.iteration_s(one, spans, 2) / own if took else 1.0
+                for one, own, took in zip(requests, alone, self.new_s, strict=True)
+            ]
+        )
+        starts = range(0, len(requests), CHUNK)
+        self._least_s = np.minimum.reduceat(self.new_s, starts)
+        self._least_slower = np.minimum.reduceat(self.slower, starts)
+
+    def first(self, begin: int, waits: npt.NDArray[np.bool_], old: Sequence[tuple[float, float]]) -> int | None:
+        """The first waiting position from ``begin`` on that is better off beside all of the ``old``."""
+        chunk = begin // CHUNK
+        possible = np.ones(len(self._least_s) - chunk, dtype=bool)
+        for left_s, slower_old in old:
+            possible &= _may_be_better(self._least_s[chunk:], self._least_slower[chunk:], left_s, slower_old)
+        for number in (chunk + np.flatnonzero(possible)).tolist():
+            start = max(begin, number * CHUNK)
+            some = slice(start, (number + 1) * CHUNK)
+            found = waits[some].copy()
+            for left_s, slower_old in old:
+                if found.any():
+                    found &= better(self.new_s[some], self.slower[some], left_s, slower_old)
+            if found.any():
+                return start + int(found.argmax())
+        return None
+
+
+def better(new_s: Floats, slower_new: Floats, old_s: float, slower_old: float) -> npt.NDArray[np.bool_]:
+    """Whether a new and an old job end sooner, in the sum, beside each other than one after the other."""
+    first = new_s * slower_new <= old_s * slower_old
+    ends = np.where(
+        first,
+        new_s * slower_new + (old_s + new_s * slower_new * (1 - 1 / slower_old)),
+        old_s * slower_old + (new_s + old_s * slower_old * (1 - 1 / slower_new)),
+    )
+    found: npt.NDArray[np.bool_] = ends < old_s + (old_s + new_s)
+    return found
+
+
+def _may_be_better(new_s: Floats, slower_new: Floats, old_s: float, slower_old: float) -> npt.NDArray[np.bool_]:
+    """Whether `better` can hold for a job that is no shorter and slows down no less; with room for rounding."""
+    if_new_first = new_s * (slower_new * (2 - 1 / slower_old) - 1) <= old_s * (1 + ROUNDING) + ROUNDING * new_s
+    if_old_first = slower_old * (2 - 1 / slower_new) <= 2 + ROUNDING
+    found: npt.NDArray[np.bool_] = if_new_first | if_old_first
+    return found

@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from core import progress
 from core.placing import After, Assignment, Assignments, At, Gpu, Request, Stint
 
 Numbers = npt.NDArray[np.int64]
@@ -57,15 +58,20 @@ class Servers:
     gpus: tuple[Gpu, ...]
     of: Numbers = field(init=False, repr=False, compare=False)
     sizes: Numbers = field(init=False, repr=False, compare=False)
+    members: tuple[Numbers, ...] = field(init=False, repr=False, compare=False)  # the GPUs of each server, ascending
+    _room: Numbers = field(init=False, repr=False, compare=False)  # GPUs of the largest server, of the largest two, …
 
     def __post_init__(self) -> None:
         hosts = {host: number for number, host in enumerate(dict.fromkeys(gpu.host for gpu in self.gpus))}
         object.__setattr__(self, "of", np.array([hosts[gpu.host] for gpu in self.gpus], dtype=np.int64))
         object.__setattr__(self, "sizes", np.bincount(self.of, minlength=len(hosts)).astype(np.int64))
+        by_server = np.argsort(self.of, kind="stable")
+        object.__setattr__(self, "members", tuple(np.split(by_server, np.cumsum(self.sizes)[:-1])) if hosts else ())
+        object.__setattr__(self, "_room", np.cumsum(np.sort(self.sizes)[::-1]))
 
     def fewest(self, gpus: int) -> int:
         """On how few of them so many GPUs have room."""
-        return int(np.searchsorted(np.cumsum(np.sort(self.sizes)[::-1]), gpus) + 1)
+        return int(self._room.searchsorted(gpus) + 1)
 
 
 @dataclass
@@ -132,6 +138,25 @@ class State:
     idle: Numbers  # free GPUs, by server
     ends_s: dict[int, float]  # of those that run, when, if nothing changes
     done: dict[int, Ran]
+    ended: list[int] = field(default_factory=list)  # numbers of the requests that ended at this moment
+    room: int = field(init=False)  # free GPUs in all
+
+    def __post_init__(self) -> None:
+        self.room = int(self.idle.sum())
+
+    def take(self, gpus: Numbers) -> Numbers:
+        """Mark GPUs as held; the server of each."""
+        own: Numbers = self.servers.of[gpus]
+        self.free[gpus] = False
+        self.idle -= np.bincount(own, minlength=len(self.idle))
+        self.room -= len(gpus)
+        return own
+
+    def give_back(self, gpus: Numbers) -> None:
+        """Mark GPUs as free."""
+        self.free[gpus] = True
+        self.idle += np.bincount(self.servers.of[gpus], minlength=len(self.idle))
+        self.room += len(gpus)
 
 
 Policy = Callable[[State], Iterator[Start | Stop | Wake]]  # each is in force before the next one is asked for
@@ -150,6 +175,7 @@ def simulate(
     while len(done) < len(requests):
         if not loop.moment(policy, until_s):
             return None
+        loop.progress(len(done))
         if len(done) < len(requests):
             following = loop.following()
             if following > until_s or following == math.inf:
@@ -158,11 +184,17 @@ def simulate(
     return tuple(done[number] for number in range(len(requests)))
 
 
+def slotted(s: float, slot_s: float) -> float:
+    """The first beginning of a slot from ``s`` on; without slots ``s`` itself."""
+    return math.ceil(s / slot_s - 1e-9) * slot_s if slot_s else s
+
+
 class _Loop:
     """Where a simulation stands."""
 
     def __init__(self, requests: Sequence[Request], servers: Servers, law: Law, slot_s: float) -> None:
         self.law, self.slot_s = law, slot_s
+        self.progress = progress.counter(len(requests))
         free = np.ones(len(servers.gpus), dtype=bool)
         self.state = State(servers, requests, 0.0, [], {}, free, servers.sizes.copy(), {}, {})
         self.arrivals = sorted((self.slotted(job.arrives_s), number) for number, job in enumerate(requests))[::-1]
@@ -174,7 +206,7 @@ class _Loop:
         self.versions = itertools.count(1)
 
     def slotted(self, s: float) -> float:
-        return math.ceil(s / self.slot_s - 1e-9) * self.slot_s if self.slot_s else s
+        return slotted(s, self.slot_s)
 
     def moment(self, policy: Policy, until_s: float) -> bool:
         """What happens now; False if a job that starts is sure to end after ``until_s``."""
@@ -214,15 +246,16 @@ class _Loop:
         return number in self.running and self.running[number].version == version
 
     def _end_due(self) -> list[int]:
-        """End who is due; the numbers of these jobs."""
+        """End the jobs that are due; their job numbers."""
         ended = []
         while self.ending and self.ending[0][0] <= self.state.now_s:
             foreseen = heapq.heappop(self.ending)
             if self._holds(foreseen):
                 end_s, number, _ = foreseen
                 self._end(number, end_s)
-                ended.append(self.state.requests[number].job)
-        return ended
+                ended.append(number)
+        self.state.ended = ended
+        return [self.state.requests[number].job for number in ended]
 
     def _retime(self, numbers: Iterable[int]) -> None:
         """What these jobs have done so far, and when they end as things stand."""
@@ -243,11 +276,9 @@ class _Loop:
     def _start(self, number: int, gpus: Numbers, ended: Sequence[int]) -> None:
         state, request = self.state, self.state.requests[number]
         del state.waiting[number]
-        if len(gpus) != request.gpus or not state.free[gpus].all() or len(np.unique(gpus)) != len(gpus):
+        if len(gpus) != request.gpus or not state.free[gpus].all() or len(set(gpus.tolist())) != len(gpus):
             raise AssertionError(f"job {request.job} was given GPUs that it cannot have: {gpus}")
-        state.free[gpus] = False
-        own = state.servers.of[gpus]
-        state.idle -= np.bincount(own, minlength=len(state.idle))
+        own = state.take(gpus)
         after = {*ended, *(state.requests[other].job for other in self.held_by[gpus].tolist() if other >= 0)}
         self.held_by[gpus] = number
         before = self.stopped.get(number) or _Stopped(request.iterations, 0.0, 0, 0.0, (), tuple(sorted(after)))
@@ -282,13 +313,13 @@ class _Loop:
         """A job whose GPUs are free again."""
         state, job = self.state, self.running.pop(number)
         del state.ends_s[number]
-        state.free[job.gpus] = True
-        state.idle += np.bincount(state.servers.of[job.gpus], minlength=len(state.idle))
+        state.give_back(job.gpus)
         job.contention_s += job.contention * (state.now_s - job.seen_s)
         return job
 
     def _stint(self, job: _Running, end_s: float, iterations: float) -> Stint:
-        gpus = tuple(self.state.servers.gpus[gpu] for gpu in job.gpus)
+        every = self.state.servers.gpus
+        gpus = tuple([every[gpu] for gpu in job.gpus.tolist()])
         return Stint(gpus, job.start_s, end_s, iterations, job.restart_s)
 
 
@@ -317,34 +348,86 @@ def follow(assigned: Assignments, requests: Sequence[Request], servers: Servers)
     """The requests and the policy that carry out a schedule; a job that starts `At` a time arrives no earlier."""
     numbers = {gpu: number for number, gpu in enumerate(servers.gpus)}
     given = {one.job: one for one in assigned.jobs}
-    number_of = {request.job: number for number, request in enumerate(requests)}
-    gpus = [np.array([numbers[gpu] for gpu in given[request.job].gpus], dtype=np.int64) for request in requests]
-    starts = [given[request.job].start for request in requests]
-    stints = {number: list(stints) for number, request in enumerate(requests) if (stints := given[request.job].stints)}
-
-    def policy(state: State) -> Iterator[Start | Stop | Wake]:
-        for number in sorted(stints):  # those that are stopped in between, by the clock
-            if number in state.ends_s and len(stints[number]) > 1 and stints[number][0].end_s <= state.now_s:
-                stints[number].pop(0)
-                yield Stop(number, stints[number][0].restart_s)
-                yield Wake(stints[number][0].start_s)
-        for number in sorted(state.waiting):
-            start = starts[number]
-            if number in stints:
-                following = stints[number][0]
-                on = np.array([numbers[gpu] for gpu in following.gpus], dtype=np.int64)
-                if following.start_s <= state.now_s and state.free[on].all():
-                    yield number, on
-                    if len(stints[number]) > 1:
-                        yield Wake(following.end_s)
-                elif following.start_s > state.now_s:
-                    yield Wake(following.start_s)
-                continue
-            ended = isinstance(start, At) or all(number_of[job] in state.done for job in start.jobs)
-            if ended and state.free[gpus[number]].all():
-                yield number, gpus[number]
-
+    own = [given[request.job] for request in requests]
+    stints = any(one.stints for one in own)
     return [
-        replace(request, arrives_s=max(request.arrives_s, start.s)) if isinstance(start, At) else request
-        for request, start in zip(requests, starts, strict=True)
-    ], policy
+        replace(request, arrives_s=max(request.arrives_s, one.start.s)) if isinstance(one.start, At) else request
+        for request, one in zip(requests, own, strict=True)
+    ], (_Stints(own, numbers) if stints else _Starts(requests, own, numbers))
+
+
+class _Starts:
+    """The policy of a schedule whose jobs run through: each job is looked at when it may be able to start, and not before."""
+
+    def __init__(self, requests: Sequence[Request], own: Sequence[Assignment], numbers: dict[Gpu, int]) -> None:
+        self._gpus = [np.array([numbers[gpu] for gpu in one.gpus], dtype=np.int64) for one in own]
+        number_of = {request.job: number for number, request in enumerate(requests)}
+        self._missing = [0] * len(own)  # jobs of which the end is waited for
+        self._next: dict[int, list[int]] = {}  # by job: those that wait for its end
+        for number, one in enumerate(own):
+            before = set() if isinstance(one.start, At) else {number_of[job] for job in one.start.jobs}
+            self._missing[number] = len(before)
+            for other in before:
+                self._next.setdefault(other, []).append(number)
+        self._ready = [not count for count in self._missing]
+        self._held: set[int] = set()  # ready, arrived, and its GPUs were not free
+
+    def __call__(self, state: State) -> Iterator[Start]:
+        candidates = {number for number in state.arrived if self._ready[number]}
+        for ended in state.ended:
+            for number in self._next.pop(ended, ()):
+                self._missing[number] -= 1
+                if not self._missing[number]:
+                    self._ready[number] = True
+                    if number in state.waiting:
+                        candidates.add(number)
+        if self._held and state.ended:
+            candidates |= self._held
+        for number in sorted(candidates):
+            if state.free[self._gpus[number]].all():
+                self._held.discard(number)
+                yield number, self._gpus[number]
+            else:
+                self._held.add(number)
+
+
+class _Stints:
+    """The policy of a schedule whose jobs are stopped in between, by the clock."""
+
+    def __init__(self, own: Sequence[Assignment], numbers: dict[Gpu, int]) -> None:
+        self._stints = [list(one.stints)[::-1] for one in own]  # the next one last
+        self._numbers = numbers
+        self._stops: list[tuple[float, int]] = []  # of those that run and go on later
+        self._starts: list[tuple[float, int]] = []  # of those that wait
+        self._held: set[int] = set()  # due, and the GPUs were not free
+
+    def __call__(self, state: State) -> Iterator[Start | Stop | Wake]:
+        stopped = list[int]()
+        while self._stops and self._stops[0][0] <= state.now_s:
+            stopped.append(heapq.heappop(self._stops)[1])
+        for number in sorted(stopped):
+            if number in state.ends_s:
+                self._stints[number].pop()
+                following = self._stints[number][-1]
+                yield Stop(number, following.restart_s)
+                yield from self._wait(number, state)
+        for number in state.arrived:
+            yield from self._wait(number, state)
+        while self._starts and self._starts[0][0] <= state.now_s:
+            self._held.add(heapq.heappop(self._starts)[1])
+        for number in sorted(self._held):
+            following = self._stints[number][-1]
+            on = np.array([self._numbers[gpu] for gpu in following.gpus], dtype=np.int64)
+            if state.free[on].all():
+                self._held.discard(number)
+                yield number, on
+                if len(self._stints[number]) > 1:
+                    heapq.heappush(self._stops, (following.end_s, number))
+                    yield Wake(following.end_s)
+
+    def _wait(self, number: int, state: State) -> Iterator[Wake]:
+        """Until its next stint begins."""
+        at_s = self._stints[number][-1].start_s
+        heapq.heappush(self._starts, (at_s, number))
+        if at_s > state.now_s:
+            yield Wake(at_s)

@@ -119,8 +119,7 @@ def simulate(
                 continue  # for who stops jobs
             number, own = said
             del state.waiting[number]
-            state.free[own] = False
-            state.idle -= np.bincount(servers.of[own], minlength=len(state.idle))
+            state.take(own)
             gpus[number], starts[number], state.ends_s[number] = own, state.now_s, np.inf
             on[number] = tuple(servers.gpus[gpu] for gpu in own)
             alone[number], crossed[number] = _put(
@@ -136,11 +135,11 @@ def simulate(
             if loop.ended_jobs():
                 break
         state.now_s = loop.now_s
-        for number in [number for number in gpus if not loop.state.runs[number]]:
+        state.ended = [number for number in gpus if not loop.state.runs[number]]
+        for number in state.ended:
             own = gpus.pop(number)
             ends[number] = state.now_s
-            state.free[own] = True
-            state.idle += np.bincount(servers.of[own], minlength=len(state.idle))
+            state.give_back(own)
             del state.ends_s[number]
             state.done[number] = Ran(requests[number], (), starts[number], ends[number], 0, ())
     ended = np.concatenate(rows) if rows else np.zeros((0, 5))

@@ -1,0 +1,47 @@
+"""How far a long computation is: it counts, and a listener, if there is one, is called now and then.
+
+A command line listens (`listening`); the computation does not know what it prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+Listener = Callable[[int, int], None]  # done, of how many
+EVERY_S = 1.0  # how often a listener is called at most
+
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextlib.contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """What is counted inside is reported to ``listener``."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def counter(total: int) -> Callable[[int], None]:
+    """A function that takes how much of ``total`` is done; it may be called often."""
+    listener = _listener.get()
+    if listener is None:
+        return _ignore
+    due_s = time.monotonic() + EVERY_S
+
+    def count(done: int) -> None:
+        nonlocal due_s
+        now_s = time.monotonic()
+        if now_s >= due_s:
+            due_s = now_s + EVERY_S
+            listener(done, total)
+
+    return count
+
+
+def _ignore(done: int) -> None:
+    pass
