@@ -16,7 +16,6 @@ before (`Cluster.worked_s`) counts where the least busy ones are looked for, not
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +28,7 @@ from core import options
 from core.errors import RequestError
 from core.placing import Assignments, Request
 from job_schedulers import Cluster
+from job_schedulers.line import Line
 from theory.cluster import Numbers, Policy, Ran, Servers, Start, State, Stop, Wake, assignments, simulate
 from theory.contention import Contended, Model
 
@@ -193,32 +193,37 @@ class Trial:
         self.law = instance.law()
         self.bound = False  # whether θ has kept a free GPU from a job
         self._instance, self._pick, self._theta_s, self._backfill = instance, pick, theta_s, backfill
-        self._rank = {number: rank for rank, number in enumerate(order)}
         self._load_s = np.zeros(len(instance.servers.gpus))
         for number, gpus in instance.held.items():
             self._load_s[gpus] += instance.estimates_s[number]
-        self._line: list[tuple[int, int]] = []
+        self._line = Line(order, instance.requests)
 
     def __call__(self, state: State) -> Iterator[Start]:
         for number in state.arrived:
-            heapq.heappush(self._line, (self._rank[number], number))
+            self._line.add(number)
         if self._backfill:
-            self._line.sort()
-            placed = set()
-            for _, number in self._line:
-                gpus = self._place(number, state)
-                if gpus is not None:
-                    placed.add(number)
-                    yield number, gpus
-            if placed:
-                self._line = [one for one in self._line if one[1] not in placed]
-        while self._line and not self._backfill:
-            number = self._line[0][1]
+            yield from self._all(state)
+            return
+        while len(self._line):
+            number = self._line.first()
             gpus = self._place(number, state)
             if gpus is None:
                 break
-            heapq.heappop(self._line)
+            self._line.remove(number)
             yield number, gpus
+
+    def _all(self, state: State) -> Iterator[Start]:
+        """Every job that has room, in the order."""
+        rank = -1
+        while ranks := [group.following(rank) for _, group in self._line.fitting(state.room)]:
+            if not (ahead := [one for one in ranks if one is not None]):
+                return
+            rank = min(ahead)
+            number = self._line.order[rank]
+            gpus = self._place(number, state)
+            if gpus is not None:
+                self._line.remove(number)
+                yield number, gpus
 
     def _place(self, number: int, state: State) -> Numbers | None:
         request, took_s = self._instance.requests[number], self._instance.estimates_s[number]

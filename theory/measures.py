@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -113,16 +114,20 @@ def _idle(ran: Sequence[Ran], count: int, lasts: float, iteration_s: IterationTi
         if not job.held and waits_from < job.end_s:  # it never got any
             events += [(waits_from, 0, wanted), (job.end_s, 0, -wanted)]
     free, sums = count, {"fragment": 0.0, "waiting": 0.0, "no_job": 0.0}
-    waiting: list[int] = []  # how many GPUs those want, ascending
+    waiting = Counter[int]()  # how many jobs want so many GPUs
+    wants: list[int] = []  # of these numbers, ascending, those that a job wants
     ordered = sorted(events)
     for (at, taken, waits), following in itertools.zip_longest(ordered, ordered[1:]):
         free -= taken
-        if waits > 0:
-            bisect.insort(waiting, waits)
-        elif waits < 0:
-            waiting.pop(bisect.bisect_left(waiting, -waits))
+        if waits:
+            wanted = abs(waits)
+            waiting[wanted] += 1 if waits > 0 else -1
+            if waits > 0 and waiting[wanted] == 1:
+                bisect.insort(wants, wanted)
+            elif not waiting[wanted]:
+                wants.remove(wanted)
         until = following[0] if following else lasts
-        cause = "no_job" if not waiting else "waiting" if waiting[0] <= free else "fragment"
+        cause = "no_job" if not wants else "waiting" if wants[0] <= free else "fragment"
         sums[cause] += free * (until - at)
     before = count * min((one[0] for one in events), default=lasts)
     return Idle(
