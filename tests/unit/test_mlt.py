@@ -171,7 +171,7 @@ def test_on_the_wire_each_packet_has_its_byte() -> None:
                     peer.input(datagram, now)
 
         sender.library.endpoint_call(sender.pointer, 1)
-        until(lambda: peer.connected(0))
+        until(lambda: peer.connected(0) and bool(sender.library.endpoint_await(sender.pointer, 1, 0)))
         segment = sender.library.endpoint_segment(sender.pointer, 1)
         values = heavy_tailed(400, segment // 4)
         m = replace(message(4 * len(values)), layer=2, layers=8)
