@@ -431,7 +431,8 @@ def test_a_hello_that_comes_first_connects_nobody(key: bytes) -> None:
             with pytest.raises(TimeoutError):
                 forger.recv(2000)
         with listening(0, port, key) as caller:
-            go_round(*connected(caller, called), 0)
+            here, there = connected(caller, called)
+            go_round(here, there, 0)
 
 
 def icmp(kind: int, code: int, rest: int, ends: Sequence[str], port: int, payload: bytes) -> bytes:
