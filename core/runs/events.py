@@ -18,7 +18,7 @@ import msgspec
 from core.runs.verdict import Word
 
 
-class Phase(msgspec.Struct, tag_field="event", tag="phase", frozen=True):
+class Phase(msgspec.Struct, tag_field="event", tag="phase", frozen=True, omit_defaults=True):
     text: str
     long: bool = False  # it takes a while: shown without a terminal, too
 
