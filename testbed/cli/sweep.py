@@ -258,7 +258,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     ):
         failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=work.is_there, keep_going=True)
         differing = _verified(order, failures, lanes, share, Path(parsed.out))
-    invalid = _sum_up(planned, work, failures)
+    invalid = _sum_up(planned, work, failures, quiet=parsed.quiet)
     for failure in failures:
         print(text.paragraph(f"failed: {failure.run.folder}: {failure.error}"), file=sys.stderr)
     if failures:
@@ -296,10 +296,11 @@ def _each_measured(runs: Sequence[Wanted]) -> list[Wanted]:
     return [replace(run, plan=msgspec.structs.replace(run.plan, measure_capacity=True)) for run in runs]
 
 
-def _sum_up(planned: list[Planned], work: Work, failures: Sequence[Failure]) -> bool:
+def _sum_up(planned: list[Planned], work: Work, failures: Sequence[Failure], *, quiet: bool) -> bool:
     """Write every complete experiment's summary and print its table; whether any of them is invalid."""
     from rich.console import Console
 
+    from core.heartbeat import Counter, Heartbeat
     from testbed.campaign import driver
     from testbed.cli import closing
     from testbed.cli.table import closing_table
@@ -307,12 +308,15 @@ def _sum_up(planned: list[Planned], work: Work, failures: Sequence[Failure]) -> 
     console = Console(width=None if sys.stdout.isatty() else 100)
     failed = {failure.run.folder for failure in failures}
     invalid = False
-    for scenario, _ in planned:
-        own = work.summed_up(scenario)
-        if failed & {run.folder for run in own}:
-            continue
-        summary = driver.sum_up(own)
-        console.print(closing_table(summary))
-        closing.say(console, summary)
-        invalid |= summary.verdict == "invalid"
+    counter = Counter(len(planned), "summaries")
+    with Heartbeat(counter.line, active=not quiet):
+        for scenario, _ in planned:
+            own = work.summed_up(scenario)
+            counter.advance()
+            if failed & {run.folder for run in own}:
+                continue
+            summary = driver.sum_up(own)
+            console.print(closing_table(summary))
+            closing.say(console, summary)
+            invalid |= summary.verdict == "invalid"
     return invalid

@@ -193,6 +193,11 @@ def test_without_a_terminal_count_and_time_left_are_lines(record: Path, monkeypa
         progress.heartbeat.say(progress.heartbeat.line())
         progress(plans[0], events.Started())
         progress(plans[0], events.Iteration(0, 0, 0, 0.5))
+        lines = written.getvalue().count("\n")
+        progress(plans[0], events.Phase("measuring"))
+        assert written.getvalue().count("\n") == lines
+        progress(plans[0], events.Phase("compiling", long=True))
+        assert written.getvalue().count("\n") == lines + 1
         progress(plans[0], events.Stored("uml", "valid"))
         progress.heartbeat.say(progress.heartbeat.line())
     first, before, *_, after = written.getvalue().splitlines()
