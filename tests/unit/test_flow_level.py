@@ -207,6 +207,17 @@ def test_collectives_of_any_size(size: int, rate: str, collective: str, jobs: in
     assert all(0.999 * ideal_s <= time_s < math.inf for time_s in times)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_iterations_that_are_tiny_against_a_sample_end_soon(jobs: int) -> None:
+    """An iteration of 64 ns, of which 156,000 fit between two samples."""
+    plan = plan_of(jobs=jobs, bytes="400B", compute="0ms", rate="50gbit", iterations=10, system=["reno"], alone="none")
+    times = list[float]()
+    flow.FlowLevel().run(
+        plan, lambda event: times.extend([event.duration_s] if isinstance(event, Iteration) else []), Patience()
+    )
+    assert len(times) == 10 * jobs
+
+
 def test_a_run_with_a_tiny_collective_has_a_result(tmp_path: Path) -> None:
     trace = tmp_path / "tiny.json"
     trace.write_text(json.dumps({
