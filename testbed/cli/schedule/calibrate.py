@@ -110,18 +110,16 @@ def run(parsed: argparse.Namespace) -> int:
     asked = [spec.make(point.fields(systems, rate, grid.iterations), {}, "calibrate") for point in points]
     planned, out = [plan.planned(one) for one in asked], Path(parsed.out) / "calibrate"
     if parsed.dry_run:
-        wanted = [one for _, plans in planned for one in plans if one.alone is None]
-        expected_s = pace.total_s(wanted, carrying.PLACE) / max(1, parsed.parallel)
+        todo = [one for _, plans in planned for one in plans if one.alone is None]
+        expected_s = pace.total_s(todo, carrying.PLACE) / max(1, parsed.parallel)
         if parsed.json:
             print(
-                json.dumps(
-                    {"folder": str(out), "runs": len(wanted), "expected_s": round(expected_s, 1), **asdict(grid)}
-                )
+                json.dumps({"folder": str(out), "runs": len(todo), "expected_s": round(expected_s, 1), **asdict(grid)})
             )
             return EXIT_OK
         cells = "; ".join(f"{name} {', '.join(map(str, getattr(grid, name)))}" for name in ("p", "servers", "ratios"))
-        print(f"{len(wanted)} runs: {cells}")
-        print(plain(f"Total: {len(wanted)} runs, about {duration(expected_s)}. Results: {out}"))
+        print(f"{len(todo)} runs: {cells}")
+        print(plain(f"Total: {len(todo)} runs, about {duration(expected_s)}. Results: {out}"))
         return EXIT_OK
     runs = carrying.carry_out(
         planned, out, parsed.parallel, flags.again(parsed), quiet=parsed.json,
