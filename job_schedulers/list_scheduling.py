@@ -25,3 +25,14 @@ def schedule(
     return search.search(
         instance, [search.least_loaded], orders, instance.thetas(options), backfill=options.backfill, before=1
     )
+
+
+def schedule_as_they_arrive(
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options
+) -> Assignments | None:
+    """One pass over jobs that arrive, see `search.as_they_arrive`; None for several orders, which have to be compared."""
+    if options.orders > 1:
+        return None
+    return search.as_they_arrive(
+        search.Instance(requests, cluster, model, options.rho), search.least_loaded, backfill=options.backfill
+    )

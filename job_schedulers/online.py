@@ -1,7 +1,8 @@
 """Jobs that arrive: a scheduler is asked again at every arrival and every end, and knows of those alone that have arrived.
 
 Ours: SJF-BCO's report has every job there from the beginning. Jobs that run stay where they are; what is planned for all others
-may change until they start. A scheduler that evaluates a single schedule looks at nothing but the moment, and is asked once.
+may change until they start. A scheduler that evaluates a single schedule looks at nothing but the moment, and is asked once. So is one
+of a long list whose search cannot change what starts at a moment (``schedule_as_they_arrive``).
 """
 
 from __future__ import annotations
@@ -18,11 +19,18 @@ from job_schedulers import Cluster, Module, search
 from theory.cluster import Servers, Start, State, assignments, simulate
 from theory.contention import Contended, Model
 
+MOST_PLANNED = 1000  # jobs up to which all that wait are planned at every event, and the schedules counted
+
 
 def schedule(
     module: Module, requests: Sequence[Request], cluster: Cluster, model: Model, options: Any, *, seed: int
 ) -> Assignments:
     """As the scheduler itself where all jobs are there from the beginning; raises `RequestError` as it does."""
+    if len(requests) > MOST_PLANNED and any(request.arrives_s for request in requests):
+        in_one_pass = getattr(module, "schedule_as_they_arrive", None)
+        found: Assignments | None = in_one_pass and in_one_pass(requests, cluster, model, options)
+        if found is not None:
+            return found
     planned = module.schedule(requests, cluster, model, options, seed=seed)
     if planned.trials == 1 or not any(request.arrives_s for request in requests):
         return planned

@@ -297,6 +297,18 @@ def search(
     return best.assignments()
 
 
+def as_they_arrive(instance: Instance, pick: Pick, *, backfill: bool = False) -> Assignments:
+    """One pass without θ over jobs that arrive, as `job_schedulers.online` has it with θ for a single rule and order.
+
+    Whenever jobs are planned anew, free GPUs have no work yet and θ is no less than any job's estimate. So θ keeps no free GPU from a job
+    that starts at that moment, and every θ starts the same jobs on the same GPUs.
+    """
+    trial = Trial(instance, pick, range(len(instance.requests)), backfill=backfill)
+    ran = instance.run(trial, trial.law)
+    assert ran is not None  # the first in line gets free GPUs
+    return assignments(ran)
+
+
 class Best:
     """The best schedule so far, and how many were evaluated."""
 
