@@ -21,7 +21,7 @@ from analysis import again, stalls, suspects
 from analysis.drawing import rate
 from analysis.finding import Finding, Verdict
 from analysis.sections import Section
-from core import text
+from core import folders, text
 from core.environment import ROOT
 from core.errors import RequestError
 from core.runs.load import Run
@@ -141,7 +141,7 @@ def of(section: Section, results: Path, here: Path) -> Chapter:
 def keep(chapter: Chapter, figures: Path) -> None:
     """Write ``<id>.json`` beside the figure's files."""
     figures.mkdir(parents=True, exist_ok=True)
-    _place(chapter.id, figures).write_bytes(msgspec.json.format(msgspec.json.encode(chapter), indent=1) + b"\n")
+    folders.put(_place(chapter.id, figures), msgspec.json.format(msgspec.json.encode(chapter), indent=1) + b"\n")
 
 
 def kept(id: str, figures: Path) -> Chapter | None:

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from analysis import style
+from core import folders
 from core.runs.load import Run
 from theory.statistics import interval, mean, median, of_ratios
 
@@ -106,7 +107,8 @@ def _link(run: Run) -> str:
 def write_table(table: pd.DataFrame, path: Path) -> None:
     """Write the data behind a figure as CSV; a text that a spreadsheet would take for a formula begins with an apostrophe."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table.map(_no_formula).rename(columns=_no_formula).to_csv(path, index=False, float_format="%.6g")
+    written = table.map(_no_formula).rename(columns=_no_formula).to_csv(index=False, float_format="%.6g")
+    folders.put(path, written.encode())
 
 
 def _no_formula(cell: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from core import folders
 from core.errors import RequestError
 from core.placing import Gpu, Stint
 from core.text import file_name
@@ -48,7 +50,9 @@ def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path)
         path = folder / f"schedule-{file_name(name)}.png"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=120)
+            content = io.BytesIO()
+            figure.savefig(content, format="png", dpi=120)
+            folders.put(path, content.getvalue())
         except OSError as error:
             raise RequestError(f"--figures: {path} cannot be written: {error.strerror}") from error
         paths.append(path)

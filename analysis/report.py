@@ -21,7 +21,7 @@ import jinja2
 from analysis import abstracts, boundaries, chapters, claims, drawing, sections
 from analysis.chapters import Chapter
 from analysis.finding import VERDICTS
-from core import text
+from core import folders, text
 from core.runs import repeated
 
 MARKS = {"reproduced": "✓", "partly": "◐", "no difference": "=", "not reproduced": "✗", "not measured": "–"}
@@ -50,7 +50,7 @@ def write(
     environment.filters["image"] = lambda href: base64.b64encode((out.parent / href).read_bytes()).decode()
     context = _context(found, results, limited=only is not None)
     for path, template in ((out, "report.html.j2"), (out.with_suffix(".md"), "report.md.j2")):
-        path.write_text(environment.get_template(template).render(context))
+        folders.put(path, environment.get_template(template).render(context).encode())
     drawing.write_table(claims.table(found), out.with_name("claims.csv"))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import matplotlib.pyplot as plt
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
+from core import folders
 from core.text import plain
 
 # Okabe and Ito's palette (colour-blind safe), dark ones first, without its yellow.
@@ -58,7 +60,9 @@ def save(figure: Any, path: Path) -> list[Path]:
     figure.draw_without_rendering()
     shown = figure.get_tightbbox().padded(plt.rcParams["savefig.pad_inches"])
     shown = Bbox.from_extents(*(round(side, 4) for side in shown.extents))
-    figure.savefig(written[0], bbox_inches=shown, metadata={"Software": None})
-    figure.savefig(written[1], bbox_inches=shown, metadata={"CreationDate": None})
+    for place, left_out in zip(written, ("Software", "CreationDate"), strict=True):
+        content = io.BytesIO()
+        figure.savefig(content, format=place.suffix[1:], bbox_inches=shown, metadata={left_out: None})
+        folders.put(place, content.getvalue())
     plt.close(figure)
     return written

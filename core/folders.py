@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,6 +49,17 @@ def write(fd: int, name: str, content: bytes) -> None:
     with os.fdopen(os.open(name, NEW, 0o666, dir_fd=fd), "wb") as file:
         file.write(content)
         give_to_caller(file.fileno())
+
+
+def put(path: Path, content: bytes) -> None:
+    """A file with ``content`` in the place of any other: complete or absent."""
+    aside = path.with_name(f".{path.name[:64]}.partial-{secrets.token_hex(8)}")
+    try:
+        aside.write_bytes(content)
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 def give_to_caller(fd: int) -> None:

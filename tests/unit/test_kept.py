@@ -19,11 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import locks
-from core.errors import EXIT_INVALID, EXIT_MACHINE, EXIT_OK, EXIT_REQUEST
+from core import folders, locks
+from core.errors import EXIT_INVALID, EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
 from core.runs import rundir
 from core.runs.load import check, load_run, load_summary
 from core.runs.manifest import Asked
+from core.units import Rate
 from testbed import spec
 from testbed.campaign import provenance
 from testbed.cli import main
@@ -93,7 +94,7 @@ def test_different_experiments_have_different_names(
 
 
 def test_seeds_and_limits_are_no_part_of_an_experiment() -> None:
-    fields = [{}, {"seed": 3, "seeds": 2}, {"wall_limit": "3s"}, {"name": "x"}]
+    fields: list[dict[str, Any]] = [{}, {"seed": 3, "seeds": 2}, {"wall_limit": "3s"}, {"name": "x"}]
     assert len({repr(names.asked(spec.read(None, one), "uml")) for one in fields}) == 1
 
 
@@ -229,7 +230,7 @@ def test_a_sweep_keeps_and_refuses_as_a_run_does(tmp_path: Path, monkeypatch: py
 HOLD = """
 import sys
 from pathlib import Path
-from core import locks
+from core import folders, locks
 with locks.held(Path(sys.argv[1])) as held:
     held.take(sys.argv[2])
     print("held", flush=True)
@@ -277,7 +278,7 @@ def test_no_other_user_can_open_the_lock(tmp_path: Path) -> None:
 def test_a_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("untouched")
     (tmp_path / locks.FILE).symlink_to(tmp_path / "victim")
-    with locks.held(tmp_path) as held, pytest.raises(locks.MachineError):
+    with locks.held(tmp_path) as held, pytest.raises(MachineError):
         held.take("x")
     assert (tmp_path / "victim").read_text() == "untouched"
 
@@ -345,7 +346,7 @@ class Oracle:
         for path in out.rglob("manifest.json"):
             one = load_run(path.parent)
             check(one)
-            found[spec.Rate(one.rate_bps).exact].add(one.seed)
+            found[Rate(one.rate_bps).exact].add(one.seed)
         for rate in RATES:  # nothing is lost, nothing else is made
             new = found[rate] - self.there[rate]
             assert found[rate] >= self.there[rate]
@@ -414,3 +415,16 @@ def test_a_summary_is_not_of_runs_that_were_replaced(tmp_path: Path) -> None:
     assert not (tmp_path / "x/summary.json").exists() and not list((tmp_path / "x/figures").iterdir())
     assert run(tmp_path, "--name", "x") == EXIT_OK
     assert json.loads((tmp_path / "x/summary.json").read_text())["results"][0]["seeds"] == [1, 2]
+
+
+def test_a_file_is_put_in_the_place_of_another_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "report.html"
+    folders.put(file, b"old")
+
+    def fail(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space"):
+        folders.put(file, b"new")
+    assert file.read_bytes() == b"old" and list(tmp_path.iterdir()) == [file]
