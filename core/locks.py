@@ -53,15 +53,19 @@ class Locks:
     def __init__(self, out: Path) -> None:
         self.out = out
         self._taken: list[tuple[tuple[int, int], int]] = []
+        self._names: set[str] = set()
         self._made = not out.exists()
 
     def take(self, name: str) -> None:
-        """Lock the folder ``name``; raises `InUseError` if another command has."""
+        """Lock the folder ``name``, unless it is locked by these; raises `InUseError` if another command has it."""
+        if name in self._names:
+            return
         try:
             with _guard:
                 for _ in range(RETRIES):
                     holder = self._try(_byte(name))
                     if holder is None:
+                        self._names.add(name)
                         return
                     time.sleep(RETRY_S)
         except OSError as error:
@@ -116,6 +120,7 @@ class Locks:
                     fcntl.lockf(fd, fcntl.LOCK_UN, 1, byte)
                 _forget_if_unused(key)
             self._taken.clear()
+            self._names.clear()
         if self._made:
             with contextlib.suppress(OSError):
                 self.out.rmdir()  # if it is empty

@@ -134,6 +134,10 @@ def run(parsed: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _noted(words: str) -> None:
+    print(text.paragraph(words), file=sys.stderr)
+
+
 class _Request:
     """The experiment that the command line asks for, read as often as the place it goes to becomes clearer."""
 
@@ -178,7 +182,7 @@ class _Request:
         from testbed.campaign.stored import folders
 
         file = None if "name" in self.flags else self.file
-        return folders.named(chosen.planned, self.out, file, elsewhere=chosen.elsewhere, locks=held)
+        return folders.named(chosen.planned, self.out, file, elsewhere=chosen.elsewhere, locks=held, tell=_noted)
 
     def described(self, chosen: Choice) -> Iterator[str]:
         """Where it would run, what the file's ``[realtime]`` changes there, and every run."""

@@ -105,7 +105,7 @@ def run(parsed: argparse.Namespace) -> int:
         planned = [
             each
             for file, chosen in choices
-            for each in folders.named(chosen.planned, out, file, elsewhere=chosen.elsewhere, locks=held)
+            for each in folders.named(chosen.planned, out, file, elsewhere=chosen.elsewhere, locks=held, tell=_left_out)
         ]
         for asked in studies:
             study.compute(asked, out, parsed.parallel, flags.again(parsed), held, quiet=parsed.quiet)

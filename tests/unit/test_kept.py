@@ -428,3 +428,11 @@ def test_a_file_is_put_in_the_place_of_another_whole(tmp_path: Path, monkeypatch
     with pytest.raises(OSError, match="No space"):
         folders.put(file, b"new")
     assert file.read_bytes() == b"old" and list(tmp_path.iterdir()) == [file]
+
+
+def test_two_experiments_of_one_sweep_cannot_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.toml").write_text(f'{FILE}name = "x"\n')
+    files = [str(tmp_path / f"{name}.toml") for name in ("a", "b")]
+    assert main(["sweep", *files, "--out", str(tmp_path / "out")]) == EXIT_REQUEST
+    assert str(tmp_path / "out" / "x") in capsys.readouterr().err and not (tmp_path / "out").exists()

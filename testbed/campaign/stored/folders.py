@@ -39,23 +39,33 @@ def named(
     *,
     elsewhere: bool = False,
     locks: Locks | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Planned]:
     """Experiments by the names of their folders below ``out``, which are locked.
 
     ``elsewhere``: ``--on`` names another backend than they run on by themselves. A default name, and one made from the name of
-    their ``file``, then has the backend; a name that was chosen only if another experiment has that folder. Raises
-    `InUseError`.
+    their ``file``, then has the backend; a name that was chosen only if another experiment has that folder. ``tell`` is called for names that are
+    taken. Raises `InUseError`.
     """
     is_files = file is not None and not files.is_named(Path(file))
-    return [_named(each, out, elsewhere=elsewhere, is_files=is_files, locks=locks) for each in planned]
+    found, taken = [], list[str]()
+    for each in planned:
+        default = not each[0].spec.name
+        usual = each[0].experiment
+        if elsewhere and (default or is_files):
+            usual = names.on_place(usual, each[0].spec.on, default=default)
+        found.append(_named(each, usual, out, default=default, locks=locks))
+        if (name := found[-1][0].experiment) != usual:
+            taken.append(f"{out / usual} holds another experiment; results go to {out / name}.")
+    for words in taken[:MOST_TOLD]:
+        tell(words)
+    if len(taken) > MOST_TOLD:
+        tell(f"The same holds for {len(taken) - MOST_TOLD} more experiments.")
+    return found
 
 
-def _named(each: Planned, out: Path, *, elsewhere: bool, is_files: bool, locks: Locks | None) -> Planned:
+def _named(each: Planned, name: str, out: Path, *, default: bool, locks: Locks | None) -> Planned:
     scenario, _ = each
-    default = not scenario.spec.name
-    name = scenario.experiment
-    if elsewhere and (default or is_files):
-        name = names.on_place(name, scenario.spec.on, default=default)
     for _ in range(2):
         there = stored(out / name)
         if there is not None and _is_other(there, scenario.asked):
