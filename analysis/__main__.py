@@ -14,6 +14,8 @@ if __name__ == "__main__":
 
     from core import interruption
 
+    interruption.listen()
+
     def command() -> int:
         from analysis.cli import main
 

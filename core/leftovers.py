@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -42,6 +43,20 @@ def removed_in_any_case(path: Path, folder: int | None = None) -> Iterator[None]
     # A session of its own: what ends us, from a terminal, does not end it.
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=kept):
         yield
+
+
+@contextlib.contextmanager
+def scratch(base: Path | None = None) -> Iterator[Path]:
+    """A new folder of this user's alone in ``base`` (``$TMPDIR``), gone at the end even if this process is killed.
+
+    Those whose process and remover were both killed are swept first.
+    """
+    base = Path(tempfile.gettempdir()) if base is None else base
+    prefix = f"mltcp-{os.getuid()}-"
+    sweep(base.glob(f"{prefix}*"))
+    made = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+    with removed_in_any_case(made), locked(made):
+        yield made
 
 
 @contextlib.contextmanager

@@ -11,6 +11,8 @@ if __name__ == "__main__":
 
     from core import interruption
 
+    interruption.listen()
+
     def command() -> int:
         from transports.cli import main
 

@@ -7,8 +7,11 @@ iteration, so what comes in between (loading data, say) belongs to the next one.
 
 * `DistributedDataParallel`: a communication hook does the averaging all-reduce that DDP
   does by itself, and notes when each bucket is handed over and when its future completes.
-* any other model: the gradients are put into the buckets DDP would make of them
+* any other model of one process: the gradients are put into the buckets DDP would make of them
   (`buckets_of`), each ready with its last gradient; nothing is exchanged.
+
+Other exchanges are not understood: `obstacle` names them before the first step is recorded. An exception in the recorder
+stops the recording; the training goes on (`workloads.recording.Guard`).
 
 On a GPU the hooks only enqueue work, so CUDA events are recorded in its streams and read
 after the step, which must wait for the GPU once per step. That path follows the
@@ -24,13 +27,12 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from core.errors import TestbedError
-from workloads.recording import Bucket, Origin, Sample, Sink
+from workloads.recording import Bucket, Guard, Origin, Sample, Sink, say
 
 try:
     import torch
@@ -67,19 +69,34 @@ class Recorder:
         native_rate: str = "",
         on: str = "",
         skip: int = 2,
+        guard: Guard | None = None,
     ) -> None:
+        self._sink = _File(Path(to), name, native_rate, on, skip) if isinstance(to, str | os.PathLike) else to
+        self._guard = guard or Guard(self._sink)
+        self._model: Callable[[], Any] = lambda: None
+        self._exchanges: Callable[[], _DataParallel | _Plain | None] = lambda: None
+        self._handle: Any = None
+        self._guard(self._begin, model, default=None)
+
+    def _begin(self, model: Any) -> None:
+        if reason := obstacle(model):
+            self._guard.stop(reason)
+            return
         self._model = weakref.ref(model)
         parameters = _parameters(model)
         self._clock = _DeviceClock() if parameters[0].is_cuda else _HostClock()
         self._origin = _origin(model, parameters)
+        for note in self._origin.notes:
+            say(note)
         # The model owns them: its connections must not live on because it is recorded.
         self._exchanges = weakref.ref(
-            _DataParallel(model, self._clock)
+            _DataParallel(model, self._clock, self._guard)
             if isinstance(model, DistributedDataParallel)
-            else _Plain(parameters, self._clock)
+            else _Plain(parameters, self._clock, self._guard)
         )
-        self._sink = _File(Path(to), name, native_rate, on, skip) if isinstance(to, str | os.PathLike) else to
-        self._handle = register_optimizer_step_post_hook(lambda optimizer, args, kwargs: self._stepped())
+        self._handle = register_optimizer_step_post_hook(
+            lambda optimizer, args, kwargs: self._guard(self._stepped, default=None)
+        )
         if isinstance(self._sink, _File):
             atexit.register(self._at_exit)
         self._sink.ready()
@@ -89,32 +106,37 @@ class Recorder:
         self._importances: list[tuple[float, ...]] = []  # of each bucket, once measured
 
     def records(self, model: Any) -> bool:
-        """Whether it is this model that is recorded."""
-        return self._model() is model
+        """Whether it is this model that is recorded, and that has the recorder's communication hook."""
+        return self._model() is model and isinstance(self._exchanges(), _DataParallel)
 
     def replace_hook(self, state: Any, hook: Callable[[Any, Any], Any]) -> None:
         """Let the script's own communication hook do the exchange, measured from outside."""
         exchanges = self._exchanges()
         assert isinstance(exchanges, _DataParallel)
         exchanges.average = lambda bucket: hook(state, bucket)
-        note = f"the script's own communication hook ({hook.__qualname__}) ran; bytes are those handed to it"
-        self._origin = Origin(**vars(self._origin) | {"notes": (note,)})
+        name = getattr(hook, "__qualname__", type(hook).__name__)
+        note = f"the script's own communication hook ({name}) ran; bytes are those handed to it"
+        self._origin = replace(self._origin, notes=(*self._origin.notes, note))
 
     def close(self) -> None:
         """Stop recording; with a file, write the trace. Raises `TraceError` if no step was seen."""
         atexit.unregister(self._at_exit)
-        self._handle.remove()
+        if self._handle is not None:
+            self._handle.remove()
         if isinstance(self._sink, _File):
             self._sink.save()
 
     def _at_exit(self) -> None:
         try:
             self.close()
-        except (TestbedError, ValueError) as error:
+        except Exception as error:  # the training has ended well, whatever this is
             print(f"error: {error}", file=sys.stderr)
 
     def _stepped(self) -> None:
         begun = time.monotonic_ns()
+        if torch._C._current_graph_task_id() != -1:
+            self._guard.stop("the optimizer takes its steps during the backward pass, so no step has an end of its own")
+            return
         owned = self._exchanges()
         exchanges = owned.take(self._start) if owned else []
         if not exchanges:  # another optimizer of the same step, or one of another model
@@ -133,7 +155,7 @@ class Recorder:
         self._sink(self._origin, Sample(start_ns, end_ns, tuple(buckets), spent))
         self._spent_ns = time.monotonic_ns() - begun  # delays the step that begins now
         if self._steps == MEASURED:
-            self._importances = [importance(one.gradients) for one in exchanges]
+            self._importances = [_importance_if_possible(one.gradients) for one in exchanges]
             self._start, self._spent_ns = self._clock.mark(), 0  # which begins when this is over
         self._steps += 1
 
@@ -176,30 +198,39 @@ class _DeviceClock:
 class _DataParallel:
     """The buckets of a `DistributedDataParallel` model, as its reducer hands them over."""
 
-    def __init__(self, model: Any, clock: _HostClock | _DeviceClock) -> None:
-        self._clock = clock
+    def __init__(self, model: Any, clock: _HostClock | _DeviceClock, guard: Guard) -> None:
+        self._clock, self._guard = clock, guard
         self._current: list[_Exchange] = []
         group = weakref.ref(model.process_group)
         self.average: Callable[[Any], Any] = lambda bucket: allreduce_hook(group(), bucket)
         # A lambda, since DDP refuses hooks with annotations it does not know.
         model.register_comm_hook(self, lambda exchanges, bucket: exchanges._handed_over(bucket))
+        # Its own list is pickled with the model (`torch.save`, a copy), where the recorder does not belong; the reducer has the hook.
+        model._comm_hooks.clear()
 
     def _handed_over(self, bucket: Any) -> Any:
+        exchange = self._guard(self._noted, bucket, default=None)
+        future = self.average(bucket)
+        return future if exchange is None else future.then(lambda done: self._averaged(exchange, done))
+
+    def _noted(self, bucket: Any) -> _Exchange:
         begun = time.monotonic_ns()
         gradients = bucket.buffer()
         ready = self._clock.mark()
         exchange = _Exchange(gradients.numel() * gradients.element_size(), ready, ready, [gradients])
         self._current.append(exchange)
         exchange.spent_ns += time.monotonic_ns() - begun
-        future = self.average(bucket)
-        return future.then(lambda done: self._averaged(exchange, done))
+        return exchange
 
     def _averaged(self, exchange: _Exchange, done: Any) -> Any:
+        self._guard(self._over, exchange, default=None)
+        return done.value()
+
+    def _over(self, exchange: _Exchange) -> None:
         begun = time.monotonic_ns()
         # With NCCL this runs as soon as the all-reduce is enqueued, in a stream that waits for it.
         exchange.end = self._clock.mark()
         exchange.spent_ns += time.monotonic_ns() - begun
-        return done.value()
 
     def take(self, start: Any) -> list[_Exchange]:
         """The exchanges since the last call; all are over, since the backward pass waits for them."""
@@ -210,7 +241,7 @@ class _DataParallel:
 class _Plain:
     """The buckets that DDP would make of a model's gradients."""
 
-    def __init__(self, parameters: Sequence[Any], clock: _HostClock | _DeviceClock) -> None:
+    def __init__(self, parameters: Sequence[Any], clock: _HostClock | _DeviceClock, guard: Guard) -> None:
         sizes = [parameter.numel() * parameter.element_size() for parameter in parameters]
         buckets = buckets_of(sizes)
         # Weak: a model that is only recorded is to be freed, and Python does not see what a hook's tensor holds.
@@ -221,7 +252,9 @@ class _Plain:
         self._clock = clock
         for number, bucket in enumerate(buckets):
             for index in bucket:
-                parameters[index].register_post_accumulate_grad_hook(lambda _, number=number: self._filled(number))
+                parameters[index].register_post_accumulate_grad_hook(
+                    lambda _, number=number: guard(self._filled, number, default=None)
+                )
 
     def _filled(self, bucket: int) -> None:
         begun = time.monotonic_ns()
@@ -245,6 +278,14 @@ class _Plain:
         taken[0].spent_ns = self._spent_ns
         self._ready, self._spent_ns = {}, 0
         return taken
+
+
+def _importance_if_possible(gradients: Sequence[Any]) -> tuple[float, ...]:
+    """As `importance`; empty where there is no memory for it, or the numbers are of a kind that it does not know."""
+    try:
+        return importance(gradients)
+    except Exception:  # the recording goes on without it
+        return ()
 
 
 def importance(gradients: Sequence[Any]) -> tuple[float, ...]:
@@ -291,6 +332,7 @@ class _File:
         self._how = recorded.Description(name or path.stem, native_rate, on)
         self._samples: list[Sample] = []
         self._origin: Origin | None = None
+        self._reason = ""
 
     def imported(self) -> None:
         pass
@@ -302,18 +344,63 @@ class _File:
         self._origin = origin
         self._samples.append(sample)
 
+    def stopped(self, reason: str) -> None:
+        self._reason = reason
+
     def save(self) -> None:
         ranks = [(self._origin, self._samples[self._skip :])] if self._origin else []
+        if not ranks and self._reason:  # reported when it was found
+            return
         if self._origin is None or self._origin.rank == 0:
             print(self._recorded.write(ranks, self._path, self._how), file=sys.stderr)
 
 
-def _parameters(model: Any) -> list[Any]:
+def sharded(model: Any) -> str:
+    """Why a model of sharded parameters, or its optimizer, cannot be recorded; empty where they are whole."""
+    if any(hasattr(one, "device_mesh") or type(one).__name__ == "FlatParameter" for one in _every(model)):
+        return (
+            f"{'an optimizer' if isinstance(model, Optimizer) else type(model).__name__} has sharded parameters (FSDP, DTensor), whose "
+            "all-gathers and reduce-scatters are not recorded. Profile it with torch.profiler and use `python -m workloads import`"
+        )
+    return ""
+
+
+def obstacle(model: Any) -> str:
+    """Why the training of ``model`` (or of an optimizer's parameters) cannot be recorded; empty: it can."""
+    if reason := sharded(model):
+        return reason
+    if isinstance(model, DistributedDataParallel):
+        if model._comm_hooks:
+            return "DDP's mixed precision has a communication hook of its own, and its exchanges are not recorded"
+        return ""
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        return (
+            f"{dist.get_world_size()} processes train without DistributedDataParallel, and no other exchange is recorded. Profile it with "
+            "torch.profiler and use `python -m workloads import`"
+        )
+    return ""
+
+
+def _unseen(model: Any) -> tuple[str, ...]:
+    """What a DDP model exchanges besides its gradients."""
+    if not isinstance(model, DistributedDataParallel):
+        return ()
+    found = []
+    if any(isinstance(one, torch.nn.SyncBatchNorm) for one in model.modules()):
+        found.append("the exchanges of SyncBatchNorm are not recorded")
+    if dist.get_world_size(model.process_group) != dist.get_world_size():
+        found.append("exchanges outside the process group of DistributedDataParallel are not recorded")
+    return tuple(found)
+
+
+def _every(model: Any) -> list[Any]:
     if isinstance(model, Optimizer):
-        every = [parameter for group in model.param_groups for parameter in group["params"]]
-    else:
-        every = list(model.parameters())
-    trained = [parameter for parameter in every if parameter.requires_grad]
+        return [parameter for group in model.param_groups for parameter in group["params"]]
+    return list(model.parameters())
+
+
+def _parameters(model: Any) -> list[Any]:
+    trained = [parameter for parameter in _every(model) if parameter.requires_grad]
     if not trained:
         raise ValueError(f"{type(model).__name__} has no parameter that requires a gradient: nothing to record")
     return trained
@@ -331,4 +418,5 @@ def _origin(model: Any, parameters: Sequence[Any]) -> Origin:
         parameters=sum(parameter.numel() for parameter in parameters),
         device=torch.cuda.get_device_name(device) if parameters[0].is_cuda else f"{platform.machine()} CPU",
         software=f"PyTorch {torch.__version__.split('+')[0]}{backend}",
+        notes=_unseen(model),
     )

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO, TypeVar
 
 from core import carrier
 from core.carrier import TCP
@@ -31,6 +32,9 @@ from workloads.clock import sleep_until
 RECORD, REPORT_FD, START_FD, TRANSPORT = "MLTCP_RECORD", "MLTCP_REPORT_FD", "MLTCP_START_FD", "MLTCP_TRANSPORT"
 MESSAGES, MTU = "MLTCP_MESSAGES", "MLTCP_MTU"
 TORCH_SEEN = "torch-imported"  # file in the folder of `RECORD`
+STOPPED = ".stopped"  # end of the names of the files there that say why a rank's recording stopped
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,46 @@ class Sink(Protocol):
     def __call__(self, origin: Origin, sample: Sample) -> None:
         """A step has ended."""
 
+    def stopped(self, reason: str) -> None:
+        """No step is recorded from now on."""
+
+
+class Guard:
+    """Runs the recorder's own code in a training script: an exception there ends the recording, never the training."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.off = False
+
+    def __call__(self, call: Callable[..., T], *arguments: Any, default: T) -> T:
+        """What ``call`` returns; ``default`` once the recording has stopped."""
+        if not self.off:
+            try:
+                return call(*arguments)
+            except Exception as error:  # whatever it is, the user's training goes on
+                self.stop(f"{type(error).__name__}: {error}")
+        return default
+
+    def stop(self, reason: str) -> None:
+        """Record nothing from now on, and say so once."""
+        if self.off:
+            return
+        self.off = True
+        say(f"recording stopped: {reason}. The training goes on.")
+        try:
+            self._sink.stopped(reason)
+        except Exception as error:
+            say(f"the reason could not be kept: {error}")
+
+
+def say(line: str) -> None:
+    """One line on stderr, from the first rank alone."""
+    if os.environ.get("RANK", "0") == "0":
+        try:
+            print("mltcp: " + " ".join(line.split()), file=sys.stderr, flush=True)
+        except (OSError, ValueError):  # the script has closed it
+            pass
+
 
 class FileSink:
     """One file per process: its origin, then a line per step (a killed script keeps what it wrote)."""
@@ -97,6 +141,9 @@ class FileSink:
             self._file = (self._folder / f"{os.getpid()}.jsonl").open("w", buffering=1)
             self._file.write(json.dumps(asdict(origin)) + "\n")
         self._file.write(json.dumps(asdict(sample)) + "\n")
+
+    def stopped(self, reason: str) -> None:
+        (self._folder / f"{os.getpid()}{STOPPED}").write_text(reason)
 
 
 class ReportSink:
@@ -135,6 +182,10 @@ class ReportSink:
         self._say([self._iteration, sample.start_ns, first, sample.end_ns, sent, 0])
         self._iteration += 1
 
+    def stopped(self, reason: str) -> None:
+        """A job of the testbed runs for its reports alone: without them it would run for ever."""
+        raise SystemExit(f"this job's iterations cannot be reported: {reason}")
+
     def _say(self, message: Any) -> None:
         _say(self._report, message)
 
@@ -168,11 +219,20 @@ def read(folder: Path) -> list[tuple[Origin, list[Sample]]]:
     """What the `FileSink`s of a run have written, by rank."""
     found = []
     for path in folder.glob("*.jsonl"):
-        head, *lines = [json.loads(line) for line in path.read_text().splitlines()]
+        # A script that was killed, or a full disk, may have left a line without its end.
+        whole = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        if not whole:
+            continue
+        head, *lines = map(json.loads, whole)
         origin = Origin(**head | {"notes": tuple(head["notes"])})
         samples = [Sample(**line | {"buckets": tuple(map(_bucket, line["buckets"]))}) for line in lines]
         found.append((origin, samples))
     return sorted(found, key=lambda one: one[0].rank)
+
+
+def reasons(folder: Path) -> list[str]:
+    """Why ranks of a run stopped recording, if they did."""
+    return sorted({path.read_text() for path in folder.glob(f"*{STOPPED}")})
 
 
 def _bucket(told: dict[str, Any]) -> Bucket:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from core.children import end_with
 from core.errors import MachineError, RequestError, VirtualTimeOnlyError, within_unless_named
 from core.runs.plan import Plan
 from testbed import substrates
@@ -19,7 +20,6 @@ from testbed.planning.plan import Planned, planned
 from testbed.spec import Spec
 from testbed.spec import place as where
 from testbed.substrates import Substrate, uml
-from testbed.substrates.host import end_with
 from testbed.substrates.usermode import kernel
 
 NOT_BUILT = "user-mode Linux is not built and cannot be"

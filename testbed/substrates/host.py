@@ -9,7 +9,6 @@ their network namespaces, queues and congestion controls.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
 import selectors
@@ -25,6 +24,7 @@ from typing import Any
 import msgspec
 
 from congestion import catalogue
+from core.children import end_with
 from core.environment import ROOT
 from core.errors import MachineError, TestbedError
 from core.runs.events import Event
@@ -40,7 +40,6 @@ from testbed.substrates.stream import listen
 from transports import native
 from workloads import learning
 
-PR_SET_PDEATHSIG = 1
 _LINUX_STRUCT_OPS_LINKS = (6, 4)
 
 
@@ -138,11 +137,6 @@ def end_with_sudo() -> None:
     """Should `sudo` itself be killed (it cannot pass that on), end as if it had been us."""
     if "SUDO_UID" in os.environ:
         end_with(signal.SIGTERM)
-
-
-def end_with(number: signal.Signals) -> None:
-    """Have this process sent a signal when its parent ends, however that comes about."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,7 +32,6 @@ from congestion import catalogue
 from core import leftovers
 from core.environment import ROOT
 from core.errors import MachineError, TestbedError
-from core.leftovers import locked, removed_in_any_case
 from core.runs import rundir
 from core.runs.events import Event
 from core.runs.manifest import UserModeLinux
@@ -266,11 +264,10 @@ def _memory_folder(needed_mb: int) -> str:
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
     """A folder of this run with a path that needs no quoting, gone with the run."""
-    base, prefix = Path("/tmp"), f"mltcp-{os.getuid()}-"
-    leftovers.sweep(base.glob(f"{prefix}*"))
-    with _written(base):
-        made = Path(tempfile.mkdtemp(prefix=prefix, dir=base))
-    with removed_in_any_case(made), locked(made):
+    base = Path("/tmp")
+    with contextlib.ExitStack() as stack:
+        with _written(base):
+            made = stack.enter_context(leftovers.scratch(base))
         yield made
 
 

@@ -16,15 +16,17 @@ from typing import IO
 
 import pytest
 
-from workloads import hook, trace
+from tests.runs import some
+from workloads import hook, recording, trace
 from workloads.commands import record
-from workloads.recording import REPORT_FD, START_FD, say_beside
+from workloads.recording import REPORT_FD, START_FD, FileSink, Guard, say_beside
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
 from workloads.recorder import QUANTILES, Recorder, _DeviceClock, buckets_of, importance  # noqa: E402
 from workloads.training import models  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests/data/recording"  # training scripts: DistributedDataParallel, and FSDP2
 PARAMETERS = {
     "resnet18": 11_689_512, "resnet50": 25_557_032, "vgg16": 138_357_544, "vgg19": 143_667_240, "smallcnn": 1_079_242,
 }  # fmt: skip
@@ -157,6 +159,7 @@ def test_a_model_that_was_recorded_is_freed() -> None:
         def imported(self) -> None: ...
         def ready(self) -> None: ...
         def __call__(self, origin: object, sample: object) -> None: ...
+        def stopped(self, reason: str) -> None: ...
 
     model = torch.nn.Linear(600, 600)
     recorder = Recorder(model, Sink())
@@ -169,6 +172,162 @@ def test_a_model_that_was_recorded_is_freed() -> None:
     del model, optimizer
     gc.collect()
     assert weight() is None
+
+
+TORCHRUN = ["torchrun", "--standalone", "--nproc-per-node", "2"]
+
+
+def test_the_environments_own_torchrun_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert record.found("torchrun") == str(Path(sys.executable).parent / "torchrun")
+    assert record.found("/some/torchrun") == "/some/torchrun" and record.found("sh") == "sh"
+    assert record.found("no-such-program") == "no-such-program"
+    out = tmp_path / "mine.json"
+    assert recorded(out, "--native-rate", "10gbit", "--", *TORCHRUN, str(DATA / "ddp.py")) == 0
+    assert len([op for op in trace.load(str(out)).operations if op.bytes]) == 2
+
+
+def test_sharded_training_goes_on_and_is_not_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "none.json"
+    assert recorded(out, "--", *TORCHRUN, str(DATA / "fsdp2.py")) == 1
+    error = capfd.readouterr().err
+    assert "Traceback" not in error and error.count("mltcp: ") == 1  # said once, by the first rank
+    assert not out.exists()
+
+
+def trained(
+    folder: Path, text: str, **environment: str
+) -> tuple[str, list[tuple[recording.Origin, list[recording.Sample]]], list[str]]:
+    """What a script prints under the recorder, the steps that were recorded, and why recording stopped."""
+    samples = folder / "samples"
+    samples.mkdir()
+    hooked = {"PYTHONPATH": str(hook.FOLDER), recording.RECORD: str(samples), **environment}
+    done = subprocess.run(
+        [sys.executable, script(folder, text)], env=os.environ | hooked, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout, recording.read(samples), recording.reasons(samples)
+
+
+SEED = "import torch; torch.manual_seed(0)\n"
+SHOWN = "print(sum(parameter.sum().item() for parameter in model.parameters()))\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        (DDP.replace("#OWN_HOOK#", "model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)"), 6),
+        (DDP.replace("#OWN_HOOK#", "import copy; copy.deepcopy(model.module)"), 6),
+        (DDP + "import io; torch.save(model, io.BytesIO())\n", 6),  # the whole model, with its hooks
+        (PLAIN.replace("lr=0.1", "lr=0.1)\nbefore = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1"), 6),
+        (PLAIN.replace("range(6)", "range(0)") + "model.requires_grad_(False); optimizer.step()\n", 0),
+        (
+            PLAIN.replace("optimizer.step()", "")
+            + "model[0].weight.register_post_accumulate_grad_hook(lambda one: optimizer.step())\n"
+            + "model(torch.ones(4, 600)).square().mean().backward()\n",
+            0,
+        ),
+    ],
+    ids=["builtin-hook", "copied", "saved", "two-optimizers", "frozen", "step-in-backward"],
+)
+def test_odd_training_comes_out_as_without_the_recorder(tmp_path: Path, text: str, steps: int) -> None:
+    text = SEED + text + SHOWN + (END if "DistributedDataParallel" in text else "")
+    plain = subprocess.run([sys.executable, script(tmp_path, text)], check=True, capture_output=True, text=True).stdout
+    printed, found, reasons = trained(tmp_path, text)
+    assert printed == plain
+    assert sum(len(samples) for _, samples in found) == steps
+    assert bool(reasons) == (steps == 0)
+
+
+# Of the recorder's own code: what it calls in each place, and which call of it fails.
+PLACES = [
+    ("_HostClock.mark", 1), ("_HostClock.mark", 2), ("_HostClock.mark", 9), ("_HostClock.read", 2), ("_origin", 1), ("_parameters", 1),
+    ("_DataParallel.take", 3), ("_DataParallel._noted", 2), ("_DataParallel._over", 2), ("Recorder._stepped", 1), ("obstacle", 1),
+    ("sharded", 1), ("Bucket", 3),
+]  # fmt: skip
+FAILING = """
+import sys
+sys.path.append({root!r})
+from workloads import recorder
+owner, name, at = recorder, {name!r}, {at}
+for part in name.split(".")[:-1]:
+    owner = getattr(owner, part)
+right, calls = getattr(owner, name.split(".")[-1]), 0
+def wrong(*arguments, **options):
+    global calls
+    calls += 1
+    if calls == at:
+        raise RuntimeError("the recorder's own fault")
+    return right(*arguments, **options)
+setattr(owner, name.split(".")[-1], wrong)
+"""
+
+
+@pytest.mark.parametrize(("name", "at"), some(PLACES, PLACES[2], PLACES[7], PLACES[9]))
+def test_a_fault_of_the_recorder_ends_the_recording_alone(tmp_path: Path, name: str, at: int) -> None:
+    text = SEED + DDP + SHOWN + END
+    plain = subprocess.run([sys.executable, script(tmp_path, text)], check=True, capture_output=True, text=True).stdout
+    printed, found, reasons = trained(tmp_path, FAILING.format(root=str(ROOT), name=name, at=at) + text)
+    assert printed == plain
+    assert len(reasons) == 1 and "the recorder's own fault" in reasons[0]
+    assert sum(len(samples) for _, samples in found) < 6
+
+
+def test_a_hook_that_cannot_be_imported_lets_the_script_start(tmp_path: Path) -> None:
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "__init__.py").write_text("raise RuntimeError('of the user')")
+    done = subprocess.run(
+        [sys.executable, "-c", "print('started')"], check=True, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": f"{hook.FOLDER}{os.pathsep}{tmp_path}", recording.RECORD: str(tmp_path)},
+    )  # fmt: skip
+    assert done.stdout == "started\n" and "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+
+
+class Full:
+    """A sink whose disk is full from the third step on, for the reason as well."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def imported(self) -> None: ...
+    def ready(self) -> None: ...
+
+    def __call__(self, origin: object, sample: object) -> None:
+        self.steps += 1
+        if self.steps > 2:
+            raise OSError(28, "No space left on device")
+
+    def stopped(self, reason: str) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_ends_the_recording_alone() -> None:
+    sink = Full()
+    guard = Guard(sink)
+    model = torch.nn.Linear(60, 60)
+    recorder = Recorder(model, sink, guard=guard)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        model(torch.ones(4, 60)).square().mean().backward()
+        optimizer.step()
+    recorder.close()
+    assert guard.off and sink.steps == 3
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    sink = FileSink(tmp_path)
+    origin = recording.Origin(0, 1, "model", 1, "CPU", "PyTorch")
+    for at in range(3):
+        sink(origin, recording.Sample(at, at + 1, (recording.Bucket(8, at, at),), 0))
+    (file,) = tmp_path.glob("*.jsonl")
+    whole = file.read_bytes()
+    for length in range(len(whole)):
+        file.write_bytes(whole[:length])
+        found = recording.read(tmp_path)
+        assert [len(samples) for _, samples in found] == [whole[:length].count(b"\n") - 1][
+            : whole[:length].count(b"\n")
+        ]
 
 
 def test_a_script_without_ddp(tmp_path: Path) -> None:

@@ -10,12 +10,11 @@ import argparse
 import importlib.util
 import os
 import shlex
-import subprocess
+import shutil
 import sys
-import tempfile
 from pathlib import Path
 
-from core import text
+from core import children, leftovers, text
 from workloads import hook, recorded, recording
 from workloads.trace import TraceError
 
@@ -51,29 +50,41 @@ def run(parsed: argparse.Namespace) -> int:
         recorded.rate(how.native_rate)
     except (ValueError, OSError) as error:
         return _fail(str(error), 2)
-    with tempfile.TemporaryDirectory(prefix="mltcp-record-") as folder:
+    with leftovers.scratch() as scratch:
+        folder = str(scratch)
         before = [path for path in [os.environ.get("PYTHONPATH")] if path]
         changed = {recording.RECORD: folder, "PYTHONPATH": os.pathsep.join([str(hook.FOLDER), *before])}
         environment = {key: value for key, value in os.environ.items() if key != recording.REPORT_FD} | changed
         try:
-            code = subprocess.run(command, env=environment, check=False).returncode
+            code = children.run([found(command[0]), *command[1:]], env=environment, in_terminal=True)
         except OSError as error:
-            hint = f"; if it comes with PyTorch: {INSTALL}" if command[0] == "torchrun" else ""
-            return _fail(f"cannot run {command[0]}: {error.strerror}{hint}", 2)
+            hint = f" It comes with PyTorch: {INSTALL}." if command[0] == "torchrun" else ""
+            return _fail(f"cannot run {text.shown(command[0])}: {error.strerror}.{hint}", 2)
         seen = (Path(folder) / recording.TORCH_SEEN).exists()
         if code != 0:
             code = code if code > 0 else 128 - code
             missing = not seen and importlib.util.find_spec("torch") is None
             hint = f" It did not get as far as importing torch, which is not installed here: {INSTALL}." * missing
             return _fail(f"{shlex.join(command)} failed with code {code}: nothing written.{hint}", code)
+        stopped = recording.reasons(Path(folder))
         ranks = [(origin, samples[parsed.skip :]) for origin, samples in recording.read(Path(folder))]
     try:
         if not ranks:
-            raise TraceError(_why_nothing(seen))
+            raise TraceError(f"no step was recorded: {'; '.join(stopped)}." if stopped else _why_nothing(seen))
         print(recorded.write(ranks, parsed.out, how))
+        if stopped:
+            print(text.paragraph(f"warning: recording stopped before the end: {'; '.join(stopped)}."), file=sys.stderr)
     except TraceError as error:
         return _fail(str(error), 1)
     return 0
+
+
+def found(command: str) -> str:
+    """The program as the shell would find it; else the one of that name in this Python's own environment, such as ``torchrun``."""
+    if os.sep in command or shutil.which(command):
+        return command
+    own = Path(sys.executable).parent / command
+    return str(own) if os.access(own, os.X_OK) else command
 
 
 def _why_nothing(torch_seen: bool) -> str:

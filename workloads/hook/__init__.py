@@ -3,7 +3,8 @@
 With this package's folder in ``PYTHONPATH``, Python imports `sitecustomize` from it before
 the script, which calls `install`. Once the script imports torch, its
 `DistributedDataParallel` is given a `Recorder` when it is built; a script that steps an
-optimizer without DDP gets one at its first step.
+optimizer without DDP gets one at its first step. What cannot be recorded is reported when it
+is seen first. An exception of the recorder's own stops the recording and nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from workloads.recording import Sink, sink_of
+from workloads.recording import Guard, Sink, say, sink_of
 
 FOLDER = Path(__file__).parent
 
@@ -68,41 +69,76 @@ class _Patch:
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self._guard = Guard(sink)
         self._recorder: Any = None
 
     def data_parallel(self, module: ModuleType) -> None:
+        self._guard(self._data_parallel, module, default=None)
+
+    def optimizers(self, module: ModuleType) -> None:
+        self._guard(self._optimizers, module, default=None)
+
+    def _data_parallel(self, module: ModuleType) -> None:
         self._sink.imported()
         ddp: Any = module.DistributedDataParallel
-        construct, register = ddp.__init__, ddp.register_comm_hook
+        construct, register, register_builtin = ddp.__init__, ddp.register_comm_hook, ddp._register_builtin_comm_hook
 
         @wraps(construct)
         def init(model: Any, *args: Any, **kwargs: Any) -> None:
             construct(model, *args, **kwargs)
-            self._attach(model)
+            self._guard(self._attach, model, default=None)
 
+        # A model takes only one hook; where it has ours, the script's own is called by it.
         @wraps(register)
         def register_comm_hook(model: Any, state: Any, hook: Any) -> None:
-            if self._recorder is not None and self._recorder.records(model):
-                self._recorder.replace_hook(state, hook)  # a model takes only one, and has ours
-            else:
+            if not self._replaced(model, state, hook):
                 register(model, state, hook)
 
-        ddp.__init__, ddp.register_comm_hook = init, register_comm_hook
+        @wraps(register_builtin)
+        def register_builtin_comm_hook(model: Any, kind: Any) -> None:
+            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-    def optimizers(self, module: ModuleType) -> None:
+            same = default_hooks.fp16_compress_hook if "FP16" in str(kind) else default_hooks.allreduce_hook
+            if not self._replaced(model, model.process_group, same):
+                register_builtin(model, kind)
+
+        ddp.__init__, ddp.register_comm_hook = init, register_comm_hook
+        ddp._register_builtin_comm_hook = register_builtin_comm_hook
+
+    def _replaced(self, model: Any, state: Any, hook: Any) -> bool:
+        """Whether a script's communication hook is called by the recorder's, which the model has; even where recording has stopped."""
+        if self._recorder is None or not self._recorder.records(model):
+            return False
+        self._recorder.replace_hook(state, hook)
+        return True
+
+    def _optimizers(self, module: ModuleType) -> None:
+        construct = module.Optimizer.__init__
+
+        @wraps(construct)
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            construct(optimizer, *args, **kwargs)
+            self._guard(self._look_at, optimizer, default=None)
+
         def steps(optimizer: Any, args: Any, kwargs: Any) -> None:
             if self._recorder is None:
-                self._attach(optimizer)
+                self._guard(self._attach, optimizer, default=None)
 
+        # A sharded model is seen when its optimizer is built, before the first step.
+        module.Optimizer.__init__ = init
         # Before a step, since the recorder adds a hook to those called after it.
         module.register_optimizer_step_pre_hook(steps)
+
+    def _look_at(self, optimizer: Any) -> None:
+        from workloads.recorder import sharded  # imports torch
+
+        if self._recorder is None and (reason := sharded(optimizer)):
+            self._guard.stop(reason)
 
     def _attach(self, model: Any) -> None:
         from workloads.recorder import Recorder  # imports torch
 
         if self._recorder is not None:
-            print("mltcp: this script trains a second model; only the first is recorded", file=sys.stderr)
-        elif getattr(model, "_comm_hooks", None):
-            print("mltcp: DDP's mixed precision has a communication hook of its own; not recorded", file=sys.stderr)
+            say("this script trains a second model; only the first is recorded")
         else:
-            self._recorder = Recorder(model, self._sink)
+            self._recorder = Recorder(model, self._sink, guard=self._guard)

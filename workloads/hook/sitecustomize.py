@@ -16,6 +16,9 @@ if _hidden is not None and _hidden.loader is not None:
 # Last, so that nothing of the script's environment is hidden.
 sys.path.append(str(HERE.parents[1]))
 
-from workloads import hook  # noqa: E402
+try:
+    from workloads import hook
 
-hook.install()
+    hook.install()
+except Exception as error:  # whatever it is, the user's script starts
+    print(f"mltcp: nothing is recorded: {type(error).__name__}: {error}", file=sys.stderr)

@@ -11,9 +11,9 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
+from core.children import end_with
 from testbed.campaign.tasks import Outcome, Task, carry_out
 from testbed.spec import place as where
-from testbed.substrates.host import end_with
 
 
 class Lane:
