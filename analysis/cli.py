@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
-
 from analysis import agreement, comparison, figures, report, sections, study, views
 from analysis.figures import Figure
 from analysis.finding import VERDICTS
-from core import interruption, text
+from core import interruption, terminal, text
 from core.errors import RequestError
 from core.heartbeat import Counter, Heartbeat
 from core.runs.load import LoadError, holds_schedules, load_experiment
@@ -96,18 +94,18 @@ def _compare(parsed: argparse.Namespace) -> int:
     except Exception as error:
         _unusable(error, "compare")
         return 1
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(comparison.table(found, str(a), str(b)))
-    console.print(comparison.reading(found), highlight=False, soft_wrap=True)
+    console = terminal.console(usual=140)
+    comparison.table(found, str(a), str(b)).print(console)
+    terminal.say(console, comparison.reading(found))
     for note in found.notes:
-        console.print(text.paragraph(f"note: {note}"), highlight=False, markup=False, soft_wrap=True)
+        terminal.say(console, f"note: {note}")
     print(text.plain(files[0]))
     try:
         table, written = agreement.compare([a, b], parsed.out)
     except LoadError:
         return 0  # not the same experiment on two substrates: there is no more to say
     means = agreement.means(table).to_string(float_format="{:.4f}".format)
-    console.print(text.paragraph(means), highlight=False, markup=False)
+    console.print(text.paragraph(means))
     print(text.plain(written[0]))
     return 0
 

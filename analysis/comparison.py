@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rich.table import Table
 from rich.text import Text
 
 from analysis import drawing, style
@@ -22,6 +21,7 @@ from analysis.agreement import differences
 from analysis.study import experiments, load_folder
 from core.runs import measured, metrics
 from core.runs.load import Experiment, LoadError, Run
+from core.terminal import Cell, Column, Sheet
 from core.text import plain
 from theory import statistics
 from theory.statistics import FEWEST_SEEDS, Estimate
@@ -108,11 +108,14 @@ def _row(name: str, cc: str, first: Experiment, second: Experiment) -> Row:
             else statistics.ratio_of_independent(list(after.values()), list(before.values()))
         )  # fmt: skip
         effects[what] = statistics.cliffs_delta(list(after.values()), list(before.values()))
-    counts = tuple(
-        (sum(measured.interleaved_at(each, run) < np.inf for run in each.of(cc)), len(each.of(cc)))
-        for each in (first, second)
-    )
-    return Row(name, cc, ratios, effects, paired, (counts[0], counts[1]))
+    return Row(name, cc, ratios, effects, paired, (_interleaved(first, cc), _interleaved(second, cc)))
+
+
+def _interleaved(experiment: Experiment, cc: str) -> tuple[int, int]:
+    """In how many runs jobs interleave, of those where that is known."""
+    at = [measured.interleaved_at(experiment, run) for run in experiment.of(cc)]
+    known = [one for one in at if not np.isnan(one)]
+    return sum(one < np.inf for one in known), len(known)
 
 
 def differs(found: Estimate) -> bool:
@@ -120,25 +123,19 @@ def differs(found: Estimate) -> bool:
     return found.interval is not None and not found.interval[0] <= 1 <= found.interval[1]
 
 
-def table(found: Comparison, a: str, b: str) -> Table:
+def table(found: Comparison, a: str, b: str) -> Sheet:
     """For the terminal: a row per experiment and congestion control; what differs is bold."""
-    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", title=Text(plain(f"B ÷ A of iteration times; A: {a}, B: {b}")),
-                   title_justify="left", title_style="bold")  # fmt: skip
-    for heading in ("experiment", "cc"):
-        result.add_column(heading, overflow="fold")
-    for heading in METRICS:
-        result.add_column(heading, justify="right", no_wrap=True)
-    result.add_column("δ of the\nmean", justify="right", no_wrap=True)
-    result.add_column("seeds", no_wrap=True)
-    result.add_column("interleaved\nA, B", no_wrap=True)
-    for row in found.rows:
-        result.add_row(
-            Text(plain(row.experiment)), Text(plain(row.cc)), *(_cell(one) for one in row.ratios.values()),
-            f"{row.effects['mean']:+.2f}",
+    columns = [Column("experiment"), Column("system"), *(Column(heading, right=True) for heading in METRICS)]
+    columns += [Column("δ of the\nmean", right=True), Column("seeds"), Column("interleaved\nA, B")]
+    rows: list[list[Cell]] = [
+        [
+            plain(row.experiment), plain(row.cc), *(_cell(one) for one in row.ratios.values()), f"{row.effects['mean']:+.2f}",
             f"{row.ratios['mean'].n}{' paired' if row.paired else ''}",
-            ", ".join(f"{count}/{of}" for count, of in row.interleaved),
-        )  # fmt: skip
-    return result
+            ", ".join(f"{count}/{of}" if of else "–" for count, of in row.interleaved),
+        ]
+        for row in found.rows
+    ]  # fmt: skip
+    return Sheet(columns, rows, f"B ÷ A of iteration times; A: {a}, B: {b}", names=2)
 
 
 def reading(found: Comparison) -> str:

@@ -40,6 +40,11 @@ def file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip("._-")[:64] or "unnamed"
 
 
+def count(number: int, noun: str, plural: str = "") -> str:
+    """A number of things: ``1 job``, ``2 jobs``, ``12,000 jobs``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def is_text(text: str) -> bool:
     """Whether ``text`` (an argument, a name) can be written as UTF-8 and be part of a path: no stray bytes, no NUL."""
     return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)

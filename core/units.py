@@ -19,6 +19,7 @@ A number without a unit is refused, and so is ``mbps``: `tc` reads it as megabyt
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, ClassVar, Self
 
@@ -162,6 +163,27 @@ def _shortest(value: int, scales: list[tuple[int, str]], base: str) -> str:
         if value >= scale:
             return f"{value / scale:.6g} {unit}"
     return f"{value} {base}"
+
+
+def rate_text(bps: float) -> str:
+    """A rate that need not be whole, for people: three digits, ``47.6 Mbit/s``."""
+    return _rounded(bps, _RATES)
+
+
+def size_text(count: float) -> str:
+    """Bytes that need not be whole, for people: three digits, ``2.88 MB``."""
+    return _rounded(count, _SIZES)
+
+
+_RATES = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+def _rounded(value: float, scales: Sequence[tuple[float, str]]) -> str:
+    """Never with an exponent: what rounds to a thousand of a unit is one of the next."""
+    scale, unit = next(((s, u) for s, u in scales if abs(value) >= s * 0.9995), scales[-1])
+    digits = f"{value / scale:.3g}"
+    return f"{float(digits):.0f} {unit}" if "e" in digits else f"{digits} {unit}"
 
 
 def parse_fraction(text: str) -> float:

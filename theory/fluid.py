@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from core.runs.metrics import interleaved_needs
 from theory.curves import Curve, Factor
 
 STEPS = 200  # per communication phase alone
@@ -33,11 +34,11 @@ class Flows:
         return np.asarray(self.end_s - self.start_s)
 
     def interleaved_at(self, ideal_s: npt.ArrayLike, within: float = 0.05) -> np.ndarray:
-        """For each replica the first iteration from which every job stays within 5 % of its time alone; infinity: never."""
+        """For each replica what `core.runs.metrics.interleaved_at` says of a run; infinity: never."""
         outside = np.any(self.times_s > np.asarray(ideal_s) * (1 + within), axis=2)
         last = outside.shape[1] - 1 - np.argmax(outside[:, ::-1], axis=1)
         first = np.where(np.any(outside, axis=1), last + 1, 0).astype(float)
-        return np.where(outside[:, -1], np.inf, first)
+        return np.where(outside.shape[1] - first >= interleaved_needs(outside.shape[1]), first, np.inf)
 
     def start_difference_s(self, period_s: float) -> np.ndarray:
         """Of two jobs, as `core.runs.metrics.start_difference`: [replica, iteration]."""

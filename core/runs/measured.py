@@ -32,11 +32,11 @@ def alone_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
 
 
 def interleaved_at(experiment: Experiment, run: Run) -> float:
-    """The first iteration from which every job stays within 5 % of its time alone.
+    """The first iteration from which every job stays within 5 % of its isolated time (`metrics.interleaved_at`).
 
-    Infinity: never in this run. NaN: nobody can tell, since the jobs' times alone are not there.
+    Infinity: not in this run. NaN: unknown, since there is one job only, or no isolated time.
     """
-    alone = alone_s(experiment, run)
+    alone = alone_s(experiment, run) if len(run.jobs) > 1 else None
     if alone is None:
         return nan
     found = metrics.interleaved_at(run.times, alone)

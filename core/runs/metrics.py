@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import ceil
+
 import numpy as np
 import pandas as pd
 
 INTERLEAVED_WITHIN = 0.05  # of the iteration time alone
+INTERLEAVED_FEWEST = 5  # iterations in a row, up to the end of the run
+INTERLEAVED_SHARE = 0.2  # of the run, at least
 STEADY_ITERATIONS = 10
 
 
@@ -38,20 +43,32 @@ def alone(times: pd.DataFrame) -> float:
     return float((times.iloc[1:] if len(times) > 1 else times).to_numpy().mean())
 
 
+def interleaved_needs(iterations: int) -> int:
+    """For how many iterations, up to the end of a run of so many, jobs have to stay near their isolated time."""
+    return max(INTERLEAVED_FEWEST, ceil(INTERLEAVED_SHARE * iterations))
+
+
 def interleaved_at(times: pd.DataFrame, alone_s: pd.Series[float] | float) -> int | None:
-    """The first iteration from which every job stays within 5 % of its time alone; None if never."""
+    """The first iteration from which every job stays within 5 % of its isolated time, up to the end of the run.
+
+    None if there is no such iteration, or fewer than `interleaved_needs` follow: a few may be luck.
+    """
     outside = (times > alone_s * (1 + INTERLEAVED_WITHIN)).any(axis="columns").to_numpy()
-    if outside[-1]:
-        return None
     late = np.flatnonzero(outside)
-    return int(times.index[late[-1] + 1]) if late.size else int(times.index[0])
+    first = int(late[-1]) + 1 if late.size else 0
+    return int(times.index[first]) if len(times) - first >= interleaved_needs(len(times)) else None
 
 
-def learned_at(iterations: pd.DataFrame, flows: pd.DataFrame) -> int | None:
-    """The first iteration in which every job's F is in force (its flows report a bytes_ratio)."""
+def learned_at(iterations: pd.DataFrame, flows: pd.DataFrame, jobs: Sequence[int] | None = None) -> int | None:
+    """The first iteration in which the F of all ``jobs`` is in force (their flows report a bytes_ratio).
+
+    ``jobs``: those that run MLTCP; None: all. Of other jobs F says nothing.
+    """
     known = flows.dropna(subset="bytes_ratio")
     first = []
     for job, rows in iterations.groupby("job"):
+        if jobs is not None and job not in jobs:
+            continue
         seen = known.loc[known["job"] == job, "t_s"]
         if seen.empty:
             return None

@@ -49,6 +49,11 @@ class CongestionControl(msgspec.Struct, frozen=True):
     preset: str | None = None  # of its parameters, where it took one
 
     @property
+    def is_mltcp(self) -> bool:
+        """Whether it learns iterations and favours flows by it: with a slope of 0 its factor F is constant."""
+        return self.traits.learns and self.constants.get("slope") != 0
+
+    @property
     def folder(self) -> str:
         """Where files of one's own lie that go with a run to another machine."""
         return _folder(self.name, self.spec, exact=":" not in self.spec)

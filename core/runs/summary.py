@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from core.placing import Metrics
+from core.runs.findings import Finding, OfferedLoad
 from core.runs.plan import Clock, Role
 from core.runs.verdict import Row, Word
 
@@ -19,8 +20,10 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
     job: int
     trace: str
-    system: str  # its congestion control
-    learns: bool
+    system: str  # what was compared, as typed
+    congestion: str = ""  # its congestion control
+    learns: bool  # it runs MLTCP
+    windowed: bool = True  # by a congestion window; False: it sends at a rate of its own
     workers: int
     mean_s: float
     p99_s: float
@@ -61,8 +64,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ideal_s: float | None
     alone_s: float | None
     learned_at: float | int | None  # None: never
-    interleaved_at: float | int | None
-    interleaved_in: str
+    interleaved_at: float | int | None  # None: not in half of the seeds, or unknown
+    interleaved_in: str | None  # ``2 of 3``; None: unknown, since there is one job only, or no isolated time
     per_job: tuple[JobResult, ...]
     verdicts: tuple[Word, ...]
     touched: int | msgspec.UnsetType = msgspec.UNSET  # this and the next two: on real clocks alone
@@ -74,7 +77,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     speedup_p99_ci95: Ends | None
     delivered: float | None = None  # of the gradients' bytes; None: nothing may be lost
     important: float | None = None  # of their packets, as tagged; None: no rule looked at any
-    answer: str | None
+    answer: str | None  # `findings` in words
+    findings: tuple[Finding, ...] = ()
     repeatability: Row | None = None  # I10, over the seeds; None: an older testbed did not compute it
     schedule: Schedule | None = None  # None: jobs hold no GPUs, a seed ended none, or it is older
 
@@ -89,4 +93,5 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     baseline: str
     verdict: Word
     needs: float | None  # of the busiest bottleneck's rate; None: unknown
+    overloads: tuple[OfferedLoad, ...] = ()  # bottlenecks that the jobs ask more of than they have
     results: tuple[Result, ...]

@@ -19,10 +19,11 @@ from core.runs.plan import JobPlan
 from core.runs.summary import JobResult, Result, Schedule, Summary
 from core.runs.upgrade import VERSION
 from core.runs.verdict import Word, worst
-from testbed.campaign import answer
-from testbed.campaign.answer import Demand
+from testbed.campaign import findings
+from testbed.campaign.findings import Waits, answer, demand
+from testbed.campaign.findings.demand import Demand
 from testbed.campaign.repeatability import repeatability
-from theory import bottleneck, lived
+from theory import lived
 from theory.statistics import Interval, interval, log_interval
 
 # Of a schedule, over seeds; of all else the mean.
@@ -36,7 +37,7 @@ def summarise(*experiments: Experiment) -> Summary:
     job scheduler, is the baseline."""
     taken = [(each, _Taken.by(each, system)) for each in experiments for system in each.systems]
     results = [_result(each, times, taken[0][1]) for each, times in taken]
-    demands = {each.path: _demand(each) for each in experiments}
+    demands = {each.path: demand.of(each) for each in experiments}
     first = experiments[0].runs[0]
     every = [run for each in experiments for run in [*each.runs, *each.alone.values()]]
     return Summary(
@@ -46,10 +47,11 @@ def summarise(*experiments: Experiment) -> Summary:
         clock=first.manifest.clock,
         baseline=results[0].system,
         verdict=worst([*(run.verdict.verdict for run in every), *map(_repeated, results)]),
-        needs=demands[experiments[0].path].needs,
+        needs=demands[experiments[0].path].most,
+        overloads=tuple(dict.fromkeys(load for asked in demands.values() for load in asked.overloads)),
         results=tuple(
-            msgspec.structs.replace(result, answer=answer.sentence(result, results[0], demands[each.path]))
-            for result, (each, _) in zip(results, taken, strict=True)
+            _stated(result, results[0], demands[each.path], _waits(of.runs))
+            for result, (each, of) in zip(results, taken, strict=True)
         ),
     )
 
@@ -60,20 +62,21 @@ def _repeated(result: Result) -> Word:
     return status if status in ("suspect", "invalid") else "valid"
 
 
-def _demand(experiment: Experiment) -> Demand:
-    """What the jobs need of the busiest bottleneck, by the first run."""
-    run = experiment.runs[0]
-    alone = alone_s(experiment, run)
-    periods = [
-        job.ideal_s if job.ideal_s is not None else None if alone is None else float(alone[job.job]) for job in run.jobs
-    ]
-    known = [period for period in periods if period is not None]
-    if len(known) < len(periods):
-        return Demand(None, False, ())
-    found = bottleneck.needs(run, pd.Series(known, index=[job.job for job in run.jobs]))
-    # Both directions of one link are one bottleneck.
-    several = len({frozenset(link.split("-")) for link in found}) > 1
-    return Demand(max(found.values(), default=None), several, tuple(known))
+def _stated(result: Result, base: Result, asked: Demand, waits: Waits) -> Result:
+    """With what it says of itself and against the baseline, as data and in words."""
+    found = findings.compared(result, base, asked, waits)
+    whole = (*found, *findings.own(result))
+    return msgspec.structs.replace(
+        result, findings=whole, answer=answer.sentence(result, base, whole) if found else None
+    )
+
+
+def _waits(runs: Sequence[Run]) -> Waits:
+    return Waits(sum(run.manifest.measured.counters.tcp_timeouts for run in runs), runs[0].plan.rto_min_ms / 1e3)
+
+
+def _of_mltcp(run: Run) -> list[int]:
+    return [job.job for job in run.jobs if job.cc.is_mltcp]
 
 
 @dataclass(frozen=True)
@@ -127,8 +130,9 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
     runs, pooled = taken.runs, taken.pooled
     alone = [alone_s(experiment, run) for run in runs]
     interleaved = [
-        None if each is None else metrics.interleaved_at(table, each)
+        metrics.interleaved_at(table, each)
         for table, each in zip(taken.tables, alone, strict=True)
+        if each is not None and len(each) > 1
     ]
     known = [float(each.mean()) for each in alone if each is not None]
     ideals = [job.ideal_s for job in runs[0].jobs if job.ideal_s is not None]
@@ -150,11 +154,11 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         steady_s_ci95=interval(taken.steady),
         ideal_s=float(np.mean(ideals)) if len(ideals) == len(runs[0].jobs) else None,
         alone_s=float(np.mean(known)) if known else None,
-        learned_at=_middle([metrics.learned_at(run.iterations, run.flows) for run in runs]),
-        interleaved_at=_middle(interleaved),
-        interleaved_in=f"{sum(at is not None for at in interleaved)} of {len(runs)}",
+        learned_at=_middle([metrics.learned_at(run.iterations, run.flows, _of_mltcp(run)) for run in runs]),
+        interleaved_at=_middle(interleaved) if interleaved else None,
+        interleaved_in=f"{sum(at is not None for at in interleaved)} of {len(interleaved)}" if interleaved else None,
         per_job=tuple(
-            _job(job, taken.of(job.job), base.of(job.job), alone)
+            _job(runs[0].system, job, taken.of(job.job), base.of(job.job), alone)
             for job in runs[0].jobs
             if taken.knows(job.job) and base.knows(job.job)
         ),
@@ -229,15 +233,17 @@ def _undisturbed(runs: list[Run]) -> _Calm | None:
     )
 
 
-def _job(job: JobPlan, taken: _Taken, base: _Taken, alone: Sequence[pd.Series[float] | None]) -> JobResult:
+def _job(system: str, job: JobPlan, taken: _Taken, base: _Taken, alone: Sequence[pd.Series[float] | None]) -> JobResult:
     """One job over all seeds."""
     known = [float(each[job.job]) for each in alone if each is not None]
     gains = _gains(taken, base)
     return JobResult(
         job=job.job,
         trace=job.trace,
-        system=job.cc.spec,
-        learns=job.cc.traits.learns,
+        system=system,
+        congestion=job.cc.spec,
+        learns=job.cc.is_mltcp,
+        windowed=not job.cc.traits.paced,
         workers=len(job.hosts),
         mean_s=float(taken.pooled.mean()),
         p99_s=_p99(taken.pooled),

@@ -18,8 +18,10 @@ from pathlib import Path
 from rich.console import Console
 
 from congestion import catalogue
+from core import terminal
 from core.errors import EXIT_OK, MachineError, RequestError
 from core.runs.plan import CongestionControl
+from core.terminal import Column, Sheet
 from core.text import quoted
 from testbed.linux import features
 from testbed.linux.loading import bpf, bpfsys
@@ -42,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    console = Console(highlight=False, soft_wrap=True)
+    console = terminal.console()
     if parsed.action == "list":
         _list(console)
     elif parsed.action == "status":
@@ -55,23 +57,23 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _list(console: Console) -> None:
-    console.print("[bold]of the testbed[/] (eBPF on host, modules on uml)")
+    terminal.say(console, "of the testbed (eBPF on host, modules on uml)", style="bold")
     for name in catalogue.names():
         console.print(f"  {name}")
-    for lines, names in _parameters().items():
-        console.print(f"[bold]parameters[/] of {', '.join(names)}")
-        for line in lines:
-            console.print(f"  {line}")
-    console.print(f"[bold]of this kernel[/]\n  {' '.join(bpf.available())}")
+    for rows, names in _parameters().items():
+        terminal.say(console, f"parameters of {', '.join(names)}", style="bold", indent="  ")
+        Sheet([Column(), Column(prose=True)], [[f"  {name}", said] for name, said in rows]).print(console)
+    terminal.say(console, "of this kernel", style="bold")
+    terminal.say(console, f"  {' '.join(bpf.available())}", indent="  ")
 
 
-def _parameters() -> dict[tuple[str, ...], list[str]]:
-    """What the testbed's congestion controls take, a line each, and who takes just that."""
-    found: dict[tuple[str, ...], list[str]] = {}
+def _parameters() -> dict[tuple[tuple[str, str], ...], list[str]]:
+    """Names and meanings of what the testbed's congestion controls take, and those that take just that."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for name in catalogue.names():
         parameters = catalogue.families()[name].parameters
-        lines = tuple(f"{each.name:13} {each.meaning} (default {each.default})" for each in parameters)
-        found.setdefault(lines, []).append(name)
+        rows = tuple((each.name, f"{each.meaning} (default {each.default})") for each in parameters)
+        found.setdefault(rows, []).append(name)
     return found
 
 
@@ -81,9 +83,11 @@ def _status(console: Console) -> None:
     runs = [name for name in bpf.available() if BY_A_RUN.fullmatch(name) and name not in loaded]
     for name in loaded:
         given = " and given to a cgroup" if name + CGROUP in pins else ""
-        console.print(f"{name}: loaded{given}, until `python -m testbed cc unload {name}` or a reboot")
+        terminal.say(
+            console, f"{name}: loaded{given}, until `python -m testbed cc unload {name}` or a reboot", indent="  "
+        )
     for name in runs:
-        console.print(f"{name}: belongs to a run in progress and ends with it")
+        terminal.say(console, f"{name}: belongs to a run in progress and ends with it", indent="  ")
     if not loaded and not runs:
         console.print("no congestion control of the testbed is loaded")
 
@@ -105,7 +109,7 @@ def _load(console: Console, cc: CongestionControl, cgroup: Path | None) -> None:
             bpf.replace(program, cc.name, cc.constants, held).close()
         finally:
             os.close(held)
-        console.print(f"{cc.name} is replaced; connections that use it keep what they have until they close.")
+        terminal.say(console, f"{cc.name} is replaced; connections that use it keep what they have until they close.")
     else:
         loaded = bpf.register(program, cc.name, cc.constants)
         bpfsys.pin(loaded.link_fd, str(pin))
@@ -113,7 +117,6 @@ def _load(console: Console, cc: CongestionControl, cgroup: Path | None) -> None:
         console.print(
             f"{cc.name} is loaded. For one destination:  ip route change PREFIX via GATEWAY congctl {cc.name}\n"
             f'For one program:  setsockopt(TCP_CONGESTION, "{cc.name}")',
-            markup=False,
         )
     if folder is not None:
         _give(cc.name, folder)
@@ -164,7 +167,7 @@ def _unload(console: Console, name: str) -> None:
     _await_gone(name)
     if not any(PINS.iterdir()):
         PINS.rmdir()
-    console.print(f"{name} is unloaded; connections that use it keep it until they close.", markup=False)
+    console.print(f"{name} is unloaded; connections that use it keep it until they close.")
 
 
 def _need_root() -> None:

@@ -15,22 +15,21 @@ import platform
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
 import pandas as pd
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from congestion import catalogue
+from core import terminal
 from core.errors import EXIT_MACHINE, EXIT_OK, TestbedError
 from core.runs import rundir
 from core.runs.manifest import Told
 from core.runs.plan import Link
+from core.terminal import Column, Sheet
 from testbed import spec
 from testbed.campaign import proposal
 from testbed.linux import features, network, privileges, settings
@@ -131,35 +130,33 @@ def report(*, as_json: bool) -> int:
         print(json.dumps({"version": 1, "kernel": platform.release(), **able,
                           "findings": [asdict(finding) for finding in findings]}, indent=1))  # fmt: skip
         return code
-    table = Table(box=None, show_header=False, pad_edge=False)
+    rows: list[list[terminal.Cell]] = []
     for finding in findings:
         if finding.works is not None:
-            mark = "[green]yes[/]" if finding.works else "[red]NO[/]" if finding.needed else "[yellow]no[/]"
+            mark = ("yes", "green") if finding.works else ("NO", "red") if finding.needed else ("no", "yellow")
             said = (finding.detail, finding.fix)
-            table.add_row(mark, finding.what, escape(" → ".join(words for words in said if words)))
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
-    console.print(table)
+            rows.append([Text(*mark), finding.what, " → ".join(words for words in said if words)])
+    console = terminal.console(usual=140)
+    Sheet([Column(), Column(), Column(prose=True)], rows, names=2).print(console)
     for finding in findings:
         if finding.command:
-            console.print(f"\n{escape(finding.command)}", soft_wrap=True)
+            console.print(f"\n{finding.command}")
     if untried := [finding.what for finding in findings if finding.works is None]:
-        console.print(
-            f"\n[yellow]Needs root[/], and was not tried: {escape('; '.join(untried))}. This tries them:\n"
-            "  sudo python -m testbed doctor",
-            soft_wrap=True,
-        )
+        console.print()
+        terminal.say(console, f"Needs root, and was not tried: {'; '.join(untried)}. This tries them:", style="yellow")
+        console.print("  sudo python -m testbed doctor")
     console.print(f"\nLinux {platform.release()}:")
     for where, can in able.items():
-        console.print(
-            f"  `--on {where}`{' (where runs go that name no place)' if place.is_first(where) else ''} {_SAID[can]}"
-        )
+        default = " (where runs go that name no place)" if place.is_first(where) else ""
+        words, style = _SAID[can]
+        terminal.say(console, f"  `--on {where}`{default} {words}", style=style, indent="    ")
     return code
 
 
 _SAID = {
-    True: "[green]works[/] here",
-    False: "[red]does not work[/] here; the lines that begin with NO say why",
-    None: "needs root; nothing else was found against it",
+    True: ("works here", "green"),
+    False: ("does not work here; the lines that begin with NO say why", "red"),
+    None: ("needs root; nothing else was found against it", ""),
 }
 
 

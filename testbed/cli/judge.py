@@ -28,5 +28,5 @@ def run(parsed: argparse.Namespace) -> int:
                 print(text.plain(f"{path}: {before}, now {now}"))
     except LoadError as error:
         raise RequestError(str(error)) from error
-    print(f"{count} runs judged")
+    print(f"{text.count(count, 'run')} judged")
     return EXIT_INVALID if invalid else EXIT_OK

@@ -159,7 +159,7 @@ def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], par
                 about = dry_run.document(plans, out, where.places(spec.on)[0]) | {"on": spec.on}
                 found.append(about)
                 lines.append(
-                    f"{plans[0].experiment}: {len(plans)} runs of {len(plans[0].jobs)} jobs, {' '.join(spec.system)}, on {spec.on}, "
+                    f"{plans[0].experiment}: {text.count(len(plans), 'run')} of {text.count(len(plans[0].jobs), 'job')}, {' '.join(spec.system)}, on {spec.on}, "
                     f"about {duration(about['expected_s'])}. Results: {about['folder']}"
                 )
     runs, total_s = sum(about["runs"] for about in found), sum(about["expected_s"] for about in found)
@@ -173,7 +173,7 @@ def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], par
         )
         return
     if found:
-        lines.append(f"Total: {runs} runs of {len(found)} experiments, about {duration(total_s)}")
+        lines.append(f"Total: {text.count(runs, 'run')} of {text.count(len(found), 'experiment')}, about {duration(total_s)}")
     print("\n".join(map(text.plain, lines)))
 
 
@@ -244,7 +244,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     missing = _each_measured([run for run in work.todo if not run.waits])
     console = Console(stderr=True)
     console.print(
-        f"{len(work.asked)} runs of {len(planned)} experiments, {len(kept)} of them there"
+        f"{text.count(len(work.asked), 'run')} of {text.count(len(planned), 'experiment')}, {len(kept)} of them there"
         + (f"; {len(waiting)} wait for those of their jobs alone" if waiting else ""),
         highlight=False,
     )
@@ -262,7 +262,10 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     for failure in failures:
         print(text.paragraph(f"failed: {failure.run.folder}: {failure.error}"), file=sys.stderr)
     if failures:
-        print(f"{len(failures)} of {len(work.asked)} runs failed; the same command tries them again.", file=sys.stderr)
+        print(
+            f"{len(failures)} of {text.count(len(work.asked), 'run')} failed; the same command tries them again.",
+            file=sys.stderr,
+        )
         return EXIT_FAILED
     if differing:
         print(text.paragraph(f"other bytes when repeated: {', '.join(differing)}"), file=sys.stderr)
@@ -298,14 +301,13 @@ def _each_measured(runs: Sequence[Wanted]) -> list[Wanted]:
 
 def _sum_up(planned: list[Planned], work: Work, failures: Sequence[Failure], *, quiet: bool) -> bool:
     """Write every complete experiment's summary and print its table; whether any of them is invalid."""
-    from rich.console import Console
-
+    from core import terminal
     from core.heartbeat import Counter, Heartbeat
     from testbed.campaign import driver
     from testbed.cli import closing
     from testbed.cli.table import closing_table
 
-    console = Console(width=None if sys.stdout.isatty() else 100)
+    console = terminal.console()
     failed = {failure.run.folder for failure in failures}
     invalid = False
     counter = Counter(len(planned), "summaries")
@@ -316,7 +318,7 @@ def _sum_up(planned: list[Planned], work: Work, failures: Sequence[Failure], *, 
             if failed & {run.folder for run in own}:
                 continue
             summary = driver.sum_up(own)
-            console.print(closing_table(summary))
+            closing_table(summary).print(console)
             closing.say(console, summary)
             invalid |= summary.verdict == "invalid"
     return invalid

@@ -1,21 +1,21 @@
-"""The closing table of an experiment, for the terminal."""
+"""The closing tables of an experiment, for the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from core.placing import Metrics
-from core.runs.metrics import STEADY_ITERATIONS
-from core.runs.summary import Ends, Result, Summary
+from core.runs.findings import Active, Interleaved, InterleavingUnknown, NotInterleaved
+from core.runs.metrics import STEADY_ITERATIONS, interleaved_needs
+from core.runs.summary import Ends, JobResult, Result, Summary
 from core.runs.verdict import Word, worst
-from core.text import plain
+from core.terminal import Cell, Column, Sheet
+from core.text import count, plain
 
-SPEC_WIDTH = 34  # of a congestion control with parameters; what is longer goes on below
+UNKNOWN = "–"
 COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 TIMES = {
     "makespan_s": "makespan\n(s)", "mean_completion_s": "completion\nmean (s)", "p95_completion_s": "p95\n(s)",
@@ -23,127 +23,106 @@ TIMES = {
 }  # fmt: skip
 
 
-def closing_table(summary: Summary) -> Table:
+def closing_table(summary: Summary) -> Sheet:
     """One row per congestion control; times in seconds, intervals at 95 % over seeds."""
-    table = Table(
-        box=None, title=Text(plain(_title(summary))), title_style="bold", title_justify="left", pad_edge=False,
-        padding=(0, 1, 0, 0), header_style="dim",
-    )  # fmt: skip
-    table.add_column("", max_width=SPEC_WIDTH, overflow="fold")
-    for heading in ("mean\n(s)", "p50\n(s)", "p99\n(s)", f"{_last(summary)}\n(s)", "speed-up\nmean", "speed-up\np99"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("inter-\nleaved", justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
+    last = f"{_last(summary)}\n(s)"
+    headings = ["mean\n(s)", "p50\n(s)", "p99\n(s)", last, "speed-up\nmean", "speed-up\np99"]
+    several = any(row.jobs > 1 for row in summary.results)  # one job interleaves with none
+    columns = [Column(), *(Column(heading, right=True) for heading in headings)]
+    columns += [Column("inter-\nleaved", right=True)] * several + [Column("verdict")]
+    rows: list[list[Cell]] = []
     for row in summary.results:
         base = row is summary.results[0]
-        table.add_row(
-            Text(plain(_name(row, summary))),
+        rows.append([
+            plain(_name(row, summary)),
             _number(row.mean_s),
             _number(row.p50_s),
             _number(row.p99_s),
             _number(row.steady_s) + (f"\n{row.steady_s / row.ideal_s:.3f}×ideal" if row.ideal_s is not None else ""),
-            "–" if base else _times(row.speedup_mean, row.speedup_mean_ci95),
-            "–" if base else _times(row.speedup_p99, row.speedup_p99_ci95),
-            _interleaved(row),
+            UNKNOWN if base else _times(row.speedup_mean, row.speedup_mean_ci95),
+            UNKNOWN if base else _times(row.speedup_p99, row.speedup_p99_ci95),
+            *([_interleaved(row)] if several else []),
             _verdict(row.verdicts),
+        ])  # fmt: skip
+    return Sheet(columns, rows, _title(summary))
+
+
+def legend(summary: Summary) -> Iterator[str]:
+    """What the tables' words mean, a line each, as far as they stand in them."""
+    if any(isinstance(one, Interleaved | NotInterleaved) for row in summary.results for one in row.findings):
+        needed = interleaved_needs(summary.results[0].iterations)
+        yield (
+            "interleaved = from this iteration on, every job stays within 5 % of its isolated time, up to the end of the run and for at "
+            f"least {count(needed, 'iteration')}"
+            + ("; the median, and in how many seeds" if _seeds(summary) > 1 else "")
         )
-    return table
-
-
-def reference_line(summary: Summary) -> str:
-    """What the times compare with."""
-    row = summary.results[-1]
-    alone = f"; measured alone {_number(row.alone_s)} s ({row.system})" if row.alone_s else ""
-    learned = f". {row.system} has F in force from iteration {row.learned_at}" if row.learned_at is not None else ""
-    ideal = "No ideal is known" if row.ideal_s is None else f"Ideal iteration {_number(row.ideal_s)} s"
-    return f"{ideal}{alone}{learned}."
-
-
-def legend(summary: Summary) -> str:
-    """What the tables' words mean, in a line or two."""
-    several = len(summary.results[0].seeds) > 1
-    text = "Interleaved: the first iteration from which every job stays within 5 % of its time alone"
-    text += " (the median, and in how many seeds)." if several else "."
-    if any(row.learned_at is not None for row in summary.results):
-        text += " F in force: MLTCP has learned what an iteration is; before that it is its base, and p99 holds those iterations, too."
+    elif any(isinstance(one, InterleavingUnknown) for row in summary.results for one in row.findings):
+        yield "interleaved = unknown: no isolated time was measured (--alone)"
+    if any(isinstance(one, Active) and one.at for row in summary.results for one in row.findings):
+        yield "p99 includes the iterations before MLTCP is active"
     if (found := next((row.schedule for row in summary.results if row.schedule is not None), None)) is not None:
-        alone = "measured alone" if found.alone == "measured" else "the ideal"
-        text += f" Slow-down: a job's completion ÷ {alone}, on the fewest servers that hold it. ρ, Jain: how fair that is. p: jobs on the fullest link."
-    return text
+        alone = "measured in isolation" if found.alone == "measured" else "the ideal"
+        yield f"slow-down = a job's completion ÷ {alone}, on the fewest servers that hold it"
+        yield "ρ, Jain = how fair that is; p = jobs on the fullest link"
 
 
-def jobs_table(summary: Summary) -> Table | None:
+def jobs_table(summary: Summary) -> Sheet | None:
     """The jobs of an experiment, each by itself; None if they are all alike."""
     first = summary.results[0].per_job
-    if len({(job.trace, job.workers, job.ideal_s) for job in first}) == 1:
+    if len({(job.trace, job.workers, job.ideal_s) for job in first}) <= 1:
         return None
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("job", max_width=SPEC_WIDTH, overflow="fold")
-    table.add_column("")
-    for heading in (
-        "mean\n(s)",
-        "p99\n(s)",
-        f"{_last(summary)}\n(s)",
-        "alone\n(s)",
-        "ideal\n(s)",
-        "speed-up\nmean",
-        "speed-up\np99",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = (
+        "mean\n(s)", "p99\n(s)", f"{_last(summary)}\n(s)", "isolated\n(s)", "ideal\n(s)", "speed-up\nmean", "speed-up\np99",
+    )  # fmt: skip
+    rows = []
     for row in summary.results:
         base = row is summary.results[0]
         for job in row.per_job:
             references = (job.alone_s, job.ideal_s)
-            table.add_row(
-                Text(plain(f"{job.job}: {job.trace} × {job.workers}")),
-                Text(plain(_name(row, summary) if job.system == row.system else job.system)),
+            rows.append([
+                plain(_system_of(job, row, summary)),
+                plain(f"{job.job}: {job.trace} × {job.workers}"),
                 *map(_number, (job.mean_s, job.p99_s, job.steady_s)),
-                *("–" if value is None else _number(value) for value in references),
-                "–" if base else _times(job.speedup_mean, job.speedup_mean_ci95),
-                "–" if base else _times(job.speedup_p99, job.speedup_p99_ci95),
-            )
-    return table
+                *(UNKNOWN if value is None else _number(value) for value in references),
+                UNKNOWN if base else _times(job.speedup_mean, job.speedup_mean_ci95),
+                UNKNOWN if base else _times(job.speedup_p99, job.speedup_p99_ci95),
+            ])  # fmt: skip
+    columns = [Column(), Column("job"), *(Column(heading, right=True) for heading in headings)]
+    return Sheet(columns, rows, names=2)
 
 
-def gpus_tables(summary: Summary) -> Group | None:
-    """What became of jobs that hold GPUs; None if none of them do."""
+def _system_of(job: JobResult, row: Result, summary: Summary) -> str:
+    """The system as typed; with the job's own congestion control, where the jobs take turns with several (``a+b``)."""
+    name = _name(row, summary)
+    return f"{name}: {job.congestion}" if "+" in row.system and job.congestion else name
+
+
+def gpus_tables(summary: Summary) -> list[Sheet]:
+    """What became of jobs that hold GPUs; nothing if none of them do."""
     found = {_name(row, summary): row.schedule for row in summary.results if row.schedule is not None}
-    return metrics_tables(found) if found else None
+    return metrics_tables(found) if found else []
 
 
 def metrics_tables(
     rows: Mapping[str, Metrics], title: str = "", more: Mapping[str, Sequence[str]] | None = None
-) -> Group:
-    """Two tables with a row for each schedule, narrow enough for a terminal: what jobs took, and how GPUs were used, with ``more`` columns
-    of that."""
-    times, used = _titled(plain(title), rows), _titled("", rows)
+) -> list[Sheet]:
+    """Two tables with a row for each schedule: what jobs took, and how GPUs were used, with ``more`` columns of that."""
     more = more or {}
-    for heading in TIMES.values():
-        times.add_column(heading, justify="right", no_wrap=True)
     idle = ("idle (GPU-h)\nfragment", "\nwaiting", "\ncontended")
-    for heading in ("GPUs\nheld", "largest\np", *idle, *more):
-        used.add_column(heading, justify="right", no_wrap=True)
+    times, used = [], []
     for number, (name, metrics) in enumerate(rows.items()):
         numbers, hours = asdict(metrics), metrics.idle_gpu_h
-        times.add_row(Text(plain(name)), *(f"{numbers[column]:.4g}" for column in TIMES))
-        used.add_row(
-            Text(plain(name)), f"{metrics.utilisation:.0%}", f"{metrics.max_contention}",
+        times.append([plain(name), *(f"{numbers[column]:.4g}" for column in TIMES)])
+        used.append([
+            plain(name), f"{metrics.utilisation:.0%}", f"{metrics.max_contention}",
             *(f"{round(value, 9):.3g}" for value in (hours.fragment, hours.waiting, hours.contention)), *(column[number] for column in more.values()),
-        )  # fmt: skip
-    return Group(times, used)
-
-
-def _titled(title: str, names: Iterable[str]) -> Table:
-    found = Table(
-        box=None,
-        title=Text(title) if title else None,
-        title_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="dim",
-    )
-    found.add_column("", overflow="fold", min_width=min(16, max(map(len, names))))
-    return found
+        ])  # fmt: skip
+    return [
+        Sheet([Column(), *(Column(heading, right=True) for heading in TIMES.values())], times, title),
+        Sheet(
+            [Column(), *(Column(heading, right=True) for heading in ("GPUs\nheld", "largest\np", *idle, *more))], used
+        ),
+    ]
 
 
 def _last(summary: Summary) -> str:
@@ -153,15 +132,15 @@ def _last(summary: Summary) -> str:
 
 def _title(summary: Summary) -> str:
     row = summary.results[0]
-    seeds = len(row.seeds)
     return (
-        f"{summary.experiment} on {summary.substrate}: {_count(row.jobs, 'job')}, "
-        f"{_count(row.iterations, 'iteration')}, {_count(seeds, 'seed')}"
+        f"{summary.experiment} on {summary.substrate}: {count(row.jobs, 'job')}, {count(row.iterations, 'iteration')}, "
+        f"{count(_seeds(summary), 'seed')}"
     )
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+def _seeds(summary: Summary) -> int:
+    """Of the system that has most."""
+    return max(len(row.seeds) for row in summary.results)
 
 
 def _number(value: float) -> str:
@@ -174,10 +153,15 @@ def _times(value: float, interval: Ends | None) -> str:
 
 
 def _interleaved(row: Result) -> str:
-    if row.interleaved_at is None:
-        return "never" if len(row.seeds) == 1 else f"–\n{row.interleaved_in}"
-    text = f"{row.interleaved_at:g}"
-    return text if len(row.seeds) == 1 else f"{text}\n{row.interleaved_in}"
+    several = len(row.seeds) > 1
+    for one in row.findings:
+        match one:
+            case Interleaved():
+                at = UNKNOWN if one.at is None else f"{one.at:g}"
+                return f"{at}\n{one.seeds} of {one.of}" if several else at
+            case NotInterleaved():
+                return f"never\n0 of {len(row.seeds)}" if several else "never"
+    return UNKNOWN
 
 
 def _name(row: Result, summary: Summary) -> str:

@@ -1,84 +1,40 @@
-"""The sentence under the table, and what stands in it."""
+"""The closing text: what stands in it, and that it fits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from io import StringIO
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
 
-from core.runs.summary import JobResult, Result, Summary
-from core.runs.upgrade import VERSION
-from testbed.campaign import answer
-from testbed.campaign.answer import Demand
-from testbed.cli import table
+from core import terminal
+from core.runs.findings import (
+    AtIdeal,
+    Compared,
+    Delivered,
+    FewFrames,
+    Finding,
+    NoCauseKnown,
+    OfferedLoad,
+    OneJob,
+    Periods,
+    Timeouts,
+    TooShort,
+    Uneven,
+)
+from core.runs.summary import Summary
+from core.terminal import Sheet
+from testbed.campaign import findings
+from testbed.campaign.findings import answer
+from testbed.campaign.findings.demand import Demand
+from testbed.cli import closing, table
+from tests.summaries import row, summary
 
-FITS = Demand(0.96, False, (1.0, 1.0))
-
-
-def row(
-    cc: str, gain: float = 1.0, interval: tuple[float, float] | None = None, jobs: Sequence[float] = (), **more: Any
-) -> Result:
-    """A result over three seeds, or of one without an interval; each job gains the same, or as ``jobs`` says."""
-    seeds = (1,) if interval is None else (1, 2, 3)
-    per_job = tuple(
-        JobResult(
-            job=job, trace="t", workers=2, system=cc, learns=cc.startswith("mltcp"), ideal_s=1.0, alone_s=1.0, mean_s=1.0, p99_s=1.0,
-            steady_s=1.0, speedup_mean=own, speedup_mean_ci95=interval, speedup_p99=own, speedup_p99_ci95=None,
-        )
-        for job, own in enumerate(jobs or (gain, gain))
-    )  # fmt: skip
-    whole = Result(
-        system=cc, role="treatment" if "mltcp" in cc else "baseline", seeds=seeds, jobs=2, iterations=30, verdicts=tuple("valid" for _ in seeds),
-        per_job=per_job, alone_s=1.0, ideal_s=1.0, steady_s=1.4, steady_s_ci95=None, mean_s=1.0, mean_s_ci95=None, p50_s=1.0, p95_s=1.0,
-        p99_s=1.0, speedup_p99=1.0, speedup_p99_ci95=None, learned_at=2 if "mltcp" in cc else None, interleaved_at=None,
-        interleaved_in=f"0 of {len(seeds)}", speedup_mean=gain, speedup_mean_ci95=interval, answer=None,
-    )  # fmt: skip
-    return replace(whole, **more)
-
-
-def summary(*results: Result, **more: Any) -> Summary:
-    whole = Summary(
-        version=VERSION, experiment="x", substrate="uml", clock="virtual", baseline="reno", verdict="valid", needs=None, results=results
-    )  # fmt: skip
-    return replace(whole, **more)
-
-
-@pytest.mark.parametrize(
-    ("result", "demand", "says"),
-    [
-        (row("mltcp_reno", 1.27, (1.13, 1.42), interleaved_at=8, interleaved_in="3 of 3"), FITS,
-         "MLTCP-Reno is 1.27× as fast as Reno (1.13–1.42), interleaved from iteration 8 in 3 of 3 seeds."),
-        (row("mltcp_reno", 1.0, (0.98, 1.02)), Demand(1.06, False, (0.229, 0.116)),
-         "MLTCP-Reno: no difference, 0.98–1.02×: the two jobs need 106 % of the link, periods 229 and 116 ms."),
-        (row("mltcp_cubic:slope=2", 1.19, None), FITS,
-         "MLTCP-CUBIC (slope=2) is 1.19× as fast as Reno (one seed, no interval), never interleaved."),
-        (row("mltcp_reno", 0.94, (0.9, 0.97)), FITS, "MLTCP-Reno is slower than Reno, 0.94× as fast (0.90–0.97)."),
-        (row("mltcp_reno", 1.17, (0.93, 1.41)), FITS, "MLTCP-Reno cannot be told from Reno by 3 seeds, 1.17× (0.93–1.41)."),
-        (row("mltcp_reno", 0.88, None, iterations=3), FITS,
-         "MLTCP-Reno: too few iterations to judge (F in force from 2 of 3); so far 0.88× as fast as Reno."),
-        (row("mltcp_reno", 1.3, None, iterations=3, learned_at=None), FITS,
-         "MLTCP-Reno: too few iterations to judge (F was never in force in 3); so far 1.30× as fast as Reno."),
-        (row("unfair", 1.3, None, iterations=3), FITS, "unfair is 1.30× as fast as Reno (one seed, no interval), never interleaved."),
-    ],
-)  # fmt: skip
-def test_the_answer(result: Result, demand: Demand, says: str) -> None:
-    assert answer.sentence(result, row("reno"), demand) == says
-
-
-def test_a_gain_stands_beside_what_it_is_paid_with() -> None:
-    lossy = row(
-        "mlt:bands=1", 1.2, (1.1, 1.3), delivered=0.9004, important=0.982, interleaved_at=3, interleaved_in="3 of 3"
-    )
-    said = str(answer.sentence(lossy, row("reno"), FITS))
-    assert said.startswith("MLT (bands=1) is 1.20× as fast as Reno (1.10–1.30)")
-    assert said.endswith(" Of its gradients 90.04 % arrived; its tags call 98 % of their packets important.")
-    whole = replace(row("ltp", 1.0, (0.99, 1.01), jobs=(1.0,)), jobs=1, delivered=1.0)
-    assert answer.sentence(whole, row("reno"), FITS) == "LTP: no difference, 0.99–1.01×. All of its gradients arrived."
-    nearly = str(answer.sentence(replace(whole, delivered=1 - 1e-9), row("reno"), FITS))
-    assert nearly.endswith("99.99 % arrived.")
+WIDTHS = (50, 60, 72, 80, 100, 140)
 
 
 @pytest.mark.parametrize(
@@ -89,32 +45,138 @@ def test_names_are_written_as_people_do(system: str, written: str) -> None:
     assert answer.name(system) == written
 
 
-def test_jobs_that_gain_differently_are_named() -> None:
-    result = row("mltcp_reno", 1.1, None, jobs=(1.3, 0.9))
-    assert "; job 0 1.30×, job 1 0.90×," in str(answer.sentence(result, row("reno"), FITS))
+REASONS = (OneJob(), OfferedLoad("s1-s2", 5e8, 1.25), Periods((1.0, 0.6), None, 0.4), FewFrames("s1-s2", "marking", 40, 32), Timeouts(3, 0.2, 0.05),
+           AtIdeal("reno", 1.001), NoCauseKnown())  # fmt: skip
+FINDINGS: tuple[Finding, ...] = (
+    Compared("faster", "reno", 1.3, (1.2, 1.4), 3), Compared("slower", "reno", 0.9, None, 1, (NoCauseKnown(),)),
+    Compared("no difference", "reno", 1.0, None, 1, REASONS), Compared("inconclusive", "reno", 1.0, (0.9, 1.1), 3, (NoCauseKnown(),)),
+    TooShort("reno", 1.3, 12, 4, 10), TooShort("reno", 1.3, 12, None, 10), Uneven({0: 1.3, 1: 0.9}), Delivered(0.9004, 0.98), Delivered(1.0, None),
+)  # fmt: skip
 
 
-def test_what_is_invalid_has_no_answer_but_advice() -> None:
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda finding: type(finding).__name__)
+def test_every_finding_that_is_put_into_words_ends_a_sentence(finding: Finding) -> None:
+    said = answer.sentence(row("mltcp_reno"), row("reno"), [finding])
+    assert said.endswith(".") and all(len(one.split()) <= 30 for one in re.split(r"[.?!] ", said))
+
+
+def test_what_is_not_all_is_never_called_all() -> None:
+    said = answer.sentence(row("ltp"), row("reno"), [Delivered(1 - 1e-9, None)])
+    assert "99.99 %" in said
+
+
+def test_every_reason_is_put_into_words() -> None:
+    assert all(answer.reason(one).endswith(".") for one in REASONS)
+
+
+def test_what_is_invalid_has_no_findings_but_advice() -> None:
     broken = row("mltcp_reno", 1.3, verdicts=("invalid",))
-    assert answer.sentence(broken, row("reno"), FITS) is None
+    assert findings.compared(broken, row("reno"), Demand()) == ()
     real = summary(row("reno"), broken, verdict="invalid", clock="real")
-    assert "--on uml" in str(answer.advice(real)) and "docs/fidelity.md" in str(answer.advice(real))
-    virtual = str(answer.advice(replace(real, clock="virtual")))
-    assert "--on uml" not in virtual and "--sample" not in virtual and "a fault of the testbed: report it" in virtual
+    assert "--on uml" in str(answer.advice(real))
+    assert "--on uml" not in str(answer.advice(replace(real, clock="virtual")))
     assert answer.advice(replace(real, verdict="suspect")) is None
 
 
-def test_tables_say_how_many_iterations_and_what_each_job_gains() -> None:
-    results = [row("reno", iterations=3), row("mltcp_reno", 1.25, (1.2, 1.3), iterations=3)]
-    odd = [
-        replace(one, per_job=(one.per_job[0], replace(one.per_job[1], trace="[/nope]"))) for one in results
-    ]  # no markup
-    found = summary(*odd)
-    console = Console(width=120, record=True)
+def stated(*systems: str, jobs: int = 2, several: bool = False) -> Summary:
+    """Results with their findings, as a run has them."""
+    interval = (1.2, 1.3) if several else None
+    every = [row(system, 1.25, interval, [1.3, 0.9, 1.0][:jobs]) for system in systems]
+    told = [replace(one, findings=(*findings.compared(one, every[0], Demand()), *findings.own(one))) for one in every]
+    return summary(*told)
+
+
+def rendered(sheet: Sheet, width: int) -> list[str]:
+    out = StringIO()
+    sheet.print(Console(file=out, width=width, soft_wrap=True))
+    return out.getvalue().splitlines()
+
+
+LETTERS = st.text("abcxyz_", min_size=1, max_size=10)
+OPTIONS = st.lists(st.tuples(LETTERS, st.integers(0, 99)).map(lambda one: f"{one[0]}={one[1]}"), max_size=2).map(
+    ",".join
+)
+NAMES = st.builds(
+    lambda name, options: f"{name}:{options}" if options else name, LETTERS, OPTIONS
+)  # up to 40 characters
+
+
+@settings(max_examples=60)
+@given(systems=st.lists(NAMES, min_size=1, max_size=4, unique=True), width=st.sampled_from(WIDTHS), several=st.booleans(),
+       traces=st.lists(LETTERS, min_size=2, max_size=3, unique=True))  # fmt: skip
+def test_at_every_width_a_row_has_its_name_and_whole_words(
+    systems: list[str], width: int, several: bool, traces: list[str]
+) -> None:
+    found = stated(*systems, jobs=len(traces), several=several)
+    results = tuple(
+        replace(one, per_job=tuple(replace(job, trace=trace) for job, trace in zip(one.per_job, traces, strict=True)))
+        for one in found.results
+    )
+    found = replace(found, experiment="(experiment)", results=results)
     jobs = table.jobs_table(found)
     assert jobs is not None
-    console.print(table.closing_table(found), jobs)
-    said = console.export_text()
-    assert "last 3" in said and "last 10" not in said
-    assert "1: [/nope] × 2" in said
-    assert said.count("1.20–1.30") == 3  # all jobs, and each
+    whole = {
+        word for sheet in (table.closing_table(found), jobs) for line in rendered(sheet, 1000) for word in line.split()
+    }
+    for sheet, count in ((table.closing_table(found), 1), (jobs, len(traces))):
+        lines = rendered(sheet, width)
+        assert max(map(len, lines)) <= width
+        for system in systems:
+            assert sum(line.split()[:1] == [system] for line in lines if line.strip()) == count, lines
+        left_out = sheet.lines(width)[1]
+        body = (
+            lines
+            if not left_out
+            else lines[: next(i for i, line in enumerate(lines) if line.startswith("Columns left"))]
+        )
+        assert {word for line in body for word in line.split()} <= whole
+        titles = [column.title for column in sheet.columns]
+        assert list(left_out) == titles[len(titles) - len(left_out) :]
+
+
+@pytest.mark.parametrize("width", [140, 100])
+def test_a_wide_terminal_shows_every_column(width: int) -> None:
+    assert table.closing_table(stated("reno", "mltcp_reno")).lines(width)[1] == ()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_prose_breaks_between_words(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    told = "Interleaved iterations of isolated communication phases, " * 4
+    closing.labelled(terminal.console(), "Links", told)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    assert " ".join(lines).split()[1:] == told.split()
+
+
+def test_the_width_is_that_of_columns_even_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "61")
+    assert (terminal.width(), terminal.console().width) == (61, 61)
+    monkeypatch.delenv("COLUMNS")
+    assert terminal.width(usual=110) == 110
+
+
+def test_a_lone_job_has_no_column_of_interleaving() -> None:
+    alone = summary(row("reno", jobs=[1.0], interleaved_in=None), row("mltcp_reno", jobs=[1.0], interleaved_in=None))
+    titles = [column.title for column in table.closing_table(alone).columns]
+    pair = [column.title for column in table.closing_table(stated("reno")).columns]
+    assert set(pair) - set(titles) == {"interleaved"}
+
+
+def test_rows_by_job_keep_the_system_as_typed() -> None:
+    typed = ("reno", "priority", "unfair:weights=2/0.5")
+    found = stated(*typed)
+    odd = tuple(
+        replace(one, per_job=tuple(replace(job, congestion="reno", ideal_s=1.0 + job.job) for job in one.per_job))
+        for one in found.results
+    )
+    sheet = table.jobs_table(replace(found, results=odd))
+    assert sheet is not None
+    assert [str(cells[0]) for cells in sheet.rows] == [system for system in typed for _ in range(2)]
+
+
+def test_last_counts_the_iterations_that_there_are() -> None:
+    headings = [column.title for column in table.closing_table(summary(row("reno", iterations=3))).columns]
+    assert "last 3 (s)" in headings and "last 10 (s)" not in headings

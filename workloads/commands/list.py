@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rich.console import Console
-from rich.table import Table
-
+from core import terminal
+from core.terminal import Column, Sheet
+from core.units import size_text
 from workloads import trace as traces
 
 HELP = "list the traces of the library"
@@ -17,13 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_parsed: argparse.Namespace) -> int:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("name", "what", "from", "bytes of an iteration"):
-        table.add_column(heading, justify="right" if "bytes" in heading else "left")
+    rows = []
     for name in traces.names():
         trace = traces.load(name)
-        table.add_row(name, trace.model, trace.source.kind, f"{trace.bytes_per_iteration:,}")
-    console = Console(width=None if Console().is_terminal else 110)
-    console.print(table, highlight=False)
-    console.print("`python -m workloads show NAME` shows one of them.", highlight=False, soft_wrap=True)
+        rows.append([name, size_text(trace.bytes_per_iteration), trace.source.kind, trace.model])
+    console = terminal.console(usual=110)
+    columns = [Column("name"), Column("bytes of\nan iteration", right=True), Column("from"), Column("what", prose=True)]
+    Sheet(columns, rows).print(console)
+    terminal.say(console, "`python -m workloads show NAME` shows one of them.")
     return 0

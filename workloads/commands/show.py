@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
+from core import terminal
 from core.errors import within
+from core.terminal import Column, Sheet
 from core.text import file_name, plain, shown
 from core.units import Rate
 from workloads import trace as traces
@@ -40,11 +39,14 @@ def run(parsed: argparse.Namespace) -> int:
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise traces.TraceError(f"--out: {shown(out, 200)} must end in .png, .pdf or .svg")
     trace = trace.scaled(rate)
-    console = Console(width=None if Console().is_terminal else 110)
+    console = terminal.console(usual=110)
     for line in describe(trace, parsed.workers, rate):
-        console.print(line, highlight=False, markup=False, soft_wrap=isinstance(line, str))
+        if isinstance(line, Sheet):
+            line.print(console)
+        else:
+            terminal.say(console, line)
     draw(trace, parsed.workers, rate, out)
-    console.print(f"Drawing: {shown(out, 200)}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Drawing: {shown(out, 200)}")
     return 0
 
 
@@ -54,30 +56,29 @@ def busy_s(trace: Trace, workers: int, rate_bps: int) -> float:
     return sum(times[op.id][1] - times[op.id][0] for op in trace.operations if op.kind != "compute")
 
 
-def describe(trace: Trace, workers: int, rate: Rate) -> list[str | Table]:
+def describe(trace: Trace, workers: int, rate: Rate) -> list[str | Sheet]:
     times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate))
     period = max(end for _, end in times.values())
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading, side in (("operation", "left"), ("kind", "left"), ("start (ms)", "right"), ("takes (ms)", "right"),
-                          ("bytes", "right"), ("after", "left")):  # fmt: skip
-        table.add_column(heading, justify=side)  # type: ignore[arg-type]
+    headings = ("operation", "kind", "start (ms)", "takes (ms)", "bytes", "after")
+    columns = [Column(heading, right="(ms)" in heading or heading == "bytes") for heading in headings]
+    cells: list[list[str]] = []
     rows = trace.operations
     if len(rows) > MOST_ROWS:
         rows = rows[: MOST_ROWS // 2] + rows[-MOST_ROWS // 2 :]
     for number, op in enumerate(rows):
         if len(rows) < len(trace.operations) and number == MOST_ROWS // 2:
-            table.add_row(f"… {len(trace.operations) - MOST_ROWS:,} more")
+            cells.append([f"… {len(trace.operations) - MOST_ROWS:,} more", *[""] * 5])
         start, end = times[op.id]
-        table.add_row(
+        cells.append([
             shown(op.id), op.algorithm or op.kind, f"{start * 1e3:.3f}", f"{(end - start) * 1e3:.3f}",
             "" if op.bytes is None else f"{int(op.bytes):,}", _shorter(op.after),
-        )  # fmt: skip
+        ])  # fmt: skip
     busy = busy_s(trace, workers, rate)
-    lines: list[str | Table] = [
+    lines: list[str | Sheet] = [
         f"{shown(trace.name)}: {shown(trace.model, 200)}",
         f"{trace.source.kind}: {plain(trace.source.measured_by)}"
         + (f"; on {plain(trace.source.on)}" if trace.source.on else ""),
-        table,
+        Sheet(columns, cells),
         f"{workers} workers at {rate}: iteration {period * 1e3:.3f} ms, {trace.bytes_per_iteration:,} bytes, communicating "
         f"{busy * 1e3:.3f} ms ({busy / period:.1%}); noise {trace.noise}",
     ]

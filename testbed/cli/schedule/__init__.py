@@ -82,13 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from rich.console import Console
-
     import job_schedulers
-    from core import options
+    from core import options, terminal
     from core.heartbeat import Counter, Heartbeat
     from core.placing import Gpu
-    from core.text import plain
+    from core.text import count, plain
     from testbed.cli.schedule import told
     from testbed.planning import schedules
     from theory.cluster import Servers
@@ -157,12 +155,10 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps(told.document(sizes, model, results, found), allow_nan=False))
     else:
-        console = Console(highlight=False)
-        console.print(
-            told.table(results, f"{len(requests)} jobs, {len(sizes)} servers, {len(gpus)} GPUs, {parsed.rate} each")
-        )
-        if parsed.emulate:
-            console.print(told.beside(results))
+        console = terminal.console()
+        title = f"{count(len(requests), 'job')}, {count(len(sizes), 'server')}, {count(len(gpus), 'GPU')}, {parsed.rate} each"
+        for sheet in [*told.table(results, title), *([told.beside(results)] if parsed.emulate else [])]:
+            sheet.print(console)
         told.print_origin(console, found)
     if parsed.figures is not None:
         from analysis import gantt

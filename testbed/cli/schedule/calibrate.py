@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core import text
 from core.errors import EXIT_OK, RequestError, within
 from core.units import Duration, Rate, Size
 from testbed.cli import flags
@@ -118,8 +119,8 @@ def run(parsed: argparse.Namespace) -> int:
             )
             return EXIT_OK
         cells = "; ".join(f"{name} {', '.join(map(str, getattr(grid, name)))}" for name in ("p", "servers", "ratios"))
-        print(f"{len(todo)} runs: {cells}")
-        print(plain(f"Total: {len(todo)} runs, about {duration(expected_s)}. Results: {out}"))
+        print(f"{text.count(len(todo), 'run')}: {cells}")
+        print(plain(f"Total: {text.count(len(todo), 'run')}, about {duration(expected_s)}. Results: {out}"))
         return EXIT_OK
     runs = carrying.carry_out(
         planned, out, parsed.parallel, flags.again(parsed), quiet=parsed.json,
@@ -159,30 +160,21 @@ def _told(system: str, found: Calibration) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Calibration], seeds: int) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from core import terminal
+    from core.terminal import Column, Sheet
 
-    from core.text import plain
-
-    table = Table(box=None, title=Text("Equation 8, fitted to half of the cells"), title_justify="left", pad_edge=False)
-    table.add_column("", overflow="fold", min_width=min(16, max(map(len, found))))
-    for heading in ("α", "ξ1", "ξ2\n(µs)", "error where\nnot fitted", "the\nworst", "f for\nmost jobs"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for system, fitted in found.items():
-        table.add_row(
-            Text(plain(system)), f"{fitted.alpha.value:.2f}", f"{fitted.xi1.value:.2f}", f"{fitted.xi2_s.value * 1e6:.0f}",
+    headings = ("α", "ξ1", "ξ2\n(µs)", "error where\nnot fitted", "the\nworst", "f for\nmost jobs")
+    rows = [
+        [
+            text.plain(system), f"{fitted.alpha.value:.2f}", f"{fitted.xi1.value:.2f}", f"{fitted.xi2_s.value * 1e6:.0f}",
             f"{fitted.error.value:.1%}", f"{fitted.worst:.0%}", f"{fitted.crowded.value:.2f}",
-        )  # fmt: skip
-    console = Console(highlight=False)
-    console.print(table)
+        ]
+        for system, fitted in found.items()
+    ]  # fmt: skip
+    console = terminal.console()
+    columns = [Column(), *(Column(heading, right=True) for heading in headings)]
+    Sheet(columns, rows, "Equation 8, fitted to half of the cells").print(console)
     for system, fitted in found.items():
-        console.print(
-            plain(
-                f"{system}: α {fitted.alpha}, ξ1 {fitted.xi1}, f {fitted.crowded}; schedule --alpha {fitted.alpha.value:.2f} --xi1 {fitted.xi1.value:.2f} "
-                f"--xi2 {fitted.xi2_s.value * 1e6:.0f}us"
-            )
-        )
-    console.print(
-        f"95 % intervals over {seeds} seeds. Cells fitted and held out, each: {fitted.fitted} and {fitted.held_out}."
-    )
+        terminal.say(console, f"{system}: α {fitted.alpha}, ξ1 {fitted.xi1}, f {fitted.crowded}; schedule --alpha {fitted.alpha.value:.2f} --xi1 {fitted.xi1.value:.2f} --xi2 {fitted.xi2_s.value * 1e6:.0f}us")  # fmt: skip
+        terminal.say(console, f"{system}: {text.count(fitted.fitted, 'cell')} fitted, {fitted.held_out} held out.")
+    terminal.say(console, f"95 % intervals over {text.count(seeds, 'seed')}.")

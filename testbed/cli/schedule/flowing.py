@@ -11,17 +11,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 import job_schedulers
 from congestion import catalogue
-from core import options
+from core import options, terminal
 from core.errors import RequestError, within
 from core.heartbeat import print_error
 from core.placing import Gpu, Metrics, Request
 from core.runs.plan import CongestionControl
-from core.text import quoted
+from core.terminal import Column, Sheet
+from core.text import plain, quoted
 from core.units import Duration
 from job_schedulers import Cluster, online
 from testbed.cli.schedule import told
@@ -125,32 +124,30 @@ def show(results: Sequence[Result], sizes: Sequence[int], topo: str, jobs: JobLi
         print(json.dumps({"cluster": {"servers": list(sizes)}, "model": {"law": "flow", "topo": topo, "batch_s": flowing.BATCH_S,
               "steps": twin.STEPS}, **told.origin(jobs), "results": rows}, allow_nan=False))  # fmt: skip
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in ("scheduler", "system"):
-        table.add_column(heading, overflow="fold")
-    for heading in (
+    headings = (
         "jobs\nended",
         "iter-\nations",
         "mean\n(s)",
         "p99\n(s)",
-        "÷\nalone",
-        "p99 ÷\nalone",
+        "÷\nisolated",
+        "p99 ÷\nisolated",
         "GPUs\nheld",
         "took\n(s)",
-    ):
-        table.add_column(heading, justify="right", no_wrap=True)
+    )
+    lines = []
     for result in results:
         row = _row(result)
         numbers = [row[name] for name in ("mean_s", "p99_s", "mean_iteration_slowdown", "p99_iteration_slowdown")]
-        table.add_row(
-            result.scheduler, result.system, f"{row['ended']}", f"{row['iterations']}", *(f"{value:.3f}" for value in numbers),
+        lines.append([
+            plain(result.scheduler), plain(result.system), f"{row['ended']}", f"{row['iterations']}", *(f"{value:.3f}" for value in numbers),
             f"{row['utilisation']:.0%}", f"{result.wall_s:.1f}",
-        )  # fmt: skip
-    console = Console(highlight=False)
-    console.print(table)
+        ])  # fmt: skip
+    console = terminal.console()
+    columns = [Column("scheduler"), Column("system"), *(Column(heading, right=True) for heading in headings)]
+    Sheet(columns, lines, names=2).print(console)
     for result in results:
         if result.beyond:
-            console.print(f"Suspect: {result.scheduler}, {result.system}: {'; '.join(result.beyond)}.")
+            terminal.say(console, f"Suspect: {result.scheduler}, {result.system}: {'; '.join(result.beyond)}.")
     told.print_origin(console, jobs)
 
 

@@ -36,7 +36,8 @@ PACKAGES = ("numpy",)
 def described(asked: Asked) -> str:
     """What would be computed, in a line."""
     count = len(asked.setting) * len(asked.servers) * asked.seeds
-    return f"{asked.name}: {count * len(asked.scheduler)} schedules of {len(asked.scheduler)} schedulers, computed"
+    schedules = text.count(count * len(asked.scheduler), "schedule")
+    return f"{asked.name}: {schedules} of {text.count(len(asked.scheduler), 'scheduler')}, computed"
 
 
 def compute(

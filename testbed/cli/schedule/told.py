@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
+from core import terminal
 from core.placing import Stint
-from core.text import plain
+from core.terminal import Column, Sheet
+from core.text import count, plain
 from testbed.cli.schedule.emulate import Emulated
 from testbed.cli.table import metrics_tables
 from testbed.planning.schedules import Carried
@@ -33,7 +33,7 @@ class Result:
     emulated: tuple[Emulated, ...] = ()
 
 
-def table(results: Sequence[Result], title: str) -> Group:
+def table(results: Sequence[Result], title: str) -> list[Sheet]:
     """What each scheduler came to, and what that took."""
     more = {
         "trials": [str(each.carried.trials) for each in results],
@@ -42,29 +42,19 @@ def table(results: Sequence[Result], title: str) -> Group:
     return metrics_tables({each.scheduler: each.carried.metrics for each in results}, title, more)
 
 
-def beside(results: Sequence[Result]) -> Table:
+def beside(results: Sequence[Result]) -> Sheet:
     """A row for each schedule and system: what the model said, and what came out."""
-    found = Table(
-        box=None,
-        title=Text("Predicted, and what came out with real traffic; off: of a job's completion, in the mean"),
-        title_justify="left",
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    found.add_column("", overflow="fold", min_width=min(16, max(len(each.scheduler) for each in results)))
-    found.add_column(
-        "", overflow="fold", min_width=min(16, max(len(one.system) for each in results for one in each.emulated))
-    )
-    for heading in ("makespan\n(s)", "real\n(s)", "off", "completion\nmean (s)", "real\n(s)", "off", "jobs\noff", ""):  # fmt: skip
-        found.add_column(heading, justify="right", no_wrap=True)
+    headings = ("makespan\n(s)", "real\n(s)", "off", "completion\nmean (s)", "real\n(s)", "off", "jobs\noff", "verdict")
+    rows = []
     for each in results:
         said = each.carried.metrics
         for came in each.emulated:
-            found.add_row(
-                Text(plain(each.scheduler)), Text(plain(came.system)), f"{said.makespan_s:.4g}", f"{came.makespan_s:.4g}", f"{came.makespan_off:+.1%}",
+            rows.append([
+                plain(each.scheduler), plain(came.system), f"{said.makespan_s:.4g}", f"{came.makespan_s:.4g}", f"{came.makespan_off:+.1%}",
                 f"{said.mean_completion_s:.4g}", f"{came.mean_completion_s:.4g}", f"{came.completion_off:+.1%}", f"{came.job_off:.1%}", came.verdict,
-            )  # fmt: skip
-    return found
+            ])  # fmt: skip
+    columns = [Column(), Column(), *(Column(heading, right=True) for heading in headings)]
+    return Sheet(columns, rows, "Predicted, and measured with real traffic; off: of a job's completion, mean", names=2)
 
 
 def document(sizes: Sequence[int], model: Model, results: Sequence[Result], jobs: JobList) -> dict[str, Any]:
@@ -96,12 +86,12 @@ def origin(jobs: JobList) -> dict[str, Any]:
 def print_origin(console: Console, jobs: JobList) -> None:
     """The same for people."""
     if jobs.synthetic:
-        console.print(plain(f"Synthetic: {jobs.synthetic}."))
+        terminal.say(console, f"Synthetic: {jobs.synthetic}.")
     if jobs.omitted:
-        left = sum(one.rows for one in jobs.omitted)
-        console.print(plain(f"Left out: {left} rows of the list. {len(jobs.requests)} jobs are scheduled."))
+        left = count(sum(one.rows for one in jobs.omitted), "row")
+        terminal.say(console, f"Left out: {left} of the list. Scheduled: {count(len(jobs.requests), 'job')}.")
         for one in jobs.omitted:
-            console.print(Text(plain(f"  {one.rows}: {one.reason} (first: {one.first})")))
+            terminal.say(console, f"  {one.rows}: {one.reason} (first: {one.first})", indent="    ")
 
 
 def _job(ran: Ran) -> dict[str, Any]:

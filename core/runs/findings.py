@@ -1,0 +1,174 @@
+"""What a summary states, as data: each statement is a type of its own and holds what it was judged by.
+
+`testbed.campaign.findings` says when each holds, `testbed.campaign.findings.answer` puts it into words. Times in seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Interval = tuple[float, float]  # at 95 %
+Outcome = Literal["faster", "slower", "no difference", "inconclusive"]
+
+
+class OneJob(msgspec.Struct, tag_field="finding", tag="one job", frozen=True):
+    """There is no other job to share the network with."""
+
+
+class OfferedLoad(msgspec.Struct, tag_field="finding", tag="offered load", frozen=True):
+    """The jobs need more than the rate of a link, each at its ideal iteration time."""
+
+    link: str  # one direction of a bottleneck: ``s1-s2``
+    rate_bps: float
+    share: float  # of its rate
+
+
+class Periods(msgspec.Struct, tag_field="finding", tag="periods", frozen=True):
+    """The phases cannot stay apart: the iteration times have no common divisor, or the phases do not fit in it."""
+
+    periods_s: tuple[float, ...]  # by job
+    divisor_s: float | None  # None: there is none
+    phases_s: float  # of all jobs together
+
+
+class NoSharedLink(msgspec.Struct, tag_field="finding", tag="no shared link", frozen=True):
+    """No bottleneck carries flows of two jobs in one direction."""
+
+
+class SmallShare(msgspec.Struct, tag_field="finding", tag="small share", frozen=True):
+    """The jobs communicate so little that sharing can slow none of them down by more than ``most``."""
+
+    most: float  # iteration time ÷ ideal if all phases overlap in full
+
+
+class AtIdeal(msgspec.Struct, tag_field="finding", tag="at ideal", frozen=True):
+    """The baseline's last iterations take the ideal time already."""
+
+    system: str
+    ratio: float  # last iterations ÷ ideal
+
+
+class BaseInterleaves(msgspec.Struct, tag_field="finding", tag="baseline interleaves", frozen=True):
+    """The baseline's jobs interleave, too."""
+
+    system: str
+    at: float
+
+
+class FewFrames(msgspec.Struct, tag_field="finding", tag="few frames", frozen=True):
+    """The queue has so few frames for each flow that every congestion window is the least there is."""
+
+    link: str
+    threshold: Literal["marking", "buffer"]
+    frames: float
+    flows: int
+
+    @property
+    def per_flow(self) -> float:
+        """Frames for each flow."""
+        return self.frames / self.flows
+
+
+class Timeouts(msgspec.Struct, tag_field="finding", tag="timeouts", frozen=True):
+    """TCP waited for retransmission timeouts, which no congestion control shortens."""
+
+    count: int
+    least_s: float  # the minimum RTO
+    share: float  # of all iterations of all jobs, if each timeout met another one
+
+
+class RandomLoss(msgspec.Struct, tag_field="finding", tag="random loss", frozen=True):
+    """A wire loses packets at random, so that windows follow its loss and not the queue."""
+
+    loss: float
+
+
+class NoCoordination(msgspec.Struct, tag_field="finding", tag="no coordination", frozen=True):
+    """Neither system knows of iterations, so that neither takes jobs apart."""
+
+    system: str
+    against: str
+
+
+class NoCauseKnown(msgspec.Struct, tag_field="finding", tag="no cause known", frozen=True):
+    """None of the causes that are looked for is there."""
+
+
+Reason = (
+    OneJob
+    | OfferedLoad
+    | Periods
+    | NoSharedLink
+    | SmallShare
+    | AtIdeal
+    | BaseInterleaves
+    | FewFrames
+    | Timeouts
+    | RandomLoss
+    | NoCoordination
+    | NoCauseKnown
+)
+
+
+class Compared(msgspec.Struct, tag_field="finding", tag="compared", frozen=True):
+    """How a system compares with the baseline; what is not faster has at least one reason."""
+
+    outcome: Outcome
+    against: str  # the baseline, as typed
+    speedup: float
+    interval: Interval | None  # None: fewer than three seeds
+    seeds: int
+    reasons: tuple[Reason, ...] = ()
+
+
+class TooShort(msgspec.Struct, tag_field="finding", tag="too short", frozen=True):
+    """Too few iterations with MLTCP active for a comparison."""
+
+    against: str
+    speedup: float
+    iterations: int
+    active_from: float | None  # None: in none of them
+    needed: int  # iterations with MLTCP active
+
+
+class Uneven(msgspec.Struct, tag_field="finding", tag="uneven", frozen=True):
+    """The jobs do not gain alike."""
+
+    speedups: dict[int, float]  # by job
+
+
+class Interleaved(msgspec.Struct, tag_field="finding", tag="interleaved", frozen=True):
+    """Every job stays within 5 % of its isolated time up to the end of the run."""
+
+    at: float | None  # the first such iteration, the median over seeds; None: not in half of them
+    seeds: int  # in which they do
+    of: int
+
+
+class NotInterleaved(msgspec.Struct, tag_field="finding", tag="not interleaved", frozen=True):
+    """They do in no seed, or for too few iterations."""
+
+    iterations: int
+    needed: int  # iterations in a row, up to the end
+
+
+class InterleavingUnknown(msgspec.Struct, tag_field="finding", tag="interleaving unknown", frozen=True):
+    """There is no isolated time to compare with."""
+
+
+class Active(msgspec.Struct, tag_field="finding", tag="mltcp active", frozen=True):
+    """From when on MLTCP's factor F is in force in every job that runs MLTCP."""
+
+    at: float | None  # an iteration, the median over seeds; None: never
+
+
+class Delivered(msgspec.Struct, tag_field="finding", tag="delivered", frozen=True):
+    """How much of the gradients arrived over a transport that may lose some."""
+
+    share: float  # of bytes
+    important: float | None  # of packets, as tagged; None: no rule tagged any
+
+
+Finding = Compared | TooShort | Uneven | Interleaved | NotInterleaved | InterleavingUnknown | Active | Delivered

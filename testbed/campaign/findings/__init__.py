@@ -1,0 +1,162 @@
+"""Which statements hold of a result: see `core.runs.findings`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from core.runs.findings import (
+    Active,
+    AtIdeal,
+    BaseInterleaves,
+    Compared,
+    Delivered,
+    Finding,
+    Interleaved,
+    InterleavingUnknown,
+    NoCauseKnown,
+    NoCoordination,
+    NoSharedLink,
+    NotInterleaved,
+    OneJob,
+    Outcome,
+    Periods,
+    RandomLoss,
+    Reason,
+    SmallShare,
+    Timeouts,
+    TooShort,
+    Uneven,
+)
+from core.runs.metrics import interleaved_needs
+from core.runs.summary import Result
+from testbed.campaign.findings.demand import ALIKE, Demand, common_divisor
+
+ENOUGH = 10  # iterations with MLTCP active, before it is compared
+FEWEST_FRAMES = 3.0  # of threshold for each flow (docs/hosts.md)
+FEWEST_TIMEOUTS = 0.01  # of iterations: with fewer a timeout explains no difference of 2 %
+FEWEST_LOSSES = 1e-5  # of packets: one in a window of tens of thousands
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Retransmission timeouts of a system, over all its runs."""
+
+    timeouts: int = 0
+    rto_min_s: float = 0.2
+
+
+def compared(row: Result, base: Result, demand: Demand, waits: Waits = Waits()) -> tuple[Finding, ...]:
+    """How a result compares with its baseline, and why it gains nothing if it does not; nothing of an invalid one."""
+    if row == base or "invalid" in (*row.verdicts, *base.verdicts):
+        return ()
+    against, found = base.system, list[Finding]()
+    if (short := _too_short(row, against)) is not None:
+        found.append(short)
+    else:
+        outcome = _outcome(row)
+        reasons = () if outcome == "faster" else tuple(_reasons(row, base, demand, waits)) or (NoCauseKnown(),)
+        found.append(Compared(outcome, against, row.speedup_mean, row.speedup_mean_ci95, len(row.seeds), reasons))
+        found += _each_job(row)
+    return tuple(found)
+
+
+def own(row: Result) -> tuple[Finding, ...]:
+    """What holds of a result by itself."""
+    return (*_interleaving(row), *_active(row), *_delivered(row))
+
+
+def _outcome(row: Result) -> Outcome:
+    low, high = row.speedup_mean_ci95 or (row.speedup_mean,) * 2
+    if round(low, 2) >= 1 - ALIKE and round(high, 2) <= 1 + ALIKE:
+        return "no difference"
+    return "faster" if low > 1 else "slower" if high < 1 else "inconclusive"
+
+
+def _too_short(row: Result, against: str) -> TooShort | None:
+    """Of what runs MLTCP in some job: of other jobs F says nothing."""
+    if not any(job.learns for job in row.per_job):
+        return None
+    if row.learned_at is not None and row.iterations - row.learned_at >= ENOUGH:
+        return None
+    return TooShort(against, row.speedup_mean, row.iterations, row.learned_at, ENOUGH)
+
+
+def _each_job(row: Result) -> Iterator[Uneven]:
+    gains = {job.job: job.speedup_mean for job in row.per_job}
+    if gains and max(gains.values()) - min(gains.values()) > 2 * ALIKE:
+        yield Uneven(gains)
+
+
+def _interleaving(row: Result) -> Iterator[Interleaved | NotInterleaved | InterleavingUnknown]:
+    if row.jobs == 1:
+        return
+    if row.interleaved_in is None:
+        yield InterleavingUnknown()
+        return
+    count, _, of = row.interleaved_in.partition(" of ")
+    if int(count):
+        yield Interleaved(row.interleaved_at, int(count), int(of))
+    else:
+        yield NotInterleaved(row.iterations, interleaved_needs(row.iterations))
+
+
+def _active(row: Result) -> Iterator[Active]:
+    if any(job.learns for job in row.per_job):
+        yield Active(row.learned_at)
+
+
+def _delivered(row: Result) -> Iterator[Delivered]:
+    if row.delivered is not None:
+        yield Delivered(row.delivered, row.important)
+
+
+def _reasons(row: Result, base: Result, demand: Demand, waits: Waits) -> Iterator[Reason]:
+    """Why there is nothing to gain, as far as it is known."""
+    if row.jobs == 1:
+        if row.delivered is None:  # a transport may carry one job's bytes sooner
+            yield OneJob()
+        return
+    if demand.shares_link is False:
+        yield NoSharedLink()
+    yield from demand.overloads
+    yield from _periods(demand)
+    yield from _little_to_gain(base, demand)
+    if _windows(row) and demand.frames is not None and demand.frames.per_flow < FEWEST_FRAMES:
+        yield demand.frames
+    if demand.random_loss >= FEWEST_LOSSES:
+        yield RandomLoss(demand.random_loss)
+    share = waits.timeouts / (row.iterations * row.jobs * len(row.seeds))
+    if share >= FEWEST_TIMEOUTS:
+        yield Timeouts(waits.timeouts, waits.rto_min_s, share)
+    if row.role == base.role == "baseline":
+        yield NoCoordination(row.system, base.system)
+
+
+def _windows(row: Result) -> bool:
+    """Whether MLTCP divides windows in it, which takes a queue of some frames."""
+    return any(job.learns and job.windowed for job in row.per_job)
+
+
+def _periods(demand: Demand) -> Iterator[Periods]:
+    """Of equal periods too little room is an offered load above the link's rate."""
+    periods, phases = demand.periods_s, demand.phases_s
+    if not periods or max(periods) <= min(periods) * (1 + ALIKE):
+        return
+    divisor = common_divisor(periods)
+    if divisor is None or (phases and sum(phases) > divisor * (1 + ALIKE)):
+        yield Periods(periods, divisor, sum(phases))
+
+
+def _little_to_gain(base: Result, demand: Demand) -> Iterator[Reason]:
+    if base.ideal_s and base.steady_s <= base.ideal_s * (1 + ALIKE):
+        yield AtIdeal(base.system, base.steady_s / base.ideal_s)
+    elif base.interleaved_at is not None:
+        yield BaseInterleaves(base.system, base.interleaved_at)
+    if demand.phases_s:
+        most = max(
+            1 + (sum(demand.phases_s) - phase) / period
+            for phase, period in zip(demand.phases_s, demand.periods_s, strict=True)
+        )
+        if most <= 1 + ALIKE:
+            yield SmallShare(most)

@@ -1,0 +1,194 @@
+"""The findings of a summary in words (`core.runs.findings`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import transports
+from congestion import catalogue
+from core.runs.findings import (
+    Active,
+    AtIdeal,
+    BaseInterleaves,
+    Compared,
+    Delivered,
+    FewFrames,
+    Finding,
+    Interleaved,
+    InterleavingUnknown,
+    NoCauseKnown,
+    NoCoordination,
+    NoSharedLink,
+    NotInterleaved,
+    OfferedLoad,
+    OneJob,
+    Periods,
+    RandomLoss,
+    Reason,
+    SmallShare,
+    Timeouts,
+    TooShort,
+    Uneven,
+)
+from core.runs.summary import Result, Summary
+from core.text import count
+from core.units import rate_text
+
+FLOW_SCHEDULERS = {"cassini": "CASSINI"}  # those that people do not write as they are typed
+MOST_NAMED = 4  # jobs, or periods
+
+
+def name(system: str) -> str:
+    """A congestion control or a transport as people write it: ``MLTCP-Reno``, ``LTP``; with its parameters as they were typed."""
+    plain, colon, rest = system.partition(":")
+    written = FLOW_SCHEDULERS.get(plain) or transports.titled(catalogue.titled(plain))
+    return f"{written} ({rest})" if colon else written
+
+
+def sentence(row: Result, base: Result, found: Iterable[Finding]) -> str:
+    """What is ``found`` of a result against its baseline, as one paragraph."""
+    sentences: list[str] = []
+    who, other = _told_apart(row, base)
+    every = list(found)
+    interleaves = next((one for one in every if isinstance(one, Interleaved)), None)
+    for one in every:
+        match one:
+            case Compared():
+                sentences.append(_compared(one, who, other, interleaves))
+                sentences += map(reason, one.reasons)
+            case TooShort():
+                sentences.append(_too_short(one, who, other))
+            case Uneven(speedups=speedups):
+                sentences.append(_uneven(speedups))
+            case Delivered():
+                sentences.append(_delivered(one, who))
+            case Interleaved() | NotInterleaved() | InterleavingUnknown() | Active():
+                pass  # in the table, and on lines of their own
+    return " ".join(sentences)
+
+
+def _told_apart(row: Result, base: Result) -> tuple[str, str]:
+    """Both as people write them; with their job schedulers if these differ."""
+    if row.scheduler == base.scheduler:
+        return name(row.system), name(base.system)
+    return f"{name(row.system)} under {row.scheduler}", f"{name(base.system)} under {base.scheduler}"
+
+
+def _compared(one: Compared, who: str, other: str, interleaves: Interleaved | None) -> str:
+    gain = f"{one.speedup:.2f}×"
+    if one.interval is None:
+        seen = f"{count(one.seeds, 'seed')}, no interval"
+    else:
+        seen = f"95 % CI {one.interval[0]:.2f}–{one.interval[1]:.2f}, {count(one.seeds, 'seed')}"
+    match one.outcome:
+        case "faster":
+            return f"{who} is {gain} as fast as {other} ({seen}){_from(interleaves)}."
+        case "slower":
+            return f"{who} is slower than {other}: {gain} as fast ({seen})."
+        case "no difference":
+            return f"No significant difference between {who} and {other}: {gain} ({seen})."
+        case "inconclusive":
+            return f"Inconclusive: {who} is {gain} as fast as {other} ({seen})."
+
+
+def _from(interleaves: Interleaved | None) -> str:
+    if interleaves is None or interleaves.at is None:
+        return ""
+    several = f" in {interleaves.seeds} of {count(interleaves.of, 'seed')}" if interleaves.of > 1 else ""
+    return f" and interleaves from iteration {interleaves.at:g}{several}"
+
+
+def _too_short(one: TooShort, who: str, other: str) -> str:
+    total = count(one.iterations, "iteration")
+    if one.active_from is None:
+        active = f"MLTCP was active in none of {total}"
+    else:
+        active = f"MLTCP was active for {one.iterations - one.active_from:g} of {total}, and {one.needed} are needed"
+    return f"Too few iterations to compare {who} with {other}: {active}. So far {who} is {one.speedup:.2f}× as fast. Raise --iterations."
+
+
+def _uneven(speedups: dict[int, float]) -> str:
+    if len(speedups) > MOST_NAMED:
+        return f"Jobs differ: {min(speedups.values()):.2f}× to {max(speedups.values()):.2f}×."
+    return "Jobs differ: " + ", ".join(f"job {job} {gain:.2f}×" for job, gain in speedups.items()) + "."
+
+
+def _delivered(one: Delivered, who: str) -> str:
+    tags = "" if one.important is None else f" Its tags mark {one.important * 100:.0f} % of the packets as important."
+    if one.share == 1:
+        return f"{who} delivered all gradient bytes.{tags}"
+    return f"{who} delivered {min(one.share, 0.9999) * 100:.4g} % of the gradient bytes.{tags}"  # never all of what is not all
+
+
+def reason(found: Reason) -> str:
+    """One cause, as a sentence."""
+    match found:
+        case OneJob():
+            return "There is no other job to share the network with."
+        case OfferedLoad():
+            return overload(found) + "."
+        case Periods(divisor_s=None):
+            return f"The iteration times ({_periods(found.periods_s)}) have no common divisor, so the phases drift through each other."
+        case Periods(divisor_s=divisor_s):
+            return (
+                f"The communication phases take {_time(found.phases_s)} and have {_time(divisor_s or 0)}, the common divisor of "
+                f"the iteration times ({_periods(found.periods_s)})."
+            )
+        case NoSharedLink():
+            return "No bottleneck carries flows of two jobs in one direction."
+        case SmallShare(most=most):
+            return f"The jobs communicate so little that full overlap costs {most - 1:.1%} at most."
+        case AtIdeal(system=system, ratio=ratio):
+            return f"{name(system)} is at the ideal already ({ratio:.3f}×)."
+        case BaseInterleaves(system=system, at=at):
+            return f"{name(system)} interleaves, too (from iteration {at:g})."
+        case FewFrames():
+            kind = "marking threshold" if found.threshold == "marking" else "buffer"
+            return (
+                f"{arrow(found.link)} has {found.per_flow:.2g} frames of {kind} per flow ({found.frames:.3g} frames, "
+                f"{count(found.flows, 'flow')}). Below 3 every window is at its minimum."
+            )
+        case Timeouts():
+            times = count(found.count, "retransmission timeout")
+            return f"TCP waited for {times} of {_time(found.least_s)} or more."
+        case RandomLoss(loss=loss):
+            return f"A wire loses {loss * 100:.4g} % of its packets at random, which limits every window."
+        case NoCoordination(system=system, against=against):
+            return f"Neither {name(system)} nor {name(against)} knows of iterations."
+        case NoCauseKnown():
+            return "No cause is known."
+
+
+def overload(found: OfferedLoad) -> str:
+    """How much more jobs need of a link than it has, without a full stop."""
+    return f"The jobs offer {found.share * 100:.0f} % of {arrow(found.link)} ({rate_text(found.rate_bps)})"
+
+
+def arrow(link: str) -> str:
+    """A direction of a link as people write it: ``s1→s2``."""
+    return link.replace("-", "→", 1)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _periods(periods_s: Sequence[float]) -> str:
+    different = list(dict.fromkeys(map(_time, periods_s)))
+    if len(different) > MOST_NAMED:
+        return f"{_time(min(periods_s))} to {_time(max(periods_s))}"
+    return ", ".join(different)
+
+
+def advice(summary: Summary) -> str | None:
+    """What to do about an invalid result; None if it is none."""
+    if summary.verdict != "invalid":
+        return None
+    programs = any(job.ideal_s is None for row in summary.results for job in row.per_job)
+    if summary.clock != "real":
+        what = "change what the lines above name; a link that carried more than its rate (I3) is a fault of the testbed: report it"
+    elif programs:
+        what = "repeat it with a lower --rate on a quieter machine"
+    else:
+        what = "repeat it with --on uml (exact, on any machine), or here with a lower --rate"
+    return f"An invalid result says nothing of congestion controls: {what}; docs/fidelity.md explains each line."

@@ -1,0 +1,98 @@
+"""What the jobs of an experiment ask of its network, by the baseline's first run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from core.runs.findings import FewFrames, OfferedLoad
+from core.runs.load import Experiment, Run
+from core.runs.measured import alone_s
+from core.runs.plan import Link
+from theory import bottleneck
+from theory.frames import frame
+
+FULL = 1.005  # of a link's rate: more than this is more than it has
+ALIKE = 0.02  # what differs by less is the same
+MOST_MULTIPLE = 8  # of the common divisor of periods
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What jobs need, as far as it is known."""
+
+    loads: tuple[OfferedLoad, ...] = ()  # of each bottleneck's busier direction, the highest first
+    periods_s: tuple[float, ...] = ()  # each job's iteration in isolation; empty: unknown
+    phases_s: tuple[float, ...] = ()  # of it communicating; empty: unknown
+    shares_link: bool | None = None  # whether flows of two jobs meet; None: unknown
+    frames: FewFrames | None = None  # of the queue with the fewest frames for each flow; None: unknown, or no queue
+    random_loss: float = 0.0  # of the worst wire
+
+    @property
+    def most(self) -> float | None:
+        """The highest load, as a share of the link's rate; None: unknown."""
+        return self.loads[0].share if self.loads else None
+
+    @property
+    def overloads(self) -> tuple[OfferedLoad, ...]:
+        """Links of which more is needed than they have."""
+        return tuple(load for load in self.loads if load.share > FULL)
+
+
+def of(experiment: Experiment) -> Demand:
+    """What is known of an experiment's jobs."""
+    run = experiment.runs[0]
+    crossed = bottleneck.crossings(run)
+    return Demand(
+        *_loads_and_times(experiment, run),
+        None if crossed is None else any(len({job for job, _, _ in flows}) > 1 for flows in crossed.values()),
+        None if crossed is None or run.manifest.clock == "model" else _fewest_frames(run, crossed),
+        max((wire.loss for wire in run.plan.wires.values()), default=0.0),
+    )
+
+
+def _loads_and_times(
+    experiment: Experiment, run: Run
+) -> tuple[tuple[OfferedLoad, ...], tuple[float, ...], tuple[float, ...]]:
+    alone = alone_s(experiment, run)
+    periods = [
+        job.ideal_s if job.ideal_s is not None else None if alone is None else float(alone[job.job]) for job in run.jobs
+    ]
+    known = [period for period in periods if period is not None]
+    if len(known) < len(periods):
+        return (), (), ()
+    needs = bottleneck.needs(run, pd.Series(known, index=[job.job for job in run.jobs]))
+    found: dict[frozenset[str], OfferedLoad] = {}
+    for link, share in needs.items():
+        both = frozenset(link.split("-"))  # directions of one link are one bottleneck
+        if both not in found or share > found[both].share:
+            found[both] = OfferedLoad(link, bottleneck.rate_bps(run, link), share)
+    phases = tuple(
+        max(0.0, job.ideal_s - job.compute_ns / 1e9) for job in run.jobs if job.ideal_s is not None and job.operations
+    )
+    loads = tuple(sorted(found.values(), key=lambda load: -load.share))
+    return loads, tuple(known), phases if len(phases) == len(run.jobs) else ()
+
+
+def _fewest_frames(run: Run, crossed: dict[str, set[bottleneck.Flow]]) -> FewFrames | None:
+    size = frame(run.plan.link.mtu)
+    found = [_frames(name, run.plan.bottlenecks[name], size, len(flows)) for name, flows in crossed.items()]
+    return min(found, key=lambda one: one.per_flow, default=None)
+
+
+def _frames(name: str, link: Link, size: int, flows: int) -> FewFrames:
+    if link.marking is None:
+        return FewFrames(name, "buffer", link.buffer_bytes / size, flows)
+    return FewFrames(name, "marking", link.marking.max_bytes / size, flows)
+
+
+def common_divisor(periods_s: Sequence[float]) -> float | None:
+    """The longest time of which every period is a small multiple, to within 2 %; None: there is none."""
+    for divided in range(1, MOST_MULTIPLE + 1):
+        divisor = max(periods_s) / divided
+        multiples = [period / divisor for period in periods_s]
+        if all(round(each) and abs(each / round(each) - 1) <= ALIKE for each in multiples):
+            return divisor
+    return None
