@@ -63,6 +63,15 @@ def interval(values: Iterable[float]) -> Interval | None:
     return (low, high) if np.isfinite([low, high]).all() else None
 
 
+def by_cell(cells: Iterable[Sequence[float]]) -> Estimate:
+    """Mean over cells of each cell's mean, with ``n`` cells: a cell with many seeds counts no more than one with few.
+
+    The interval is that over cells; where there is but one cell, that over its seeds.
+    """
+    found = [list(values) for values in cells]
+    return mean(found[0]) if len(found) == 1 else mean([float(np.mean(values)) for values in found])
+
+
 def ends(values: Sequence[float]) -> Interval:
     """The interval of the mean or, of too few values for one, the least and the largest: what a criterion must beat."""
     return interval(values) or (min(values), max(values))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, log, sqrt
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from analysis.figures import convergence
 from theory import statistics
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -102,3 +105,24 @@ def test_cliffs_delta() -> None:
 def test_an_estimate_never_stands_without_its_spread() -> None:
     assert str(statistics.mean([1, 2, 3])) == "2.00 (−0.484–4.48)"
     assert str(statistics.mean([1, 2])) == "1.50 (n = 2, no interval)"
+
+
+def test_a_cell_with_many_seeds_counts_no_more_than_one_with_few() -> None:
+    easy, hard, harder = [1.0] * 45, [6.0] * 5, [8.0, 8.0]
+    found = statistics.by_cell([easy, hard, harder])
+    assert (found.value, found.n) == (pytest.approx(5.0), 3)
+    assert statistics.by_cell([hard]) == statistics.mean(hard)
+    assert statistics.by_cell([easy, hard]).interval is None
+
+
+def test_the_kept_distance_of_the_fluid_model_is_that_over_cells() -> None:
+    """Of the report's own rows: most seeds are in the easiest cell, where the model is closest."""
+    report = Path(__file__).parents[2] / "docs/report"
+    rows = pd.read_csv(report / "figures/convergence.csv")
+    rows = rows[rows["mltcp"].astype(bool)].dropna(subset="at")
+    found = convergence._agreement(rows, ())
+    assert found.value == pytest.approx(4.33, abs=0.005)
+    kept = pd.read_csv(report / "claims.csv")
+    kept = kept[kept["claim"].str.startswith(convergence.TWIN_CLAIM) & kept["claim"].str.endswith("Reno.")]
+    assert kept["value"].to_list() == [pytest.approx(found.value, rel=1e-5)]
+    assert kept["verdict"].to_list() == [found.verdict]
