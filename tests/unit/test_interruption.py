@@ -61,7 +61,7 @@ def test_what_a_shell_ignores_stays_ignored() -> None:
 
 COMMANDS = {  # what each says once it has begun to wait
     "testbed": ["run", "--on", "flow", "--jobs", "8", "--iterations", "100000", "--alone", "none"],
-    "workloads": ["record", "--", "sh", "-c", "echo waits >&2; sleep 600"],
+    "workloads": ["record", "--", "sh", "-c", "echo waits >&2; exec sleep 600"],
     "transports": ["tcp", "receive", "--bind", "127.0.0.2", "--peer", "127.0.0.3", "--port", "7399", "--wait", "600s"],
 }
 
@@ -76,6 +76,7 @@ def test_an_interrupted_command_ends_with_its_code(package: str, tmp_path: Path)
     assert process.stderr is not None
     if package != "transports":  # which waits without a word
         process.stderr.readline()
+        time.sleep(1)  # until it waits for what it started
     else:
         time.sleep(3)
     os.killpg(process.pid, signal.SIGINT)
