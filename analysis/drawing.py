@@ -13,7 +13,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from analysis import style
 from core import folders
+from core import text as text_of
 from core.runs.load import Run
+from core.units import Duration, rate_text, size_text
 from theory.statistics import interval, mean, median, of_ratios
 
 BASE, MLTCP = style.JOBS[1], style.JOBS[0]
@@ -25,14 +27,7 @@ def colour(*, treatment: bool) -> str:
     return MLTCP if treatment else BASE
 
 
-def rate(bps: float) -> str:
-    """A link's rate as people write it: ``500 Mbit/s``, ``50 Gbit/s``."""
-    return f"{bps / 1e9:g} Gbit/s" if bps >= 1e9 else f"{bps / 1e6:g} Mbit/s"
-
-
-def size(count: float) -> str:
-    """Bytes as people write them: ``64 kB``, ``2 MB``."""
-    return f"{count / 1e6:g} MB" if count >= 1e6 else f"{count / 1e3:g} kB"
+rate, size, count = rate_text, size_text, text_of.count  # as everywhere else
 
 
 def seeds(
@@ -74,11 +69,6 @@ def plain_log(axis: Any) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def count(number: int, what: str) -> str:
-    """``1 seed``, ``3 seeds``."""
-    return f"{number} {what}{'s' if number != 1 else ''}"
-
-
 def caption(figure: Any, *lines: str) -> None:
     """Small print below a figure, no wider than it."""
     wide = int(figure.get_figwidth() * LETTERS_AN_INCH)
@@ -93,15 +83,43 @@ def setting(*runs: Run) -> str:
 
 
 def substrate(run: Run) -> str:
-    """What a run ran on: ``uml, Linux 6.12.117``."""
+    """What a run ran on: ``uml, Linux 6.12.117``; a model has no kernel."""
+    if is_model(run):
+        return f"{run.manifest.substrate}, a model without packets"
     return f"{run.manifest.substrate}, {run.manifest.kernel.split(' #')[0]}"
 
 
+def is_model(run: Run) -> bool:
+    """Whether it was computed: there were no queues, no packets and no acknowledgements."""
+    return run.manifest.clock == "model"
+
+
 def _link(run: Run) -> str:
+    if is_model(run):
+        return rate(run.plan.link.rate_bps)
     link, nic_bps = run.plan.link, run.plan.sender.nic_bps
-    marks = "drops" if link.marking is None else f"marks from {link.marking.min_bytes:,} B"
-    nics = "NICs unlimited" if not nic_bps else "NICs alike" if nic_bps == link.rate_bps else f"NICs of {rate(nic_bps)}"
-    return f"{rate(link.rate_bps)} (buffer {link.buffer_bytes:,} B, {marks}, MTU {link.mtu:,}, {nics})"
+    nics = (
+        "NICs unshaped"
+        if not nic_bps
+        else "NICs at link rate"
+        if nic_bps == link.rate_bps
+        else f"NICs of {rate(nic_bps)}"
+    )
+    return f"{rate(link.rate_bps)} ({queue(run)}, MTU {link.mtu:,}, {nics}{wires(run)})"
+
+
+def queue(run: Run) -> str:
+    """The bottleneck's buffer, and from where on it marks or drops."""
+    link = run.plan.link
+    marks = "drop-tail" if link.marking is None else f"marks from {size(link.marking.min_bytes)}"
+    return f"buffer {size(link.buffer_bytes)}, {marks}"
+
+
+def wires(run: Run) -> str:
+    """What wires do to packets, after a comma: the most of any; empty where they do nothing."""
+    every = list(run.plan.wires.values())
+    delay_ns, loss = (max((getattr(wire, name) for wire in every), default=0) for name in ("delay_ns", "loss"))
+    return (f", delay {Duration(delay_ns)}" if delay_ns else "") + (f", random loss {loss * 100:.4g} %" if loss else "")
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

@@ -166,24 +166,25 @@ def _shortest(value: int, scales: list[tuple[int, str]], base: str) -> str:
 
 
 def rate_text(bps: float) -> str:
-    """A rate that need not be whole, for people: three digits, ``47.6 Mbit/s``."""
-    return _rounded(bps, _RATES)
+    """A rate that need not be whole, for people: up to six digits, ``156.25 Mbit/s``."""
+    return _rounded(bps, _RATES, 6)
 
 
 def size_text(count: float) -> str:
     """Bytes that need not be whole, for people: three digits, ``2.88 MB``."""
-    return _rounded(count, _SIZES)
+    return _rounded(count, _SIZES, 3)
 
 
 _RATES = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
 
-def _rounded(value: float, scales: Sequence[tuple[float, str]]) -> str:
+def _rounded(value: float, scales: Sequence[tuple[float, str]], digits: int) -> str:
     """Never with an exponent: what rounds to a thousand of a unit is one of the next."""
-    scale, unit = next(((s, u) for s, u in scales if abs(value) >= s * 0.9995), scales[-1])
-    digits = f"{value / scale:.3g}"
-    return f"{float(digits):.0f} {unit}" if "e" in digits else f"{digits} {unit}"
+    rounded = float(f"{value:.{digits}g}")
+    scale, unit = next(((s, u) for s, u in scales if abs(rounded) >= s), scales[-1])
+    said = f"{rounded / scale:.{digits}g}"
+    return f"{float(said):.0f} {unit}" if "e+" in said else f"{said} {unit}"
 
 
 def parse_fraction(text: str) -> float:

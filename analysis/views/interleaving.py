@@ -45,7 +45,7 @@ def draw(experiment: Experiment, out: Path) -> list[Path]:
         shown = min(SHOWN_ITERATIONS, len(times))
         name = run.system
         _throughput(axes[0, column], run, link, rates, (0.0, first))
-        axes[0, column].set_title(f"{name}: the first {shown} iterations")
+        axes[0, column].set_title(f"{name}: the first {drawing.count(shown, 'iteration')}")
         _throughput(axes[1, column], run, link, rates, (end - last, end))
         axes[1, column].set_title(f"{name}: the last {shown}")
         _iterations(axes[2, column], run, times, top, _references(experiment, run))
@@ -155,11 +155,11 @@ def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references
             f"{what} {seconds:.3f} s", (1, seconds), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8,
             xytext=(0, -3), textcoords="offset points", color=colour,
         )  # fmt: skip
-    learned = metrics.learned_at(run.iterations, run.flows)
+    learned = metrics.learned_at(run.iterations, run.flows, [job.job for job in run.jobs if job.cc.is_mltcp])
     if learned is not None:
         axis.axvline(learned, color=style.REFERENCE, linewidth=0.8, linestyle=":")
         axis.annotate(
-            "F in force", (learned, 1), xycoords=("data", "axes fraction"), ha="left", va="top",
+            "MLTCP active", (learned, 1), xycoords=("data", "axes fraction"), ha="left", va="top",
             xytext=(4, -2), textcoords="offset points", fontsize=8, color=style.REFERENCE,
         )  # fmt: skip
     lowest = min([*(seconds for _, seconds in levels), *metrics.pooled(times)])
@@ -175,12 +175,14 @@ def _caption(runs: Sequence[Run], link: str | None) -> str:
     plan, shaped = run.plan, run.plan.link
     names = ", ".join(dict.fromkeys(job.trace for job in plan.jobs))
     lines = [
-        f"{len(plan.jobs)} jobs ({names}), {Path(plan.topology).name}, "
-        f"{drawing.rate(shaped.rate_bps)}, buffer {shaped.buffer_bytes:,} B, MTU {shaped.mtu}, seed {run.seed}; "
+        f"{drawing.count(len(plan.jobs), 'job')} ({names}), {Path(plan.topology).name}, {drawing.rate(shaped.rate_bps)}, "
+        + ("" if drawing.is_model(run) else f"{drawing.queue(run)}, MTU {shaped.mtu:,}{drawing.wires(run)}, ")
+        + f"seed {run.seed}; "
         f"{drawing.substrate(run)}; verdict " + ", ".join(f"{each.system} {each.verdict.verdict}" for each in runs)
     ]
     if link is None:
-        lines.append("Above: payload acknowledged over all flows of a job, in both directions and over all links.")
+        carried = "carried" if drawing.is_model(run) else "acknowledged"
+        lines.append(f"Above: payload {carried} over all flows of a job, in both directions and over all links.")
     else:
         lines.append(_what_is_shown(run, link))
     return "\n".join(lines + [f"Assumption: {text}." for text in plan.assumptions])
@@ -192,10 +194,14 @@ def _what_is_shown(run: Run, link: str) -> str:
     who = (
         "all jobs cross it"
         if len(jobs) == len(run.jobs)
-        else f"job{'s' * (len(jobs) > 1)} {', '.join(map(str, jobs))} cross it"
+        else f"job {jobs[0]} crosses it"
+        if len(jobs) == 1
+        else f"jobs {', '.join(map(str, jobs))} cross it"
     )
     which = f"; of {len(found)} directions of bottlenecks the busiest ({who})" if len(found) > 1 else ""
+    if drawing.is_model(run):
+        return f"Above: the rates that the model gives to flows over {_arrow(link)}, headers included{which}."
     return (
-        f"Above: what crosses {_arrow(link)}, headers included, by its queue's counters{which}.\nHow jobs share it, their "
-        "acknowledgements tell."
+        f"Above: what crosses {_arrow(link)}, headers included, by its queue's counters{which}.\nEach job's part goes by the "
+        "bytes that were acknowledged."
     )

@@ -79,10 +79,8 @@ def _log_scales(axis: Any, ticks: list[float]) -> None:
 
 
 def _caption(run: Run, data: pd.DataFrame) -> str:
-    link, wires = run.plan.link, list(run.plan.wires.values())
-    loss = f", random loss {wires[0].loss:.2%}" if wires and wires[0].loss else ", drop-tail"
-    return (
-        f"{link.rate_bps / 1e6:g} Mbit/s, buffer {link.buffer_bytes:,} B{loss}, base RTT "
-        f"{run.plan.base_rtt_s * 1e3:.2g} ms; {run.manifest.substrate}; "
-        f"{data['seed'].nunique()} seeds, intervals at 95 %."
-    )
+    link = run.plan.link
+    network = drawing.rate(link.rate_bps)
+    if not drawing.is_model(run):
+        network += f", {drawing.queue(run)}{drawing.wires(run)}, base RTT {run.plan.base_rtt_s * 1e3:.2g} ms"
+    return f"{network}; {drawing.substrate(run)}; {drawing.count(data['seed'].nunique(), 'seed')}, intervals at 95 %."

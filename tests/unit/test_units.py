@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core import units
 from core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
 
 
@@ -64,3 +65,19 @@ def test_fractions() -> None:
     for wrong in ("2", "-1%", "x", "1ms"):
         with pytest.raises(UnitError):
             parse_fraction(wrong)
+
+
+@given(st.floats(1, 9e14))
+def test_bytes_and_rates_for_people_have_no_exponent_and_the_right_unit(value: float) -> None:
+    for said, digits in ((units.size_text(value), 3), (units.rate_text(value), 6)):
+        number, unit = said.split()
+        assert "e" not in number and 1 <= float(number) < 1000
+        scale = next(s for u, s in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1)) if unit.startswith(u))
+        assert float(number) * scale == pytest.approx(value, rel=0.6 * 10 ** (1 - digits))
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(2.88e6, "2.88 MB"), (999_999, "1 MB"), (303_000, "303 kB"), (60, "60 B"), (0, "0 B")]
+)
+def test_bytes_for_people(count: float, said: str) -> None:
+    assert units.size_text(count) == said
