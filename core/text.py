@@ -41,8 +41,8 @@ def file_name(text: str) -> str:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """A number of things: ``1 job``, ``2 jobs``, ``12,000 jobs``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    """A number of things: ``1 job``, ``2 jobs``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def is_text(text: str) -> bool:

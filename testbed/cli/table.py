@@ -154,11 +154,11 @@ def _times(value: float, interval: Ends | None) -> str:
 
 def _interleaved(row: Result) -> str:
     several = len(row.seeds) > 1
-    for one in row.findings:
-        match one:
+    for stated in row.findings:
+        match stated:
             case Interleaved():
-                at = UNKNOWN if one.at is None else f"{one.at:g}"
-                return f"{at}\n{one.seeds} of {one.of}" if several else at
+                at = UNKNOWN if stated.at is None else f"{stated.at:g}"
+                return f"{at}\n{stated.seeds} of {stated.of}" if several else at
             case NotInterleaved():
                 return f"never\n0 of {len(row.seeds)}" if several else "never"
     return UNKNOWN

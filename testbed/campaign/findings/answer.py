@@ -50,18 +50,18 @@ def sentence(row: Result, base: Result, found: Iterable[Finding]) -> str:
     sentences: list[str] = []
     who, other = _told_apart(row, base)
     every = list(found)
-    interleaves = next((one for one in every if isinstance(one, Interleaved)), None)
-    for one in every:
-        match one:
+    interleaves = next((stated for stated in every if isinstance(stated, Interleaved)), None)
+    for stated in every:
+        match stated:
             case Compared():
-                sentences.append(_compared(one, who, other, interleaves))
-                sentences += map(reason, one.reasons)
+                sentences.append(_compared(stated, who, other, interleaves))
+                sentences += map(reason, stated.reasons)
             case TooShort():
-                sentences.append(_too_short(one, who, other))
+                sentences.append(_too_short(stated, who, other))
             case Uneven(speedups=speedups):
                 sentences.append(_uneven(speedups))
             case Delivered():
-                sentences.append(_delivered(one, who))
+                sentences.append(_delivered(stated, who))
             case Interleaved() | NotInterleaved() | InterleavingUnknown() | Active():
                 pass  # in the table, and on lines of their own
     return " ".join(sentences)
@@ -74,13 +74,13 @@ def _told_apart(row: Result, base: Result) -> tuple[str, str]:
     return f"{name(row.system)} under {row.scheduler}", f"{name(base.system)} under {base.scheduler}"
 
 
-def _compared(one: Compared, who: str, other: str, interleaves: Interleaved | None) -> str:
-    gain = f"{one.speedup:.2f}×"
-    if one.interval is None:
-        seen = f"{count(one.seeds, 'seed')}, no interval"
+def _compared(stated: Compared, who: str, other: str, interleaves: Interleaved | None) -> str:
+    gain = f"{stated.speedup:.2f}×"
+    if stated.interval is None:
+        seen = f"{count(stated.seeds, 'seed')}, no interval"
     else:
-        seen = f"95 % CI {one.interval[0]:.2f}–{one.interval[1]:.2f}, {count(one.seeds, 'seed')}"
-    match one.outcome:
+        seen = f"95 % CI {stated.interval[0]:.2f}–{stated.interval[1]:.2f}, {count(stated.seeds, 'seed')}"
+    match stated.outcome:
         case "faster":
             return f"{who} is {gain} as fast as {other} ({seen}){_from(interleaves)}."
         case "slower":
@@ -98,13 +98,13 @@ def _from(interleaves: Interleaved | None) -> str:
     return f" and interleaves from iteration {interleaves.at:g}{several}"
 
 
-def _too_short(one: TooShort, who: str, other: str) -> str:
-    total = count(one.iterations, "iteration")
-    if one.active_from is None:
+def _too_short(stated: TooShort, who: str, other: str) -> str:
+    total = count(stated.iterations, "iteration")
+    if stated.active_from is None:
         active = f"MLTCP was active in none of {total}"
     else:
-        active = f"MLTCP was active for {one.iterations - one.active_from:g} of {total}, and {one.needed} are needed"
-    return f"Too few iterations to compare {who} with {other}: {active}. So far {who} is {one.speedup:.2f}× as fast. Raise --iterations."
+        active = f"MLTCP was active for {stated.iterations - stated.active_from:g} of {total}, and {stated.needed} are needed"
+    return f"Too few iterations to compare {who} with {other}: {active}. So far {who} is {stated.speedup:.2f}× as fast. Raise --iterations."
 
 
 def _uneven(speedups: dict[int, float]) -> str:
@@ -113,11 +113,11 @@ def _uneven(speedups: dict[int, float]) -> str:
     return "Jobs differ: " + ", ".join(f"job {job} {gain:.2f}×" for job, gain in speedups.items()) + "."
 
 
-def _delivered(one: Delivered, who: str) -> str:
-    tags = "" if one.important is None else f" Its tags mark {one.important * 100:.0f} % of the packets as important."
-    if one.share == 1:
+def _delivered(stated: Delivered, who: str) -> str:
+    tags = "" if stated.important is None else f" Its tags mark {stated.important * 100:.0f} % of the packets as important."
+    if stated.share == 1:
         return f"{who} delivered all gradient bytes.{tags}"
-    return f"{who} delivered {min(one.share, 0.9999) * 100:.4g} % of the gradient bytes.{tags}"  # never all of what is not all
+    return f"{who} delivered {min(stated.share, 0.9999) * 100:.4g} % of the gradient bytes.{tags}"  # never all of what is not all
 
 
 def reason(found: Reason) -> str:
