@@ -135,7 +135,7 @@ def _draw(found: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
     plan = experiment.runs[0].plan
     figure.text(
         0.01, -0.02,
-        f"{len(plan.jobs)} jobs ({plan.jobs[0].trace}), {plan.topology}, {plan.link.rate_bps / 1e6:g} Mbit/s, "
+        f"{drawing.count(len(plan.jobs), 'job')} ({plan.jobs[0].trace}), {plan.topology}, {plan.link.rate_bps / 1e6:g} Mbit/s, "
         f"buffer {plan.link.buffer_bytes:,} B; dots: seeds, bars: mean, lines: 95 % intervals",
         va="top", fontsize=8, color=style.REFERENCE,
     )  # fmt: skip

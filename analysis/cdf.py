@@ -108,10 +108,10 @@ def _judged(study: Study, gains: pd.DataFrame, metric: str, base: str) -> Findin
     enough = not pooled or pooled[where][1] >= ENOUGH
     if pooled:
         value, counted = pooled[where]
-        over = f" over {ENOUGH} iterations or more"
-        of = f" (pooled over jobs and seeds, {counted} iterations; its interval by seed)"
+        over = f" over {drawing.count(ENOUGH, 'iteration')} or more"
+        of = f" (pooled over jobs and seeds, {drawing.count(counted, 'iteration')}; its interval by seed)"
     among = f"{len(candidates)} points" + (
-        f" with {ENOUGH} iterations or more" if len(candidates) < len(points) else ""
+        f" with {drawing.count(ENOUGH, 'iteration')} or more" if len(candidates) < len(points) else ""
     )
     picked = (
         f"; the largest of {among} is picked, and its interval does not make up for that" if len(candidates) > 1 else ""
@@ -140,7 +140,7 @@ def _pooled(study: Study, where: str) -> tuple[float, int]:
 
 def _name(experiment: Experiment) -> str:
     run = experiment.runs[0]
-    return f"{len(run.jobs)} jobs, {drawing.rate(run.rate_bps)}"
+    return f"{drawing.count(len(run.jobs), 'job')}, {drawing.rate(run.rate_bps)}"
 
 
 def _paired(experiment: Experiment) -> bool:
@@ -151,7 +151,7 @@ def _paired(experiment: Experiment) -> bool:
 
 def _point(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    return f"{first['jobs']} jobs, {drawing.rate(first['rate_bps'])}"
+    return f"{drawing.count(first['jobs'], 'job')}, {drawing.rate(first['rate_bps'])}"
 
 
 def _gains(table: pd.DataFrame) -> pd.DataFrame:
@@ -198,7 +198,7 @@ def _distribution(axis: Any, point: Experiment, top: float) -> None:
         )
     axis.axvline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
     axis.set_xlim(0.97, top)
-    axis.set_title(f"{len(run.jobs)} jobs, {drawing.rate(run.rate_bps)}", fontsize=10)
+    axis.set_title(f"{drawing.count(len(run.jobs), 'job')}, {drawing.rate(run.rate_bps)}", fontsize=10)
 
 
 def _pool(tables: list[pd.DataFrame]) -> np.ndarray:
@@ -255,7 +255,9 @@ def _marks_panel(axis: Any, table: pd.DataFrame, points: list[Experiment]) -> No
                 ratios=False,
             )
     axis.set_ylim(bottom=0)
-    axis.set_xticks(range(len(names)), [f"{len(point.runs[0].jobs)} jobs" for point in points], fontsize=8)
+    axis.set_xticks(
+        range(len(names)), [f"{drawing.count(len(point.runs[0].jobs), 'job')}" for point in points], fontsize=8
+    )
     axis.grid(visible=False, axis="x")
     axis.set_ylabel("marked packets per job and iteration")
     axis.set_title("ECN marks, settled half", fontsize=10)

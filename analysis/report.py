@@ -130,7 +130,7 @@ def _provenance(shown: Sequence[Chapter], results: Path) -> list[tuple[str, list
         for question, answers in chapter.made.items():
             counts.setdefault(question, Counter()).update(answers)
     found = [
-        (question, [answer if len(answers) == 1 else f"{answer} ({count} runs)" for answer, count in sorted(answers.items())])
+        (question, [answer if len(answers) == 1 else f"{answer} ({drawing.count(count, 'run')})" for answer, count in sorted(answers.items())])
         for question, answers in counts.items()
     ]  # fmt: skip
     started = [at for chapter in shown if chapter.started for at in chapter.started]

@@ -40,9 +40,9 @@ def file_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip("._-")[:64] or "unnamed"
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
+def count(number: object, noun: str, plural: str = "") -> str:
     """A number of things: ``1 job``, ``2 jobs``."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+    return f"{number} {noun if str(number) == '1' else plural or noun + 's'}"
 
 
 def is_text(text: str) -> bool:

@@ -58,7 +58,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         axes[row, 0].set_ylabel(f"{_kind(unlike)}, noise {noise}\niteration time ÷ ideal")
     drawing.caption(
         figure,
-        f"{drawing.setting(study.runs[0])}; {table['jobs'].iloc[0]} jobs, duty {observed.duty(study.runs[0], 0):.0%} each; "
+        f"{drawing.setting(study.runs[0])}; {drawing.count(table['jobs'].iloc[0], 'job')}, duty {observed.duty(study.runs[0], 0):.0%} each; "
         f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals.",
     )
     return drawing.save(figure, table, out, ID)

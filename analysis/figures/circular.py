@@ -47,7 +47,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     for row, (experiment, pair) in zip(axes, rings, strict=True):
         _phases(row[1], experiment, pair)
         _iterations(row[2], experiment, pair)
-        row[1].set_title(f"Last {SHOWN} iterations, {_short(experiment)}", fontsize=10)
+        row[1].set_title(f"Last {drawing.count(SHOWN, 'iteration')}, {_short(experiment)}", fontsize=10)
         row[2].set_title(f"Timeouts a run: {_timeouts(table, experiment, pair)}", fontsize=10)
     axes[0, 2].legend(title="mean over the jobs")
     for axis, label in zip(axes[-1, 1:], ("time (s)", "iteration"), strict=True):
@@ -55,7 +55,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     first = rings[0][0].runs[0]
     drawing.caption(
         figure,
-        f"{drawing.setting(first)}; {len(first.jobs)} jobs, duty {observed.duty(first, 0):.0%} each; {drawing.count(table['seed'].nunique(), 'seed')}.",
+        f"{drawing.setting(first)}; {drawing.count(len(first.jobs), 'job')}, duty {observed.duty(first, 0):.0%} each; {drawing.count(table['seed'].nunique(), 'seed')}.",
     )  # fmt: skip
     return drawing.save(figure, table, out, ID)
 
@@ -80,7 +80,7 @@ def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
     values = list(table[table["cc"] == mltcp]["settled"])
     return Finding(
         f"{CLAIM} {_setting(experiment)}.", SOURCE,
-        f"every job within 5 % of its time alone from some iteration on: {mltcp} in {len(reached[mltcp])} of {len(at[mltcp])} seeds"
+        f"every job within 5 % of its time alone from some iteration on: {mltcp} in {len(reached[mltcp])} of {drawing.count(len(at[mltcp]), 'seed')}"
         + (f" (median: iteration {np.median(reached[mltcp]):g})" if reached[mltcp] else "")
         + f", {base} in {len(reached[base])} of {len(at[base])}; settled half {settled[mltcp]} and {settled[base]} × ideal, "
         f"{observed.with_interval(gains)}× as fast; {timeouts[mltcp]:.0f} and {timeouts[base]:.0f} timeouts a run",

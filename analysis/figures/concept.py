@@ -62,7 +62,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     _shares(lower, runs)
     drawing.caption(
         figure,
-        f"{drawing.setting(runs[0])}; {runs[0].system}; {len(runs)} seeds, left: seed {runs[0].seed}, iteration {SHOWN}",
+        f"{drawing.setting(runs[0])}; {runs[0].system}; {drawing.count(len(runs), 'seed')}, left: seed {runs[0].seed}, iteration {SHOWN}",
     )
     return drawing.save(figure, table, out, ID)
 

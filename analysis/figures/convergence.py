@@ -83,7 +83,7 @@ def _soon(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> F
     verdict = graded(within >= 0.95 * len(rows), found.value <= FEW, alike=alike)
     return Finding(
         SOON, SOON_SOURCE,
-        f"{within} of {len(rows)} runs are interleaved from iteration {FEW} on or sooner; the median iteration is "
+        f"{within} of {drawing.count(len(rows), 'run')} are interleaved from iteration {FEW} on or sooner; the median iteration is "
         f"{_number(found.value)} (the first two are spent learning)",
         found.value, "iterations until interleaved, median of all runs", found.interval, int(rows["seed"].nunique()), verdict,
         f"reproduced if at least 95 % of the runs are by iteration {FEW}, partly if the median is, no difference if as many of the base's are", paths,
@@ -106,14 +106,14 @@ def _any(rows: pd.DataFrame, table: pd.DataFrame, paths: tuple[Path, ...]) -> Fi
         for size, group in rows.groupby(["jobs", "flows"])
     )
     starts = "; ".join(
-        f"{n} jobs {', '.join(f'{len(group)} {STARTS[str(start)]}' for start, group in of.groupby('start'))}"
+        f"{drawing.count(n, 'job')} {', '.join(f'{len(group)} {STARTS[str(start)]}' for start, group in of.groupby('start'))}"
         for n, of in rows.groupby("jobs")
     )
     luck = f"; the base in {(base['at'] < inf).mean():.0%} of its {len(base)}" if len(base) else ""
     return Finding(
         ANY, ANY_SOURCE,
-        f"{share.value:.1%} of {len(rows)} runs interleave within their {table['iterations'].max()} iterations{luck}; least often {reached[lowest]:.0%} "
-        f"({lowest[0]} jobs of {drawing.count(lowest[1], 'flow')}, {STARTS[lowest[2]]}); median iteration: {medians}; "
+        f"{share.value:.1%} of {drawing.count(len(rows), 'run')} interleave within their {drawing.count(table['iterations'].max(), 'iteration')}{luck}; least often {reached[lowest]:.0%} "
+        f"({drawing.count(lowest[0], 'job')} of {drawing.count(lowest[1], 'flow')}, {STARTS[lowest[2]]}); median iteration: {medians}; "
         f"seeds: {starts}",
         share.value, "of all runs interleave (1: every one)", share.interval, int(rows.groupby(["jobs", "flows", "start"])["seed"].nunique().min()), verdict,
         "reproduced if at least 95 % of the runs interleave for every number of jobs, of flows per job, and every kind of start, and there are several of each; partly if half do, no difference if "
@@ -127,7 +127,11 @@ def _number(iteration: float) -> str:
 
 
 def _size(jobs: int, flows: int) -> str:
-    return f"{jobs} jobs" if flows == 1 else f"{jobs} jobs of {flows} flows"
+    return (
+        f"{drawing.count(jobs, 'job')}"
+        if flows == 1
+        else f"{drawing.count(jobs, 'job')} of {drawing.count(flows, 'flow')}"
+    )
 
 
 def _agreement(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
@@ -137,7 +141,9 @@ def _agreement(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
     off = both["at"] - both["twin"]
     cells = [list(of_cell.abs()) for _, of_cell in off.groupby([both["jobs"], both["flows"], both["start"]])]
     found = statistics.by_cell(cells)  # most seeds are in the easiest cell
-    by_number = ", ".join(f"{one:+.1f} with {number} jobs" for number, one in off.groupby(both["jobs"]).mean().items())
+    by_number = ", ".join(
+        f"{one:+.1f} with {drawing.count(number, 'job')}" for number, one in off.groupby(both["jobs"]).mean().items()
+    )
     verdict: Verdict = "reproduced" if found.value <= 2 else "partly" if found.value <= 5 else "not reproduced"
     return Finding(
         TWIN_CLAIM, TWIN_SOURCE,
@@ -229,7 +235,7 @@ def _by_iteration(axis: Any, table: pd.DataFrame) -> None:
                     color=COLOURS[mltcp, "uniform"],
                     linestyle=line,
                     linewidth=1.8,
-                    label=f"{of_one['cc'].iloc[0]}, {number} jobs ({len(at)} starts)",
+                    label=f"{of_one['cc'].iloc[0]}, {drawing.count(number, 'job')} ({len(at)} starts)",
                 )
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -96,7 +96,7 @@ def _which(table: pd.DataFrame, up: pd.DataFrame, down: pd.DataFrame, study: Stu
     )  # fmt: skip
     return Finding(
         CLAIM, SOURCE,
-        f"increasing functions interleave in {hits} of {len(up)} runs, decreasing ones in {len(down) - misses} of {len(down)}; last ten "
+        f"increasing functions interleave in {hits} of {drawing.count(len(up), 'run')}, decreasing ones in {len(down) - misses} of {len(down)}; last ten "
         "iterations in multiples of the ideal: " + ", ".join(f"{name.replace('_', ' ')} {found}" for name, found in ends.items()),
         share.value, "as the share of runs with an increasing F that interleave (1 is all of them)", share.interval, int(table["seed"].nunique()), verdict,
         "reproduced if at least 95 % of the runs with an increasing function interleave and none with a "
@@ -114,7 +114,9 @@ def _agreement(up: pd.DataFrame, study: Study) -> Finding:
     cells = [list(of_cell.abs()) for _, of_cell in off.groupby([both["jobs"], both["curve"]])]
     found = statistics.by_cell(cells)
     off_one = float((both["at"] - both["twin_one"]).abs().mean())
-    by_number = ", ".join(f"{one:+.1f} with {number} jobs" for number, one in off.groupby(both["jobs"]).mean().items())
+    by_number = ", ".join(
+        f"{one:+.1f} with {drawing.count(number, 'job')}" for number, one in off.groupby(both["jobs"]).mean().items()
+    )
     verdict: Verdict = "reproduced" if found.value <= 2 else "partly" if found.value <= 4 else "not reproduced"
     return Finding(
         TWIN_CLAIM, TWIN_SOURCE,
@@ -172,7 +174,7 @@ def _trajectories(axis: Any, experiment: Experiment) -> None:
     axis.set(
         xlabel="iteration",
         ylabel="iteration time ÷ ideal",
-        title=f"{len(experiment.runs[0].jobs)} jobs, iteration by iteration",
+        title=f"{drawing.count(len(experiment.runs[0].jobs), 'job')}, iteration by iteration",
     )
 
 
@@ -215,7 +217,7 @@ def _soon(axis: Any, table: pd.DataFrame, numbers: list[int], names: list[str]) 
         textcoords="offset points",
     )
     for number, marker in zip(numbers, MARKERS, strict=False):
-        axis.plot([], [], marker, color=style.REFERENCE, markersize=4, label=f"{number} jobs")
+        axis.plot([], [], marker, color=style.REFERENCE, markersize=4, label=f"{drawing.count(number, 'job')}")
     axis.plot([], [], "D", color=style.REFERENCE, markersize=6, label="fluid twin, ∝ F")
     axis.plot([], [], "D", color=style.REFERENCE, markersize=6, fillstyle="none", label="fluid twin, ∝ √F")
     axis.set(ylabel="iterations until interleaved", title="How soon", ylim=(0, 1.12 * never))

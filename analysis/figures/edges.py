@@ -56,7 +56,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     _mechanism(below, study, table)
     drawing.caption(
         figure,
-        f"{len(study.runs[0].jobs)} jobs, {drawing.count(table['seed'].nunique(), 'seed')}; {drawing.substrate(study.runs[0])}.",
+        f"{drawing.count(len(study.runs[0].jobs), 'job')}, {drawing.count(table['seed'].nunique(), 'seed')}; {drawing.substrate(study.runs[0])}.",
         "Marks: from a fifth of the queue on.",
     )
     return drawing.save(figure, table, out, ID)
@@ -190,7 +190,7 @@ def _ideal(study: Study, claim: str, rows: pd.DataFrame) -> Finding:
     return Finding(
         claim, SOURCE,
         f"last ten iterations ÷ ideal: MLTCP {means.min():.3f} to {means.max():.3f}, its bases {bases.min():.3f} to {bases.max():.3f}; within {WITHIN:.0%} of "
-        f"the ideal in {fine.sum()} of {len(means)} cells, slower than its base by more than 2 % in {slower}",
+        f"the ideal in {fine.sum()} of {drawing.count(len(means), 'cell')}, slower than its base by more than 2 % in {slower}",
         float(means.max()), "× ideal iteration time, the worst cell, last ten iterations", log_interval(worst), len(worst),
         graded(bool(fine.all()), fine.mean() >= 0.5, alike=bool(bases.max() <= 1 + WITHIN and fine.all())),
         f"reproduced if the mean is within {WITHIN:.0%} of the ideal in every cell, partly if in half of them; judged: the worst",

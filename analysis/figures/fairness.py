@@ -89,7 +89,7 @@ def _flow(study: Study, table: pd.DataFrame) -> Finding:
     least = min(kept, key=lambda number: geometric_mean(kept[number]))
     return _judged(
         study, FLOW,
-        f"goodput of the long-lived flow beside {pair[1]} jobs ÷ beside {pair[0]} jobs: "
+        f"goodput of the long-lived flow beside {drawing.count(pair[1], 'job')} ÷ beside {drawing.count(pair[0], 'job')}: "
         + "; ".join(f"{observed.with_interval(values)} with {drawing.count(number, 'job')}" for number, values in kept.items()),
         f"× the flow's goodput beside {pair[0]}, the least: {drawing.count(least, 'job')}", kept[least],
         harm=1 - geometric_mean(kept[least]), worst=1 - min(ratio_ends(values)[0] for values in kept.values()),

@@ -78,14 +78,14 @@ def find(study: Study) -> list[Finding]:
     return [
         Finding(
             CLAIM, SOURCE,
-            f"overlap of the communication phases in the last {LAST} iterations, from {_percent(_first(up))} at the start: "
+            f"overlap of the communication phases in the last {drawing.count(LAST, 'iteration')}, from {_percent(_first(up))} at the start: "
             f"increasing F {_percent(apart)}, decreasing F {_percent(together)}"
             + (f", {experiment.systems[0]} {_percent(statistics.mean(last for _, last in by_direction['constant'].values()))}"
                if "constant" in by_direction else ""),
             together.value - apart.value, "of a phase: overlap with a decreasing F − with an increasing one",
             statistics.interval([down[seed][1] - up[seed][1] for seed in up if seed in down]),
             len(up), verdict,
-            f"reproduced if the overlap ends below 5 % with an increasing F ({separate} of {len(up)} seeds) and above 90 % with "
+            f"reproduced if the overlap ends below 5 % with an increasing F ({separate} of {drawing.count(len(up), 'seed')}) and above 90 % with "
             f"a decreasing one ({collide} of {len(down)}) in every seed; partly if it only moves that way. Judged: the difference",
             study.paths,
         )
@@ -181,5 +181,5 @@ def _caption(experiment: Experiment) -> str:
     seeds = len({run.seed for run in experiment.runs})
     return (
         f"{drawing.setting(run)}; two jobs of {twin.compute_s(run)[0]:g} s and {measured.ideal_s(run) - twin.compute_s(run)[0]:.3f} s, "
-        f"noise {run.jobs[0].noise}; {seeds} seeds"
+        f"noise {run.jobs[0].noise}; {drawing.count(seeds, 'seed')}"
     )

@@ -72,7 +72,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     one, task = study.runs[0], learning.task()
     drawing.caption(
         figure,
-        f"{len(one.jobs[0].hosts)} workers, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} rounds, "
+        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} rounds, "
         f"whose holes come again until round {ROUNDS}.",
         f"A perceptron of {task.parameters:,} numbers. Sums arrive whole everywhere; compressed is what is pushed, to 12.6 % of its bytes.",
     )

@@ -94,7 +94,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{len(one.jobs[0].hosts) - 1} workers and a server, {drawing.setting(one)}; {drawing.count(table['seed'].nunique(), 'seed')} (bands: all of them; dots).",
+        f"{drawing.count(len(one.jobs[0].hosts) - 1, 'worker')} and a server, {drawing.setting(one)}; {drawing.count(table['seed'].nunique(), 'seed')} (bands: all of them; dots).",
         "; ".join(f"{model}: {learning.task(model).parameters:,} numbers" for model in models)
         + f"; {learning.task(models[0]).batch} examples a worker and round. The gather ends when LTP's last gradients are there; TCP's, by samples "
         f"every {one.plan.sample_ns / 1e6:g} ms.",

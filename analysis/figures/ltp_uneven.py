@@ -67,8 +67,8 @@ def draw(study: Study, out: Path) -> list[Path]:
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{drawing.rate(one.rate_bps)}, {len(one.jobs[0].hosts) - 1} workers and a server, {drawing.count(rows['seed'].nunique(), 'seed')} (ticks), "
-        f"{one.jobs[0].iterations} iterations; {drawing.substrate(one)}. Speed-ups are over the first system; dashed: ideal.",
+        f"{drawing.rate(one.rate_bps)}, {drawing.count(len(one.jobs[0].hosts) - 1, 'worker')} and a server, {drawing.count(rows['seed'].nunique(), 'seed')} (ticks), "
+        f"{drawing.count(one.jobs[0].iterations, 'iteration')}; {drawing.substrate(one)}. Speed-ups are over the first system; dashed: ideal.",
         "Right: the worker that loses is an open circle.",
     )
     return drawing.save(figure, rows, out, ID)

@@ -87,11 +87,11 @@ def find(study: Study) -> list[Finding]:
         Finding(
             claim, SOURCE,
             f"settled half: least {observed.with_interval(gains[least])}× ({_said(least)}), largest {observed.with_interval(gains[most])}× "
-            f"({_said(most)}); above 1.02× in {sum(mean > 1.02 for mean in means.values())} of {len(means)} cells, below {HARM}× in {len(slower)}, surely so in {_listed(surely)}; "
+            f"({_said(most)}); above 1.02× in {sum(mean > 1.02 for mean in means.values())} of {drawing.count(len(means), 'cell')}, below {HARM}× in {len(slower)}, surely so in {_listed(surely)}; "
             f"the 99th percentile from {min(tails):.2f}× to {max(tails):.2f}×",
             means[least], "× as fast, the least of the grid, settled half", log_interval(gains[least]), len(gains[least]), verdict,
             f"reproduced if the mean speed-up is at least {HARM} in every cell, partly if it is below that in some, but the interval in none, no difference if every cell is within "
-            f"{ALIKE:.0%} of 1; the number is the least of {len(means)} cells",
+            f"{ALIKE:.0%} of 1; the number is the least of {drawing.count(len(means), 'cell')}",
             study.paths,
         )
     ]  # fmt: skip
@@ -110,7 +110,7 @@ def _listed(cells: list[Cell]) -> str:
 
 
 def _said(cell: Cell) -> str:
-    return f"{cell[0]} jobs, load {cell[1]:.2f}, {_setting(cell[2], cell[3])}"
+    return f"{drawing.count(cell[0], 'job')}, load {cell[1]:.2f}, {_setting(cell[2], cell[3])}"
 
 
 def _setting(buffer_ms: float, nic: str) -> str:

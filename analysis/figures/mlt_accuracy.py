@@ -119,8 +119,8 @@ def draw(study: Study, out: Path) -> list[Path]:
     one, task = study.runs[0], learning.task()
     drawing.caption(
         figure,
-        f"{len(one.jobs[0].hosts) - 1} workers, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). "
-        f"A perceptron of {task.parameters:,} numbers, {-(-task.bytes // dropping.PACKET_BYTES)} packets; holes are zeros.",
+        f"{drawing.count(len(one.jobs[0].hosts) - 1, 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). "
+        f"A perceptron of {task.parameters:,} numbers, {drawing.count(-(-task.bytes // dropping.PACKET_BYTES), 'packet')}; holes are zeros.",
     )
     return drawing.save(figure, pd.concat([rows, rings]), out, ID)
 
@@ -296,7 +296,7 @@ def _times(axis: Any, rows: pd.DataFrame) -> None:
         axis.plot(mine["time_s"], [y] * len(mine), "o", color="black", markersize=3)
         never = int(mine["time_s"].isna().sum())
         said = f"{mine['missing'].mean():.1%} missing" + (
-            f", {never} of {len(mine)} seeds never there" if never else ""
+            f", {never} of {drawing.count(len(mine), 'seed')} never there" if never else ""
         )
         axis.annotate(
             said,

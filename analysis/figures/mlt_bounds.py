@@ -100,8 +100,8 @@ def draw(study: Study, out: Path) -> list[Path]:
     lost = [trainings.holes(run)[1] for run in study.runs]
     drawing.caption(
         figure,
-        f"{len(one.jobs[0].hosts)} workers; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). A perceptron of {task.parameters:,} numbers, "
-        f"{-(-task.bytes // dropping.PACKET_BYTES)} packets; holes are zeros. In the emulated network ({drawing.setting(one)}) MLT leaves {sum(lost) / len(lost):.1%} missing.",
+        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). A perceptron of {task.parameters:,} numbers, "
+        f"{drawing.count(-(-task.bytes // dropping.PACKET_BYTES), 'packet')}; holes are zeros. In the emulated network ({drawing.setting(one)}) MLT leaves {sum(lost) / len(lost):.1%} missing.",
     )
     return drawing.save(figure, rows, out, ID)
 

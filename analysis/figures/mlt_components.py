@@ -100,8 +100,8 @@ def draw(study: Study, out: Path) -> list[Path]:
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{len(one.jobs[0].hosts)} workers, each a server, too; {one.jobs[0].trace}, {drawing.setting(one)}; "
-        f"{drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} iterations, of which the last counts: in the second the exchange of the first ends, which finds its rates.",
+        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}, each a server, too; {one.jobs[0].trace}, {drawing.setting(one)}; "
+        f"{drawing.count(rows['seed'].nunique(), 'seed')} (dots), {drawing.count(one.jobs[0].iterations, 'iteration')}, of which the last counts: in the second the exchange of the first ends, which finds its rates.",
     )
     return drawing.save(figure, rows, out, ID)
 

@@ -105,7 +105,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{one.jobs[0].trace}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} iterations. "
+        f"{one.jobs[0].trace}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {drawing.count(one.jobs[0].iterations, 'iteration')}. "
         "Of MLT's gradients up to a tenth may be missing.",
     )
     return drawing.save(figure, rows, out, ID)
@@ -128,11 +128,11 @@ def find(study: Study) -> list[Finding]:
         grows = claim == MEAN or means == sorted(means)
         found.append(Finding(
             claim, SOURCES[claim],
-            "DCTCP's ÷ MLT's: " + "; ".join(f"{observed.with_interval(values)} with {workers} workers" for workers, values in cells.items())
+            "DCTCP's ÷ MLT's: " + "; ".join(f"{observed.with_interval(values)} with {drawing.count(workers, 'worker')}" for workers, values in cells.items())
             + f"; of MLT's gradients {_mlt(rows)['delivered'].mean():.1%} arrived"
             + "".join(f"; that of TCP that sends 90 % of them ÷ MLT's {observed.with_interval(values)} with {workers}" for workers, values in shares.items() if values)
             + ("" if claim == MEAN else f"; {_begins(cells)} (published: above {ABOVE})"),
-            geometric_mean(cells[most]), f"× as short as DCTCP's, {most} workers", log_interval(cells[most]), len(cells[most]),
+            geometric_mean(cells[most]), f"× as short as DCTCP's, {drawing.count(most, 'worker')}", log_interval(cells[most]), len(cells[most]),
             graded(all(ends) and grows, any(mean > 1 for mean in means)),
             f"reproduced if surely shorter with any number of workers{'' if claim == MEAN else ', and more so with more'}, partly if in the mean with one",
             study.paths,
@@ -155,7 +155,11 @@ def _shorter(rows: pd.DataFrame, column: str, base: pd.Series[float]) -> dict[in
 def _begins(cells: dict[int, list[float]]) -> str:
     """From how many workers on exchanges are surely shorter: with so many and with any more."""
     sure = list(takewhile(lambda workers: ratio_ends(cells[workers])[0] > 1, sorted(cells, reverse=True)))
-    return f"surely shorter from {sure[-1]} workers on" if sure else "from no number of workers on surely shorter"
+    return (
+        f"surely shorter from {drawing.count(sure[-1], 'worker')} on"
+        if sure
+        else "from no number of workers on surely shorter"
+    )
 
 
 def _against_bands(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
@@ -177,7 +181,7 @@ def _against_bands(rows: pd.DataFrame, paths: tuple[Path, ...]) -> Finding:
     mean = ratios["mean_s"]
     return Finding(
         BANDS, SOURCES[BANDS],
-        f"theirs ÷ MLT's, {most} workers: mean {observed.with_interval(mean)}, 99th percentile {observed.with_interval(ratios['tail_s'])}",
+        f"theirs ÷ MLT's, {drawing.count(most, 'worker')}: mean {observed.with_interval(mean)}, 99th percentile {observed.with_interval(ratios['tail_s'])}",
         geometric_mean(mean), "× as short in the mean", log_interval(mean), len(mean), graded(all(sure), any(sure)),
         "reproduced if both are surely shorter, partly if one is", paths,
     )  # fmt: skip

@@ -83,7 +83,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{len(one.jobs[0].hosts)} workers, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} iterations. "
+        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {drawing.count(one.jobs[0].iterations, 'iteration')}. "
         "Of MLT's gradients up to a tenth may be missing.",
     )
     return drawing.save(figure, rows, out, ID)

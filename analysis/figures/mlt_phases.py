@@ -73,7 +73,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{len(one.jobs[0].hosts) - 1} workers and a server, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
+        f"{drawing.count(len(one.jobs[0].hosts) - 1, 'worker')} and a server, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
         f"{trainings.described(one)}; holes are zeros. A phase is ours: DBLP's rule is not known to us.",
     )
     return drawing.save(figure, rows, out, ID)

@@ -69,7 +69,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{len(one.jobs[0].hosts)} workers in a ring, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
+        f"{drawing.count(len(one.jobs[0].hosts), 'worker')} in a ring, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
         f"{trainings.described(one)}; what is missing of a sum is zero.",
     )
     return drawing.save(figure, rows, out, ID)

@@ -83,7 +83,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     one = study.runs[0]
     drawing.caption(
         figure,
-        f"{len(one.jobs)} jobs of {len(one.jobs[0].hosts)} workers, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
+        f"{drawing.count(len(one.jobs), 'job')} of {drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
     )
     return drawing.save(figure, rows, out, ID)
 

@@ -86,7 +86,7 @@ class Cell(NamedTuple):
 
     @property
     def setting(self) -> str:
-        return f"{NAMES.get(self.collective, self.collective)}, {self.workers} workers"
+        return f"{NAMES.get(self.collective, self.collective)}, {drawing.count(self.workers, 'worker')}"
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -266,7 +266,7 @@ def _ordered(study: Study, rows: pd.DataFrame) -> Finding:
     return Finding(
         ORDERED, SOURCES[ORDERED],
         "× as fast as tensors sent whole, one after the other: " + "; ".join(
-            f"{observed.with_interval(ratios)} {trace} ({NAMES.get(how, how)}, {workers} workers)" for (how, trace, workers), ratios in found.items()
+            f"{observed.with_interval(ratios)} {trace} ({NAMES.get(how, how)}, {drawing.count(workers, 'worker')})" for (how, trace, workers), ratios in found.items()
         ),
         geometric_mean(served[least]), f"× as fast, {least[1]}, {NAMES[SHARDED]}", log_interval(served[least]), len(served[least]),
         graded(all(ends), any(ends)), "reproduced if surely faster for each model by parameter servers, partly if for one", study.paths,
@@ -320,7 +320,7 @@ def _finding(
         claim, SOURCES[claim],
         "× as fast: " + "; ".join(f"{observed.with_interval(values)} {_where(cell)}, {arrived[cell]:.0%} arrived" for cell, values in cells.items())
         + ("; over TCP that sends 90 % of the gradients: " + "; ".join(beside) if beside else ""),
-        geometric_mean(cells[at]), f"× as fast as the fastest TCP, {at.trace} by {at.system}, {at.workers} workers", log_interval(cells[at]), len(cells[at]),
+        geometric_mean(cells[at]), f"× as fast as the fastest TCP, {at.trace} by {at.system}, {drawing.count(at.workers, 'worker')}", log_interval(cells[at]), len(cells[at]),
         verdict, rule, study.paths,
     )  # fmt: skip
 

@@ -57,7 +57,7 @@ def draw(study: Study, out: Path) -> list[Path]:
         )
     left.set_xlabel("what the jobs need together ÷ the link's rate")
     left.set_ylabel("iteration time ÷ ideal, settled half")
-    left.set_title(f"{jobs} jobs, one second each alone")
+    left.set_title(f"{drawing.count(jobs, 'job')}, one second each alone")
     left.legend(fontsize=9)
     drawing.trend(
         right, observed.speed_ups(table, pair, "settled", ["load"]), "load", "speed_up", drawing.MLTCP, label="measured"

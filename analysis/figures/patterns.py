@@ -126,7 +126,11 @@ def _pattern(experiment: Experiment) -> str:
     texts = []
     for trace, channels in kinds:
         number = sum((job.trace, job.channels) == (trace, channels) for job in jobs)
-        texts.append((f"{number} × " if number > 1 else "") + trace + (f", {channels} flows" if channels > 1 else ""))
+        texts.append(
+            (f"{number} × " if number > 1 else "")
+            + trace
+            + (f", {drawing.count(channels, 'flow')}" if channels > 1 else "")
+        )
     return " + ".join(texts)
 
 

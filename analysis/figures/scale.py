@@ -139,7 +139,7 @@ def _drift(study: Study, base: pd.DataFrame) -> Finding:
     few, many = ordered.iloc[0], ordered.iloc[-1]
     return Finding(
         CLAIM, SOURCE,
-        f"rank correlation of loss cycles and the base's settled iteration time over {len(ordered)} links: "
+        f"rank correlation of loss cycles and the base's settled iteration time over {drawing.count(len(ordered), 'link')}: "
         + ", ".join(f"{one:.2f} with {noise} noise" for noise, one in rho.items())
         + f"; with {quiet} noise from {few['settled']:.2f} × ideal at {few['cycles']:.1f} cycles to {many['settled']:.2f} at {many['cycles']:.0f}",
         rho[least], f"rank correlation (1: perfect), {least} noise", None if found is None else (max(-1.0, found[0]), min(1.0, found[1])),
@@ -162,7 +162,7 @@ def _steady(study: Study, rows: pd.DataFrame, base: pd.DataFrame, cc: str) -> Fi
     return Finding(
         MLTCP_CLAIM, SOURCE,
         f"{cc}, settled half ÷ ideal, least noise: {means.min():.3f} to {means.max():.3f}; within {WITHIN:.0%} of the ideal on {fine.sum()} of "
-        f"{len(means)} links",
+        f"{drawing.count(len(means), 'link')}",
         geometric_mean(worst), "× ideal iteration time, the worst link, settled half", log_interval(worst), len(worst), verdict,
         f"reproduced if the mean over seeds is within {WITHIN:.0%} of the ideal on every link, partly if on half of them, no difference if the "
         "base is so everywhere as well; judged: the worst",

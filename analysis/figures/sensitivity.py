@@ -56,7 +56,7 @@ def draw(study: Study, out: Path) -> list[Path]:
     _heat(axes[0, 1], at.replace(np.inf, last), words, "Interleaved from iteration", 0.0, last)
     drawing.caption(
         figure,
-        f"{drawing.setting(study.runs[0])}; {table['jobs'].iloc[0]} jobs, together {table['load'].iloc[0]:.0%} of the link; "
+        f"{drawing.setting(study.runs[0])}; {drawing.count(table['jobs'].iloc[0], 'job')}, together {table['load'].iloc[0]:.0%} of the link; "
         f"{drawing.count(table['seed'].nunique(), 'seed')}.",
     )
     return drawing.save(figure, table, out, ID)

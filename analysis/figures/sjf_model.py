@@ -106,7 +106,7 @@ def _interleaves(
     costs = {name: of_ratios([fits[name][seed].degradation(most) for seed in seeds]) for name in (base, other)}
     return Finding(
         INTERLEAVES, SOURCES[INTERLEAVES],
-        f"{most} jobs on an uplink look like {costs[other]} under {other} and like {costs[base]} under {base}; {_constants(other, fits[other])}; "
+        f"{drawing.count(most, 'job')} on an uplink look like {costs[other]} under {other} and like {costs[base]} under {base}; {_constants(other, fits[other])}; "
         f"{_constants(base, fits[base])}",
         geometric_mean(ratios), f"of the base's f, at p = {most}", log_interval(ratios), len(ratios),
         graded(ratio_ends(ratios)[1] < 1, geometric_mean(ratios) < 1, alike=no_difference(ratio_ends(ratios))),

@@ -91,7 +91,7 @@ def _foretells(study: Study, table: pd.DataFrame) -> Finding:
     high, value = ends(errors)[1], float(np.mean(errors))
     return Finding(
         FORETELLS, SOURCES[FORETELLS],
-        f"off by {value:.1%} in the mean over {len(table)} runs, a job's completion by {float(np.mean(jobs)):.1%}; " + ", ".join(f"{schedules.short(str(name))} {one:.1%}" for name, one in worst.items()),
+        f"off by {value:.1%} in the mean over {drawing.count(len(table), 'run')}, a job's completion by {float(np.mean(jobs)):.1%}; " + ", ".join(f"{schedules.short(str(name))} {one:.1%}" for name, one in worst.items()),
         value, "of the makespan, the mean error", interval(errors), len(errors), graded(high <= CLOSE, value <= CLOSE),
         f"reproduced if the mean error is surely at most {CLOSE:.0%} (95 % interval over seeds), partly if its mean is", study.paths,
     )  # fmt: skip

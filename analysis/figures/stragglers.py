@@ -43,9 +43,9 @@ def draw(study: Study, out: Path) -> list[Path]:
     _costs(axes[0, 1], table, pair)
     drawing.caption(
         figure,
-        f"{drawing.setting(study.runs[0])}; {len(study.runs[0].jobs)} jobs, together {table['load'].iloc[0]:.0%} of the link. "
+        f"{drawing.setting(study.runs[0])}; {drawing.count(len(study.runs[0].jobs), 'job')}, together {table['load'].iloc[0]:.0%} of the link. "
         f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals; the settled half of "
-        f"{study.runs[0].jobs[0].iterations} iterations.",
+        f"{drawing.count(study.runs[0].jobs[0].iterations, 'iteration')}.",
         "Noise: normal, as a share of the compute time; stragglers:5% is one worker slower by a Pareto factor in 5 % of iterations.",
     )
     return drawing.save(figure, table, out, ID)

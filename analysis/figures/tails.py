@@ -79,8 +79,8 @@ def draw(study: Study, out: Path) -> list[Path]:
     figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
     drawing.caption(
         figure,
-        f"{jobs} jobs, together {table['load'].iloc[0]:.0%} of the link, queue {table['buffer_bytes'].iloc[0]:,} B, "
-        f"{study.runs[0].jobs[0].iterations} iterations; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge); "
+        f"{drawing.count(jobs, 'job')}, together {table['load'].iloc[0]:.0%} of the link, queue {table['buffer_bytes'].iloc[0]:,} B, "
+        f"{drawing.count(study.runs[0].jobs[0].iterations, 'iteration')}; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge); "
         f"{drawing.substrate(study.runs[0])}. Lines only guide the eye.",
     )
     return drawing.save(figure, table, out, ID)
@@ -107,10 +107,10 @@ def find(study: Study) -> list[Finding]:
             CLAIM, SOURCE,
             "99th percentile, times shorter once settled, and over all iterations, the learning ones included: "
             + "; ".join(f"{where} {observed.with_interval(one)} and {observed.with_interval(whole[where])}" for where, one in gains.items()),
-            pooled, f"× shorter 99th percentile, settled, {best} (pooled over jobs and seeds, {count} iterations; its interval by seed)",
+            pooled, f"× shorter 99th percentile, settled, {best} (pooled over jobs and seeds, {drawing.count(count, 'iteration')}; its interval by seed)",
             log_interval(values), len(values),
             graded(pooled >= REACHED * CLAIMED and count >= ENOUGH, low > 1 + ALIKE, alike=no_difference((low, high))),
-            f"reproduced if the largest speed-up of the settled half is at least {REACHED * CLAIMED:g}× over {ENOUGH} iterations or more, partly if it is above 1.02× (the interval's lower "
+            f"reproduced if the largest speed-up of the settled half is at least {REACHED * CLAIMED:g}× over {drawing.count(ENOUGH, 'iteration')} or more, partly if it is above 1.02× (the interval's lower "
             f"end; without one, the least seed), no difference if it is surely within {ALIKE:.0%} of 1; the largest of {len(gains)} points is picked, and its interval does not make up for that",
             study.paths,
         )

@@ -45,7 +45,7 @@ class Progress:
             self.live = Live(self._render(), console=self.console, refresh_per_second=4, transient=True)
             self.live.start()
         elif not self.quiet:
-            self._print(f"{counted(len(self.plans))}, about {self._left()}")
+            self._print(f"{count(len(self.plans), 'run')}, about {self._left()}")
         self.heartbeat.__enter__()
         return self
 
@@ -109,8 +109,8 @@ class Progress:
     def _line(self) -> str:
         """The count and the time left, without a terminal."""
         if self.done == len(self.plans):
-            return f"{self.done} of {counted(len(self.plans))} done; summing up"
-        return f"{self.done} of {counted(len(self.plans))} done, about {self._left()} left ({_title(self.plan)}: {self.phase})"
+            return f"{self.done} of {count(len(self.plans), 'run')} done; summing up"
+        return f"{self.done} of {count(len(self.plans), 'run')} done, about {self._left()} left ({_title(self.plan)}: {self.phase})"
 
     def _left(self) -> str:
         current = 0.0
@@ -160,11 +160,6 @@ def _path(plan: Plan) -> Path:
     return Path(plan.experiment) / plan.folder
 
 
-def counted(runs: int) -> str:
-    """So many runs, in words."""
-    return "1 run" if runs == 1 else f"{runs} runs"
-
-
 class Count:
     """Observes a sweep: a bar on a terminal, and a line for every run; a context manager."""
 
@@ -186,7 +181,7 @@ class Count:
     def __enter__(self) -> Count:
         self.progress.start()
         if self.heartbeat.thread is not None and self.total:
-            self._say(f"{counted(self.total)} to do, about {duration(self.left_s)}")
+            self._say(f"{count(self.total, 'run')} to do, about {duration(self.left_s)}")
         self.heartbeat.__enter__()
         return self
 
@@ -228,7 +223,7 @@ class Count:
 
     def _line(self) -> str:
         """The count and the time left, without a terminal."""
-        return f"{self.ended} of {counted(self.total)} done, about {duration(self.left_s)} left"
+        return f"{self.ended} of {count(self.total, 'run')} done, about {duration(self.left_s)} left"
 
     def _advance(self, plan: Plan) -> None:
         self.ended += 1

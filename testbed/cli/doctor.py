@@ -15,12 +15,15 @@ import platform
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
 import pandas as pd
+from rich.console import Console
+from rich.markup import escape
 from rich.text import Text
 
 from congestion import catalogue

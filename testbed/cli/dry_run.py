@@ -8,8 +8,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from core import carrier
 from core.heartbeat import duration
-from core.runs.plan import Plan
+from core.runs.plan import JobPlan, Plan
+from core.text import count
+from core.units import rate_text
 from testbed.linux import changes
 from testbed.linux.features import Features
 from testbed.substrates import pace
@@ -21,7 +24,7 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
     Without ``features`` there is no kernel: it is computed.
     """
     steps = () if features is None else changes.changes(plan, features)
-    who = f"job {plan.alone} alone" if plan.alone is not None else f"{len(plan.jobs)} jobs"
+    who = f"job {plan.alone} in isolation" if plan.alone is not None else count(len(plan.jobs), "job")
     yield f"run {plan.system.label}, seed {plan.seed}: {who} → {plan.folder}"
     yield f"  network {plan.topology}{plan.topology_args}, " + (
         "as flows" if features is None else "in a namespace of its own"
@@ -34,14 +37,14 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
     for job in plan.jobs:
         collectives = dict.fromkeys(op.algorithm for op in job.collectives)
         yield (
-            f"  job {job.job}: {job.trace} over {job.cc.spec} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
+            f"  job {job.job}: {job.trace} over {_carrier(job)} on {' '.join(job.hosts)}, starts at {job.offset_ns / 1e6:.3f} ms, "
             + (
                 f"ideal iteration {job.ideal_s:.4f} s"
                 if job.ideal_s is not None
                 else "runs " + shlex.join(job.program or ())
             )
             + (f", {'/'.join(collectives)}" if collectives else "")
-            + (f", {job.channels} connections a flow" if job.channels > 1 else "")
+            + (f", {count(job.channels, 'connection')} per flow" if job.channels > 1 else "")
             + (f", noise {job.noise}" if job.noise != "0%" else "")
             + (f", leaves at {job.leave_ns / 1e9:g} s" if job.leave_ns is not None else "")
             + (
@@ -51,13 +54,14 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
             )
         )
     for event in plan.events:
-        what = f"{event.rate_bps} bit/s" if event.rate_bps is not None else "up" if event.up else "down"
+        what = rate_text(event.rate_bps) if event.rate_bps is not None else "up" if event.up else "down"
         yield f"  at {event.at_ns / 1e9:g} s {event.link} becomes {what}"
     for key, value in (plan.schedule or {}).items():
         yield f"  {plan.system.name}: {key.replace('_', ' ')} {value}"
-    counts = " or ".join(map(str, sorted({job.iterations for job in plan.jobs})))
-    every = "of every job" if len(plan.jobs) > 1 else "of the job"
-    yield f"  {counts} iterations {every}, sampled every {plan.sample_ns / 1e6:g} ms"
+    for iterations in sorted({job.iterations for job in plan.jobs}):
+        jobs = [str(job.job) for job in plan.jobs if job.iterations == iterations]
+        yield f"  {count(iterations, 'iteration')} of job {', '.join(jobs)}"
+    yield f"  sampled every {plan.sample_ns / 1e6:g} ms"
     after = "" if features is None else "measure the idle round trip again, see that offloads are still off, "
     yield f"  {after}judge, store as {plan.folder}"
 
@@ -85,5 +89,11 @@ def document(plans: Sequence[Plan], out: Path, place: str) -> dict[str, Any]:
 
 def total(plans: Sequence[Plan], out: Path, place: str) -> str:
     """The same in a line for people."""
-    runs = "1 run" if len(plans) == 1 else f"{len(plans)} runs"
-    return f"Total: {runs}, about {duration(pace.total_s(plans, place))}. Results: {out / plans[0].experiment}"
+    return f"Total: {count(len(plans), 'run')}, about {duration(pace.total_s(plans, place))}. Results: {out / plans[0].experiment}"
+
+
+def _carrier(job: JobPlan) -> str:
+    """What carries its bytes: its congestion control; of another transport that one, and what it sends by TCP."""
+    if carrier.plain(job.transport):
+        return job.cc.spec
+    return f"{job.transport} ({job.cc.spec} where it uses TCP)"

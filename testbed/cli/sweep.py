@@ -173,7 +173,9 @@ def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], par
         )
         return
     if found:
-        lines.append(f"Total: {text.count(runs, 'run')} of {text.count(len(found), 'experiment')}, about {duration(total_s)}")
+        lines.append(
+            f"Total: {text.count(runs, 'run')} of {text.count(len(found), 'experiment')}, about {duration(total_s)}"
+        )
     print("\n".join(map(text.plain, lines)))
 
 
