@@ -16,7 +16,7 @@ from rich.text import Text
 from core.heartbeat import Heartbeat, duration
 from core.runs import events
 from core.runs.plan import Plan
-from core.text import paragraph, plain, shown
+from core.text import count, paragraph, plain, shown
 from testbed.campaign.driver import Wanted
 from testbed.spec import place as where
 from testbed.substrates import pace
