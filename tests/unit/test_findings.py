@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -37,10 +38,14 @@ from core.runs.findings import (
     TooShort,
     Uneven,
 )
+from core.runs.load import load_experiment
 from core.runs.summary import Result, Summary
+from testbed import spec
 from testbed.campaign import findings
 from testbed.campaign.findings import Waits, demand
 from testbed.campaign.findings.demand import Demand
+from testbed.campaign.summary import summarise
+from tests import synthetic
 from tests.summaries import row, summary
 
 BASE = row("reno")
@@ -224,3 +229,48 @@ def test_findings_are_kept_in_the_summary_as_data() -> None:
     found = findings.compared(row("mltcp_reno", 1.0), BASE, Demand(loads=(FULL,), frames=FEW), Waits(30))
     whole = summary(row("reno"), row("mltcp_reno", findings=found), overloads=(FULL,))
     assert documents.decode(documents.encode(whole), Summary) == whole
+
+
+def summed(folder: Path, times: synthetic.Times = lambda *_: 1.0, **fields: Any) -> Summary:
+    """An experiment of invented runs."""
+    asked = {"name": "x", "jobs": 2, "system": ["reno"], "iterations": 30, **fields}
+    synthetic.write([spec.make(asked, {}, "the test")], folder, times)
+    return summarise(load_experiment(folder / "x"))
+
+
+def test_rows_of_flow_schedulers_keep_the_system_as_typed(tmp_path: Path) -> None:
+    found = summed(tmp_path, system=["reno", "priority", "unfair"])
+    assert {row.system for row in found.results} == {"reno", "priority", "unfair"}
+    assert all({job.system for job in row.per_job} == {row.system} for row in found.results)
+    congestion = {row.system: {job.congestion.partition(":")[0] for job in row.per_job} for row in found.results}
+    assert congestion == {"reno": {"reno"}, "priority": {"reno"}, "unfair": {"mltcp_reno"}}
+    assert not any(job.learns for row in found.results for job in row.per_job)
+    assert not any(isinstance(one, Active | TooShort) for row in found.results for one in row.findings)
+
+
+def test_without_isolated_runs_interleaving_is_unknown(tmp_path: Path) -> None:
+    (row,) = summed(tmp_path, alone="none").results
+    assert (row.interleaved_at, row.interleaved_in, row.findings) == (None, None, (InterleavingUnknown(),))
+
+
+def test_isolated_runs_tell_interleaving(tmp_path: Path) -> None:
+    (row,) = summed(tmp_path, lambda _plan, i: 1.0 if i >= 20 else 1.4).results
+    assert Interleaved(20, 1, 1) in row.findings
+    (lucky,) = summed(tmp_path / "lucky", lambda _plan, i: 1.0 if i >= 28 else 1.4).results
+    assert NotInterleaved(30, 6) in lucky.findings
+
+
+def test_links_that_are_asked_too_much_of_are_always_stated(tmp_path: Path) -> None:
+    fits = summed(tmp_path / "fits")
+    assert fits.overloads == ()
+    over = summed(tmp_path / "over", jobs=4, compute="10ms", bytes="20MB")
+    assert over.overloads and all(load.share > 1 and load.rate_bps == 5e8 for load in over.overloads)
+
+
+def test_too_few_frames_for_each_flow_is_the_reason(tmp_path: Path) -> None:
+    """Two jobs, each a flow, and a threshold of two frames."""
+    found = summed(tmp_path, system=["reno", "mltcp_reno"], ecn="2p")
+    (compared,) = [one for one in found.results[1].findings if isinstance(one, Compared | TooShort)]
+    few = demand.of(load_experiment(tmp_path / "x")).frames
+    assert few is not None and few.flows == 2 and few.per_flow == pytest.approx(1, rel=0.1)
+    assert isinstance(compared, TooShort) or few in compared.reasons
