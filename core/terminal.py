@@ -101,12 +101,12 @@ class Sheet:
     def lines(self, columns: int) -> tuple[list[Text], tuple[str, ...]]:
         """The lines, and the titles of the columns that are left out."""
         sheet = self
-        if sheet._needs(sheet.columns) > columns:
+        if sheet._needs(range(len(sheet.columns))) > columns:
             sheet = replace(sheet, space=1)
-        if sheet.names > 1 and sheet._needs(sheet.columns) > columns:
+        if sheet.names > 1 and sheet._needs(range(len(sheet.columns))) > columns:
             sheet = sheet._stacked()
         shown = sheet._fitting(columns)
-        left_out = tuple(column.title for column in sheet.columns[len(shown) :])
+        left_out = tuple(column.title for number, column in enumerate(sheet.columns) if number not in shown)
         title = [Text(line, style="bold") for line in wrapped(plain(self.title), columns)] if self.title else []
         return [*title, *sheet._drawn(shown, columns)], left_out
 
@@ -128,42 +128,41 @@ class Sheet:
         cells = (line.cell_len for row in self.rows for line in self._cell(number, row[number]))
         return max(heading, *cells, 0)
 
-    def _needs(self, columns: Sequence[Column]) -> int:
-        wide = [0 if column.prose else self._wide(number) for number, column in enumerate(columns)]
+    def _needs(self, shown: Sequence[int]) -> int:
+        wide = [0 if self.columns[number].prose else self._wide(number) for number in shown]
         return sum(wide) + self.space * (len(wide) - 1)
 
-    def _fitting(self, columns: int) -> Sequence[Column]:
-        """The columns without those that do not fit, from the right."""
-        shown = list(self.columns)
-        while len(shown) > self.names and not shown[-1].prose and self._needs(shown) > columns:
-            shown.pop()
+    def _fitting(self, columns: int) -> list[int]:
+        """The columns without those that do not fit, from the right; prose goes below the others where it has no room."""
+        shown = list(range(len(self.columns)))
+        while self._needs(shown) > columns:
+            last = max((number for number in shown[self.names :] if not self.columns[number].prose), default=None)
+            if last is None:
+                break
+            shown.remove(last)
         return shown
 
-    def _drawn(self, shown: Sequence[Column], columns: int) -> Iterator[Text]:
-        tabular = [column for column in shown if not column.prose]
-        wide = [self._wide(number) for number in range(len(tabular))]
-        if any(column.heading for column in tabular):
-            heads = [[Text(line) for line in column.heading.split("\n")] for column in tabular]
+    def _drawn(self, shown: Sequence[int], columns: int) -> Iterator[Text]:
+        tabular = [number for number in shown if not self.columns[number].prose]
+        prose = next((number for number in shown if self.columns[number].prose), None)
+        kinds, wide = [self.columns[number] for number in tabular], [self._wide(number) for number in tabular]
+        if any(column.heading for column in kinds):
+            heads = [[Text(line) for line in column.heading.split("\n")] for column in kinds]
             lowest = max(map(len, heads))
             heads = [[Text()] * (lowest - len(head)) + head for head in heads]
-            for head in _joined(heads, tabular, wide, self.space):
+            for head in _joined(heads, kinds, wide, self.space):
                 head.stylize("dim")
                 yield head
         left = columns - self._needs(shown)
         for row in self.rows:
-            cells = [self._cell(number, row[number]) for number in range(len(tabular))]
-            if len(tabular) == len(shown):
-                yield from _joined(cells, tabular, wide, self.space)
-                continue
-            said = plain(_text(row[len(tabular)]).plain)
-            if left >= PROSE:
+            cells = [self._cell(number, row[number]) for number in tabular]
+            said = "" if prose is None else plain(_text(row[prose]).plain)
+            if said and prose is not None and left >= PROSE:
                 beside = [Text(line) for line in wrapped(said, left)]
-                yield from _joined([*cells, beside], [*tabular, shown[-1]], [*wide, left], self.space)
-            else:
-                yield from _joined(cells, tabular, wide, self.space)
-                yield from (
-                    Text(2 * INDENT + line) for line in (wrapped(said, columns - 2 * len(INDENT)) if said else ())
-                )
+                yield from _joined([*cells, beside], [*kinds, self.columns[prose]], [*wide, left], self.space)
+                continue
+            yield from _joined(cells, kinds, wide, self.space)
+            yield from (Text(2 * INDENT + line) for line in (wrapped(said, columns - 2 * len(INDENT)) if said else ()))
 
 
 def _text(cell: Cell) -> Text:
