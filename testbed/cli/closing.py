@@ -39,8 +39,8 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
         console.print()
         sheet.print(console)
     console.print()
-    say(console, summary)
-    console.print()
+    if say(console, summary):
+        console.print()
     for line in [
         *_ideal(summary),
         *active(summary),
@@ -68,11 +68,14 @@ def show(summary: Summary, folder: Path, todo: Sequence[Plan], figures: Sequence
     console.print(Text(f"Verdict: {summary.verdict}", style="bold"))
 
 
-def say(console: Console, summary: Summary) -> None:
-    """The answer: a paragraph for each system, links that are asked too much of, and what to do about an invalid result."""
-    for row in summary.results:
-        if row.answer:
-            terminal.say(console, row.answer, style="bold")
+def say(console: Console, summary: Summary) -> bool:
+    """The answer: a paragraph for each system, links that are asked too much of, and what to do about an invalid result.
+
+    Whether there was anything to say.
+    """
+    answers = [row.answer for row in summary.results if row.answer]
+    for answer in answers:
+        terminal.say(console, answer, style="bold")
     given = {
         one for row in summary.results for found in row.findings if isinstance(found, Compared) for one in found.reasons
     }
