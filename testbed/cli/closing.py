@@ -76,14 +76,15 @@ def say(console: Console, summary: Summary) -> bool:
     answers = [row.answer for row in summary.results if row.answer]
     for answer in answers:
         terminal.say(console, answer, style="bold")
-    given = {
+    given = [
         one for row in summary.results for found in row.findings if isinstance(found, Compared) for one in found.reasons
-    }
-    for found in summary.overloads:
-        if found not in given:
-            terminal.say(console, f"{overload(found)}: more than the link has.")
+    ]
+    more = [f"{overload(found)}: more than the link has." for found in summary.overloads if found not in given]
     if (what := advice(summary)) is not None:
-        terminal.say(console, what)
+        more.append(what)
+    for text in more:
+        terminal.say(console, text)
+    return bool(answers or more)
 
 
 def labelled(console: Console, label: str, text: str) -> None:

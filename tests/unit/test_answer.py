@@ -180,3 +180,20 @@ def test_rows_by_job_keep_the_system_as_typed() -> None:
 def test_last_counts_the_iterations_that_there_are() -> None:
     headings = [column.title for column in table.closing_table(summary(row("reno", iterations=3))).columns]
     assert "last 3 (s)" in headings and "last 10 (s)" not in headings
+
+
+@pytest.mark.parametrize("reason", [True, False])
+def test_an_overload_is_printed_once(reason: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the reason of a system that gains nothing, or else by itself."""
+    load = OfferedLoad("s1-s2", 5e8, 1.25)
+    gain = 1.0 if reason else 1.3
+    treated, base = row("mltcp_reno", gain), row("reno")
+    found = findings.compared(treated, base, Demand(loads=(load,)))
+    treated = replace(treated, findings=found, answer=answer.sentence(treated, base, found))
+    assert closing.say(terminal.console(), summary(base, treated, overloads=(load,)))
+    assert capsys.readouterr().out.count("125 %") == 1
+
+
+def test_nothing_to_say_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not closing.say(terminal.console(), summary(row("reno")))
+    assert capsys.readouterr().out == ""
