@@ -183,8 +183,11 @@ def test_last_counts_the_iterations_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("reason", [True, False])
-def test_an_overload_is_printed_once(reason: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_overload_is_printed_once(
+    reason: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As the reason of a system that gains nothing, or else by itself."""
+    monkeypatch.setenv("COLUMNS", "1000")
     load = OfferedLoad("s1-s2", 5e8, 1.25)
     gain = 1.0 if reason else 1.3
     treated, base = row("mltcp_reno", gain), row("reno")

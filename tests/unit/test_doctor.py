@@ -42,6 +42,7 @@ def test_where_nothing_works_the_lines_that_say_why_can_be_told_in_a_pipe(
     def broken() -> str:
         raise OSError("it is broken [here]")
 
+    monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setattr(doctor, "_uml", broken)
     monkeypatch.setattr(doctor, "_tools", broken)
     assert doctor.report(as_json=False) == EXIT_MACHINE
