@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from core.runs.load import load_run
+from core.text import count
 
 KINDS = {
     "TCPTimeouts": "retransmission timeouts", "TCPLossProbes": "tail loss probes", "TCPSpuriousRTOs": "spurious timeouts",
@@ -20,4 +21,4 @@ def of(runs: Iterable[Path]) -> str:
         return "not recorded"
     said = ", ".join(f"{sum(counts.get(kind, 0) for counts in recorded)} {name}" for kind, name in KINDS.items())
     missing = len(manifests) - len(recorded)
-    return f"{said} in {len(recorded)} runs" + (f"; not recorded in {missing}" if missing else "")
+    return f"{said} in {count(len(recorded), 'run')}" + (f"; not recorded in {missing}" if missing else "")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from core.runs.load import load_run
+from core.text import count
 
 
 def of(runs: Iterable[Path]) -> str:
@@ -17,4 +18,4 @@ def of(runs: Iterable[Path]) -> str:
         return ""
     causes = Counter(row.id for verdict in suspect for row in verdict.invariants if row.status == "suspect")
     why = ", ".join(f"{cause} in {count}" for cause, count in causes.most_common())
-    return f"{len(suspect)} of {len(verdicts)} runs" + (f" ({why})" if why else "")
+    return f"{len(suspect)} of {count(len(verdicts), 'run')}" + (f" ({why})" if why else "")

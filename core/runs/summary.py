@@ -25,6 +25,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     learns: bool  # it runs MLTCP
     windowed: bool = True  # by a congestion window; False: it sends at a rate of its own
     workers: int
+    iterations: int = 0  # that count, of the first seed; 0: an older testbed did not record them
     mean_s: float
     p99_s: float
     steady_s: float

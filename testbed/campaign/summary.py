@@ -245,6 +245,7 @@ def _job(system: str, job: JobPlan, taken: _Taken, base: _Taken, alone: Sequence
         learns=job.cc.is_mltcp,
         windowed=not job.cc.traits.paced,
         workers=len(job.hosts),
+        iterations=len(taken.tables[0].dropna()),
         mean_s=float(taken.pooled.mean()),
         p99_s=_p99(taken.pooled),
         steady_s=float(np.mean(taken.steady)),

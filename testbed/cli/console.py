@@ -88,11 +88,8 @@ class Progress:
 
     def _finish(self, plan: Plan, verdict: str) -> None:
         times = [value for job in plan.jobs for value in self.times[job.job][: job.iterations]]
-        mean = sum(times) / len(times) if times else float("nan")
-        line = Text(
-            f"{_title(plan)}: mean iteration {mean:.3f} s, {verdict} "
-            f"({time.monotonic() - self.run_begun:.0f} s; {self._left()} left)"
-        )
+        mean = f"mean iteration {sum(times) / len(times):.3f} s, " if times else ""
+        line = Text(f"{_title(plan)}: {mean}{verdict} ({time.monotonic() - self.run_begun:.0f} s; {self._left()} left)")
         self._say(line)
 
     def _say(self, line: Text) -> None:

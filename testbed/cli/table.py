@@ -132,8 +132,10 @@ def _last(summary: Summary) -> str:
 
 def _title(summary: Summary) -> str:
     row = summary.results[0]
+    fewest = min((job.iterations for job in row.per_job if job.iterations), default=row.iterations)
+    several = f"{fewest} to " if fewest < row.iterations else ""
     return (
-        f"{summary.experiment} on {summary.substrate}: {count(row.jobs, 'job')}, {count(row.iterations, 'iteration')}, "
+        f"{summary.experiment} on {summary.substrate}: {count(row.jobs, 'job')}, {several}{count(row.iterations, 'iteration')}, "
         f"{count(_seeds(summary), 'seed')}"
     )
 

@@ -200,3 +200,10 @@ def test_an_overload_is_printed_once(
 def test_nothing_to_say_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert not closing.say(terminal.console(), summary(row("reno")))
     assert capsys.readouterr().out == ""
+
+
+def test_the_title_has_the_iterations_of_every_job() -> None:
+    (first, second) = row("reno").per_job
+    mixed = (replace(first, iterations=12), replace(second, iterations=30))
+    assert "12 to 30 iterations" in table.closing_table(summary(row("reno", per_job=mixed))).title
+    assert "1 job," in table.closing_table(summary(row("reno", jobs=[1.0]))).title
