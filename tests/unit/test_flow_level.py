@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +208,25 @@ def test_collectives_of_any_size(size: int, rate: str, collective: str, jobs: in
     ideal_s = plan.jobs[0].ideal_s
     assert ideal_s is not None
     assert all(0.999 * ideal_s <= time_s < math.inf for time_s in times)
+
+
+FIRST = """
+import sys
+from testbed.cli import main
+code = main(["run", "--on", "flow", "--jobs", "2", "--iterations", "4", "--quiet", "--out", sys.argv[1]])
+assert "numba" not in sys.modules
+sys.exit(code)
+"""
+
+
+def test_a_first_small_run_compiles_nothing(tmp_path: Path) -> None:
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "NUMBA_DISABLE_JIT": "0"}
+    env |= {"NUMBA_CACHE_DIR": str(tmp_path / "numba"), "MPLCONFIGDIR": str(tmp_path / "fonts")}
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST, str(tmp_path / "out")], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == EXIT_OK, done.stderr
+    assert not (tmp_path / "numba").exists() and not list(tmp_path.glob("cache/mltcp/numba-*"))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
