@@ -12,13 +12,7 @@ if __name__ == "__main__":
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     enter("analysis")
 
-    from core import interruption
+    from core import ending, interruption
 
     interruption.listen()
-
-    def command() -> int:
-        from analysis.cli import main
-
-        return main(sys.argv[1:])
-
-    sys.exit(interruption.guarded(command))
+    sys.exit(interruption.guarded(lambda: ending.run("analysis.cli", sys.argv[1:])))

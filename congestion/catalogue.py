@@ -25,6 +25,7 @@ import congestion
 from congestion.family import Family, Parameter
 from core.environment import ROOT
 from core.errors import RequestError
+from core.options import Integer
 from core.reading import is_file
 from core.runs.plan import CongestionControl, Traits
 from core.text import quoted
@@ -35,6 +36,7 @@ USER_MODE_CONFIG = KERNEL / "uml" / "config"
 NAMED_OTHERWISE = {"HSTCP": "highspeed"}  # CONFIG_TCP_CONG_…, where a congestion control has another name
 ALWAYS = "reno"  # in every Linux, whatever its configuration
 DECLARED = re.compile(r"^[ */#]*testbed: +(.+?)[ */]*$", re.MULTILINE)  # in the file of one's own
+WHOLE = Integer(-(2**63), 2**63 - 1)
 LONGEST_BYTES = 1 << 20  # of such a file, as far as this is looked for
 
 
@@ -167,7 +169,7 @@ def _own(spec: str, path: str, items: list[str]) -> CongestionControl:
             constants[parameters()[key].constant] = _value(parameters()[key], text, spec)
             continue
         try:
-            constants[key] = int(text)
+            constants[key] = WHOLE(text)
         except ValueError as error:
             raise RequestError(
                 f"{quoted(item)} in {quoted(spec)}: a parameter of your own is a whole number"

@@ -8,20 +8,25 @@ import msgspec
 
 from congestion import mltcp
 from congestion.curves import ONE
-from congestion.family import Family, Parameter, Preset, fraction, microseconds
+from congestion.family import Family, Parameter, Preset, fraction, microseconds, multiples
+from core.options import Bytes, Integer
 from core.runs.plan import Traits
-from core.units import Rate, Size
+from core.units import Rate
 
 PUBLISHED_BPS = 40 * 10**9  # link rate that its constants are published for
 
 
 def _kbps(text: str) -> int:
-    return Rate.parse(text) // 1000
+    return multiples(Rate.parse(text), Rate(10**3))
+
+
+def _mbps(text: str) -> int:
+    return multiples(Rate.parse(text), Rate(10**6))
 
 
 PARAMETERS = (
     Parameter(
-        "line_rate", "line_rate", "where flows begin", lambda text: Rate.parse(text) // 10**6, 1, 10**6,
+        "line_rate", "line_rate", "where flows begin", _mbps, 1, 10**6,
         "the bottleneck's",
     ),
     Parameter("r_ai", "r_ai", "R_AI, step of additive increase", _kbps, 1, 10**8, "40mbit, scaled"),
@@ -30,10 +35,10 @@ PARAMETERS = (
     Parameter("cnp_interval", "cnp_interval", "N, least time between CNPs", microseconds, 1, 10**6, "50us"),
     Parameter("alpha_timer", "alpha_timer", "K, time without a CNP until alpha decays", microseconds, 1, 10**6, "55us"),
     Parameter("rate_timer", "rate_timer", "T, time until the rate increases", microseconds, 1, 10**6, "55us"),
-    Parameter("fast_recovery", "fast_recovery", "F, increases of fast recovery", int, 1, 100, "5"),
+    Parameter("fast_recovery", "fast_recovery", "F, increases of fast recovery", Integer(1, 100), 1, 100, "5"),
     Parameter(
         "byte_counter", "byte_counter", "B, bytes until the rate increases",
-        lambda text: int(Size.parse(text)), 1000, 1 << 40, "10MB, scaled",
+        Bytes(), 1000, 1 << 40, "10MB, scaled",
     ),
 )  # fmt: skip
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from congestion.curves import ONE
+from core import options
 from core.runs.plan import Role, Traits
-from core.text import quoted
-from core.units import Duration
+from core.units import Duration, Quantity
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,15 @@ class Family:
 
 def fraction(text: str) -> int:
     """In units of 1/1024."""
-    return round(float(text) * ONE)
+    return round(options.Number(-1e6, 1e6)(text) * ONE)
 
 
 def microseconds(text: str) -> int:
-    return Duration.parse(text) // 1000
+    return multiples(Duration.parse(text), Duration(1000))
 
 
-def one_of(*words: str) -> Callable[[str], int]:
-    """Which of these it is."""
-
-    def read(text: str) -> int:
-        if text not in words:
-            raise ValueError(f"{quoted(text)} is not one of {', '.join(words)}")
-        return words.index(text)
-
-    return read
+def multiples(value: Quantity, of: Quantity) -> int:
+    """How many times ``of`` it is; raises `ValueError` for a part of one."""
+    if value % of:
+        raise ValueError(f"{value.exact} is not a multiple of {of.exact}")
+    return value // of

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from congestion.curves import CURVES, ONE
-from congestion.family import Family, Parameter, Preset, fraction, microseconds, one_of
+from congestion.family import Family, Parameter, Preset, fraction, microseconds
+from core.options import Bytes, Integer, Position
 from core.runs.plan import Traits
-from core.units import Size
 
 LEARN = ("second", "first")
 RATIOS = ("iteration", "log")
@@ -20,7 +20,7 @@ def parameters(slope: str = "1.75", intercept: str = "0.25") -> tuple[Parameter,
     return (
         Parameter("slope", "slope", "S of F(r) = S r + I", fraction, -16 * ONE, 16 * ONE, slope),
         Parameter("intercept", "intercept", "I of F(r) = S r + I", fraction, 0, 16 * ONE, intercept),
-        Parameter("curve", "curve", f"shape of F: {', '.join(CURVES)}", one_of(*CURVES), 0, len(CURVES) - 1, "linear"),
+        Parameter("curve", "curve", f"shape of F: {', '.join(CURVES)}", Position(*CURVES), 0, len(CURVES) - 1, "linear"),
         Parameter(
             "gap_factor", "gap_factor", "share of the longest recent gap that ends an iteration",
             fraction, ONE // 16, ONE, "0.5",
@@ -28,20 +28,20 @@ def parameters(slope: str = "1.75", intercept: str = "0.25") -> tuple[Parameter,
         Parameter("first_gap", "first_gap_us", "shortest gap that can end an iteration", microseconds, 1, 10**7, "1ms"),
         Parameter(
             "total_bytes", "total_bytes", "bytes one flow sends per iteration; 0B: learn it",
-            lambda text: int(Size.parse(text)), 0, 1 << 54, "0B",
+            Bytes(), 0, 1 << 54, "0B",
         ),
-        Parameter("learn", "learn", f"which interval is learned from first: {', '.join(LEARN)}", one_of(*LEARN), 0, 1, "second"),
+        Parameter("learn", "learn", f"which interval is learned from first: {', '.join(LEARN)}", Position(*LEARN), 0, 1, "second"),
         Parameter(
             "ratio", "ratio", f"r: share of an iteration, or logarithm of the bytes sent: {', '.join(RATIOS)}",
-            one_of(*RATIOS), 0, 1, "iteration",
+            Position(*RATIOS), 0, 1, "iteration",
         ),
         Parameter(
             "share", "share", "whose r counts: each socket's own, or that of all with the same SO_MARK: " + ", ".join(SHARES),
-            one_of(*SHARES), 0, 1, "off",
+            Position(*SHARES), 0, 1, "off",
         ),
         Parameter(
             "given", "given", f"where else total_bytes may be said: {', '.join(GIVEN)} (TCP_NOTSENT_LOWAT of a socket)",
-            one_of(*GIVEN), 0, 1, "off",
+            Position(*GIVEN), 0, 1, "off",
         ),
     )  # fmt: skip
 
@@ -50,14 +50,14 @@ def parameters(slope: str = "1.75", intercept: str = "0.25") -> tuple[Parameter,
 WINDOW = (
     Parameter(
         "restart", "restart", f"the window where an iteration begins: {', '.join(RESTARTS)}",
-        one_of(*RESTARTS), 0, len(RESTARTS) - 1, "off",
+        Position(*RESTARTS), 0, len(RESTARTS) - 1, "off",
     ),
     Parameter(
         "host_limit", "host_limit", "no growth while half of what is in flight waits in its own host: off, on",
-        one_of("off", "on"), 0, 1, "off",
+        Position("off", "on"), 0, 1, "off",
     ),
-    Parameter("floor", "floor_cwnd", "segments of window below which F is at least 1 while nothing was marked; 0: none", int, 0, 1000, "0"),
-    Parameter("apply", "apply", f"where F acts: {', '.join(APPLY)}", one_of(*APPLY), 0, len(APPLY) - 1, "increase"),
+    Parameter("floor", "floor_cwnd", "segments of window below which F is at least 1 while nothing was marked; 0: none", Integer(0, 1000), 0, 1000, "0"),
+    Parameter("apply", "apply", f"where F acts: {', '.join(APPLY)}", Position(*APPLY), 0, len(APPLY) - 1, "increase"),
 )  # fmt: skip
 # `author`: the authors' public simulator. Its boundary, 0.9 of the longest compute phase, is here a share of the longest recent gap.
 PRESETS = {

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from core.errors import RequestError
+from core.text import shown
 
 WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # O_PATH: a folder that one may only pass through
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -40,7 +41,13 @@ def check(folder: Path, out: Path) -> None:
     here = out.resolve()
     for part in folder.relative_to(out).parts:
         here /= part
-        if here.is_symlink():
+        try:
+            linked = here.is_symlink()
+        except OSError as error:
+            raise RequestError(
+                f"--out: {shown(here, 200)} cannot be a folder: {error.strerror}. Name another folder."
+            ) from error
+        if linked:
             raise _link(here, folder)
 
 

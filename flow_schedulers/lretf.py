@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.options import option, yes
+from core.options import Boolean, Name, option
 from flow_schedulers import Demand, Rule, ScheduleError, Sharing
 from workloads.bands import MOST
 
@@ -24,8 +24,8 @@ KNOWS, CENTRAL = "how long each job runs; bands in switches", True
 
 @dataclass(frozen=True)
 class Options:
-    over: str = option("reno", "the congestion control that carries the bytes; reno", str)
-    preempt: bool = option(True, "whether whoever still runs longer interrupts others, yes or no; yes", yes)
+    over: str = option("reno", "the congestion control that carries the bytes; reno", Name())
+    preempt: bool = option(True, "whether whoever still runs longer interrupts others, yes or no; yes", Boolean())
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.options import option
+from core.options import Name, option
 from flow_schedulers import Demand, Rule, ScheduleError, Sharing, priority
 from workloads.bands import MOST
 
@@ -23,8 +23,8 @@ KNOWS, CENTRAL = "the largest iteration; bands in switches", False
 
 @dataclass(frozen=True)
 class Options:
-    over: str = option("reno", "the congestion control that carries the bytes; reno", str)
-    bands: int = option(MOST, f"how many; {MOST}, the most", priority.count)
+    over: str = option("reno", "the congestion control that carries the bytes; reno", Name())
+    bands: int = option(MOST, f"how many; {MOST}, the most", priority.BANDS)
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:

@@ -19,25 +19,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.options import option
+from core.options import Integer, Name, option
 from flow_schedulers import Demand, Rule, ScheduleError, Sharing
 from workloads.bands import MOST
 
 KNOWS, CENTRAL = "bytes to send; bands in switches", True
 
 
-def count(text: str) -> int:
-    """How many bands; raises `ValueError`."""
-    value = int(text)
-    if not 2 <= value <= MOST:
-        raise ValueError(f"{value} is not between 2 and {MOST}")
-    return value
+BANDS = Integer(2, MOST)
 
 
 @dataclass(frozen=True)
 class Options:
-    over: str = option("reno", "the congestion control that carries the bytes; reno", str)
-    bands: int = option(MOST, f"how many; {MOST}, the most", count)
+    over: str = option("reno", "the congestion control that carries the bytes; reno", Name())
+    bands: int = option(MOST, f"how many; {MOST}, the most", BANDS)
 
 
 def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:

@@ -13,19 +13,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from core.options import number, option
+from core.options import Name, Number, option
 from flow_schedulers import Demand, Rule, Sharing
 
 KNOWS, CENTRAL = "who is to win", False
 
 
 def _weights(text: str) -> tuple[float, ...]:
-    return tuple(map(number(0.01, 16), text.split("/")))
+    return tuple(map(Number(0.01, 16), text.split("/")))
 
 
 @dataclass(frozen=True)
 class Options:
-    over: str = option("reno", "the congestion control that is made unfair, one that MLTCP exists for; reno", str)
+    over: str = option("reno", "the congestion control that is made unfair, one that MLTCP exists for; reno", Name())
     weights: tuple[float, ...] = option((2.0, 0.5), "F of each job, in turn; 2/0.5", _weights)
 
 

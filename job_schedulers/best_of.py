@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.options import option
+from core.options import Integer, OneOf, option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, random, search
 from theory.contention import Model
@@ -13,10 +13,8 @@ from theory.contention import Model
 
 @dataclass(frozen=True)
 class Options:
-    n: int = option(15, "schedules that are evaluated; 15 by default", search.whole(1, 100_000))
-    policy: str = option(
-        "tightest_fit", "tightest_fit, the default, or random", search.one_of("tightest_fit", "random")
-    )
+    n: int = option(15, "schedules that are evaluated; 15 by default", Integer(1, 100_000))
+    policy: str = option("tightest_fit", "tightest_fit, the default, or random", OneOf("tightest_fit", "random"))
 
 
 def schedule(

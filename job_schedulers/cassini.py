@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.errors import RequestError
-from core.options import option, yes
+from core.options import Boolean, option
 from core.phase import Phase
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, lwf, search
@@ -31,7 +31,7 @@ STEP = "15"  # degrees: compatibility is asked for at every start, and compared 
 class Options:
     # Kept as the number of steps that a circle has.
     step: int = option(circle.angles(STEP), f"of the rotations in degrees; {STEP} by default", circle.angles)
-    backfill: bool = option(False, search.BACKFILL_MEANING, yes)
+    backfill: bool = option(False, search.BACKFILL_MEANING, Boolean())
 
 
 def schedule(

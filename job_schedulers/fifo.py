@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.options import option, yes
+from core.options import Boolean, option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from job_schedulers.line import Group, Least, Line
@@ -21,7 +21,7 @@ from theory.contention import Model
 
 @dataclass(frozen=True)
 class Options:
-    backfill: bool = option(True, "whether others may pass: yes, the default, or no", yes)
+    backfill: bool = option(True, "whether others may pass: yes, the default, or no", Boolean())
 
 
 def schedule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.options import option
+from core.options import Integer, option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.contention import Model
@@ -13,7 +13,7 @@ from theory.contention import Model
 
 @dataclass(frozen=True)
 class Options(search.Limits):
-    orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
+    orders: int = option(1, search.ORDERS_MEANING, Integer(1, 100_000))
 
 
 def schedule(

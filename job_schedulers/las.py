@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.options import number, option
+from core.options import Number, Seconds, option
 from core.placing import Assignments, Request
-from core.units import Duration
 from job_schedulers import Cluster, search
 from theory.cluster import Numbers, Start, State, Stop, Wake, assignments
 from theory.contention import Contended, Model
@@ -25,18 +24,14 @@ CHUNK = 1024
 NO_LOAD = np.zeros(0)  # tightest fit does not ask for it
 
 
-def _seconds(text: str) -> float:
-    return Duration.parse(text) / 1e9
-
-
 @dataclass(frozen=True)
 class Options:
     threshold: float = option(
         THRESHOLD,
         f"GPU-seconds after which a job waits behind the others; {THRESHOLD:g} by default",
-        number(1e-6, 1e12),
+        Number(1e-6, 1e12),
     )
-    restart: float = option(0.0, "a time: what it takes a stopped job to go on; 0s by default", _seconds)
+    restart: float = option(0.0, "a time: what it takes a stopped job to go on; 0s by default", Seconds())
 
 
 def schedule(

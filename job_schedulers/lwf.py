@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.options import option, yes
+from core.options import Boolean, Integer, option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.cluster import Numbers
@@ -20,9 +20,9 @@ from theory.contention import Model
 
 @dataclass(frozen=True)
 class Options:
-    kappa: int = option(1, "GPUs up to which a job is small; 1 by default", search.whole(0, 100_000))
-    orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
-    backfill: bool = option(False, search.BACKFILL_MEANING, yes)
+    kappa: int = option(1, "GPUs up to which a job is small; 1 by default", Integer(0, 100_000))
+    orders: int = option(1, search.ORDERS_MEANING, Integer(1, 100_000))
+    backfill: bool = option(False, search.BACKFILL_MEANING, Boolean())
 
 
 def schedule(

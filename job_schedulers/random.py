@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.options import option, yes
+from core.options import Boolean, Integer, option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.cluster import Numbers
@@ -17,8 +17,8 @@ from theory.contention import Model
 
 @dataclass(frozen=True)
 class Options:
-    orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
-    backfill: bool = option(False, search.BACKFILL_MEANING, yes)
+    orders: int = option(1, search.ORDERS_MEANING, Integer(1, 100_000))
+    backfill: bool = option(False, search.BACKFILL_MEANING, Boolean())
 
 
 def schedule(

@@ -39,46 +39,28 @@ BACKFILL_MEANING = "whether others may pass a job that waits: yes or no, the def
 RHOS = ("fewest", "most", "worst")
 
 
-def whole(low: int, high: int) -> Callable[[str], int]:
-    """How an integer option is read."""
-
-    def read(text: str) -> int:
-        return int(options.number(low, high)(str(int(text))))
-
-    return read
-
-
-def one_of(*words: str) -> Callable[[str], str]:
-    """How a word of a few is read."""
-
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"{text!r} is none of {', '.join(words)}")
-        return text
-
-    return read
-
-
 @dataclass(frozen=True)
 class Limits:
     """Options of those that search for θ."""
 
     thetas: int = options.option(
-        THETAS, f"values of θ that are tried, between its lower bound and T; {THETAS} by default", whole(1, 1000)
+        THETAS,
+        f"values of θ that are tried, between its lower bound and T; {THETAS} by default",
+        options.Integer(1, 1000),
     )
-    horizon: float = options.option(2.0, "T ÷ first fit's makespan; 2 by default", options.number(1, 10**6))
+    horizon: float = options.option(2.0, "T ÷ first fit's makespan; 2 by default", options.Number(1, 10**6))
     rho: str = options.option(
         "fewest",
         "ρ̂, F τ of a job: alone on the fewest servers (fewest, the default), alone with each GPU in another one (most), or so and "
         "contended for by as many rings as a server has GPUs (worst)",
-        one_of(*RHOS),
+        options.OneOf(*RHOS),
     )
     u: str = options.option(
         "1",
         "what ρ̂ is divided by: 1, the default, or bounds, how much longer than at its best a job can take",
-        one_of("1", "bounds"),
+        options.OneOf("1", "bounds"),
     )
-    backfill: bool = options.option(False, BACKFILL_MEANING, options.yes)
+    backfill: bool = options.option(False, BACKFILL_MEANING, options.Boolean())
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.options import number, option
+from core.options import Integer, Number, OneOf, option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.cluster import Numbers
@@ -25,10 +25,10 @@ BISECTIONS = 11  # of a horizon of some 1200 slots, as published: down to one sl
 
 @dataclass(frozen=True)
 class Options(search.Limits):
-    faffp: str = option("pack", "pack, the default, or leastload", search.one_of("pack", "leastload"))
-    lam: float = option(1.0, "λ: over how many times its GPUs LBSGF opens servers; 1 by default", number(1, 10**6))
-    kappa: int = option(0, "one κ in place of all; 0, the default: all", search.whole(0, 100_000))
-    theta: str = option("grid", "grid, the default, or bisect", search.one_of("grid", "bisect"))
+    faffp: str = option("pack", "pack, the default, or leastload", OneOf("pack", "leastload"))
+    lam: float = option(1.0, "λ: over how many times its GPUs LBSGF opens servers; 1 by default", Number(1, 10**6))
+    kappa: int = option(0, "one κ in place of all; 0, the default: all", Integer(0, 100_000))
+    theta: str = option("grid", "grid, the default, or bisect", OneOf("grid", "bisect"))
 
 
 def schedule(

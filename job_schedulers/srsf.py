@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from core.options import option
+from core.options import OneOf, option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from job_schedulers.line import CHUNK, Floats, Group, Line
@@ -27,7 +27,7 @@ ROUNDING = 1e-9
 @dataclass(frozen=True)
 class Options:
     share: str = option(
-        "ada", "1, 2 or ada, the default: decided by the model, two at the most", search.one_of("1", "2", "ada")
+        "ada", "1, 2 or ada, the default: decided by the model, two at the most", OneOf("1", "2", "ada")
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.options import option, yes
+from core.options import Boolean, Integer, option
 from core.placing import Assignments, Request
 from job_schedulers import Cluster, search
 from theory.contention import Model
@@ -16,8 +16,8 @@ from theory.contention import Model
 
 @dataclass(frozen=True)
 class Options:
-    orders: int = option(1, search.ORDERS_MEANING, search.whole(1, 100_000))
-    backfill: bool = option(False, search.BACKFILL_MEANING, yes)
+    orders: int = option(1, search.ORDERS_MEANING, Integer(1, 100_000))
+    backfill: bool = option(False, search.BACKFILL_MEANING, Boolean())
 
 
 def schedule(

@@ -9,11 +9,6 @@ from core.environment import enter
 if __name__ == "__main__":
     enter("testbed")
 
-    from core import interruption
+    from core import ending, interruption
 
-    def command() -> int:
-        from testbed.cli import main
-
-        return main(sys.argv[1:])
-
-    sys.exit(interruption.guarded(command))
+    sys.exit(interruption.guarded(lambda: ending.run("testbed.cli", sys.argv[1:])))

@@ -13,11 +13,6 @@ if __name__ == "__main__":
 
     enter("testbed.run")
 
-    from core import interruption
+    from core import ending, interruption
 
-    def command() -> int:
-        from testbed.cli import main
-
-        return main(["run", *sys.argv[1:]])
-
-    sys.exit(interruption.guarded(command))
+    sys.exit(interruption.guarded(lambda: ending.run("testbed.cli", ["run", *sys.argv[1:]])))

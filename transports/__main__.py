@@ -9,13 +9,7 @@ from core.environment import enter
 if __name__ == "__main__":
     enter("transports")
 
-    from core import interruption
+    from core import ending, interruption
 
     interruption.listen()
-
-    def command() -> int:
-        from transports.cli import main
-
-        return main(sys.argv[1:])
-
-    sys.exit(interruption.guarded(command))
+    sys.exit(interruption.guarded(lambda: ending.run("transports.cli", sys.argv[1:])))

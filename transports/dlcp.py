@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from core.options import one_of, option
+from core.options import Fraction, OneOf, option
 from transports import Close, Phase, Stage, mlt
 from transports.mlt import DATAGRAMS, RULES, listen, lossy
 
@@ -20,10 +20,10 @@ PULL = 0.1  # of the tolerance
 class Options(mlt.Options):
     """As `transports.mlt`, with other defaults."""
 
-    rate: str = option("dctcp", "by marks, dctcp (default), or by delay, timely", one_of(*RULES))
-    beta: float = option(0.5, "how much of the marked share the rate falls; DCTCP's: 0.5 (default)", mlt._one)
+    rate: str = option("dctcp", "by marks, dctcp (default), or by delay, timely", OneOf(*RULES))
+    beta: float = option(0.5, "how much of the marked share the rate falls; DCTCP's: 0.5 (default)", Fraction())
     step: float = option(
-        0.02, "what the rate grows by a round trip, of the fastest delivery seen; default 2%", mlt._share
+        0.02, "what the rate grows by a round trip, of the fastest delivery seen; default 2%", mlt.SHARE
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast, get_args
 
-from core.options import number, one_of, option
+from core.options import Fraction, Integer, Number, OneOf, Time, option
 from core.text import shown
 from core.units import Duration
 from transports import (
@@ -70,10 +70,6 @@ def _maybe_duration(text: str) -> Duration | None:
     return None if text == "adapts" else Duration.parse(text)
 
 
-def _count(text: str) -> int:
-    return int(number(1, 10**6)(text))
-
-
 def progress(text: str) -> tuple[float, float] | None:
     """Slope and offset of F, as ``f=`` has them (MLTCP, arXiv 2402.09589); None: off."""
     if text == "off":
@@ -81,43 +77,47 @@ def progress(text: str) -> tuple[float, float] | None:
     slope, slash, offset = text.partition("/")
     if not slash:
         raise ValueError(f"{shown(text)} is neither off nor SLOPE/OFFSET, as in 1.75/0.25")
-    return number(0.001, 4)(slope), number(0, 4)(offset)
+    return Number(0.001, 4)(slope), Number(0, 4)(offset)
 
 
 @dataclass(frozen=True)
 class Options:
     """What may be written behind ``ltp:``; recalled means: not confirmed by anything published."""
 
-    fraction: float = option(0.8, "of a gradient, enough once LT is over; recalled; default 0.8", number(0, 1))
-    tolerance: float = option(0.0, "share of a gradient that may be missing at any time; default 0", number(0, 1))
+    fraction: float = option(0.8, "of a gradient, enough once LT is over; recalled; default 0.8", Fraction())
+    tolerance: float = option(0.0, "share of a gradient that may be missing at any time; default 0", Fraction())
     lt: Duration | None = option(
         None,
         "the first threshold; adapts (default): rtts RTprop + bytes ÷ BtlBw, then once an epoch",
         _maybe_duration,
     )
-    c: Duration = option(Duration.parse("30ms"), "from LT to the deadline; recalled; default 30ms", Duration.parse)
+    c: Duration = option(Duration.parse("30ms"), "from LT to the deadline; recalled; default 30ms", Time())
     per: str = option(
-        "worker", "whose first packet LT counts from: worker (default) or round", one_of("worker", "round")
+        "worker", "whose first packet LT counts from: worker (default) or round", OneOf("worker", "round")
     )
     rtts: float = option(
-        FIRST_RTTS, "RTprops in the first LT, beside bytes ÷ BtlBw; recalled; default 1.5", number(0, 100)
+        FIRST_RTTS, "RTprops in the first LT, beside bytes ÷ BtlBw; recalled; default 1.5", Number(0, 100)
     )
-    epoch: int = option(10, "rounds after which LT adapts; default 10", _count)
+    epoch: int = option(10, "rounds after which LT adapts; default 10", Integer(1, 10**6))
     rise: float = option(
-        RAISED, "times LT, after an epoch in which nothing came whole; ours; default 1.5", number(1, 100)
+        RAISED, "times LT, after an epoch in which nothing came whole; ours; default 1.5", Number(1, 100)
     )
     broadcast: str = option("ltp", "how parameters travel: ltp (default), tcp or tcp:CONGESTION_CONTROL", _broadcast)
     coalesce: Duration = option(
         Duration.parse("20us"),
         "for how long a receiver rests after each look at its socket; default 20us",
-        Duration.parse,
+        Time(),
     )
-    reorder: int = option(3, "later packets acknowledged, until one counts as lost; recalled; default 3", _count)
-    acks: int = option(16, "packets that an acknowledgement waits for at most; 1: one for each; default 16", _count)
+    reorder: int = option(
+        3, "later packets acknowledged, until one counts as lost; recalled; default 3", Integer(1, 10**6)
+    )
+    acks: int = option(
+        16, "packets that an acknowledgement waits for at most; 1: one for each; default 16", Integer(1, 10**6)
+    )
     silence: Duration = option(
         Duration.parse("30s"),
         "without a word of a peer, or without an acknowledgement of what is sent to it, until it counts as gone; default 30s",
-        Duration.parse,
+        Time(),
     )
     f: tuple[float, float] | None = option(
         None, "SLOPE/OFFSET: how strongly it probes for bandwidth, by what of the round's bytes is delivered, as MLTCP; off (default)", progress

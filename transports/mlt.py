@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from core.options import number, one_of, option
+from core.options import Fraction, Integer, Number, OneOf, Time, option
 from core.text import shown
-from core.units import Duration, parse_fraction
+from core.units import Duration
 from transports import Close, Listening, Phase, Place, Stage, Tagger, native, tags
 from transports import ltp as datagrams
 
@@ -24,31 +24,20 @@ DELAY, MARKS = 1, 2  # RULE_DELAY, RULE_MARKS
 RULES = {"timely": DELAY, "dctcp": MARKS}
 
 
-def _share(text: str) -> float:
-    value = parse_fraction(text)
-    if not 0 <= value < 1:
-        raise ValueError(f"{shown(text)} is not between 0% and 100%")
-    return value
+SHARE = Fraction(below=1.0)
 
 
 def _tolerance(text: str) -> float | Phase:
     """``10%``, or ``phase:40%/5%/100``: from the first round to the hundredth."""
     kind, colon, rest = text.partition(":")
     if not colon:
-        return _share(text)
+        return SHARE(text)
     first, last, rounds, *more = [*rest.split("/"), "", "", ""]
     if kind != "phase" or any(more) or not (rounds.isdecimal() and 1 <= int(rounds) <= 10**6):
         raise ValueError(
             f"{shown(text)} is no tolerance: give a share (10%), or phase:FIRST/LAST/ROUNDS, as in phase:40%/5%/100"
         )
-    return Phase(_share(first), _share(last), int(rounds))
-
-
-def _rounds(text: str) -> int:
-    return int(number(0, 10**6)(text))
-
-
-_one = number(0, 1)
+    return Phase(SHARE(first), SHARE(last), int(rounds))
 
 
 def _bands(text: str) -> str:
@@ -75,53 +64,53 @@ class Options:
         _tolerance,
     )
     parameters: str = option(
-        "lossy", "whether parameters may miss that share, too: lossy (default, published) or whole (as FSDP needs)", one_of("lossy", "whole"),
+        "lossy", "whether parameters may miss that share, too: lossy (default, published) or whole (as FSDP needs)", OneOf("lossy", "whole"),
     )  # fmt: skip
     ring: str = option(
-        "hop", "what the tolerance is for, in a ring: each hop (default) or end, what goes all around", one_of("hop", "end")
+        "hop", "what the tolerance is for, in a ring: each hop (default) or end, what goes all around", OneOf("hop", "end")
     )  # fmt: skip
     missing: str = option(
-        "zero", "what stands in a gradient's hole: zero (default, published), keep or local; a parameter keeps its value", one_of("zero", "keep", "local"),
+        "zero", "what stands in a gradient's hole: zero (default, published), keep or local; a parameter keeps its value", OneOf("zero", "keep", "local"),
     )  # fmt: skip
     resync: int = option(
         0,
         "rounds, in the last of which parameters arrive whole, again and again; 0: never (default, published)",
-        _rounds,
+        Integer(0, 10**6),
     )
-    rate: str = option("timely", "by delay, timely (default, MLT's), or by marks, dctcp (DLCP's)", one_of(*RULES))
+    rate: str = option("timely", "by delay, timely (default, MLT's), or by marks, dctcp (DLCP's)", OneOf(*RULES))
     low: Duration = option(
         Duration.parse("50us"),
         "T_low, above the shortest round trip: below it the rate grows; default 50us",
-        Duration.parse,
+        Time(),
     )
     high: Duration = option(
         Duration.parse("250us"),
         "T_high, above the shortest round trip: from there on it falls; default 250us",
-        Duration.parse,
+        Time(),
     )
     wins: str = option(
         "decrease",
         "where a delay above T_high shrinks, both published rules match: decrease (default) or increase wins",
-        one_of("decrease", "increase"),
+        OneOf("decrease", "increase"),
     )
     between: str = option(
         "hold",
         "where a delay between T_low and T_high grows, no published rule matches: hold (default), or gradient, TIMELY's decrease by how steeply it grows",
-        one_of("hold", "gradient"),
+        OneOf("hold", "gradient"),
     )
     step: float = option(
         0.04,
         "what the rate grows by at a time, of the fastest delivery seen; published: 0.16% of the link; default 4%",
-        _share,
+        SHARE,
     )
-    beta: float = option(0.8, "how much it falls; published: 0.8 (default)", _one)
+    beta: float = option(0.8, "how much it falls; published: 0.8 (default)", Fraction())
     first: float = option(
-        1.0, "of ten packets, sent in the first round trip; published: line rate; default 1", number(0.1, 1000)
+        1.0, "of ten packets, sent in the first round trip; published: line rate; default 1", Number(0.1, 1000)
     )
     tag: str = option(
         "packet-median",
         f"which packets are important: {', '.join(tags.RULES)}; default packet-median (ours)",
-        one_of(*tags.RULES),
+        OneOf(*tags.RULES),
     )
     bands: str = option(
         "4,drop",
@@ -136,14 +125,14 @@ class Options:
     acks: int = option(
         10,
         "packets that an acknowledgement waits for at most; published: 10 (default)",
-        lambda text: int(number(1, 10**6)(text)),
+        Integer(1, 10**6),
     )
     coalesce: Duration = option(
         Duration.parse("20us"),
         "for how long a receiver rests after each look at its socket; default 20us",
-        Duration.parse,
+        Time(),
     )
-    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Duration.parse)
+    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time())
     f: tuple[float, float] | None = option(
         None, "SLOPE/OFFSET: how much its rate grows, by what of the round's bytes is delivered, as MLTCP; off (default)", datagrams.progress
     )  # fmt: skip

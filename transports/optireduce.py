@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import fmean
 
-from core.options import number, one_of, option
+from core.options import Fraction, Integer, Number, OneOf, Time, option
 from core.units import Duration
 from transports import Close, Listening, Place, Stage, mlt
 from transports import ltp as datagrams
@@ -34,27 +34,25 @@ class Options:
     rounds: int = option(
         20,
         "that arrive whole at first, to measure t_B; restated: 20 (default)",
-        lambda text: int(number(1, 10**6)(text)),
+        Integer(1, 10**6),
     )
-    percentile: float = option(95.0, "of what those took: t_B; restated: 95 (default)", number(1, 100))
+    percentile: float = option(95.0, "of what those took: t_B; restated: 95 (default)", Number(1, 100))
     wait: float = option(
-        0.1, "share of t_C that is waited beyond it, at first; it doubles where much is lost, up to 0.5; default 0.1", number(0, MOST_WAIT),
+        0.1, "share of t_C that is waited beyond it, at first; it doubles where much is lost, up to 0.5; default 0.1", Fraction(0, MOST_WAIT),
     )  # fmt: skip
-    tail: float = option(0.9, "share of a message without which only t_B ends it; default 0.9", number(0, 1))
+    tail: float = option(0.9, "share of a message without which only t_B ends it; default 0.9", Fraction())
     broadcast: str = option(
         "bounded",
         "whether sums may miss packets, too: bounded (default, restated) or whole",
-        one_of("bounded", "whole"),
+        OneOf("bounded", "whole"),
     )
-    acks: int = option(
-        10, "packets that an acknowledgement waits for at most; default 10", lambda text: int(number(1, 10**6)(text))
-    )
+    acks: int = option(10, "packets that an acknowledgement waits for at most; default 10", Integer(1, 10**6))
     coalesce: Duration = option(
         Duration.parse("20us"),
         "for how long a receiver rests after each look at its socket; default 20us",
-        Duration.parse,
+        Time(),
     )
-    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Duration.parse)
+    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time())
 
     @property
     def by_tcp(self) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from core import layouts
-from core.options import number, one_of, option
+from core.options import Boolean, Fraction, option
 from transports import (
     Bands,
     Buffer,
@@ -69,13 +69,13 @@ class Options:
     close: float = option(
         1.0,
         "of a gradient, with which its receiver has enough, and stops its sender; default 1",
-        number(LEAST_SHARE, 1),
+        Fraction(LEAST_SHARE),
     )
-    share: float = option(1.0, "of a gradient, all that is sent; default 1", number(LEAST_SHARE, 1))
+    share: float = option(1.0, "of a gradient, all that is sent; default 1", Fraction(LEAST_SHARE))
     spray: bool = option(
         False,
         "routers send the packets of its hosts over all equal paths in turn: on or off (default)",
-        lambda text: one_of("on", "off")(text) == "on",
+        Boolean(),
     )
 
     def arrives(self, m: Message) -> int:

@@ -245,7 +245,7 @@ def _check(trace: Trace) -> None:
         raise ValueError(
             "native_rate: a link of 0 bit/s carries nothing: give the rate that the times hold for, or none"
         )
-    if stray := next((one for one in (trace.name, *(op.id for op in trace.operations)) if not is_text(one)), None):
+    if (stray := next((one for one in (trace.name, *(op.id for op in trace.operations)) if not is_text(one)), None)) is not None:
         raise ValueError(f"{quoted(stray)} is no name")
     try:
         Share(trace.noise)
@@ -286,7 +286,8 @@ def _wrong(op: Operation, earlier: Collection[str]) -> str | None:
         return f"layer {op.layer} is no place in a model; the first is 0"
     if (wrong := _wrong_importance(op)) is not None:
         return wrong
-    if missing := next((name for name in op.after if name not in earlier and not name.endswith(EARLIER)), None):
+    missing = next((name for name in op.after if name not in earlier and not name.endswith(EARLIER)), None)
+    if missing is not None:  # an empty name is none, too
         return f"after names {quoted(missing)}, which is no earlier operation"
     return None
 

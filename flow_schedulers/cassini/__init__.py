@@ -23,8 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.grid import Grid
-from core.options import option
-from core.units import parse_fraction
+from core.options import Fraction, Name, option
 from flow_schedulers import Demand, Rule, ScheduleError, Sharing
 from flow_schedulers.cassini import affinity
 from theory import circle
@@ -35,13 +34,13 @@ SLACK = 0.001
 
 @dataclass(frozen=True)
 class Options:
-    over: str = option("reno", "the congestion control that carries the bytes; reno", str)
+    over: str = option("reno", "the congestion control that carries the bytes; reno", Name())
     # Kept as the number of steps that a circle has.
     step: int = option(circle.ANGLES, "of the rotations in degrees; 5, the paper's", circle.angles)
     # A job that is a little slower than its slots would fall behind and, once 5 % late, wait for almost a whole
     # iteration; one that is a little faster waits for just that little.
     slack: float | None = option(
-        None, "how much longer than alone an iteration is taken to be; 0.1%, and twice its spread", parse_fraction
+        None, "how much longer than alone an iteration is taken to be; 0.1%, and twice its spread", Fraction()
     )
 
 

@@ -68,8 +68,6 @@ def _ended(arguments: Sequence[str]) -> int:
     except TestbedError as error:
         print(text.paragraph(f"error: {error}"), file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:
-        return EXIT_FAILED
 
 
 def _parser(named: str) -> argparse.ArgumentParser:

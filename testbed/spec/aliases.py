@@ -20,8 +20,8 @@ def canonical(fields: dict[str, Any], source: str) -> dict[str, Any]:
             raise RequestError(f"{source}: {earlier} and {name} are two names of one field; give one of them")
         if key in INSIDE and isinstance(value, dict):
             value = canonical(value, f"{source}: {key}")
-        if key == "set":
-            value = [_path(text) for text in value]
+        if key == "set" and isinstance(value, list):
+            value = [_path(text) if isinstance(text, str) else text for text in value]
         result[name] = value
     return result
 

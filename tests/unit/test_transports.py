@@ -79,7 +79,7 @@ def test_tcp_has_options_behind_its_congestion_control() -> None:
     treated = systems.parse("mltcp_reno:slope=2,close=0.5,share=mark")
     assert (treated.transport, treated.congestion[0].spec) == ("tcp:close=0.5", "mltcp_reno:slope=2,share=mark")
     assert systems.parse("bbr").transport == systems.parse("reno+cubic").transport == "tcp"
-    with pytest.raises(OptionError, match=r"not between 0.01 and 1"):
+    with pytest.raises(OptionError, match="close"):
         systems.parse("reno:close=80")
     with pytest.raises(RequestError, match="takes no parameters"):
         systems.parse("reno:clsoe=0.8")

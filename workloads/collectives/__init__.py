@@ -32,7 +32,6 @@ from typing import Protocol
 from transports import Buffer, Close, Delivery, Endpoint, Flow, Message, Span, Stage, Transfer
 from workloads.sending import Priority, Window, pieces
 
-
 # What a rank sends in a round is what has come in before: all flows are as fast as the slowest.
 LOCKSTEP = ("ring", "all_gather", "reduce_scatter")
 

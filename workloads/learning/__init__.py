@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from core import options
 from core.errors import MachineError, RequestError
-from core.options import one_of, option
+from core.options import Boolean, OneOf, option
 from core.text import quoted
 from workloads.collectives import ring
 
@@ -120,12 +120,12 @@ class Options:
         "zero",
         "what a number counts as that did not arrive: zero (default), contributors (it is left out of the mean), or feedback (zero, and "
         "its sender adds it to its next gradient)",
-        cast(Callable[[str], Fill], one_of(*get_args(Fill))),
+        cast(Callable[[str], Fill], OneOf(*get_args(Fill))),
     )
     disperse: bool = option(
         False,
         "gradients travel transformed (randomised Hadamard), so that what is lost is missing a little everywhere: on, or off (default)",
-        lambda text: one_of("on", "off")(text) == "on",
+        Boolean(),
     )
 
 

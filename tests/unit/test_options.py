@@ -1,0 +1,120 @@
+"""Options of every kind are typed: what is no value of an option is refused, and nothing is rounded on the way in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flow_schedulers
+import job_schedulers
+import transports
+from congestion import catalogue
+from core import options
+from core.errors import RequestError
+from workloads import learning
+
+SIMPLE = (
+    options.Integer, options.Number, options.Fraction, options.OneOf, options.Position, options.Boolean, options.Time, options.Seconds,
+    options.Bytes, options.Name,
+)  # fmt: skip
+NEVER = ("", " ", "nan", "inf", "-inf", "NaN", "1_0", "0x10", "--", "1;2", "1e999", "\0", "9" * 400)
+
+
+def option_readers() -> Iterator[tuple[str, Callable[[str], Any], Any]]:
+    """Every option that there is: its name, how it is read, and its default."""
+    modules = {name: transports.find(name) for name in transports.names()}
+    modules |= {name: job_schedulers.find(name) for name in job_schedulers.names()}
+    modules |= {name: flow_schedulers.find(name) for name in flow_schedulers.names()}
+    for name, holder in {**{name: module.Options for name, module in modules.items()}, "cnn": learning.Options}.items():
+        for one in fields(holder):
+            yield f"{name}:{one.name}", one.metadata["read"], one.default
+
+
+READERS = {name: (read, default) for name, read, default in option_readers()}
+PARAMETERS = {
+    f"{name}:{one.name}": (name, one) for name, family in catalogue.families().items() for one in family.parameters
+}
+
+
+def test_there_are_options_of_every_type() -> None:
+    kinds = {type(read) for read, _ in READERS.values()}
+    assert {options.Integer, options.Number, options.Fraction, options.OneOf, options.Boolean, options.Time} <= kinds
+    assert len(READERS) > 60 and len(PARAMETERS) > 40
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_no_option_takes_is_refused(name: str) -> None:
+    read, _ = READERS[name]
+    for text in NEVER:
+        if isinstance(read, options.Name) and text.strip():
+            continue  # looked up elsewhere
+        with pytest.raises((ValueError, RequestError)):
+            read(text)
+
+
+@pytest.mark.parametrize("name", [name for name, (read, _) in READERS.items() if isinstance(read, options.Integer)])
+@given(value=st.floats(-1e7, 1e7).filter(lambda value: value != math.floor(value)))
+def test_an_integer_is_not_rounded(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match="whole number"):
+        READERS[name][0](str(value))
+
+
+@pytest.mark.parametrize("name", [name for name, (read, _) in READERS.items() if isinstance(read, options.Integer | options.Number | options.Fraction)])  # fmt: skip
+def test_the_ends_of_a_range_are_in_it_and_nothing_beyond(name: str) -> None:
+    read, default = READERS[name]
+    assert isinstance(read, options.Integer | options.Number | options.Fraction)
+    whole = isinstance(read, options.Integer)
+    for end, step in ((read.low, -1), (read.high, 1)):
+        if not (isinstance(read, options.Fraction) and end >= read.below):
+            assert read(f"{end:.17g}") == end
+        with pytest.raises(ValueError):
+            read(f"{end + step if whole else math.nextafter(end, step * math.inf) + 1e-9 * step:.17g}")
+    assert default is None or read.low <= default <= read.high
+
+
+@pytest.mark.parametrize("text", ["mlt:acks=10.9", "mlt:resync=2.7", "ltp:reorder=3.9", "ltp:epoch=1.5", "optireduce:rounds=20.5", "optireduce:acks=1e1"])  # fmt: skip
+def test_a_transport_with_a_part_of_an_integer_is_refused(text: str) -> None:
+    with pytest.raises(RequestError):
+        transports.parse(text)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_of_congestion_controls_are_typed(name: str) -> None:
+    control, parameter = PARAMETERS[name]
+    for text in NEVER:
+        with pytest.raises(RequestError):
+            catalogue.parse(f"{control}:{parameter.name}={text}")
+    if isinstance(parameter.read, options.Integer):
+        with pytest.raises(RequestError):
+            catalogue.parse(f"{control}:{parameter.name}=1.5")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["mltcp_reno:first_gap=1500ns", "dcqcn:r_ai=40500bit", "dcqcn:line_rate=1500kbit", "dcqcn:alpha_timer=55500ns"],
+)
+def test_a_quantity_is_not_rounded_to_the_unit_of_its_constant(text: str) -> None:
+    with pytest.raises(RequestError):
+        catalogue.parse(text)
+
+
+def test_a_type_has_one_reader() -> None:
+    """What is not of a simple type has a reader of its own: a pair, a share or a phase, a word with a number."""
+    own = {name for name, (read, _) in READERS.items() if not isinstance(read, SIMPLE)}
+    assert {name.partition(":")[2] for name in own} <= {
+        "f",
+        "lt",
+        "broadcast",
+        "tolerance",
+        "bands",
+        "spray",
+        "step",
+        "weights",
+        "fill",
+    }
