@@ -21,7 +21,7 @@ from typing import Any
 
 from core import interruption, text
 from core.arguments import Parser
-from core.errors import EXIT_FAILED, RequestError, TestbedError
+from core.errors import RequestError, TestbedError
 
 COMMANDS = {
     "run": "run one experiment",
