@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import random
 import socket
@@ -39,6 +40,7 @@ from workloads.collectives import Link
 from workloads.messages import Messages
 
 *HERE, STRANGER = loopback(4)
+GONE = 5  # a reason of the core
 CLONE_NEWNET = 0x40000000
 
 
@@ -433,6 +435,57 @@ def test_a_hello_that_comes_first_connects_nobody(key: bytes) -> None:
         with listening(0, port, key) as caller:
             here, there = connected(caller, called)
             go_round(here, there, 0)
+
+
+def test_a_message_that_cannot_be_posted_is_refused_by_name() -> None:
+    """(M3.) Before the handshake; a name that is under way; and when there is no memory."""
+    message = Message(0, 0, 0, 1000, "gradient")
+    with listening(0, 7431) as caller, listening(1, 7431) as called:
+        for early in (caller, called):
+            endpoint = ltp.LtpEndpoint(early.channels[0], frozenset({(0, 1)}), None)
+            with pytest.raises(TransportError):
+                endpoint.post_receive(1 - early.place.rank, message, None, Close())
+            with pytest.raises(TransportError):
+                endpoint.post_send(1 - early.place.rank, message, None)
+        here, there = connected(caller, called)
+        received = there.post_receive(0, message, None, Close())
+        with pytest.raises(TransportError):
+            there.post_receive(0, message, None, Close())
+        here.post_send(1, message, None).wait(HANG_S)
+        assert received.wait(HANG_S).closed == "complete"
+    said = {str(ltp._refused(why, 1, message)) for why in (errno.ENOTCONN, errno.EEXIST, errno.ENOMEM, errno.EINVAL)}
+    assert len(said) == 4
+
+
+@pytest.mark.parametrize("stalled", [0, 1])
+def test_a_peer_that_is_gone_or_acknowledges_nothing_ends_a_wait(stalled: int) -> None:
+    class Core:
+        def endpoint_wait(self, _endpoint: object, _handle: int, _patience: int, result: native.Result) -> None:
+            result.done, result.bytes, result.reason, result.gone, result.stalled = 1, 10, GONE, 1, stalled
+
+        def endpoint_release(self, *_: object) -> None: ...
+
+    core = SimpleNamespace(silence=Duration.parse("1s"))
+    engine = SimpleNamespace(library=Core(), pointer=0, silences=defaultdict(ltp.Silence), core=core)
+    transfer = ltp._Transfer(cast(Any, engine), 1, 1, Message(0, 0, 0, 10, "gradient"), None)
+    with pytest.raises(TransportError, match="acknowledged nothing" if stalled else "is gone") as caught:
+        transfer.wait()
+    assert caught.value.gone == 1
+
+
+def test_without_memory_nothing_follows_a_transfer() -> None:
+    with listening(0, 7435) as caller, listening(1, 7435) as called:
+        _, there = connected(caller, called)
+        received = cast(ltp._Transfer, there.post_receive(0, Message(0, 0, 0, 10, "gradient"), None, Close()))
+        engine = received.engine
+        plain, engine.library = (
+            engine.library,
+            cast(Any, SimpleNamespace(endpoint_follow=lambda *_: 0, endpoint_heard=lambda *_: 0)),
+        )
+        with pytest.raises(MemoryError):
+            received.on_done(lambda _: None)
+        assert not engine.followed and not received.asking
+        engine.library = plain
 
 
 def icmp(kind: int, code: int, rest: int, ends: Sequence[str], port: int, payload: bytes) -> bytes:
