@@ -552,6 +552,25 @@ def test_who_computes_for_longer_than_silence_is_waited_for() -> None:
     assert agree(sent, received, data).reason == agree(back, waiting, data).reason == COMPLETE
 
 
+def test_what_there_was_no_room_for_comes_soon_after_it_is_asked_for() -> None:
+    """Of messages that are not asked for so many are kept; another one is tried again ten times a second, however long it takes."""
+    cores = [Core(rank, silence_ns=100 * S) for rank in range(2)]
+    network = Network(cores, lambda _source, _target, _datagram, now: [now + 50 * MS])
+    here, there = network.cores
+    here.call(1, network.now)
+    network.run(lambda: here.connected(1) and there.connected(0), network.now + S)
+    kept = [here.send(1, content(SEGMENT), now=network.now, message=number) for number in range(4096)]
+    network.run(lambda: both_ended(*kept), network.now + 100 * S)
+    sent = here.send(1, content(SEGMENT), now=network.now, message=4096)
+    network.run(lambda: False, network.now + 60 * S)
+    assert both_ended(*kept) and not sent.result().done
+    asked = network.now
+    received = there.receive(0, SEGMENT, now=asked, message=4096)
+    network.run(lambda: both_ended(sent, received), asked + 100 * S)
+    assert agree(sent, received, content(SEGMENT)).reason == COMPLETE
+    assert network.now - asked < S
+
+
 def test_whoever_says_nothing_for_too_long_is_gone() -> None:
     network = pair(silence_ns=S)
     received = network.cores[1].receive(0, 1000, now=network.now)

@@ -1592,8 +1592,8 @@ int ltp_input(struct ltp *ltp, const uint8_t *datagram, size_t bytes, uint64_t a
 		peer->pong = true;
 		break;
 	case LTP_PONG:
-		if (get16(datagram + 2) & LTP_BUSY)
-			peer->stuck_since = 0; /* what was sent has come */
+		if (get16(datagram + 2) & LTP_BUSY) /* what was sent has come: it is tried again soon */
+			peer->stuck_since = peer->backoff = 0;
 		else if (peer->pinged_at && arrived > peer->pinged_at && !peer->rate.rtt)
 			rate_rtt(&peer->rate, arrived - peer->pinged_at, now);
 		break;
