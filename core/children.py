@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from core import interruption
+
 PR_SET_PDEATHSIG = 1
 PATIENCE_S = 30.0  # for a program to end its own children, once it is asked to end
 GRACE_S = 5.0  # for a program to end by itself: Ctrl-C in a terminal reaches it, too
@@ -47,19 +49,21 @@ def run(
     ended. Where this process is killed, the command is sent SIGTERM. ``in_terminal``: it stays in this process's group, so that the
     terminal's own signals reach it.
     """
-    with subprocess.Popen(
-        command, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=not in_terminal,
-        preexec_fn=ends_with_parent(signal.SIGTERM),  # noqa: PLW1509
-    ) as process:  # fmt: skip
+    with interruption.deferred():
+        process = subprocess.Popen(
+            command, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=not in_terminal,
+            preexec_fn=ends_with_parent(signal.SIGTERM),  # noqa: PLW1509
+        )  # fmt: skip
+    try:
+        return process.wait()
+    except BaseException:
         try:
-            return process.wait()
-        except BaseException:
-            try:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(GRACE_S if in_terminal else 0)
-                process.terminate()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(PATIENCE_S)
-            finally:
-                process.kill()
-            raise
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S if in_terminal else 0)
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+            process.wait()
+        raise

@@ -6,9 +6,12 @@ therefore asks again (`check`).
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from core.errors import EXIT_INTERRUPTED
@@ -30,6 +33,27 @@ def check() -> None:
     """Raises KeyboardInterrupt if this process was asked to end and has not."""
     if _asked:
         raise KeyboardInterrupt(_asked)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """What asks this process to end is heard once the block is over: what the block starts is known by then, and can be ended."""
+    if threading.current_thread() is not threading.main_thread():  # only that one is ever interrupted
+        yield
+        return
+    asked: list[int] = []
+    before = {number: signal.getsignal(number) for number in _WORDS}
+    try:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, lambda number, _frame: asked.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, handler)
+        for number in asked[:1]:
+            os.kill(os.getpid(), number)
 
 
 def guarded(command: Callable[[], int], kept: str = "") -> int:

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,6 +56,32 @@ def below(ancestor: int | None = None) -> dict[int, list[str]]:
                     f"/proc/{pid}/cmdline"
                 ).read_bytes():  # one that ended and was not waited for has none
                     found[pid] = command.decode(errors="replace").rstrip("\0").split("\0")
+    return found
+
+
+def listening(pids: Iterable[int]) -> list[str]:
+    """The ports at which any of these processes takes connections or datagrams, as "tcp 0100007F:2253"."""
+    sockets = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    sockets.add(os.readlink(link))
+    found = []
+    for kind in ("tcp", "tcp6", "udp", "udp6"):
+        for row in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = row.split()[:10]
+            if f"socket:[{inode}]" in sockets and (state == "0A" or kind.startswith("udp")):
+                found.append(f"{kind} {local}")
+    return found
+
+
+def named_semaphores(pids: Iterable[int]) -> list[str]:
+    """Those of POSIX that these processes have mapped: a name in /dev/shm that stays if all are killed."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found += [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "/dev/shm/sem." in line]
     return found
 
 

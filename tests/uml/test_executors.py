@@ -292,6 +292,56 @@ def test_an_adaptive_cluster_gets_workers_for_a_campaign_and_loses_them(tmp_path
     assert_whole(tmp_path / "results", SEEDS)
 
 
+@pytest.mark.parametrize("executor", ["local", "dask", "slurm:local"])
+def test_a_campaign_is_private_and_leaves_nothing_when_it_is_killed(tmp_path: Path, executor: str) -> None:
+    """No port, no named semaphore, no folder that others can enter; after SIGKILL of the whole group, no process and no file."""
+    aside, results = tmp_path / "tmp", tmp_path / "results"
+    aside.mkdir()
+    before = set(processes.below())
+    command = sweep(tmp_path, "--executor", executor, "-j", "2", "--set", "iterations=2000", seeds=2)
+    driver = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env=os.environ | {"TMPDIR": str(aside)},
+    )  # fmt: skip
+    assert driver.stderr is not None
+
+    def ours() -> set[int]:
+        return set(processes.below()) - before
+
+    with driver.stderr as errors:
+        processes.until(lambda: any("uml_dir" in "".join(words) for words in processes.below().values()), driver.poll)
+        assert not processes.listening(ours())
+        assert not processes.named_semaphores(ours())
+        for folder in [*aside.iterdir(), *results.glob(".slurm")]:
+            assert folder.stat().st_mode & 0o077 == 0
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        processes.until(lambda: not ours(), lambda: {pid: processes.below().get(pid) for pid in ours()})
+        assert "Traceback" not in errors.read()
+    assert not list(aside.iterdir())
+    assert not [path for path in results.rglob("*") if path.name.startswith(".") and path.name != ".lock"]
+
+
+@pytest.mark.parametrize("executor", ["local", "dask", "slurm:local"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_group_ends_a_campaign_without_a_traceback(
+    tmp_path: Path, executor: str, number: signal.Signals
+) -> None:
+    command = sweep(tmp_path, "--executor", executor, "-j", "2", "--set", "iterations=2000", seeds=2)
+    before = set(processes.below())
+    for delay_s in (1.0, 4.0):  # while its processes start, and while runs go on
+        driver = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        time.sleep(delay_s)
+        os.killpg(driver.pid, number)
+        _, errors = driver.communicate(timeout=processes.HANG_S)
+        assert driver.returncode == EXIT_INTERRUPTED, errors
+        assert "Traceback" not in errors
+        processes.until(lambda: set(processes.below()) <= before, processes.below)
+    assert not list((tmp_path / "results").rglob(".slurm"))
+
+
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "theirs"])
 def test_ctrl_c_leaves_nothing_running_on_any_worker(tmp_path: Path, ours: bool) -> None:
     """Neither a run nor what it is made of; a cluster that was there before goes on, ready for the next campaign."""

@@ -3,6 +3,9 @@
 It is plain Dask: a worker is started as always (``dask worker``, ``dask-ssh``, dask-jobqueue), with this testbed installed and
 one run at a time. What a worker carries out is one task, in a process of its own, which ends with the worker. The driver
 waits, stores what comes back, and asks again for what was lost: the engine's state decides nothing.
+
+A cluster of our own is scheduler and workers in threads of this process. It opens no port, so no other user of the machine can
+ask it to run anything.
 """
 
 from __future__ import annotations
@@ -11,12 +14,13 @@ import contextlib
 import multiprocessing
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
-from functools import cache
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -24,6 +28,7 @@ import distributed
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 
+from core import leftovers
 from core.errors import LostError, MachineError, TestbedError, UnreachableError
 from testbed.campaign import executors
 from testbed.campaign.executors import elsewhere, kernels
@@ -61,9 +66,10 @@ class Cluster:
     archive: bytes
     address: str | None  # None: a cluster of our own
     workers: int
+    scratch: Path  # of this campaign
     lock: threading.Lock = field(default_factory=threading.Lock)
     client: distributed.Client | None = None
-    own: distributed.LocalCluster | None = None
+    own: distributed.SpecCluster | None = None
     ran_on: dict[str, str] = field(default_factory=dict)  # a run's name: who carried it out
     prepared: str = ""  # the scheduler that knows what its workers need
     ended: bool = False
@@ -90,10 +96,12 @@ class Cluster:
 
     def _connect(self) -> distributed.Client:
         if self.address is None and self.own is None:
-            self.own = distributed.LocalCluster(
-                n_workers=self.workers, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
-                memory_limit=0, silence_logs=50,
-            )  # fmt: skip
+            options = {"nthreads": 1, "memory_limit": 0, "local_directory": str(self.scratch), "dashboard": False}
+            self.own = distributed.SpecCluster(
+                {number: {"cls": _Worker, "options": options} for number in range(self.workers)},
+                {"cls": _Scheduler, "options": {"protocol": "inproc://", "dashboard": False}},
+                silence_logs=50,
+            )
         return distributed.Client(self.address or self.own, timeout=CONNECT_S, set_as_default=False)
 
     def _prepare(self, client: distributed.Client) -> None:
@@ -130,6 +138,20 @@ class Cluster:
             raise MachineError(f"no worker can carry out runs: {words}")
         if reasons:
             say(f"left out: {words}")
+
+
+class _Scheduler(distributed.Scheduler):
+    """Dask's, without its HTTP server."""
+
+    def start_http_server(self, *_arguments: Any, **_options: Any) -> None:
+        """Dask opens a port for it even where no dashboard is asked for."""
+
+
+class _Worker(distributed.Worker):
+    """Dask's, without its HTTP server."""
+
+    def start_http_server(self, *_arguments: Any, **_options: Any) -> None:
+        """As `_Scheduler`."""
 
 
 def _forgive(dask_scheduler: Any) -> None:
@@ -231,8 +253,8 @@ class DaskLane:
 @contextlib.contextmanager
 def lanes(address: str | None, parallel: int, say: Callable[[str], None]) -> Iterator[list[DaskLane]]:
     """``parallel`` lanes to the cluster at ``address``, or to one of as many workers on this machine (None); ``say`` is told whom it leaves out."""
-    with dask.config.set(SETTINGS):
-        cluster = Cluster(Maker.here(), kernels.packed(), address, parallel)
+    with leftovers.scratch() as scratch, dask.config.set(SETTINGS | {"temporary-directory": str(scratch)}):
+        cluster = Cluster(Maker.here(), kernels.packed(), address, parallel, scratch)
         made = [DaskLane(cluster) for _ in range(parallel)]
         try:
             cluster.check(say)
@@ -243,13 +265,23 @@ def lanes(address: str | None, parallel: int, say: Callable[[str], None]) -> Ite
                 lane.waits.shutdown(wait=False, cancel_futures=True)
 
 
-_one_at_a_time = threading.Lock()
+class _Own:
+    """What a worker has for runs: a process of its own, for one at a time."""
+
+    def __init__(self, worker: distributed.Worker) -> None:
+        self.one_at_a_time, self.lane = threading.Lock(), Lane(None)
+        weakref.finalize(worker, self.lane.terminate)
 
 
-@cache
-def _lane() -> Lane:
-    """The process of this worker that carries runs out."""
-    return Lane(None)
+_making = threading.Lock()
+_owned: weakref.WeakKeyDictionary[distributed.Worker, _Own] = weakref.WeakKeyDictionary()
+
+
+def _own(worker: distributed.Worker) -> _Own:
+    with _making:
+        if worker not in _owned:
+            _owned[worker] = _Own(worker)
+        return _owned[worker]
 
 
 def _on_worker(task: Task, maker: Maker) -> tuple[str, Outcome]:
@@ -258,15 +290,16 @@ def _on_worker(task: Task, maker: Maker) -> tuple[str, Outcome]:
         return "", Failed(MachineError(lacking))
     worker: Any = distributed.get_worker()
     key = worker.get_current_task()
-    with _one_at_a_time:
-        running = _lane().submit(task)
+    own = _own(worker)
+    with own.one_at_a_time:
+        running = own.lane.submit(task)
         while True:
             try:
                 return worker.address, running.result(timeout=LOOK_S)
             except NotYet:
                 wanted = worker.state.tasks.get(key)
                 if wanted is None or wanted.state in ("cancelled", "released"):
-                    _lane().end()
+                    own.lane.end()
                     raise LostError("nobody wants it any more") from None
             except BrokenProcessPool:
                 return worker.address, executors.killed()

@@ -1,4 +1,8 @@
-"""Processes of their own: as many as wanted on this machine, and one for each that is reached by ssh."""
+"""Processes of their own: as many as wanted on this machine, and one for each that is reached by ssh.
+
+A process is sent tasks, and sends what came of them, by a pipe that only it and its parent have: there is no port, no file and no
+named semaphore that could be left, or used by others.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,59 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import Connection
 from typing import Any
 
+from core import interruption
 from core.children import end_with
 from testbed.campaign.tasks import Outcome, Task, carry_out
 from testbed.spec import place as where
 
 
+class Carrier:
+    """A process that carries out one task after the other. It ends with this one, whatever happens to it."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        with interruption.deferred(), _without_ctrl_c():
+            self._process.start()
+        theirs.close()
+
+    def ask(self, task: Task) -> Outcome:
+        """What came of a task; raises `BrokenProcessPool` if the process is gone."""
+        try:
+            self._pipe.send(task)
+            outcome: Outcome | Exception = self._pipe.recv()
+        except (EOFError, OSError):
+            raise BrokenProcessPool("a process that carries out runs is gone") from None
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    def terminate(self) -> None:
+        """Ask it to end what it does."""
+        self._process.terminate()
+
+    def close(self) -> None:
+        """Wait until it has ended; it does once it has nothing to do."""
+        self._pipe.close()
+        self._process.join()
+
+
 class Lane:
-    """In a process of its own, which ends with this one whatever happens to it; ``machine`` is another one, None this one."""
+    """One run at a time, in a process of its own; ``machine`` is another one, None this one."""
 
     def __init__(self, machine: str | None) -> None:
         self.machine = machine
-        self.pool = _process()
+        self.carrier = Carrier()
+        self.waits = ThreadPoolExecutor(1, thread_name_prefix="lane")
 
     def place(self, on: str) -> str | None:
         places = where.places(on)
@@ -30,18 +72,26 @@ class Lane:
         return None if where.is_remote(places[0]) else places[0]
 
     def submit(self, task: Task) -> Future[Outcome]:
-        try:
-            return self.pool.submit(_carry_out_or_end, task)
-        except BrokenProcessPool:  # its process was killed, and the run before this one has failed
-            self.pool = _process()
-            return self.pool.submit(_carry_out_or_end, task)
+        if not self.carrier.is_alive():  # it was killed, and the run before this one has failed
+            self.carrier.close()
+            self.carrier = Carrier()
+        return self.waits.submit(self.carrier.ask, task)
 
     def end(self) -> None:
         """End what it does, and take tasks again."""
-        self.pool.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
-            process.terminate()
-        self.pool = _process()
+        self.carrier.terminate()
+        self.carrier.close()
+        self.carrier = Carrier()
+
+    def terminate(self) -> None:
+        """End what it does, if it does anything, and take no more."""
+        self.waits.shutdown(wait=False, cancel_futures=True)
+        self.carrier.terminate()
+
+    def close(self) -> None:
+        """Wait for its end."""
+        self.waits.shutdown()
+        self.carrier.close()
 
 
 @contextlib.contextmanager
@@ -49,38 +99,53 @@ def lanes(machines: Mapping[str, object], parallel: int) -> Iterator[list[Lane]]
     """One for each other machine among the places ``machines``, and ``parallel`` ones here if some runs are here."""
     others = [place for place in machines if where.is_remote(place)]
     here = [None] * (parallel if len(others) < len(machines) else 0)
-    made = [Lane(machine) for machine in [*here, *others]]
+    made: list[Lane] = []
     try:
+        made += [Lane(machine) for machine in [*here, *others]]
         yield made
     except BaseException:
         for lane in made:
-            lane.pool.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
-            process.terminate()
+            lane.terminate()
         raise
-    for lane in made:
-        lane.pool.shutdown()
+    finally:
+        for lane in made:
+            lane.close()
 
 
-def _process() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin)
+@contextlib.contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """A process that is started meanwhile does not hear Ctrl-C: it is ended by this one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _begin() -> None:
-    """In each process: end with the one that started it, leaving nothing."""
+def _serve(pipe: Connection) -> None:
+    """In the process: until the pipe is closed."""
     end_with(signal.SIGTERM)
+    for number in (signal.SIGINT, signal.SIGHUP):  # of a terminal; the parent has them, too
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                pipe.send(_outcome(pipe.recv()))
+    except KeyboardInterrupt:
+        os._exit(1)  # all is cleaned up by now
 
 
 def _end(_number: int, _frame: Any) -> None:
     raise KeyboardInterrupt("the sweep was ended")
 
 
-def _carry_out_or_end(task: Task) -> Outcome:
-    """As `carry_out`, in a process of a pool. Only a run has anything to clean up: idle, the process just ends."""
-    signal.signal(signal.SIGTERM, _end)
+def _outcome(task: Task) -> Outcome | Exception:
+    """As `carry_out`. Only a run has anything to clean up when the process is asked to end: idle, it just ends."""
     try:
+        signal.signal(signal.SIGTERM, _end)
         return carry_out(task)
-    except KeyboardInterrupt:
-        os._exit(1)  # all is cleaned up by now; the pool would take this for a result and wait for more
+    except Exception as error:
+        return error
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

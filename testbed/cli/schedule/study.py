@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import platform
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from core import text
+from core.children import end_with
 from core.errors import RequestError
 from core.heartbeat import Counter, Heartbeat
 from core.locks import Locks
@@ -64,7 +66,8 @@ def compute(
     if differences != [] or again == "always" or load_schedules(folder).made.asked != asked:
         begun, cells, rows = time.time(), schedules.cells(asked), list[schedules.Row]()
         counter = Counter(len(cells), "settings")
-        with ProcessPoolExecutor(parallel) as pool, Heartbeat(counter.line, active=not quiet):
+        pool = ProcessPoolExecutor(parallel, initializer=end_with, initargs=(signal.SIGKILL,))
+        with pool, Heartbeat(counter.line, active=not quiet):
             for found in pool.map(schedules.rows, cells):
                 rows += found
                 counter.advance()
