@@ -7,24 +7,32 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
 from core import interruption
 
-PR_SET_PDEATHSIG = 1
-PATIENCE_S = 30.0  # for a program to end its own children, once it is asked to end
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
+PATIENCE_S = 120.0  # for a program to end its own children, once it is asked to end
 GRACE_S = 5.0  # for a program to end by itself: Ctrl-C in a terminal reaches it, too
 
 _libc = ctypes.CDLL(None)  # loaded before a process forks
 
 
-def end_with(number: signal.Signals) -> None:
+def end_with(number: int) -> None:
     """Have this process sent a signal when its parent ends.
 
     For the kernel the parent is the thread that started this process.
     """
     _libc.prctl(PR_SET_PDEATHSIG, number)
+
+
+def ended_with() -> int:
+    """The signal that `end_with` has asked for; 0: none."""
+    number = ctypes.c_int()
+    _libc.prctl(PR_GET_PDEATHSIG, ctypes.byref(number))
+    return number.value
 
 
 def ends_with_parent(number: signal.Signals) -> Callable[[], None]:
@@ -37,6 +45,28 @@ def ends_with_parent(number: signal.Signals) -> Callable[[], None]:
             os._exit(1)
 
     return begin
+
+
+# End of file on stdin without a byte: the owner of the group is gone.
+ENDER = """
+import os, signal, sys
+if not sys.stdin.read():
+    os.killpg(int(sys.argv[1]), signal.SIGKILL)
+"""
+
+
+@contextlib.contextmanager
+def ended_with_us(group: int) -> Iterator[None]:
+    """Should this process be killed, so is every process of that group: a small one watches it."""
+    command = [sys.executable, "-I", "-S", "-c", ENDER, str(group)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as ender:
+        assert ender.stdin is not None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                ender.stdin.write(b"ended")
+                ender.stdin.flush()
 
 
 def run(

@@ -15,14 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 NEW_S = 1.0  # so long, a folder that is not locked may still become so
 # End of file on stdin: the owner is done, or gone. What it had started may be about to end, too, and still write.
+# A byte before it: what is there stays.
 REMOVER = """
 import os, shutil, sys, time
-sys.stdin.read()
+if sys.stdin.read():
+    sys.exit()
 path = sys.argv[1]
 for _ in range(50):
     shutil.rmtree(path, ignore_errors=True)
@@ -37,12 +39,19 @@ for _ in range(50):
 @contextlib.contextmanager
 def removed_in_any_case(path: Path, folder: int | None = None) -> Iterator[None]:
     """At the end there is nothing at ``path`` (of the folder with that descriptor), even if this process is killed before."""
+    with removed_unless_kept(path, folder):
+        yield
+
+
+@contextlib.contextmanager
+def removed_unless_kept(path: Path, folder: int | None = None) -> Iterator[Callable[[], None]]:
+    """As `removed_in_any_case`, until the function that this gives is called."""
     where = path.absolute() if folder is None else Path(f"/proc/self/fd/{folder}", path)
     command = [sys.executable, "-I", "-S", "-c", REMOVER, str(where)]
     kept = () if folder is None else (folder,)
     # A session of its own: what ends us, from a terminal, does not end it.
-    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=kept):
-        yield
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, pass_fds=kept) as remover:
+        yield lambda: _say(remover)
 
 
 @contextlib.contextmanager
@@ -68,6 +77,13 @@ def locked(folder: Path, above: int | None = None) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _say(remover: subprocess.Popen[bytes]) -> None:
+    assert remover.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it was killed, and removes nothing
+        remover.stdin.write(b"kept")
+        remover.stdin.flush()
 
 
 def sweep(folders: Iterable[Path]) -> None:

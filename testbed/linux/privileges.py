@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from core import children
 from core.environment import ROOT
 from core.errors import MachineError, TestbedError
 
@@ -56,9 +57,12 @@ def give_up() -> None:
     who = caller()
     if who is None:
         return
+    ends_with = children.ended_with()  # the kernel forgets it where the user changes
     os.setgroups(who.groups)
     os.setresgid(who.gid, who.gid, who.gid)
     os.setresuid(who.uid, who.uid, who.uid)
+    if ends_with:
+        children.end_with(ends_with)
     _verify(who)
     _become(who)
 

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
+from core.errors import EXIT_INTERRUPTED, EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
 from testbed.cli import main
 from testbed.substrates.usermode import build as kernel_build
 from testbed.substrates.usermode import kernel
 from testbed.substrates.usermode.source import EDITS, Origin, edit
 from tests import processes
+from tests.runs import INTERRUPTIBLE, some
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = """\
@@ -71,6 +72,15 @@ def building(tree: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
+def partial(cache: Path) -> list[Path]:
+    return [path for path in cache.iterdir() if path.is_dir() and not (path / "kernel.json").exists()]
+
+
+def nothing_left(cache: Path) -> None:
+    """Soon: where a build is killed, the process that watches it removes what there is."""
+    processes.until(lambda: not partial(cache), lambda: partial(cache))
+
+
 def quiet(line: str) -> None:
     pass
 
@@ -111,13 +121,62 @@ def test_a_killed_build_is_made_good(tmp_path: Path, cache: Path) -> None:
     with building(tree) as build:
         processes.until(Path(f"{tree}.begun").exists, build.poll)
         build.send_signal(signal.SIGKILL)
+    nothing_left(cache)
     held.unlink()
-    assert not kernel.is_there()
-    left = [path for path in cache.iterdir() if path.is_dir()]
-    assert len(left) == 1 and not (left[0] / "kernel.json").exists()
-    (left[0] / "stray").touch()
-    built = kernel.ensure(tree, quiet)
-    assert not (built.folder / "stray").exists()
+    assert kernel.ensure(tree, quiet) == kernel.find()
+
+
+def test_what_a_power_failure_left_is_removed_by_the_next_command(tmp_path: Path, cache: Path) -> None:
+    built = kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
+    half = [cache / "6.12.7-0123456789ab" / "source", built.folder / "modules" / "0123456789ab"]
+    for folder in half:
+        folder.mkdir(parents=True)
+    assert kernel.find() == built
+    assert not half[0].parent.exists()
+    (built.modules() / "complete").unlink()
+    built.modules()
+    assert not half[1].exists()
+    half[0].mkdir(parents=True)
+    with kernel_build.locked(cache / "lock"):  # a build in progress
+        kernel.find()
+        assert half[0].exists()
+
+
+AUTOMATIC = """
+import sys
+from core import interruption
+from testbed.substrates.usermode import kernel
+interruption.listen()
+sys.exit(interruption.guarded(lambda: int(bool(kernel.build_apart("--linux-source", sys.argv[1])))))
+"""
+ENDS = [(number, whom) for number in ("INT", "TERM", "HUP", "KILL") for whom in ("command", "group", "builder")]
+
+
+@pytest.mark.parametrize(("name", "whom"), some(ENDS, ("INT", "group"), ("TERM", "command"), ("KILL", "command")))
+def test_an_automatic_build_that_is_ended_leaves_nothing(tmp_path: Path, cache: Path, name: str, whom: str) -> None:
+    tree, number = fake_tree(tmp_path / "linux"), getattr(signal, f"SIG{name}")
+    (held := Path(f"{tree}.hold")).touch()
+    before = set(processes.below())
+    command = [*INTERRUPTIBLE, sys.executable, "-c", AUTOMATIC, str(tree)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        processes.until(Path(f"{tree}.begun").exists, process.poll)
+        if whom == "group":
+            os.killpg(process.pid, number)
+        else:
+            builders = [
+                pid
+                for pid, words in processes.below(process.pid).items()
+                if words[-4:-1] == ["kernel", "--if-missing", "--linux-source"]
+            ]
+            os.kill(process.pid if whom == "command" else builders[0], number)
+        _, errors = process.communicate(timeout=processes.HANG_S)
+    assert "Traceback" not in errors
+    if name != "KILL" and whom != "builder":
+        assert process.returncode == EXIT_INTERRUPTED
+        assert not partial(cache)  # at once
+    nothing_left(cache)
+    processes.until(lambda: set(processes.below()) <= before, processes.below)
+    held.unlink()
 
 
 def test_two_builds_at_once_become_one(tmp_path: Path, cache: Path) -> None:

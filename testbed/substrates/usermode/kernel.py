@@ -9,13 +9,14 @@ An entry of the cache is one kernel, complete when its ``kernel.json`` is there:
         modules/HASH/    the congestion controls of kernel/ and preload.so, by their sources
 
 The entry's name is a hash of source, configuration and compiler, so that a change of any
-is another entry. A build that was killed leaves one without ``kernel.json``, which the
-next build removes. Root runs none that anybody else could have changed.
+is another entry. A build that is killed is removed by a process that watches it; where that is
+killed as well, the next command that looks for a kernel removes it. Root runs none that anybody else could have changed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -31,6 +32,7 @@ from pathlib import Path
 
 import msgspec
 
+from core import children, leftovers
 from core.environment import ROOT
 from core.errors import MachineError, RequestError, TestbedError
 from core.runs.manifest import Build
@@ -91,8 +93,15 @@ class Kernel:
             check_tools(TOOLS, "the user-mode Linux kernel")
             with locked(self.folder / "modules.lock"):
                 if not _modules_are_whole(folder):
+                    self._sweep_modules()
                     self._build_modules(folder)
         return folder
+
+    def _sweep_modules(self) -> None:
+        """Remove what is left of builds that were killed; under their lock."""
+        for one in (self.folder / "modules").glob("*/"):
+            if not (one / "complete").exists():
+                shutil.rmtree(one, ignore_errors=True)
 
     def has_modules(self, name: str) -> bool:
         """Whether those of that name (a hash of their sources) are there, whole."""
@@ -124,6 +133,7 @@ class Kernel:
             return module
         check_tools(TOOLS, "the user-mode Linux kernel")
         with locked(self.folder / "modules.lock"):
+            self._sweep_modules()
             shutil.rmtree(folder, ignore_errors=True)
             with disk_errors(folder):
                 folder.mkdir(parents=True)
@@ -148,6 +158,7 @@ class Kernel:
 
 def find(prefer: Build | None = None) -> Kernel:
     """The newest usable kernel of the cache, or the one that ``prefer`` names; raises `MachineError`."""
+    _sweep()
     damaged, usable = [], []
     for entry in _entries():
         try:
@@ -196,17 +207,16 @@ def check_platform() -> None:
         )
 
 
-def build_apart() -> str | None:
-    """Build one, in a process of its own (`python -m testbed kernel`), which under ``sudo`` is the caller's.
+def build_apart(*arguments: str) -> str | None:
+    """Build one, in a process of its own (`python -m testbed kernel`), which under ``sudo`` is the caller's, and ends with this one.
 
     What it says goes to stderr as it comes. Returns why it failed, None if it did not.
     """
-    command = [sys.executable, "-P", "-m", "testbed", "kernel", "--if-missing"]
+    command = [sys.executable, "-P", "-m", "testbed", "kernel", "--if-missing", *arguments]
     with tempfile.TemporaryFile("w+") as errors:
-        code = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=errors, check=False,
-            env={**os.environ, "PYTHONPATH": ROOT},
-        ).returncode  # fmt: skip
+        code = children.run(
+            command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=errors, env={**os.environ, "PYTHONPATH": ROOT}
+        )
         errors.seek(0)
         words = " ".join(errors.read().split()).removeprefix("error: ")
     return (words or f"its build ended with code {code}.") if code else None
@@ -231,16 +241,30 @@ def ensure(source: Path | None, say: Say) -> Kernel:
         with contextlib.suppress(_UnusableError):
             return _usable(entry)
         with disk_errors(cache):
-            for partial in cache.iterdir():  # under the lock, so nobody works on them
-                if partial.is_dir() and (partial == entry or not (partial / "kernel.json").exists()):
+            for partial in {entry, *_partial(cache)}:
+                if partial.exists():
                     shutil.rmtree(partial)
         check_space(cache, SPACE_BYTES)
-        try:
+        with leftovers.removed_unless_kept(entry) as keep:
             _build(entry, origin, compiler, say)
-        except BaseException:
-            shutil.rmtree(entry, ignore_errors=True)
-            raise
+            keep()
     return _usable(entry)
+
+
+def _partial(cache: Path) -> list[Path]:
+    """Entries that are not complete; under the lock of the cache no other process works on them."""
+    return [path for path in cache.iterdir() if path.is_dir() and not (path / "kernel.json").exists()]
+
+
+def _sweep() -> None:
+    """Remove what is left of builds that were killed."""
+    cache = cache_folder()
+    with contextlib.suppress(OSError):
+        if _partial(cache):
+            with (cache / "lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a build in progress has it
+                for partial in _partial(cache):
+                    shutil.rmtree(partial, ignore_errors=True)
 
 
 def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:

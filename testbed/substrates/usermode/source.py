@@ -7,11 +7,14 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from core import interruption
+from core.children import ended_with_us, ends_with_parent
 from core.errors import MachineError, RequestError, TestbedError
 
 OLDEST = (6, 1)
@@ -196,20 +199,23 @@ def run(
     proxies = {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
     environment = {"PATH": PATH, "LC_ALL": "C", "HOME": "/", **proxies, **(variables or {})}
     last: list[str] = []
-    # Its own session, so that all of it can be ended; if we are killed, its output breaks.
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        env=environment, cwd=cwd, start_new_session=True,
-    ) as process:  # fmt: skip
+    with interruption.deferred():  # its own session, so that all of it can be ended
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            env=environment, cwd=cwd, start_new_session=True, preexec_fn=ends_with_parent(signal.SIGKILL),  # noqa: PLW1509
+        )  # fmt: skip
+    with process:
         try:
             assert process.stdout is not None
-            for line in process.stdout:
-                last = [*last[-30:], line.rstrip()]
-                if see:
-                    see(line)
+            with ended_with_us(process.pid):
+                for line in process.stdout:
+                    last = [*last[-30:], line.rstrip()]
+                    if see:
+                        see(line)
+                process.wait()
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
+                os.killpg(process.pid, signal.SIGKILL)
             raise
     if process.returncode:
         words = "\n".join(last)
