@@ -6,6 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from core import reading
+
+MOST_BYTES = reading.MEGABYTE
 FILE = "repeated.json"
 
 
@@ -24,6 +27,6 @@ class Sample(msgspec.Struct, frozen=True):
 def read(results: Path) -> Sample | None:
     """None if there is no such file, or none that this release wrote."""
     try:
-        return msgspec.json.decode((results / FILE).read_bytes(), type=Sample)
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(reading.read_bytes(results / FILE, MOST_BYTES), type=Sample)
+    except (reading.FileError, msgspec.MsgspecError):
         return None

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from core import reading
 from core.runs.load import Run, load_run
 from core.runs.plan import Plan
 from core.units import Size
@@ -27,6 +28,7 @@ AGAIN = 0.5  # of a rate that was too much although the path carries it
 SLOWEST_BPS = 1_000_000
 RTO_MIN_SINCE = (6, 11)
 LONGEST_BUFFER_S, LONGEST_RTO_S = 0.020, 0.200
+MOST_BYTES = reading.MEGABYTE  # of an experiment's file
 OWN = ("--rate", "--buffer", "--rto-min", "--bytes", "--job")
 _BYTES = re.compile(r"(\bbytes=)([^,]+)")
 
@@ -119,8 +121,8 @@ def _fewer_bytes(words: Sequence[str], share: float) -> list[str] | None:
     size, jobs = _value(words, "--bytes"), _values(words, "--job")
     for file in (word for word in words if word.endswith(".toml")):
         try:
-            said = tomllib.loads(Path(file).read_text())
-        except (OSError, ValueError):  # gone since
+            said = tomllib.loads(reading.read_text(file, MOST_BYTES))
+        except (reading.FileError, ValueError):  # gone since
             return None
         if {"bytes", "job"} & {*said.get("sweep", {}), *said.get("sweep", {}).get("zip", {})}:
             return None

@@ -208,6 +208,15 @@ def test_a_damaged_entry_is_built_again(tmp_path: Path, cache: Path) -> None:
     kernel.find()
 
 
+@pytest.mark.parametrize("name", ["kernel.json", "linux"])
+def test_an_entry_with_a_pipe_is_not_waited_for(tmp_path: Path, cache: Path, name: str) -> None:
+    built = kernel.ensure(fake_tree(tmp_path / "linux"), quiet)
+    (built.folder / name).unlink()
+    os.mkfifo(built.folder / name)
+    with pytest.raises(MachineError):
+        kernel.find()
+
+
 def test_root_runs_nothing_that_others_could_have_changed(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,23 @@ def test_a_short_key_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
     short.write_bytes(b"secret")
     assert main(["ltp", "send", "--bind", HERE, "--peer", THERE, "--key", str(short)]) == 2
     assert "at least 16" in capsys.readouterr().err
+
+
+def test_a_key_that_is_no_regular_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for key in (tmp_path / "pipe", tmp_path, tmp_path / "none", Path("/dev/null")):
+        assert main(["ltp", "send", "--bind", HERE, "--peer", THERE, "--key", str(key)]) == 2
+        assert key.name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o644, 0o666])
+def test_a_key_that_others_may_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: int) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(bytes(32))
+    key.chmod(mode)
+    command = ["ltp", "send", "--bind", HERE, "--peer", THERE, "--port", "7471", "--wait", "100ms", "--key", str(key)]
+    assert main(command) == 1
+    assert (f"chmod 600 {key}" in capsys.readouterr().err) == bool(mode & 0o077)
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,14 +10,16 @@ import argparse
 import hashlib
 import ipaddress
 import json
+import os
+import shlex
+import stat
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import transports
-from core import interruption, text
+from core import interruption, reading, text
 from core.arguments import Parser
-from core.errors import RequestError, TestbedError
+from core.errors import RequestError, TestbedError, within
 from core.text import quoted
 from core.units import Duration, Size
 from transports import Place, Transport, native
@@ -123,12 +125,20 @@ def _address(flag: str, typed: str) -> str:
 
 
 def _key(path: str) -> bytes:
-    with Path(path).open("rb") as file:
-        secret = file.read(LONGEST_KEY_BYTES)
+    with within("--key"), reading.opened(path) as file:
+        secret, mode = file.read(LONGEST_KEY_BYTES), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     if len(secret) < LEAST_KEY_BYTES:
         raise RequestError(
-            f"--key: {quoted(path)} has {len(secret)} bytes; a key has at least {LEAST_KEY_BYTES}: "
-            f"head -c 32 /dev/urandom > {path}, and take it to the other machine."
+            f"--key: {quoted(path)} has {len(secret)} bytes, and a key has at least {LEAST_KEY_BYTES}. Make one by "
+            f"`(umask 077; head -c 32 /dev/urandom > {shlex.quote(path)})`, and take it to the other machine."
+        )
+    if mode & 0o077:
+        print(
+            text.paragraph(
+                f"warning: --key: other users of this machine may read {quoted(path)} (mode {mode:04o}), and can then sign datagrams. "
+                f"Run `chmod 600 {shlex.quote(path)}`."
+            ),
+            file=sys.stderr,
         )
     return hashlib.sha256(secret).digest()[: native.KEY_BYTES]
 

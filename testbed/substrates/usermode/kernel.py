@@ -32,7 +32,7 @@ from pathlib import Path
 
 import msgspec
 
-from core import children, leftovers
+from core import children, leftovers, reading
 from core.environment import ROOT
 from core.errors import MachineError, RequestError, TestbedError
 from core.runs.manifest import Build
@@ -50,6 +50,7 @@ from testbed.substrates.usermode.build import (
 from testbed.substrates.usermode.source import EDITS, Origin, digest_of, edit, run
 
 SOURCES = Path(ROOT) / "kernel"
+MOST_BYTES = 1 << 20  # of what tells of an entry
 OBJECTS = 1000  # about; Linux 6.12 has a little more
 SPACE_BYTES = 4 << 30  # source and objects while it is built; a tenth of it stays
 TOOLS = {
@@ -322,14 +323,14 @@ def _usable(entry: Path) -> Kernel:
     if os.geteuid() == 0 and not _only_of(entry, {0, *_caller()}):
         raise _UnusableError(f"{entry} belongs to another user, or others may write to it.")
     try:
-        identity = msgspec.json.decode((entry / "kernel.json").read_bytes(), type=Build)
+        identity = msgspec.json.decode(reading.read_bytes(entry / "kernel.json", MOST_BYTES), type=Build)
         if identity.config_sha256 != _config_digest():
             raise _UnusableError(f"{entry.name} was built with another configuration.")
         if digest_of([entry / "linux"]) != identity.image_sha256:
             raise _UnusableError(f"{entry / 'linux'} is damaged.")
-    except FileNotFoundError as error:
+    except reading.MissingError as error:
         raise _UnusableError(f"{entry} is incomplete.") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, reading.FileError) as error:
         raise _UnusableError(f"{entry} cannot be read: {error}.") from error
     return Kernel(entry, identity)
 
@@ -385,8 +386,8 @@ def _products(folder: Path) -> list[Path]:
 def _modules_are_whole(folder: Path) -> bool:
     """Whether they are as they were built; without preload.so a run would silently not repeat."""
     try:
-        return (folder / "complete").read_text() == digest_of(_products(folder))
-    except OSError:
+        return reading.read_text(folder / "complete", MOST_BYTES) == digest_of(_products(folder))
+    except (OSError, reading.FileError):
         return False
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core import interruption
+from core import interruption, reading
 from core.children import ended_with_us, ends_with_parent
 from core.errors import MachineError, RequestError, TestbedError
 
@@ -228,6 +228,6 @@ def digest_of(files: list[Path]) -> str:
     """SHA-256 over the contents of files, in order."""
     digest = hashlib.sha256()
     for file in files:
-        with file.open("rb") as content:
+        with reading.opened(file) as content:
             digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()
