@@ -1,7 +1,7 @@
 """``python -m testbed cc list|load|status|unload``: congestion controls outside an experiment.
 
 A loaded one is held by a name in the bpf file system (``/sys/fs/bpf/mltcp/NAME``), not by
-a process: it stays until ``unload`` or a reboot. Connections that use it keep it until
+a process: it stays until ``unload`` or a reboot. Only root can enter that folder. Connections that use it keep it until
 they close. docs/congestion-controls.md shows it in use for one destination prefix, for
 one cgroup, and at boot.
 """
@@ -9,8 +9,10 @@ one cgroup, and at boot.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -29,6 +31,7 @@ from testbed.linux.loading import bpf, bpfsys
 PINS = Path("/sys/fs/bpf/mltcp")
 CGROUP = "@cgroup"  # ends the name of what gives a cgroup its congestion control (bpffs keeps dots to itself)
 GONE_S = 60  # a busy machine takes its time
+_ANOTHERS = f"Another user may have made it, and could unload what root loads. Find out what is in it, then remove it: `rm -r {PINS}`."
 BY_A_RUN = re.compile(r"mlt[0-9a-f]{12}")  # how runs name what they register; see `registry.register`
 
 
@@ -78,7 +81,12 @@ def _parameters() -> dict[tuple[tuple[str, str], ...], list[str]]:
 
 
 def _status(console: Console) -> None:
-    pins = sorted(path.name for path in PINS.iterdir()) if PINS.is_dir() else []
+    if os.geteuid() != 0 and PINS.is_dir():
+        console.print("what was loaded with `cc load` is shown to root only: put `sudo` in front of the same command")
+        pins = []
+    else:
+        _check_private()
+        pins = sorted(path.name for path in PINS.iterdir()) if PINS.is_dir() else []
     loaded = [name for name in pins if not name.endswith(CGROUP)]
     runs = [name for name in bpf.available() if BY_A_RUN.fullmatch(name) and name not in loaded]
     for name in loaded:
@@ -100,7 +108,7 @@ def _load(console: Console, cc: CongestionControl, cgroup: Path | None) -> None:
     folder = _cgroup(cgroup) if cgroup is not None else None
     if not os.path.ismount(PINS.parent):
         subprocess.run(["mount", "-t", "bpf", "bpf", str(PINS.parent)], check=True, capture_output=True)
-    PINS.mkdir(exist_ok=True)
+    _check_private(make=True)
     pin = PINS / cc.name
     program = bpf.compile_program(source)
     if pin.exists():
@@ -121,6 +129,32 @@ def _load(console: Console, cc: CongestionControl, cgroup: Path | None) -> None:
     if folder is not None:
         _give(cc.name, folder)
         console.print(f"New connections of {folder} use it.")
+
+
+def _check_private(*, make: bool = False) -> None:
+    """That the folder of pins, if it is there, is root's alone: another user who could write to it could remove what root has loaded.
+
+    Any user may make a folder in the bpf file system. Raises `MachineError`.
+    """
+    if make:
+        with contextlib.suppress(FileExistsError):
+            PINS.mkdir(mode=0o700)
+    try:
+        folder = os.open(PINS, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise MachineError(f"{PINS} is not a folder ({error.strerror}). {_ANOTHERS}") from error
+    try:
+        status = os.fstat(folder)
+        if status.st_uid != 0 or status.st_mode & 0o022:
+            raise MachineError(
+                f"{PINS} belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):04o}; it must be writable by root "
+                f"only. {_ANOTHERS}"
+            )
+        os.fchmod(folder, 0o700)
+    finally:
+        os.close(folder)
 
 
 def _cgroup(folder: Path) -> Path:
@@ -157,6 +191,7 @@ def _await_gone(name: str) -> None:
 
 def _unload(console: Console, name: str) -> None:
     _need_root()
+    _check_private()
     pin = PINS / name
     if not re.fullmatch(r"[A-Za-z0-9_]{1,40}", name) or not pin.exists():
         raise RequestError(
