@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from core.errors import RequestError
-from testbed.spec import Spec, described
+from testbed.spec import Spec, described, external
 from testbed.spec.aliases import ALIASES
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def given(parsed: argparse.Namespace) -> dict[str, Any]:
     """The fields that flags give, as `testbed.spec` takes them."""
     fields = (*Spec.__struct_fields__, "set")
     found = {name: value for name in fields if (value := getattr(parsed, name, None)) is not None}
-    return {**found, "quick": True} if parsed.quick else found
+    asked = {"quick": parsed.quick, external.ALLOWED: parsed.allow_external_code}
+    return found | {name: True for name, wanted in asked.items() if wanted}
 
 
 def add_retries(parser: argparse._ActionsContainer) -> None:
@@ -67,6 +68,12 @@ def add_again(parser: argparse._ActionsContainer) -> None:
 def again(parsed: argparse.Namespace) -> Again:
     """As `add_again` has it."""
     return "always" if parsed.again else "changed" if parsed.renew else "never"
+
+
+def add_external(parser: argparse._ActionsContainer, what: str) -> None:
+    """Whether code is executed that a file names, and not the command line."""
+    parser.add_argument(external.FLAG, action="store_true", help=what)
+    parser.add_argument("--trust", dest=external.ALLOWED, action="store_true", help=argparse.SUPPRESS)
 
 
 def check_retries(retries: int | None) -> None:

@@ -66,10 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--verify", type=Path, metavar="RUNDIR", help="repeat a run from its manifest and compare byte for byte"
     )
-    how.add_argument(
-        "--trust",
-        action="store_true",
-        help="with --verify: execute the files that RUNDIR names (topology, congestion control)",
+    flags.add_external(
+        how,
+        "execute code (topology, congestion control, program) that the experiment's file names, as root; or that RUNDIR names, with --verify",
     )
     flags.add(how, "name")
     how.add_argument("--out", default="results", help="where results go (%(default)s)")
@@ -88,8 +87,6 @@ def run(parsed: argparse.Namespace) -> int:
     flags.check_retries(parsed.retries)
     if parsed.verify is not None:
         return _verify(parsed)
-    if parsed.trust:
-        raise RequestError("--trust is for --verify RUNDIR: what you name yourself is trusted.")
     asked = _Request(parsed)
     chosen = asked.choice()
     if parsed.dry_run:
@@ -245,7 +242,7 @@ def _show(summary: Summary, runs: Sequence[Wanted], machine: Substrate | None, *
 def _verify(parsed: argparse.Namespace) -> int:
     from testbed.linux import privileges
 
-    allowed = {"run", "verify", "trust", "linux_source", "wall_limit", "quiet", "on", "dry_run"}
+    allowed = {"run", "verify", "allow_external_code", "linux_source", "wall_limit", "quiet", "on", "dry_run"}
     given = [key for key, value in vars(parsed).items() if value not in (None, False) and key not in {*allowed, "out"}]
     if given:
         raise RequestError(
@@ -258,10 +255,10 @@ def _verify(parsed: argparse.Namespace) -> int:
     from testbed.cli import dry_run
 
     if parsed.dry_run:
-        plan = verify.read(parsed.verify, trusted=parsed.trust)[0].plan
+        plan = verify.read(parsed.verify, trusted=parsed.allow_external_code)[0].plan
         print("\n".join(map(text.plain, dry_run.describe(plan, substrates.foreseen("uml")))))
         return EXIT_OK
     limit = None if parsed.wall_limit is None else spec.read(None, {"wall_limit": parsed.wall_limit}).wall_limit
-    lines = verify.repeat(parsed.verify, parsed.linux_source, limit, trusted=parsed.trust)
+    lines = verify.repeat(parsed.verify, parsed.linux_source, limit, trusted=parsed.allow_external_code)
     print("\n".join(map(text.paragraph, lines or [f"{parsed.verify}: repeated, identical to the byte"])))
     return EXIT_FAILED if lines else EXIT_OK

@@ -66,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, "seeds", "iterations", suffix=", in all of them")
     flags.add_retries(parser)
     flags.add_again(parser)
+    flags.add_external(parser, "execute code (topology, congestion control, program) that the files name, as root")
     parser.add_argument("--quick", action="store_true", help="as the files' [quick] tables have it: less of everything")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     parser.add_argument(

@@ -21,7 +21,7 @@ from congestion import catalogue
 from core.errors import RequestError, within
 from core.text import is_text, quoted, shown
 from core.units import Duration, Rate, Share, Size, decoded
-from testbed.spec import files, limits, systems
+from testbed.spec import external, files, limits, systems
 from testbed.spec import place as where
 from testbed.spec.aliases import canonical
 from testbed.spec.job import Job, complete, parse
@@ -166,7 +166,7 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         raise RequestError(
             f"{source}: stands for several experiments ([sweep]); run them by `python -m testbed sweep {source}`"
         )
-    given = {key: value for key, value in flags.items() if key not in ("set", "quick")}
+    given = {key: value for key, value in flags.items() if key not in ("set", "quick", external.ALLOWED)}
     _check_heard(fields, given, source)
     fields = {**(files.with_room(fields, given) if "job" not in fields else fields), **given}
     for text in flags.get("set", ()):
@@ -191,6 +191,8 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         fields["scheduler"] = [scheduler]
     for name, value in fields.items():
         _check_text(source, name, value)
+    with within(source):
+        external.check(fields, flags)
     own_links = {}
     if isinstance(fields.get("link"), dict):
         own_links = {name: _link(own, f"{source}: link.{name}") for name, own in fields.pop("link").items()}

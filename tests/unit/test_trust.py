@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from analysis.cli import main as analysed
-from core.errors import EXIT_REQUEST
+from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from core.runs import documents
 from core.runs.load import LoadError, load_run
 from core.runs.plan import Plan
@@ -22,7 +22,7 @@ from core.runs.upgrade import VERSION
 from testbed.campaign import stored
 from testbed.cli import main
 from testbed.planning import plan
-from testbed.spec import read
+from testbed.spec import points, read
 from tests import synthetic
 from tests.manifests import VALID
 
@@ -61,9 +61,10 @@ def test_a_foreign_topology_is_not_executed(run: Path, tmp_path: Path, capsys: p
     for words in ([], ["--dry-run"]):
         assert main(["run", "--verify", str(run), *words]) == EXIT_REQUEST
         said = capsys.readouterr().err
-        assert str(topology) in said and "--trust" in said
+        assert str(topology) in said and "--allow-external-code" in said
         assert not proof.exists()
-    assert main(["run", "--verify", str(run), "--dry-run", "--trust"]) == 0
+    for flag in ("--trust", "--allow-external-code"):
+        assert main(["run", "--verify", str(run), "--dry-run", flag]) == EXIT_OK
 
 
 def test_a_foreign_source_is_not_compiled(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +77,7 @@ def test_a_foreign_source_is_not_compiled(run: Path, tmp_path: Path, capsys: pyt
 
     change(run, evil)
     assert main(["run", "--verify", str(run)]) == EXIT_REQUEST
-    assert "tcp_mine.c" in (said := capsys.readouterr().err) and "--trust" in said
+    assert "tcp_mine.c" in (said := capsys.readouterr().err) and "--allow-external-code" in said
 
 
 def pipe(path: Path) -> None:
@@ -109,9 +110,71 @@ def test_what_is_no_file_of_a_run_is_not_waited_for(
     analysed(["report", str(run.parents[2]), "--out", str(aside / "report.html"), "--figures", str(aside)])
 
 
-def test_trust_is_for_verify(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--jobs", "2", "--trust"]) == EXIT_REQUEST
-    assert "--verify" in capsys.readouterr().err
+CODE = {
+    "topo": 'topo = "evil.py"', "topo-arguments": 'topo = "./evil.py,2"', "quick": '[quick]\ntopo = "evil.py"',
+    "sweep": '[sweep]\ntopo = ["evil.py", "dumbbell"]', "base": 'base = "below.toml"', "absolute": 'topo = "{folder}/evil.py"',
+    "module": 'system = ["tcp_evil.c"]', "one-of-two": 'system = ["reno+./tcp_evil.c:step=4"]', "ebpf": 'cc = ["./evil.bpf.c"]',
+    "of-a-job": '[[job]]\ntrace = "s1"\ncc = "tcp_evil.c"', "program": '[[job]]\ncmd = "touch executed"',
+    "program-as-typed": 'job = ["cmd:touch executed", "s1"]', "scheduler": 'scheduler = "evil.py"',
+    "program-in-sweep": '[sweep]\njob = [["s1"], ["cmd:touch executed"]]',
+}  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Code that leaves a proof where it was executed: ``executed``."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text(TOPOLOGY.format(proof=str(tmp_path / "executed")))
+    for name in ("tcp_evil.c", "evil.bpf.c"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "below.toml").write_text('topo = "evil.py"\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize("text", CODE.values(), ids=CODE)
+def test_root_executes_no_code_that_a_file_names(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (files / "x.toml").write_text(text.replace("{folder}", str(files)) + "\n")
+    sweep = ["sweep", "x.toml", "--quick"]
+    for words in (
+        sweep,
+        [*sweep, "--dry-run"],
+        ["run", "x.toml", "--quick"],
+        ["run", "x.toml", "--quick", "--dry-run"],
+    ):
+        if "[sweep]" in text and words[0] == "run":
+            continue
+        for place in ("flow", "uml"):
+            assert main([*words, "--on", place]) == EXIT_REQUEST
+            assert "--allow-external-code" in capsys.readouterr().err
+    assert not (files / "executed").exists()
+    for flags in ({"allow_external_code": True}, {}):
+        if not flags:
+            monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        try:
+            points.read("x.toml", {"quick": True, **flags})
+        except RequestError as error:  # of what is wrong with this code itself
+            assert "--allow-external-code" not in str(error)
+
+
+def test_what_the_user_types_is_executed(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (files / "x.toml").write_text('topo = "evil.py"\n')
+    dry = ["run", "--dry-run", "--on", "flow"]
+    assert main([*dry, "x.toml", "--topo", "dumbbell"]) == EXIT_OK
+    assert main([*dry, "x.toml", "--set", "topo=dumbbell"]) == EXIT_REQUEST or not (files / "executed").exists()
+    assert not (files / "executed").exists()
+    for typed in (
+        ["--topo", "./evil.py"],
+        ["x.toml", "--topo", "./evil.py"],
+        ["x.toml", "--trust"],
+        ["x.toml", "--allow-external-code"],
+    ):
+        (files / "executed").unlink(missing_ok=True)
+        assert main([*dry, *typed]) == EXIT_OK
+        assert (files / "executed").exists()
 
 
 def every_job(**fields: Any) -> Callable[[Manifest], None]:

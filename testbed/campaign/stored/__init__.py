@@ -1,7 +1,7 @@
 """Plans read from disk: anybody may have written them, so they are held against the rules of what a user may ask for.
 
 A plan may name files that are executed: an own topology, an own congestion control, a real program. Their digests
-stand in the same manifest and prove nothing. Whoever repeats such a run says that they trust it.
+stand in the same manifest and prove nothing. Such a run is repeated only with ``--allow-external-code``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.errors import RequestError
 from core.runs.plan import CongestionControl, Plan
 from core.runs.upgrade import VERSION
 from core.text import plain, quoted
-from testbed.spec import systems
+from testbed.spec import external, systems
 from workloads import collectives
 
 _NODE = re.compile(r"[A-Za-z0-9_.]{1,40}")
@@ -36,8 +36,8 @@ def check_trusted(plan: Plan, where: Path, *, trusted: bool) -> None:
     named = list(dict.fromkeys(_executed(plan)))
     if named and not trusted:
         raise RequestError(
-            f"{where} names files of its own, and repeating it executes them as you: {', '.join(named)}. Whoever wrote that "
-            "folder may have written these, too. Read them; then add --trust."
+            f"{where} names code, and repeating the run executes it as you: {', '.join(named)}. Another user may have written it, and "
+            f"that folder. Read it, then add {external.FLAG}."
         )
 
 
