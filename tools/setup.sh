@@ -95,15 +95,28 @@ done
 [ -n "$python" ] || { echo "Python 3.11 or newer is needed in /usr/bin" >&2; exit 3; }
 
 stamp=.venv/installed-for
-wanted=$("$python" --version; cksum <pyproject.toml; cksum <tools/constraints.txt; pwd)
+wanted=$("$python" --version; cksum <pyproject.toml; cksum <tools/requirements.txt; pwd)
 if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
 	echo "installing Python packages into .venv"
 	"$python" -m venv --clear .venv
-	install() { .venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore -e '.[dev]' "$@"; }
-	if ! install -c tools/constraints.txt; then
-		echo "not to be had in the versions of tools/constraints.txt (another Python, or withdrawn): installing the newest that fit" >&2
-		install
+	install() { .venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore "$@"; }
+	# Each file is held against its hash; setup.py of no package runs, and no build fetches anything.
+	pinned() { install --require-hashes --no-deps --only-binary :all: -r tools/requirements.txt && install --no-deps --no-build-isolation -e .; }
+	said=$(mktemp)
+	if [ -n "${MLTCP_UNPINNED-}" ]; then
+		install -e '.[dev]'
+	elif ! pinned 2>"$said"; then
+		cat "$said" >&2
+		case $(cat "$said") in *"DO NOT MATCH THE HASHES"*)
+			rm -f "$said"
+			echo "Nothing was installed: the package index has another file than tools/requirements.txt names." >&2
+			echo "If you trust that index, run this again with MLTCP_UNPINNED=1 (the newest versions that fit, without hashes)." >&2
+			exit 3
+		esac
+		echo "not to be had in the versions of tools/requirements.txt (another Python, or withdrawn): installing the newest that fit, without hashes" >&2
+		install -e '.[dev]'
 	fi
+	rm -f "$said"
 	echo "$wanted" >$stamp
 fi
 # What only runs in user-mode Linux, where nothing is written, would be compiled there in every run.

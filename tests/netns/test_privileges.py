@@ -211,6 +211,19 @@ def test_a_topology_file_cannot_be_root(command: str, words: list[str], home: Pa
     assert set((home / "who").read_text().splitlines()) == {str((CALLER.pw_uid,) * 3)}
 
 
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_what_needs_root_asks_before_it_executes_a_topology_file(command: str, home: Path, readable: None) -> None:
+    (home / "mine.py").write_text(TOPOLOGY)
+    (home / "small.toml").write_text('topo = "./mine.py"\njobs = 1\ncc = ["reno"]\n')
+    host = [command, "small.toml", "--on", "host"]
+    done = sudo("-c", MAIN, *host, cwd=home)
+    assert done.returncode == EXIT_REQUEST and "--allow-external-code" in done.stderr, done.stderr
+    assert not (home / "who").exists() or str((0, 0, 0)) not in (home / "who").read_text().splitlines()
+    done = sudo("-c", MAIN, *host, "--allow-external-code", *NOWHERE, cwd=home)
+    assert done.returncode == EXIT_REQUEST and "--allow-external-code" not in done.stderr, done.stderr
+    assert str((0, 0, 0)) in (home / "who").read_text().splitlines()
+
+
 @pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=["", "dry"])
 def test_a_file_that_only_root_may_read_is_not_told_of(words: list[str], home: Path, readable: None) -> None:
     """Schedules need no root, and are read by the caller."""

@@ -59,7 +59,7 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "bin/ln").symlink_to("/bin/ln")
     (tmp_path / "tools/setup.sh").write_text(text)
     (tmp_path / "pyproject.toml").touch()
-    (tmp_path / "tools/constraints.txt").touch()
+    (tmp_path / "tools/requirements.txt").touch()
     return tmp_path
 
 
@@ -121,18 +121,55 @@ def test_without_apt_it_names_what_is_missing(checkout: Path) -> None:
     assert done.returncode == 3 and done.stderr.splitlines()[1:] == ["  bison"]
 
 
-@pytest.mark.parametrize(("refuses", "calls"), [("never", 1), ("-c", 2)])
-def test_packages_come_in_the_versions_that_were_tested_where_these_are_to_be_had(
-    refuses: str, calls: int, checkout: Path
-) -> None:
+def pip(checkout: Path, refuses: str, why: str) -> Path:
+    """A `pip` that fails where an argument is ``refuses``, for a reason; what it is asked for is noted in the file returned."""
     said = checkout / "said"
-    stub(checkout, "true", f'#!/bin/sh\necho "$@" >>{said}\ncase "$*" in *" {refuses} "*) exit 1;; esac\n')
+    words = f'#!/bin/sh\necho "$@" >>{said}\ncase "$*" in *" {refuses} "*) echo "{why}" >&2; exit 1;; esac\n'
+    stub(checkout, "true", words)
+    return said
+
+
+@pytest.mark.parametrize("refuses", ["never", "--require-hashes"])
+def test_packages_come_in_the_versions_that_were_tested_where_these_are_to_be_had(refuses: str, checkout: Path) -> None:
+    said = pip(checkout, refuses, "ERROR: No matching distribution found for numpy==2.4.6")
     done = setup(checkout)
     assert done.returncode == 0
-    first, *second = said.read_text().splitlines()
-    assert "-c tools/constraints.txt" in first and len(second) == calls - 1
-    assert not any("constraints" in line for line in second)
-    assert ("installing the newest that fit" in done.stderr) == (calls == 2)
+    first, second = said.read_text().splitlines()
+    assert "--require-hashes" in first and "-r tools/requirements.txt" in first
+    if refuses == "never":  # the project itself, for which nothing is fetched
+        assert {"--no-deps", "--no-build-isolation", "-e"} <= {*second.split()}
+    else:
+        assert "tools/requirements.txt" not in second and "without hashes" in done.stderr
+
+
+def test_a_package_with_another_hash_stops_it(checkout: Path) -> None:
+    said = pip(
+        checkout, "--require-hashes", "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE."
+    )
+    done = setup(checkout)
+    assert done.returncode == 3 and "MLTCP_UNPINNED=1" in done.stderr
+    assert len(said.read_text().splitlines()) == 1
+    assert setup(checkout).returncode == 3  # and is not taken for done
+
+
+def test_hashes_can_be_done_without_if_the_user_says_so(checkout: Path) -> None:
+    said = pip(checkout, "never", "")
+    command = ["/bin/sh", str(checkout / "tools/setup.sh")]
+    assert subprocess.run(command, capture_output=True, check=False, env={"MLTCP_UNPINNED": "1"}).returncode == 0
+    (only,) = said.read_text().splitlines()
+    assert "--require-hashes" not in only
+
+
+def test_every_version_has_the_hashes_of_its_files() -> None:
+    """And the file names no index: where packages come from is the user's."""
+    text = (ROOT / "tools/requirements.txt").read_text()
+    lines = (ROOT / "tools/constraints.txt").read_text().splitlines()
+    entries = text.replace("\\\n", " ").splitlines()
+    pins = [entry.split() for entry in entries if entry and not entry.startswith("#")]
+    assert sorted(pin[0] for pin in pins) == sorted(line for line in lines if line and not line.startswith("#"))
+    for _, *hashes in pins:
+        assert hashes and all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", one) for one in hashes)
+    assert "://" not in text
 
 
 def test_every_package_is_there_in_the_version_that_is_said() -> None:

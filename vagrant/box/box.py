@@ -48,7 +48,7 @@ TOOLS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "qemu-img": "qemu-ut
 STOCK = ("linux-image-cloud-amd64", "linux-headers-cloud-amd64", "initramfs-tools")
 CHECKOUT = "vagrant"  # where in the VM the checkout is
 WHEELS = "tmp/wheels"
-CONSTRAINTS = "tools/constraints.txt"
+REQUIREMENTS = "tools/requirements.txt"
 PARTS = ("libvirt.box", "manifest.txt", "vmlinuz", "initrd.img")
 # As pyproject.toml has them: what the environment in the box finds in the checkout.
 PACKAGES = package_names()
@@ -112,13 +112,11 @@ def _wheels(work: Path) -> Path:
     settings = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
     run(
         [
-            *pip, "wheel", "-q", "--disable-pip-version-check", "-w", str(folder), "-c", str(Path(ROOT) / CONSTRAINTS),
-            f"{ROOT}[dev]", "setuptools>=68", "wheel",
+            *pip, "wheel", "-q", "--disable-pip-version-check", "-w", str(folder), "--require-hashes", "--no-deps",
+            "--only-binary", ":all:", "-r", str(Path(ROOT) / REQUIREMENTS),
         ],
         "pip could not get the testbed's dependencies", variables=settings,
     )  # fmt: skip
-    for own in folder.glob("mltcp_testbed-*"):
-        own.unlink()  # installed from the checkout
     return folder
 
 
@@ -131,7 +129,7 @@ def _overlay(work: Path, wheels: Path, packages: Path | None) -> Path:
         for path in sorted(path for path in root.rglob("*") if path.is_file()):
             name = path.relative_to(root)
             _add(tar, path, str(name), 0o440 if name.match("etc/sudoers.d/*") else 0o644)
-        for file in ("pyproject.toml", "README.md", "tools/setup.sh", CONSTRAINTS):
+        for file in ("pyproject.toml", "README.md", "tools/setup.sh", REQUIREMENTS):
             _add(tar, Path(ROOT) / file, f"{CHECKOUT}/{file}", 0o755)
         for package in PACKAGES:
             for path in sorted((Path(ROOT) / package).rglob("*.py")):
