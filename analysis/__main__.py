@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
-from core.environment import enter
-
 if __name__ == "__main__":
+    # `python -m` puts the current folder first, and none of its modules is meant. Started with -P it does not.
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+    from core.environment import enter
+
     # Matrices are small: threads cost more than they save, and add up in another order where there are more cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     enter("analysis")
