@@ -52,8 +52,8 @@ def deferred() -> Iterator[None]:
         for number, handler in before.items():
             if callable(handler):
                 signal.signal(number, handler)
-        for number in asked[:1]:
-            os.kill(os.getpid(), number)
+        for first in asked[:1]:
+            os.kill(os.getpid(), first)
 
 
 def guarded(command: Callable[[], int], kept: str = "") -> int:
