@@ -18,6 +18,13 @@ Adding one is adding a file.
 
 from __future__ import annotations
 
+import os
+import sys
+
+if sys.argv[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
+    # `python -m transports` puts the current folder first, and none of its modules is meant.
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence

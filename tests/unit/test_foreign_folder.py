@@ -13,7 +13,13 @@ NAMES = ("core", "testbed_own", "msgspec", "numpy", "pandas", "rich", "random", 
 
 @pytest.mark.parametrize(
     "words",
-    [["testbed", "schema"], ["testbed", "run", "--dry-run"], ["workloads", "list"], ["analysis", "--help"]],
+    [
+        ["testbed", "schema"],
+        ["testbed", "run", "--dry-run"],
+        ["workloads", "list"],
+        ["analysis", "--help"],
+        ["transports", "--help"],
+    ],
     ids=" ".join,
 )
 def test_modules_of_the_current_folder_are_not_imported(tmp_path: Path, words: list[str]) -> None:
