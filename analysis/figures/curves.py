@@ -122,7 +122,7 @@ def _agreement(up: pd.DataFrame, study: Study) -> Finding:
         TWIN_CLAIM, TWIN_SOURCE,
         f"measured against the twin, mean distance over {drawing.count(len(cells), 'cell')} (jobs, function) of runs of increasing functions: {found} iterations with shares ∝ √F (mean difference {by_number}), "
         f"{off_one:.1f} with shares ∝ F",
-        found.value, "iterations from the twin, mean distance over cells", found.interval, min(map(len, cells)), verdict, "reproduced if the mean distance (shares ∝ √F) is at most two iterations, partly at most four",
+        found.value, "iterations from the twin, mean distance over cells", found.interval, int(up.groupby(["jobs", "curve"])["seed"].nunique().min()), verdict, "reproduced if the mean distance (shares ∝ √F) is at most two iterations, partly at most four",
         study.paths,
     )  # fmt: skip
 

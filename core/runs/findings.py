@@ -26,7 +26,7 @@ class OfferedLoad(msgspec.Struct, tag_field="finding", tag="offered load", froze
 
 
 class Periods(msgspec.Struct, tag_field="finding", tag="periods", frozen=True):
-    """The phases cannot stay apart: the iteration times have no common divisor, or the phases do not fit in it."""
+    """The phases cannot interleave for good: the iteration times have no common divisor, or the phases do not fit in it."""
 
     periods_s: tuple[float, ...]  # by job
     divisor_s: float | None  # None: there is none
@@ -86,7 +86,7 @@ class RandomLoss(msgspec.Struct, tag_field="finding", tag="random loss", frozen=
 
 
 class NoCoordination(msgspec.Struct, tag_field="finding", tag="no coordination", frozen=True):
-    """Neither system knows of iterations, so that neither takes jobs apart."""
+    """Neither system knows of iterations, so that neither interleaves jobs by design."""
 
     system: str
     against: str
