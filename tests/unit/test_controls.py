@@ -18,7 +18,7 @@ import pytest
 from analysis import added_lines, chapters, claims, figures, sections, trainings
 from analysis.finding import Verdict, graded, no_difference
 from analysis.study import load_study
-from core.runs import documents, rows
+from core.runs import documents, metrics, rows
 from core.runs.load import TABLES, Run, digest, load_run
 from core.runs.plan import Plan
 from core.runs.verdict import Row
@@ -126,7 +126,7 @@ def by_default_worse(one: Plan, _iteration: int) -> float:
 
 def late(one: Plan, iteration: int) -> float:
     """Interleaved at last, long after the twin."""
-    return 1.4 if iteration < one.iterations - 3 else 1.0
+    return 1.4 if iteration < one.iterations - metrics.interleaved_needs(one.iterations) else 1.0
 
 
 # By figure: what is made of its experiments, and the claims (by how they begin) that fail on it.
