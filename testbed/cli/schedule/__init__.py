@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     import job_schedulers
-    from core import options, terminal
+    from core import options, progress, terminal
     from core.heartbeat import Counter, Heartbeat
     from core.placing import Gpu
     from core.text import count, plain
@@ -142,8 +142,13 @@ def run(parsed: argparse.Namespace) -> int:
         return EXIT_OK
     if parsed.until is not None or parsed.topo != "cluster":
         raise RequestError("--until, --topo: are for --on flow")
-    results, counter = [], Counter(len(names), "schedules")
-    with Heartbeat(counter.line, active=not parsed.json):
+    results, counter, current = [], Counter(len(names), "schedules"), ""
+
+    def jobs_ended(done: int, total: int) -> None:
+        nonlocal current
+        current = f"; {done} of {total} jobs have ended in the schedule under way"
+
+    with progress.listening(jobs_ended), Heartbeat(lambda: f"{counter.line()}{current}", active=not parsed.json):
         for name in names:
             begun = time.perf_counter()
             with within(name):

@@ -1,0 +1,184 @@
+"""Command lines, TOML files and job lists, mutated at random: the same ones for the same seed."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+VALUES = (
+    "", " ", "0", "-1", "1", "2.5", "1e9", "1e400", "nan", "inf", "--", "-", "None", "true", "[]", "{}", "é", "\x1b[31m", "a" * 300, "../x", "/",
+    "9" * 40, "1_0", "0x10", "500mbit", "1ms", "64kB", "10%", "reno", "mltcp_reno:slope=", "ltp:acks=10.9", "ring", "dumbbell,2", "a=b", "=", ",", ":",
+)  # fmt: skip
+FLAGS = (
+    "--jobs", "--workers", "--iterations", "--seed", "--seeds", "--rate", "--buffer", "--mtu", "--delay", "--loss", "--ecn", "--system", "--trace",
+    "--topo", "--collective", "--compute", "--bytes", "--job", "--scheduler", "--offsets", "--noise", "--rto-min", "--nic", "--alone", "--set",
+    "--preset", "--sample", "--intra-rate", "--channels", "--window", "--partition", "--train", "--link", "--event",
+)  # fmt: skip
+VALID = {
+    "--jobs": ("1", "2", "3"), "--workers": ("2", "3", "4"), "--iterations": ("1", "5", "60"), "--seed": ("1", "7"), "--seeds": ("2",),
+    "--rate": ("100mbit", "1gbit", "10gbit"), "--buffer": ("50kB", "1ms", "10"), "--mtu": ("1500", "9000"), "--delay": ("1ms",), "--loss": ("1%", "0.1"),
+    "--ecn": ("off", "5kB,200kB,1%"), "--system": ("reno", "mltcp_reno", "ltp", "mlt:acks=10", "cassini", "priority", "reno:close=0.8", "mltcp_reno:slope=2"),
+    "--trace": ("resnet50", "gpt2", "vgg16"), "--topo": ("dumbbell", "star", "leafspine", "ring", "fattree"), "--collective": ("ring", "ps"),
+    "--compute": ("10ms", "1s"), "--bytes": ("1B", "1MB", "1GB"), "--job": ("resnet50,workers=2", "gpt2"), "--scheduler": ("spread", "packed", "random"),
+    "--offsets": ("uniform", "overlapped", "0s"), "--noise": ("1%",), "--rto-min": ("5ms",), "--nic": ("1gbit",), "--alone": ("none", "each"),
+    "--set": ("job.0.workers=2", "rate=1gbit"), "--preset": ("paper", "recommended"), "--sample": ("10ms",), "--channels": ("1", "2"), "--window": ("2",),
+}  # fmt: skip
+SCHEDULE = (
+    "--servers",
+    "--gpus",
+    "--rate",
+    "--intra",
+    "--reduce",
+    "--alpha",
+    "--xi1",
+    "--xi2",
+    "--slot",
+    "--load",
+    "--seed",
+    "--scheduler",
+    "--until",
+)
+BASE = ("--on", "flow", "--dry-run")
+TOMLS = (
+    'jobs = 2\niterations = 3\nrate = "500mbit"\nsystem = ["reno", "mltcp_reno"]\n',
+    'topo = "dumbbell"\nsystem = ["reno"]\n[[job]]\ntrace = "resnet50"\nworkers = 2\n[[job]]\ntrace = "gpt2"\n[quick]\niterations = 2\n',
+    'iterations = 5\nset = ["job.0.workers=2"]\n[sweep]\nrate = ["100mbit", "1gbit"]\n',
+)
+TABLE = "job,gpus,iterations,gradient_bytes,compute_s,arrives_s\n0,4,100,10000000,0.1,0\n1,2,100,10000000,0.1,0\n2,1,50,0,0.2,1.5\n"
+HELIOS = "job_id,gpu_num,submit_time,duration\n1,8,2020-04-02 10:00:00,1200\n2,0,2020-04-02 10:01:00,60\n3,2,2020-04-02 10:02:00,300\n"
+PAI = "job_name,inst_num,start_time,end_time,plan_gpu\nx,2,1000,1600,100\nx,1,990,1610,\ny,3,1100,1200,50\n"
+CELLS = (
+    *VALUES,
+    "8.0",
+    "1e18",
+    "2017-11-05 01:30:00",
+    "2020-04-02 10:00:00",
+    '"',
+    "\r",
+    "\0",
+    "1" * 2000,
+    "-0",
+    "1e-300",
+)
+
+
+def command_line(draw: random.Random, folder: Path) -> list[str]:
+    """A run that computes its plans and no more, with some flags, some of them mutated; a third with a TOML file that is."""
+    words = []
+    if draw.random() < 0.4:
+        path = folder / "mutated.toml"
+        path.write_bytes(mutated(draw, draw.choice(TOMLS)))
+        words.append(str(path))
+    for _ in range(draw.randint(0 if words else 1, 4)):
+        flag = draw.choice(FLAGS)
+        words.append(flag)
+        if flag in VALID and draw.random() < 0.75:
+            words.append(draw.choice(VALID[flag]))
+        elif draw.random() < 0.95:
+            words.append(draw.choice(VALUES))
+    if draw.random() < 0.1 and words:
+        words.insert(draw.randrange(len(words) + 1), draw.choice(VALUES))
+    return ["run", *(word.replace("\0", "") for word in words), *BASE]
+
+
+def job_list(draw: random.Random, folder: Path) -> list[str]:
+    """A schedule of a mutated job list, at times with mutated flags."""
+    kind = draw.choice(("csv", "helios", "pai", "philly", "toml"))
+    if kind == "philly":
+        path, content = folder / "log.json", _philly(draw)
+    elif kind == "toml":
+        rows = TABLE.splitlines()
+        text = "".join(
+            "[[job]]\n" + "".join(f"{a} = {b}\n" for a, b in zip(rows[0].split(","), row.split(","), strict=True))
+            for row in rows[1:]
+        )
+        path, content = folder / "jobs.toml", mutated(draw, text)
+    else:
+        path, content = folder / "jobs.csv", _csv(draw, {"csv": TABLE, "helios": HELIOS, "pai": PAI}[kind])
+    path.write_bytes(content)
+    words = [
+        "schedule",
+        str(path),
+        "--servers",
+        "2",
+        "--gpus",
+        "4",
+        "--scheduler",
+        draw.choice(("fifo", "srsf", "first_fit", "las", "sjf_bco")),
+    ]
+    if draw.random() < 0.2:
+        words += [draw.choice(SCHEDULE), draw.choice(VALUES)]
+    return [*words, *(["--json"] if draw.random() < 0.5 else [])]
+
+
+def mutated(draw: random.Random, text: str) -> bytes:
+    """One to three changes of a text: a token replaced, a line lost, twice, or cut, a byte changed."""
+    for _ in range(draw.randint(1, 3)):
+        lines = text.splitlines(keepends=True) or [""]
+        place = draw.randrange(len(lines))
+        change = draw.randrange(6)
+        if change <= 1:
+            key, equals, _ = lines[place].partition("=")
+            lines[place] = f"{key}{equals} {draw.choice((repr, json.dumps, str))(draw.choice(VALUES))}\n"
+        elif change == 2:
+            del lines[place]
+        elif change == 3:
+            lines.insert(place, lines[place])
+        elif change == 4:
+            lines[place] = lines[place][: draw.randrange(len(lines[place]) + 1)]
+        else:
+            cut = draw.randrange(len(lines[place]) + 1)
+            lines[place] = lines[place][:cut] + draw.choice("[]{}=\"'\\\0\r\n,.#é") + lines[place][cut:]
+        text = "".join(lines)
+    content = text.encode()
+    return content if draw.random() < 0.95 else content.replace(b"o", b"\xff", 1)
+
+
+def _csv(draw: random.Random, text: str) -> bytes:
+    rows = [line.split(",") for line in text.splitlines()]
+    for _ in range(draw.randint(1, 4)):
+        row = draw.choice(rows[1:] if draw.random() < 0.9 else rows)
+        change = draw.randrange(5)
+        if change <= 2 and row:
+            row[draw.randrange(len(row))] = draw.choice(CELLS)
+        elif change == 3:
+            row.append(draw.choice(CELLS))
+        elif row:
+            row.pop()
+    return draw.choice(("\n", "\n", "\r\n", "\r")).join(",".join(row) for row in rows).encode()
+
+
+def _philly(draw: random.Random) -> bytes:
+    def time() -> object:
+        return draw.choice(
+            (
+                "2017-11-05 00:30:00",
+                "2017-11-05 01:30:00",
+                "2017-11-05 03:30:00",
+                "2017-11-06 00:00:00",
+                "None",
+                None,
+                *CELLS,
+            )
+        )
+
+    jobs: list[object] = [
+        {"jobid": "a", "submitted_time": time(), "attempts": [
+            {"start_time": time(), "end_time": time(), "detail": draw.choice(([], [{"ip": "m", "gpus": ["g"] * draw.randint(0, 9)}], 3, None))}
+            for _ in range(draw.randint(0, 2))
+        ]}
+        for _ in range(draw.randint(0, 4))
+    ]  # fmt: skip
+    good = {
+        "submitted_time": "2017-11-05 00:30:00",
+        "attempts": [
+            {"start_time": "2017-11-05 00:30:00", "end_time": "2017-11-05 03:30:00", "detail": [{"gpus": ["g"]}]}
+        ],
+    }
+    text = json.dumps([good, *jobs, *draw.choice(([], [3], [None], [[]]))])
+    return text.encode() if draw.random() < 0.8 else mutated(draw, text)
+
+
+KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {"command_line": command_line, "job_list": job_list}
