@@ -72,6 +72,8 @@ def _request(row: Any) -> Request:
     given = {name: value for name, value in row.items() if value not in ("", None)}
     if missing := [name for name in COLUMNS[:-1] if name not in given]:
         raise RowError(f"no {missing[0]}")
-    counts = {name: rows.count(given[name], name, low, high) for name, (low, high) in COUNTS.items()}
-    times = {name: rows.number(given.get(name, 0.0), name, 0, MOST) for name in TIMES}
-    return Request(**counts, **times)
+    job, gpus, iterations, gradient_bytes = (
+        rows.count(given[name], name, low, high) for name, (low, high) in COUNTS.items()
+    )
+    compute_s, arrives_s = (rows.number(given.get(name, 0.0), name, 0, MOST) for name in TIMES)
+    return Request(job, gpus, iterations, gradient_bytes, compute_s, arrives_s)
