@@ -4,7 +4,7 @@ PYTHON := .venv/bin/python
 # The testbed's own kernel work needs root; ask for it only if we are not.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
-.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check benchmarks reproduce agreement figures report clean
+.PHONY: help setup environment python kernel modules torch demo demo-host test test-unit test-uml test-netns test-long coverage matrix check benchmarks reproduce reproduce-measured reproduce-there agreement figures report clean
 .PHONY: vm-tools browser libfuzzer vm-kernel box test-vagrant
 
 help:
@@ -12,7 +12,7 @@ help:
 	@echo "make demo-host   the four jobs under virtual time and on this machine's kernel (root), side by side"
 	@echo "make test        set up, then all tests in three tiers: unit, uml, and netns (with sudo)"
 	@echo "make test-unit   the first tier alone; test-uml, test-netns: the others; test-long: for hours"
-	@echo "make reproduce   every experiment, in a Vagrant VM if one runs, else in user-mode Linux (ON=host: on this kernel;"
+	@echo "make reproduce   every experiment, in a Vagrant VM if one runs and carries them, else in user-mode Linux (ON=host: on this kernel;"
 	@echo "                 ON=ssh:root@server,ssh:root@other: on these), then"
 	@echo "                 figures/ and report.html; goes on where it was stopped (QUICK=1: a quarter of an hour)"
 	@echo "make agreement   one experiment in virtual time, on this kernel and in the VM, side by side in the report"
@@ -162,9 +162,14 @@ vm_is_up = $(and $(wildcard .vagrant/machines/*/*/id),$(findstring state$(comma)
 comma := ,
 # Asked once, and only by what needs it: Vagrant takes seconds to answer.
 ON ?= $(eval ON := $(if $(vm_is_up),vagrant,uml))$(ON)
+# The VM's clock, from outside or from inside: where nothing else is asked for, what the VM carries is measured first.
+vm_clock = $(if $(wildcard /var/lib/mltcp/vm),host,$(if $(vm_is_up),vagrant))
+measured = $(if $(filter-out file,$(origin ON)),,$(vm_clock))
+virtual = $(filter uml vagrant-uml,$(ON))
+again = $(MAKE) --no-print-directory
 # Each place has its folder, and so has QUICK=1 (fewer seeds, coarser grids): what runs here must not replace what ran there.
 place = $(firstword $(subst :, ,$(ON)))
-RESULTS ?= results$(if $(filter uml,$(ON)),,/$(place))$(if $(QUICK),/quick)
+RESULTS ?= results$(if $(virtual),,/$(place))$(if $(QUICK),/quick)
 # Which of them, and what else to say of all: EXPERIMENTS=experiments/cdf-reno.toml ARGS="--seeds 3 --set rate=50mbit"
 EXPERIMENTS ?= experiments/*.toml
 PARALLEL ?= $(if $(filter uml,$(ON)),$(shell nproc),1)
@@ -177,22 +182,44 @@ only = $(if $(filter-out experiments/*.toml,$(EXPERIMENTS)),--experiments $(EXPE
 # What is there already is not run again, so that it goes on wherever it was stopped. Runs that failed or are invalid
 # do not keep the report from being written.
 reproduce:
+	@$(MAKE) --no-print-directory $(if $(measured),reproduce-measured,reproduce-there)
+
+# Experiments that need more than the VM carries run in virtual time: in the VM if its kernel for that is built, else here.
+reproduce-measured: python
+	@on=$$($(if $(filter host,$(vm_clock)),$(SUDO)) $(PYTHON) -m testbed sweep $(EXPERIMENTS) $(if $(QUICK),--quick) $(ARGS) \
+		--on $(vm_clock) --measure backend) || exit $$?; \
+	$(again) reproduce-there ON=$$on MEASURED=$(vm_clock)
+
+# The clock that is too slow for the others is what `agreement` is about: it stays there, at a rate that the VM holds.
+too_slow = $(filter-out $(ON),$(MEASURED))
+kept = $(if $(too_slow),$(filter experiments/agreement.toml,$(wildcard $(EXPERIMENTS))))
+others = $(if $(kept),$(filter-out $(kept),$(wildcard $(EXPERIMENTS))),$(EXPERIMENTS))
+swept = -m testbed sweep $(others) $(if $(QUICK),--quick) $(ARGS)
+in_the_vm = vagrant rsync && vagrant ssh -c "cd /vagrant && .venv/bin/python -m testbed kernel --if-missing && \
+	.venv/bin/python $(swept) --on uml -j \$$(nproc) --out $(RESULTS)"
+reproduce-there:
 	@$(MAKE) --no-print-directory $(if $(filter uml host,$(ON)),setup,python)
 	@code=0; \
-	$(if $(filter host,$(ON)),$(SUDO)) $(PYTHON) -m testbed sweep $(EXPERIMENTS) $(if $(QUICK),--quick) $(ARGS) \
-		--on $(ON) -j $(PARALLEL) --out $(RESULTS) || code=$$?; \
+	$(if $(others),$(if $(filter vagrant-uml,$(ON)),{ $(in_the_vm); },$(if $(filter host,$(ON)),$(SUDO)) $(PYTHON) $(swept) \
+		--on $(ON) -j $(PARALLEL) --out $(RESULTS)) || code=$$?;) \
 	case $$code in 2|3) exit $$code;; esac; \
+	$(if $(filter vagrant-uml,$(ON)),vagrant ssh -c "tar -C /vagrant -c $(RESULTS)" | tar -x || exit 1;) \
+	$(if $(kept),$(again) agreement PLACES="uml $(too_slow)" || code=1;) \
 	$(if $(twin),$(PYTHON) -m testbed sweep experiments/twin/twin.flow.toml $(if $(QUICK),--quick) -j $(PARALLEL) --out $(RESULTS) || code=1;) \
 	$(PYTHON) -m analysis report $(RESULTS) --out report.html --figures figures $(only) || code=1; \
 	exit $$code
 
 # The same experiment in every place there is (PLACES="uml vagrant"), into one folder; the figure `agreement` puts them side by
 # side. One that cannot run it (3) or whose run is invalid (4) does not keep the others from it.
+# In the VM's place it runs at a rate that was measured to fit, and then everywhere; not where ARGS has a rate.
 PLACES ?= uml host $(if $(vm_is_up),vagrant)
+fitted = $(if $(findstring rate,$(ARGS)),,$(filter $(vm_clock),$(PLACES)))
 agreement: RESULTS = results$(if $(QUICK),/quick)
 agreement: setup
+	flags=$(if $(fitted),$$($(if $(filter host,$(fitted)),$(SUDO)) $(PYTHON) -m testbed sweep experiments/agreement.toml $(ARGS) \
+		--on $(fitted) --measure flags)) || exit $$?; \
 	$(foreach one,$(PLACES),$(if $(filter host,$(one)),$(SUDO)) $(PYTHON) testbed/run.py experiments/agreement.toml --on $(one) \
-		$(ARGS) --name agreement.$(one) --out $(RESULTS) || case $$? in 3|4) ;; *) exit 1;; esac; ) true
+		$(ARGS) $$flags --name agreement.$(one) --out $(RESULTS) || case $$? in (3|4) ;; (*) exit 1;; esac; ) true
 
 figures: python
 	$(PYTHON) -m analysis figures $(RESULTS) --out figures

@@ -9,21 +9,29 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from core import reading
+from core.errors import MachineError, RequestError
 from core.runs.load import Run, load_run
 from core.runs.plan import Plan
-from core.units import Size
+from core.units import Rate, Size
+from testbed.campaign.tasks import Failed, Task, carry_out
+from testbed.planning.plan import planned
+from testbed.spec import points
 from testbed.spec.place import is_remote
+from testbed.substrates import Substrate
+from testbed.substrates.reach import Reach
 
 HEADROOM = 4.0  # of the unshaped path over what the experiment needs: I2 asks for 3
+TRIALS, TRIAL_ITERATIONS = 4, 4
 AGAIN = 0.5  # of a rate that was too much although the path carries it
 SLOWEST_BPS = 1_000_000
 RTO_MIN_SINCE = (6, 11)
@@ -99,7 +107,7 @@ def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: b
     ]  # fmt: skip
     plan, run = broken[0]
     proposal = _for(plan, run)
-    sized = _fewer_bytes(words, proposal.rate_bps / plan.link.rate_bps)
+    sized = fewer_bytes(words, proposal.rate_bps / plan.link.rate_bps)
     if sized is None:
         return exact
     on = _value(words, "--on")
@@ -108,12 +116,50 @@ def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: b
     return [f"try: {sudo}python testbed/run.py {again}", *exact]
 
 
+def fitting(file: str, given: Mapping[str, Any], reach: Reach, substrate: Substrate) -> list[str]:
+    """The flags with which a backend holds the experiment of ``file``; none if it holds it as it is.
+
+    What was measured gives a rate. A short run at that rate confirms it; if that is invalid, half the rate is tried.
+    """
+    plan = _contended(file, given)
+    carried_bps = reach.bps[plan.link.mtu]
+    if carried_bps >= HEADROOM * plan.needed_bps:
+        return []
+    for attempt in range(TRIALS):
+        again_bps = carried_bps * AGAIN**attempt
+        proposed = propose(plan, again_bps, reach.disturbances, reach.kernel, was_invalid=False)
+        sized = fewer_bytes([file], proposed.rate_bps / plan.link.rate_bps)
+        if sized is None:
+            raise RequestError(f"{file}: no flag lowers the bytes of its jobs, so that no lower rate fits it.")
+        words = [*proposed.flags, *sized]
+        fields = {
+            flag.removeprefix("--").replace("-", "_"): value
+            for flag, value in zip(words[::2], words[1::2], strict=True)
+        }
+        trial = _contended(file, {**given, **fields, "iterations": TRIAL_ITERATIONS})
+        outcome = carry_out(Task(trial, substrate.name, retries=0), substrate)
+        if isinstance(outcome, Failed):
+            raise outcome.error
+        if outcome.verdict != "invalid":
+            return words
+        if proposed.rate_bps <= SLOWEST_BPS:
+            break
+    raise MachineError(f"{substrate.name}: {file} is still invalid at {Rate(trial.link.rate_bps)}. Use --on uml.")
+
+
+def _contended(file: str, given: Mapping[str, Any]) -> Plan:
+    """The run of all jobs together, with the system named last, of an experiment that sweeps nothing."""
+    (asked,) = points.read(file, dict(given))
+    _, plans = planned(asked)
+    return next(one for one in reversed(plans) if one.alone is None)
+
+
 def _for(plan: Plan, run: Run) -> Proposal:
     noted = run.disturbances if run.disturbances is not None else pd.DataFrame({"waited_s": []})
     return propose(plan, run.manifest.measured.capacity_bps, noted, run.manifest.kernel, was_invalid=True)
 
 
-def _fewer_bytes(words: Sequence[str], share: float) -> list[str] | None:
+def fewer_bytes(words: Sequence[str], share: float) -> list[str] | None:
     """Flags by which synthetic jobs send this share of what they are said to send, wherever that is said.
 
     None where no flag can do it: a file that sweeps bytes or jobs.

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +26,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from core import text
-from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, RequestError, VirtualTimeOnlyError, within_unless_named
+from core.errors import (
+    EXIT_FAILED,
+    EXIT_INVALID,
+    EXIT_OK,
+    RequestError,
+    VirtualTimeOnlyError,
+    within_unless_named,
+)
 from core.runs.schedules import Asked
 from core.units import parse_fraction
 from testbed.cli import flags
@@ -73,6 +81,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="print what would be run, where results go, and the expected time"
     )
     parser.add_argument("--json", action="store_true", help="with --dry-run: for programs")
+    parser.add_argument(
+        "--measure", choices=["backend", "flags"],
+        help="run nothing; measure what --on (host, vagrant, ssh:HOST) carries, and print the backend that can run these experiments: "
+        "that one, uml, or vagrant-uml (the user-mode kernel of the VM); or the flags with which that one can run the file",
+    )  # fmt: skip
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -88,6 +101,8 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.dry_run:
         privileges.give_up()
     studies, files = _apart(parsed)
+    if parsed.measure is not None:
+        return _measured(parsed.measure, files, given)
     if parsed.dry_run:
         _describe(studies, files, given, parsed)
         return EXIT_OK
@@ -178,6 +193,46 @@ def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], par
             f"Total: {text.count(runs, 'run')} of {text.count(len(found), 'experiment')}, about {duration(total_s)}"
         )
     print("\n".join(map(text.plain, lines)))
+
+
+def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:
+    """Print the backend that can run ``files``, or the flags with which the one measured can; why goes to stderr."""
+    from testbed import substrates
+    from testbed.campaign import proposal
+    from testbed.substrates import reach
+
+    place = given.get("on", where.EXACT)
+    if not where.in_real_time(place) or len(where.places(place)) > 1:
+        raise RequestError("--measure: measures one backend with a real clock. Name it: --on host or --on vagrant.")
+    if what == "flags" and len(files) != 1:
+        raise RequestError(
+            f"--measure flags: {len(files)} files are named. Name one experiment that runs against a real clock."
+        )
+    needed = reach.needs(plan for file in files for _, plans in _in_real_time(file, given) for plan in plans)
+    mtus = {need.mtu for need in needed}
+    if mtus:
+        print(f"measuring what `{place}` carries", file=sys.stderr)
+    substrate = substrates.find(place, list(map(reach.probe, mtus)))
+    found = reach.measure(substrate, mtus)
+    if what == "flags":
+        print(shlex.join(proposal.fitting(files[0], given, found, substrate)))
+        return EXIT_OK
+    built_there, possible_here = reach.user_mode_kernels(place)
+    decision = reach.decide(place, found, needed, built_there=built_there, possible_here=possible_here)
+    print(text.paragraph(str(decision)), file=sys.stderr)
+    print(decision.backend)
+    return EXIT_OK
+
+
+def _in_real_time(file: str, given: dict[str, Any]) -> list[Planned]:
+    """The experiments of a file as they run against a real clock; none if they cannot."""
+    from testbed.planning.plan import planned
+
+    try:
+        with within_unless_named(file):
+            return [planned(spec) for spec in points.read(file, given)]
+    except VirtualTimeOnlyError:
+        return []
 
 
 def _check_privileges(files: list[str], given: dict[str, Any]) -> None:

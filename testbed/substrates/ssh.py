@@ -43,6 +43,7 @@ START_S, CHECK_S, GRACE_S, FAREWELL_S = 240.0, 240.0, 30.0, 5.0
 READ = (
     'import os,sys; n=int(sys.argv[1]); b=b""; exec("while len(b)<n: b+=os.read(0,n-len(b)) or sys.exit(1)"); exec(b)'
 )
+HAS_KERNEL = "cd /vagrant && .venv/bin/python -c 'from testbed.substrates.usermode import kernel; raise SystemExit(not kernel.is_built())'"
 SUDO = "Log in as root, or let that user run `sudo` without a password (NOPASSWD in /etc/sudoers)."
 HINTS = (  # the first that fits
     ("password is required", SUDO),
@@ -297,6 +298,19 @@ def _hung_up_after(limit_s: float, client: paramiko.SSHClient) -> Iterator[None]
         yield
     finally:
         timer.cancel()
+
+
+def has_user_mode_kernel(place: str) -> bool:
+    """Whether the checkout of the VM ``place`` has a user-mode kernel that runs there can use."""
+    client = connection.connect(connection.route(place))
+    try:
+        _, out, _ = client.exec_command(HAS_KERNEL, timeout=connection.PATIENCE_S)
+        answered: bool = out.channel.status_event.wait(CHECK_S)
+        return answered and out.channel.recv_exit_status() == 0
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise MachineError(f"{place}: no command can be run there: {error or type(error).__name__}.") from error
+    finally:
+        client.close()
 
 
 @functools.cache

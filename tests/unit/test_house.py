@@ -6,6 +6,7 @@ import ast
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -177,7 +178,7 @@ def test_any_python_finds_the_environment(tmp_path: Path) -> None:
     [
         ("ON=uml", "results", "setup"), ("ON=uml QUICK=1", "results/quick", "setup"), ("ON=host", "results/host", "setup"),
         ("ON=vagrant QUICK=1", "results/vagrant/quick", "python"), ("ON=ssh:root@a,ssh:b", "results/ssh", "python"),
-        ("ON=host RESULTS=mine", "mine", "setup"),
+        ("ON=host RESULTS=mine", "mine", "setup"), ("ON=vagrant-uml", "results", "python"),
     ],
 )  # fmt: skip
 def test_make_reproduce_keeps_places_apart(said: str, out: str, prepares: str) -> None:
@@ -187,6 +188,40 @@ def test_make_reproduce_keeps_places_apart(said: str, out: str, prepares: str) -
     )
     assert f"--out {out} ||" in shown.stdout and f"analysis report {out} --out" in shown.stdout
     assert ("tools/setup.sh --python" in shown.stdout) == (prepares == "python")
+
+
+def recipes(*words: str) -> str:
+    """What `make` would run; nothing is run, and Vagrant is not asked."""
+    done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_make_reproduce_measures_a_vm_that_is_up() -> None:
+    """Before anything runs, unless ON says where; `agreement` stays in the VM, where the VM is too slow for the others."""
+    asked = recipes("reproduce", "vm_is_up=yes")
+    assert "--on vagrant --measure backend" in asked and "--out results" not in asked
+    assert "--measure" not in recipes("reproduce", "vm_is_up=yes", "ON=vagrant")
+    assert "--measure" not in recipes("reproduce", "vm_is_up=", "ON=uml")
+    both = "EXPERIMENTS=experiments/agreement.toml experiments/interleaving.toml"
+    there = ("reproduce", both, "MEASURED=vagrant")
+    assert 'agreement PLACES="uml vagrant"' in recipes(*there, "ON=uml")
+    assert "agreement.toml" not in recipes(*there, "ON=uml").replace("agreement PLACES", "")
+    assert "sweep experiments/agreement.toml experiments/interleaving.toml" in recipes(*there, "ON=vagrant")
+    in_vm = recipes(*there, "ON=vagrant-uml")
+    assert "vagrant ssh" in in_vm and "--on uml" in in_vm and 'PLACES="uml vagrant"' in in_vm
+    assert "--measure flags" in recipes("agreement", "PLACES=uml vagrant", "vm_is_up=yes")
+    assert "--measure" not in recipes("agreement", "PLACES=uml host", "vm_is_up=yes")
+    assert "--measure" not in recipes("agreement", "PLACES=uml vagrant", "vm_is_up=yes", "ARGS=--set rate=100mbit")
+
+
+@pytest.mark.parametrize("words", [
+    ("agreement", "PLACES=uml host"), ("agreement", "PLACES=uml vagrant", "vm_is_up=yes"), ("reproduce-there", "ON=vagrant-uml"),
+    ("reproduce-there", "ON=uml", "MEASURED=vagrant"), ("reproduce-measured", "vm_is_up=yes"), ("setup",), ("test",), ("test-long",),
+    ("coverage",), ("check",), ("benchmarks",), ("box",),
+])  # fmt: skip
+def test_what_make_runs_is_what_a_shell_reads(words: Sequence[str]) -> None:
+    done = subprocess.run(["sh", "-n"], input=recipes(*words), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_make_demo_needs_no_root_and_no_new_kernel() -> None:

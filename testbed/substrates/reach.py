@@ -1,0 +1,150 @@
+"""What a backend with a real clock carries, measured, and which backend can run a set of experiments.
+
+A virtual machine whose processor is emulated forwards a hundredth of what the experiments need, so that each of their runs would be
+invalid there. The unshaped path is therefore measured before anything is run (`measure`), and compared with what each
+experiment needs (`decide`).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pandas as pd
+
+from core.errors import MachineError
+from core.runs import rundir
+from core.runs.events import Event
+from core.runs.manifest import Told
+from core.runs.plan import Plan
+from core.units import Rate
+from testbed import spec
+from testbed.linux.sampling import disturbances
+from testbed.planning import plan
+from testbed.spec import place as where
+from testbed.substrates import Substrate
+from testbed.substrates.progress import patience
+from testbed.substrates.usermode import kernel
+
+ROOM = 3.0  # unshaped capacity ÷ needed rate: from there on I2 is ok (docs/fidelity.md)
+# The least that measures the unshaped path: two jobs that send at once, and hardly anything afterwards.
+PROBE: dict[str, Any] = {
+    "jobs": 2, "system": ["reno"], "iterations": 1, "compute": "1ms", "bytes": "20kB", "rate": "10mbit", "ecn": "off",
+    "buffer": "20ms", "alone": "none",
+}  # fmt: skip
+
+IN_VM = "vagrant-uml"  # the user-mode kernel of the virtual machine; not a backend of --on
+NAMES = {where.EXACT: "in virtual time here", IN_VM: "in virtual time in the VM", where.VAGRANT: "in the VM"}
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What one backend with a real clock carries."""
+
+    bps: Mapping[int, float]  # of the unshaped path, by MTU
+    disturbances: pd.DataFrame  # while it was measured
+    kernel: str
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an experiment asks of the path: the most that crosses the bottlenecks at once."""
+
+    experiment: str
+    mtu: int
+    bps: int
+
+
+def needs(plans: Iterable[Plan]) -> tuple[Need, ...]:
+    """The most of each experiment, by MTU."""
+    most: dict[tuple[str, int], int] = {}
+    for each in plans:
+        key = each.experiment, each.link.mtu
+        most[key] = max(most.get(key, 0), each.needed_bps)
+    return tuple(Need(experiment, mtu, bps) for (experiment, mtu), bps in most.items())
+
+
+def measure(substrate: Substrate, mtus: Iterable[int]) -> Reach:
+    """Measure the unshaped path of a backend with frames of each of these sizes; raises `MachineError` where it says nothing."""
+    bps: dict[int, float] = {}
+    noted: list[pd.DataFrame] = []
+    kernel = ""
+    for mtu in sorted(set(mtus)):
+        wanted = probe(mtu)
+        files = rundir.unpack(substrate.run(wanted, _unheard, patience(wanted)))
+        told = msgspec.json.decode(files["manifest.json"], type=Told)
+        if not told.measured.capacity_bps:
+            raise MachineError(
+                f"{substrate.name}: the run that measures the unshaped path did not report its capacity."
+            )
+        bps[mtu], kernel = told.measured.capacity_bps, told.kernel
+        noted.append(pd.read_csv(io.BytesIO(files[disturbances.TABLE])))
+    return Reach(bps, pd.concat(noted, ignore_index=True) if noted else pd.DataFrame({"waited_s": []}), kernel)
+
+
+def probe(mtu: int) -> Plan:
+    """The run that measures the unshaped path with frames of this size."""
+    asked = spec.read(None, {**PROBE, "mtu": mtu, "on": "host"})
+    (found,) = (one for one in plan.plans(plan.resolve(asked)) if one.alone is None)
+    return msgspec.structs.replace(found, measure_capacity=True)
+
+
+def _unheard(_event: Event) -> None:
+    """Nothing shows how far it is."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which backend runs the experiments, and what it follows from."""
+
+    backend: str  # as in --on, or `IN_VM`
+    reach: Reach
+    beyond: tuple[Need, ...] = ()  # what the measured backend does not carry
+    experiments: int = 0
+    only_virtual: bool = False  # none of the experiments can run against a real clock
+
+    def __str__(self) -> str:
+        """One sentence."""
+        there = NAMES.get(self.backend, f"on `{self.backend}`")
+        if self.only_virtual:
+            return f"None of these experiments can run against a real clock: they run {there}."
+        carries = " and ".join(f"{Rate(int(bps))} in frames of {mtu} bytes" for mtu, bps in self.reach.bps.items())
+        if not self.beyond:
+            return f"It carries {carries}, at least {ROOM:g} times what the experiments need: they run {there}."
+        most = max(self.beyond, key=lambda need: need.bps)
+        names = len({need.experiment for need in self.beyond})
+        return (
+            f"It carries {carries}, and {names} of {self.experiments} experiments need more ({most.experiment}: "
+            f"{ROOM:g} × {Rate(most.bps)}): they run {there}."
+        )
+
+
+def decide(
+    measured: str, reach: Reach, needed: Sequence[Need], *, built_there: bool = False, possible_here: bool = True
+) -> Decision:
+    """Where experiments run that would go to the ``measured`` backend.
+
+    There, if it carries all of them. Else in virtual time: in the VM if its user-mode kernel is ``built_there``, or if this
+    machine has none and can build none (``possible_here``); otherwise here.
+    """
+    beyond = tuple(need for need in needed if reach.bps[need.mtu] < ROOM * need.bps)
+    experiments = len({need.experiment for need in needed})
+    if needed and not beyond:
+        return Decision(measured, reach, (), experiments)
+    in_vm = measured == where.VAGRANT and (built_there or not possible_here)
+    return Decision(IN_VM if in_vm else where.EXACT, reach, beyond, experiments, only_virtual=not needed)
+
+
+def user_mode_kernels(measured: str) -> tuple[bool, bool]:
+    """Whether the VM has a user-mode kernel, if that is what was ``measured``; and whether this machine has one or can build one."""
+    from testbed.substrates import ssh  # noqa: PLC0415 (paramiko takes a while)
+
+    in_vm = measured == where.VAGRANT and ssh.has_user_mode_kernel(measured)
+    try:
+        kernel.check_possible()
+    except MachineError:
+        return in_vm, kernel.is_built()
+    return in_vm, True

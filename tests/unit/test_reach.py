@@ -1,0 +1,208 @@
+"""Which backend runs experiments that would go to a real clock: by what it was measured to carry."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
+from core.runs import documents
+from core.runs.events import Event
+from core.runs.manifest import Told
+from core.runs.plan import Plan
+from testbed import substrates
+from testbed.campaign import proposal
+from testbed.campaign.tasks import Completed, Outcome, Task
+from testbed.cli import main
+from testbed.linux.sampling import disturbances
+from testbed.spec import limits
+from testbed.substrates import reach, ssh
+from testbed.substrates.progress import Patience
+from testbed.substrates.reach import Need, Reach
+from testbed.substrates.usermode import kernel
+from tests.manifests import manifest
+
+ROOT = Path(__file__).parents[2]
+INTERLEAVING, AGREEMENT, LOSSY = (
+    str(ROOT / "experiments" / f"{name}.toml") for name in ("interleaving", "agreement", "lossy")
+)
+CALM = pd.DataFrame({"waited_s": [0.001]})
+
+
+class Fake:
+    """A backend that carries so much, as a run on it reports."""
+
+    name, clock, limits = "vagrant", "real", limits.LINUX
+
+    def __init__(self, capacity_bps: float | None) -> None:
+        self.capacity_bps = capacity_bps
+        self.ran: list[Plan] = []
+
+    def check(self, plan: Plan) -> None:
+        """It takes every plan."""
+
+    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
+        self.ran.append(plan)
+        made = manifest(plan, measured={"capacity_bps": self.capacity_bps})
+        told = msgspec.convert(
+            {name: getattr(made, name) for name in Told.__struct_fields__}, Told, from_attributes=True
+        )
+        files = {"manifest.json": documents.encode(told), disturbances.TABLE: b"waited_s\n0.001\n"}
+        with io.BytesIO() as archive:
+            with tarfile.open(fileobj=archive, mode="w") as tar:
+                for name, content in files.items():
+                    member = tarfile.TarInfo(name)
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+            return archive.getvalue()
+
+
+def test_the_unshaped_path_is_measured_once_for_each_size_of_frames() -> None:
+    backend = Fake(3e9)
+    found = reach.measure(backend, [9000, 1500, 1500])
+    assert found.bps == {1500: 3e9, 9000: 3e9} and [plan.link.mtu for plan in backend.ran] == [1500, 9000]
+    assert all(plan.measure_capacity and plan.iterations == 1 for plan in backend.ran)
+    assert list(found.disturbances["waited_s"]) == [0.001, 0.001]
+    with pytest.raises(MachineError, match="vagrant"):
+        reach.measure(Fake(None), [1500])
+
+
+@given(
+    carried=st.floats(1e6, 1e12),
+    needed=st.lists(st.tuples(st.sampled_from("abc"), st.integers(10**6, 10**11)), min_size=1, max_size=6),
+    built_there=st.booleans(),
+    possible_here=st.booleans(),
+    measured=st.sampled_from(["vagrant", "host"]),
+)
+def test_the_decision(
+    carried: float, needed: list[tuple[str, int]], built_there: bool, possible_here: bool, measured: str
+) -> None:
+    """There, if it carries three times what each needs; else in virtual time, in the VM if that is built there."""
+    decision = reach.decide(
+        measured, Reach({1500: carried}, CALM, "Linux"), [Need(name, 1500, bps) for name, bps in needed],
+        built_there=built_there, possible_here=possible_here,
+    )  # fmt: skip
+    too_much = {(name, bps) for name, bps in needed if 3 * bps > carried}
+    assert {(need.experiment, need.bps) for need in decision.beyond} == too_much
+    in_vm = measured == "vagrant" and (built_there or not possible_here)
+    assert decision.backend == (measured if not too_much else "vagrant-uml" if in_vm else "uml")
+    assert str(decision).count(". ") == 0 and not decision.only_virtual
+
+
+def test_each_size_of_frames_has_its_capacity() -> None:
+    found = Reach({1500: 2e7, 9000: 9e7}, CALM, "Linux")
+    assert reach.decide("vagrant", found, [Need("a", 9000, 3 * 10**7)]).backend == "vagrant"
+    assert reach.decide("vagrant", found, [Need("a", 9000, 3 * 10**7), Need("b", 1500, 10**7)]).beyond == (
+        Need("b", 1500, 10**7),
+    )
+
+
+def test_what_cannot_run_against_a_real_clock_is_not_asked_of_one() -> None:
+    decision = reach.decide("vagrant", Reach({}, CALM, ""), [])
+    assert (decision.backend, decision.only_virtual) == ("uml", True)
+
+
+@pytest.fixture
+def vm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fake]:
+    """A VM that carries so much, whose user-mode kernel is there or not, in front of a machine that can build one or not."""
+
+    def make(capacity_bps: float, *, built_there: bool = False, possible_here: bool = True) -> Fake:
+        backend = Fake(capacity_bps)
+        monkeypatch.setattr(substrates, "find", lambda place, plans: backend)
+        monkeypatch.setattr(ssh, "has_user_mode_kernel", lambda place: built_there)
+        if not possible_here:
+            monkeypatch.setattr(kernel, "check_possible", lambda: (_ for _ in ()).throw(MachineError("no")))
+            monkeypatch.setattr(kernel, "is_built", lambda: False)
+        return backend
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("capacity_bps", "circumstances", "backend"),
+    [
+        (2e9, {}, "vagrant"),
+        (2e7, {}, "uml"),
+        (2e7, {"built_there": True}, "vagrant-uml"),
+        (2e7, {"possible_here": False}, "vagrant-uml"),
+        (2e9, {"built_there": True}, "vagrant"),
+    ],
+)
+def test_the_command_prints_the_backend_alone(
+    capacity_bps: float, circumstances: dict[str, bool], backend: str, vm: Callable[..., Fake],
+    capsys: pytest.CaptureFixture[str], tmp_path: Path,
+) -> None:  # fmt: skip
+    vm(capacity_bps, **circumstances)
+    asked = ["sweep", INTERLEAVING, AGREEMENT, LOSSY, "--quick", "--on", "vagrant", "--measure", "backend"]
+    assert main([*asked, "--out", str(tmp_path / "out")]) == EXIT_OK
+    assert capsys.readouterr().out == f"{backend}\n" and not (tmp_path / "out").exists()
+
+
+def test_experiments_for_virtual_time_alone_need_no_measurement(
+    vm: Callable[..., Fake], capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = vm(2e9)
+    assert main(["sweep", LOSSY, "--on", "vagrant", "--measure", "backend"]) == EXIT_OK
+    assert capsys.readouterr().out == "uml\n" and backend.ran == []
+
+
+@pytest.mark.parametrize("on", [[], ["--on", "uml"], ["--on", "flow"]])
+def test_only_a_real_clock_is_measured(on: list[str], vm: Callable[..., Fake]) -> None:
+    vm(2e9)
+    assert main(["sweep", INTERLEAVING, *on, "--measure", "backend"]) == EXIT_REQUEST
+
+
+@pytest.mark.parametrize("what", [[INTERLEAVING, AGREEMENT], [LOSSY]])
+def test_flags_are_for_one_experiment_that_runs_there(what: list[str], vm: Callable[..., Fake]) -> None:
+    vm(2e7)
+    assert main(["sweep", *what, "--on", "vagrant", "--measure", "flags"]) == EXIT_REQUEST
+
+
+def flags(words: str) -> dict[str, str]:
+    split = words.split()
+    return dict(zip(split[::2], split[1::2], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("invalid", "rate", "size"), [(0, "5mbit", "280kB"), (1, "2mbit", "112kB"), (2, "1mbit", "56kB")]
+)
+def test_agreement_gets_a_rate_that_a_short_run_confirms(
+    invalid: int, rate: str, size: str, vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A quarter of what is carried, and half of it as often as that is invalid; bytes go with the rate."""
+    vm(2e7)
+    tried: list[Plan] = []
+
+    def carry_out(task: Task, _substrate: Any) -> Outcome:
+        tried.append(task.plan)
+        return Completed({}, "invalid" if len(tried) <= invalid else "suspect", None)
+
+    monkeypatch.setattr(proposal, "carry_out", carry_out)
+    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_OK
+    given = flags(capsys.readouterr().out)
+    assert (given["--rate"], given["--bytes"]) == (rate, size)
+    assert len(tried) == invalid + 1 and all(plan.iterations == proposal.TRIAL_ITERATIONS for plan in tried)
+    assert [plan.link.rate_bps for plan in tried] == [5_000_000, 2_000_000, 1_000_000][: invalid + 1]
+    assert all(plan.system.label == "mltcp_reno" for plan in tried)
+
+
+def test_a_rate_that_none_holds_is_an_error(vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch) -> None:
+    vm(2e7)
+    monkeypatch.setattr(proposal, "carry_out", lambda _task, _substrate: Completed({}, "invalid", None))
+    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
+
+
+def test_what_fits_needs_no_flags(vm: Callable[..., Fake], capsys: pytest.CaptureFixture[str]) -> None:
+    backend = vm(4e9)
+    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_OK
+    assert capsys.readouterr().out == "\n" and len(backend.ran) == 1
