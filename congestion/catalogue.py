@@ -81,9 +81,9 @@ def names() -> list[str]:
 
 
 @cache
-def built_in() -> tuple[str, ...]:
-    """The kernel's own congestion controls that the user-mode kernel has: those that its configuration switches on."""
-    symbols = re.findall(r"^CONFIG_TCP_CONG_(\w+)=y$", USER_MODE_CONFIG.read_text(), re.MULTILINE)
+def built_in(config: Path = USER_MODE_CONFIG) -> tuple[str, ...]:
+    """The kernel's own congestion controls that a configuration switches on: those of the user-mode kernel."""
+    symbols = re.findall(r"^CONFIG_TCP_CONG_(\w+)=y$", config.read_text(), re.MULTILINE)
     named = (NAMED_OTHERWISE.get(symbol, symbol.lower()) for symbol in symbols if symbol != "ADVANCED")
     return (ALWAYS, *sorted(named))
 

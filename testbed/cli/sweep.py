@@ -217,8 +217,7 @@ def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:
     if what == "flags":
         print(shlex.join(proposal.fitting(files[0], given, found, substrate)))
         return EXIT_OK
-    built_there, possible_here = reach.user_mode_kernels(place)
-    decision = reach.decide(place, found, needed, built_there=built_there, possible_here=possible_here)
+    decision = reach.decide(place, found, needed, reach.user_mode_kernels(place))
     print(text.paragraph(str(decision)), file=sys.stderr)
     print(decision.backend)
     return EXIT_OK

@@ -105,10 +105,12 @@ class Decision:
     beyond: tuple[Need, ...] = ()  # what the measured backend does not carry
     experiments: int = 0
     only_virtual: bool = False  # none of the experiments can run against a real clock
+    to_build: bool = False  # the user-mode kernel that it takes is not there yet
 
     def __str__(self) -> str:
         """One sentence."""
         there = NAMES.get(self.backend, f"on `{self.backend}`")
+        there += ", whose kernel is built first" if self.to_build else ""
         if self.only_virtual:
             return f"None of these experiments can run against a real clock: they run {there}."
         carries = " and ".join(f"{Rate(int(bps))} in frames of {mtu} bytes" for mtu, bps in self.reach.bps.items())
@@ -122,29 +124,39 @@ class Decision:
         )
 
 
-def decide(
-    measured: str, reach: Reach, needed: Sequence[Need], *, built_there: bool = False, possible_here: bool = True
-) -> Decision:
+@dataclass(frozen=True)
+class UserModeKernels:
+    """Where there is a user-mode kernel, or can be one."""
+
+    in_vm: bool = False  # built in the VM that was measured
+    here: bool = True  # built on this machine
+    possible_here: bool = True
+
+
+def decide(measured: str, reach: Reach, needed: Sequence[Need], kernels: UserModeKernels) -> Decision:
     """Where experiments run that would go to the ``measured`` backend.
 
-    There, if it carries all of them. Else in virtual time: in the VM if its user-mode kernel is ``built_there``, or if this
-    machine has none and can build none (``possible_here``); otherwise here.
+    There, if it carries all of them. Else in virtual time: in the VM if its user-mode kernel is built, or if this machine has
+    none and can build none; otherwise here.
     """
     beyond = tuple(need for need in needed if reach.bps[need.mtu] < ROOM * need.bps)
     experiments = len({need.experiment for need in needed})
     if needed and not beyond:
         return Decision(measured, reach, (), experiments)
-    in_vm = measured == where.VAGRANT and (built_there or not possible_here)
-    return Decision(IN_VM if in_vm else where.EXACT, reach, beyond, experiments, only_virtual=not needed)
+    in_vm = measured == where.VAGRANT and (kernels.in_vm or not (kernels.here or kernels.possible_here))
+    return Decision(
+        IN_VM if in_vm else where.EXACT, reach, beyond, experiments,
+        only_virtual=not needed, to_build=not (kernels.in_vm if in_vm else kernels.here),
+    )  # fmt: skip
 
 
-def user_mode_kernels(measured: str) -> tuple[bool, bool]:
-    """Whether the VM has a user-mode kernel, if that is what was ``measured``; and whether this machine has one or can build one."""
+def user_mode_kernels(measured: str) -> UserModeKernels:
+    """What there is, of this machine and of the VM if that is what was ``measured``."""
     from testbed.substrates import ssh  # noqa: PLC0415 (paramiko takes a while)
 
     in_vm = measured == where.VAGRANT and ssh.has_user_mode_kernel(measured)
     try:
         kernel.check_possible()
     except MachineError:
-        return in_vm, kernel.is_built()
-    return in_vm, True
+        return UserModeKernels(in_vm, kernel.is_built(), possible_here=False)
+    return UserModeKernels(in_vm, kernel.is_built())

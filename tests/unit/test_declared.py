@@ -76,9 +76,10 @@ def test_an_ebpf_object_says_what_it_takes() -> None:
     assert {"slope", "intercept"} <= set(bpf.constants_of(bpf.compile_program(catalogue.PROGRAMS / "mltcp_reno.bpf.c")))
 
 
-def test_the_user_mode_kernel_has_every_congestion_control_of_linux_that_is_listed() -> None:
-    """One place, kernel/uml/config, says it; a name is listed (congestion/linux.py) if and only if it is there."""
-    assert {family.name for family in linux.FAMILIES} == set(catalogue.built_in())
+@pytest.mark.parametrize("config", ["kernel/uml/config", "vagrant/box/kernel.config"])
+def test_kernels_that_are_built_have_every_congestion_control_that_is_listed(config: str) -> None:
+    """The user-mode kernel's configuration says what it has: a name is listed (congestion/linux.py) if and only if it is there."""
+    assert {family.name for family in linux.FAMILIES} == set(catalogue.built_in(ROOT / config))
 
 
 def test_every_congestion_control_of_the_user_mode_kernel_is_documented() -> None:

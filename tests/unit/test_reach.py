@@ -27,7 +27,7 @@ from testbed.linux.sampling import disturbances
 from testbed.spec import limits
 from testbed.substrates import reach, ssh
 from testbed.substrates.progress import Patience
-from testbed.substrates.reach import Need, Reach
+from testbed.substrates.reach import Need, Reach, UserModeKernels
 from testbed.substrates.usermode import kernel
 from tests.manifests import manifest
 
@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 INTERLEAVING, AGREEMENT, LOSSY = (
     str(ROOT / "experiments" / f"{name}.toml") for name in ("interleaving", "agreement", "lossy")
 )
+BOTH = UserModeKernels()
 CALM = pd.DataFrame({"waited_s": [0.001]})
 
 
@@ -79,35 +80,36 @@ def test_the_unshaped_path_is_measured_once_for_each_size_of_frames() -> None:
 @given(
     carried=st.floats(1e6, 1e12),
     needed=st.lists(st.tuples(st.sampled_from("abc"), st.integers(10**6, 10**11)), min_size=1, max_size=6),
-    built_there=st.booleans(),
+    in_vm=st.booleans(),
+    here=st.booleans(),
     possible_here=st.booleans(),
     measured=st.sampled_from(["vagrant", "host"]),
 )
 def test_the_decision(
-    carried: float, needed: list[tuple[str, int]], built_there: bool, possible_here: bool, measured: str
+    carried: float, needed: list[tuple[str, int]], in_vm: bool, here: bool, possible_here: bool, measured: str
 ) -> None:
     """There, if it carries three times what each needs; else in virtual time, in the VM if that is built there."""
     decision = reach.decide(
         measured, Reach({1500: carried}, CALM, "Linux"), [Need(name, 1500, bps) for name, bps in needed],
-        built_there=built_there, possible_here=possible_here,
+        UserModeKernels(in_vm, here, possible_here),
     )  # fmt: skip
     too_much = {(name, bps) for name, bps in needed if 3 * bps > carried}
     assert {(need.experiment, need.bps) for need in decision.beyond} == too_much
-    in_vm = measured == "vagrant" and (built_there or not possible_here)
-    assert decision.backend == (measured if not too_much else "vagrant-uml" if in_vm else "uml")
+    there = measured == "vagrant" and (in_vm or not (here or possible_here))
+    assert decision.backend == (measured if not too_much else "vagrant-uml" if there else "uml")
+    assert decision.to_build == (bool(too_much) and not (in_vm if there else here))
     assert str(decision).count(". ") == 0 and not decision.only_virtual
 
 
 def test_each_size_of_frames_has_its_capacity() -> None:
     found = Reach({1500: 2e7, 9000: 9e7}, CALM, "Linux")
-    assert reach.decide("vagrant", found, [Need("a", 9000, 3 * 10**7)]).backend == "vagrant"
-    assert reach.decide("vagrant", found, [Need("a", 9000, 3 * 10**7), Need("b", 1500, 10**7)]).beyond == (
-        Need("b", 1500, 10**7),
-    )
+    fits, not_fits = Need("a", 9000, 3 * 10**7), Need("b", 1500, 10**7)
+    assert reach.decide("vagrant", found, [fits], BOTH).backend == "vagrant"
+    assert reach.decide("vagrant", found, [fits, not_fits], BOTH).beyond == (not_fits,)
 
 
 def test_what_cannot_run_against_a_real_clock_is_not_asked_of_one() -> None:
-    decision = reach.decide("vagrant", Reach({}, CALM, ""), [])
+    decision = reach.decide("vagrant", Reach({}, CALM, ""), [], BOTH)
     assert (decision.backend, decision.only_virtual) == ("uml", True)
 
 
