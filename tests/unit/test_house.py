@@ -212,6 +212,8 @@ def test_make_reproduce_measures_a_vm_that_is_up() -> None:
     assert "--measure flags" in recipes("agreement", "PLACES=uml vagrant", "vm_is_up=yes")
     assert "--measure" not in recipes("agreement", "PLACES=uml host", "vm_is_up=yes")
     assert "--measure" not in recipes("agreement", "PLACES=uml vagrant", "vm_is_up=yes", "ARGS=--set rate=100mbit")
+    if not (ROOT / "results/vagrant").exists():
+        assert "report results --out" in recipes("report", "vm_is_up=yes")
 
 
 @pytest.mark.parametrize("words", [
