@@ -176,7 +176,7 @@ EXPERIMENTS ?= experiments/*.toml
 PARALLEL ?= $(if $(filter uml,$(ON)),$(shell nproc),1)
 
 # The figure `twin` compares runs under virtual time with the same ones on `flow`; the others need none of these.
-twin = $(and $(filter uml,$(ON)),$(filter experiments/twin.toml,$(wildcard $(EXPERIMENTS))))
+twin = $(and $(virtual),$(filter experiments/twin.toml,$(wildcard $(EXPERIMENTS))))
 # The report is of the experiments that were asked for.
 only = $(if $(filter-out experiments/*.toml,$(EXPERIMENTS)),--experiments $(EXPERIMENTS))
 
