@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from core import reading
-from core.errors import MachineError, RequestError
+from core.errors import EXIT_FAILED, MachineError, RequestError
 from core.runs.load import Run, load_run
 from core.runs.plan import Plan
 from core.units import Rate, Size
@@ -31,7 +31,7 @@ from testbed.substrates import Substrate
 from testbed.substrates.reach import Reach
 
 HEADROOM = 4.0  # of the unshaped path over what the experiment needs: I2 asks for 3
-TRIALS, TRIAL_ITERATIONS = 4, 4
+TRIALS, TRIAL_ITERATIONS = 6, 4
 AGAIN = 0.5  # of a rate that was too much although the path carries it
 SLOWEST_BPS = 1_000_000
 RTO_MIN_SINCE = (6, 11)
@@ -116,10 +116,13 @@ def lines(folder: Path, todo: Sequence[Plan], command: Sequence[str], *, root: b
     return [f"try: {sudo}python testbed/run.py {again}", *exact]
 
 
-def fitting(file: str, given: Mapping[str, Any], reach: Reach, substrate: Substrate) -> list[str]:
+def fitting(
+    file: str, given: Mapping[str, Any], reach: Reach, substrate: Substrate, hear: Callable[[str], None]
+) -> list[str]:
     """The flags with which a backend holds the experiment of ``file``; none if it holds it as it is.
 
-    What was measured gives a rate. A short run at that rate confirms it; if that is invalid, half the rate is tried.
+    What was measured gives a rate. A short run at that rate confirms it; if that run fails or is invalid, half the rate is
+    tried. ``hear`` is handed a line for each.
     """
     plan = _contended(file, given)
     carried_bps = reach.bps[plan.link.mtu]
@@ -138,13 +141,15 @@ def fitting(file: str, given: Mapping[str, Any], reach: Reach, substrate: Substr
         }
         trial = _contended(file, {**given, **fields, "iterations": TRIAL_ITERATIONS})
         outcome = carry_out(Task(trial, substrate.name, retries=0), substrate)
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, Failed) and outcome.error.exit_code != EXIT_FAILED:
             raise outcome.error
-        if outcome.verdict != "invalid":
+        word = "failed" if isinstance(outcome, Failed) else outcome.verdict
+        hear(f"{plan.experiment} at {Rate(trial.link.rate_bps)} on `{substrate.name}`: {word}")
+        if word in ("valid", "suspect"):
             return words
         if proposed.rate_bps <= SLOWEST_BPS:
             break
-    raise MachineError(f"{substrate.name}: {file} is still invalid at {Rate(trial.link.rate_bps)}. Use --on uml.")
+    raise MachineError(f"{substrate.name}: {file} is not valid at {Rate(trial.link.rate_bps)} either. Use --on uml.")
 
 
 def _contended(file: str, given: Mapping[str, Any]) -> Plan:

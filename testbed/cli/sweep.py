@@ -215,7 +215,7 @@ def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:
     substrate = substrates.find(place, list(map(reach.probe, mtus)))
     found = reach.measure(substrate, mtus)
     if what == "flags":
-        print(shlex.join(proposal.fitting(files[0], given, found, substrate)))
+        print(shlex.join(proposal.fitting(files[0], given, found, substrate, _left_out)))
         return EXIT_OK
     decision = reach.decide(place, found, needed, reach.user_mode_kernels(place))
     print(text.paragraph(str(decision)), file=sys.stderr)

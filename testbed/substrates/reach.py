@@ -113,7 +113,9 @@ class Decision:
         there += ", whose kernel is built first" if self.to_build else ""
         if self.only_virtual:
             return f"None of these experiments can run against a real clock: they run {there}."
-        carries = " and ".join(f"{Rate(int(bps))} in frames of {mtu} bytes" for mtu, bps in self.reach.bps.items())
+        carries = " and ".join(
+            f"{Rate(int(float(f'{bps:.2g}')))} in frames of {mtu} bytes" for mtu, bps in self.reach.bps.items()
+        )
         if not self.beyond:
             return f"It carries {carries}, at least {ROOM:g} times what the experiments need: they run {there}."
         most = max(self.beyond, key=lambda need: need.bps)

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
+from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, TestbedError
 from core.runs import documents
 from core.runs.events import Event
 from core.runs.manifest import Told
 from core.runs.plan import Plan
 from testbed import substrates
 from testbed.campaign import proposal
-from testbed.campaign.tasks import Completed, Outcome, Task
+from testbed.campaign.tasks import Completed, Failed, Outcome, Task
 from testbed.cli import main
 from testbed.linux.sampling import disturbances
 from testbed.spec import limits
@@ -187,7 +187,9 @@ def test_agreement_gets_a_rate_that_a_short_run_confirms(
 
     def carry_out(task: Task, _substrate: Any) -> Outcome:
         tried.append(task.plan)
-        return Completed({}, "invalid" if len(tried) <= invalid else "suspect", None)
+        if len(tried) > invalid:
+            return Completed({}, "suspect", None)
+        return Completed({}, "invalid", None) if len(tried) % 2 else Failed(TestbedError("a worker is late"))
 
     monkeypatch.setattr(proposal, "carry_out", carry_out)
     assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_OK
@@ -202,6 +204,15 @@ def test_a_rate_that_none_holds_is_an_error(vm: Callable[..., Fake], monkeypatch
     vm(2e7)
     monkeypatch.setattr(proposal, "carry_out", lambda _task, _substrate: Completed({}, "invalid", None))
     assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
+
+
+def test_a_machine_that_cannot_run_it_at_any_rate_says_so(
+    vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vm(2e7)
+    monkeypatch.setattr(proposal, "carry_out", lambda _task, _substrate: Failed(MachineError("no module loaded")))
+    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
+    assert "no module loaded" in capsys.readouterr().err
 
 
 def test_what_fits_needs_no_flags(vm: Callable[..., Fake], capsys: pytest.CaptureFixture[str]) -> None:
