@@ -14,7 +14,7 @@ VALUES = frozenset((
     "--topo", "--scheduler", "--place", "--rate", "--buffer", "--mtu", "--acks", "--ecn", "--bands", "--delay", "--jitter", "--loss", "--corrupt",
     "--rto-min", "--nic", "--host-queue", "--sndbuf", "--slow-start-after-idle", "--scale-of", "--intra-rate", "--jobs", "--workers", "--trace",
     "--compute", "--bytes", "--buckets", "--iterations", "--offsets", "--noise", "--collective", "--channels", "--window", "--partition", "--train", "--job", "--job-order",
-    "--system", "--cc", "--preset", "--set", "--seed", "--seeds", "--alone", "--sample", "--messages", "--stop-when-periodic", "--on",
+    "--system", "--cc", "--preset", "--set", "--seed", "--seeds", "--isolated-runs", "--alone", "--sample", "--messages", "--stop-when-periodic", "--on",
     "--wall-limit", "--retries", "--name",
 ))  # fmt: skip
 SWITCHES = frozenset(("--quick", "--quiet", "--json", "--strict"))

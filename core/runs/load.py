@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from core.errors import TestbedError
-from core.runs import documents, faults, metrics, schedules
+from core.runs import documents, faults, isolated, metrics, schedules
 from core.runs.documents import Document
 from core.runs.manifest import Manifest
 from core.runs.plan import JobPlan, Plan, Role
@@ -157,30 +157,22 @@ class Experiment:
         return {run.system: run.role for run in self.runs}
 
     def alone_of(self, run: Run) -> dict[int, Run]:
-        """For each job of ``run`` the run of that job, or one just like it, alone; those that there are.
+        """For each job of ``run`` the isolated run of that job, or of one just like it; those that there are.
 
-        Of the same seed; or of the lowest there is, where jobs alone were run for one seed only.
+        Of the same seed, or of the lowest there is. Of the same system, or of another where the system cannot matter
+        (`core.runs.isolated`).
         """
-        lone = {job.job: self._alone(run, job.like) for job in run.jobs}
+        lone = {job.job: self._alone(run, job) for job in run.jobs}
         return {job: found for job, found in lone.items() if found is not None}
 
-    def _alone(self, run: Run, like: int) -> Run | None:
-        there = {
-            seed: lone
-            for (system, seed, job), lone in self.alone.items()
-            if (system, job) == (run.system, like) and _same_job(lone, run, like)
-        }
-        return there.get(run.seed, there[min(there)] if there else None)
+    def _alone(self, run: Run, job: JobPlan) -> Run | None:
+        first = next(one for one in run.jobs if one.job == job.like)
+        own = [lone for (system, _, like), lone in self.alone.items() if (system, like) == (run.system, job.like)]
+        found = isolated.find(run.plan, first, own, lambda one: one.plan)
+        return found or isolated.find(run.plan, first, self.alone.values(), lambda one: one.plan)
 
     def of(self, system: str) -> list[Run]:
         return [run for run in self.runs if run.system == system]
-
-
-def _same_job(lone: Run, run: Run, like: int) -> bool:
-    """Whether a job alone is one of ``run`` on the same link (and not left from an earlier experiment of that name)."""
-    job = next(job for job in run.jobs if job.job == like)
-    same = ("operations", "ideal_s", "noise", "channels")
-    return lone.plan.link == run.plan.link and all(getattr(lone.jobs[0], name) == getattr(job, name) for name in same)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     steady_s: float
     ideal_s: float | None  # None: a real program
     alone_s: float | None  # None: it was not measured
+    isolated_in: str | None = None  # the system whose run gave it, as typed
     speedup_mean: float  # the baseline's mean ÷ this one's
     speedup_mean_ci95: Ends | None  # None: fewer than three seeds
     speedup_p99: float

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from core.placing import Idle, Metrics
-from core.runs import disturbed, metrics
+from core.runs import disturbed, isolated, metrics
 from core.runs.load import Experiment, Run
 from core.runs.measured import alone_s
 from core.runs.plan import JobPlan
@@ -128,7 +128,8 @@ def _p99(times: np.ndarray) -> float:
 
 def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
     runs, pooled = taken.runs, taken.pooled
-    alone = [alone_s(experiment, run) for run in runs]
+    alone = [_isolated_s(experiment, run) for run in runs]
+    sources = _sources(experiment, runs[0])
     interleaved = [
         metrics.interleaved_at(table, each)
         for table, each in zip(taken.tables, alone, strict=True)
@@ -158,7 +159,7 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         interleaved_at=_middle(interleaved) if interleaved else None,
         interleaved_in=f"{sum(at is not None for at in interleaved)} of {len(interleaved)}" if interleaved else None,
         per_job=tuple(
-            _job(runs[0].system, job, taken.of(job.job), base.of(job.job), alone)
+            _job(runs[0].system, job, taken.of(job.job), base.of(job.job), alone, sources.get(job.job))
             for job in runs[0].jobs
             if taken.knows(job.job) and base.knows(job.job)
         ),
@@ -176,6 +177,20 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         repeatability=repeatability(taken.steady),
         schedule=_schedule(runs, alone),
     )
+
+
+def _isolated_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
+    """Each job's measured time in isolation, which a lone job's own run gives, too; None if that is not known of all of them."""
+    found = alone_s(experiment, run)
+    if found is not None or not isolated.is_its_own(run.plan):
+        return found
+    return pd.Series({run.jobs[0].job: metrics.alone(run.times)})
+
+
+def _sources(experiment: Experiment, run: Run) -> dict[int, str]:
+    """By job the system whose run gave its time in isolation, as typed; nothing where it was not measured."""
+    found = {job: lone.system for job, lone in experiment.alone_of(run).items()}
+    return found or ({run.jobs[0].job: run.system} if isolated.is_its_own(run.plan) else {})
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -233,7 +248,9 @@ def _undisturbed(runs: list[Run]) -> _Calm | None:
     )
 
 
-def _job(system: str, job: JobPlan, taken: _Taken, base: _Taken, alone: Sequence[pd.Series[float] | None]) -> JobResult:
+def _job(
+    system: str, job: JobPlan, taken: _Taken, base: _Taken, alone: Sequence[pd.Series[float] | None], source: str | None
+) -> JobResult:
     """One job over all seeds."""
     known = [float(each[job.job]) for each in alone if each is not None]
     gains = _gains(taken, base)
@@ -251,6 +268,7 @@ def _job(system: str, job: JobPlan, taken: _Taken, base: _Taken, alone: Sequence
         steady_s=float(np.mean(taken.steady)),
         ideal_s=job.ideal_s,
         alone_s=float(np.mean(known)) if known else None,
+        isolated_in=source if known else None,
         speedup_mean=gains.mean,
         speedup_mean_ci95=gains.mean_ci95,
         speedup_p99=gains.p99,

@@ -105,7 +105,8 @@ def _ideal(summary: Summary) -> Iterator[Line]:
     measured: dict[str, list[str]] = {}
     for row in summary.results:
         if row.alone_s is not None:
-            measured.setdefault(f"{row.alone_s:.3f} s", []).append(row.system)
+            sources = [job.isolated_in for job in row.per_job if job.isolated_in is not None]
+            measured.setdefault(f"{row.alone_s:.3f} s", []).extend(sources or [row.system])
     isolated = ", ".join(
         f"{time} measured in isolation ({', '.join(dict.fromkeys(of))})" for time, of in measured.items()
     )

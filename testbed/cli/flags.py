@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from core.errors import RequestError
 from testbed.spec import Spec, described, external
-from testbed.spec.aliases import ALIASES
+from testbed.spec.aliases import ALIASES, HIDDEN
 
 if TYPE_CHECKING:
     from testbed.campaign.stored.folders import Again
@@ -30,8 +30,11 @@ def add(parser: argparse._ActionsContainer, *names: str, suffix: str = "", **sha
     for name in names:
         known = {"help": described.SPEC[name] + suffix, **_shape(types[name]), **SHAPES.get(name, {}), **shape}
         known["help"] = known["help"].replace("%", "%%")
-        earlier = [f"--{alias}" for alias, today in ALIASES.items() if today == name]
-        parser.add_argument(f"--{name.replace('_', '-')}", *earlier, **known)
+        aliases = [alias for alias, today in ALIASES.items() if today == name]
+        shown = [f"--{alias}" for alias in aliases if alias not in HIDDEN]
+        parser.add_argument(f"--{name.replace('_', '-')}", *shown, **known)
+        for alias in set(aliases) & set(HIDDEN):
+            parser.add_argument(f"--{alias}", dest=name, **{**known, "help": argparse.SUPPRESS})
 
 
 def _shape(kind: Any) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser.add_argument_group("what is compared"), "system", "preset")
     how = parser.add_argument_group("how")
     how.add_argument("--set", action="append", metavar="PATH=VALUE", help=flags.SET)
-    flags.add(how, "seed", "seeds", "alone", "sample", "messages", "stop_when_periodic", "on")
+    flags.add(how, "seed", "seeds", "isolated_runs", "sample", "messages", "stop_when_periodic", "on")
     how.add_argument(
         "--linux-source",
         type=Path,

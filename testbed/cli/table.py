@@ -57,7 +57,7 @@ def legend(summary: Summary) -> Iterator[str]:
             + ("; the median, and in how many seeds" if _seeds(summary) > 1 else "")
         )
     elif any(isinstance(one, InterleavingUnknown) for row in summary.results for one in row.findings):
-        yield "interleaved = unknown: no isolated time was measured (--alone)"
+        yield "interleaved = unknown: no isolated time was measured (--isolated-runs)"
     if any(isinstance(one, Active) and one.at for row in summary.results for one in row.findings):
         yield "p99 includes the iterations before MLTCP is active"
     if (found := next((row.schedule for row in summary.results if row.schedule is not None), None)) is not None:

@@ -19,6 +19,7 @@ import transports
 from congestion import catalogue
 from core import carrier
 from core.errors import RequestError
+from core.runs import isolated
 from core.runs.manifest import Asked
 from core.runs.plan import CongestionControl, JobPlan, Plan, System
 from core.runs.upgrade import VERSION
@@ -77,23 +78,54 @@ def resolve(spec: Spec, model: Model | None = None) -> Scenario:
 
 
 def plans(scenario: Scenario) -> list[Plan]:
-    """Every run of the experiment, in order: for each job scheduler and seed each system, then its jobs alone.
+    """Every run of the experiment, in order: for each job scheduler and seed each system, then its jobs in isolation.
 
-    A flow scheduler's runs come after those of its jobs alone, which are the profiles it needs (`replan`): here it goes by
-    the ideal iteration.
+    A flow scheduler's runs come after the isolated ones, which are the profiles it needs (`replan`): here it goes by the ideal
+    iteration.
     """
-    spec = scenario.spec
     result: list[Plan] = []
+    there: list[Isolated] = []
     for placed in scenario.placed:
         for system in scenario.systems:
             plan = _plan(scenario, placed, system, {})
             plan = msgspec.structs.replace(plan, measure_capacity=not result)
-            # A scheduler's plan goes by the jobs alone of its own seed.
-            wanted = spec.alone == "each" or (spec.alone == "first" and placed.seed == spec.seed)
-            wanted = wanted or (system.flow_scheduler is not None and not spec.lives)
-            alone = [_alone(plan, job) for job in plan.jobs if wanted and job.like == job.job]
+            wanted = _isolated(scenario.spec, plan, placed.ways, there)
+            there += wanted
+            alone = [one.plan for one in wanted]
             result += [*alone, plan] if system.flow_scheduler else [plan, *alone]
     return result
+
+
+@dataclass(frozen=True)
+class Isolated:
+    """An isolated run, and what the network is to its job."""
+
+    plan: Plan
+    way: Way
+
+    def serves(self, plan: Plan, job: JobPlan, way: Way) -> bool:
+        """Whether it gives the time in isolation of ``job`` in ``plan``; of another seed only where chance does not choose paths."""
+        if self.way != way or self.plan.scheduler_folder != plan.scheduler_folder:
+            return False
+        return (self.plan.seed == plan.seed or not _by_chance(way)) and isolated.serves(self.plan, plan, job)
+
+
+def _by_chance(way: Way) -> bool:
+    """Whether a hash decides how fast a job in isolation is: whether its flows meet, or which of unlike links one takes."""
+    return any(isinstance(stage, str) or len(set(stage)) > 1 for stage in way)
+
+
+def _isolated(spec: Spec, plan: Plan, ways: list[Way], there: list[Isolated]) -> list[Isolated]:
+    """The isolated runs of a run's jobs that are wanted beside those that are ``there``: one for each kind of job at most."""
+    kinds = [(job, way) for job, way in zip(plan.jobs, ways, strict=True) if job.like == job.job]
+    if spec.isolated_runs == "auto":
+        # A scheduler that sets a clock goes by isolated runs of its own, of its own seed.
+        timed, itself = any(job.grid for job in plan.jobs), isolated.is_its_own(plan)
+        missing = [not itself and not any(one.serves(plan, job, way) for one in there) for job, way in kinds]
+        kinds = [kind for kind, lacks in zip(kinds, missing, strict=True) if timed or lacks]
+    elif spec.isolated_runs == "none" or (spec.isolated_runs == "first" and plan.seed != spec.seed):
+        kinds = kinds if plan.system.flow_scheduler is not None and not spec.lives else []
+    return [Isolated(_alone(plan, job), way) for job, way in kinds]
 
 
 Planned = tuple[Scenario, list[Plan]]

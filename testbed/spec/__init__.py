@@ -81,9 +81,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     iterations: int = 30
     seed: int = 1
     seeds: int = 1
-    alone: Literal["each", "first", "none"] = (
-        "each"  # of the seeds: jobs alone run for each of them, the first one, or none
-    )
+    isolated_runs: Literal["auto", "each", "first", "none"] = "auto"  # which jobs run in isolation (`testbed.planning.plan`)
     rate: Rate = msgspec.field(default_factory=lambda: Rate(500_000_000))
     buffer: QueueLength = msgspec.field(default_factory=lambda: QueueLength("200p"))
     mtu: int = 1500

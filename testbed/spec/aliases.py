@@ -1,4 +1,4 @@
-"""Earlier names of fields, which go on being understood: ``cc`` is ``system``, ``place`` is ``scheduler``."""
+"""Other names of fields: ``cc`` is ``system``, ``place`` is ``scheduler``, ``alone`` is ``isolated_runs``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 from core.errors import RequestError
 
-ALIASES = {"cc": "system", "place": "scheduler"}
+ALIASES = {"cc": "system", "place": "scheduler", "alone": "isolated_runs"}
+HIDDEN = ("alone",)  # that no help shows
 INSIDE = ("quick", "realtime")  # tables whose keys are fields, too; a sweep's are named as they are typed
 
 

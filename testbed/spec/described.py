@@ -39,7 +39,8 @@ SPEC = {
     "iterations": "of every job (30)",
     "seed": "the first (1)",
     "seeds": "how many (1; intervals from 3)",
-    "alone": "seeds for which each job also runs alone; for none only where a flow scheduler needs it (each)",
+    "isolated_runs": "runs of single jobs, for comparison: auto (each kind of job once, under the baseline; under another system only where a "
+    "lone job's time can depend on it), each (kind, system and seed), first (seed only), or none but those that a flow scheduler needs (auto)",
     "rate": "of the bottleneck, both directions (500mbit)",
     "buffer": "of the bottleneck, as time, size or frames: 1ms, 500kB, 200p (200p)",
     "mtu": "in bytes (1500)",
