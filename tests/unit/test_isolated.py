@@ -48,7 +48,6 @@ def test_each_kind_of_job_runs_in_isolation_once() -> None:
         {"loss": "0.1%"},
         {"ecn": "off"},
         {"ecn": "3kB"},
-        {"link": {"l1-s1": {"delay": "1ms"}}},
         {"system": ["reno", "bbr"]},
         {"system": ["reno", "ltp"]},
         {"system": ["reno", "reno:close=0.8"]},

@@ -77,7 +77,8 @@ def _job(plan: Plan, job: JobPlan, nodes: tuple[Node, ...]) -> FlowJob:
         0 if job.bands else twin.learned_at(job.cc),
         None if job.grid is None else (job.grid.period_ns / 1e9, job.grid.phase_ns / 1e9),
         factors=_factors(job),
-        spread=twin.spread(plan, job),
+        # Chance moves jobs apart. In isolation there is none to move away from.
+        spread=twin.spread(plan, job) if len(plan.jobs) > 1 else 0.0,
     )
 
 
