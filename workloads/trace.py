@@ -313,10 +313,12 @@ def _wrong_importance(op: Operation) -> str | None:
     return None
 
 
-def spans(trace: Trace, exchange_s: Callable[[Operation], float]) -> dict[str, tuple[float, float]]:
+def spans(
+    trace: Trace, exchange_s: Callable[[Operation], float], *, at_once: bool = False
+) -> dict[str, tuple[float, float]]:
     """Start and end of every operation in seconds, in isolation, if a collective takes ``exchange_s(operation)``.
 
-    Collectives run one after the other. So do computes that have a rank in common; those of different ranks run side by side.
+    Collectives run one after the other, or ``at_once``. So do computes that have a rank in common; those of different ranks run side by side.
     Each operation starts after those it names.
     """
     times: dict[str, tuple[float, float]] = {}
@@ -329,7 +331,8 @@ def spans(trace: Trace, exchange_s: Callable[[Operation], float]) -> dict[str, t
             end = computed[op.ranks] = start + (op.duration or 0) / 1e9
         else:
             start = max([exchanged, *named])
-            end = exchanged = start + exchange_s(op)
+            end = start + exchange_s(op)
+            exchanged = 0.0 if at_once else end
         times[op.id] = (start, end)
     return times
 
@@ -339,17 +342,18 @@ def _have_in_common(some: tuple[int, ...] | None, others: tuple[int, ...] | None
     return some is None or others is None or not set(some).isdisjoint(others)
 
 
-def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> float:
+def critical_path_s(trace: Trace, exchange_s: Callable[[Operation], float], *, at_once: bool = False) -> float:
     """How long one iteration takes alone; if iterations overlap, how long after each other they can begin at best.
 
     That is the longest mean of a cycle of operations that wait for each other, the link being one of them: all that is sent crosses it.
+    Collectives that run ``at_once`` do not wait for each other.
     """
     if trace.overlaps:
-        return _cycle_s(trace, exchange_s)
-    return max(end for _, end in spans(trace, exchange_s).values())
+        return _cycle_s(trace, exchange_s, at_once=at_once)
+    return max(end for _, end in spans(trace, exchange_s, at_once=at_once).values())
 
 
-def _cycle_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> float:
+def _cycle_s(trace: Trace, exchange_s: Callable[[Operation], float], *, at_once: bool) -> float:
     takes = [(op.duration or 0) / 1e9 if op.kind == "compute" else exchange_s(op) for op in trace.operations]
     places = {op.id: place for place, op in enumerate(trace.operations)}
     edges = [
@@ -363,7 +367,7 @@ def _cycle_s(trace: Trace, exchange_s: Callable[[Operation], float]) -> float:
     edges += [Edge(one, other, takes[one]) for one, other in pairwise(computes)]
     edges += [Edge(computes[-1], computes[0], takes[computes[-1]], later=True)] if computes else []
     link = sum(seconds for op, seconds in zip(trace.operations, takes, strict=True) if op.kind != "compute")
-    return max(link, longest_mean_s(len(takes), edges))
+    return max(0.0 if at_once else link, longest_mean_s(len(takes), edges))
 
 
 def busiest_s(op: Operation, workers: int, rate_bps: float) -> float:

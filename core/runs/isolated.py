@@ -38,7 +38,9 @@ def _stands_apart(control: CongestionControl) -> bool:
     if control.source is not None or control.traits.may_leave_idle or control.traits.paced:
         return True
     given = dict(word.partition("=")[::2] for word in control.spec.partition(":")[2].split(",") if word)
-    return bool(set(given) - set(HARMLESS)) or any(given.get(name, "").startswith("-") for name in ("slope", "intercept"))
+    return bool(set(given) - set(HARMLESS)) or any(
+        given.get(name, "").startswith("-") for name in ("slope", "intercept")
+    )
 
 
 def _holds_back(plan: Plan, link: Link) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from testbed.planning import links, lives
 from testbed.planning.links import Network
 from testbed.planning.lives import Given
 from testbed.spec import Spec, limits, systems
+from testbed.spec import place as where
 from testbed.spec.job import Job, check_transport
 from theory import bounds
 from theory.contention import Model
@@ -32,6 +33,8 @@ from workloads import trace as traces
 from workloads.trace import Operation, Trace
 
 NONE_YET = CongestionControl("", "", {})
+EXACT = 1e-3  # of an iteration: what the ideal leaves out
+SEND_BYTES = 106_496  # of a socket, which a worker need not wait for (`workloads.worker`)
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
 
 # What the network is to a job alone: links and wires of each stage that its flows cross, or its hosts.
@@ -172,19 +175,21 @@ def check_size(wanted: Sequence[Asked], spec: Spec) -> None:
 
 def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, seed: int, model: Model) -> Placed:
     """The jobs as one seed and job scheduler have them; raises `RequestError`."""
+    computed = where.is_computed(spec.on)
     servers, fewest = dict[str, int](), list[float | None]([None] * len(wanted))
     if not spec.lives:
         given = [Given(own) for own in place(network.topo, [one.workers for one in wanted], scheduler, seed)]
     else:
         given = lives.give(network.topo, _requests(spec, wanted), scheduler, model, seed)
         packed = [(one.over(own.packed, model), own.packed.hosts) for one, own in zip(wanted, given, strict=True)]
-        fewest = [_ideal_s(one, hosts, network) for one, hosts in packed]
+        fewest = [_ideal_s(one, hosts, network, computed=computed) for one, hosts in packed]
         wanted = [one.over(own, model) for one, own in zip(wanted, given, strict=True)]
         check_size(wanted, spec)
         servers = lives.servers(network.topo)
     topo, bottlenecks, hosts = network.topo, network.bottlenecks, [own.hosts for own in given]
     ways = [_network_alone(one, own, network) for one, own in zip(wanted, hosts, strict=True)]
-    ideals = [_ideal_s(one, own, network) for one, own in zip(wanted, hosts, strict=True)]
+    ideals = [_ideal_s(one, own, network, computed=computed) for one, own in zip(wanted, hosts, strict=True)]
+    in_turn = [_in_turn_s(one, own, network) for one, own in zip(wanted, hosts, strict=True)]
     crossed = [
         [bounds.crossed(topo, bottlenecks, own[a], own[b]) for a, b in one.flows]
         for one, own in zip(wanted, hosts, strict=True)
@@ -193,7 +198,7 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
     needed_bps = bounds.needed_bps(connections, bottlenecks)
     ends = next((own for own in hosts if len(own) > 1), hosts[0])
     base_rtt_s = links.base_rtt_s(network, ends[0], ends[-1])
-    starts = _offsets(spec, wanted, ideals, seed)
+    starts = _offsets(spec, wanted, in_turn, seed)
     jobs = tuple(
         _job(spec, number, one, own, ideals[number], fewest[number], starts[number], seed)
         for number, (one, own) in enumerate(zip(wanted, given, strict=True))
@@ -201,12 +206,58 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
     return Placed(seed, scheduler, wanted, jobs, crossed, ways, base_rtt_s, needed_bps, servers)
 
 
-def _ideal_s(asked: Asked, hosts: tuple[str, ...], network: Network) -> float | None:
-    """The least that an iteration takes in isolation on these hosts; None: a real program's is unknown."""
-    return None if asked.trace is None else traces.critical_path_s(
-        asked.trace,
-        lambda op: bounds.exchange_s(asked.rounds(op), asked.channels, hosts, network.topo, network.limited),
-    )  # fmt: skip
+def _in_turn_s(asked: Asked, hosts: tuple[str, ...], network: Network) -> float | None:
+    """An iteration in isolation on these hosts, if each round of a collective begins when the one before has ended everywhere.
+
+    None: a real program's is unknown.
+    """
+    return None if asked.trace is None else traces.critical_path_s(asked.trace, _in_turn(asked, hosts, network))
+
+
+def _in_turn(asked: Asked, hosts: tuple[str, ...], network: Network) -> Callable[[Operation], float]:
+    return lambda op: bounds.exchange_s(asked.rounds(op), asked.channels, hosts, network.topo, network.limited)
+
+
+def _ideal_s(asked: Asked, hosts: tuple[str, ...], network: Network, *, computed: bool) -> float | None:
+    """The least that an iteration takes in isolation on these hosts; None: a real program's is unknown.
+
+    Where it is ``computed``, rounds do begin in turn. A kernel's workers may go on earlier, and its shapers let some frames pass
+    at once. That counts where it is more than `EXACT` of the iteration.
+    """
+    in_turn_s = _in_turn_s(asked, hosts, network)
+    if computed or asked.trace is None or in_turn_s is None:
+        return in_turn_s
+    least_s = _least_s(asked, asked.trace, hosts, network)
+    return in_turn_s if least_s >= in_turn_s * (1 - EXACT) else least_s
+
+
+def _least_s(asked: Asked, trace: Trace, hosts: tuple[str, ...], network: Network) -> float:
+    way = hosts, network.topo, network.limited
+    rounds = {op.id: asked.rounds(op) for op in asked.exchanges}
+
+    def least_s(op: Operation) -> float:
+        waits = collectives.waits(traces.algorithm(op, asked.job.collective))
+        return bounds.overlapped_s(rounds[op.id], asked.channels, *way, waits, SEND_BYTES)
+
+    at_once = asked.job.window is not None
+    found_s = traces.critical_path_s(trace, least_s, at_once=at_once)
+    if not trace.overlaps:
+        found_s -= _bursts_s(asked, trace, hosts, network)
+    every = (payload for own in rounds.values() for payload in own)
+    return max(found_s, bounds.loaded_s(every, *way), asked.computing_s)
+
+
+def _bursts_s(asked: Asked, trace: Trace, hosts: tuple[str, ...], network: Network) -> float:
+    """What buckets of shapers save: those of links that have rested since the exchange before, and in each round of a hub."""
+    saved_s, ended_s = 0.0, 0.0
+    times = traces.spans(trace, _in_turn(asked, hosts, network))
+    for op in asked.exchanges:
+        saved = [bounds.saved_s(payload, hosts, network.topo, network.limited) for payload in asked.rounds(op)]
+        hub = collectives.waits(traces.algorithm(op, asked.job.collective)) == "hub"
+        start_s, end_s = times[op.id]
+        saved_s += min(start_s - ended_s, saved[0]) + (sum(saved[1:]) if hub else 0.0)
+        ended_s = end_s
+    return saved_s
 
 
 def _job(
@@ -280,12 +331,12 @@ def _requests(spec: Spec, asked: list[Asked]) -> list[Request]:
     ]
 
 
-def _offsets(spec: Spec, asked: list[Asked], ideals: list[float | None], seed: int) -> list[int]:
-    """When each job starts, in ns: as the job says, as given for all, or drawn from the seed."""
+def _offsets(spec: Spec, asked: list[Asked], lasts: list[float | None], seed: int) -> list[int]:
+    """When each job starts, in ns: as the job says, as given for all, or drawn from the seed, in a share of what iterations last in turn."""
     if not spec.offsets.times:
         draw = random.Random(f"offsets {seed}")
         width = 1.0 if spec.offsets == "uniform" else OVERLAP
-        drawn = [int(draw.uniform(0, width) * (1.0 if ideal is None else ideal) * 1e9) for ideal in ideals]
+        drawn = [int(draw.uniform(0, width) * (1.0 if each is None else each) * 1e9) for each in lasts]
     else:
         drawn = [int(at) for at in spec.offsets.times]
         if len(drawn) != spec.jobs:

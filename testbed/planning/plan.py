@@ -374,6 +374,7 @@ def _schedule(
     if system.flow_scheduler is None:
         return systems.take_turns(system, len(placed.asked))
     share = payload_share(network.link.mtu)
+    nics = {name: network.limited[name] for name in network.nics}
     capacity = {name: float(link.rate_bps) for name, link in network.bottlenecks.items()}
 
     def profile(number: int) -> flow_schedulers.Demand:
@@ -389,7 +390,10 @@ def _schedule(
         def bits(payload: dict[Flow, int]) -> dict[str, float]:
             return {name: size * 8 / share for name, size in bounds.loads(payload, ways).items()}
 
-        demand = profiled(one.trace, one.rounds, bits, capacity, max(one.sent), measured)
+        def by_nics_s(payload: dict[Flow, int]) -> float:
+            return bounds.loaded_s([payload], job.hosts, network.topo, nics)
+
+        demand = profiled(one.trace, one.rounds, bits, capacity, max(one.sent), measured, by_nics_s)
         return replace(demand, iterations=job.iterations, tensor_bytes=tensor)
 
     return systems.share(system, [profile(number) for number in range(len(placed.asked))], capacity)

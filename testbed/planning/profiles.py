@@ -12,6 +12,9 @@ from workloads import trace as traces
 from workloads.trace import Operation, Trace
 
 
+ROUNDED = 1e-9  # by which two ways to compute one time differ
+
+
 @dataclass(frozen=True)
 class Profile:
     """What iterations took that a job ran alone: mean and standard deviation in s."""
@@ -27,25 +30,29 @@ def profile(
     links: Mapping[str, float],
     most_bytes: int,
     measured: Profile | None,
+    by_nics_s: Callable[[dict[Flow, int]], float] = lambda _payload: 0.0,
 ) -> flow_schedulers.Demand:
-    """A job alone: when it wants how much of each link, each round of a collective as fast as its busiest link allows.
+    """A job in isolation: when it wants how much of each link, each round of a collective as fast as its busiest link allows.
 
     ``bits``: what a round puts on each link, headers included (`bounds.loads`); ``links``: their capacity in bit/s.
+    ``by_nics_s``: how long a round takes by hosts' NICs, which no other job shares.
     ``measured``: what its iteration really took; everything is then as much slower.
     """
-    loads = {op.id: [bits(one) for one in rounds(op)] for op in trace.operations if op.kind != "compute"}
+    exchanges = [op for op in trace.operations if op.kind != "compute"]
+    loads = {op.id: [(bits(one), by_nics_s(one)) for one in rounds(op)] for op in exchanges}
 
-    def lasts(load: Mapping[str, float]) -> float:
-        return max((size / links[link] for link, size in load.items()), default=0.0)
+    def lasts(load: Mapping[str, float], nics_s: float) -> float:
+        by_links_s = max((size / links[link] for link, size in load.items()), default=0.0)
+        return nics_s if nics_s > by_links_s * (1 + ROUNDED) else by_links_s
 
-    times = traces.spans(trace, lambda op: sum(map(lasts, loads[op.id])))
+    times = traces.spans(trace, lambda op: sum(lasts(*one) for one in loads[op.id]))
     ideal_s = max(end for _, end in times.values())
     slower = 1.0 if measured is None else measured.iteration_s / ideal_s
     phases: dict[str, list[Phase]] = {}
     for name, in_rounds in loads.items():
         start = times[name][0]
-        for load in in_rounds:
-            end = start + lasts(load)
+        for load, nics_s in in_rounds:
+            end = start + lasts(load, nics_s)
             for link, size in load.items():
                 if size:
                     phase = Phase(start * slower, end * slower, size / (end - start) / slower)

@@ -19,7 +19,17 @@ from testbed.substrates.flow import FlowLevel
 from testbed.substrates.progress import patience
 
 COLLECTIVES = ("ring", "tree", "parameter_server", "sharded_parameter_server", "halving_doubling", "transpose")
-TOPOLOGIES = ("dumbbell", "star", "cluster", "ring", "parking_lot", "leafspine", "fattree", "cluster,3,2,4", "leafspine,2,1,6")
+TOPOLOGIES = (
+    "dumbbell",
+    "star",
+    "cluster",
+    "ring",
+    "parking_lot",
+    "leafspine",
+    "fattree",
+    "cluster,3,2,4",
+    "leafspine,2,1,6",
+)
 # One link of each whose rate is its own.
 SLOW = {"dumbbell": "s1-s2", "star": "h1-s1", "cluster": "s1-c1", "parking_lot": "s0-s1", "leafspine": "l1-s1"}
 

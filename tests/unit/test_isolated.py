@@ -62,7 +62,9 @@ def test_under_another_system_where_a_lone_jobs_time_can_depend_on_it(fields: di
     assert [(job, seed) for _, job, seed in found] == [(0, 1), (0, 1)] and found[0][0] != found[1][0]
 
 
-@pytest.mark.parametrize("system", ["cubic", "dctcp", "mltcp_reno:slope=2,intercept=0.5", "mltcp_reno:preset=paper", "priority"])
+@pytest.mark.parametrize(
+    "system", ["cubic", "dctcp", "mltcp_reno:slope=2,intercept=0.5", "mltcp_reno:preset=paper", "priority"]
+)
 def test_not_where_it_cannot(system: str) -> None:
     assert runs(system=["reno", system]) == [("reno", 0, 1)]
 
@@ -112,7 +114,21 @@ def test_what_serves() -> None:
 
 
 def test_a_summary_names_the_source_of_each_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--on", "flow", "--iterations", "6", "--system", "reno", "mltcp_reno", "cubic", "--out", str(tmp_path), "--name", "x", "--json"]
+    words = [
+        "--on",
+        "flow",
+        "--iterations",
+        "6",
+        "--system",
+        "reno",
+        "mltcp_reno",
+        "cubic",
+        "--out",
+        str(tmp_path),
+        "--name",
+        "x",
+        "--json",
+    ]
     assert main(["run", *words]) == EXIT_OK
     results = json.loads(capsys.readouterr().out)["results"]
     assert [[job["isolated_in"] for job in row["per_job"]] for row in results] == [["reno", "reno"]] * 3

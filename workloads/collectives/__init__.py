@@ -14,6 +14,9 @@ A collective is a module with
     this rank's part, blocking; ``links[source, target]`` are its flows, each used one way. What it sends and receives is
     of the stage ``"gradient"`` where some of it may be lost (it is summed up), else ``"parameter"``, as is the default.
 
+``WAITS``, if not all workers wait for each other before they go on
+    ``"hub"``: only one of them waits for all; ``"nothing"``: none does (`theory.bounds`).
+
 Adding one is adding a file.
 """
 
@@ -27,13 +30,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from types import ModuleType
-from typing import Protocol
+from typing import Literal, Protocol
 
 from transports import Buffer, Close, Delivery, Endpoint, Flow, Message, Span, Stage, Transfer
 from workloads.sending import Priority, Window, pieces
 
 # What a rank sends in a round is what has come in before: all flows are as fast as the slowest.
 LOCKSTEP = ("ring", "all_gather", "reduce_scatter")
+Waits = Literal["all", "hub", "nothing"]
 
 
 @cache
@@ -58,6 +62,12 @@ def connections(name: str, n: int) -> int:
 def flows(name: str, n: int) -> list[Flow]:
     """Who sends to whom in the collective ``name`` among ``n`` workers."""
     return list(dict.fromkeys(flow for one in find(name).rounds(n, n) for flow in one))
+
+
+def waits(name: str) -> Waits:
+    """Which workers of the collective ``name`` wait for each other before they go on."""
+    found: Waits = getattr(find(name), "WAITS", "all")
+    return found
 
 
 def volume(name: str, n: int, size: int, flow: Flow) -> int:

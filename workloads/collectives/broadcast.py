@@ -6,6 +6,7 @@ from transports import Flow
 from workloads.collectives import Links, parts, relay
 
 KIND = "broadcast"
+WAITS = "nothing"  # the first hears nothing back
 SLICES = 16
 
 

@@ -10,6 +10,7 @@ from transports import Flow
 from workloads.collectives import Links, exchange
 
 KIND = "all_reduce"
+WAITS = "hub"  # a worker that has pulled goes on, while the server still sends to others
 
 
 def connections(n: int) -> int:
