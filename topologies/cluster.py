@@ -9,7 +9,7 @@
        h1 h2 h3 h4 h5 h6 h7
 
 The arguments are GPUs of each server: ``cluster,3,2,2``. A server is a router ``s1, s2, …``, a GPU a host ``h1, h2, …`` behind it, from
-the first server on, so that exchange inside a server crosses no shaped link and is as fast as memory. Job schedulers know which hosts
+the first server on, so that exchange inside a server crosses GPUs' NICs alone (``--nic inf``: as fast as memory). Job schedulers know which hosts
 are one server (`servers`): it is what SJF-BCO's model is about.
 Also for stock Mininet: ``mn --custom topologies/cluster.py --topo cluster,4,4``.
 """

@@ -24,7 +24,7 @@ from core.runs.manifest import Asked
 from core.runs.plan import CongestionControl, JobPlan, Plan, System
 from core.runs.upgrade import VERSION
 from testbed.planning import jobs, links, names
-from testbed.planning.jobs import Placed, Way
+from testbed.planning.jobs import ALONE_ITERATIONS, Placed, Way
 from testbed.planning.links import Network
 from testbed.planning.profiles import Profile
 from testbed.planning.profiles import profile as profiled
@@ -36,8 +36,6 @@ from theory.frames import payload_share
 from topologies import spraying
 from transports import Flow
 from workloads import learning
-
-ALONE_ITERATIONS = 10
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from transports import Flow
 from workloads import trace as traces
 from workloads.trace import Operation, Trace
 
-
 ROUNDED = 1e-9  # by which two ways to compute one time differ
 
 

@@ -81,7 +81,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     iterations: int = 30
     seed: int = 1
     seeds: int = 1
-    isolated_runs: Literal["auto", "each", "first", "none"] = "auto"  # which jobs run in isolation (`testbed.planning.plan`)
+    isolated_runs: Literal["auto", "each", "first", "none"] = (
+        "auto"  # which jobs run in isolation (`testbed.planning.plan`)
+    )
     rate: Rate = msgspec.field(default_factory=lambda: Rate(500_000_000))
     buffer: QueueLength = msgspec.field(default_factory=lambda: QueueLength("200p"))
     mtu: int = 1500
