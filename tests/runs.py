@@ -82,7 +82,8 @@ def copy_checkout(folder: Path) -> Path:
 def one_plan(alone: bool = False, **fields: Any) -> Plan:
     """The (only) plan of a spec with `UNLIMITED` hosts, or that of its first job alone."""
     wanted = 0 if alone else None
-    (one,) = [one for one in plan.plans(plan.resolve(spec.read(None, UNLIMITED | fields))) if one.alone == wanted]
+    asked = {"isolated_runs": "each" if alone else "auto", **UNLIMITED, **fields}
+    (one,) = [one for one in plan.plans(plan.resolve(spec.read(None, asked))) if one.alone == wanted]
     return one
 
 
