@@ -116,13 +116,13 @@ def _by_chance(way: Way) -> bool:
 def _isolated(spec: Spec, plan: Plan, ways: list[Way], there: list[Isolated]) -> list[Isolated]:
     """The isolated runs of a run's jobs that are wanted beside those that are ``there``: one for each kind of job at most."""
     kinds = [(job, way) for job, way in zip(plan.jobs, ways, strict=True) if job.like == job.job]
-    if spec.isolated_runs == "auto":
+    if spec.isolated_runs == "none" or (spec.isolated_runs == "first" and plan.seed != spec.seed):
+        kinds = kinds if plan.system.flow_scheduler is not None and not spec.lives else []
+    elif spec.isolated_runs not in ("each", "first"):
         # A scheduler that sets a clock goes by isolated runs of its own, of its own seed.
         timed, itself = any(job.grid for job in plan.jobs), isolated.is_its_own(plan)
         missing = [not itself and not any(one.serves(plan, job, way) for one in there) for job, way in kinds]
         kinds = [kind for kind, lacks in zip(kinds, missing, strict=True) if timed or lacks]
-    elif spec.isolated_runs == "none" or (spec.isolated_runs == "first" and plan.seed != spec.seed):
-        kinds = kinds if plan.system.flow_scheduler is not None and not spec.lives else []
     return [Isolated(_alone(plan, job), way) for job, way in kinds]
 
 

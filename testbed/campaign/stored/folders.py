@@ -213,7 +213,7 @@ def _beside(each: Planned, out: Path) -> list[Wanted]:
         except RequestError:  # no request leads to it
             continue
         runs = driver.wanted([(other, its)], out)
-        needed = [run for run in runs if run.plan.alone is None or scenario.spec.isolated_runs not in ("auto", "first")]
+        needed = [run for run in runs if run.plan.alone is None or scenario.spec.isolated_runs in ("each", "none")]
         if all(_holds_something(run.folder) for run in needed):
             found += [run for run in runs if _holds_something(run.folder)]
     return found
