@@ -78,13 +78,8 @@ def _plain(job: JobPlan, name: str) -> object:
 def find(plan: Plan, job: JobPlan, lone: Iterable[Found], plan_of: Callable[[Found], Plan]) -> Found | None:
     """Of isolated runs the one for ``job``: of its own system first, and of its own seed, else of the lowest; None if none serves."""
 
-    def order(one: Found) -> tuple[bool, bool, bool, int]:
-        other = plan_of(one)
-        return (
-            other.system.label != plan.system.label,
-            other.alone != job.like,
-            other.seed != plan.seed,
-            other.seed,
-        )
+    def order(run: Found) -> tuple[bool, bool, bool, int]:
+        own = plan_of(run)
+        return own.system.label != plan.system.label, own.alone != job.like, own.seed != plan.seed, own.seed
 
-    return min((one for one in lone if serves(plan_of(one), plan, job)), key=order, default=None)
+    return min((run for run in lone if serves(plan_of(run), plan, job)), key=order, default=None)
