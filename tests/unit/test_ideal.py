@@ -79,6 +79,7 @@ def test_nothing_is_faster_and_a_lone_job_takes_no_longer(fields: dict[str, Any]
         one = made(**fields)
     except RequestError:  # too few hosts
         assume(False)
+    assume(one.jobs[0].ideal_s)  # what takes no time is refused
     found = ratio(one)
     assert found >= 0.999
     event(f"a choice of paths: {one.multipath}")
@@ -118,3 +119,8 @@ def test_computes_of_different_ranks_run_side_by_side(tmp_path: Any) -> None:
     one = made(trace=str(path))
     assert ratio(one) == pytest.approx(1.0, rel=1e-3)
     assert one.jobs[0].ideal_s is not None and 0.03 < one.jobs[0].ideal_s < 0.05
+
+
+def test_an_iteration_that_takes_no_time_is_refused() -> None:
+    with pytest.raises(RequestError):
+        ratio(made(topo="dumbbell,2", scheduler="packed", nic="inf", compute="0ms", bytes="1MB"))

@@ -64,7 +64,7 @@ def lacks(plan: Plan) -> Lack | None:
             return Lack(
                 f"how flows of {job.cc.spec} share a link was not measured (it was for {', '.join(twin.BASES)})"
             )
-        if not any(operation.duration_ns for operation in job.operations) and len(set(job.hosts)) == 1:
+        if job.ideal_s == 0:
             return Lack(f"{who} computes nothing and crosses no link, so that its iterations take no time")
     if any(link.control for link in plan.bottlenecks.values()):
         return Lack("bands of priority (--bands) tell packets apart, and the twin has none")
