@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from core.errors import RequestError
 from core.text import is_text, shown
@@ -21,7 +21,7 @@ class MissingError(FileError):
     """There is no file of that name."""
 
 
-def opened(path: Path | str) -> BinaryIO:
+def opened(path: Path | str) -> BufferedReader:
     """``path`` for reading; raises `FileError`.
 
     It is opened without waiting (a FIFO has no end to wait for) and judged by what was opened.

@@ -142,6 +142,9 @@ class _Samples:
         self.samples.append(sample)
         print(f"  step {len(self.samples)}: {(sample.end_ns - sample.start_ns) / 1e9:.2f} s", file=sys.stderr)
 
+    def stopped(self, reason: str) -> None:
+        raise SystemExit(reason)
+
 
 def record(name: str, job: Recipe) -> Trace:
     """A few steps of real training as a trace, with the CPU's own times."""

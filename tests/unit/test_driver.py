@@ -160,7 +160,7 @@ def test_lanes_take_what_is_theirs() -> None:
     assert here.place("uml") == "uml" and there.place("uml") is None
     assert here.place("ssh:a,ssh:b") is None and there.place("ssh:b,ssh:a") == "ssh:a" and there.place("ssh:b") is None
     for lane in (here, there):
-        lane.pool.shutdown()
+        lane.close()
 
 
 def test_here_the_run_is_observed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class Lane:
     def __init__(self, machine: str | None) -> None:
         self.machine = machine
         self.carrier = Carrier()
-        self.waits = ThreadPoolExecutor(1, thread_name_prefix="lane")
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="lane")
 
     def place(self, on: str) -> str | None:
         places = where.places(on)
@@ -75,7 +75,7 @@ class Lane:
         if not self.carrier.is_alive():  # it was killed, and the run before this one has failed
             self.carrier.close()
             self.carrier = Carrier()
-        return self.waits.submit(self.carrier.ask, task)
+        return self.pool.submit(self.carrier.ask, task)
 
     def end(self) -> None:
         """End what it does, and take tasks again."""
@@ -85,12 +85,12 @@ class Lane:
 
     def terminate(self) -> None:
         """End what it does, if it does anything, and take no more."""
-        self.waits.shutdown(wait=False, cancel_futures=True)
+        self.pool.shutdown(wait=False, cancel_futures=True)
         self.carrier.terminate()
 
     def close(self) -> None:
         """Wait for its end."""
-        self.waits.shutdown()
+        self.pool.shutdown()
         self.carrier.close()
 
 
