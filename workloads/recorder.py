@@ -37,7 +37,7 @@ from workloads.recording import Bucket, Guard, Origin, Sample, Sink, say
 try:
     import torch
     import torch.distributed as dist
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
     from torch.nn.parallel import DistributedDataParallel
     from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 except ImportError as error:
@@ -236,6 +236,11 @@ class _DataParallel:
         """The exchanges since the last call; all are over, since the backward pass waits for them."""
         taken, self._current = self._current, []
         return taken
+
+
+def builtin_hook(kind: Any) -> Callable[[Any, Any], Any]:
+    """What one of DDP's built-in communication hooks (`dist.BuiltinCommHookType`) does, to be called from another hook."""
+    return fp16_compress_hook if "FP16" in str(kind) else allreduce_hook
 
 
 class _Plain:

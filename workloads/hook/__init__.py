@@ -96,10 +96,9 @@ class _Patch:
 
         @wraps(register_builtin)
         def register_builtin_comm_hook(model: Any, kind: Any) -> None:
-            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+            from workloads.recorder import builtin_hook  # imports torch
 
-            same = default_hooks.fp16_compress_hook if "FP16" in str(kind) else default_hooks.allreduce_hook
-            if not self._replaced(model, model.process_group, same):
+            if not self._replaced(model, model.process_group, builtin_hook(kind)):
                 register_builtin(model, kind)
 
         ddp.__init__, ddp.register_comm_hook = init, register_comm_hook
