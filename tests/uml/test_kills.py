@@ -22,7 +22,7 @@ from tests.processes import HANG_S, loopback
 from tests.runs import INTERRUPTIBLE, KILLS, ROOT, some
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-FIRST_S, ESTABLISHED_S = 0.3, 4.0  # the earliest moment; by then a command listens to signals, on a busy machine, too
+FIRST_S, ESTABLISHED_S, LATEST_S = 0.3, 4.0, 12.0  # a moment; by the second of these a command listens to signals
 SMALL = ["--compute", "20ms", "--bytes", "200kB", "--rate", "100mbit", "--iterations", "6", "--jobs", "2"]
 CAMPAIGN = """
 compute = "20ms"
@@ -161,7 +161,7 @@ def test_ended_at_random_moments_it_leaves_nothing(tmp_path: Path, name: str, ki
         pytest.skip("PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
     case, draw, before = CASES[name], random.Random(f"ended {name}"), set(processes.below())
     undisturbed = prepared(tmp_path / "undisturbed", case)
-    long_s = finished(undisturbed, case, name)
+    long_s = min(finished(undisturbed, case, name), LATEST_S)
     folder = prepared(tmp_path / "ended", case)
     for kill in range(kills):
         number, group, after_s = draw.choice(SIGNALS), draw.random() < 0.5, draw.uniform(FIRST_S, long_s)
