@@ -66,10 +66,15 @@ def interval(values: Iterable[float]) -> Interval | None:
 def by_cell(cells: Iterable[Sequence[float]]) -> Estimate:
     """Mean over cells of each cell's mean, with ``n`` cells: a cell with many seeds counts no more than one with few.
 
-    The interval is that over cells; where there is but one cell, that over its seeds.
+    The interval is that over cells; of fewer than three cells, that over as many seeds as each of them has.
     """
     found = [list(values) for values in cells]
-    return mean(found[0]) if len(found) == 1 else mean([float(np.mean(values)) for values in found])
+    means = [float(np.mean(values)) for values in found]
+    if len(found) >= FEWEST_SEEDS:
+        return mean(means)
+    fewest = min(map(len, found))
+    over_seeds = np.mean([values[:fewest] for values in found], axis=0)
+    return Estimate(float(np.mean(means)), interval(over_seeds), len(found))
 
 
 def ends(values: Sequence[float]) -> Interval:

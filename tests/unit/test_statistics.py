@@ -111,8 +111,11 @@ def test_a_cell_with_many_seeds_counts_no_more_than_one_with_few() -> None:
     easy, hard, harder = [1.0] * 45, [6.0] * 5, [8.0, 8.0]
     found = statistics.by_cell([easy, hard, harder])
     assert (found.value, found.n) == (pytest.approx(5.0), 3)
-    assert statistics.by_cell([hard]) == statistics.mean(hard)
-    assert statistics.by_cell([easy, hard]).interval is None
+    alone = statistics.by_cell([hard])
+    assert (alone.value, alone.interval) == (6.0, (6.0, 6.0))
+    both = statistics.by_cell([[1.0, 2.0, 3.0, 9.0], [3.0, 4.0, 5.0]])
+    assert both.value == pytest.approx((3.75 + 4) / 2) and both.interval == statistics.interval([2.0, 3.0, 4.0])
+    assert statistics.by_cell([[1.0, 1.0], [2.0, 2.0]]).interval is None
 
 
 def test_the_kept_distance_of_the_fluid_model_is_that_over_cells() -> None:
