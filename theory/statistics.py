@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import TypeVar
 
 import numpy as np
@@ -66,15 +67,19 @@ def interval(values: Iterable[float]) -> Interval | None:
 def by_cell(cells: Iterable[Sequence[float]]) -> Estimate:
     """Mean over cells of each cell's mean, with ``n`` cells: a cell with many seeds counts no more than one with few.
 
-    The interval is that over cells; of fewer than three cells, that over as many seeds as each of them has.
+    The interval is that over cells; of fewer than three cells, that of the seeds, whose spread around their cell's mean is pooled.
     """
     found = [list(values) for values in cells]
     means = [float(np.mean(values)) for values in found]
     if len(found) >= FEWEST_SEEDS:
         return mean(means)
-    fewest = min(map(len, found))
-    over_seeds = np.mean([values[:fewest] for values in found], axis=0)
-    return Estimate(float(np.mean(means)), interval(over_seeds), len(found))
+    value, free = float(np.mean(means)), sum(map(len, found)) - len(found)
+    if free < FEWEST_SEEDS - 1:
+        return Estimate(value, None, len(found))
+    off = np.concatenate([np.asarray(values) - center for values, center in zip(found, means, strict=True)])
+    error = sqrt(float((off**2).sum()) / free * sum(1 / len(values) for values in found)) / len(found)
+    reach = float(scipy.stats.t.ppf((1 + LEVEL) / 2, free)) * error
+    return Estimate(value, (value - reach, value + reach), len(found))
 
 
 def ends(values: Sequence[float]) -> Interval:
