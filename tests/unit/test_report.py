@@ -38,7 +38,7 @@ def write(id: str, results: Path, exponent: float = 0.5) -> None:
     """What a figure's quick experiments would be if shares went as F^exponent; of a sweep the first two points."""
     specs = points.read(str(ROOT / "experiments" / f"{id}.toml"), {"quick": True})[:2]
     for spec in specs:
-        few = msgspec.structs.replace(spec, seeds=3, iterations=min(spec.iterations, 14))
+        few = msgspec.structs.replace(spec, seeds=3, iterations=min(spec.iterations, 18))
         fluid_runs.write(few, results, exponent)
 
 
