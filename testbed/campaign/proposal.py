@@ -23,12 +23,12 @@ from core.errors import EXIT_FAILED, MachineError, RequestError
 from core.runs.load import Run, load_run
 from core.runs.plan import Plan
 from core.units import Rate, Size
+from testbed.campaign.executors.reach import Reach
 from testbed.campaign.tasks import Failed, Task, carry_out
 from testbed.planning.plan import planned
 from testbed.spec import points
 from testbed.spec.place import is_remote
 from testbed.substrates import Substrate
-from testbed.substrates.reach import Reach
 
 HEADROOM = 4.0  # of the unshaped path over what the experiment needs: I2 asks for 3
 TRIALS, TRIAL_ITERATIONS = 6, 4

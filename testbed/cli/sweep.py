@@ -199,7 +199,7 @@ def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:
     """Print the backend that can run ``files``, or the flags with which the one measured can; why goes to stderr."""
     from testbed import substrates
     from testbed.campaign import proposal
-    from testbed.substrates import reach
+    from testbed.campaign.executors import reach
 
     place = given.get("on", where.EXACT)
     if not where.in_real_time(place) or len(where.places(place)) > 1:

@@ -59,6 +59,11 @@ def is_remote(place: str) -> bool:
     return place not in HERE
 
 
+def is_vm(place: str) -> bool:
+    """Whether it is the project's VM, from outside."""
+    return place == VAGRANT
+
+
 def is_computed(place: str) -> bool:
     """Whether nothing is run there."""
     return place == MODEL

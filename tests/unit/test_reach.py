@@ -21,13 +21,14 @@ from core.runs.manifest import Told
 from core.runs.plan import Plan
 from testbed import substrates
 from testbed.campaign import proposal
+from testbed.campaign.executors import reach
+from testbed.campaign.executors.reach import Need, Reach, UserModeKernels
 from testbed.campaign.tasks import Completed, Failed, Outcome, Task
 from testbed.cli import main
 from testbed.linux.sampling import disturbances
 from testbed.spec import limits
-from testbed.substrates import reach, ssh
+from testbed.substrates import ssh
 from testbed.substrates.progress import Patience
-from testbed.substrates.reach import Need, Reach, UserModeKernels
 from testbed.substrates.usermode import kernel
 from tests.manifests import manifest
 

@@ -145,7 +145,7 @@ def decide(measured: str, reach: Reach, needed: Sequence[Need], kernels: UserMod
     experiments = len({need.experiment for need in needed})
     if needed and not beyond:
         return Decision(measured, reach, (), experiments)
-    in_vm = measured == where.VAGRANT and (kernels.in_vm or not (kernels.here or kernels.possible_here))
+    in_vm = where.is_vm(measured) and (kernels.in_vm or not (kernels.here or kernels.possible_here))
     return Decision(
         IN_VM if in_vm else where.EXACT, reach, beyond, experiments,
         only_virtual=not needed, to_build=not (kernels.in_vm if in_vm else kernels.here),
@@ -156,7 +156,7 @@ def user_mode_kernels(measured: str) -> UserModeKernels:
     """What there is, of this machine and of the VM if that is what was ``measured``."""
     from testbed.substrates import ssh  # noqa: PLC0415 (paramiko takes a while)
 
-    in_vm = measured == where.VAGRANT and ssh.has_user_mode_kernel(measured)
+    in_vm = where.is_vm(measured) and ssh.has_user_mode_kernel(measured)
     try:
         kernel.check_possible()
     except MachineError:
