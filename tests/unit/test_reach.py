@@ -18,7 +18,7 @@ from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, Testb
 from core.runs import documents
 from core.runs.events import Event
 from core.runs.manifest import Told
-from core.runs.plan import Plan
+from core.runs.plan import Clock, Plan
 from testbed import substrates
 from testbed.campaign import proposal
 from testbed.campaign.executors import reach
@@ -43,14 +43,17 @@ CALM = pd.DataFrame({"waited_s": [0.001]})
 class Fake:
     """A backend that carries so much, as a run on it reports."""
 
-    name, clock, limits = "vagrant", "real", limits.LINUX
-
     def __init__(self, capacity_bps: float | None) -> None:
+        self.name, self.limits = "vagrant", limits.LINUX
+        self.clock: Clock = "real"
         self.capacity_bps = capacity_bps
         self.ran: list[Plan] = []
 
     def check(self, plan: Plan) -> None:
         """It takes every plan."""
+
+    def identity(self) -> None:
+        """No kernel of ours."""
 
     def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
         self.ran.append(plan)
