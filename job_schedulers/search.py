@@ -241,7 +241,8 @@ def tightest_fit(offer: Offer) -> Numbers | None:
     holding = np.flatnonzero(counts >= wanted)
     if len(holding):
         inside = servers.members[holding[counts[holding].argmin()]]
-        return inside[candidates[inside]][:wanted]
+        found: Numbers = inside[candidates[inside]][:wanted]
+        return found
     fullest = (-counts).argsort(kind="stable")
     room = counts[fullest].cumsum()
     if room[-1] < wanted:

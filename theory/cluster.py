@@ -364,8 +364,9 @@ class _Starts:
         number_of = {request.job: number for number, request in enumerate(requests)}
         self._missing = [0] * len(own)  # jobs of which the end is waited for
         self._next: dict[int, list[int]] = {}  # by job: those that wait for its end
-        for number, one in enumerate(own):
-            before = set() if isinstance(one.start, At) else {number_of[job] for job in one.start.jobs}
+        for number, assigned in enumerate(own):
+            start = assigned.start
+            before = set() if isinstance(start, At) else {number_of[job] for job in start.jobs}
             self._missing[number] = len(before)
             for other in before:
                 self._next.setdefault(other, []).append(number)
