@@ -28,7 +28,7 @@ NEVER = ("", " ", "nan", "inf", "-inf", "NaN", "1_0", "0x10", "--", "1;2", "1e99
 
 def option_readers() -> Iterator[tuple[str, Callable[[str], Any], Any]]:
     """Every option that there is: its name, how it is read, and its default."""
-    modules = {name: transports.find(name) for name in transports.names()}
+    modules: dict[str, Any] = {name: transports.find(name) for name in transports.names()}
     modules |= {name: job_schedulers.find(name) for name in job_schedulers.names()}
     modules |= {name: flow_schedulers.find(name) for name in flow_schedulers.names()}
     for name, holder in {**{name: module.Options for name, module in modules.items()}, "cnn": learning.Options}.items():
