@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from congestion import catalogue
+from core import rlimits
 from core.children import end_with
 from core.environment import ROOT
 from core.errors import MachineError, TestbedError
@@ -58,6 +59,7 @@ class Host:
                 "running on this machine's own kernel needs root (network namespaces, queues, eBPF): "
                 "put `sudo` in front of the same command."
             )
+        rlimits.check()
         for cc in plan.ccs:
             check_congestion(cc)
         programs.check(plan)

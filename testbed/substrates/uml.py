@@ -29,7 +29,7 @@ from pathlib import Path
 import msgspec
 
 from congestion import catalogue
-from core import leftovers
+from core import leftovers, rlimits
 from core.environment import ROOT
 from core.errors import MachineError, TestbedError
 from core.runs import rundir
@@ -123,6 +123,7 @@ class Uml:
         """What the plan asks for (`lacks`), one's own congestion control compiled here, and util-linux."""
         if lacking := lacks(plan):
             raise MachineError(f"{lacking.what}: {lacking.instead}.")
+        rlimits.check(2 * _memory_mb(plan))  # the kernel's own, and what it maps besides
         changes(plan, features.user_mode(self.kernel.version))
         self._own_modules(plan)
         learning.check(job.trains for job in plan.jobs)

@@ -103,3 +103,25 @@ def test_a_name_that_is_too_long_is_refused(tmp_path: Path, capsys: pytest.Captu
         assert found is not None
         code = found[1]
     assert code == EXIT_REQUEST
+
+
+def limited(flag: str, value: int, *check: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", f"from core import rlimits\nrlimits.check({', '.join(check)})"]
+    return subprocess.run(
+        ["sh", "-c", f'ulimit {flag} {value}; "$@"', "sh", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("flag", "value", "memory"), [("-n", 20, "0"), ("-v", 500_000, "600")])
+def test_too_small_a_limit_is_named_before_the_run(flag: str, value: int, memory: str) -> None:
+    done = limited(flag, value, memory)
+    assert "MachineError" in done.stderr and f"ulimit {flag}" in done.stderr
+
+
+@pytest.mark.parametrize(("flag", "value", "memory"), [("-n", 4096, "0"), ("-Sn", 20, "0"), ("-v", 500_000, "400")])
+def test_a_limit_that_is_enough_or_may_be_raised_is_none(flag: str, value: int, memory: str) -> None:
+    assert limited(flag, value, memory).returncode == 0
