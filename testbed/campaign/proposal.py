@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -22,9 +23,10 @@ from core import reading
 from core.errors import EXIT_FAILED, MachineError, RequestError
 from core.runs.load import Run, load_run
 from core.runs.plan import Plan
+from core.runs.verdict import Verdict
 from core.units import Rate, Size
 from testbed.campaign.executors.reach import Reach
-from testbed.campaign.tasks import Failed, Task, carry_out
+from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
 from testbed.planning.plan import planned
 from testbed.spec import points
 from testbed.spec.place import is_remote
@@ -32,6 +34,7 @@ from testbed.substrates import Substrate
 
 HEADROOM = 4.0  # of the unshaped path over what the experiment needs: I2 asks for 3
 TRIALS, TRIAL_ITERATIONS = 6, 4
+DISTURBED, BUSY_TRIALS = {"I7", "I21"}, 2  # what breaks at any rate where something else takes the cores
 AGAIN = 0.5  # of a rate that was too much although the path carries it
 SLOWEST_BPS = 1_000_000
 RTO_MIN_SINCE = (6, 11)
@@ -128,6 +131,7 @@ def fitting(
     carried_bps = reach.bps[plan.link.mtu]
     if carried_bps >= HEADROOM * plan.needed_bps:
         return []
+    busy = 0
     for attempt in range(TRIALS):
         again_bps = carried_bps * AGAIN**attempt
         proposed = propose(plan, again_bps, reach.disturbances, reach.kernel, was_invalid=False)
@@ -141,15 +145,29 @@ def fitting(
         }
         trial = _contended(file, {**given, **fields, "iterations": TRIAL_ITERATIONS})
         outcome = carry_out(Task(trial, substrate.name, retries=0), substrate)
-        if isinstance(outcome, Failed) and outcome.error.exit_code != EXIT_FAILED:
-            raise outcome.error
-        word = "failed" if isinstance(outcome, Failed) else outcome.verdict
-        hear(f"{plan.experiment} at {Rate(trial.link.rate_bps)} on `{substrate.name}`: {word}")
+        word, broken = _judged(outcome)
+        because = f" ({', '.join(sorted(broken))})" if broken else ""
+        hear(f"{plan.experiment} at {Rate(trial.link.rate_bps)} on `{substrate.name}`: {word}{because}")
         if word in ("valid", "suspect"):
             return words
-        if proposed.rate_bps <= SLOWEST_BPS:
+        busy = busy + 1 if broken and broken <= DISTURBED else 0
+        if busy == BUSY_TRIALS or proposed.rate_bps <= SLOWEST_BPS:
             break
-    raise MachineError(f"{substrate.name}: {file} is not valid at {Rate(trial.link.rate_bps)} either. Use --on uml.")
+    why = "its machine is busy with something else, which no lower rate helps" if busy else "it carries too little"
+    raise MachineError(
+        f"{substrate.name}: {file} is not valid at {Rate(trial.link.rate_bps)} either: {why}. Try again when it is idle, or use "
+        "--on uml."
+    )
+
+
+def _judged(outcome: Outcome) -> tuple[str, set[str]]:
+    """How a trial came out, and the invariants that make it invalid; raises what is not the run's fault."""
+    if isinstance(outcome, Failed):
+        if outcome.error.exit_code != EXIT_FAILED:
+            raise outcome.error
+        return "failed", set()
+    verdict = msgspec.json.decode(outcome.files["verdict.json"], type=Verdict)
+    return outcome.verdict, {row.id for row in verdict.invalid}
 
 
 def _contended(file: str, given: Mapping[str, Any]) -> Plan:

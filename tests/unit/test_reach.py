@@ -19,6 +19,8 @@ from core.runs import documents
 from core.runs.events import Event
 from core.runs.manifest import Told
 from core.runs.plan import Clock, Plan
+from core.runs.upgrade import VERSION
+from core.runs.verdict import Row, Verdict, Word
 from testbed import substrates
 from testbed.campaign import proposal
 from testbed.campaign.executors import reach
@@ -173,6 +175,12 @@ def test_flags_are_for_one_experiment_that_runs_there(what: list[str], vm: Calla
     assert main(["sweep", *what, "--on", "vagrant", "--measure", "flags"]) == EXIT_REQUEST
 
 
+def judged(word: Word, *broken: str) -> Completed:
+    """A run with this verdict, by these invariants."""
+    rows = tuple(Row(name, name, 1.0, {}, "invalid", "") for name in broken)
+    return Completed({"verdict.json": documents.encode(Verdict(VERSION, word, rows))}, word, None)
+
+
 def flags(words: str) -> dict[str, str]:
     split = words.split()
     return dict(zip(split[::2], split[1::2], strict=True))
@@ -192,8 +200,8 @@ def test_agreement_gets_a_rate_that_a_short_run_confirms(
     def carry_out(task: Task, _substrate: Any) -> Outcome:
         tried.append(task.plan)
         if len(tried) > invalid:
-            return Completed({}, "suspect", None)
-        return Completed({}, "invalid", None) if len(tried) % 2 else Failed(TestbedError("a worker is late"))
+            return judged("suspect")
+        return judged("invalid", "I4", "I21") if len(tried) % 2 else Failed(TestbedError("a worker is late"))
 
     monkeypatch.setattr(proposal, "carry_out", carry_out)
     assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_OK
@@ -206,8 +214,23 @@ def test_agreement_gets_a_rate_that_a_short_run_confirms(
 
 def test_a_rate_that_none_holds_is_an_error(vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch) -> None:
     vm(2e7)
-    monkeypatch.setattr(proposal, "carry_out", lambda _task, _substrate: Completed({}, "invalid", None))
+    monkeypatch.setattr(proposal, "carry_out", lambda _task, _substrate: judged("invalid", "I4"))
     assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
+
+
+def test_a_busy_machine_is_not_tried_at_lower_rates(vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else takes its cores does so at any rate: twice is enough."""
+    vm(2e9)
+    tried: list[Plan] = []
+
+    def carry_out(task: Task, _substrate: Any) -> Outcome:
+        tried.append(task.plan)
+        return judged("invalid", "I21")
+
+    monkeypatch.setattr(proposal, "carry_out", carry_out)
+    vm(1e9)
+    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
+    assert len(tried) == 2
 
 
 def test_a_machine_that_cannot_run_it_at_any_rate_says_so(
