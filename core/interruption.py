@@ -61,6 +61,9 @@ def guarded(command: Callable[[], int], kept: str = "") -> int:
     try:
         return command()
     except KeyboardInterrupt as interrupt:
+        # Where an interruption comes while Python compiles text (a dataclass, say), Python ends itself by SIGINT at its exit, handled
+        # or not, unless it has run another text since.
+        exec("pass")
         what = str(interrupt) or _WORDS[signal.SIGINT]
         print(f"\n{what}{': ' if kept else ''}{kept}", file=sys.stderr)
         return EXIT_INTERRUPTED

@@ -98,3 +98,10 @@ def test_every_main_ends_with_the_code_of_an_interruption(
 
 def test_a_command_that_ends_keeps_its_code() -> None:
     assert interruption.guarded(lambda: EXIT_OK) == EXIT_OK
+
+
+def test_an_interruption_while_python_compiles_text_ends_with_its_code() -> None:
+    """Python notes it by itself, and would end by SIGINT."""
+    program = "import sys\nfrom core import interruption\nsys.exit(interruption.guarded(lambda: exec('raise KeyboardInterrupt')))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == EXIT_INTERRUPTED
