@@ -161,11 +161,11 @@ benchmarks: setup
 vm_is_up = $(and $(wildcard .vagrant/machines/*/*/id),$(findstring state$(comma)running,$(shell vagrant status --machine-readable)))
 comma := ,
 # Asked once, and only by what needs it: Vagrant takes seconds to answer.
-asked := $(ON)
+backend_given := $(ON)
 ON ?= $(eval ON := $(if $(vm_is_up),vagrant,uml))$(ON)
 # The VM's clock, from outside or from inside: where nothing else is asked for, what the VM carries is measured first.
 vm_clock = $(if $(wildcard /var/lib/mltcp/vm),host,$(if $(vm_is_up),vagrant))
-measured = $(if $(asked),,$(vm_clock))
+measured = $(if $(backend_given),,$(vm_clock))
 virtual = $(filter uml vagrant-uml,$(ON))
 again = $(MAKE) --no-print-directory
 # Each place has its folder, and so has QUICK=1 (fewer seeds, coarser grids): what runs here must not replace what ran there.
@@ -223,7 +223,7 @@ agreement: setup
 		$(ARGS) $$flags --name agreement.$(one) --out $(RESULTS) || case $$? in (3|4) ;; (*) exit 1;; esac; ) true
 
 # With a VM that is up results may be of virtual time: it carried too little.
-figures report: ON = $(or $(asked),$(if $(and $(wildcard results/vagrant),$(vm_is_up)),vagrant,uml))
+figures report: ON = $(or $(backend_given),$(if $(and $(wildcard results/vagrant),$(vm_is_up)),vagrant,uml))
 figures: python
 	$(PYTHON) -m analysis figures $(RESULTS) --out figures
 

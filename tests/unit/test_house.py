@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shlex
 import subprocess
 import sys
@@ -224,6 +225,11 @@ def test_make_reproduce_measures_a_vm_that_is_up() -> None:
 def test_what_make_runs_is_what_a_shell_reads(words: Sequence[str]) -> None:
     done = subprocess.run(["sh", "-n"], input=recipes(*words), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_variable_of_the_makefile_has_one_meaning() -> None:
+    names = re.findall(r"^(\w+) *[:?]?=", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert sorted(names) == sorted(set(names))
 
 
 def test_make_demo_needs_no_root_and_no_new_kernel() -> None:
