@@ -128,6 +128,8 @@ def fitting(
     tried. ``hear`` is handed a line for each.
     """
     plan = _contended(file, given)
+    if reach.failed:
+        raise MachineError(f"{substrate.name}: the run that measures what it carries failed: {reach.failed}")
     carried_bps = reach.bps[plan.link.mtu]
     if carried_bps >= HEADROOM * plan.needed_bps:
         return []

@@ -50,6 +50,7 @@ class Fake:
         self.clock: Clock = "real"
         self.capacity_bps = capacity_bps
         self.ran: list[Plan] = []
+        self.error: TestbedError | None = None
 
     def check(self, plan: Plan) -> None:
         """It takes every plan."""
@@ -57,8 +58,14 @@ class Fake:
     def identity(self) -> None:
         """No kernel of ours."""
 
+    def fails(self, error: TestbedError) -> Fake:
+        self.error = error
+        return self
+
     def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
         self.ran.append(plan)
+        if self.error is not None:
+            raise self.error
         made = manifest(plan, measured={"capacity_bps": self.capacity_bps})
         told = msgspec.convert(
             {name: getattr(made, name) for name in Told.__struct_fields__}, Told, from_attributes=True
@@ -81,6 +88,18 @@ def test_the_unshaped_path_is_measured_once_for_each_size_of_frames() -> None:
     assert list(found.disturbances["waited_s"]) == [0.001, 0.001]
     with pytest.raises(MachineError, match="vagrant"):
         reach.measure(Fake(None), [1500])
+
+
+def test_a_backend_that_cannot_even_be_measured_carries_nothing(
+    vm: Callable[..., Fake], capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = vm(2e9).fails(TestbedError("not every worker answered within 90 s"))
+    assert main(["sweep", INTERLEAVING, "--on", "vagrant", "--measure", "backend"]) == EXIT_OK
+    shown = capsys.readouterr()
+    assert shown.out == "uml\n" and "not every worker answered" in " ".join(shown.err.split())
+    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
+    backend.fails(MachineError("no module loaded"))  # which is not a matter of speed
+    assert main(["sweep", INTERLEAVING, "--on", "vagrant", "--measure", "backend"]) == EXIT_MACHINE
 
 
 @given(

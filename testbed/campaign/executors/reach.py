@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from core.errors import MachineError
+from core.errors import EXIT_FAILED, MachineError, TestbedError
 from core.runs import rundir
 from core.runs.events import Event
 from core.runs.manifest import Told
@@ -47,6 +47,7 @@ class Reach:
     bps: Mapping[int, float]  # of the unshaped path, by MTU
     disturbances: pd.DataFrame  # while it was measured
     kernel: str
+    failed: str = ""  # why a run that measures it came to nothing: then it carries nothing
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,22 @@ def needs(plans: Iterable[Plan]) -> tuple[Need, ...]:
 
 
 def measure(substrate: Substrate, mtus: Iterable[int]) -> Reach:
-    """Measure the unshaped path of a backend with frames of each of these sizes; raises `MachineError` where it says nothing."""
+    """Measure the unshaped path of a backend with frames of each of these sizes.
+
+    A backend that cannot even carry out such a run carries nothing. Raises `MachineError` where it says nothing.
+    """
     bps: dict[int, float] = {}
     noted: list[pd.DataFrame] = []
-    kernel = ""
+    kernel = failed = ""
     for mtu in sorted(set(mtus)):
         wanted = probe(mtu)
-        files = rundir.unpack(substrate.run(wanted, _unheard, patience(wanted)))
+        try:
+            files = rundir.unpack(substrate.run(wanted, _unheard, patience(wanted)))
+        except TestbedError as error:
+            if error.exit_code != EXIT_FAILED:
+                raise
+            bps[mtu], failed = 0.0, str(error)
+            continue
         told = msgspec.json.decode(files["manifest.json"], type=Told)
         if not told.measured.capacity_bps:
             raise MachineError(
@@ -82,7 +92,7 @@ def measure(substrate: Substrate, mtus: Iterable[int]) -> Reach:
             )
         bps[mtu], kernel = told.measured.capacity_bps, told.kernel
         noted.append(pd.read_csv(io.BytesIO(files[disturbances.TABLE])))
-    return Reach(bps, pd.concat(noted, ignore_index=True) if noted else pd.DataFrame({"waited_s": []}), kernel)
+    return Reach(bps, pd.concat(noted, ignore_index=True) if noted else pd.DataFrame({"waited_s": []}), kernel, failed)
 
 
 def probe(mtu: int) -> Plan:
@@ -118,6 +128,8 @@ class Decision:
         )
         if not self.beyond:
             return f"It carries {carries}, at least {ROOM:g} times what the experiments need: they run {there}."
+        if self.reach.failed:
+            return f"The run that measures what it carries failed ({self.reach.failed.rstrip('.')}): they run {there}."
         most = max(self.beyond, key=lambda need: need.bps)
         names = len({need.experiment for need in self.beyond})
         return (
