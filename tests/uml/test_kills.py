@@ -34,7 +34,9 @@ system = ["reno", "mltcp_reno"]
 seeds = 2
 on = "uml"
 """
-JOBS = "job,submitted,gpus,duration\n" + "".join(f"{n},{n * 7},{1 + n % 8},{60 + n * 13 % 900}\n" for n in range(4000))
+JOBS = "gpu_num,submit_time,duration\n" + "".join(
+    f"{1 + n % 8},2020-04-01 {n // 3600:02d}:{n // 60 % 60:02d}:{n % 60:02d},{60 + n * 13 % 900}\n" for n in range(6000)
+)
 TRAINING = """
 import time, torch
 model = torch.nn.Sequential(torch.nn.Linear(60, 60), torch.nn.Linear(60, 60))
@@ -103,7 +105,7 @@ CASES = {
     "dask": Case(command("testbed", "sweep", "small.toml", "-j", "2", "--quiet", "--executor", "dask")),
     "slurm": Case(command("testbed", "sweep", "small.toml", "-j", "2", "--quiet", "--executor", "slurm:local")),
     "studies": Case(command("testbed", "sweep", str(ROOT / "experiments/sjf-servers.toml"), "--quick", "-j", "2", "--seeds", "1")),
-    "schedule": Case(command("testbed", "schedule", "jobs.csv", "--servers", "20", "--json"), makes=lambda _folder: {}),
+    "schedule": Case(command("testbed", "schedule", "jobs.csv", "--servers", "20", "--gpus", "8", "--scheduler", "fifo", "srsf", "--json"), makes=lambda _folder: {}),
     "calibrate": Case(command("testbed", "calibrate", "--quick", "-j", "2", "--seeds", "1", "--system", "reno"), makes=lambda _folder: {}),
     "verify": Case(command("testbed", "run", "--verify", "results/small/reno/1"), [ran("--on", "uml", "--name", "small", "--system", "reno")]),
     "figures": Case(command("analysis", "figures", "results"), [FLOW]),
