@@ -1,4 +1,4 @@
-"""``python -m analysis``, in the checkout's environment; see `analysis.cli`."""
+"""``python -m analysis``, in the checkout's environment; see `testbed.report.cli`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-    from core.environment import enter
+    from testbed.core.environment import enter
 
     # Matrices are small: threads cost more than they save, and add up in another order where there are more cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     enter("analysis")
 
-    from core import ending, interruption
+    from testbed.core import ending, interruption
 
     interruption.listen()
-    sys.exit(interruption.guarded(lambda: ending.run("analysis.cli", sys.argv[1:])))
+    sys.exit(interruption.guarded(lambda: ending.run("testbed.report.cli", sys.argv[1:])))

@@ -20,7 +20,7 @@ from mininet.net import Mininet
 from mininet.node import Host
 from mininet.topo import Topo
 
-from testbed.linux import changes, features, settings
+from testbed.linux import features, settings, setup_steps
 from testbed.linux.network import build, link_name
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.rates import bucket_bytes
@@ -75,7 +75,7 @@ def timed(make: Callable[[], Mininet]) -> float:
 def ours(topo: Topo) -> Mininet:
     """Built, every setting of a run applied and read back, shaped."""
     network = build(topo)
-    wanted: list[settings.Setting] = changes.multipath(topo, 1, seeded=features.probe().hash_seed)
+    wanted: list[settings.Setting] = setup_steps.multipath(topo, 1, seeded=features.probe().hash_seed)
     for host in network.hosts:
         values = {"net.ipv4.ip_forward": str(int(host.forwards)), "net.ipv4.tcp_slow_start_after_idle": "0"}
         wanted += [settings.Sysctl(host.name, key, value) for key, value in values.items()]

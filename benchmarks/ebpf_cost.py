@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from core.environment import ROOT
 from testbed import spec
+from testbed.core.environment import ROOT
 from testbed.linux import settings
 from testbed.linux.loading import bpf, bpfsys
 from testbed.linux.network import Network, build, link_name

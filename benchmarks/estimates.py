@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from core.environment import ROOT
+from testbed.core.environment import ROOT
 
 FACTOR = 2.0  # within which estimates are to be
 

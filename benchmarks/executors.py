@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from core.environment import ROOT
+from testbed.core.environment import ROOT
 
 RUNS = 20
 ROUNDS = 1

@@ -12,10 +12,10 @@ import resource
 import sys
 import time
 
-from core.placing import Gpu, Request
+from testbed.core.placing import Gpu, Request
+from testbed.models.contention import Model
 from testbed.planning import schedules
-from theory.contention import Model
-from workloads import joblists
+from testbed.traces import job_lists
 
 SERVERS, EACH = 100, 8
 HEURISTICS = (
@@ -63,7 +63,7 @@ def measured(name: str, count: int, load: float | None) -> tuple[float, float, f
         for job in range(count)
     ]
     if load is not None:
-        requests = joblists.poisson(requests, SERVERS * EACH, load, 1)
+        requests = job_lists.poisson(requests, SERVERS * EACH, load, 1)
     gpus = tuple(Gpu(f"h{host}", slot) for host in range(SERVERS) for slot in range(EACH))
     begun = time.perf_counter(), time.process_time()
     schedules.carry_out(name, requests, gpus, Model(10e9), 1)

@@ -19,10 +19,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-from workloads.recorder import Recorder
-from workloads.recording import FileSink
-from workloads.training.ddp import ALONE
-from workloads.training.models import MODELS
+from testbed.replay.ddp.models import MODELS
+from testbed.replay.ddp.train import ALONE
+from testbed.traces.recorder import Recorder
+from testbed.traces.recording import FileSink
 
 STEPS = 10
 WARM_UP = 2
@@ -66,4 +66,4 @@ def main(name: str = "smallcnn", blocks: str = "40") -> None:
 if __name__ == "__main__":
     main(*sys.argv[1:])
     sys.stdout.flush()
-    os._exit(0)  # see workloads.training.ddp
+    os._exit(0)  # see testbed.replay.ddp.train

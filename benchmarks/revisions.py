@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from core.environment import ROOT
+from testbed.core.environment import ROOT
 
 HERE = "here"
 Taken = TypeVar("Taken")

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-import job_schedulers
-from analysis import drawing, style
-from core import options
-from core.placing import Gpu, Request
-from job_schedulers import Cluster
-from theory.contention import Model
-from workloads import published_mix
+from testbed.core import options
+from testbed.core.placing import Gpu, Request
+from testbed.models.contention import Model
+from testbed.planning import published_mix
+from testbed.report import drawing, style
+from testbed.schedulers import job
+from testbed.schedulers.job import Cluster
 
 SERVER_GPUS = 15  # in the mean
 SCALES, SERVERS = (2, 4, 8, 16), (20, 40, 80, 160, 320)  # of slopes: mixes, on 80 servers; servers, for 8 mixes
@@ -75,7 +75,7 @@ def sizes(largest: int, schedulers: Sequence[str]) -> None:
 
 def planned(name: str, requests: Sequence[Request], gpus: tuple[Gpu, ...]) -> tuple[float, int]:
     """CPU time in s, and how many schedules were evaluated."""
-    module, begun = job_schedulers.find(name.partition(":")[0]), time.process_time()
+    module, begun = job.find(name.partition(":")[0]), time.process_time()
     assigned = module.schedule(
         requests, Cluster({"s1": gpus}, lambda _job: ["s1"]), Model(published_mix.RATE_BPS),
         options.parse(module.Options, name), seed=1,

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
 
-from core.environment import ROOT
 from testbed import spec
+from testbed.backends import uml
+from testbed.backends.progress import patience
+from testbed.core.environment import ROOT
 from testbed.planning import plan
-from testbed.substrates import uml
-from testbed.substrates.progress import patience
 
 ROUNDS = 3
 HERE, THERE = "10.99.0.1", "10.99.0.2"
@@ -94,7 +94,7 @@ def _within(name: str, *words: str) -> list[str]:
 
 def _exchange(here: str, there: str, transport: str) -> float:
     """bit/s that arrived, by the receiver's clock."""
-    words = [sys.executable, "-m", "transports", transport]
+    words = [sys.executable, "-m", "testbed.transports", transport]
     receive = [*words, "receive", "--bind", THERE, "--peer", HERE]
     send = [*words, "send", "--bind", HERE, "--peer", THERE, "--bytes", BYTES, "--rounds", str(MESSAGES), "--json"]
     quiet = subprocess.DEVNULL

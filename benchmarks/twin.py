@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import drawing, style
-from congestion import catalogue
-from core.placing import Gpu, Request
-from theory import compiled, fabric, flowing, twin
-from theory.cluster import Servers, Start, State
+from testbed.congestion import catalogue
+from testbed.core.placing import Gpu, Request
+from testbed.models import cluster_flow_simulator, compiled, fabric, flow_weights
+from testbed.models.cluster import Servers, Start, State
+from testbed.report import drawing, style
 
 RATE_BPS, SERVER, LEAF = 100e9, 8, 32
 
@@ -49,8 +49,14 @@ def cost(gpus: int, system: str, seconds: float) -> tuple[float, int]:
     network = fabric.leaf_spine(count, RATE_BPS, -(-count // LEAF), LEAF // 2, LEAF, 2.0)
     control = catalogue.parse(system, "recommended")
     begun = time.process_time()
-    found = flowing.simulate(
-        requests, servers, policy, network, twin.force(control), until_s=seconds, learned_at=twin.learned_at(control)
+    found = cluster_flow_simulator.simulate(
+        requests,
+        servers,
+        policy,
+        network,
+        flow_weights.force(control),
+        until_s=seconds,
+        learned_at=flow_weights.learned_at(control),
     )
     return (time.process_time() - begun) / seconds, len(found.times_s)
 

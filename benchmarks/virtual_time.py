@@ -22,12 +22,12 @@ import time
 from pathlib import Path
 from statistics import median
 
-from core.environment import ROOT
-from core.runs import rundir
 from testbed import spec
+from testbed.backends import uml
+from testbed.backends.progress import patience
+from testbed.core.environment import ROOT
+from testbed.core.runs import rundir
 from testbed.planning import plan
-from testbed.substrates import uml
-from testbed.substrates.progress import patience
 
 ROUNDS = 3
 NS3 = Path(ROOT) / "build" / "ns3"

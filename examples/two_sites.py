@@ -11,14 +11,14 @@
 """
 
 try:
-    from topologies.routed import RoutedTopo
+    from testbed.networks.routed import RoutedTopo
 except ImportError:  # `mn --custom examples/two_sites.py` executes this file and knows nothing of the checkout
     import inspect
     import sys
     from pathlib import Path
 
     sys.path.insert(0, str(Path(inspect.getfile(lambda: None)).resolve().parent.parent))
-    from topologies.routed import RoutedTopo
+    from testbed.networks.routed import RoutedTopo
 
 
 class TwoSites(RoutedTopo):

@@ -10,10 +10,10 @@ if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-    from core.environment import enter
+    from testbed.core.environment import enter
 
     enter("testbed")
 
-    from core import ending, interruption
+    from testbed.core import ending, interruption
 
     sys.exit(interruption.guarded(lambda: ending.run("testbed.cli", sys.argv[1:])))

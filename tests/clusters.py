@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-import job_schedulers
-from core import options
-from core.placing import Assignments, Gpu, Request
-from job_schedulers import Cluster
-from theory.cluster import Ran, Servers, follow, simulate
-from theory.contention import Contended, Model
+from testbed.core import options
+from testbed.core.placing import Assignments, Gpu, Request
+from testbed.models.cluster import Ran, Servers, follow, simulate
+from testbed.models.contention import Contended, Model
+from testbed.schedulers import job as job_schedulers
+from testbed.schedulers.job import Cluster
 
 MODEL = Model(rate_bps=1e9, alpha=0.3)
 PLACING = ("spread", "packed")  # give hosts to jobs that all start at once

@@ -12,8 +12,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: a worker a c
 import pytest
 from hypothesis import HealthCheck, settings
 
-from core.errors import MachineError
-from testbed.substrates import pace, uml
+from testbed.backends import pace, uml
+from testbed.core.errors import MachineError
 from tests import processes
 
 # A loaded machine makes no test fail: speed is measured in benchmarks/.

@@ -1,6 +1,6 @@
 """Run directories as the fluid model has them: complete, by real plans, in a second; the truth behind them is known.
 
-What a congestion control with F does here is `theory.fluid` with shares ∝ F^exponent, and windows that follow shares.
+What a congestion control with F does here is `testbed.models.fluid` with shares ∝ F^exponent, and windows that follow shares.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 
-from analysis import twin
-from core.runs import documents
-from core.runs import rows as run_rows
-from core.runs.load import Run, digest
-from core.runs.plan import Plan
+from testbed.core.runs import documents
+from testbed.core.runs import rows as run_rows
+from testbed.core.runs.load import Run, digest
+from testbed.core.runs.plan import Plan
+from testbed.models import fluid
 from testbed.planning import plan as plans
+from testbed.report import fluid_comparison
 from testbed.spec import Spec
 from tests import manifests, synthetic
-from theory import fluid
 
 STEPS = 60  # in place of 200: coarse, and near enough for what is judged here
 
@@ -35,10 +35,10 @@ def write(spec: Spec, results: Path, exponent: float = 0.5, **manifest: Any) -> 
 def write_run(plan: Plan, folder: Path, exponent: float = 0.5, **manifest: Any) -> None:
     folder.mkdir(parents=True)
     run = Run(folder, manifests.manifest(plan), manifests.VALID)
-    noise_s = float(plan.jobs[0].noise.removesuffix("%")) / 100 * float(twin.compute_s(run)[0])
+    noise_s = float(plan.jobs[0].noise.removesuffix("%")) / 100 * float(fluid_comparison.compute_s(run)[0])
     with mock.patch.object(fluid, "STEPS", STEPS):
         flows = fluid.simulate(
-            twin.compute_s(run), twin.comm_s(run), [[job.offset_ns / 1e9 for job in plan.jobs]], twin.curve(run),
+            fluid_comparison.compute_s(run), fluid_comparison.comm_s(run), [[job.offset_ns / 1e9 for job in plan.jobs]], fluid_comparison.curve(run),
             exponent=exponent, iterations=plan.iterations, noise_s=noise_s, seed=plan.seed,
         )  # fmt: skip
     files = {name: synthetic.text(table.round(9)) for name, table in _tables(plan, run, flows).items()}
@@ -53,7 +53,7 @@ def _tables(plan: Plan, run: Run, model: fluid.Flows) -> dict[str, pd.DataFrame]
     rows, operations, samples = [], [], []
     end_s = float(model.end_s.max())
     times = np.arange(0, end_s, plan.sample_ns / 1e9)
-    curve = twin.curve(run)
+    curve = fluid_comparison.curve(run)
     sent_by_all = np.zeros_like(times)
     for column, job in enumerate(plan.jobs):
         size = job.bytes_per_worker[0]

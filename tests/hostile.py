@@ -25,9 +25,9 @@ def program(name: str) -> Callable[[Sequence[str]], int]:
     if name == "testbed":
         from testbed.cli import main  # noqa: PLC0415
     elif name == "workloads":
-        from workloads.cli import main  # noqa: PLC0415
+        from testbed.cli.traces_cli import main  # noqa: PLC0415
     else:
-        from analysis.cli import main  # type: ignore[assignment]  # noqa: PLC0415
+        from testbed.report.cli import main  # type: ignore[assignment]  # noqa: PLC0415
     return main
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from core import packages
+from testbed.core import packages
 
 ROOT = Path(__file__).parents[1]
 # Which rooms each may use, besides itself; within `testbed` each those above it here.

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 from mininet.topo import Topo
 
-from congestion import catalogue
-from core.runs.manifest import Crossing, Manifest
-from core.runs.plan import Plan
-from core.runs.upgrade import VERSION
-from core.runs.verdict import Verdict
-from testbed.linux import changes
-from theory import bounds
+from testbed.congestion import catalogue
+from testbed.core.runs.manifest import Crossing, Manifest
+from testbed.core.runs.plan import Plan
+from testbed.core.runs.upgrade import VERSION
+from testbed.core.runs.verdict import Verdict
+from testbed.linux import setup_steps
+from testbed.models import bounds
 
 VALID = Verdict(VERSION, "valid", ())
 UML = {
@@ -67,7 +67,7 @@ def loaded(plan: Plan) -> list[dict[str, object]]:
 
 def crossings(plan: Plan) -> list[Crossing]:
     """Of each job's flow from its first worker to its last, where there is one way only."""
-    topo: Topo = changes.topology(plan)
+    topo: Topo = setup_steps.topology(plan)
     found = []
     for job in plan.jobs:
         stages = bounds.crossed(topo, plan.bottlenecks, job.hosts[0], job.hosts[-1])

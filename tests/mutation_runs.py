@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from core import ending
+from testbed.core import ending
 from tests import hostile, mutations
 
 MEMORY_BYTES, LONGEST_S = 2 << 30, 60

@@ -1,4 +1,4 @@
-"""The schedulers' policies as they are defined, job by job: slow, and the reference for those of `job_schedulers` and `theory.cluster.follow`."""
+"""The schedulers' policies as they are defined, job by job: slow, and the reference for those of `job_schedulers` and `testbed.models.cluster.follow`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from core.placing import Assignments, At, Request
-from job_schedulers import Cluster, fifo, las, search, srsf
-from theory.cluster import Numbers, Policy, Servers, Start, State, Stop, Wake, assignments
-from theory.contention import Model
+from testbed.core.placing import Assignments, At, Request
+from testbed.models.cluster import Numbers, Policy, Servers, Start, State, Stop, Wake, assignments
+from testbed.models.contention import Model
+from testbed.schedulers import search
+from testbed.schedulers.job import Cluster, fifo, las, srsf
 
 
 def follow(assigned: Assignments, requests: Sequence[Request], servers: Servers) -> tuple[list[Request], Policy]:

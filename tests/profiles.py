@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from workloads import importers
-from workloads.cli import main
-from workloads.importers import Profile, Request, chakra, import_trace
-from workloads.trace import Kind, Trace
+from testbed.cli.traces_cli import main
+from testbed.traces import importing
+from testbed.traces.importing import Profile, Request, import_trace
+from testbed.traces.trace import Kind, Trace
+from workloads.importers import chakra
 
 DATA = Path(__file__).parent / "data" / "profiles"
 ONE_RANK = DATA / "kineto-1-rank-0.json.gz"
@@ -27,7 +28,7 @@ def imported(path: Path, **options: Any) -> Trace:
 
 
 def profile(path: Path, **fields: Any) -> Profile:
-    result: Profile = importers.find(importers.detect(path)).read(path, Request(**fields))
+    result: Profile = importing.find(importing.detect(path)).read(path, Request(**fields))
     return result
 
 

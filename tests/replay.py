@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from testbed.traces.pipelining import EARLIER
+from testbed.traces.trace import Trace
 from tests.runs import Result
-from workloads.overlapping import EARLIER
-from workloads.trace import Trace
 
 
 def starts(result: Result, trace: Trace) -> pd.DataFrame:

@@ -16,14 +16,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core import packages
-from core.runs import rundir
-from core.runs.plan import Plan
 from testbed import spec
+from testbed.backends import Substrate
+from testbed.backends.progress import patience
 from testbed.campaign.tasks import Completed, Task, carry_out
+from testbed.core import packages
+from testbed.core.runs import rundir
+from testbed.core.runs.plan import Plan
 from testbed.planning import plan
-from testbed.substrates import Substrate
-from testbed.substrates.progress import patience
 
 ROOT = Path(__file__).parents[1]
 # In front of a command: Ctrl-C and a closed terminal work, even if the tests themselves run in the background of a shell.

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 
-from analysis.study import Study, load_study
-from core.runs import documents, rundir
-from core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Asked, Made, Setting, digest
+from testbed.core.runs import documents, rundir
+from testbed.core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Asked, Made, Setting, digest
 from testbed.planning import schedules
+from testbed.report.study import Study, load_study
 from testbed.spec import schedules as spec
-from tests.house import ROOT
+from tests.support.paths import ROOT
 
 FILES = {
     Path(path).stem: Path(path)

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from core.runs.summary import JobResult, Result, Summary
-from core.runs.upgrade import VERSION
+from testbed.core.runs.summary import JobResult, Result, Summary
+from testbed.core.runs.upgrade import VERSION
 
 
 def row(

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from core.runs import documents, rows
-from core.runs.load import TABLES, digest
-from core.runs.plan import Life, Plan
+from testbed.core.runs import documents, rows
+from testbed.core.runs.load import TABLES, digest
+from testbed.core.runs.plan import Life, Plan
 from testbed.planning import plan
 from testbed.spec import Spec
 from tests import manifests

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.units import Duration, Size
-from workloads import collectives
-from workloads.trace import VERSION, Operation, Source, Trace, save
+from testbed.core.units import Duration, Size
+from testbed.replay import collectives
+from testbed.traces.trace import VERSION, Operation, Source, Trace, save
 
 
 def one_exchange(folder: Path, collective: str, size: str, compute: str = "10ms") -> str:

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from transports import native
+from testbed.transports import native
 
 MS = 10**6
 

@@ -6,10 +6,10 @@ import os
 import sys
 from typing import NoReturn
 
-import transports
-from core.errors import TestbedError
+from testbed import transports
+from testbed.core.errors import TestbedError
+from testbed.transports import Endpoint, Message, Place, Transport, TransportError
 from tests.processes import loopback
-from transports import Endpoint, Message, Place, Transport, TransportError
 
 BYTES, PORT = 2_000_000, 7501
 

@@ -1,8 +1,8 @@
-"""The README's table of lines that MLTCP adds: ``python tools/count_lines.py``; counted by `analysis.added_lines`."""
+"""The README's table of lines that MLTCP adds: ``python tools/count_lines.py``; counted by `testbed.report.added_lines`."""
 
 from __future__ import annotations
 
-from analysis.added_lines import BASES, added, executed
+from testbed.report.added_lines import BASES, added, executed
 
 
 def table() -> str:

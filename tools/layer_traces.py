@@ -1,4 +1,4 @@
-"""Models layer by layer, from their published shapes: ``python tools/layer_traces.py`` writes ``workloads/library/*-layers.json`` and ``*-fsdp.json``.
+"""Models layer by layer, from their published shapes: ``python tools/layer_traces.py`` writes ``workloads/traces/*-layers.json`` and ``*-fsdp.json``.
 
 A forward pass whose every layer waits for its own parameters, a backward pass from the last layer to the first, and an all-reduce of
 each layer's gradients as soon as these are there: what priorities need. Parameters follow from the shapes and add up to the
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.units import Duration, Rate, Size
-from workloads.trace import LIBRARY, VERSION, Operation, Source, Trace, save
+from testbed.core.units import Duration, Rate, Size
+from testbed.traces.trace import LIBRARY, VERSION, Operation, Source, Trace, save
 
 FLOPS = 10e12  # assumed
 NATIVE_RATE = Rate(25 * 10**9)

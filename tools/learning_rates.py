@@ -1,4 +1,4 @@
-"""The rates at which small models learn (`workloads.learning.models`): accuracy after 300 rounds with nothing missing, by rate.
+"""The rates at which small models learn (`testbed.replay.training.models`): accuracy after 300 rounds with nothing missing, by rate.
 
 A model's own rate is taken from this table, so it is tuned for the training that everything is compared with: eight workers, whose
 gradients arrive whole. Computed, without a network; takes some minutes. `python tools/learning_rates.py [MODEL ...]`
@@ -10,8 +10,8 @@ import sys
 from dataclasses import replace
 from statistics import mean
 
-from theory import learning
-from workloads.learning import find
+from testbed.models import learning
+from testbed.replay.training import find
 
 ROUNDS, WORKERS, SEEDS = 300, 8, 3
 TIMES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of its own rate

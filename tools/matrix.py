@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # as `python tools/matrix.py`
 
-from testbed.substrates.usermode.source import OLDEST  # noqa: E402
+from testbed.backends.usermode.source import OLDEST  # noqa: E402
 from tools import golden  # noqa: E402
 
 BUILD = ROOT / "build" / "matrix"

@@ -20,12 +20,12 @@ import torch
 import torch.distributed as dist
 from transformers import BertConfig, BertForPreTraining, GPT2Config, GPT2LMHeadModel
 
-from core.units import Duration, Rate
-from workloads.recorded import Description, trace_from
-from workloads.recorder import Recorder
-from workloads.recording import Origin, Sample
-from workloads.trace import LIBRARY, Source, Trace, critical_path_s, save
-from workloads.training.models import vgg16, vgg19
+from testbed.core.units import Duration, Rate
+from testbed.replay.ddp.models import vgg16, vgg19
+from testbed.traces.recorder import Recorder
+from testbed.traces.recording import Origin, Sample
+from testbed.traces.trace import LIBRARY, Source, Trace, critical_path_s, save
+from testbed.traces.trace_builder import Description, trace_from
 
 WARM_UP = 3  # the first has other buckets
 STEPS = 5
@@ -176,7 +176,7 @@ def scaled(recorded: Trace, job: Recipe) -> Trace:
         ),
         source=Source(
             kind="recorded, times scaled",
-            measured_by=f"workloads.recorder, one rank of DDP, medians of {STEPS} steps (tools/record_library.py)",
+            measured_by=f"testbed.traces.recorder, one rank of DDP, medians of {STEPS} steps (tools/record_library.py)",
             when=recorded.source.when[:7],
             on=f"{os.cpu_count()} cores of an x86-64 server CPU, PyTorch {version}, Gloo",
             notes=f"Buckets, and the shares of computing between them, are recorded with a batch of {job.batch}; a step's {recorded.compute_s:.4g} s "

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis import abstracts, chapters, figures
-from analysis.abstracts import Judged
+from testbed.report import abstracts, chapters, figures
+from testbed.report.abstracts import Judged
 
 FIGURES = Path(__file__).parents[1] / "docs" / "report" / "figures"
 

@@ -1,6 +1,6 @@
-"""Which of a real model's packets each rule of `transports.tags` calls important, and how much of the gradient they hold.
+"""Which of a real model's packets each rule of `testbed.transports.tags` calls important, and how much of the gradient they hold.
 
-Trains a model of `workloads.training.models` on letters drawn from fonts, then on noise (as `--job ddp:…` does), and looks at its
+Trains a model of `testbed.replay.ddp.models` on letters drawn from fonts, then on noise (as `--job ddp:…` does), and looks at its
 gradients tensor by tensor, as a transport would: packets of 1400 bytes. Needs PyTorch (`make torch`), and takes minutes. `python tools/tagged_share.py [MODEL ...]`
 """
 
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from transports import Message, tags
-from workloads.learning import letters
-from workloads.training.models import MODELS
+from testbed.replay.ddp.models import MODELS
+from testbed.replay.training import letters
+from testbed.transports import Message, tags
 
 RULES = ("element-median", "signed-median", "packet-median")
 LOOKS = (1, 10, 50, 150)  # rounds

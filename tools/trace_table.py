@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from core.units import Rate
-from workloads import trace as traces
-from workloads.commands.show import busy_s
+from testbed.cli.traces.show import busy_s
+from testbed.core.units import Rate
+from testbed.traces import trace as traces
 
 WORKERS = 2
 

@@ -17,14 +17,14 @@ Also for stock Mininet: ``mn --custom topologies/cluster.py --topo cluster,4,4``
 from __future__ import annotations
 
 try:
-    from topologies.routed import RoutedTopo
+    from testbed.networks.routed import RoutedTopo
 except ImportError:  # stock Mininet executes this file and knows nothing of the checkout
     import inspect
     import sys
     from pathlib import Path
 
     sys.path.insert(0, str(Path(inspect.getfile(lambda: None)).resolve().parent.parent))
-    from topologies.routed import RoutedTopo
+    from testbed.networks.routed import RoutedTopo
 
 
 USUAL = (4, 4)  # GPUs of each server

@@ -1,4 +1,4 @@
-"""``python -m workloads``, in the checkout's environment; see `workloads.cli`."""
+"""``python -m workloads``, in the checkout's environment; see `testbed.cli.traces_cli`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-    from core.environment import enter
+    from testbed.core.environment import enter
 
     enter("workloads")
 
-    from core import ending, interruption
+    from testbed.core import ending, interruption
 
     interruption.listen()
-    sys.exit(interruption.guarded(lambda: ending.run("workloads.cli", sys.argv[1:])))
+    sys.exit(interruption.guarded(lambda: ending.run("testbed.cli.traces_cli", sys.argv[1:])))

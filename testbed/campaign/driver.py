@@ -12,18 +12,18 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from core import folders, interruption
-from core.errors import LostError, RequestError, TestbedError, UnreachableError
-from core.runs import documents, events, rundir
-from core.runs.load import Experiment, load_experiment, load_run
-from core.runs.metrics import alone
-from core.runs.plan import Plan, alone_folder
-from core.runs.summary import Summary
 from testbed.campaign import executors
 from testbed.campaign.executors import Executor, Observer
 from testbed.campaign.provenance import command_line
 from testbed.campaign.summary import summarise
 from testbed.campaign.tasks import Failed, Outcome, Task
+from testbed.core import folders, interruption
+from testbed.core.errors import LostError, RequestError, TestbedError, UnreachableError
+from testbed.core.runs import documents, events, rundir
+from testbed.core.runs.load import Experiment, load_experiment, load_run
+from testbed.core.runs.metrics import alone
+from testbed.core.runs.plan import Plan, alone_folder
+from testbed.core.runs.summary import Summary
 from testbed.planning.plan import Planned, Scenario, replan
 from testbed.planning.profiles import Profile
 from testbed.spec import Spec

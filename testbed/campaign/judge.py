@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from core.runs import documents, rundir
-from core.runs.load import LoadError, check, load_run
-from core.text import shown
 from testbed.campaign import stored
 from testbed.campaign.verdict import Case, judge
+from testbed.core.runs import documents, rundir
+from testbed.core.runs.load import LoadError, check, load_run
+from testbed.core.text import shown
 
 
 def again(folder: Path) -> Iterator[tuple[Path, str, str]]:

@@ -19,18 +19,18 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from core import reading
-from core.errors import EXIT_FAILED, MachineError, RequestError
-from core.runs.load import Run, load_run
-from core.runs.plan import Plan
-from core.runs.verdict import Verdict
-from core.units import Rate, Size
+from testbed.backends import Substrate
 from testbed.campaign.executors.reach import Reach
 from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
+from testbed.core import input_files
+from testbed.core.errors import EXIT_FAILED, MachineError, RequestError
+from testbed.core.runs.load import Run, load_run
+from testbed.core.runs.plan import Plan
+from testbed.core.runs.verdict import Verdict
+from testbed.core.units import Rate, Size
 from testbed.planning.plan import planned
-from testbed.spec import points
+from testbed.spec import sweep
 from testbed.spec.place import is_remote
-from testbed.substrates import Substrate
 
 HEADROOM = 4.0  # of the unshaped path over what the experiment needs: I2 asks for 3
 TRIALS, TRIAL_ITERATIONS = 6, 4
@@ -39,7 +39,7 @@ AGAIN = 0.5  # of a rate that was too much although the path carries it
 SLOWEST_BPS = 1_000_000
 RTO_MIN_SINCE = (6, 11)
 LONGEST_BUFFER_S, LONGEST_RTO_S = 0.020, 0.200
-MOST_BYTES = reading.MEGABYTE  # of an experiment's file
+MOST_BYTES = input_files.MEGABYTE  # of an experiment's file
 OWN = ("--rate", "--buffer", "--rto-min", "--bytes", "--job")
 _BYTES = re.compile(r"(\bbytes=)([^,]+)")
 
@@ -174,7 +174,7 @@ def _judged(outcome: Outcome) -> tuple[str, set[str]]:
 
 def _contended(file: str, given: Mapping[str, Any]) -> Plan:
     """The run of all jobs together, with the system named last, of an experiment that sweeps nothing."""
-    (asked,) = points.read(file, dict(given))
+    (asked,) = sweep.read(file, dict(given))
     _, plans = planned(asked)
     return next(one for one in reversed(plans) if one.alone is None)
 
@@ -192,8 +192,8 @@ def fewer_bytes(words: Sequence[str], share: float) -> list[str] | None:
     size, jobs = _value(words, "--bytes"), _values(words, "--job")
     for file in (word for word in words if word.endswith(".toml")):
         try:
-            said = tomllib.loads(reading.read_text(file, MOST_BYTES))
-        except (reading.FileError, ValueError):  # gone since
+            said = tomllib.loads(input_files.read_text(file, MOST_BYTES))
+        except (input_files.FileError, ValueError):  # gone since
             return None
         if {"bytes", "job"} & {*said.get("sweep", {}), *said.get("sweep", {}).get("zip", {})}:
             return None

@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from core import packages
-from core.environment import ROOT
-from core.runs.load import LoadError, load_run
-from core.runs.manifest import Asked, Provenance, Remote, UserModeLinux
-from core.runs.plan import Plan
-from core.text import shown
 from testbed import __version__
-from testbed.substrates import Substrate
+from testbed.backends import Substrate
+from testbed.core import packages
+from testbed.core.environment import ROOT
+from testbed.core.runs.load import LoadError, load_run
+from testbed.core.runs.manifest import Asked, Provenance, Remote, UserModeLinux
+from testbed.core.runs.plan import Plan
+from testbed.core.text import shown
 
 MOST_PATHS = 3  # of a plan, that a message names
 PACKAGES = ("mininet", "pyroute2", "msgspec", "numpy", "pandas", "scipy", "matplotlib", "rich")

@@ -11,20 +11,20 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from core.placing import Idle, Metrics
-from core.runs import disturbed, isolated, metrics
-from core.runs.load import Experiment, Run
-from core.runs.measured import alone_s
-from core.runs.plan import JobPlan
-from core.runs.summary import JobResult, Result, Schedule, Summary
-from core.runs.upgrade import VERSION
-from core.runs.verdict import Word, worst
 from testbed.campaign import findings
 from testbed.campaign.findings import Waits, answer, demand
 from testbed.campaign.findings.demand import Demand
-from testbed.campaign.repeatability import repeatability
-from theory import lived
-from theory.statistics import Interval, interval, log_interval
+from testbed.campaign.seed_variation import repeatability
+from testbed.core.placing import Idle, Metrics
+from testbed.core.runs import disturbed, isolated, metrics
+from testbed.core.runs.load import Experiment, Run
+from testbed.core.runs.measured import alone_s
+from testbed.core.runs.plan import JobPlan
+from testbed.core.runs.summary import JobResult, Result, Schedule, Summary
+from testbed.core.runs.upgrade import VERSION
+from testbed.core.runs.verdict import Word, worst
+from testbed.models import run_schedule_metrics
+from testbed.models.statistics import Interval, interval, log_interval
 
 # Of a schedule, over seeds; of all else the mean.
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -207,7 +207,9 @@ def _important(runs: Sequence[Run]) -> float | None:
 def _schedule(runs: Sequence[Run], alone: Sequence[pd.Series[float] | None]) -> Schedule | None:
     """Over all seeds; None if one of them tells nothing."""
     measured = all(each is not None for each in alone)
-    told = [lived.metrics(run, each if measured else None) for run, each in zip(runs, alone, strict=True)]
+    told = [
+        run_schedule_metrics.metrics(run, each if measured else None) for run, each in zip(runs, alone, strict=True)
+    ]
     found = [one for one in told if one is not None]
     if len(found) < len(told):
         return None

@@ -14,19 +14,19 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 
-from core.errors import TestbedError
-from core.runs import disturbed, documents, rundir
-from core.runs.events import Repeated, Said
-from core.runs.load import digest
-from core.runs.manifest import Asked, Attempt, Manifest, Provenance, Recorded, Told, UserModeLinux
-from core.runs.plan import Plan
-from core.runs.verdict import Row, Verdict, Word
-from testbed import substrates
+from testbed import backends
+from testbed.backends import Substrate
+from testbed.backends.progress import patience
 from testbed.campaign.provenance import provenance
 from testbed.campaign.verdict import Case, judge
+from testbed.core.errors import TestbedError
+from testbed.core.runs import disturbed, documents, rundir
+from testbed.core.runs.events import Repeated, Said
+from testbed.core.runs.load import digest
+from testbed.core.runs.manifest import Asked, Attempt, Manifest, Provenance, Recorded, Told, UserModeLinux
+from testbed.core.runs.plan import Plan
+from testbed.core.runs.verdict import Row, Verdict, Word
 from testbed.linux.sampling import disturbances
-from testbed.substrates import Substrate
-from testbed.substrates.progress import patience
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Completed:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why there is no run: the class of the ``error`` says whose fault it is (`core.errors`)."""
+    """Why there is no run: the class of the ``error`` says whose fault it is (`testbed.core.errors`)."""
 
     error: TestbedError
 
@@ -76,7 +76,7 @@ def carry_out(task: Task, substrate: Substrate | None = None, hear: Hear = unhea
     """
     try:
         return _carried_out(
-            task, substrate or substrates.find(task.place, [task.plan], task.linux_source, task.kernel), hear
+            task, substrate or backends.find(task.place, [task.plan], task.linux_source, task.kernel), hear
         )
     except TestbedError as error:
         return Failed(error)

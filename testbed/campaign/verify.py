@@ -6,17 +6,17 @@ import itertools
 import platform
 from pathlib import Path
 
-from core.errors import RequestError
-from core.runs import documents, load, rundir
-from core.runs.load import TABLES, LoadError
-from core.runs.manifest import Manifest
-from core.runs.upgrade import VERSION
-from core.text import quoted, shown
-from core.units import Duration
+from testbed.backends import Substrate, flow, uml
+from testbed.backends.progress import patience
 from testbed.campaign import stored
 from testbed.campaign.provenance import congestion_control_sha256, provenance, topology_sha256
-from testbed.substrates import Substrate, flow, uml
-from testbed.substrates.progress import patience
+from testbed.core.errors import RequestError
+from testbed.core.runs import documents, load, rundir
+from testbed.core.runs.load import TABLES, LoadError
+from testbed.core.runs.manifest import Manifest
+from testbed.core.runs.upgrade import VERSION
+from testbed.core.text import quoted, shown
+from testbed.core.units import Duration
 
 SOMETIMES = ("bands.csv", "jobs.csv", "messages.csv", "nics.csv", "training.csv")  # tables that some runs have
 

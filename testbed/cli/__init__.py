@@ -19,9 +19,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from core import interruption, text
-from core.arguments import Parser
-from core.errors import RequestError, TestbedError
+from testbed.core import interruption, text
+from testbed.core.arguments import Parser
+from testbed.core.errors import RequestError, TestbedError
 
 COMMANDS = {
     "run": "run one experiment",

@@ -19,12 +19,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from congestion import catalogue
-from core import terminal
-from core.errors import EXIT_OK, MachineError, RequestError
-from core.runs.plan import CongestionControl
-from core.terminal import Column, Sheet
-from core.text import quoted
+from testbed.congestion import catalogue
+from testbed.core import terminal
+from testbed.core.errors import EXIT_OK, MachineError, RequestError
+from testbed.core.runs.plan import CongestionControl
+from testbed.core.terminal import Column, Sheet
+from testbed.core.text import quoted
 from testbed.linux import features
 from testbed.linux.loading import bpf, bpfsys
 

@@ -13,13 +13,13 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 from rich.text import Text
 
-from core.heartbeat import Heartbeat, duration
-from core.runs import events
-from core.runs.plan import Plan
-from core.text import count, paragraph, plain, shown
+from testbed.backends import pace
 from testbed.campaign.driver import Wanted
+from testbed.core.heartbeat import Heartbeat, duration
+from testbed.core.runs import events
+from testbed.core.runs.plan import Plan
+from testbed.core.text import count, paragraph, plain, shown
 from testbed.spec import place as where
-from testbed.substrates import pace
 
 BAR = 24
 PRIOR_S = 10.0  # of estimated time: so much of it counts as much as what has been seen

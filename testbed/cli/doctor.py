@@ -26,26 +26,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from congestion import catalogue
-from core import terminal
-from core.errors import EXIT_MACHINE, EXIT_OK, TestbedError
-from core.runs import rundir
-from core.runs.manifest import Told
-from core.runs.plan import Link
-from core.terminal import Column, Sheet
 from testbed import spec
+from testbed.backends import uml
+from testbed.backends.host import Host
+from testbed.backends.progress import patience
 from testbed.campaign import proposal
+from testbed.congestion import catalogue
+from testbed.core import terminal
+from testbed.core.errors import EXIT_MACHINE, EXIT_OK, TestbedError
+from testbed.core.runs import rundir
+from testbed.core.runs.manifest import Told
+from testbed.core.runs.plan import Link
+from testbed.core.terminal import Column, Sheet
 from testbed.linux import features, network, privileges, settings
-from testbed.linux.changes import shaper
 from testbed.linux.loading import bpf, classifier, registry
 from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.setting import Queues
 from testbed.linux.sampling import disturbances
+from testbed.linux.setup_steps import shaper
 from testbed.planning import plan
 from testbed.spec import place
-from testbed.substrates import uml
-from testbed.substrates.host import Host
-from testbed.substrates.progress import patience
 from topologies.dumbbell import Dumbbell
 
 RATE_BPS = 500_000_000
@@ -265,8 +265,8 @@ def _uml() -> str:
 
 
 def _flow() -> str:
-    from testbed.substrates.flow import FlowLevel
-    from theory import compiled
+    from testbed.backends.flow import FlowLevel
+    from testbed.models import compiled
 
     asked = spec.read(None, {"jobs": 1, "cc": ["reno"], "iterations": 1, "on": "flow"})
     (one, *_) = plan.plans(plan.resolve(asked))

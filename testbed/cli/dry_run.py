@@ -8,14 +8,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from core import carrier
-from core.heartbeat import duration
-from core.runs.plan import JobPlan, Plan
-from core.text import count
-from core.units import rate_text
-from testbed.linux import changes
+from testbed.backends import pace
+from testbed.core import builtin_transport
+from testbed.core.heartbeat import duration
+from testbed.core.runs.plan import JobPlan, Plan
+from testbed.core.text import count
+from testbed.core.units import rate_text
+from testbed.linux import setup_steps
 from testbed.linux.features import Features
-from testbed.substrates import pace
 
 
 def describe(plan: Plan, features: Features | None) -> Iterator[str]:
@@ -23,13 +23,13 @@ def describe(plan: Plan, features: Features | None) -> Iterator[str]:
 
     Without ``features`` there is no kernel: it is computed.
     """
-    steps = () if features is None else changes.changes(plan, features)
+    steps = () if features is None else setup_steps.changes(plan, features)
     who = f"job {plan.alone} in isolation" if plan.alone is not None else count(len(plan.jobs), "job")
     yield f"run {plan.system.label}, seed {plan.seed}: {who} → {plan.folder}"
     yield f"  network {plan.topology}{plan.topology_args}, " + (
         "as flows" if features is None else "in a namespace of its own"
     )
-    for stage, lines in groupby(changes.lines(steps), key=lambda line: line.stage):
+    for stage, lines in groupby(setup_steps.lines(steps), key=lambda line: line.stage):
         yield f"  {stage}, each setting read back:" if stage != "capacity" else f"  {stage}:"
         yield from (f"    {line.text}" for line in lines)
     if features is not None:
@@ -94,6 +94,6 @@ def total(plans: Sequence[Plan], out: Path, place: str) -> str:
 
 def _carrier(job: JobPlan) -> str:
     """What carries its bytes: its congestion control; of another transport that one, and what it sends by TCP."""
-    if carrier.plain(job.transport):
+    if builtin_transport.plain(job.transport):
         return job.cc.spec
     return f"{job.transport} ({job.cc.spec} where it uses TCP)"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from core.errors import RequestError
-from testbed.spec import Spec, described, external
+from testbed.core.errors import RequestError
+from testbed.spec import Spec, external, field_help
 from testbed.spec.aliases import ALIASES, HIDDEN
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def add(parser: argparse._ActionsContainer, *names: str, suffix: str = "", **sha
     """The fields ``names`` as flags (``rto_min`` is ``--rto-min``); their help ends with a ``suffix``."""
     types = get_type_hints(Spec)
     for name in names:
-        known = {"help": described.SPEC[name] + suffix, **_shape(types[name]), **SHAPES.get(name, {}), **shape}
+        known = {"help": field_help.SPEC[name] + suffix, **_shape(types[name]), **SHAPES.get(name, {}), **shape}
         known["help"] = known["help"].replace("%", "%%")
         aliases = [alias for alias, today in ALIASES.items() if today == name]
         shown = [f"--{alias}" for alias in aliases if alias not in HIDDEN]

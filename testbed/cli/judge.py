@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from core import text
-from core.errors import EXIT_INVALID, EXIT_OK, RequestError
+from testbed.core import text
+from testbed.core.errors import EXIT_INVALID, EXIT_OK, RequestError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,8 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from core.runs.load import LoadError
     from testbed.campaign import judge
+    from testbed.core.runs.load import LoadError
 
     if not parsed.results:
         raise RequestError("judge: name a run directory, or a folder with some, such as results.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from core.errors import EXIT_OK
+from testbed.core.errors import EXIT_OK
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    from testbed.backends.usermode import kernel
     from testbed.linux import privileges
-    from testbed.substrates.usermode import kernel
 
     privileges.give_up()
 

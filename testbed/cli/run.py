@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core import text
-from core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, MachineError, RequestError, within_unless_named
 from testbed import spec
 from testbed.cli import flags
+from testbed.core import text
+from testbed.core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, MachineError, RequestError, within_unless_named
 from testbed.spec import Spec
 from testbed.spec import place as where
 
 if TYPE_CHECKING:
-    from core.locks import Locks
-    from core.runs.plan import Plan
-    from core.runs.summary import Summary
+    from testbed.backends import Substrate
+    from testbed.backends.choice import Choice
     from testbed.campaign.driver import Wanted
+    from testbed.core.locks import Locks
+    from testbed.core.runs.plan import Plan
+    from testbed.core.runs.summary import Summary
     from testbed.planning.plan import Planned
-    from testbed.substrates import Substrate
-    from testbed.substrates.choice import Choice
 
 DESCRIPTION = "Run training jobs against each other over a shared bottleneck, on the real TCP stack."
 EPILOG = """\
@@ -98,11 +98,11 @@ def run(parsed: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from core import folders, locks
     from testbed.campaign import driver
     from testbed.campaign.executors import Here
     from testbed.campaign.stored import folders as stored
     from testbed.cli.console import Progress
+    from testbed.core import folders, locks
 
     notes, quiet = Console(stderr=True), parsed.quiet or parsed.json
     connecting = where.is_remote(chosen.place) and not quiet
@@ -155,9 +155,9 @@ class _Request:
 
     def choice(self) -> Choice:
         """Where it would run, and what; results can be written."""
-        from core.runs import rundir
+        from testbed.backends import choice
+        from testbed.core.runs import rundir
         from testbed.linux import privileges
-        from testbed.substrates import choice
 
         root = privileges.caller() is not None
         if self.dry_run:
@@ -169,7 +169,7 @@ class _Request:
         return chosen
 
     def settled(self, chosen: Choice) -> tuple[Choice, Substrate]:
-        from testbed.substrates import choice
+        from testbed.backends import choice
 
         with within_unless_named(self.file):
             return choice.settle(chosen, self.read, self.flags, self.linux_source)
@@ -183,9 +183,9 @@ class _Request:
 
     def described(self, chosen: Choice) -> Iterator[str]:
         """Where it would run, what the file's ``[realtime]`` changes there, and every run."""
-        from testbed import substrates
+        from testbed import backends as substrates
+        from testbed.backends import choice
         from testbed.cli import dry_run
-        from testbed.substrates import choice
 
         try:
             substrates.check_congestion(chosen.place, chosen.plans)
@@ -211,7 +211,7 @@ class _Request:
 
     def document(self, chosen: Choice) -> dict[str, Any]:
         """What would be run, for programs; raises what the run would."""
-        from testbed import substrates
+        from testbed import backends as substrates
         from testbed.cli import dry_run
 
         substrates.check_congestion(chosen.place, chosen.plans)
@@ -220,11 +220,11 @@ class _Request:
 
 def _show(summary: Summary, runs: Sequence[Wanted], machine: Substrate | None, *, as_json: bool) -> None:
     """Draw the figures, print the results; ``machine`` is the other one that they were on."""
-    from analysis import views
-    from core.runs import documents, rundir
-    from core.runs.manifest import UserModeLinux
     from testbed.campaign import driver
-    from testbed.cli import closing
+    from testbed.cli import run_summary
+    from testbed.core.runs import documents, rundir
+    from testbed.core.runs.manifest import UserModeLinux
+    from testbed.report import views
 
     folder, out = runs[0].experiment, runs[0].out
     figures = []
@@ -236,7 +236,7 @@ def _show(summary: Summary, runs: Sequence[Wanted], machine: Substrate | None, *
     else:
         remote = None if machine is None else machine.identity()
         assert not isinstance(remote, UserModeLinux)
-        closing.show(summary, folder, [wanted.plan for wanted in runs], figures, remote)
+        run_summary.show(summary, folder, [wanted.plan for wanted in runs], figures, remote)
 
 
 def _verify(parsed: argparse.Namespace) -> int:
@@ -250,7 +250,7 @@ def _verify(parsed: argparse.Namespace) -> int:
         )
     privileges.give_up()  # it repeats what ran under virtual time
     # Imported by who is not root any more: compiled loops are kept in a folder of theirs.
-    from testbed import substrates
+    from testbed import backends as substrates
     from testbed.campaign import verify
     from testbed.cli import dry_run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
-from core.errors import EXIT_OK
-from testbed.spec import described
+from testbed.core.errors import EXIT_OK
+from testbed.spec import field_help
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,5 +14,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_parsed: argparse.Namespace) -> int:
-    print(json.dumps(described.schema(), indent=1))
+    print(json.dumps(field_help.schema(), indent=1))
     return EXIT_OK

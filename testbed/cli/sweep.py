@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from core import text
-from core.errors import (
+from testbed.cli import flags
+from testbed.core import text
+from testbed.core.errors import (
     EXIT_FAILED,
     EXIT_INVALID,
     EXIT_OK,
@@ -34,19 +35,18 @@ from core.errors import (
     VirtualTimeOnlyError,
     within_unless_named,
 )
-from core.runs.schedules import Asked
-from core.units import parse_fraction
-from testbed.cli import flags
+from testbed.core.runs.schedules import Asked
+from testbed.core.units import parse_fraction
 from testbed.spec import place as where
-from testbed.spec import points, schedules
+from testbed.spec import schedules, sweep
 
 if TYPE_CHECKING:
+    from testbed.backends import Substrate
+    from testbed.backends.choice import Choice
     from testbed.campaign.driver import Failure, Wanted
     from testbed.campaign.executors import Executor
     from testbed.campaign.stored.folders import Work
     from testbed.planning.plan import Planned
-    from testbed.substrates import Substrate
-    from testbed.substrates.choice import Choice
 
 DESCRIPTION = "Runs what is not there yet, in a shuffled order; a run that fails does not stop the others."
 SHUFFLE = "sweep"  # any order will do, but always the same
@@ -89,9 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from core import locks
     from testbed.campaign.stored import folders
     from testbed.cli.schedule import study
+    from testbed.core import locks
     from testbed.linux import privileges
 
     flags.check_retries(parsed.retries)
@@ -145,12 +145,12 @@ def _apart(parsed: argparse.Namespace) -> tuple[list[Asked], list[str]]:
 
 def _possible(files: list[str], given: dict[str, Any]) -> Iterator[tuple[str, Choice]]:
     """Of several files those that can be had where they are to run, and where that is; the others are said to be left out."""
-    from testbed.substrates import choice
+    from testbed.backends import choice
 
     for file in files:
         try:
             with within_unless_named(file):
-                yield file, choice.choose(partial(points.read, file), given)
+                yield file, choice.choose(partial(sweep.read, file), given)
         except VirtualTimeOnlyError as error:
             if len(files) == 1:
                 raise
@@ -159,10 +159,10 @@ def _possible(files: list[str], given: dict[str, Any]) -> Iterator[tuple[str, Ch
 
 def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], parsed: argparse.Namespace) -> None:
     """Print what would be run: an experiment a line, where its results go, and the expected time; or all of it as JSON."""
-    from core.heartbeat import duration
     from testbed.campaign.stored import folders
     from testbed.cli import dry_run
     from testbed.cli.schedule import study
+    from testbed.core.heartbeat import duration
 
     out, found, lines = Path(parsed.out), list[dict[str, Any]](), [study.described(asked) for asked in studies]
     for file, chosen in _possible(files, given):
@@ -197,7 +197,7 @@ def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], par
 
 def _measured(what: str, files: Sequence[str], given: dict[str, Any]) -> int:
     """Print the backend that can run ``files``, or the flags with which the one measured can; why goes to stderr."""
-    from testbed import substrates
+    from testbed import backends as substrates
     from testbed.campaign import proposal
     from testbed.campaign.executors import reach
 
@@ -229,19 +229,19 @@ def _in_real_time(file: str, given: dict[str, Any]) -> list[Planned]:
 
     try:
         with within_unless_named(file):
-            return [planned(spec) for spec in points.read(file, given)]
+            return [planned(spec) for spec in sweep.read(file, given)]
     except VirtualTimeOnlyError:
         return []
 
 
 def _check_privileges(files: list[str], given: dict[str, Any]) -> None:
     """Under ``sudo`` all runs give up root, or none; raises `RequestError` before anything is read as root."""
+    from testbed.backends import choice
     from testbed.linux import privileges
-    from testbed.substrates import choice
 
     if privileges.caller() is None:
         return
-    places = {file: place for file in files if (place := choice.foreseen(partial(points.read, file), given))}
+    places = {file: place for file in files if (place := choice.foreseen(partial(sweep.read, file), given))}
     real = [file for file, found in places.items() if where.in_real_time(found.place)]
     if real and len(real) < len(places):
         raise RequestError(
@@ -255,9 +255,9 @@ def _settled(
     files: list[str], given: dict[str, Any], out: Path
 ) -> tuple[list[tuple[str, Choice]], dict[str, Substrate]]:
     """Every experiment, and every place where some of them run."""
-    from core.runs import rundir
-    from testbed import substrates
-    from testbed.substrates import choice
+    from testbed import backends as substrates
+    from testbed.backends import choice
+    from testbed.core.runs import rundir
 
     possible = list(_possible(files, given))
     rundir.check_writable(out)
@@ -269,7 +269,7 @@ def _settled(
                 for place in where.places(chosen.place):
                     machines[place] = substrates.find(place, chosen.plans)
             else:
-                chosen, machines[chosen.place] = choice.settle(chosen, partial(points.read, file), given)
+                chosen, machines[chosen.place] = choice.settle(chosen, partial(sweep.read, file), given)
         if chosen.reason is not None:
             print(text.paragraph(f"{file}: {chosen}"), file=sys.stderr)
         found.append((file, chosen))
@@ -338,15 +338,15 @@ def _verified(
     runs: Sequence[Wanted], failures: Sequence[Failure], lanes: Sequence[Executor], share: float | None, out: Path
 ) -> Sequence[str]:
     """Repeat a ``share`` of what was just run; the folders of those that came out otherwise. What came of it is kept in ``out``."""
-    from core.runs import documents, repeated, rundir
-    from testbed.campaign import repeats
+    from testbed.campaign import determinism_check
+    from testbed.core.runs import determinism_log, documents, rundir
 
     if share is None:
         return []
     failed = {failure.run.folder for failure in failures}
-    again = repeats.drawn([run for run in runs if run.folder not in failed], share)
-    said = repeated.Sample(len(runs), len(again), tuple(repeats.differing(again, lanes)))
-    rundir.write_text(out / repeated.FILE, documents.encode(said).decode())
+    again = determinism_check.drawn([run for run in runs if run.folder not in failed], share)
+    said = determinism_log.Sample(len(runs), len(again), tuple(determinism_check.differing(again, lanes)))
+    rundir.write_text(out / determinism_log.FILE, documents.encode(said).decode())
     print(f"Repeated {said}.")
     return said.differing
 
@@ -358,11 +358,11 @@ def _each_measured(runs: Sequence[Wanted]) -> list[Wanted]:
 
 def _sum_up(planned: list[Planned], work: Work, failures: Sequence[Failure], *, quiet: bool) -> bool:
     """Write every complete experiment's summary and print its table; whether any of them is invalid."""
-    from core import terminal
-    from core.heartbeat import Counter, Heartbeat
     from testbed.campaign import driver
-    from testbed.cli import closing
+    from testbed.cli import run_summary
     from testbed.cli.table import closing_table
+    from testbed.core import terminal
+    from testbed.core.heartbeat import Counter, Heartbeat
 
     console = terminal.console()
     failed = {failure.run.folder for failure in failures}
@@ -376,6 +376,6 @@ def _sum_up(planned: list[Planned], work: Work, failures: Sequence[Failure], *, 
                 continue
             summary = driver.sum_up(own)
             closing_table(summary).print(console)
-            closing.say(console, summary)
+            run_summary.say(console, summary)
             invalid |= summary.verdict == "invalid"
     return invalid

@@ -7,13 +7,13 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from core.placing import Metrics
-from core.runs.findings import Active, Interleaved, InterleavingUnknown, NotInterleaved
-from core.runs.metrics import STEADY_ITERATIONS, interleaved_needs
-from core.runs.summary import Ends, JobResult, Result, Summary
-from core.runs.verdict import Word, worst
-from core.terminal import Cell, Column, Sheet
-from core.text import count, plain
+from testbed.core.placing import Metrics
+from testbed.core.runs.findings import Active, Interleaved, InterleavingUnknown, NotInterleaved
+from testbed.core.runs.metrics import STEADY_ITERATIONS, interleaved_needs
+from testbed.core.runs.summary import Ends, JobResult, Result, Summary
+from testbed.core.runs.verdict import Word, worst
+from testbed.core.terminal import Cell, Column, Sheet
+from testbed.core.text import count, plain
 
 UNKNOWN = "–"
 COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}

@@ -1,4 +1,4 @@
-"""What a kernel can, as far as a run's set-up depends on it: reported by a substrate, asked by `testbed.linux.changes`."""
+"""What a kernel can, as far as a run's set-up depends on it: reported by a substrate, asked by `testbed.linux.setup_steps`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from congestion import catalogue
-from core.errors import MachineError
+from testbed.congestion import catalogue
+from testbed.core.errors import MachineError
 from testbed.linux import netns
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.netem import Netem

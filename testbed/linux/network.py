@@ -28,8 +28,8 @@ from pyroute2.ethtool.ioctl import IoctlEthtool
 from pyroute2.iproute import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from core.errors import MachineError, TestbedError
-from core.runs.plan import CongestionControl
+from testbed.core.errors import MachineError, TestbedError
+from testbed.core.runs.plan import CongestionControl
 from testbed.linux import netns
 from testbed.linux.loading import bpf, classifier, registry
 from testbed.linux.loading.registry import Registered
@@ -37,7 +37,7 @@ from testbed.linux.queues import turns
 from testbed.linux.queues.turns import INGRESS
 from testbed.linux.rtnetlink import Kind, Socket, Tc
 from testbed.linux.settings import DEFAULT, Addressing, mac, unlike
-from topologies.routed import Routes, router
+from testbed.networks.routed import Routes, router
 
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 CARRIER_S = 10.0

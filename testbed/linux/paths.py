@@ -5,7 +5,7 @@ switches do. Not with policy 1, whose name says the same: between namespaces a p
 brings along the hash its socket drew at random (``l4_hash``, `fib_multipath_hash` in
 net/ipv4/route.c), and TCP draws another one at every timeout. Each router has a seed of
 its own, from the run's: with the same one everywhere, routers one after the other
-choose alike, and paths stay unused. Ports are fixed (`workloads.worker`), so that a seed
+choose alike, and paths stay unused. Ports are fixed (`testbed.replay.worker`), so that a seed
 gives the same paths to every congestion control and to a job alone.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from core.errors import TestbedError
+from testbed.core.errors import TestbedError
 from testbed.linux.network import Host, Network, link_name
 from testbed.linux.rtnetlink import (
     RTA_DPORT,
@@ -30,7 +30,7 @@ from testbed.linux.rtnetlink import (
     attribute,
     attributes,
 )
-from transports import Connection
+from testbed.transports import Connection
 
 MOST_HOPS = 64
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from core import children
-from core.environment import ROOT
-from core.errors import MachineError, TestbedError
+from testbed.core import children
+from testbed.core.environment import ROOT
+from testbed.core.errors import MachineError, TestbedError
 
 # Folders that variables name; one that the caller cannot write is root's own.
 FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "MPLCONFIGDIR", "TMPDIR")  # fmt: skip

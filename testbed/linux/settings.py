@@ -1,6 +1,6 @@
 """Settings that reach a kernel: each is a value that is applied, read back, and printed.
 
-A set-up is a list of them (`testbed.linux.changes`). A mismatch between what was asked and what the kernel holds
+A set-up is a list of them (`testbed.linux.setup_steps`). A mismatch between what was asked and what the kernel holds
 stops the run; what it cannot tell is recorded as unknown. Nothing is undone: a setting ends with the namespace it lives in.
 """
 
@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-from core.errors import TestbedError
-from core.runs.manifest import ReadBack
-from core.runs.plan import CongestionControl
+from testbed.core.errors import TestbedError
+from testbed.core.runs.manifest import ReadBack
+from testbed.core.runs.plan import CongestionControl
 from testbed.linux.queues import turns
 from testbed.linux.queues.tree import matches
 from testbed.linux.rtnetlink import Kind, Tc
@@ -39,7 +39,7 @@ def mac(link: int, end: int) -> str:
 
 
 class Kernel(Protocol):
-    """What settings need of a kernel: a network in it (`testbed.linux.network`), or a fake (`testbed.linux.recording`)."""
+    """What settings need of a kernel: a network in it (`testbed.linux.network`), or a fake (`testbed.linux.fake_kernel`)."""
 
     def sysctl(self, node: str, key: str) -> str: ...
     def set_sysctl(self, node: str, key: str, value: str) -> None: ...
@@ -285,7 +285,7 @@ class FrameByFrame:
 
 @dataclass(frozen=True)
 class PathAddresses:
-    """The addresses of a host by which a sender chooses a path to it (`topologies.spraying`)."""
+    """The addresses of a host by which a sender chooses a path to it (`testbed.networks.spraying`)."""
 
     node: str
     device: str
@@ -347,7 +347,7 @@ FIRST_TABLE = 1000  # of routes by which packets go in turn
 
 @dataclass(frozen=True)
 class PacketSpraying:
-    """A router that sends packets over equal paths in turn, whatever connection they are of (`topologies.spraying.Turns`)."""
+    """A router that sends packets over equal paths in turn, whatever connection they are of (`testbed.networks.spraying.Turns`)."""
 
     node: str
     ports: tuple[str, ...]  # where they arrive

@@ -1,7 +1,7 @@
 """What a run costs: packets, messages, processes and seconds of its clock, and the wall time that follows.
 
 The constants are processor times on one core of a small virtual machine at rest (`benchmarks/estimates.py` compares them with
-runs). What another machine takes longer is one factor, learned from its runs (`testbed.substrates.pace`).
+runs). What another machine takes longer is one factor, learned from its runs (`testbed.backends.pace`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-import topologies
-from core.runs.plan import JobPlan, Plan
+from testbed import networks
+from testbed.core.runs.plan import JobPlan, Plan
+from testbed.models.frames import frame, payload_share
+from testbed.networks.routed import RoutedTopo, stages
+from testbed.replay import collectives
 from testbed.spec import place as where
-from theory.frames import frame, payload_share
-from topologies.routed import RoutedTopo, stages
-from workloads import collectives
 from workloads.collectives import ring
 
 COMMAND_S = 3.0  # of `run`: what it imports, figures and tables
@@ -27,7 +27,7 @@ DATAGRAM_S = 38e-6  # each packet that a process makes and reads itself
 MESSAGE_S = 800e-6  # each message of a worker
 # As flows.
 MODEL_S, EVENT_S, SAMPLE_S = 0.2, 150e-6, 8e-6
-INTERPRETED_S, COMPILING_S, COMPILED = 5.0, 25.0, 1 / 40  # `theory.compiled`
+INTERPRETED_S, COMPILING_S, COMPILED = 5.0, 25.0, 1 / 40  # `testbed.models.compiled`
 STEPS = 16  # of MLTCP's force in an iteration
 REAL_S = 4.0  # against a real clock: what a run takes besides its iterations
 CROWDED = 1.2  # by which iterations of several jobs are longer than the ideal ones
@@ -126,6 +126,6 @@ def _links(plan: Plan, job: JobPlan) -> int:
 
 @cache
 def _stages(name: str, arguments: tuple[int, ...], source: str, target: str) -> int:
-    topo = topologies.find(name)(*arguments)
+    topo = networks.find(name)(*arguments)
     assert isinstance(topo, RoutedTopo)
     return len(stages(topo, source, target))

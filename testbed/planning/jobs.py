@@ -10,32 +10,32 @@ from functools import cached_property
 
 import msgspec
 
-from core import carrier
-from core.carrier import TCP
-from core.errors import RequestError
-from core.placing import Request
-from core.runs.plan import CongestionControl, JobPlan, Link, System, Wire
-from core.runs.plan import Operation as Numeric
-from core.units import Size
-from job_schedulers import place
-from testbed.planning import links, lives
+from testbed.core import builtin_transport
+from testbed.core.builtin_transport import TCP
+from testbed.core.errors import RequestError
+from testbed.core.placing import Request
+from testbed.core.runs.plan import CongestionControl, JobPlan, Link, System, Wire
+from testbed.core.runs.plan import Operation as Numeric
+from testbed.core.units import Size
+from testbed.models import bounds
+from testbed.models.contention import Model
+from testbed.networks.routed import stages
+from testbed.planning import gpu_jobs, links
+from testbed.planning.gpu_jobs import Given
 from testbed.planning.links import Network
-from testbed.planning.lives import Given
+from testbed.replay import collectives
+from testbed.schedulers.job import place
 from testbed.spec import Spec, limits, systems
 from testbed.spec import place as where
 from testbed.spec.job import Job, check_transport
-from theory import bounds
-from theory.contention import Model
-from topologies.routed import stages
-from transports import Flow
-from workloads import collectives
-from workloads import trace as traces
-from workloads.trace import Operation, Trace
+from testbed.traces import trace as traces
+from testbed.traces.trace import Operation, Trace
+from testbed.transports import Flow
 
 ALONE_ITERATIONS = 10
 NONE_YET = CongestionControl("", "", {})
 EXACT = 1e-3  # of an iteration: what the ideal leaves out
-SEND_BYTES = 106_496  # of a socket, which a worker need not wait for (`workloads.worker`)
+SEND_BYTES = 106_496  # of a socket, which a worker need not wait for (`testbed.replay.worker`)
 OVERLAP = 0.05  # default start offsets: uniform in this share of the ideal iteration
 
 # What the network is to a job alone: links and wires of each stage that its flows cross, or its hosts.
@@ -66,7 +66,7 @@ class Asked:
     def over(self, given: Given, model: Model) -> Asked:
         """The same job, which asks for GPUs, on the servers where it got them."""
         assert self.trace is not None and self.job.gpus is not None
-        trace = lives.on_servers(self.trace, self.job.gpus, len(given.hosts), model)
+        trace = gpu_jobs.on_servers(self.trace, self.job.gpus, len(given.hosts), model)
         return Asked(msgspec.structs.replace(self.job, workers=len(given.hosts)), trace)
 
     def transport(self, system: System) -> str:
@@ -79,7 +79,7 @@ class Asked:
     def by_tcp(self) -> str | None:
         """The congestion control of what its own transport sends by TCP."""
         own = self.job.transport
-        return None if own is None or carrier.by_kernel(own) else systems.by_tcp(own)
+        return None if own is None or builtin_transport.by_kernel(own) else systems.by_tcp(own)
 
     @cached_property
     def exchanges(self) -> list[Operation]:
@@ -181,12 +181,12 @@ def placed(spec: Spec, wanted: list[Asked], network: Network, scheduler: str, se
     if not spec.lives:
         given = [Given(own) for own in place(network.topo, [one.workers for one in wanted], scheduler, seed)]
     else:
-        given = lives.give(network.topo, _requests(spec, wanted), scheduler, model, seed)
+        given = gpu_jobs.give(network.topo, _requests(spec, wanted), scheduler, model, seed)
         packed = [(one.over(own.packed, model), own.packed.hosts) for one, own in zip(wanted, given, strict=True)]
         fewest = [_ideal_s(one, hosts, network, computed=computed) for one, hosts in packed]
         wanted = [one.over(own, model) for one, own in zip(wanted, given, strict=True)]
         check_size(wanted, spec)
-        servers = lives.servers(network.topo)
+        servers = gpu_jobs.servers(network.topo)
     topo, bottlenecks, hosts = network.topo, network.bottlenecks, [own.hosts for own in given]
     ways = [_network_alone(one, own, network) for one, own in zip(wanted, hosts, strict=True)]
     ideals = [_ideal_s(one, own, network, computed=computed) for one, own in zip(wanted, hosts, strict=True)]

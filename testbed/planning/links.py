@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 from mininet.topo import Topo
 
-import topologies
-from core.errors import RequestError, within
-from core.runs.plan import Link, LinkEvent, Marking, Sender, Wire
-from core.text import quoted, shown
-from core.units import Duration, Share, UnitError, decoded
+from testbed import networks
+from testbed.core.errors import RequestError, within
+from testbed.core.runs.plan import Link, LinkEvent, Marking, Sender, Wire
+from testbed.core.text import quoted, shown
+from testbed.core.units import Duration, Share, UnitError, decoded
+from testbed.models.frames import frame
+from testbed.networks.routed import RoutedTopo, TooManyError, at_most, has_choice, path
 from testbed.spec import LinkSpec, Spec, limits
-from testbed.spec.written import Bands, Loss
-from theory.frames import frame
-from topologies.routed import RoutedTopo, TooManyError, at_most, has_choice, path
+from testbed.spec.relative_quantities import Bands, Loss
 
 SMALL_QUEUE_BYTES = 1 << 20  # of a socket below TCP, where a host is told nothing (Linux 4.15 to 6.13)
 NOTHING = LinkSpec(delay=Duration(0), jitter=Duration(0), loss=Loss("0%"), corrupt=Share("0%"))
@@ -74,7 +74,7 @@ def topology_of(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
         args = tuple(int(word) for word in words)
     except ValueError as error:
         raise RequestError(f"topo: {quoted(spec.topo)}: the arguments of a topology are whole numbers") from error
-    cls = topologies.find(name)
+    cls = networks.find(name)
     most = limits.of(spec.on)
     try:
         with at_most(most.hosts, most.links):
@@ -90,7 +90,7 @@ def topology_of(spec: Spec) -> tuple[RoutedTopo, tuple[int, ...]]:
     if not isinstance(topo, RoutedTopo):
         raise RequestError(
             f"topo: {spec.topo} is no RoutedTopo, and its nodes would have no routes; derive it from "
-            "topologies.routed.RoutedTopo, as examples/two_sites.py does (docs/topologies.md)"
+            "testbed.networks.routed.RoutedTopo, as examples/two_sites.py does (docs/topologies.md)"
         )
     return topo, args
 
@@ -244,7 +244,7 @@ def _in_proportion(link: Link, marks: Marking, bands: int) -> tuple[Marking, ...
 
 def _solved(link: Link, bands: int) -> tuple[Marking, ...]:
     """From the threshold on, everything; what a band holds at most stays what the port does."""
-    from theory import thresholds  # noqa: PLC0415  # SciPy takes long, and few ask for this
+    from testbed.models import thresholds  # noqa: PLC0415  # SciPy takes long, and few ask for this
 
     size = frame(link.mtu)
     try:

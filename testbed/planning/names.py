@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from core.runs.manifest import Asked
-from core.text import file_name
+from testbed.core.runs.manifest import Asked
+from testbed.core.text import file_name
 from testbed.spec import Spec
 
 # What an experiment is not: more seeds add to those that are there, and a limit changes no result.

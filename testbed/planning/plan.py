@@ -14,28 +14,28 @@ from pathlib import Path
 
 import msgspec
 
-import flow_schedulers
-import transports
-from congestion import catalogue
-from core import carrier
-from core.errors import RequestError
-from core.runs import isolated
-from core.runs.manifest import Asked
-from core.runs.plan import CongestionControl, JobPlan, Plan, System
-from core.runs.upgrade import VERSION
+from testbed import transports
+from testbed.congestion import catalogue
+from testbed.core import builtin_transport
+from testbed.core.errors import RequestError
+from testbed.core.runs import isolated
+from testbed.core.runs.manifest import Asked
+from testbed.core.runs.plan import CongestionControl, JobPlan, Plan, System
+from testbed.core.runs.upgrade import VERSION
+from testbed.models import bounds
+from testbed.models.contention import Model
+from testbed.models.frames import payload_share
+from testbed.networks import spraying
 from testbed.planning import jobs, links, names
 from testbed.planning.jobs import ALONE_ITERATIONS, Placed, Way
 from testbed.planning.links import Network
 from testbed.planning.profiles import Profile
 from testbed.planning.profiles import profile as profiled
+from testbed.replay import training
+from testbed.schedulers import flow
 from testbed.spec import Spec, systems
-from testbed.spec.written import Bands
-from theory import bounds
-from theory.contention import Model
-from theory.frames import payload_share
-from topologies import spraying
-from transports import Flow
-from workloads import learning
+from testbed.spec.relative_quantities import Bands
+from testbed.transports import Flow
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,8 @@ def _may_repeat(plan: Plan, asked: Iterable[jobs.Asked]) -> bool:
     noisy = any(one.varies for one in asked)
     changes = bool(plan.events) or plan.lives or any(job.leave_ns is not None for job in plan.jobs)
     others = any(
-        job.program or job.overlaps or job.window is not None or not carrier.plain(job.transport) for job in plan.jobs
+        job.program or job.overlaps or job.window is not None or not builtin_transport.plain(job.transport)
+        for job in plan.jobs
     )
     return not (chance or noisy or changes or others)
 
@@ -260,7 +261,7 @@ def _paths(network: Network, placed: Placed, system: System) -> tuple[int, bool]
     return (hashed, True) if hashed and count > 1 else (count, False)
 
 
-def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Sharing) -> None:
+def _check_windows(system: System, placed: Placed, sharing: flow.Sharing) -> None:
     """Raises `RequestError` if several exchanges are to be in flight where something goes by one after the other."""
     for job, asked, rule in zip(placed.jobs, placed.asked, sharing.rules, strict=True):
         in_turn = rule.grid or rule.exclusive or (rule.bands and job.window is None)
@@ -270,11 +271,11 @@ def _check_windows(system: System, placed: Placed, sharing: flow_schedulers.Shar
                 "other; leave out one of them"
             )
         how = asked.transport(system)
-        if rule.bands and not carrier.by_kernel(how):
+        if rule.bands and not builtin_transport.by_kernel(how):
             raise RequestError(
                 f"job {job.job} ({job.trace}): {how} chooses bands by itself: leave out that, or {system.label}"
             )
-        if job.window is not None and carrier.by_kernel(how) and transports.parse(how).options.close < 1:
+        if job.window is not None and builtin_transport.by_kernel(how) and transports.parse(how).options.close < 1:
             raise RequestError(
                 f"job {job.job} ({job.trace}): with a window TCP is not stopped in the middle of a message: leave out the window, or write "
                 "share in place of close"
@@ -288,7 +289,7 @@ def _check_trainings(system: System, placed: Placed) -> None:
             continue
         how = transports.parse(asked.transport(system))
         missing = how.close("gradient").missing
-        rings, disperses = asked.job.collective == "ring", learning.parse(asked.job.train).options.disperse
+        rings, disperses = asked.job.collective == "ring", training.parse(asked.job.train).options.disperse
         if disperses and missing != "zero":
             raise RequestError(
                 f"job {job.job} trains {asked.job.train}, whose gradients are mixed anew every round, so that what stood in a hole before is "
@@ -365,9 +366,7 @@ def _alone(plan: Plan, job: JobPlan) -> Plan:
     return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=())
 
 
-def _schedule(
-    system: System, placed: Placed, network: Network, profiles: Mapping[int, Profile]
-) -> flow_schedulers.Sharing:
+def _schedule(system: System, placed: Placed, network: Network, profiles: Mapping[int, Profile]) -> flow.Sharing:
     """What ``system`` tells every job; raises `RequestError`."""
     if system.flow_scheduler is None:
         return systems.take_turns(system, len(placed.asked))
@@ -375,15 +374,15 @@ def _schedule(
     nics = {name: network.limited[name] for name in network.nics}
     capacity = {name: float(link.rate_bps) for name, link in network.bottlenecks.items()}
 
-    def profile(number: int) -> flow_schedulers.Demand:
+    def profile(number: int) -> flow.Demand:
         one, job, measured = placed.asked[number], placed.jobs[number], profiles.get(number)
         if one.trace is None:
-            return flow_schedulers.Demand(None, {}, 0)
+            return flow.Demand(None, {}, 0)
         ways = dict(zip(one.flows, placed.crossed[number], strict=True))
         tensor = None if job.window is None else one.largest
         if any(len(stage) > 1 for way in ways.values() for stage in way):
             lasts_s = measured.iteration_s if measured else job.ideal_s
-            return flow_schedulers.Demand(lasts_s, None, max(one.sent), iterations=job.iterations, tensor_bytes=tensor)
+            return flow.Demand(lasts_s, None, max(one.sent), iterations=job.iterations, tensor_bytes=tensor)
 
         def bits(payload: dict[Flow, int]) -> dict[str, float]:
             return {name: size * 8 / share for name, size in bounds.loads(payload, ways).items()}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import flow_schedulers
-from core.phase import Phase
-from transports import Flow
-from workloads import trace as traces
-from workloads.trace import Operation, Trace
+from testbed.core.phase import Phase
+from testbed.schedulers import flow
+from testbed.traces import trace as traces
+from testbed.traces.trace import Operation, Trace
+from testbed.transports import Flow
 
 ROUNDED = 1e-9  # by which two ways to compute one time differ
 
@@ -30,7 +30,7 @@ def profile(
     most_bytes: int,
     measured: Profile | None,
     by_nics_s: Callable[[dict[Flow, int]], float] = lambda _payload: 0.0,
-) -> flow_schedulers.Demand:
+) -> flow.Demand:
     """A job in isolation: when it wants how much of each link, each round of a collective as fast as its busiest link allows.
 
     ``bits``: what a round puts on each link, headers included (`bounds.loads`); ``links``: their capacity in bit/s.
@@ -58,6 +58,4 @@ def profile(
                     phases.setdefault(link, []).append(phase)
             start = end
     spread_s = 0.0 if measured is None else measured.spread_s
-    return flow_schedulers.Demand(
-        ideal_s * slower, {link: tuple(found) for link, found in phases.items()}, most_bytes, spread_s
-    )
+    return flow.Demand(ideal_s * slower, {link: tuple(found) for link, found in phases.items()}, most_bytes, spread_s)

@@ -7,19 +7,21 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import job_schedulers
-from core import options
-from core.errors import RequestError
-from core.placing import Gpu, Metrics, Request
-from core.runs.schedules import Asked, Jobs, Setting
-from job_schedulers import Cluster, online
+from testbed.core import options
+from testbed.core.errors import RequestError
+from testbed.core.placing import Gpu, Metrics, Request
+from testbed.core.runs.schedules import Asked, Jobs, Setting
+from testbed.models.cluster import Ran, Servers, follow, simulate
+from testbed.models.contention import Contended, Model, linear
+from testbed.models.measures import measure
+from testbed.planning import few_jobs, published_mix
+from testbed.schedulers import job as job_schedulers
+from testbed.schedulers import online
+from testbed.schedulers.job import Cluster
 from testbed.spec.schedules import TRIALS, with_options
-from theory.cluster import Ran, Servers, follow, simulate
-from theory.contention import Contended, Model, linear
-from theory.measures import measure
-from workloads import few_jobs, joblists, published_mix
+from testbed.traces import job_lists
 
-Row = dict[str, str | int | float]  # of `core.runs.schedules.TABLE`, by column
+Row = dict[str, str | int | float]  # of `testbed.core.runs.schedules.TABLE`, by column
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def _drawn(cell: Cell) -> tuple[list[Request], tuple[Gpu, ...]]:
     if cell.jobs == "few":
         return few_jobs.drawn(seed, setting.largest) if setting.largest else few_jobs.single(setting.seconds)
     requests, gpus = published_mix.jobs(seed, setting.ratio), published_mix.servers(seed, cell.servers)
-    return requests if setting.load is None else joblists.poisson(requests, len(gpus), setting.load, seed), gpus
+    return requests if setting.load is None else job_lists.poisson(requests, len(gpus), setting.load, seed), gpus
 
 
 def _model(cell: Cell) -> Model:

@@ -2,7 +2,7 @@
 
 Every field here is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
 flags win. Quantities are text with a unit in both. A file may stand on another one
-(``base = "other.toml"``), and stand for several experiments (`testbed.spec.points`). What its table
+(``base = "other.toml"``), and stand for several experiments (`testbed.spec.sweep`). What its table
 ``[realtime]`` holds takes the place of its other fields wherever the clock is a real one, what
 ``[quick]`` holds where time is short (``--quick``).
 """
@@ -15,19 +15,19 @@ from typing import Any, Literal
 
 import msgspec
 
-import job_schedulers
-import topologies
-from congestion import catalogue
-from core.errors import RequestError, within
-from core.text import is_text, quoted, shown
-from core.units import Duration, Rate, Share, Size, decoded
+from testbed import networks
+from testbed.congestion import catalogue
+from testbed.core.errors import RequestError, within
+from testbed.core.text import is_text, quoted, shown
+from testbed.core.units import Duration, Rate, Share, Size, decoded
+from testbed.models.frames import frame, payload_share
+from testbed.schedulers import job as job_schedulers
 from testbed.spec import external, files, limits, systems
 from testbed.spec import place as where
 from testbed.spec.aliases import canonical
 from testbed.spec.job import Job, complete, parse
-from testbed.spec.written import Bands, HostQueue, LinkRate, Loss, Marks, NicRate, Offsets, QueueLength
-from theory.frames import frame, payload_share
-from workloads.noise import Noise
+from testbed.spec.relative_quantities import Bands, HostQueue, LinkRate, Loss, Marks, NicRate, Offsets, QueueLength
+from testbed.traces.noise import Noise
 
 
 class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -303,7 +303,7 @@ def _check(spec: Spec) -> None:
             "name", f"{quoted(spec.name)} cannot name a folder: letters, digits, '.', '_' and '-' only, 200 at most"
         )
     with within("topo"):
-        topologies.find(spec.topo.partition(",")[0])
+        networks.find(spec.topo.partition(",")[0])
     if not spec.scheduler:
         raise wrong("scheduler", "name at least one job scheduler")
     for scheduler in spec.scheduler:

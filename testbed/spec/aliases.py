@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.errors import RequestError
+from testbed.core.errors import RequestError
 
 ALIASES = {"cc": "system", "place": "scheduler", "alone": "isolated_runs"}
 HIDDEN = ("alone",)  # that no help shows

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from core.errors import RequestError
-from core.text import quoted
+from testbed.core.errors import RequestError
+from testbed.core.text import quoted
 
 ALLOWED = "allow_external_code"  # among flags, which are fields otherwise
 FLAG = "--allow-external-code"

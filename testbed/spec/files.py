@@ -11,11 +11,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import job_schedulers
-from core import toml
-from core.errors import RequestError, VirtualTimeOnlyError, within
-from core.reading import is_file, read_text
-from core.text import quoted, shown
+from testbed.core import toml
+from testbed.core.errors import RequestError, VirtualTimeOnlyError, within
+from testbed.core.input_files import is_file, read_text
+from testbed.core.text import quoted, shown
+from testbed.schedulers import job
 from testbed.spec import place as where
 from testbed.spec.aliases import ALIASES, canonical
 
@@ -132,7 +132,7 @@ def _from_here(fields: Fields, folder: Path) -> Fields:
     def placed(value: Any) -> Any:
         if isinstance(value, list):
             return [placed(each) for each in value]
-        return str(folder / value) if isinstance(value, str) and not job_schedulers.is_named(value) else value
+        return str(folder / value) if isinstance(value, str) and not job.is_named(value) else value
 
     if "scheduler" in fields:
         fields = {**fields, "scheduler": placed(fields["scheduler"])}

@@ -16,16 +16,16 @@ from typing import Any
 
 import msgspec
 
-import transports
-from core import carrier
-from core.carrier import TCP
-from core.errors import RequestError, within
-from core.text import quoted
-from core.units import Duration, Size
-from workloads import collectives, learning
-from workloads import trace as traces
-from workloads.noise import Noise
-from workloads.trace import Trace
+from testbed import transports
+from testbed.core import builtin_transport
+from testbed.core.builtin_transport import TCP
+from testbed.core.errors import RequestError, within
+from testbed.core.text import quoted
+from testbed.core.units import Duration, Size
+from testbed.replay import collectives, training
+from testbed.traces import trace as traces
+from testbed.traces.noise import Noise
+from testbed.traces.trace import Trace
 
 LEARNS_BY = ("parameter_server", "ring")  # the first, if nothing is said
 _WHAT = ("trace", "ddp", "cmd")
@@ -73,7 +73,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             raise JobError(
                 f"{quoted(said)}: {str(error).lower()}", where="ddp" if self.ddp is not None else "cmd"
             ) from error
-        return ("python", "-m", "workloads.training.ddp", *words) if self.ddp is not None else tuple(words)
+        return ("python", "-m", "testbed.replay.ddp.train", *words) if self.ddp is not None else tuple(words)
 
     @property
     def label(self) -> str:
@@ -147,7 +147,7 @@ def complete(job: Job, defaults: Job) -> Job:
 def _learning(job: Job) -> Job:
     """``job`` with what follows from the model that it learns; raises `JobError`."""
     with within("train"):
-        what = learning.parse(job.train or "")
+        what = training.parse(job.train or "")
     by = job.collective or LEARNS_BY[0]
     if by not in LEARNS_BY:
         raise JobError(f"a job that learns does so by {' or '.join(LEARNS_BY)}", where="collective")
@@ -213,8 +213,8 @@ def _check(job: Job) -> None:
 
 
 def check_transport(job: Job, transport: str) -> None:
-    """Whether a real program's gradients can travel so: a model of ours trains over datagrams (`transports.torch`); raises `RequestError`."""
-    if carrier.plain(transport) or job.program is None:
+    """Whether a real program's gradients can travel so: a model of ours trains over datagrams (`testbed.transports.torch`); raises `RequestError`."""
+    if builtin_transport.plain(transport) or job.program is None:
         return
     if job.ddp is None:
         raise JobError(f"{job.label} is a real program and decides itself how its bytes travel", where="transport")

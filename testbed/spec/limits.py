@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.errors import RequestError
+from testbed.core.errors import RequestError
 from testbed.spec import place as where
 
 

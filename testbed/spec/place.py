@@ -1,7 +1,7 @@
 """Where to run, as ``--on`` has it: ``auto``, ``host``, ``uml``, ``flow``, ``vagrant``, ``ssh:[USER@]HOST[:PORT]``.
 
 Several other machines, separated by commas, share the runs of a sweep. ``auto``, as without
-``--on``, is `uml` where that can run what is asked for, else `host` (`testbed.substrates.choice.choose`).
+``--on``, is `uml` where that can run what is asked for, else `host` (`testbed.backends.choice.choose`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import RequestError
-from core.text import quoted
+from testbed.core.errors import RequestError
+from testbed.core.text import quoted
 
 EXACT = "uml"  # where a run goes that names no place, if it can
 MODEL = "flow"  # where nothing is run, and all is computed

@@ -11,7 +11,7 @@
     name = "0.5"
     ratio = 0.5                              # communication ÷ computing
 
-What all fields mean stands at `core.runs.schedules.Asked`. ``base`` and ``[quick]`` are as in any experiment's file.
+What all fields mean stands at `testbed.core.runs.schedules.Asked`. ``base`` and ``[quick]`` are as in any experiment's file.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any
 
 import msgspec
 
-import job_schedulers
-from core import toml
-from core.errors import RequestError, within
-from core.reading import read_text
-from core.runs.schedules import Asked, Setting
-from core.text import shown
+from testbed.core import toml
+from testbed.core.errors import RequestError, within
+from testbed.core.input_files import read_text
+from testbed.core.runs.schedules import Asked, Setting
+from testbed.core.text import shown
+from testbed.schedulers import job
 from testbed.spec import files
 
 KIND = "schedules"
@@ -88,7 +88,7 @@ def _check(asked: Asked) -> None:
         raise RequestError(f"scheduler: {asked.scheduler[0]} is the first one, and {TRIALS} stands for what the first one evaluated")  # fmt: skip
     for text in asked.scheduler:
         for setting in asked.setting:
-            job_schedulers.check(with_options(text.replace(TRIALS, "1"), setting.options))
+            job.check(with_options(text.replace(TRIALS, "1"), setting.options))
     if (count := math.prod((len(asked.setting), len(asked.servers), len(asked.scheduler), asked.seeds))) > MOST:
         raise RequestError(f"it stands for {count:,} schedules, and {MOST:,} is the most")
 
@@ -144,6 +144,6 @@ def with_options(scheduler: str, given: str) -> str:
 
 def _options_of(scheduler: str) -> set[str]:
     """The names of a scheduler's options; none if it is a file."""
-    if not job_schedulers.is_named(scheduler):
+    if not job.is_named(scheduler):
         return set()
-    return {one.name for one in fields(job_schedulers.find(scheduler.partition(":")[0]).Options)}
+    return {one.name for one in fields(job.find(scheduler.partition(":")[0]).Options)}

@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import cast, get_args
 
-import flow_schedulers
-import transports
-from congestion import catalogue
-from core import carrier
-from core.carrier import TCP
-from core.errors import RequestError, within
-from core.runs.plan import Role, System
-from core.text import quoted
+from testbed import transports
+from testbed.congestion import catalogue
+from testbed.core import builtin_transport
+from testbed.core.builtin_transport import TCP
+from testbed.core.errors import RequestError, within
+from testbed.core.runs.plan import Role, System
+from testbed.core.text import quoted
+from testbed.schedulers import flow
 
 PLAIN = "reno"  # that every kernel has
 
@@ -32,17 +32,17 @@ def parse(label: str) -> System:
     text, asked = _role(label)
     parts = in_turn(text)
     names = [part.partition(":")[0] for part in parts]
-    if carried := [name for name in names if name in transports.names() and not carrier.plain(name)]:
+    if carried := [name for name in names if name in transports.names() and not builtin_transport.plain(name)]:
         if len(parts) > 1:
             raise RequestError(
                 f"{quoted(text)}: {carried[0]} is a transport, with which jobs cannot take turns here; give a job its own: "
                 f"--job …,transport={carried[0]}"
             )
         return System(label, transports.parse(text).name, asked or "treatment", transport=text)
-    named = [name for name in names if name in flow_schedulers.names()]
+    named = [name for name in names if name in flow.names()]
     if not named:
         parts, transport = _tcp(parts)
-        if not carrier.plain(transport) and len(parts) > 1:
+        if not builtin_transport.plain(transport) and len(parts) > 1:
             raise RequestError(
                 f"{quoted(text)}: jobs that take turns share one TCP; give a job its own: --job …,cc={names[0]},transport={transport}"
             )
@@ -54,8 +54,8 @@ def parse(label: str) -> System:
         raise RequestError(
             f"{quoted(text)}: {named[0]} is a scheduler and decides for all jobs; they cannot take turns with it."
         )
-    policy = flow_schedulers.parse(text)
-    module = flow_schedulers.find(policy.name)
+    policy = flow.parse(text)
+    module = flow.find(policy.name)
     return System(
         label,
         policy.name,
@@ -108,23 +108,21 @@ def _role(label: str) -> tuple[str, Role | None]:
     return "+".join(parts), cast(Role, found[0])
 
 
-def share(
-    system: System, demands: Sequence[flow_schedulers.Demand], links: Mapping[str, float]
-) -> flow_schedulers.Sharing:
+def share(system: System, demands: Sequence[flow.Demand], links: Mapping[str, float]) -> flow.Sharing:
     """What its flow scheduler tells each job; raises `RequestError`."""
     assert system.flow_scheduler is not None
     with within(f"system: {system.label}"):
-        decided = flow_schedulers.parse(system.flow_scheduler).share(demands, links)
+        decided = flow.parse(system.flow_scheduler).share(demands, links)
         for cc in {rule.cc for rule in decided.rules}:
             catalogue.parse(cc)
         return decided
 
 
-def take_turns(system: System, jobs: int) -> flow_schedulers.Sharing:
+def take_turns(system: System, jobs: int) -> flow.Sharing:
     """Its congestion controls in turn (a transport's own), and nothing else, for so many jobs."""
     controls = [control.spec for control in system.congestion] or [by_tcp(system.transport)]
     specs = [controls[number % len(controls)] for number in range(jobs)]
-    return flow_schedulers.Sharing(tuple(flow_schedulers.Rule(cc) for cc in specs))
+    return flow.Sharing(tuple(flow.Rule(cc) for cc in specs))
 
 
 def by_tcp(transport: str) -> str:

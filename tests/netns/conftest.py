@@ -52,7 +52,7 @@ def congestion_controls() -> list[str]:
 
 def _others_run() -> bool:
     ours = processes.below()
-    return any("testbed.inside" in words for pid, words in processes.below(1).items() if pid not in ours)
+    return any("testbed.linux.run_in_kernel" in words for pid, words in processes.below(1).items() if pid not in ours)
 
 
 def _of_another(path: Path) -> bool:

@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 from mininet.topo import Topo
 
-from congestion import catalogue
-from core.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
+from testbed.backends.host import Host
 from testbed.cli import cc, main
+from testbed.congestion import catalogue
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
 from testbed.linux import features, netns
 from testbed.linux.loading import bpf, bpfsys, registry
 from testbed.linux.network import Network
 from testbed.linux.settings import Sysctl, apply_all
-from testbed.substrates.host import Host
 from tests import processes, runs
 from topologies.dumbbell import Dumbbell
 
@@ -121,7 +121,7 @@ def test_an_unknown_constant_is_refused(program: bytes) -> None:
 
 def test_kill_minus_nine_unregisters() -> None:
     code = (
-        "from congestion import catalogue; from testbed.linux.loading import registry; import time;"
+        "from testbed.congestion import catalogue; from testbed.linux.loading import registry; import time;"
         f"held = registry.register(catalogue.parse('mltcp_reno'), name='{ONE}'); print('up', flush=True); time.sleep(7200)"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT)

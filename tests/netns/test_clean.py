@@ -16,19 +16,19 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MACHINE, EXIT_OK, TestbedError
-from core.runs import rundir
-from core.runs.events import Event, Iteration
-from core.runs.upgrade import VERSION
 from testbed import spec
+from testbed.backends.host import Host
+from testbed.backends.progress import Patience
+from testbed.core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MACHINE, EXIT_OK, TestbedError
+from testbed.core.runs import rundir
+from testbed.core.runs.events import Event, Iteration
+from testbed.core.runs.upgrade import VERSION
 from testbed.linux import features
 from testbed.planning import plan
-from testbed.substrates.host import Host
-from testbed.substrates.progress import Patience
+from testbed.replay import collectives
 from tests import processes, traces
 from tests.processes import HANG_S
 from tests.runs import INTERRUPTIBLE, ROOT, Result, cli, rounds, some
-from workloads import collectives
 
 from . import conftest
 
@@ -65,7 +65,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 def workers(of: int | None = None) -> list[int]:
     """Of the run that ``of`` started, or we."""
-    return sorted(pid for pid, words in processes.below(of).items() if "workloads.worker" in words)
+    return sorted(pid for pid, words in processes.below(of).items() if "testbed.replay.worker" in words)
 
 
 def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Before) -> None:

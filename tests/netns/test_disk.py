@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import TestbedError
-from core.runs import rundir
+from testbed.core.errors import TestbedError
+from testbed.core.runs import rundir
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core.runs import disturbed
-from core.runs.events import Said, Start
 from testbed import spec
 from testbed.campaign.tasks import Completed, Task, carry_out
+from testbed.core.runs import disturbed
+from testbed.core.runs.events import Said, Start
 from testbed.planning import plan
 from tests import processes
 from tests.runs import ATTEMPTS, Result
@@ -189,7 +189,7 @@ def test_without_what_was_touched_the_mean_is_an_undisturbed_runs(fields: dict[s
 def test_killed_with_a_run_the_recorder_is_gone() -> None:
     """Whatever it had started, too: a process of its own for every core."""
     script = (
-        "from testbed import spec\nfrom testbed.planning import plan\nfrom testbed.substrates.progress import Patience\nfrom testbed.substrates.host import Host\n"
+        "from testbed import spec\nfrom testbed.planning import plan\nfrom testbed.backends.progress import Patience\nfrom testbed.backends.host import Host\n"
         f"one = plan.plans(plan.resolve(spec.read(None, {LONE | {'iterations': 1000}!r})))[0]\n"
         "Host().run(one, lambda event: print(type(event).__name__, flush=True), Patience())\n"
     )

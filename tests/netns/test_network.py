@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from mininet.topo import Topo
 
-from core.errors import TestbedError
-from core.runs.plan import Link
+from testbed.core.errors import TestbedError
+from testbed.core.runs.plan import Link
 from testbed.linux import features, netns, network
-from testbed.linux.changes import addressing, interfaces, shaper
 from testbed.linux.network import Network, link_name
 from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.setting import Queues
 from testbed.linux.settings import DEFAULT, Addressed, Mtu, OffloadsOff, Sysctl, apply_all
+from testbed.linux.setup_steps import addressing, interfaces, shaper
 from tests import processes
 from topologies.dumbbell import Dumbbell
 from topologies.leafspine import LeafSpine

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from mininet.topo import Topo
 
-from testbed.linux import changes, features, netns, paths
+from testbed.linux import features, netns, paths, setup_steps
 from testbed.linux.network import Host, Network, link_name
 from testbed.linux.settings import Setting, Sysctl, apply_all
+from testbed.networks.routed import stages
+from testbed.transports import Connection
 from tests.processes import HANG_S
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
 from topologies.ring import Ring
-from topologies.routed import stages
-from transports import Connection
 
 Build = Callable[[Topo], Network]
 PORT, SIZE = 5001, 100_000
@@ -36,7 +36,7 @@ def forwarding(network: Network) -> list[Sysctl]:
 
 
 def choosing(network: Network, seed: int) -> list[Setting]:
-    return changes.multipath(network.topo, seed, seeded=features.probe().hash_seed)
+    return setup_steps.multipath(network.topo, seed, seeded=features.probe().hash_seed)
 
 
 def ends(network: Network) -> list[Host]:

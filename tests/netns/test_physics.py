@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.runs import metrics
-from testbed.substrates.host import Host
+from testbed.backends.host import Host
+from testbed.core.runs import metrics
 from tests import runs
 from tests.runs import Result, shown_in_real_time
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
+from testbed.backends import uml
+from testbed.core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
 from testbed.linux import privileges
-from testbed.substrates import uml
 from tests.runs import ROOT
 
 CALLER = pwd.getpwnam("nobody")
@@ -59,8 +59,8 @@ CHOOSE = """\
 import os, sys
 from testbed import spec
 from testbed.linux import privileges
-from testbed.substrates.usermode import kernel
-from testbed.substrates import choice
+from testbed.backends.usermode import kernel
+from testbed.backends import choice
 kernel.is_built = lambda: True
 def read(flags):
     with open("who", "a") as told:
@@ -189,7 +189,7 @@ def home(folder: Path) -> Path:
 
 MAIN = """\
 import sys
-from testbed.substrates.usermode import kernel
+from testbed.backends.usermode import kernel
 from testbed.cli import main
 kernel.is_built = lambda: True
 sys.exit(main(sys.argv[1:]))

@@ -19,15 +19,23 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_MACHINE, EXIT_OK, MachineError, TestbedError
-from core.runs import rundir
-from core.runs.events import Event, Iteration
-from core.runs.plan import Plan
+from testbed.backends import ssh, upload
+from testbed.backends.host import Host
+from testbed.backends.progress import Patience
 from testbed.campaign.verdict import jobs
+from testbed.core.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_INVALID,
+    EXIT_MACHINE,
+    EXIT_OK,
+    MachineError,
+    TestbedError,
+)
+from testbed.core.runs import rundir
+from testbed.core.runs.events import Event, Iteration
+from testbed.core.runs.plan import Plan
 from testbed.linux import netns
-from testbed.substrates import ssh, upload
-from testbed.substrates.host import Host
-from testbed.substrates.progress import Patience
 from tests import processes
 from tests.processes import HANG_S
 from tests.runs import DEFAULT, KILLS, ROOT, one_plan, some
@@ -140,7 +148,7 @@ def test_its_progress_is_seen_while_it_runs(there: Machine, monkeypatch: pytest.
 
     def look(event: Event) -> None:
         if isinstance(event, Iteration):
-            assert any("workloads.worker" in words for words in there.processes().values())
+            assert any("testbed.replay.worker" in words for words in there.processes().values())
             raise SeenEnoughError
 
     heard: list[str] = []
@@ -187,7 +195,7 @@ def test_what_is_from_outside_the_checkout_goes_along(there: Machine, tmp_path: 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_says_so_and_leaves_nothing(there: Machine, tmp_path: Path, number: int) -> None:
     process = there.start(*RUN, "--on", there.on, *LONG, cwd=tmp_path)
-    await_process(there, process, "workloads.worker")
+    await_process(there, process, "testbed.replay.worker")
     process.send_signal(number)
     _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == EXIT_INTERRUPTED
@@ -223,7 +231,7 @@ def link(there: Machine, state: str) -> None:
 CUTS: dict[str, Callable[[Machine, Client], None]] = {
     "the caller is killed": lambda there, client: client.kill(),
     "sshd's session is killed": killed("sshd:"),
-    "what was started there is killed": killed("testbed.substrates.remote", "import os,sys"),
+    "what was started there is killed": killed("testbed.backends.remote", "import os,sys"),
     "no packet arrives any more": lambda there, client: link(there, "down"),
     "everything of the session is killed": killed(""),
     "sudo is killed": killed("sudo -n"),
@@ -241,7 +249,7 @@ def test_cut_off_at_a_random_moment(tmp_path: Path, there: Machine, round_: int)
     process = there.start(
         *RUN, "--on", there.on_as(user), *QUICK, *silent, "--name", "cut", "--seeds", "4", cwd=tmp_path
     )
-    await_process(there, process, "testbed.inside" if "no packet" in how else "sshd:")
+    await_process(there, process, "testbed.linux.run_in_kernel" if "no packet" in how else "sshd:")
     time.sleep(after_s)
     print(f"{how}, {after_s:.1f} s after the first sign of it: {' | '.join(there.processes().values())[:300]}")
     CUTS[how](there, process)
@@ -272,7 +280,7 @@ def await_ours_gone(there: Machine) -> None:
 
 def test_a_caller_that_falls_silent_counts_as_gone(there: Machine, tmp_path: Path) -> None:
     process = there.start(*RUN, "--on", there.on, *LONG, cwd=tmp_path)
-    await_process(there, process, "workloads.worker")
+    await_process(there, process, "testbed.replay.worker")
     process.send_signal(signal.SIGSTOP)
     await_ours_gone(there)
     process.send_signal(signal.SIGCONT)
@@ -411,7 +419,7 @@ def test_what_a_run_there_dies_of_is_told(there: Machine, monkeypatch: pytest.Mo
 
     def observe(event: Event) -> None:
         if isinstance(event, Iteration) and not killed:
-            killed.extend(pid for pid, words in there.processes().items() if "workloads.worker" in words)
+            killed.extend(pid for pid, words in there.processes().items() if "testbed.replay.worker" in words)
             os.kill(killed[0], signal.SIGKILL)
 
     with reached(there, monkeypatch) as substrate:
@@ -475,7 +483,7 @@ def test_several_machines_share_a_sweep_and_one_may_be_lost(there: Machine, tmp_
         assert "2 of them there" in there.run(*sweep, other.on, cwd=tmp_path).stderr  # on either
         shutil.rmtree(tmp_path / "results")
         process = there.start(*sweep, other.on, cwd=tmp_path)
-        await_process(other, process, "workloads.worker")
+        await_process(other, process, "testbed.replay.worker")
         other.process.kill()
         _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode in (EXIT_OK, EXIT_INVALID), errors

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from core import folders
-from core.errors import EXIT_INVALID, EXIT_OK, EXIT_REQUEST
-from core.runs import rundir
+from testbed.core import folders
+from testbed.core.errors import EXIT_INVALID, EXIT_OK, EXIT_REQUEST
+from testbed.core.runs import rundir
 from tests.runs import cli, some
 
 CALLER, OTHER = 4242, 4343

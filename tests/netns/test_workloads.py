@@ -15,17 +15,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core.runs import metrics
+from testbed.backends import uml
+from testbed.backends.host import Host
+from testbed.core.runs import metrics
 from testbed.linux.participants import program as programs
-from testbed.substrates import uml
-from testbed.substrates.host import Host
+from testbed.traces import trace as library
 from tests import replay, runs
 from tests.runs import ROOT
-from workloads import trace as library
 
 pytestmark = pytest.mark.alone
 
-PARAMETERS = 1_079_242  # of smallcnn (`workloads.training.models`)
+PARAMETERS = 1_079_242  # of smallcnn (`testbed.replay.ddp.models`)
 
 needs_torch = pytest.mark.skipif(not programs.has_torch(), reason="needs PyTorch: `make torch`")
 
@@ -83,7 +83,7 @@ def _recorded_and_replayed(out: Path) -> tuple[float, float, float]:
     done = subprocess.run(
         [sys.executable, "-m", "workloads", "record", "-o", str(out), "--native-rate", "10gbit", "--",
          sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         "-m", "workloads.training.ddp", "smallcnn", "--batch", "64", "--image", "96", "--iterations", "25"],
+         "-m", "testbed.replay.ddp.train", "smallcnn", "--batch", "64", "--image", "96", "--iterations", "25"],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -103,7 +103,7 @@ def test_real_training_is_a_job(tmp_path: Path) -> None:
     """Its connections use the job's congestion control, which is read back; its iterations are counted as others'."""
     done = runs.cli(
         "--on", "host", "--out", str(tmp_path), "--name", "real", "--iterations", "4", "--cc", "mltcp_reno",
-        "--job", "ddp:smallcnn", "--job", f"cmd:{sys.executable} -m workloads.training.ddp smallcnn", cwd=tmp_path,
+        "--job", "ddp:smallcnn", "--job", f"cmd:{sys.executable} -m testbed.replay.ddp.train smallcnn", cwd=tmp_path,
     )  # fmt: skip
     # 4: on a busy machine so short a run may be judged invalid, which is not the question here.
     assert done.returncode in (0, 4), done.stderr

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from congestion import catalogue
-from core.errors import MachineError
+from testbed.congestion import catalogue
+from testbed.core.errors import MachineError
 from testbed.linux import netns
 from testbed.linux.loading import bpf, modules, registry
 from testbed.linux.loading.bpfsys import libc

@@ -7,12 +7,12 @@ import sys
 
 import msgspec
 
-from testbed.linux import changes, features
+from testbed.linux import features, setup_steps
 from testbed.linux.network import Network, build, link_name
 from testbed.linux.participants.timeline import Machine
 from testbed.linux.settings import apply_all
+from testbed.networks import spraying
 from tests.runs import one_plan
-from topologies import spraying
 
 SPINES, DATAGRAMS, FLOWS, BYTES, PORT = 4, 800, 8, 1000, 7400
 SEND = f"""
@@ -30,10 +30,10 @@ for number in range({DATAGRAMS}):
 def spread(machine: Machine) -> bytes:
     """Bytes on each uplink of the sender's leaf: one socket that goes round the paths; eight whose flows are hashed."""
     plan = one_plan(topo=f"leafspine,2,{SPINES},2", jobs=1, compute="5ms", bytes="100kB", system=["reno"])
-    topo = changes.topology(plan)
+    topo = setup_steps.topology(plan)
     network = build(topo, machine.modules)
-    steps = changes.changes(msgspec.structs.replace(plan, paths=SPINES), features.running())
-    apply_all(changes.settings(steps, "network"), network)
+    steps = setup_steps.changes(msgspec.structs.replace(plan, paths=SPINES), features.running())
+    apply_all(setup_steps.settings(steps, "network"), network)
     paths = [spraying.address(topo, "h3", path) for path in range(SPINES)]
     told = {
         "sprayed": _sent(network, 1, paths),

@@ -11,7 +11,7 @@ from testbed.linux.participants.timeline import Machine
 SENDER, RECEIVER, STRANGER, PORT = "10.0.0.1", "10.0.0.2", "10.0.0.9", 7300
 RATE_BPS, FOREIGN_BYTES, SHARE = 100_000_000, 64, 0.05
 FRAME_BYTES = FOREIGN_BYTES + 8 + 20 + 14
-END = "import sys; from transports.cli import main; sys.exit(main(sys.argv[1:]))"
+END = "import sys; from testbed.transports.cli import main; sys.exit(main(sys.argv[1:]))"
 FLOOD = f"""
 import socket, time
 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

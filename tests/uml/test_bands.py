@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from testbed.substrates import uml
+from testbed.backends import uml
 from tests.runs import Result, run_plan
 
 pytestmark = pytest.mark.uml

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.runs import metrics
-from testbed.substrates import uml
+from testbed.backends import uml
+from testbed.core.runs import metrics
 from tests import runs
 from tests.runs import Result, some
 

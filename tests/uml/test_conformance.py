@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from testbed.substrates import uml
+from testbed.backends import uml
 from tests import runs
 from tests.runs import Result, some
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import EXIT_OK
+from testbed.core.errors import EXIT_OK
 from tests.runs import ROOT, cli
 from tools import demo_table, golden
 

@@ -18,14 +18,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core.errors import EXIT_OK, EXIT_REQUEST
-from core.runs.load import TABLES
+from testbed.backends import uml
+from testbed.backends.usermode import kernel
 from testbed.cli import main
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.core.runs.load import TABLES
 from testbed.linux import features
-from testbed.substrates import uml
-from testbed.substrates.usermode import kernel
+from testbed.transports import native
 from tests.runs import DEFAULT, ROOT, cli, one_plan, run_plan
-from transports import native
 
 # Random loss, jitter and marking: everything the kernel draws a number for.
 RANDOM: dict[str, Any] = {

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from distributed.security import Security
 
-from core.errors import EXIT_INTERRUPTED, EXIT_MACHINE
-from core.runs.load import TABLES, check, load_run
-from core.runs.repeated import Sample, read
 from testbed.campaign.executors import dask
 from testbed.campaign.provenance import source_sha256
 from testbed.cli import main
+from testbed.core.errors import EXIT_INTERRUPTED, EXIT_MACHINE
+from testbed.core.runs.determinism_log import Sample, read
+from testbed.core.runs.load import TABLES, check, load_run
 from tests import processes, runs
 from tests.runs import INTERRUPTIBLE, ROOT
 
@@ -399,7 +399,7 @@ def test_workers_that_may_start_no_processes_are_said(tmp_path: Path) -> None:
 
 def test_workers_of_another_source_are_refused_with_both(tmp_path: Path) -> None:
     theirs = runs.copy_checkout(tmp_path / "theirs")
-    with (theirs / "workloads/worker.py").open("a") as file:
+    with (theirs / "testbed/replay/worker.py").open("a") as file:
         file.write("# another\n")
     with cluster(workers=1, checkout=theirs) as there:
         found = done(tmp_path, "--executor", f"dask:{there.address}", out="none")

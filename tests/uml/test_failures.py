@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.errors import EXIT_FAILED, EXIT_MACHINE, MachineError, TestbedError
-from core.runs.events import Event, Iteration, Phase, Shares
-from core.runs.plan import Plan
-from testbed.substrates import uml
-from testbed.substrates.progress import Patience
-from testbed.substrates.usermode import kernel
+from testbed.backends import uml
+from testbed.backends.progress import Patience
+from testbed.backends.usermode import kernel
+from testbed.core.errors import EXIT_FAILED, EXIT_MACHINE, MachineError, TestbedError
+from testbed.core.runs.events import Event, Iteration, Phase, Shares
+from testbed.core.runs.plan import Plan
 from tests import processes, runs
 from tests.processes import HANG_S
 from tests.runs import INTERRUPTIBLE, ROOT, cli, rounds
@@ -84,7 +84,7 @@ GREEDY = """
 """
 COMPUTE = """
             import time
-            from workloads.computing import announced
+            from testbed.replay.computing import announced
             with announced("this topology"):
                 for _ in range(60):
                     sum(range(10_000_000))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import views
-from core.runs import rundir
-from core.runs.load import load_experiment
 from testbed.campaign.tasks import Completed, Task, carry_out
+from testbed.core.runs import rundir
+from testbed.core.runs.load import load_experiment
 from testbed.linux.queues.rates import bucket_bytes
+from testbed.report import views
 from tests import runs
 
 

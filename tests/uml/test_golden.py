@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from testbed.substrates import uml
+from testbed.backends import uml
 from tools import golden
 
 IN_SHORT = ("11-netem", "12-red-acks-first", "22-events")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from testbed.substrates import uml
+from testbed.backends import uml
 from tests.runs import DEFAULT, run_plan
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from core.runs import metrics
 from testbed import spec
+from testbed.backends import uml
+from testbed.core.runs import metrics
 from testbed.planning import plan
-from testbed.substrates import uml
 from tests.runs import run_plan
 
 SMALL = {"rate": "100mbit", "compute": "20ms"}

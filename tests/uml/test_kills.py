@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EXIT_INTERRUPTED
+from testbed.core.errors import EXIT_INTERRUPTED
 from tests import processes
 from tests.processes import HANG_S, loopback
 from tests.runs import INTERRUPTIBLE, KILLS, ROOT, some

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from testbed.substrates import uml
+from testbed.backends import uml
+from testbed.transports import native
 from tests.processes import HANG_S
 from tests.runs import Result, run_plan, some
-from transports import native
 
 pytestmark = pytest.mark.uml
 

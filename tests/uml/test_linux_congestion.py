@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from congestion import catalogue
-from core.errors import EXIT_OK
 from testbed.cli import main
+from testbed.congestion import catalogue
+from testbed.core.errors import EXIT_OK
 from tests.runs import some
 
 USUAL = ("vegas", "cdg", "highspeed")  # by delay; with switches among its parameters; named otherwise in Kconfig

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core.runs import rundir
-from testbed.substrates import uml
-from testbed.substrates.progress import patience
+from testbed.backends import uml
+from testbed.backends.progress import patience
+from testbed.core.runs import rundir
 from tests import runs
 
 # Servers of four GPUs: the first job fits into one, the second spans both, the third waits for GPUs of each.

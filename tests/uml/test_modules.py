@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from core.errors import EXIT_REQUEST, MachineError, RequestError
+from testbed.backends import uml
+from testbed.backends.usermode.kernel import Kernel
 from testbed.cli import main
-from testbed.substrates import uml
-from testbed.substrates.usermode.kernel import Kernel
+from testbed.core.errors import EXIT_REQUEST, MachineError, RequestError
 from tests import runs
 from tests.processes import HANG_S
 from tests.uml import inside

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from core.runs import rundir
 from testbed import spec
+from testbed.backends import uml
+from testbed.backends.progress import patience
+from testbed.core.runs import rundir
 from testbed.planning import plan
-from testbed.substrates import uml
-from testbed.substrates.progress import patience
 from tests import runs
 
 FIELDS: dict[str, Any] = {

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from core.runs import metrics
-from testbed.substrates import uml
+from testbed.backends import uml
+from testbed.core.runs import metrics
 from tests import runs
 from tests.runs import Result
 
 SYNTHETIC: dict[str, Any] = {"compute": "500ms", "bytes": "28MB"}  # 48 % duty at 500 Mbit/s
 RATE = 500e6
 OWN = """
-from topologies.routed import RoutedTopo
+from testbed.networks.routed import RoutedTopo
 class Mine(RoutedTopo):
     def wire(self):
         for router in ("s1", "s2", "s3"):

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from core.runs.load import Run, load_run
 from testbed.cli import main
+from testbed.core.runs.load import Run, load_run
 
 JOB = (
     "--compute", "50ms", "--bytes", "500kB", "--rate", "100mbit", "--iterations", "24", "--system", "reno", "--alone", "none",

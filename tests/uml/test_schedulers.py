@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.errors import EXIT_OK, EXIT_REQUEST
-from core.runs import metrics, rundir
-from core.runs.load import load_run
 from testbed import spec
+from testbed.backends import uml
+from testbed.backends.progress import patience
 from testbed.cli import main
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.core.runs import metrics, rundir
+from testbed.core.runs.load import load_run
 from testbed.planning import plan
-from testbed.substrates import uml
-from testbed.substrates.progress import patience
 from tests import runs
 
 COMPATIBLE = {"compute": "500ms", "bytes": "28MB", "rate": "500mbit"}  # 48 % duty

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from testbed.substrates import uml
+from testbed.backends import uml
 from tests.processes import HANG_S
 from tests.runs import run_plan
 from tests.uml.inside_spraying import BYTES, DATAGRAMS, SPINES

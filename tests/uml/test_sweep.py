@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EXIT_FAILED, EXIT_OK
 from testbed.cli import main
+from testbed.core.errors import EXIT_FAILED, EXIT_OK
 from tests import processes
 from tests.runs import INTERRUPTIBLE
 

@@ -36,8 +36,8 @@ module_exit(toy_exit);
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("Reno by another name");
 """
-ENTRY = """from congestion.family import Family
-from core.runs.plan import Traits
+ENTRY = """from testbed.congestion.family import Family
+from testbed.core.runs.plan import Traits
 
 FAMILIES = (Family("toy", "treatment", "reno", Traits()),)
 """
@@ -47,7 +47,7 @@ def test_its_c_and_its_entry(tmp_path: Path) -> None:
     """Like Reno, which it is, to the byte; and a treatment, since its file says so."""
     there = copy_checkout(tmp_path / "checkout")
     (there / "kernel/tcp_toy.c").write_text(C)
-    (there / "congestion/toy.py").write_text(ENTRY)
+    (there / "testbed/congestion/toy.py").write_text(ENTRY)
     words = ["--system", "reno", "toy", "--iterations", "4", "--compute", "100ms", "--bytes", "1MB", "--alone", "none"]
     done = subprocess.run(
         [sys.executable, "-m", "testbed", "run", *words, "--on", "uml", "--name", "toy", "--json"],

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from testbed.backends import uml
 from testbed.campaign.verdict import jobs
-from testbed.substrates import uml
+from testbed.transports import native
 from tests.processes import HANG_S
 from tests.runs import one_plan, run_plan, some
 from tests.uml import inside_transports
-from transports import native
 
 pytestmark = pytest.mark.uml
 

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.runs.manifest import Manifest, Told
-from core.runs.plan import Plan
+from testbed.backends import uml
 from testbed.campaign.verdict import Case, judge
-from testbed.substrates import uml
+from testbed.core.runs.manifest import Manifest, Told
+from testbed.core.runs.plan import Plan
 from tests import runs
 from tests.manifests import manifest
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from core.errors import EXIT_OK
+from testbed.core.errors import EXIT_OK
 from tests.runs import ROOT, cli
 
 FILE = """\

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.runs import metrics, rundir
-from testbed.substrates import uml
-from testbed.substrates.progress import patience
+from testbed.backends import uml
+from testbed.backends.progress import patience
+from testbed.core.runs import metrics, rundir
 from tests import runs
 from tests.runs import DEFAULT, one_plan, run_plan
 from tests.unit.test_overlapping import layered

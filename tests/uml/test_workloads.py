@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core.runs import rundir
 from testbed import spec
+from testbed.backends import uml
+from testbed.backends.progress import patience
+from testbed.core.runs import rundir
 from testbed.planning import plan
-from testbed.substrates import uml
-from testbed.substrates.progress import patience
+from testbed.replay import collectives
+from testbed.traces import trace as library
 from tests import replay, runs, traces
-from workloads import collectives
-from workloads import trace as library
 
 TEN_MICROSECONDS = 10e-6
 EVERYBODY = [name for name in collectives.names() if name != "send_recv"]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import abstracts, boundaries, chapters, claims, figures, sections
-from analysis.abstracts import ABSTRACTS, Sentence
-from analysis.figures import mlt_fct, mlt_speedup
-from analysis.finding import VERDICTS, Finding, Verdict
-from analysis.study import load_study
+from analysis.mlt import mlt_fct, mlt_speedup
+from testbed.report import abstracts, boundaries, chapters, claims, figures, sections
+from testbed.report.abstracts import ABSTRACTS, Sentence
+from testbed.report.finding import VERDICTS, Finding, Verdict
+from testbed.report.study import load_study
 
 SENTENCES = [sentence for abstract in ABSTRACTS for sentence in abstract.sentences]
 

@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import agreement, comparison, study
-from analysis.cli import main
-from core.runs import documents, metrics
-from core.runs import rows as run_rows
-from core.runs.load import TABLES, LoadError, digest, load_experiment
-from core.runs.plan import System
-from core.runs.summary import Summary
-from core.runs.upgrade import VERSION
 from testbed import spec
 from testbed.campaign.summary import summarise
+from testbed.core.runs import documents, metrics
+from testbed.core.runs import rows as run_rows
+from testbed.core.runs.load import TABLES, LoadError, digest, load_experiment
+from testbed.core.runs.plan import System
+from testbed.core.runs.summary import Summary
+from testbed.core.runs.upgrade import VERSION
+from testbed.report import agreement, comparison, study
+from testbed.report.cli import main
 from tests import fluid_runs, synthetic
 from tests.manifests import VALID, manifest
 from tests.runs import one_plan

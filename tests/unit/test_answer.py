@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
 
-from core import terminal
-from core.runs.findings import (
+from testbed.campaign import findings
+from testbed.campaign.findings import answer
+from testbed.campaign.findings.demand import Demand
+from testbed.cli import run_summary, table
+from testbed.core import terminal
+from testbed.core.runs.findings import (
     AtIdeal,
     Compared,
     Delivered,
@@ -26,12 +30,8 @@ from core.runs.findings import (
     TooShort,
     Uneven,
 )
-from core.runs.summary import Summary
-from core.terminal import Sheet
-from testbed.campaign import findings
-from testbed.campaign.findings import answer
-from testbed.campaign.findings.demand import Demand
-from testbed.cli import closing, table
+from testbed.core.runs.summary import Summary
+from testbed.core.terminal import Sheet
 from tests.summaries import row, summary
 
 WIDTHS = (50, 60, 72, 80, 100, 140)
@@ -145,7 +145,7 @@ def test_prose_breaks_between_words(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     told = "Interleaved iterations of isolated communication phases, " * 4
-    closing.labelled(terminal.console(), "Links", told)
+    run_summary.labelled(terminal.console(), "Links", told)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
     assert " ".join(lines).split()[1:] == told.split()
@@ -193,12 +193,12 @@ def test_an_overload_is_printed_once(
     treated, base = row("mltcp_reno", gain), row("reno")
     found = findings.compared(treated, base, Demand(loads=(load,)))
     treated = replace(treated, findings=found, answer=answer.sentence(treated, base, found))
-    assert closing.say(terminal.console(), summary(base, treated, overloads=(load,)))
+    assert run_summary.say(terminal.console(), summary(base, treated, overloads=(load,)))
     assert capsys.readouterr().out.count("125 %") == 1
 
 
 def test_nothing_to_say_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not closing.say(terminal.console(), summary(row("reno")))
+    assert not run_summary.say(terminal.console(), summary(row("reno")))
     assert capsys.readouterr().out == ""
 
 

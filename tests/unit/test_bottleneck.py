@@ -10,15 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.views import interleaving
-from core.runs.load import Experiment, Run
-from core.runs.manifest import Crossing
-from core.runs.plan import LinkEvent
 from testbed.cli import console
+from testbed.core.runs.load import Experiment, Run
+from testbed.core.runs.manifest import Crossing
+from testbed.core.runs.plan import LinkEvent
 from testbed.linux.sampling import sampler
+from testbed.models import bottleneck
+from testbed.report.views import interleaving
 from tests.manifests import VALID, manifest
 from tests.runs import one_plan
-from theory import bottleneck
 
 RATE_BPS = 1e6
 T_S = np.arange(0.0, 10.001, 0.01)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.runs.plan import Link
 from testbed import spec
+from testbed.core.runs.plan import Link
+from testbed.models import bounds
+from testbed.models.frames import payload_share
 from testbed.planning import plan
-from theory import bounds
-from theory.frames import payload_share
 from topologies.leafspine import LeafSpine
 
 TOPO = LeafSpine(leaves=2, spines=2, hosts=4)
@@ -57,7 +57,9 @@ def test_no_choice_of_paths_is_faster(sizes: list[int]) -> None:
 
 def behind_nics(nic_bps: int) -> dict[str, Link]:
     """The network's links, and what its hosts send through NICs of this rate."""
-    return LINKS | {f"{host}-l{1 + number // 4}": Link(nic_bps, 10**5, 1500, False) for number, host in enumerate(HOSTS)}
+    return LINKS | {
+        f"{host}-l{1 + number // 4}": Link(nic_bps, 10**5, 1500, False) for number, host in enumerate(HOSTS)
+    }
 
 
 @pytest.mark.parametrize(

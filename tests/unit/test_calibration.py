@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import calibration
-from core.errors import RequestError
-from core.placing import Request
-from theory.calibration import Cell, Fit, Took, calibrate, fit
-from theory.contention import Model
+from testbed.core.errors import RequestError
+from testbed.core.placing import Request
+from testbed.models.calibration import Cell, Fit, Took, calibrate, fit
+from testbed.models.contention import Model
+from testbed.report import calibration
 
 GRID = [(p, ratio) for p in (2, 3, 4, 5) for ratio in (0.25, 0.5, 1.0)]
 

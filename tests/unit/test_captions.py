@@ -8,10 +8,10 @@ import msgspec
 import pandas as pd
 import pytest
 
-from analysis import drawing
-from analysis.views import interleaving, shares
-from core.runs.load import Experiment, Run, load_experiment
 from testbed import spec
+from testbed.core.runs.load import Experiment, Run, load_experiment
+from testbed.report import drawing
+from testbed.report.views import interleaving, shares
 from tests import synthetic
 
 

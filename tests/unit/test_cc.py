@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
 from testbed.cli import cc, main
+from testbed.core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="folders of several users: root makes them")
 ANOTHER = 65534

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.errors import EXIT_MACHINE, EXIT_OK, MachineError, RequestError, TestbedError
-from core.runs.plan import Burst, Link, Marking, Plan
-from testbed import spec, substrates
+from testbed import backends, spec
 from testbed.cli import main
-from testbed.linux import changes, features, settings
+from testbed.core.errors import EXIT_MACHINE, EXIT_OK, MachineError, RequestError, TestbedError
+from testbed.core.runs.plan import Burst, Link, Marking, Plan
+from testbed.linux import features, settings, setup_steps
+from testbed.linux.fake_kernel import Recording
 from testbed.linux.features import Features
 from testbed.linux.queues import tree, turns
 from testbed.linux.queues.classify import Dscp, PureAcks
@@ -27,12 +28,11 @@ from testbed.linux.queues.rates import ticks
 from testbed.linux.queues.red import Red
 from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
-from testbed.linux.recording import Recording
 from testbed.linux.rtnetlink import Tc
 from testbed.linux.settings import PacketSpraying
 from testbed.planning.plan import plans, resolve
-from tests import house
-from transports import ltp
+from testbed.transports import ltp
+from tests.support import paths
 
 REAL, VIRTUAL = Features(), features.user_mode()
 
@@ -43,36 +43,36 @@ def planned(**fields: Any) -> Plan:
 
 def recorded(plan: Plan, can: Features) -> Recording:
     """A kernel after all steps."""
-    kinds = {cc.spec: step.change.kind for cc in plan.ccs for step in changes.changes(plan, can)
+    kinds = {cc.spec: step.change.kind for cc in plan.ccs for step in setup_steps.changes(plan, can)
              if isinstance(step.change, settings.Register) and step.change.cc == cc}  # fmt: skip
     kernel = Recording(kinds)
-    for stage in changes.STAGES:
-        settings.apply_all(changes.settings(changes.changes(plan, can), stage), kernel)
+    for stage in setup_steps.STAGES:
+        settings.apply_all(setup_steps.settings(setup_steps.changes(plan, can), stage), kernel)
     return kernel
 
 
 def test_planning_what_to_change_touches_no_kernel() -> None:
     program = (
-        "import sys, testbed.linux.changes, testbed.linux.recording\n"
+        "import sys, testbed.linux.setup_steps, testbed.linux.fake_kernel\n"
         "print([name for name in ('pyroute2', 'mininet.node', 'mininet.net', 'elftools') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=house.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program], cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stderr
 
 
 @pytest.mark.parametrize("can", [REAL, VIRTUAL])
 def test_the_stages_come_in_their_order(can: Features) -> None:
     made = planned(ecn="20kB", acks="first", delay="1ms", cc=["mltcp_dctcp"])
-    steps = changes.changes(made, can)
+    steps = setup_steps.changes(made, can)
     stages = [stage for stage, _ in groupby(steps, key=lambda step: step.stage)]
     assert stages == [
-        stage for stage in changes.STAGES if stage != "capacity" or (can is REAL and made.measure_capacity)
+        stage for stage in setup_steps.STAGES if stage != "capacity" or (can is REAL and made.measure_capacity)
     ]
-    assert steps == changes.changes(made, can)
+    assert steps == setup_steps.changes(made, can)
 
 
 def test_a_dumbbell_step_by_step() -> None:
-    steps = changes.changes(planned(cc=["mltcp_reno:slope=2"], nic="inf", ecn="off", preset="paper"), VIRTUAL)
+    steps = setup_steps.changes(planned(cc=["mltcp_reno:slope=2"], nic="inf", ecn="off", preset="paper"), VIRTUAL)
     wired, steps = steps[:4], steps[4:]
     assert [step.change.node for step in wired if isinstance(step.change, settings.Addressed)] == [
         "l1",
@@ -86,7 +86,9 @@ def test_a_dumbbell_step_by_step() -> None:
     assert nodes[:32] == [(node, f"net.ipv4.{key}") for node in ("l1", "r1", "s1", "s2") for key in sysctls]
     devices = ["l1-eth0", "s1-eth1", "r1-eth0", "s2-eth1", "s1-eth0", "s2-eth0"]
     rest = [
-        (step.change.where, step.change.what) for step in steps[32:] if not isinstance(step.change, changes.Capacity)
+        (step.change.where, step.change.what)
+        for step in steps[32:]
+        if not isinstance(step.change, setup_steps.Capacity)
     ]
     assert sorted(rest[:12]) == sorted((device, what) for device in devices for what in ("mtu, up", "offloads"))
     assert [what for _, what in rest[:4]] == ["mtu, up", "offloads"] * 2
@@ -113,10 +115,10 @@ def test_a_kernel_is_told_in_that_order_and_holds_it() -> None:
 
 def test_without_red_a_phantom_queue_marks_in_front() -> None:
     made = planned(ecn="20kB", cc=["reno"])
-    queues = changes.settings(changes.changes(made, replace(REAL, red=False)), "queues")
+    queues = setup_steps.settings(setup_steps.changes(made, replace(REAL, red=False)), "queues")
     of = [setting for setting in queues if setting.where == "s1-eth0"]
     assert [setting.what for setting in of] == ["phantom queue", "shaper"]
-    assert isinstance(of[1], Queues) and isinstance(of[1].root, Tbf) and changes.red_parents(of[1].root) == []
+    assert isinstance(of[1], Queues) and isinstance(of[1].root, Tbf) and setup_steps.red_parents(of[1].root) == []
     recorded(made, replace(REAL, red=False))
 
 
@@ -132,8 +134,8 @@ def marked(bands: int, *, acks_first: bool) -> Link:
     ],
 )  # fmt: skip
 def test_every_band_of_data_marks(acks_first: bool, bands: int, parents: list[int]) -> None:
-    root = changes.shaper(marked(bands, acks_first=acks_first), 3028, VIRTUAL)
-    assert changes.red_parents(root) == parents
+    root = setup_steps.shaper(marked(bands, acks_first=acks_first), 3028, VIRTUAL)
+    assert setup_steps.red_parents(root) == parents
     assert parents == [message.parent for message in tree.messages(root) if message.kind == "red"]
 
 
@@ -141,7 +143,7 @@ def test_bands_drop_sooner_what_is_served_first_and_hosts_drop_nothing() -> None
     made = planned(topo="star", workers=3, jobs=1, bands="3,drop", ecn="30kB", system=["reno"])
     found = {
         setting.link: setting.root
-        for setting in changes.settings(changes.changes(made, VIRTUAL), "queues")
+        for setting in setup_steps.settings(setup_steps.changes(made, VIRTUAL), "queues")
         if isinstance(setting, Queues)
     }
     switch, host = found["s1-h1"].below, found["h1-s1"].below  # type: ignore[union-attr]
@@ -153,18 +155,18 @@ def test_bands_drop_sooner_what_is_served_first_and_hosts_drop_nothing() -> None
         (10_000, "drop"), (20_000, "drop"), (30_000, "drop"),
     ]  # fmt: skip
     assert all(isinstance(band, Fifo) for band in host.bands) and len(host.bands) == 4
-    assert changes.band_parents(found["s1-h1"]) == {3: 0x100001, 2: 0x100002, 1: 0x100003, 0: 0x100004}  # type: ignore[arg-type]
+    assert setup_steps.band_parents(found["s1-h1"]) == {3: 0x100001, 2: 0x100002, 1: 0x100003, 0: 0x100004}  # type: ignore[arg-type]
     recorded(made, VIRTUAL)
 
 
 def test_a_host_with_bands_has_them_before_its_interface_too() -> None:
     made = planned(bands="2", system=["reno"])
-    (one,) = {setting.root.below for setting in changes.settings(changes.changes(made, VIRTUAL), "queues") if isinstance(setting, Nic)}  # fmt: skip
+    (one,) = {setting.root.below for setting in setup_steps.settings(setup_steps.changes(made, VIRTUAL), "queues") if isinstance(setting, Nic)}  # fmt: skip
     assert isinstance(one, Prio) and all(isinstance(band, Fifo) for band in one.bands) and len(one.bands) == 3
 
 
 def test_thresholds_may_be_solved_for() -> None:
-    """Those of `theory.thresholds`, the highest band first; a port with no room for them is refused."""
+    """Those of `testbed.models.thresholds`, the highest band first; a port with no room for them is refused."""
     made = planned(bands="4,solved", ecn="20kB", buffer="200kB")
     for link in made.bottlenecks.values():
         starts = [one.min_bytes for one in link.selective]
@@ -223,7 +225,7 @@ def test_routers_take_turns_where_tcp_is_to_be_sprayed() -> None:
         ({"event": [{"at": "1s", "link": "l1-s1", "state": "down"}]}, "a link that fails"),
     ):  # fmt: skip
         with pytest.raises(RequestError, match=words):
-            changes.changes(planned(**{"topo": "leafspine,2,4,2", "system": ["reno:spray=on"], **fields}), VIRTUAL)
+            setup_steps.changes(planned(**{"topo": "leafspine,2,4,2", "system": ["reno:spray=on"], **fields}), VIRTUAL)
 
 
 def test_filters_that_take_turns_are_read_as_they_were_written() -> None:
@@ -256,7 +258,7 @@ def test_a_transport_may_want_bands_and_paths(monkeypatch: pytest.MonkeyPatch) -
 
 def test_nine_bands_are_more_than_htb_tells_apart() -> None:
     """The kernel takes a ninth priority for the eighth, without a word: ACKs get a level of their own."""
-    root = changes.shaper(marked(8, acks_first=True), 3028, replace(REAL, prio=False, red=False))
+    root = setup_steps.shaper(marked(8, acks_first=True), 3028, replace(REAL, prio=False, red=False))
     assert isinstance(root.below, Htb) and root.below.classify == (PureAcks(),)
     acks, data = root.below.bands
     assert isinstance(acks, Fifo) and isinstance(data, Htb)
@@ -367,35 +369,35 @@ def test_a_bucket_is_a_time() -> None:
 def test_what_the_run_refuses_the_plan_of_steps_refuses(
     fields: dict[str, Any], lacks: dict[str, Any], words: str
 ) -> None:
-    changes.changes(planned(**fields), REAL)
+    setup_steps.changes(planned(**fields), REAL)
     with pytest.raises(MachineError, match=words):
-        changes.changes(planned(**fields), replace(REAL, **lacks))
+        setup_steps.changes(planned(**fields), replace(REAL, **lacks))
 
 
 def test_a_program_cannot_have_what_needs_marks_everywhere() -> None:
     made = planned(job=[{"cmd": "true"}], cc=["dctcp"], ecn="20kB", on="host")
     with pytest.raises(RequestError, match="opens its own sockets"):
-        changes.changes(made, REAL)
+        setup_steps.changes(made, REAL)
 
 
 def test_a_program_has_no_mark_to_share_a_ratio_by() -> None:
     made = planned(job=[{"cmd": "true"}], cc=["mltcp_reno:share=mark"], on="host")
     with pytest.raises(RequestError, match="share=mark is for replayed jobs"):
-        changes.changes(made, REAL)
+        setup_steps.changes(made, REAL)
 
 
 def test_the_dry_run_says_every_step_and_refuses_as_the_run_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(substrates, "foreseen", lambda place: REAL)
+    monkeypatch.setattr(backends, "foreseen", lambda place: REAL)
     asked = ["run", "--on", "host", "--jobs", "1", "--cc", "reno", "--delay", "1ms", "--dry-run"]
     assert main(asked) == EXIT_OK
     shown = capsys.readouterr().out
     made = planned(on="host", cc=["reno"], delay="1ms")
-    for line in changes.lines(changes.changes(made, REAL)):
+    for line in setup_steps.lines(setup_steps.changes(made, REAL)):
         assert line.text in shown
-    for step in changes.changes(made, REAL):
+    for step in setup_steps.changes(made, REAL):
         assert step.change.line in shown
-    monkeypatch.setattr(substrates, "foreseen", lambda place: replace(REAL, netem=False))
+    monkeypatch.setattr(backends, "foreseen", lambda place: replace(REAL, netem=False))
     assert main(asked) == EXIT_MACHINE
     assert "netem" in capsys.readouterr().err

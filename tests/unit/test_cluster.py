@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-import job_schedulers
-from core.errors import RequestError
-from core.placing import After, Assignment, Assignments, At, Gpu, Request, Stint
+from testbed.core.errors import RequestError
+from testbed.core.placing import After, Assignment, Assignments, At, Gpu, Request, Stint
+from testbed.models.cluster import Servers, Start, State, Stop, Wake, simulate
+from testbed.models.contention import Contended, Met, Model, met
+from testbed.models.measures import measure
+from testbed.schedulers import job as job_schedulers
 from tests.clusters import EXHAUSTIVE, MODEL, PLACING, asked, carried_out, cluster, instances
-from theory.cluster import Servers, Start, State, Stop, Wake, simulate
-from theory.contention import Contended, Met, Model, met
-from theory.measures import measure
 
 
 def test_equation_8_by_hand() -> None:

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.replay import collectives
+from testbed.replay.collectives import Link, Links
+from testbed.transports import Flow
+from testbed.transports.tcp import TcpEndpoint
 from tests import processes
 from tests.properties import examples
-from transports import Flow
-from transports.tcp import TcpEndpoint
-from workloads import collectives
-from workloads.collectives import Link, Links, ring
+from workloads.collectives import ring
 
 NAMES = collectives.names()
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from analysis import comparison
-from analysis.cli import main
 from testbed import spec
+from testbed.report import comparison
+from testbed.report.cli import main
 from tests import fluid_runs
 
 FIELDS: dict[str, Any] = {

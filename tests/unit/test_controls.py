@@ -15,17 +15,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import added_lines, chapters, claims, figures, sections, trainings
-from analysis.finding import Verdict, graded, no_difference
-from analysis.study import load_study
-from core.runs import documents, metrics, rows
-from core.runs.load import TABLES, Run, digest, load_run
-from core.runs.plan import Plan
-from core.runs.verdict import Row
-from testbed.spec import points
+from testbed.core.runs import documents, metrics, rows
+from testbed.core.runs.load import TABLES, Run, digest, load_run
+from testbed.core.runs.plan import Plan
+from testbed.core.runs.verdict import Row
+from testbed.models import gradient_masks
+from testbed.report import added_lines, chapters, claims, figures, sections, trainings
+from testbed.report.finding import Verdict, graded, no_difference
+from testbed.report.study import load_study
+from testbed.spec import sweep
 from tests import fluid_runs, synthetic
 from tests.manifests import VALID
-from theory import dropping
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 FAILS: tuple[Verdict, ...] = ("no difference", "not reproduced")
@@ -197,7 +197,7 @@ FLUID = {  # with shares that do not follow F
 def test_a_claim_fails_where_its_matter_is_missing(
     id: str, times: synthetic.Times, beginnings: tuple[str, ...], tmp_path: Path
 ) -> None:
-    specs = points.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})
+    specs = sweep.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
     found = verdicts(id, tmp_path)
     judged = {claim: verdict for claim, verdict in found.items() if claim.startswith(beginnings)}
@@ -213,7 +213,7 @@ def test_where_gains_end_is_told_by_what_they_are_there(
     id: str, only: str, claims_: tuple[str, ...], times: synthetic.Times, expected: tuple[Verdict, ...], tmp_path: Path
 ) -> None:
     """By points of the full set: the quick one has no path as short, and one least timeout."""
-    specs = [spec for spec in points.read(str(EXPERIMENTS / f"{id}.toml"), {}) if only in spec.name]
+    specs = [spec for spec in sweep.read(str(EXPERIMENTS / f"{id}.toml"), {}) if only in spec.name]
     few = [msgspec.structs.replace(spec, seeds=3, iterations=2) for spec in specs]
     synthetic.write(few, tmp_path, times)
     judged = {claim: verdict for claim, verdict in verdicts(id, tmp_path).items() if claim.startswith(claims_)}
@@ -226,20 +226,20 @@ def test_an_ltp_that_costs_where_nothing_is_lost_is_found(
 ) -> None:
     """By points of the full set: the quick one has no queue as deep."""
     asked = {"system": ("reno", "ltp", "ltp:fraction=1")}
-    specs = [spec for spec in points.read(str(EXPERIMENTS / "ltp-incast.toml"), asked) if ".buffer-1MB." in spec.name]
+    specs = [spec for spec in sweep.read(str(EXPERIMENTS / "ltp-incast.toml"), asked) if ".buffer-1MB." in spec.name]
     synthetic.write([msgspec.structs.replace(spec, seeds=3, iterations=2) for spec in specs], tmp_path, times)
     assert verdicts("ltp-incast", tmp_path)[the("ltp-incast").NO_GAIN] == expected  # type: ignore[attr-defined]
 
 
 def test_a_level_of_noise_that_only_the_base_was_run_at_keeps_the_figure(tmp_path: Path) -> None:
-    specs = points.read(str(EXPERIMENTS / "stragglers.toml"), {})
+    specs = sweep.read(str(EXPERIMENTS / "stragglers.toml"), {})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     shutil.rmtree(tmp_path / "stragglers.noise-0_5" / "mltcp_reno")
     assert len(verdicts("stragglers", tmp_path)) == 2
 
 
 def fluid(id: str, folder: Path, exponent: float = 0.0) -> None:
-    for spec in points.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})[:2]:
+    for spec in sweep.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})[:2]:
         few = msgspec.structs.replace(spec, seeds=3, iterations=min(spec.iterations, 14))
         fluid_runs.write(few, folder, exponent)
 
@@ -270,7 +270,7 @@ def test_an_f_that_is_stuck_is_no_rule(tmp_path: Path) -> None:
 
 
 def test_a_flow_that_loses_its_share_is_found(tmp_path: Path) -> None:
-    specs = points.read(str(EXPERIMENTS / "fairness.toml"), {"quick": True})
+    specs = sweep.read(str(EXPERIMENTS / "fairness.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     (claim,) = (claim for claim in verdicts("fairness", tmp_path) if claim.startswith("A long-lived"))
     assert verdicts("fairness", tmp_path)[claim] == "reproduced"
@@ -292,7 +292,7 @@ def _third(flows: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_who_gets_less_of_a_link_is_found(tmp_path: Path) -> None:
-    specs = points.read(str(EXPERIMENTS / "ltp-beside.toml"), {"quick": True})
+    specs = sweep.read(str(EXPERIMENTS / "ltp-beside.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     assert set(verdicts("ltp-beside", tmp_path).values()) == {"reproduced"}
     for path in tmp_path.rglob("flows.csv"):
@@ -306,7 +306,7 @@ def _tenth_of_the_first(flows: pd.DataFrame) -> pd.DataFrame:
 
 def test_who_gets_less_beside_mlt_is_found(tmp_path: Path) -> None:
     """In one queue, where TCP gets ten times as much, and in classes of its own, where MLT does."""
-    specs = points.read(str(EXPERIMENTS / "mlt-beside.toml"), {"quick": True})
+    specs = sweep.read(str(EXPERIMENTS / "mlt-beside.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     assert set(verdicts("mlt-beside", tmp_path).values()) == {"reproduced"}
     for path in tmp_path.rglob("flows.csv"):
@@ -316,7 +316,7 @@ def test_who_gets_less_beside_mlt_is_found(tmp_path: Path) -> None:
 
 
 def test_a_worker_whose_gradients_hardly_count_is_found(tmp_path: Path) -> None:
-    specs = points.read(str(EXPERIMENTS / "ltp-uneven.toml"), {"quick": True})
+    specs = sweep.read(str(EXPERIMENTS / "ltp-uneven.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, ideal)
     for share, verdict in ((0.8, "reproduced"), (0.1, "not reproduced")):
         for path in tmp_path.rglob("iterations.csv"):
@@ -353,7 +353,7 @@ def test_a_switch_that_might_as_well_drop_anything_is_found(
     at_random: float, expected: tuple[Verdict, ...], tmp_path: Path
 ) -> None:
     figure: Any = the("mlt-accuracy")
-    specs = points.read(str(EXPERIMENTS / "mlt-accuracy.switch.toml"), {"iterations": 60})
+    specs = sweep.read(str(EXPERIMENTS / "mlt-accuracy.switch.toml"), {"iterations": 60})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     for path in tmp_path.rglob("iterations.csv"):
         run = load_run(path.parent)
@@ -371,7 +371,7 @@ def test_a_dispersal_that_changes_nothing_is_found(plain: float, expected: tuple
     figure: Any = the("mlt-accuracy")
     system = ("reno", "mlt:parameters=whole", "mlt:parameters=whole,tolerance=0.3")
     for name in ("mlt-accuracy", "mlt-accuracy.dispersed"):
-        specs = points.read(str(EXPERIMENTS / f"{name}.toml"), {"iterations": 60, "system": system})
+        specs = sweep.read(str(EXPERIMENTS / f"{name}.toml"), {"iterations": 60, "system": system})
         synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     for path in tmp_path.rglob("iterations.csv"):
         run = load_run(path.parent)
@@ -388,7 +388,7 @@ def test_a_training_that_learns_less_by_what_it_loses_is_found(
 ) -> None:
     figure: Any = the("mlt-accuracy")
     asked = {"iterations": 60, "system": ("reno", "mlt", "mlt:parameters=whole")}
-    specs = points.read(str(EXPERIMENTS / "mlt-accuracy.toml"), asked)
+    specs = sweep.read(str(EXPERIMENTS / "mlt-accuracy.toml"), asked)
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     for path in tmp_path.rglob("iterations.csv"):
         run = load_run(path.parent)
@@ -405,7 +405,7 @@ def test_a_training_that_ends_lower_by_what_it_loses_is_found(
 ) -> None:
     figure: Any = the("mlt-accuracy")
     asked = {"iterations": 60, "system": ("reno", "mlt", "mlt:parameters=whole", "mlt:parameters=whole,tolerance=0.3")}
-    specs = points.read(str(EXPERIMENTS / "mlt-accuracy.toml"), asked)
+    specs = sweep.read(str(EXPERIMENTS / "mlt-accuracy.toml"), asked)
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     for path in tmp_path.rglob("iterations.csv"):
         run = load_run(path.parent)
@@ -424,7 +424,7 @@ def test_mlt_that_takes_as_long_as_plain_tcp_is_found(tmp_path: Path) -> None:
         "mlt-speedup.workers",
         "mlt-speedup.many",
     ):  # the last two share a run
-        specs = points.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True})
+        specs = sweep.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True})
         synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     figure: Any = the("mlt-speedup")
     judged = verdicts("mlt-speedup", tmp_path)
@@ -438,7 +438,7 @@ def test_rings_and_sharded_models_that_mlt_does_not_help_are_found(
 ) -> None:
     """By points of the full set: the quick one has parameter servers alone."""
     for name, only in (("mlt-speedup", ".collective-ring."), ("mlt-speedup.fsdp", ".workers-4.")):
-        specs = [spec for spec in points.read(str(EXPERIMENTS / f"{name}.toml"), {}) if only in f"{spec.name}."]
+        specs = [spec for spec in sweep.read(str(EXPERIMENTS / f"{name}.toml"), {}) if only in f"{spec.name}."]
         synthetic.write([msgspec.structs.replace(spec, seeds=3, iterations=2) for spec in specs], tmp_path, times)
     figure: Any = the("mlt-speedup")
     found = verdicts("mlt-speedup", tmp_path)
@@ -452,7 +452,7 @@ def test_rings_and_sharded_models_that_mlt_does_not_help_are_found(
 def test_each_headline_has_a_number_of_its_own(gain: float, mlt: Verdict, dlcp: Verdict, tmp_path: Path) -> None:
     """Of two seeds nothing is sure; beside TCP that sends a share it is told, too."""
     asked = {"quick": True, "system": ("dctcp", "dctcp:share=0.9", "mlt")}
-    specs = points.read(str(EXPERIMENTS / "mlt-speedup.toml"), asked)
+    specs = sweep.read(str(EXPERIMENTS / "mlt-speedup.toml"), asked)
     figure: Any = the("mlt-speedup")
     for seeds in (3, 2):
         folder = tmp_path / str(seeds)
@@ -474,7 +474,7 @@ def test_each_headline_has_a_number_of_its_own(gain: float, mlt: Verdict, dlcp: 
 def test_drops_that_gain_nothing_are_found(undropped: float, expected: tuple[Verdict, ...], tmp_path: Path) -> None:
     figure: Any = the("mlt-components")
     for name in ("mlt-components", "mlt-components.shallow"):
-        specs = points.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True})
+        specs = sweep.read(str(EXPERIMENTS / f"{name}.toml"), {"quick": True})
         synthetic.write(
             [msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path,
             lambda one, _: undropped if "bands=4," in one.system.label else 1.0,
@@ -498,7 +498,7 @@ def test_parts_stand_beside_tcp_that_sends_as_much(
         "mlt:tolerance=0,spray=off", "mlt:spray=off", "mlt", "mlt:tolerance=0", "mlt:tolerance=0,bands=1",
         "mlt:tolerance=0,bands=1,spray=off",
     )  # fmt: skip
-    specs = points.read(str(EXPERIMENTS / "mlt-components.toml"), {"quick": True, "system": system})
+    specs = sweep.read(str(EXPERIMENTS / "mlt-components.toml"), {"quick": True, "system": system})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
     found = {finding.claim: finding.measured for finding in figure.find(load_study(tmp_path, "mlt-components"))}
     for said in figure.SHARES.values():
@@ -525,7 +525,7 @@ def test_a_ring_that_learns_less_by_what_it_loses_is_found(
     final: float, expected: tuple[Verdict, ...], tmp_path: Path
 ) -> None:
     """And one that learns alike whatever its replicas copy, as in both cases here."""
-    specs = points.read(str(EXPERIMENTS / "mlt-ring.toml"), {"iterations": 60})
+    specs = sweep.read(str(EXPERIMENTS / "mlt-ring.toml"), {"iterations": 60})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     for path in tmp_path.rglob("iterations.csv"):
         run = load_run(path.parent)
@@ -539,7 +539,7 @@ def test_a_ring_that_learns_less_by_what_it_loses_is_found(
 
 def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
     """Nothing is learnt of what arrives; and next to nothing is missing."""
-    specs = points.read(str(EXPERIMENTS / "ltp-accuracy.toml"), {"quick": True})
+    specs = sweep.read(str(EXPERIMENTS / "ltp-accuracy.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     for final, expected in ((0.1, {"not reproduced"}), (0.9, {"reproduced", "partly"})):
         for path in tmp_path.rglob("iterations.csv"):
@@ -554,7 +554,7 @@ def test_a_training_whose_gradients_are_gone_is_found(tmp_path: Path) -> None:
 
 def test_a_tolerance_that_does_nothing_is_found(tmp_path: Path) -> None:
     """All systems take as long, and learn as well."""
-    specs = points.read(str(EXPERIMENTS / "mlt-phases.toml"), {"quick": True})
+    specs = sweep.read(str(EXPERIMENTS / "mlt-phases.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     for path in tmp_path.rglob("iterations.csv"):
         run = load_run(path.parent)
@@ -579,13 +579,13 @@ def test_losses_that_cost_more_than_they_gain_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """``missing``: workers of whose gradients nothing arrives; of the others a number."""
+    from testbed.models import learning  # noqa: PLC0415
     from tests.unit.test_learning import TASK  # noqa: PLC0415
-    from theory import learning  # noqa: PLC0415
 
     monkeypatch.setattr(learning, "task", lambda: replace(TASK, every=2, rate=0.05))
     monkeypatch.setattr(trainings, "ROUNDS", 60)
     trainings.curve.cache_clear()
-    specs = points.read(str(EXPERIMENTS / "lossy.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})
+    specs = sweep.read(str(EXPERIMENTS / "lossy.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
     for path in tmp_path.rglob("iterations.csv"):
         run = load_run(path.parent)
@@ -624,16 +624,16 @@ def forget() -> None:
 
 
 def test_parts_that_are_told_apart_by_name_alone_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from analysis.figures import mlt_bounds  # noqa: PLC0415
+    from analysis.mlt import mlt_bounds  # noqa: PLC0415
+    from testbed.models import learning  # noqa: PLC0415
     from tests.unit.test_learning import TASK  # noqa: PLC0415
-    from theory import learning  # noqa: PLC0415
 
     monkeypatch.setattr(learning, "task", lambda: replace(TASK, every=2, rate=0.05))
     monkeypatch.setattr(trainings, "ROUNDS", 80)
-    monkeypatch.setattr(dropping, "PACKET_BYTES", 16)
-    monkeypatch.setattr(mlt_bounds, "candidates", lambda _part: dropping.anywhere)
+    monkeypatch.setattr(gradient_masks, "PACKET_BYTES", 16)
+    monkeypatch.setattr(mlt_bounds, "candidates", lambda _part: gradient_masks.anywhere)
     forget()
-    specs = points.read(str(EXPERIMENTS / "mlt-bounds.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})
+    specs = sweep.read(str(EXPERIMENTS / "mlt-bounds.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     found = verdicts("mlt-bounds", tmp_path)
     forget()
@@ -663,19 +663,19 @@ def test_a_bound_that_other_seeds_would_turn_round_is_found(
     [("selective", lambda magnitudes: np.argsort(magnitudes)[-(len(magnitudes) // 4) :], "Selective"), ("random", lambda magnitudes: np.arange(0), "Random")],
 )  # fmt: skip
 def test_rules_that_do_something_else_are_found(
-    rule: str, candidates: dropping.Candidates, fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rule: str, candidates: gradient_masks.Candidates, fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drops of what matters most, and a loss that takes nothing."""
-    from analysis.figures import mlt_accuracy  # noqa: PLC0415
+    from analysis.mlt import mlt_accuracy  # noqa: PLC0415
+    from testbed.models import learning  # noqa: PLC0415
     from tests.unit.test_learning import TASK  # noqa: PLC0415
-    from theory import learning  # noqa: PLC0415
 
     monkeypatch.setattr(learning, "task", lambda: replace(TASK, every=2, rate=0.05))
     monkeypatch.setattr(trainings, "ROUNDS", 80)
-    monkeypatch.setattr(dropping, "PACKET_BYTES", 16)
+    monkeypatch.setattr(gradient_masks, "PACKET_BYTES", 16)
     monkeypatch.setitem(mlt_accuracy.RULES, rule, candidates)
     forget()
-    specs = points.read(str(EXPERIMENTS / "mlt-accuracy.toml"), {"quick": True, "system": ("reno",)})
+    specs = sweep.read(str(EXPERIMENTS / "mlt-accuracy.toml"), {"quick": True, "system": ("reno",)})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
     for path in tmp_path.rglob("iterations.csv"):
         learnt(load_run(path.parent), 0.9, 0)
@@ -696,7 +696,7 @@ def test_a_twin_that_is_wrong_is_found(twins: synthetic.Times, begins: str, expe
         ("twin.toml", settled_at_six),
         ("twin/twin.flow.toml", settled_at_six if twins is ideal else twins),
     ):
-        specs = points.read(str(EXPERIMENTS / file), {"quick": True})
+        specs = sweep.read(str(EXPERIMENTS / file), {"quick": True})
         synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, times)
     for path in tmp_path.glob("twin.flow.*/**/manifest.json"):
         told = msgspec.structs.replace(load_run(path.parent).manifest, clock="model", substrate="flow")
@@ -713,7 +713,7 @@ def test_every_claim_says_on_what_it_fails(figure: figures.Figure, tmp_path: Pat
 
 
 def test_claims_are_a_table(tmp_path: Path) -> None:
-    specs = points.read(str(EXPERIMENTS / "partial.toml"), {"quick": True})
+    specs = sweep.read(str(EXPERIMENTS / "partial.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, harm)
     section = sections.one(the("partial"), tmp_path, tmp_path / "out")
     chapter = chapters.of(section, tmp_path, tmp_path)
@@ -726,9 +726,9 @@ def test_claims_are_a_table(tmp_path: Path) -> None:
 
 
 def test_suspect_runs_stand_beside_their_number(tmp_path: Path) -> None:
-    from analysis import suspects  # noqa: PLC0415
+    from testbed.report import suspects  # noqa: PLC0415
 
-    specs = points.read(str(EXPERIMENTS / "partial.toml"), {"quick": True})[:1]
+    specs = sweep.read(str(EXPERIMENTS / "partial.toml"), {"quick": True})[:1]
     synthetic.write([msgspec.structs.replace(spec, seeds=2) for spec in specs], tmp_path, harm)
     paths = [path.parent for path in sorted(tmp_path.rglob("verdict.json"))]
     assert suspects.of(paths) == ""
@@ -753,7 +753,7 @@ def test_more_lines_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def test_rounds_at_which_nobody_looked_are_no_looks(tmp_path: Path) -> None:
     """A run writes every round; one of an earlier release only those with an accuracy, and not how far apart its workers were."""
-    spec = points.read(str(EXPERIMENTS / "mlt-accuracy.toml"), {"quick": True, "system": ("reno",)})
+    spec = sweep.read(str(EXPERIMENTS / "mlt-accuracy.toml"), {"quick": True, "system": ("reno",)})
     synthetic.write(spec, tmp_path, alike)
     (path,) = tmp_path.rglob("iterations.csv")
     looks, learned = (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from congestion.curves import CURVES, LEAST, MOST, ONE, factor
-from theory.curves import Curve
+from testbed.congestion.curves import CURVES, LEAST, MOST, ONE, factor
+from testbed.models.curves import Curve
 
 
 @given(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from congestion import catalogue, linux
-from core.errors import RequestError
-from core.runs.plan import CongestionControl
+from testbed.congestion import catalogue, linux
+from testbed.core.errors import RequestError
+from testbed.core.runs.plan import CongestionControl
 from testbed.linux.loading import bpf, declared, modules
 from testbed.linux.loading.declared import Range
 
@@ -78,7 +78,7 @@ def test_an_ebpf_object_says_what_it_takes() -> None:
 
 @pytest.mark.parametrize("config", ["kernel/uml/config", "vagrant/box/kernel.config"])
 def test_kernels_that_are_built_have_every_congestion_control_that_is_listed(config: str) -> None:
-    """The user-mode kernel's configuration says what it has: a name is listed (congestion/linux.py) if and only if it is there."""
+    """The user-mode kernel's configuration says what it has: a name is listed (testbed/congestion/linux.py) if and only if it is there."""
     assert {family.name for family in linux.FAMILIES} == set(catalogue.built_in(ROOT / config))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from testbed.cli import main
-from testbed.spec import described
+from testbed.spec import field_help
 from tests import house
 
 
 def test_every_field_is_described() -> None:
-    for kind, texts in described.OF.items():
+    for kind, texts in field_help.OF.items():
         assert set(texts) == set(kind.__struct_fields__), kind
 
 
@@ -18,8 +18,8 @@ def test_help_says_what_the_schema_says(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit):
         main(["run", "--help"])
     said = "".join(capsys.readouterr().out.split())
-    properties = described.schema()["$defs"]["Spec"]["properties"]
-    for name, text in described.SPEC.items():
+    properties = field_help.schema()["$defs"]["Spec"]["properties"]
+    for name, text in field_help.SPEC.items():
         assert properties[name]["description"] == text
         assert name in ("link", "event") or "".join(text.split()) in said
 

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.runs import disturbed, events, load, rundir
-from core.runs import rows as rows_
-from core.runs.upgrade import VERSION
-from core.runs.verdict import Row, Verdict
 from testbed.campaign import summary, tasks
+from testbed.core.runs import disturbed, events, load, rundir
+from testbed.core.runs import rows as rows_
+from testbed.core.runs.upgrade import VERSION
+from testbed.core.runs.verdict import Row, Verdict
 from testbed.linux.sampling import disturbances, ticker
 from testbed.linux.sampling.ticker import Account, Disturbance, Jiffies, Ticker
 from tests.manifests import VALID, manifest

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from analysis import added_lines
-from congestion import catalogue
-from congestion.curves import CURVES
-from core.errors import EXIT_OK
 from testbed.cli import main
+from testbed.congestion import catalogue
+from testbed.congestion.curves import CURVES
+from testbed.core.errors import EXIT_OK
+from testbed.report import added_lines
+from testbed.traces import trace
 from tools import count_lines, draw_house, sentence_table, trace_table
-from workloads import trace
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

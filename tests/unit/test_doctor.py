@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from core.errors import EXIT_MACHINE, EXIT_OK
 from testbed.cli import doctor
+from testbed.core.errors import EXIT_MACHINE, EXIT_OK
 
 
 @pytest.fixture

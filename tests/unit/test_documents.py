@@ -9,10 +9,10 @@ import msgspec
 import pandas as pd
 import pytest
 
-from core.runs import documents, faults, rows
-from core.runs.manifest import Manifest, Provenance
-from core.runs.upgrade import VERSION, NewerError
-from core.runs.verdict import Row, Verdict
+from testbed.core.runs import documents, rows, table_errors
+from testbed.core.runs.manifest import Manifest, Provenance
+from testbed.core.runs.upgrade import VERSION, NewerError
+from testbed.core.runs.verdict import Row, Verdict
 from tests.manifests import manifest
 from tests.runs import one_plan
 
@@ -68,13 +68,13 @@ def test_a_table_follows_from_its_rows(tmp_path: Path) -> None:
         "t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio,iterations,f",
         "0.250000,0,1,0-1#2,10,100,1448,0,,2,1.500000",
     ]
-    assert faults.none_in(pd.read_csv(path), "flows.csv") and faults.first(path) == ""
+    assert table_errors.none_in(pd.read_csv(path), "flows.csv") and table_errors.first(path) == ""
 
 
 def test_what_tables_must_have_follows_from_their_rows() -> None:
-    iterations, flows = faults.TABLES["iterations.csv"], faults.TABLES["flows.csv"]
+    iterations, flows = table_errors.TABLES["iterations.csv"], table_errors.TABLES["flows.csv"]
     assert "system" not in iterations.needed and "late_s" in iterations.numbers  # format 1 has cc
     assert flows.may_be_empty == ("cwnd_segments", "rtt_us", "bytes_ratio", "iterations", "f") and set(flows.words) == {
         "flow"
     }
-    assert faults.TABLES["disturbances.csv"].words["kind"].count("|") == 4
+    assert table_errors.TABLES["disturbances.csv"].words["kind"].count("|") == 4

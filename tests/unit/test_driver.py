@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from core.errors import LostError, MachineError, RequestError, TestbedError
-from core.runs import events
-from core.runs.load import load_summary
-from core.runs.plan import Plan
-from testbed import substrates
+from testbed import backends
 from testbed.campaign import driver
 from testbed.campaign.driver import Wanted
 from testbed.campaign.executors import Here
 from testbed.campaign.executors.local import Lane
 from testbed.campaign.tasks import Completed, Failed, Outcome, Task, carry_out
+from testbed.core.errors import LostError, MachineError, RequestError, TestbedError
+from testbed.core.runs import events
+from testbed.core.runs.load import load_summary
+from testbed.core.runs.plan import Plan
 from testbed.planning import plan
 from testbed.planning.profiles import Profile
 from testbed.spec import read
@@ -148,7 +148,7 @@ def test_a_task_ends_with_a_classified_failure(monkeypatch: pytest.MonkeyPatch, 
     def find(*_: object) -> None:
         raise MachineError("no such kernel")
 
-    monkeypatch.setattr(substrates, "find", find)
+    monkeypatch.setattr(backends, "find", find)
     (run, *_) = driver.wanted([plan.planned(read(None, SMALL))], tmp_path)
     outcome = carry_out(Task(run.plan, "uml"))
     assert isinstance(outcome, Failed) and isinstance(outcome.error, MachineError)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from core.errors import MachineError
-from core.runs.manifest import UserModeLinux
 from testbed import __version__
-from testbed.campaign.executors import elsewhere, kernels
-from testbed.campaign.executors.elsewhere import Maker
+from testbed.campaign.executors import kernels, remote_requirements
+from testbed.campaign.executors.remote_requirements import Maker
 from testbed.campaign.provenance import source_sha256
+from testbed.core.errors import MachineError
+from testbed.core.runs.manifest import UserModeLinux
 
 KERNEL = UserModeLinux(
     version="6.12.0",
@@ -25,13 +25,13 @@ KERNEL = UserModeLinux(
 
 @pytest.fixture
 def maker(monkeypatch: pytest.MonkeyPatch) -> Maker:
-    monkeypatch.setattr(elsewhere, "missing", lambda: "")
+    monkeypatch.setattr(remote_requirements, "missing", lambda: "")
     monkeypatch.setattr(kernels, "is_here", lambda _kernel: True)
-    return Maker(__version__, source_sha256(), KERNEL, elsewhere.versions())
+    return Maker(__version__, source_sha256(), KERNEL, remote_requirements.versions())
 
 
 def test_the_same_may_run(maker: Maker) -> None:
-    elsewhere.check(maker)
+    remote_requirements.check(maker)
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_the_same_may_run(maker: Maker) -> None:
 )
 def test_other_versions_are_refused_with_both(maker: Maker, theirs: dict[str, str], says: tuple[str, ...]) -> None:
     with pytest.raises(MachineError) as refused:
-        elsewhere.check(replace(maker, versions=maker.versions | theirs))
+        remote_requirements.check(replace(maker, versions=maker.versions | theirs))
     assert all(words in str(refused.value) for words in says)
     assert str(refused.value).count(next(iter(theirs))) == 2
 
 
 def test_another_source_is_refused_with_both(maker: Maker) -> None:
     with pytest.raises(MachineError, match="of source 0123"):
-        elsewhere.check(replace(maker, source_sha256="0123" * 16))
+        remote_requirements.check(replace(maker, source_sha256="0123" * 16))

@@ -10,15 +10,15 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-from core.placing import Gpu, Request
-from core.runs.load import LoadError
-from job_schedulers import names
 from testbed import spec
 from testbed.cli import main
 from testbed.cli.schedule import emulate
+from testbed.core.placing import Gpu, Request
+from testbed.core.runs.load import LoadError
+from testbed.models.contention import Model
 from testbed.planning import plan, schedules
+from testbed.schedulers.job import names
 from tests.clusters import EXHAUSTIVE
-from theory.contention import Model
 
 REQUESTS = [Request(7, 2, 30, 6_250_000, 0.01), Request(3, 6, 20, 12_345_678, 0.0123), Request(9, 8, 10, 0, 0.005, 0.1)]
 SIZES = [4, 4]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from analysis import emulated
-from core.placing import Gpu, Request
-from core.runs.load import LoadError
 from testbed import spec
 from testbed.cli.schedule import emulate
+from testbed.core.placing import Gpu, Request
+from testbed.core.runs.load import LoadError
+from testbed.models.contention import Model
 from testbed.planning import plan, schedules
+from testbed.report import emulated
 from tests import runs
-from theory.contention import Model
 
 REQUESTS = [Request(0, 2, 30, 6_250_000, 0.01), Request(1, 6, 20, 12_345_678, 0.0123), Request(2, 8, 10, 10**6, 0.005, 0.1), Request(3, 6, 20, 10**7, 0.02)]  # fmt: skip
 

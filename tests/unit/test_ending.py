@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from core import ending
-from core.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_REQUEST
 from testbed.cli import main
-from tests.house import ROOT
+from testbed.core import ending
+from testbed.core.errors import EXIT_FAILED, EXIT_MACHINE, EXIT_REQUEST
+from tests.support.paths import ROOT
 
 LIST = [sys.executable, "-m", "testbed", "schedule", "--scheduler", "list"]
 TRACE = '{"version": 1, "name": "x", "operations": [{"id": "a", "kind": "compute", "duration": "1ms", "after": [""]}]}'
@@ -106,7 +106,7 @@ def test_a_name_that_is_too_long_is_refused(tmp_path: Path, capsys: pytest.Captu
 
 
 def limited(flag: str, value: int, *check: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-c", f"from core import rlimits\nrlimits.check({', '.join(check)})"]
+    words = [sys.executable, "-c", f"from testbed.core import rlimits\nrlimits.check({', '.join(check)})"]
     return subprocess.run(
         ["sh", "-c", f'ulimit {flag} {value}; "$@"', "sh", *words],
         cwd=ROOT,

@@ -7,10 +7,10 @@ import pickle
 
 import pytest
 
-from core import errors
-from core.errors import MachineError, RequestError, TestbedError, within, within_unless_named
-from core.runs.load import LoadError
-from core.units import Rate, UnitError
+from testbed.core import errors
+from testbed.core.errors import MachineError, RequestError, TestbedError, within, within_unless_named
+from testbed.core.runs.load import LoadError
+from testbed.core.units import Rate, UnitError
 from testbed.linux.participants.timeline import explained
 from testbed.linux.participants.workers import GoneError
 from testbed.planning.plan import plans, resolve

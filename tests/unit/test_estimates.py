@@ -17,17 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from core.errors import EXIT_OK, EXIT_REQUEST
-from core.heartbeat import Counter, Heartbeat, duration
-from core.runs import events
-from core.runs.plan import Plan
 from testbed import spec
+from testbed.backends import pace
+from testbed.backends.pace import Record
 from testbed.cli import main
 from testbed.cli.console import Progress
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.core.heartbeat import Counter, Heartbeat, duration
+from testbed.core.runs import events
+from testbed.core.runs.plan import Plan
 from testbed.planning import cost
 from testbed.planning.plan import planned
-from testbed.substrates import pace
-from testbed.substrates.pace import Record
 
 PLACES = ("uml", "flow", "host")
 

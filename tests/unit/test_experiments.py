@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from analysis import figures, sections
-from analysis.figures import circular, stragglers
-from analysis.study import Study, id_of, load_study
-from core.errors import RequestError, VirtualTimeOnlyError
-from core.runs.plan import Plan
+from analysis.mltcp import circular, stragglers
+from testbed.core.errors import RequestError, VirtualTimeOnlyError
+from testbed.core.runs.plan import Plan
 from testbed.planning import plan
-from testbed.spec import points, schedules
+from testbed.report import figures, sections
+from testbed.report.study import Study, id_of, load_study
+from testbed.spec import schedules, sweep
 from tests import synthetic
 from tests.runs import some
 
@@ -48,7 +48,7 @@ def the(id: str) -> figures.Figure:
 
 
 def study(id: str, folder: Path, times: synthetic.Times) -> Study:
-    specs = points.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})
+    specs = sweep.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})
     synthetic.write([msgspec.structs.replace(one, seeds=3) for one in specs], folder, times)
     return load_study(folder, id)
 
@@ -56,7 +56,7 @@ def study(id: str, folder: Path, times: synthetic.Times) -> Study:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 @pytest.mark.parametrize("variant", [{}, {"quick": True}], ids=["full", "quick"])
 def test_every_experiment_can_be_planned(file: Path, variant: dict[str, object]) -> None:
-    specs = points.read(str(file), variant)
+    specs = sweep.read(str(file), variant)
     runs = [one for each in specs for one in plan.plans(plan.resolve(each))]
     assert all(one.experiment == file.stem or one.experiment.startswith(f"{file.stem}.") for one in runs)
     assert {each.on for each in specs} <= {"uml"} | (
@@ -71,7 +71,7 @@ def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
     seconds = 0.0
     for file in FILES:
         try:
-            specs = points.read(str(file), {"on": "host"})
+            specs = sweep.read(str(file), {"on": "host"})
         except VirtualTimeOnlyError:
             assert file.suffixes[:-1] or file.stem in (  # several bases: the first stands for all
                 "cdf-dcqcn",
@@ -118,9 +118,7 @@ def test_every_experiment_is_a_figures_and_every_figure_has_one() -> None:
 def test_cassini_refuses_the_circular_placement() -> None:
     """What the figure `circular` says of it."""
     with pytest.raises(RequestError, match="its affinity graph has a loop"):
-        plan.plans(
-            plan.resolve(points.read(str(EXPERIMENTS / "circular.toml"), {"quick": True, "cc": ("cassini",)})[0])
-        )
+        plan.plans(plan.resolve(sweep.read(str(EXPERIMENTS / "circular.toml"), {"quick": True, "cc": ("cassini",)})[0]))
 
 
 @pytest.mark.parametrize("id", INVENTED)
@@ -149,7 +147,7 @@ def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
 )
 def test_every_figure_draws_what_a_real_clock_leaves_time_for(id: str, tmp_path: Path) -> None:
     """One or two seeds, and fewer of everything."""
-    synthetic.write(points.read(str(EXPERIMENTS / f"{id}.toml"), {"on": "host"}), tmp_path / "results", learns)
+    synthetic.write(sweep.read(str(EXPERIMENTS / f"{id}.toml"), {"on": "host"}), tmp_path / "results", learns)
     section = sections.one(the(id), tmp_path / "results", tmp_path / "out")
     assert section.problems == () and len(section.files) == 3 and section.findings
 
@@ -184,7 +182,7 @@ def test_substrates_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> 
     for place in ("uml", "host"):
         flags = {"name": f"agreement.{place}"}
         synthetic.write(
-            points.read(str(EXPERIMENTS / "agreement.toml"), flags),
+            sweep.read(str(EXPERIMENTS / "agreement.toml"), flags),
             tmp_path,
             lambda one, iteration, factor=1.0 if place == "uml" else apart: factor * learns(one, iteration),  # type: ignore[misc]
         )

@@ -13,8 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.runs import documents, metrics
-from core.runs.findings import (
+from testbed import spec
+from testbed.campaign import findings
+from testbed.campaign.findings import Waits, demand
+from testbed.campaign.findings.demand import Demand
+from testbed.campaign.summary import summarise
+from testbed.core.runs import documents, metrics
+from testbed.core.runs.findings import (
     Active,
     AtIdeal,
     BaseInterleaves,
@@ -38,13 +43,8 @@ from core.runs.findings import (
     TooShort,
     Uneven,
 )
-from core.runs.load import load_experiment
-from core.runs.summary import Result, Summary
-from testbed import spec
-from testbed.campaign import findings
-from testbed.campaign.findings import Waits, demand
-from testbed.campaign.findings.demand import Demand
-from testbed.campaign.summary import summarise
+from testbed.core.runs.load import load_experiment
+from testbed.core.runs.summary import Result, Summary
 from tests import synthetic
 from tests.summaries import row, summary
 

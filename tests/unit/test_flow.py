@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from theory import fluid
-from theory.curves import FAIR, Curve
-from theory.flow import Ended, FlowJob, Loop, Node
-from theory.force import Force
+from testbed.models import fluid
+from testbed.models.curves import FAIR, Curve
+from testbed.models.flow_simulator import Ended, FlowJob, Loop, Node
+from testbed.models.weight_function import Force
 
 EXACT = pytest.approx
 
@@ -175,8 +175,8 @@ def test_fair_shares_of_one_link_stay_as_the_fluid_model_has_them() -> None:
 
 SAME = """
 import sys
-from theory import compiled
-from theory.flow import Loop
+from testbed.models import compiled
+from testbed.models.flow_simulator import Loop
 from tests.unit.test_flow import several
 
 def told(loop, until_s):

@@ -16,16 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.study import load_study
-from core.errors import EXIT_OK, EXIT_REQUEST
-from core.runs.events import Iteration
-from core.runs.load import Run, check, load_run
 from testbed import spec
+from testbed.backends import flow
+from testbed.backends.progress import Patience
 from testbed.cli import main
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.core.runs.events import Iteration
+from testbed.core.runs.load import Run, check, load_run
+from testbed.models import flow_weights
 from testbed.planning.plan import planned
-from testbed.substrates import flow
-from testbed.substrates.progress import Patience
-from theory import twin
+from testbed.report.study import load_study
 
 
 def run(out: Path, *flags: str) -> int:
@@ -169,7 +169,7 @@ def test_beyond_what_was_compared_a_run_is_suspect(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_it_says_what_was_never_compared(flags: dict[str, Any], words: str) -> None:
     plan = plan_of(**{"jobs": 2, "system": ["mltcp_reno"], **flags})
-    said = [twin.beyond(plan, job) for job in plan.jobs]
+    said = [flow_weights.beyond(plan, job) for job in plan.jobs]
     assert all(words in one for one in said) if words else not any(said)
 
 
@@ -281,16 +281,16 @@ def plan_of(**flags: Any) -> Any:
 
 def test_weights_go_as_f_to_the_power_of_its_base() -> None:
     job = plan_of(system=["mltcp_reno"]).jobs[0]
-    force = twin.force(job.cc, exponent=0.5, steps=4)
+    force = flow_weights.force(job.cc, exponent=0.5, steps=4)
     assert force.bounds == (0.25, 0.5, 0.75, 1.0)
     assert force.weights[0] == pytest.approx((1.75 * 0.125 + 0.25) ** 0.5)
-    assert twin.learned_at(job.cc) == 2
-    assert twin.force(plan_of(system=["reno"]).jobs[0].cc).weights == (1.0,)
+    assert flow_weights.learned_at(job.cc) == 2
+    assert flow_weights.force(plan_of(system=["reno"]).jobs[0].cc).weights == (1.0,)
     held = plan_of(system=["unfair:weights=4/1"], jobs=2).jobs
-    assert twin.force(held[0].cc).weights[0] / twin.force(held[1].cc).weights[0] == pytest.approx(
-        4 ** twin.BASES["reno"].exponent
+    assert flow_weights.force(held[0].cc).weights[0] / flow_weights.force(held[1].cc).weights[0] == pytest.approx(
+        4 ** flow_weights.BASES["reno"].exponent
     )
-    assert twin.learned_at(held[0].cc) == 0
+    assert flow_weights.learned_at(held[0].cc) == 0
 
 
 def test_what_it_takes_is_said_before_anything_is_computed() -> None:

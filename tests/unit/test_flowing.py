@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-import job_schedulers
-from congestion import catalogue
-from core.errors import EXIT_OK, EXIT_REQUEST
-from core.placing import Gpu, Request
-from job_schedulers import Cluster, online
 from testbed.cli import main
-from theory import fabric, flowing, twin
-from theory.cluster import Servers, follow
-from theory.contention import Model
-from theory.fabric import Fabric
+from testbed.congestion import catalogue
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.core.placing import Gpu, Request
+from testbed.models import cluster_flow_simulator, fabric, flow_weights
+from testbed.models.cluster import Servers, follow
+from testbed.models.contention import Model
+from testbed.models.fabric import Fabric
+from testbed.networks.routed import RoutedTopo, stages
+from testbed.schedulers import job as job_schedulers
+from testbed.schedulers import online
+from testbed.schedulers.job import Cluster
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
-from topologies.routed import RoutedTopo, stages
 
 
 def test_a_fat_tree_of_36_is_computed_not_searched() -> None:
@@ -187,15 +188,15 @@ def test_neither_finer_steps_nor_shorter_batches_change_a_cluster() -> None:
 
     def mean_s(steps: int, batch_s: float) -> float:
         given, policy = follow(assigned, requests, servers)
-        found = flowing.simulate(
-            given, servers, policy, network, twin.force(control, steps=steps), until_s=25.0, learned_at=twin.learned_at(control),
+        found = cluster_flow_simulator.simulate(
+            given, servers, policy, network, flow_weights.force(control, steps=steps), until_s=25.0, learned_at=flow_weights.learned_at(control),
             batch_s=batch_s,
         )  # fmt: skip
         return float(found.times_s.mean())
 
-    usual = mean_s(twin.STEPS, flowing.BATCH_S)
-    assert mean_s(64, flowing.BATCH_S) == pytest.approx(usual, rel=0.01)
-    assert mean_s(twin.STEPS, 0.005) == pytest.approx(usual, rel=0.01)
+    usual = mean_s(flow_weights.STEPS, cluster_flow_simulator.BATCH_S)
+    assert mean_s(64, cluster_flow_simulator.BATCH_S) == pytest.approx(usual, rel=0.01)
+    assert mean_s(flow_weights.STEPS, 0.005) == pytest.approx(usual, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ import msgspec
 import pandas as pd
 import pytest
 
-from analysis.views import interleaving
-from core.runs import documents
-from core.runs.load import load_experiment, load_run, load_summary
-from core.runs.manifest import Manifest
-from core.runs.upgrade import VERSION, upgrade
 from testbed.campaign.summary import summarise
 from testbed.campaign.verdict import Case, judge
-from theory import bottleneck
+from testbed.core.runs import documents
+from testbed.core.runs.load import load_experiment, load_run, load_summary
+from testbed.core.runs.manifest import Manifest
+from testbed.core.runs.upgrade import VERSION, upgrade
+from testbed.models import bottleneck
+from testbed.report.views import interleaving
 
 RUNS = Path(__file__).parents[1] / "data" / "runs"
 TIMES = ("mean_s", "p99_s", "steady_s", "ideal_s")

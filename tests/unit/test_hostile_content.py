@@ -13,11 +13,11 @@ import msgspec
 import pandas as pd
 import pytest
 
-from analysis import again, agreement, drawing, figures, report, sections, style
-from analysis.cli import main
-from core.runs.load import TABLES, load_experiment
 from testbed.cli import run, sweep
-from testbed.spec import points
+from testbed.core.runs.load import TABLES, load_experiment
+from testbed.report import agreement, document, drawing, figures, rerun_command, sections, style
+from testbed.report.cli import main
+from testbed.spec import sweep as points
 from tests import synthetic
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def test_a_report_of_foreign_results(results: Path, tmp_path: Path, capsys: pyte
     page, text = ((tmp_path / name).read_text() for name in ("report.html", "report.md"))
     assert "\x1b" not in said.out + said.err + text
     assert "<script>" not in page + text
-    assert "cmd:" not in page + text and again.NOT_OFFERED in text
+    assert "cmd:" not in page + text and rerun_command.NOT_OFFERED in text
     assert all(len(line) < 10 for line in text.splitlines() if "```" in line and "\\`" not in line)  # fences of our own
     assert (tmp_path / "interleaving.png").is_file()  # a dollar sign begins no formula
 
@@ -106,25 +106,25 @@ def test_a_name_is_no_formula(tmp_path: Path) -> None:
          "python testbed/run.py experiments/a.toml --on ssh:HOST --out results"),
         (["__main__.py", "sweep", "a.toml", "/etc/b.toml", "--quick"], "python -m testbed sweep experiments/a.toml --quick --out results"),
         ([], "python -m testbed sweep experiments/a.toml --out results"),
-        (PROGRAM, again.NOT_OFFERED),
-        (["run.py", "--job=cmd:reboot"], again.NOT_OFFERED),
-        (["run.py", "--set", "job.0.trace=cmd:reboot"], again.NOT_OFFERED),
-        (["run.py", "--topo", "./evil.py"], again.NOT_OFFERED),
-        (["run.py", "--cc", "evil.bpf.c"], again.NOT_OFFERED),
-        (["run.py", "other.toml"], again.NOT_OFFERED),
-        (["run.py", "--verify", "x"], again.NOT_OFFERED),
-        (["run.py", "--name", "a\n```"], again.NOT_OFFERED),
+        (PROGRAM, rerun_command.NOT_OFFERED),
+        (["run.py", "--job=cmd:reboot"], rerun_command.NOT_OFFERED),
+        (["run.py", "--set", "job.0.trace=cmd:reboot"], rerun_command.NOT_OFFERED),
+        (["run.py", "--topo", "./evil.py"], rerun_command.NOT_OFFERED),
+        (["run.py", "--cc", "evil.bpf.c"], rerun_command.NOT_OFFERED),
+        (["run.py", "other.toml"], rerun_command.NOT_OFFERED),
+        (["run.py", "--verify", "x"], rerun_command.NOT_OFFERED),
+        (["run.py", "--name", "a\n```"], rerun_command.NOT_OFFERED),
     ],
 )  # fmt: skip
 def test_the_command_that_is_offered(said: list[str], offered: str) -> None:
-    assert again.command(said, "experiments/a.toml", "results") == offered
+    assert rerun_command.command(said, "experiments/a.toml", "results") == offered
 
 
 @pytest.mark.parametrize("command", [run, sweep])
 def test_every_flag_of_a_run_is_known_to_it(command: Any) -> None:
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
-    known = again.VALUES | again.SWITCHES | again.LEFT_OUT
+    known = rerun_command.VALUES | rerun_command.SWITCHES | rerun_command.LEFT_OUT
     unknown = [
         action.option_strings
         for action in parser._actions
@@ -157,5 +157,5 @@ def test_everything_that_differs_is_named(results: Path) -> None:
 
 
 def test_an_interval_without_width_is_no_two_numbers() -> None:
-    assert report.interval((0.00085, 0.00085)) == "0.000850, no spread"
-    assert report.interval((1.02, 1.1)) == "1.02 to 1.10"
+    assert document.interval((0.00085, 0.00085)) == "0.000850, no spread"
+    assert document.interval((1.02, 1.1)) == "1.02 to 1.10"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.errors import RequestError
-from testbed.linux import changes
+from testbed.core.errors import RequestError
+from testbed.linux import setup_steps
 from testbed.linux.features import user_mode
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.fq import Fq
@@ -19,7 +19,7 @@ from testbed.spec import make
 
 def steps(**flags: Any) -> list[object]:
     plan = planned(make({}, {"on": "uml", **flags}, "the test"))[1][0]
-    return [step.change for step in changes.changes(plan, user_mode())]
+    return [step.change for step in setup_steps.changes(plan, user_mode())]
 
 
 def nics(**flags: Any) -> list[Nic]:

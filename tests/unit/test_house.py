@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from core import packages
-from core.errors import EXIT_OK
-from core.runs.plan import Plan
+from testbed.backends import uml
 from testbed.cli import dry_run, main
-from testbed.substrates import uml
-from tests import house
+from testbed.core import packages
+from testbed.core.errors import EXIT_OK
+from testbed.core.runs.plan import Plan
+from tests.support import paths
 
-ROOT = house.ROOT
+ROOT = paths.ROOT
 
 
 def names_imported(path: Path) -> set[str]:
-    """In full: of ``from workloads import text`` it is ``core.text``."""
+    """In full: of ``from workloads import text`` it is ``testbed.core.text``."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -90,7 +90,7 @@ def test_a_run_on_another_machine_needs_no_more_than_what_is_brought_along() -> 
         "        if name.partition('.')[0] in ('numpy', 'pandas', 'scipy', 'matplotlib', 'rich', 'jinja2', 'paramiko', 'distributed'):\n"
         "            raise ModuleNotFoundError(name)\n"
         "sys.meta_path.insert(0, Lacking())\n"
-        "import testbed.inside, testbed.substrates.remote, testbed.linux.sampling.sampler, workloads.worker\n"
+        "import testbed.linux.run_in_kernel, testbed.backends.remote, testbed.linux.sampling.sampler, testbed.replay.worker\n"
         "print('runs')"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -104,7 +104,7 @@ def test_importing_a_run_changes_no_library() -> None:
         "from mininet.net import Mininet\n"
         "def state(): return dict(plugins), rtmsg.nla_map, dict(vars(Mininet))\n"
         "before = state()\n"
-        "import testbed.inside\n"
+        "import testbed.linux.run_in_kernel\n"
         "print(state() == before)"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -122,7 +122,7 @@ def test_what_runs_in_a_host_needs_the_standard_library_alone() -> None:
         ROOT / "testbed/linux" / name
         for name in ("sampling/sampler.py", "sampling/netlink.py", "netns.py", "loading/bpfsys.py")
     ]
-    files += [ROOT / "testbed/run.py", ROOT / "congestion/mltcp.py"]
+    files += [ROOT / "testbed/run.py", ROOT / "testbed/congestion/mltcp.py"]
     files += [ROOT / "workloads" / name for name in ("recording.py", "hook/__init__.py", "hook/sitecustomize.py")]
     for path in files:
         outside = imported(path) - set(sys.stdlib_module_names) - set(packages.names())
@@ -143,7 +143,7 @@ def test_no_shell_strings() -> None:
 
 def test_before_set_up_it_says_what_to_do(tmp_path: Path) -> None:
     """A checkout without an environment, started by a Python without the packages."""
-    for name in ("testbed/run.py", "testbed/__init__.py", "core/__init__.py", "core/environment.py"):
+    for name in ("testbed/run.py", "testbed/__init__.py", "testbed/core/__init__.py", "testbed/core/environment.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
     done = subprocess.run(

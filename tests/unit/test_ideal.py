@@ -10,13 +10,13 @@ import pytest
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from core.errors import RequestError
-from core.runs import metrics, rundir
-from core.runs.plan import Plan
 from testbed import spec
+from testbed.backends.flow import FlowLevel
+from testbed.backends.progress import patience
+from testbed.core.errors import RequestError
+from testbed.core.runs import metrics, rundir
+from testbed.core.runs.plan import Plan
 from testbed.planning import plan
-from testbed.substrates.flow import FlowLevel
-from testbed.substrates.progress import patience
 
 COLLECTIVES = ("ring", "tree", "parameter_server", "sharded_parameter_server", "halving_doubling", "transpose")
 TOPOLOGIES = (

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from testbed.traces import importing
+from testbed.traces.trace import TraceError
 from tests.profiles import (
     Chakra,
     collectives,
     imported,
 )
-from workloads import importers
-from workloads.trace import TraceError
 
 
 def test_chakra_without_times_is_carried_out(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_chakra_without_times_is_carried_out(tmp_path: Path) -> None:
     second = made.collective(2000, rest)
     made.compute(5_000, first, second)
     path = made.write(tmp_path, "no-extension")
-    assert importers.detect(path) == "chakra"
+    assert importing.detect(path) == "chakra"
     trace = imported(path)
     assert [(op.id, op.duration or op.bytes, op.after) for op in trace.operations] == [
         ("compute1", 50_000_000, ()),

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from core.units import Duration, Rate
+from testbed.core.units import Duration, Rate
+from testbed.traces import importing
+from testbed.traces.trace import TraceError
 from tests.profiles import (
     HOST_ONE_RANK,
     HOST_TWO_RANKS,
@@ -18,14 +20,12 @@ from tests.profiles import (
     nccl_host_trace,
     profile,
 )  # fmt: skip
-from workloads import importers
-from workloads.trace import TraceError
 
 
 @pytest.mark.parametrize("path", [HOST_ONE_RANK, HOST_TWO_RANKS], ids=lambda path: path.name)
 def test_a_recorded_host_trace(path: Path) -> None:
     """Gloo's collectives are nodes of its own, whose inputs tell how large they are."""
-    assert importers.detect(path) == "execution_trace"
+    assert importing.detect(path) == "execution_trace"
     trace = imported(path, iteration=Duration.parse("20ms"))
     assert len(profile(path, iteration=Duration.parse("20ms")).steps) == 3
     assert collectives(trace) == [("all_reduce", size) for size in RECORDED]

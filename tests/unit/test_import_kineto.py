@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from core.units import Duration, Size
+from testbed.core.units import Duration, Size
+from testbed.traces import importing
+from testbed.traces.importing import Request, import_trace
+from testbed.traces.pytorch import shapes_bytes
+from testbed.traces.trace import Kind, Operation, TraceError, load
 from tests.profiles import (
     ONE_RANK,
     RECORDED,
@@ -20,10 +24,6 @@ from tests.profiles import (
     imported,
     profile,
 )  # fmt: skip
-from workloads import importers
-from workloads.importers import Request, import_trace
-from workloads.importers._pytorch import shapes_bytes
-from workloads.trace import Kind, Operation, TraceError, load
 
 PUBLIC = Path(__file__).parents[3] / "shared" / "traces" / "resnet50-ddp-2gpu-kineto.json.gz"
 
@@ -31,7 +31,7 @@ PUBLIC = Path(__file__).parents[3] / "shared" / "traces" / "resnet50-ddp-2gpu-ki
 @pytest.mark.parametrize("path", [ONE_RANK, *TWO_RANKS], ids=lambda path: path.name)
 def test_a_recorded_profile(path: Path) -> None:
     """Real training over Gloo: two buckets of gradients a step, ready one after the other, before the optimizer."""
-    assert importers.detect(path) == "kineto"
+    assert importing.detect(path) == "kineto"
     read = profile(path)
     assert len(read.steps) == 3
     for step in read.steps:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from core.units import Duration
+from testbed.core.units import Duration
+from testbed.traces import importing
+from testbed.traces.trace import TraceError
 from tests.profiles import HOST_TWO_RANKS, TWO_RANKS, Json, cli, nccl_host_trace, nccl_profile, profile
-from workloads import importers
-from workloads.trace import TraceError
 
 KINETO, HOST = nccl_profile(), nccl_host_trace()
 
@@ -200,13 +200,13 @@ def test_what_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert cli(path, "-o", tmp_path / "out.json") == 2
         assert f"error: {path} cannot be read: it is no regular file" in capsys.readouterr().err
     with pytest.raises(TraceError, match=r"a\\x00b.json cannot be the name of a file"):
-        importers.detect(Path("a\0b.json"))
+        importing.detect(Path("a\0b.json"))
 
 
 def test_more_collectives_than_any_profile_has(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workloads.importers._kineto_events._MOST", 20)
+    monkeypatch.setattr("testbed.traces.kineto_events._MOST", 20)
     path = tmp_path / "many.json"
     path.write_text(json.dumps(KINETO))
     refused(path, "more than 20 collectives and steps: profile fewer steps", capsys)
@@ -216,7 +216,7 @@ def test_more_operations_than_a_trace_may_have(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What `load` would refuse is not written."""
-    monkeypatch.setattr("workloads.trace.MOST_OPERATIONS", 3)
+    monkeypatch.setattr("testbed.traces.trace.MOST_OPERATIONS", 3)
     path = tmp_path / "many.json"
     path.write_text(json.dumps(KINETO))
     refused(path, "operations, and 3 is the most of one iteration", capsys)
@@ -225,7 +225,7 @@ def test_more_operations_than_a_trace_may_have(
 def test_a_file_of_too_many_small_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workloads.importers._stream.MOST", 20_000_000)
+    monkeypatch.setattr("testbed.traces.json_stream.MOST", 20_000_000)
     path = tmp_path / "many.json.gz"
     path.write_bytes(gzip.compress(EVENTS + b'{"ph":"M","name":"x"},' * 1_000_000, 1))
     refused(path, "GiB, unpacked: profile fewer steps", capsys)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from core.units import Duration
+from testbed.core.units import Duration
+from testbed.traces.trace import TraceError
 from tests.profiles import (
     imported,
 )
-from workloads.trace import TraceError
 
 
 def table(folder: Path, text: str) -> Path:

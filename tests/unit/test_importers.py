@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.units import Duration, Size
+from testbed.cli import traces
+from testbed.core.units import Duration, Size
+from testbed.traces import importing
+from testbed.traces.trace import TraceError, load
 from tests.profiles import ONE_RANK, Chakra, cli, data_parallel, imported
 from tests.properties import examples
-from workloads import commands, importers
-from workloads.trace import TraceError, load
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,8 +91,8 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_importers_and_commands_are_found_by_their_files() -> None:
-    assert importers.names() == ["chakra", "execution_trace", "kineto", "table"]
-    assert "import" in commands.names()
+    assert importing.names() == ["chakra", "execution_trace", "kineto", "table"]
+    assert "import" in traces.names()
 
 
 # Anything at all
@@ -169,12 +170,12 @@ data_of_any_kind = (
 
 
 @examples(400)
-@given(data_of_any_kind, st.sampled_from([None, *importers.names()]), st.booleans())
+@given(data_of_any_kind, st.sampled_from([None, *importing.names()]), st.booleans())
 def test_whatever_it_is_it_is_read_or_refused(data: bytes, format: str | None, helped: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "anything"
         path.write_bytes(data)
-        uses = importers.find(format or "kineto").USES if helped else frozenset()
+        uses = importing.find(format or "kineto").USES if helped else frozenset()
         by_hand = {"sizes": (Size(5),), "iteration": Duration(10**6), "group": "0"}
         try:
             imported(path, format=format, **{key: value for key, value in by_hand.items() if key in uses})

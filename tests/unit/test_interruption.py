@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-import analysis.cli
 import testbed.cli
-import transports.cli
-import workloads.cli
-from core import interruption
-from core.errors import EXIT_INTERRUPTED, EXIT_OK
-from testbed.substrates.progress import Patience, Watch
+import testbed.cli.traces_cli
+import testbed.report.cli
+import testbed.transports.cli
+from testbed.backends.progress import Patience, Watch
+from testbed.core import interruption
+from testbed.core.errors import EXIT_INTERRUPTED, EXIT_OK
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -52,7 +52,7 @@ def test_what_an_import_swallowed_is_raised_again(number: signal.Signals) -> Non
 
 def test_what_a_shell_ignores_stays_ignored() -> None:
     """A command in the background of a shell hears no Ctrl-C, one behind nohup no closed terminal."""
-    script = "from core import interruption; interruption.listen(); import os, signal\n"
+    script = "from testbed.core import interruption; interruption.listen(); import os, signal\n"
     for name in ("INT", "HUP"):
         told = f"os.kill(os.getpid(), signal.SIG{name}); interruption.check(); print('goes on')"
         ignoring = ["env", f"--ignore-signal={name}", sys.executable, "-c", script + told]
@@ -85,7 +85,9 @@ def test_an_interrupted_command_ends_with_its_code(package: str, tmp_path: Path)
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize("command", [testbed.cli.main, workloads.cli.main, transports.cli.main, analysis.cli.main])
+@pytest.mark.parametrize(
+    "command", [testbed.cli.main, testbed.cli.traces_cli.main, testbed.transports.cli.main, testbed.report.cli.main]
+)
 def test_every_main_ends_with_the_code_of_an_interruption(
     command: Callable[[list[str]], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

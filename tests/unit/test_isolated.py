@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.errors import EXIT_OK
-from core.runs import isolated
-from core.runs.load import load_experiment
-from core.runs.plan import Plan
 from testbed import spec
 from testbed.cli import main
+from testbed.core.errors import EXIT_OK
+from testbed.core.runs import isolated
+from testbed.core.runs.load import load_experiment
+from testbed.core.runs.plan import Plan
 from testbed.planning import plan
 
 KINDS = ["resnet50", "vgg16", "bert-base"]

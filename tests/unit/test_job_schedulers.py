@@ -14,15 +14,16 @@ import pytest
 from hypothesis import settings
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-import job_schedulers
-from core.errors import RequestError
-from core.placing import After, At, Gpu, Request
-from job_schedulers import Cluster, online, place, search, sjf_bco
-from job_schedulers import cassini as placing
-from job_schedulers import random as shuffled
+from testbed.core.errors import RequestError
+from testbed.core.placing import After, At, Gpu, Request
+from testbed.models.cluster import Servers, State, assignments
+from testbed.models.contention import Contended, Model
+from testbed.schedulers import job as job_schedulers
+from testbed.schedulers import online, search
+from testbed.schedulers.job import Cluster, place, sjf_bco
+from testbed.schedulers.job import cassini as placing
+from testbed.schedulers.job import random as shuffled
 from tests.clusters import EXHAUSTIVE, MODEL, PLACING, PREEMPTING, asked, carried_out, cluster, drawn, makespan
-from theory.cluster import Servers, State, assignments
-from theory.contention import Contended, Model
 from topologies.leafspine import LeafSpine
 
 LONG = settings.get_current_profile_name() == "long"

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed.cli import main
-from tests.house import ROOT
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed.traces import job_lists, rows
+from testbed.traces.job_lists import JobList
+from tests.support.paths import ROOT
 from tests.unit.test_schedule import HELIOS, PAI, PHILLY, TABLE
-from workloads import joblists, rows
-from workloads.joblists import JobList, helios, philly
+from workloads.joblists import helios, philly
 
 DATA = ROOT / "tests" / "data" / "joblists"
 ZONES = ("UTC", "America/Los_Angeles", "Asia/Kolkata", "Pacific/Kiritimati")
@@ -38,7 +39,7 @@ def zone() -> Iterator[None]:
 def read(text: str, folder: Path, name: str = "jobs.csv") -> JobList:
     path = folder / name
     path.write_bytes(text.encode())
-    return joblists.read(path, 10**10, 1)
+    return job_lists.read(path, 10**10, 1)
 
 
 def left_out(found: JobList) -> int:
@@ -51,7 +52,7 @@ def test_times_are_the_same_in_every_time_zone(zone: None, tmp_path: Path) -> No
     for name in ZONES:
         os.environ["TZ"] = name
         time.tzset()
-        lists = [joblists.read(DATA / file, 10**10, 1) for file in ("philly_dst2.json", "philly.json")]
+        lists = [job_lists.read(DATA / file, 10**10, 1) for file in ("philly_dst2.json", "philly.json")]
         found.append([*lists, read(HELIOS, tmp_path), read(PAI, tmp_path)])
     assert all(one == found[0] for one in found)
     jobs = found[0][0].requests
@@ -61,7 +62,7 @@ def test_times_are_the_same_in_every_time_zone(zone: None, tmp_path: Path) -> No
 
 def test_an_attempt_over_the_repeated_hour_ends_after_it_starts() -> None:
     """From 01:50 to 01:10, in the second pass of that hour: 20 minutes. Two jobs of that log never ran to an end."""
-    found = joblists.read(DATA / "philly.json", 10**10, 1)
+    found = job_lists.read(DATA / "philly.json", 10**10, 1)
     lasts = [one.iterations * one.compute_s for one in found.requests]
     assert lasts == pytest.approx([1800, 1200, 9000], rel=0.05)
     assert left_out(found) == 2 and len(found.omitted) == 2

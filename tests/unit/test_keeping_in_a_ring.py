@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import RequestError
 from testbed import spec
 from testbed.cli import main
+from testbed.core.errors import RequestError
 from testbed.planning.plan import planned
 
 ASKED = {"train": "perceptron", "compute": "1ms", "workers": 3, "jobs": 1}

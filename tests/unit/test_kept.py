@@ -19,15 +19,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import folders, locks
-from core.errors import EXIT_INVALID, EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
-from core.runs import rundir
-from core.runs.load import check, load_run, load_summary
-from core.runs.manifest import Asked
-from core.units import Rate
 from testbed import spec
 from testbed.campaign import provenance
 from testbed.cli import main
+from testbed.core import folders, locks
+from testbed.core.errors import EXIT_INVALID, EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
+from testbed.core.runs import rundir
+from testbed.core.runs.load import check, load_run, load_summary
+from testbed.core.runs.manifest import Asked
+from testbed.core.units import Rate
 from testbed.planning import names, plan
 from tests import processes
 from tests.properties import examples
@@ -230,7 +230,7 @@ def test_a_sweep_keeps_and_refuses_as_a_run_does(tmp_path: Path, monkeypatch: py
 HOLD = """
 import sys
 from pathlib import Path
-from core import folders, locks
+from testbed.core import folders, locks
 with locks.held(Path(sys.argv[1])) as held:
     held.take(sys.argv[2])
     print("held", flush=True)

@@ -13,11 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EXIT_INTERRUPTED, EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError, TestbedError
+from testbed.backends.usermode import build as kernel_build
+from testbed.backends.usermode import kernel
+from testbed.backends.usermode.source import EDITS, Origin, edit
 from testbed.cli import main
-from testbed.substrates.usermode import build as kernel_build
-from testbed.substrates.usermode import kernel
-from testbed.substrates.usermode.source import EDITS, Origin, edit
+from testbed.core.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_MACHINE,
+    EXIT_OK,
+    EXIT_REQUEST,
+    MachineError,
+    RequestError,
+    TestbedError,
+)
 from tests import processes
 from tests.runs import INTERRUPTIBLE, some
 
@@ -144,8 +152,8 @@ def test_what_a_power_failure_left_is_removed_by_the_next_command(tmp_path: Path
 
 AUTOMATIC = """
 import sys
-from core import interruption
-from testbed.substrates.usermode import kernel
+from testbed.core import interruption
+from testbed.backends.usermode import kernel
 interruption.listen()
 sys.exit(interruption.guarded(lambda: int(bool(kernel.build_apart("--linux-source", sys.argv[1])))))
 """

@@ -1,4 +1,4 @@
-"""Where we read the kernel's structures is where they are: a compiler compares `core.layouts` with the headers."""
+"""Where we read the kernel's structures is where they are: a compiler compares `testbed.core.layouts` with the headers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from core import layouts
-from core.layouts import LAYOUTS, MESSAGES, NUMBERS, SIZES, UAPI, Layout
-from tests import house
+from testbed.core import layouts
+from testbed.core.layouts import LAYOUTS, MESSAGES, NUMBERS, SIZES, UAPI, Layout
+from tests.support import paths
 
-BPF = house.ROOT / "kernel" / "bpf"
-NATIVE = house.ROOT / "transports" / "native"
+BPF = paths.ROOT / "kernel" / "bpf"
+NATIVE = paths.ROOT / "transports" / "native"
 
 
 def claims(layout: Layout) -> list[str]:

@@ -14,18 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import MachineError, RequestError
 from testbed import spec
+from testbed.core.errors import MachineError, RequestError
+from testbed.models import learning
+from testbed.models.ring import reduced
 from testbed.planning.plan import planned
-from theory import learning
-from theory.ring import reduced
-from transports import Message, Stage, resyncs
-from workloads import learning as models
-from workloads.collectives import Look, ring
-from workloads.learning import Examples, Fill, Holes, Task, layers, ringing, serving
-from workloads.learning.mean import arrived, gathered
-from workloads.learning.models.perceptron import Perceptron
-from workloads.learning.replicas import apart
+from testbed.replay import training as models
+from testbed.replay.collectives import Look
+from testbed.replay.training import Examples, Fill, Holes, Task, layers, parameter_server_training, ring_training
+from testbed.replay.training.mean import arrived, gathered
+from testbed.replay.training.models.perceptron import Perceptron
+from testbed.replay.training.replicas import apart
+from testbed.transports import Message, Stage, resyncs
+from workloads.collectives import ring
 
 ROUNDS, WORKERS = 40, 4
 Lost = Callable[[int, int], Holes]  # of a round and a worker
@@ -138,7 +139,9 @@ def closed_loop(text: str, pushed: Lost, rounds: int = 30, pulled: Lost = nothin
     The accuracy by looks, and after every round how far apart the workers are, which is what the server says.
     """
     chosen = models.parse(text)
-    server, *workers = (serving.content(chosen, rank, WORKERS + 1, "a seed") for rank in range(WORKERS + 1))
+    server, *workers = (
+        parameter_server_training.content(chosen, rank, WORKERS + 1, "a seed") for rank in range(WORKERS + 1)
+    )
     looks: list[float] = []
     distances = []
     for number in range(rounds):
@@ -252,7 +255,7 @@ def slices_are_small() -> Iterator[None]:
 
 def in_a_ring(
     came: Came, rounds: int, resync: int = 0, options: models.Options = PLAIN
-) -> tuple[list[ringing.Replica], list[Look]]:
+) -> tuple[list[ring_training.Replica], list[Look]]:
     """WORKERS replicas after so many rounds, and what the last of each round says."""
 
     class Learns(models.Learning):
@@ -263,7 +266,7 @@ def in_a_ring(
     with tempfile.TemporaryFile() as shared:
         shared.truncate(chosen.shared_bytes(WORKERS))
         made = [
-            ringing.Replica(chosen, rank, WORKERS, "a seed", shared=shared.fileno(), resync=resync)
+            ring_training.Replica(chosen, rank, WORKERS, "a seed", shared=shared.fileno(), resync=resync)
             for rank in range(WORKERS)
         ]
         for number in range(rounds):
@@ -284,10 +287,10 @@ def in_a_ring(
 @given(st.integers(0, 2**32), st.floats(0, 0.6))
 @settings(max_examples=25, deadline=None)
 def test_a_ring_sums_up_what_comes(seed: int, share: float) -> None:
-    """One round, against what `theory.ring` computes of the same holes."""
+    """One round, against what `testbed.models.ring` computes of the same holes."""
     lost = np.random.default_rng(seed).random((2 * (WORKERS - 1) * ring.SLICES, WORKERS)) < share
     made, (look,) = in_a_ring(lambda _round, part, rank: not lost[part, rank], 1)
-    drawn = serving.drawn("a seed")
+    drawn = parameter_server_training.drawn("a seed")
     first = RING.model.first(np.random.default_rng(drawn))
     gradients = [RING.gradient(first, np.random.default_rng([drawn, rank, 0])) for rank in range(WORKERS)]
 
@@ -320,7 +323,7 @@ def test_in_a_ring_gradients_are_dispersed_all_the_way() -> None:
 
     def untouched(options: models.Options) -> float:
         made, _ = in_a_ring(came, 5, options=options)
-        first = RING.model.first(np.random.default_rng(serving.drawn("a seed")))
+        first = RING.model.first(np.random.default_rng(parameter_server_training.drawn("a seed")))
         return float((made[0].flat == first).mean())
 
     assert untouched(PLAIN) > 0.1 > 0.02 > untouched(models.Options(disperse=True))

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import topologies
-from core.errors import RequestError
-from testbed import spec, substrates
+from testbed import backends, networks, spec
+from testbed.backends import host
+from testbed.core.errors import RequestError
+from testbed.networks.routed import RoutedTopo, TooManyError, at_most
 from testbed.planning import plan
-from testbed.spec import limits, points
-from testbed.substrates import host
-from topologies.routed import RoutedTopo, TooManyError, at_most
-from workloads import collectives
+from testbed.replay import collectives
+from testbed.spec import limits, sweep
 
 ARGUMENTS = [(), (4,), (4, 6), (6, 2, 3)]
 
@@ -24,9 +23,9 @@ def test_connections_are_counted_as_they_are_made(name: str) -> None:
         assert collectives.connections(name, workers) == len(collectives.flows(name, workers))
 
 
-@pytest.mark.parametrize("name", topologies.names())
+@pytest.mark.parametrize("name", networks.names())
 def test_hosts_and_links_are_counted_as_they_are_made(name: str) -> None:
-    cls = topologies.find(name)
+    cls = networks.find(name)
     for arguments in ARGUMENTS:
         try:
             topo = cls(*arguments)
@@ -113,7 +112,7 @@ def test_a_sweep_is_counted_before_its_points_are_made(tmp_path: Path) -> None:
         )
     )
     with pytest.raises(RequestError, match="stands for 2,799,360,000,000 experiments, and 4,096 is the most"):
-        points.read(str(file), {})
+        sweep.read(str(file), {})
 
 
 def test_a_stored_plan_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,4 +120,4 @@ def test_a_stored_plan_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
     small = host.Host(limits=limits.Limits(**{**vars(limits.LINUX), "jobs": 3}))
     monkeypatch.setattr(host, "Host", lambda: small)
     with pytest.raises(RequestError, match="4 jobs, and 3 is the most"):
-        substrates.find("host", planned)
+        backends.find("host", planned)

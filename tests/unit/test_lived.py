@@ -11,21 +11,21 @@ import msgspec
 import pandas as pd
 import pytest
 
-from core.placing import Gpu, Request
-from core.runs import documents
-from core.runs.load import Experiment, LoadError, Run, load_experiment
-from core.runs.manifest import Manifest
-from core.runs.plan import Plan
-from core.runs.summary import Summary
 from testbed import spec
 from testbed.campaign.summary import summarise
 from testbed.cli import table
 from testbed.cli.schedule import emulate
+from testbed.core.placing import Gpu, Request
+from testbed.core.runs import documents
+from testbed.core.runs.load import Experiment, LoadError, Run, load_experiment
+from testbed.core.runs.manifest import Manifest
+from testbed.core.runs.plan import Plan
+from testbed.core.runs.summary import Summary
+from testbed.models import run_schedule_metrics
+from testbed.models.cluster import Ran
+from testbed.models.contention import Model
 from testbed.planning import schedules
 from tests import synthetic
-from theory import lived
-from theory.cluster import Ran
-from theory.contention import Model
 
 # Two servers of four GPUs. Job 0 spans both, job 1 (which would fit into one) both, too; job 2 waits for job 0's end.
 FIELDS: dict[str, Any] = {
@@ -58,7 +58,7 @@ def test_by_hand(tmp_path: Path) -> None:
     (run,) = made(tmp_path).runs
     assert [len(job.hosts) for job in run.jobs] == [1, 2, 2] and run.plan.servers == {"s1": 4, "s2": 4}
     first, second, third = (20 * float(job.ideal_s or 0) for job in run.jobs)
-    found = lived.metrics(run)
+    found = run_schedule_metrics.metrics(run)
     assert found is not None
     assert found.makespan_s == pytest.approx(second + third)
     assert found.mean_completion_s == pytest.approx((first + 2 * second + third) / 3)
@@ -90,7 +90,7 @@ def test_a_schedule_carried_out_as_computed_has_the_numbers_that_were_computed(t
         synthetic.write([spec.make(fields, {}, "the test")], tmp_path / scheduler, lambda _plan, _i: 1.0)
         (run,) = load_experiment(tmp_path / scheduler / "held").runs
         run = changed(run, start_s=[one.start_s for one in said.ran], end_s=[one.end_s for one in said.ran])
-        found = lived.metrics(run)
+        found = run_schedule_metrics.metrics(run)
         assert found is not None
         computed, numbers = asdict(said.metrics), asdict(found)
         lost, foretold = numbers.pop("idle_gpu_h"), computed.pop("idle_gpu_h")
@@ -103,23 +103,23 @@ def test_who_failed_or_left_counts_for_gpus_alone(tmp_path: Path) -> None:
     assert run.lives is not None
     rows = run.lives
     run = changed(run, how=["failed", "done", "left"], start_s=[0.0, 0.0, None], end_s=[1.0, *rows["end_s"][1:2], 0.1])
-    failed, done, left = lived.ran(run)
+    failed, done, left = run_schedule_metrics.ran(run)
     assert [job.done for job in (failed, done, left)] == [False, True, False]
     assert failed.held[0].iterations == pytest.approx(1.0 / float(run.jobs[0].ideal_s or 0)), (
         "at its own pace to the end"
     )
     assert left.held == () and (left.start_s, left.end_s) == (0.1, 0.1)
-    found = lived.metrics(run)
+    found = run_schedule_metrics.metrics(run)
     assert found is not None and found.mean_completion_s == rows["end_s"][1] and found.makespan_s == 1.0
-    assert lived.metrics(changed(run, how=["failed"] * 3)) is None, "nobody came to an end"
+    assert run_schedule_metrics.metrics(changed(run, how=["failed"] * 3)) is None, "nobody came to an end"
 
 
 def test_measured_alone_is_taken_before_the_ideal(tmp_path: Path) -> None:
     """Where it was measured: on fewer servers than a job got it was not."""
     (run,) = made(tmp_path).runs
     ideal, measured = (
-        lived.metrics(run),
-        lived.metrics(run, pd.Series([2 * float(job.ideal_s or 0) for job in run.jobs])),
+        run_schedule_metrics.metrics(run),
+        run_schedule_metrics.metrics(run, pd.Series([2 * float(job.ideal_s or 0) for job in run.jobs])),
     )
     assert ideal is not None and measured is not None
     spread = float(run.jobs[1].ideal_s or 0) / 0.01
@@ -131,30 +131,30 @@ def test_contention_is_that_of_the_fullest_link(tmp_path: Path) -> None:
     """Two jobs on servers of their own; behind these both may cross one bottleneck."""
     job = {"gpus": 2, "compute": "10ms", "bytes": "5MB"}
     (run,) = made(tmp_path, topo="star,4,1", job=[job, job]).runs
-    assert [one.contention for one in lived.ran(run)] == [1, 1]
+    assert [one.contention for one in run_schedule_metrics.ran(run)] == [1, 1]
     crossing = run.manifest.crossings or ()
     shared = [msgspec.structs.replace(one, links=(*one.links, "s1-s2")) for one in crossing]
-    found = lived.ran(changed(run, msgspec.structs.replace(run.manifest, crossings=tuple(shared))))
+    found = run_schedule_metrics.ran(changed(run, msgspec.structs.replace(run.manifest, crossings=tuple(shared))))
     assert {one.job for one in shared} == {0, 1} and [one.contention for one in found] == [2, 2]
-    older = lived.ran(changed(run, msgspec.structs.replace(run.manifest, crossings=None)))
+    older = run_schedule_metrics.ran(changed(run, msgspec.structs.replace(run.manifest, crossings=None)))
     assert [one.contention for one in older] == [1, 1]
 
 
 def test_what_nobody_can_tell(tmp_path: Path) -> None:
     (run,) = made(tmp_path).runs
     older = msgspec.structs.replace(run.manifest, plan=msgspec.structs.replace(run.plan, servers={}))
-    assert lived.metrics(changed(run, older)) is None
+    assert run_schedule_metrics.metrics(changed(run, older)) is None
     with pytest.raises(LoadError, match="other jobs than its plan"):
-        lived.ran(changed(run, job=[0, 1, 7]))
+        run_schedule_metrics.ran(changed(run, job=[0, 1, 7]))
     synthetic.write(
         [spec.make({"name": "free", "jobs": 2, "system": ["reno"], "iterations": 3}, {}, "the test")],
         tmp_path,
         lambda *_: 1.0,
     )
     (free,) = load_experiment(tmp_path / "free").runs
-    assert lived.metrics(free) is None
+    assert run_schedule_metrics.metrics(free) is None
     with pytest.raises(LoadError, match="hold no GPUs"):
-        lived.ran(free)
+        run_schedule_metrics.ran(free)
 
 
 def two_systems(tmp_path: Path, **fields: Any) -> Summary:

@@ -14,28 +14,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import RequestError
-from core.placing import Gpu, Request
-from core.runs import faults, rows
-from core.runs.plan import JobPlan, Life, Plan
-from core.units import Duration, Size
-from job_schedulers import cluster_of, hosts_of
 from testbed import spec
 from testbed.campaign.verdict import Case, jobs
 from testbed.campaign.verdict.invariant import Noted
 from testbed.cli import main
+from testbed.core.errors import RequestError
+from testbed.core.placing import Gpu, Request
+from testbed.core.runs import rows, table_errors
+from testbed.core.runs.plan import JobPlan, Life, Plan
+from testbed.core.units import Duration, Size
 from testbed.linux.participants import timeline
-from testbed.linux.participants.lives import Lives
+from testbed.linux.participants.job_lifecycle import Lives
 from testbed.linux.participants.workers import GoneError
-from testbed.planning import lives
+from testbed.models import bounds
+from testbed.models.contention import Model
+from testbed.planning import gpu_jobs
 from testbed.planning import plan as planning
+from testbed.schedulers.job import cluster_of, hosts_of
+from testbed.traces import trace as traces
 from tests import runs
-from theory import bounds
-from theory.contention import Model
 from topologies.cluster import Cluster
 from topologies.leafspine import LeafSpine
 from topologies.star import Star
-from workloads import trace as traces
 
 JOBS = [{"gpus": 2}, {"gpus": 6}, {"gpus": 4, "offset": "20ms"}, {"gpus": 1}]
 
@@ -101,14 +101,14 @@ def test_one_worker_for_each_server_and_each_server_once() -> None:
 
 def test_a_server_that_comes_twice_is_entered_once() -> None:
     gpus = [Gpu("s2", 1), Gpu("s1", 0), Gpu("s2", 0)]
-    assert lives._ring(gpus, hosts_of(Cluster(2, 2))) == ("h4", "h1")
+    assert gpu_jobs._ring(gpus, hosts_of(Cluster(2, 2))) == ("h4", "h1")
 
 
 @given(gpus=st.integers(2, 64), servers=st.integers(2, 8), size=st.integers(10_000, 10**9))
 def test_each_edge_carries_what_a_ring_over_the_gpus_would(gpus: int, servers: int, size: int) -> None:
     servers = min(gpus, servers)
     trace = traces.synthetic(Duration(10**7), Size(size), "all_reduce")
-    own = lives.on_servers(trace, gpus, servers, Model())
+    own = gpu_jobs.on_servers(trace, gpus, servers, Model())
     (op,) = [op for op in own.operations if op.kind != "compute"]
     topo = Star(servers)
     (payload,) = traces.rounds(op, servers)
@@ -125,7 +125,7 @@ class _Link:
 
 def test_inside_a_server_nothing_is_sent_and_its_own_rate_decides() -> None:
     trace = traces.synthetic(Duration(10**7), Size(10**6), "all_reduce")
-    fast, slow = (lives.on_servers(trace, 4, 1, Model(intra_bps=rate)) for rate in (math.inf, 1.2e9))
+    fast, slow = (gpu_jobs.on_servers(trace, 4, 1, Model(intra_bps=rate)) for rate in (math.inf, 1.2e9))
     assert {op.kind for op in (*fast.operations, *slow.operations)} == {"compute"}
     assert fast.compute_s == 0.01
     assert slow.compute_s == pytest.approx(0.01 + 2 * 8e6 * 3 / 4 / 1.2e9)
@@ -133,7 +133,7 @@ def test_inside_a_server_nothing_is_sent_and_its_own_rate_decides() -> None:
 
 def test_adding_up_and_overhead_take_time_as_in_equation_8() -> None:
     model, wanted = Model(1e9, reduce_bps=4e9, xi2_s=1e-3), Request(0, 4, 1, 10**6, 0.01)
-    own = lives.on_servers(traces.synthetic(Duration(10**7), Size(10**6), "all_reduce"), 4, 2, model)
+    own = gpu_jobs.on_servers(traces.synthetic(Duration(10**7), Size(10**6), "all_reduce"), 4, 2, model)
     exchange_s = 2 * 8e6 * 3 / 4 / 1e9
     assert own.compute_s + exchange_s == pytest.approx(model.iteration_s(wanted, 2))
 
@@ -270,7 +270,7 @@ def test_a_job_that_fails_frees_its_gpus_and_is_listed(monkeypatch: pytest.Monke
     told = list(found.lives.rows())
     assert [(one.job, one.how) for one in told] == [(0, "failed"), (1, "done")]
     assert "code 1" in told[0].why and told[1].start_s == told[0].end_s
-    assert next(iter(faults._faults(iter(rows.text(rows.Job, told, 9).splitlines(keepends=True)), faults.TABLES["jobs.csv"])), "") == ""  # fmt: skip
+    assert next(iter(table_errors._faults(iter(rows.text(rows.Job, told, 9).splitlines(keepends=True)), table_errors.TABLES["jobs.csv"])), "") == ""  # fmt: skip
 
 
 def case(how: str, ended: int) -> Any:

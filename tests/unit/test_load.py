@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import EXIT_OK, EXIT_REQUEST
-from core.runs import load
-from core.runs.load import TABLES, LoadError, digest, load_run
+from testbed.backends.host import Host
 from testbed.campaign import driver, judge, provenance
 from testbed.cli import main
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.core.runs import load
+from testbed.core.runs.load import TABLES, LoadError, digest, load_run
 from testbed.planning import plan
 from testbed.spec import read
-from testbed.substrates.host import Host
 from tests import synthetic
 
 

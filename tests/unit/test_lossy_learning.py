@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import linalg
 
+from testbed.models import compression, learning
+from testbed.models.compression import BLOCK, KEPT, SHARE, Compressed, largest, rounded
+from testbed.models.dispersal import Dispersed
+from testbed.replay.training import ELEMENT
+from testbed.replay.training.layers import Array
+from testbed.transports import hadamard
+from testbed.transports.hadamard import collected, dispersed
 from tests.unit.test_learning import NOTHING, TASK
-from theory import compression, learning
-from theory.compression import BLOCK, KEPT, SHARE, Compressed, largest, rounded
-from theory.dispersal import Dispersed
-from transports import hadamard
-from transports.hadamard import collected, dispersed
-from workloads.learning import ELEMENT
-from workloads.learning.layers import Array
 
 SIZES = st.integers(1, 3000)
 SEEDS = st.integers(0, 2**32)

@@ -9,11 +9,11 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis import phases
-from analysis.figures import ltp_accuracy, ltp_incast, ltp_loss
-from analysis.study import load_study
-from core.runs.plan import Plan
-from testbed.spec import points
+from analysis.ltp import ltp_accuracy, ltp_incast, ltp_loss
+from testbed.core.runs.plan import Plan
+from testbed.report import phases
+from testbed.report.study import load_study
+from testbed.spec import sweep
 from tests import synthetic
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
@@ -37,7 +37,7 @@ def the_less_the_sooner(one: Plan, _iteration: int) -> float:
 
 def test_what_goes_without_a_part_is_no_stock_tcp(tmp_path: Path) -> None:
     """LTP gains over the one, not over the other, and the finding says both."""
-    specs = points.read(str(EXPERIMENTS / "ltp-incast.toml"), {"quick": True, "system": SYSTEMS})
+    specs = sweep.read(str(EXPERIMENTS / "ltp-incast.toml"), {"quick": True, "system": SYSTEMS})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, the_less_the_sooner)
     study = load_study(tmp_path, "ltp-incast")
     rows = phases.table(study)
@@ -56,7 +56,7 @@ def test_what_goes_without_a_part_is_no_stock_tcp(tmp_path: Path) -> None:
 def test_the_claim_names_the_best_baseline_and_the_largest_gain_over_each(tmp_path: Path) -> None:
     """Reno takes thrice as long as LTP, BBR a little longer, and LTP that delivers everything a little longer than it."""
     lasts = {"reno": 3.0, "bbr": 1.3, "mltcp_reno": 2.0, "reno:share=0.8": 2.5, "ltp": 1.0, "ltp:fraction=1": 1.1}
-    specs = points.read(str(EXPERIMENTS / "ltp-loss.toml"), {"quick": True, "system": tuple(lasts)})
+    specs = sweep.read(str(EXPERIMENTS / "ltp-loss.toml"), {"quick": True, "system": tuple(lasts)})
     synthetic.write(
         [msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, lambda one, _: lasts[one.system.label]
     )
@@ -75,7 +75,7 @@ def test_the_claim_names_the_best_baseline_and_the_largest_gain_over_each(tmp_pa
 def test_a_millisecond_is_short_and_a_small_timeout_is_said(tmp_path: Path) -> None:
     lasts = {"reno": 1.5, "ltp": 1.0}
     for name in ("ltp-loss.short", "ltp-loss"):
-        specs = points.read(str(EXPERIMENTS / f"{name}.toml"), {"system": tuple(lasts)})
+        specs = sweep.read(str(EXPERIMENTS / f"{name}.toml"), {"system": tuple(lasts)})
         there = [spec for spec in specs if "rate-1gbit.delay-500us" in spec.name]
         few = [msgspec.structs.replace(spec, seeds=3) for spec in there]
         synthetic.write(few, tmp_path, lambda one, _: lasts[one.system.label])

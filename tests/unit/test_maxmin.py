@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from theory import maxmin
+from testbed.models import maxmin
 
 
 def cases() -> st.SearchStrategy[tuple[list[float], list[list[int]], list[float]]]:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.placing import Gpu, Metrics, Request, Stint
-from job_schedulers import Cluster
+from testbed.core.placing import Gpu, Metrics, Request, Stint
+from testbed.models.cluster import Ran, Servers
+from testbed.models.contention import Model
+from testbed.models.measures import measure
+from testbed.schedulers.job import Cluster
 from tests.clusters import MODEL, asked, carried_out, cluster, instances
-from theory.cluster import Ran, Servers
-from theory.contention import Model
-from theory.measures import measure
 
 
 def told(name: str, jobs: list[Request], *sizes: int, model: Model = MODEL) -> Metrics:

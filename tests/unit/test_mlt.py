@@ -19,14 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import transports
-from core.errors import RequestError
+from testbed import transports
+from testbed.core.errors import RequestError
 from testbed.spec import systems
+from testbed.transports import Importance, Message, Place, Tag, Tagger, ltp, mlt, native, tags
 from tests.processes import loopback
 from tests.properties import examples
 from tests.transport_core import MS, Core, Network, Sent
 from tests.unit.test_transport_core import COMPLETE, DATA, SEGMENT, TOLERANCE, S, both_ended, content
-from transports import Importance, Message, Place, Tag, Tagger, ltp, mlt, native, tags
 
 NUMBERS = 16  # of four bytes, in a packet of the core's tests
 

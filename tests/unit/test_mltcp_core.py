@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from congestion import catalogue, curves
+from testbed.congestion import catalogue, curves
 from tests.properties import examples
 from tests.unit import core as library
 from tests.unit.core import CA_PRIV_BYTES, ONE, ROOT, Params, State

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import ROOT
+from tests.support.paths import ROOT
 
 SHORT = {"command_line": 60, "job_list": 60}
 LONG = {"command_line": 5000, "job_list": 2000}

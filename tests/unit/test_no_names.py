@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-import transports
-from congestion import catalogue
+from testbed import transports
+from testbed.congestion import catalogue
 from testbed.spec import place
 from tests import house
 
 NAMES = {*catalogue.families(), "mltcp", "mltcp_", *transports.names(), *place.HERE, place.VAGRANT, "ssh", "ssh:"}
-READERS = ("congestion", "transports", "testbed.substrates", "testbed.spec.place", "core.carrier")
+READERS = ("congestion", "transports", "testbed.backends", "testbed.spec.place", "testbed.core.builtin_transport")
 ASKS = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "split"}
 
 

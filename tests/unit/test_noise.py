@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.units import UnitError
-from workloads import noise
+from testbed.core.units import UnitError
+from testbed.traces import noise
 
 
 def factors(text: str, rank: int = 0, workers: int = 4, count: int = 20_000) -> list[float]:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis import again, chapters, figures, sections, study
-from analysis.cli import main
-from testbed.spec import points
+from testbed.report import chapters, figures, rerun_command, sections, study
+from testbed.report.cli import main
+from testbed.spec import sweep
 from tests import synthetic
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Invented runs of two figures."""
     folder = tmp_path_factory.mktemp("figures") / "results"
     for name in FILES:
-        specs = points.read(str(ROOT / f"experiments/{name}.toml"), {"quick": True, "seeds": 2, "iterations": 12})
+        specs = sweep.read(str(ROOT / f"experiments/{name}.toml"), {"quick": True, "seeds": 2, "iterations": 12})
         synthetic.write(specs, folder, lambda plan, i: 1.4 if plan.system.role != "treatment" else 1.0)
     return folder
 
@@ -107,7 +107,7 @@ def test_a_stock_experiment_has_a_command(said: Sequence[str], results: Path, tm
         path.write_text(json.dumps(json.loads(path.read_text()) | {"command": said}))
     figure = next(one for one in figures.every() if one.ID == "interleaving")
     (command,) = chapters.commands(sections.one(figure, copy, tmp_path / "out"), "results")
-    assert command != again.NOT_OFFERED and "experiments/interleaving.toml" in command.split()
+    assert command != rerun_command.NOT_OFFERED and "experiments/interleaving.toml" in command.split()
 
 
 @pytest.mark.parametrize(

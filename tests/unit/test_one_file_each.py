@@ -9,19 +9,19 @@ from types import ModuleType
 
 import pytest
 
-import flow_schedulers
-import job_schedulers
-import topologies
-from analysis import figures
-from analysis.study import Study
-from core.errors import RequestError
-from core.runs.plan import Plan
-from testbed import spec
+from testbed import networks, spec
+from testbed.core.errors import RequestError
+from testbed.core.runs.plan import Plan
 from testbed.planning import plan
-from workloads import collectives, importers
+from testbed.replay import collectives
+from testbed.report import figures
+from testbed.report.study import Study
+from testbed.schedulers import flow
+from testbed.schedulers import job as job_schedulers
+from testbed.traces import importing
 
 TOPOLOGY = '''
-from topologies.routed import RoutedTopo
+from testbed.networks.routed import RoutedTopo
 
 class Pair(RoutedTopo):
     """Every job's hosts at one router each, and a link between."""
@@ -42,7 +42,7 @@ topos = {"pair": Pair}
 '''
 
 COLLECTIVE = '''
-from workloads.collectives import receive, send
+from testbed.replay.collectives import receive, send
 
 KIND = "all_reduce"
 
@@ -59,8 +59,8 @@ def run(rank, n, size, links):
 '''
 
 IMPORTER = """
-from workloads.importers import Profile
-from workloads.steps import Exchange, Step
+from testbed.traces.importing import Profile
+from testbed.traces.steps import Exchange, Step
 
 TITLE = "one number, the bytes of an all-reduce"
 USES = frozenset({"iteration"})
@@ -76,8 +76,8 @@ def read(path, request):
 FLOW_SCHEDULER = """
 from dataclasses import dataclass
 
-from core.options import number, option
-from flow_schedulers import Rule, Sharing
+from testbed.core.options import number, option
+from testbed.schedulers.flow import Rule, Sharing
 
 @dataclass(frozen=True)
 class Options:
@@ -91,8 +91,8 @@ def share(jobs, links, options):
 JOB_SCHEDULER = '''
 from dataclasses import dataclass
 
-from core.options import option
-from job_schedulers import at_once, check_room
+from testbed.core.options import option
+from testbed.schedulers.job import at_once, check_room
 
 @dataclass(frozen=True)
 class Options:
@@ -142,8 +142,8 @@ def contended(**fields: object) -> Plan:
 
 
 def test_a_topology(add: Add) -> None:
-    add(topologies, TOPOLOGY.replace('"pair"', '"toy"'))
-    assert "toy" in topologies.names()
+    add(networks, TOPOLOGY.replace('"pair"', '"toy"'))
+    assert "toy" in networks.names()
     made = contended(topo="toy", jobs=2)
     assert set(made.bottlenecks) == {"s1-s2", "s2-s1"} and made.jobs[1].hosts == ("a2", "b2")
 
@@ -164,15 +164,15 @@ def test_a_collective(add: Add) -> None:
 def test_an_importer(add: Add, tmp_path: Path) -> None:
     profile = tmp_path / "recorded"
     profile.write_text("toy 1000000\n")
-    add(importers, IMPORTER)
-    assert importers.detect(profile) == "toy"
+    add(importing, IMPORTER)
+    assert importing.detect(profile) == "toy"
     assert (
-        importers.import_trace([profile], importers.Request(), name="mine", model="a toy").bytes_per_iteration == 10**6
+        importing.import_trace([profile], importing.Request(), name="mine", model="a toy").bytes_per_iteration == 10**6
     )
 
 
 def test_a_flow_scheduler(add: Add) -> None:
-    add(flow_schedulers, FLOW_SCHEDULER)
+    add(flow, FLOW_SCHEDULER)
     made = contended(cc=["toy:urge=2"])
     assert made.schedule == {"urge": 2.0} and [job.cc.spec for job in made.jobs] == ["cubic", "cubic"]
     with pytest.raises(RequestError, match=r"'x=1' in 'toy:x=1' is no option of toy .* urge \(how much it matters\)"):

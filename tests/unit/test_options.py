@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import flow_schedulers
-import job_schedulers
-import transports
-from congestion import catalogue
-from core import options
-from core.errors import RequestError
-from workloads import learning
+from testbed import transports
+from testbed.congestion import catalogue
+from testbed.core import options
+from testbed.core.errors import RequestError
+from testbed.replay import training
+from testbed.schedulers import flow, job
 
 SIMPLE = (
     options.Integer, options.Number, options.Fraction, options.OneOf, options.Position, options.Boolean, options.Time, options.Seconds,
@@ -29,9 +28,9 @@ NEVER = ("", " ", "nan", "inf", "-inf", "NaN", "1_0", "0x10", "--", "1;2", "1e99
 def option_readers() -> Iterator[tuple[str, Callable[[str], Any], Any]]:
     """Every option that there is: its name, how it is read, and its default."""
     modules: dict[str, Any] = {name: transports.find(name) for name in transports.names()}
-    modules |= {name: job_schedulers.find(name) for name in job_schedulers.names()}
-    modules |= {name: flow_schedulers.find(name) for name in flow_schedulers.names()}
-    for name, holder in {**{name: module.Options for name, module in modules.items()}, "cnn": learning.Options}.items():
+    modules |= {name: job.find(name) for name in job.names()}
+    modules |= {name: flow.find(name) for name in flow.names()}
+    for name, holder in {**{name: module.Options for name, module in modules.items()}, "cnn": training.Options}.items():
         for one in fields(holder):
             yield f"{name}:{one.name}", one.metadata["read"], one.default
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import transports
-from core.errors import RequestError
-from transports import mlt, optireduce
-from transports.optireduce import Bounds
+from testbed import transports
+from testbed.core.errors import RequestError
+from testbed.transports import mlt, optireduce
+from testbed.transports.optireduce import Bounds
 
 MS = 1_000_000
 

@@ -18,21 +18,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import RequestError
 from testbed import spec
+from testbed.core.errors import RequestError
 from testbed.planning.plan import plans, resolve
+from testbed.replay.bands import ByBand
+from testbed.replay.collectives import Link, exchange
+from testbed.replay.sending import Window, pieces
+from testbed.traces import trace as traces
+from testbed.traces.cycles import Edge, longest_mean_s
+from testbed.traces.pipelining import Iteration, Overlapping
+from testbed.traces.trace import TraceError
+from testbed.transports import Close, Counters, Delivery, Message
+from testbed.transports.framed import FramedEndpoint
+from testbed.transports.tcp import Options
 from tests.processes import HANG_S
 from tools import layer_traces
-from transports import Close, Counters, Delivery, Message
-from transports.framed import FramedEndpoint
-from transports.tcp import Options
-from workloads import trace as traces
-from workloads.bands import ByBand
-from workloads.collectives import Link, exchange
-from workloads.cycles import Edge, longest_mean_s
-from workloads.overlapping import Iteration, Overlapping
-from workloads.sending import Window, pieces
-from workloads.trace import TraceError
 
 ROOT = Path(__file__).parents[2]
 

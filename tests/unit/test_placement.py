@@ -9,19 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topologies
-from core.errors import EXIT_REQUEST
-from core.runs.plan import Plan
-from job_schedulers import place
-from testbed import spec
+from testbed import networks, spec
 from testbed.cli import main
+from testbed.core.errors import EXIT_REQUEST
+from testbed.core.runs.plan import Plan
+from testbed.models import bounds
+from testbed.networks.routed import path
 from testbed.planning import plan
-from theory import bounds
+from testbed.schedulers.job import place
 from topologies.dumbbell import Dumbbell
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
 from topologies.ring import Ring
-from topologies.routed import path
 
 BOTH_WAYS = [("l1", "r1"), ("r2", "l2")]
 
@@ -32,7 +31,7 @@ def made(**fields: object) -> Plan:
 
 def uses(one: Plan, job: int) -> set[str]:
     """The bottlenecks between the first and the last worker of a job."""
-    topo = topologies.find(one.topology)(*one.topology_args)
+    topo = networks.find(one.topology)(*one.topology_args)
     hosts = one.jobs[job].hosts
     return {name for stage in bounds.crossed(topo, one.bottlenecks, hosts[0], hosts[-1]) for name in stage}
 
@@ -111,11 +110,11 @@ def test_a_wrong_file(tmp_path: Path, text: str, says: str, capsys: pytest.Captu
     assert says in shown and shown.startswith("error: ") and "Traceback" not in shown
 
 
-@pytest.mark.parametrize("name", topologies.names())
+@pytest.mark.parametrize("name", networks.names())
 @pytest.mark.parametrize("how", ["spread", "packed", "random"])
 @given(jobs=st.integers(1, 12), workers=st.integers(2, 12))
 def test_what_is_made_large_enough_has_room(name: str, how: str, jobs: int, workers: int) -> None:
-    topo = topologies.find(name).sized(jobs, workers)  # type: ignore[attr-defined]
+    topo = networks.find(name).sized(jobs, workers)  # type: ignore[attr-defined]
     placed = place(topo, [workers] * jobs, how, seed=3)
     used = [host for hosts in placed for host in hosts]
     assert len(set(used)) == len(used) == jobs * workers

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed import spec
+from testbed.backends.host import Host
 from testbed.campaign import driver
 from testbed.cli import dry_run, main
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed.linux.features import Features
 from testbed.planning import plan
-from testbed.spec import files, points, schedules
+from testbed.spec import files, schedules, sweep
 from testbed.spec.aliases import ALIASES
-from testbed.substrates.host import Host
 
 ROOT = Path(__file__).parents[2]
 BASE = 'jobs = 2\nrate = "200mbit"\ntopo = "leafspine"\n[link.s1-l1]\nrate = "50mbit"\n'
@@ -33,7 +33,7 @@ def test_a_file_stands_on_another(tmp_path: Path) -> None:
     write(tmp_path / "below" / "base.toml", BASE + 'buffer = "2ms"\n')
     write(tmp_path / "mid.toml", 'base = "below/base.toml"\njobs = 3\n')
     top = write(tmp_path / "top.toml", 'base = "mid.toml"\nseeds = 4\n[link.s1-l1]\nbuffer = "9kB"\n')
-    (made,) = points.read(top, {})
+    (made,) = sweep.read(top, {})
     assert (made.name, made.jobs, made.seeds, made.rate) == ("top", 3, 4, 200_000_000)
     assert (made.link["s1-l1"].rate, made.link["s1-l1"].buffer) == ("50mbit", "9kB")
 
@@ -96,7 +96,7 @@ def test_every_combination_and_lists_taken_together(tmp_path: Path) -> None:
         '[[job]]\ntrace = "s1"\n[[job]]\ntrace = "s2"\n[sweep]\nrate = ["100mbit", "1gbit"]\n"job.1.trace" = ["s2", "s3"]\n'
         '[sweep.zip]\nmtu = [1500, 9000]\nbuffer = ["1ms", "2ms"]\n',
     )
-    made = points.read(path, {"seeds": 2})
+    made = sweep.read(path, {"seeds": 2})
     assert len(made) == 8 == len({one.name for one in made})
     assert {(one.mtu, one.buffer) for one in made} == {(1500, "1ms"), (9000, "2ms")}
     assert {one.job[1].trace for one in made} == {"s2", "s3"} and {one.job[0].trace for one in made} == {"s1"}
@@ -112,7 +112,7 @@ def test_values_that_are_written_alike_have_folders_of_their_own(tmp_path: Path)
     for name in ("x/one.json", "one.json"):
         (tmp_path / name).write_text((ROOT / "examples/two_bursts.json").read_text())
     names = 'cc = [["mltcp_reno:slope=1,intercept=0.25"], ["mltcp_reno:slope=1,intercept=0.26"]]\ntrace = ["x/one.json", "one.json"]'
-    made = points.read(write(tmp_path / "s.toml", f"[sweep]\n{names}\n"), {})
+    made = sweep.read(write(tmp_path / "s.toml", f"[sweep]\n{names}\n"), {})
     assert len({one.name for one in made}) == 4
     assert all(str(tmp_path).replace("/", "_")[1:9] not in one.name for one in made)
 
@@ -120,41 +120,41 @@ def test_values_that_are_written_alike_have_folders_of_their_own(tmp_path: Path)
 def test_a_job_of_one_kind_takes_the_place_of_one_of_the_other(tmp_path: Path) -> None:
     write(tmp_path / "base.toml", 'trace = "s2"\njobs = 4\n')
     child = write(tmp_path / "a.toml", 'base = "base.toml"\ncompute = "1s"\nbytes = "1MB"\n')
-    (made,) = points.read(child, {})
+    (made,) = sweep.read(child, {})
     assert (made.trace, made.jobs) == (None, 4)
-    (made,) = points.read(write(tmp_path / "b.toml", 'base = "base.toml"\n[[job]]\n[[job]]\ntrace = "s1"\n'), {})
+    (made,) = sweep.read(write(tmp_path / "b.toml", 'base = "base.toml"\n[[job]]\n[[job]]\ntrace = "s1"\n'), {})
     assert [job.trace for job in made.all_jobs] == ["s2", "s1"]
-    (made,) = points.read(write(tmp_path / "c.toml", 'base = "a.toml"\n[sweep]\ntrace = ["s1"]\n'), {})
+    (made,) = sweep.read(write(tmp_path / "c.toml", 'base = "a.toml"\n[sweep]\ntrace = ["s1"]\n'), {})
     assert (made.trace, made.compute) == ("s1", None)
 
 
 def test_a_flag_that_every_job_overrules_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.toml", '[[job]]\ntrace = "s1"\nworkers = 3\n[[job]]\ntrace = "s2"\n')
-    assert points.read(path, {"workers": 4})[0].all_jobs[1].workers == 4
+    assert sweep.read(path, {"workers": 4})[0].all_jobs[1].workers == 4
     with pytest.raises(
         RequestError, match=r"--trace: every .*a.toml says that itself; change one by --set job.0.trace="
     ):
-        points.read(path, {"trace": "s3"})
+        sweep.read(path, {"trace": "s3"})
     with pytest.raises(RequestError, match="--set mtu=3: mtu is given by a flag, too"):
-        points.read(path, {"mtu": 9000, "set": ["mtu=3"]})
+        sweep.read(path, {"mtu": 9000, "set": ["mtu=3"]})
 
 
 def test_any_file_name_will_do(tmp_path: Path) -> None:
-    assert points.read(write(tmp_path / "my übung.toml", ""), {})[0].name == "my_bung"
+    assert sweep.read(write(tmp_path / "my übung.toml", ""), {})[0].name == "my_bung"
 
 
 def test_what_is_swept_cannot_be_given(tmp_path: Path) -> None:
     path = write(tmp_path / "s.toml", "[sweep]\nseeds = [1, 2]\nrate = ['1gbit']\n")
     for flags in ({"seeds": 3}, {"set": ["rate=2gbit"]}):
         with pytest.raises(RequestError, match="is swept, and the command line gives it one value"):
-            points.read(path, flags)
+            sweep.read(path, flags)
 
 
 def test_two_experiments_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     files = [write(tmp_path / "a.toml", "jobs = 2"), write(tmp_path / "x" / "a.toml", "jobs = 3")]
     with pytest.raises(RequestError, match="two experiments would be stored there"):
-        driver.wanted([plan.planned(one) for file in files for one in points.read(file, {})], tmp_path)
+        driver.wanted([plan.planned(one) for file in files for one in sweep.read(file, {})], tmp_path)
 
 
 def test_a_single_run_of_a_sweep_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,7 +166,7 @@ def test_a_single_run_of_a_sweep_is_refused(tmp_path: Path, capsys: pytest.Captu
 def test_any_field_by_its_path(tmp_path: Path) -> None:
     path = write(tmp_path / "a.toml", '[[job]]\ntrace = "s1"\n[[job]]\ntrace = "s1"\n')
     flags = {"set": ["job.1.trace=s2", "link.s1-s2.buffer=9kB", 'cc=["cubic"]', "mtu=9000", "name=b"]}
-    (made,) = points.read(path, flags)
+    (made,) = sweep.read(path, flags)
     assert [job.trace for job in made.job] == ["s1", "s2"]
     assert (made.system, made.mtu, made.name, made.link["s1-s2"].buffer) == (("cubic",), 9000, "b", "9kB")
 
@@ -186,7 +186,7 @@ def test_any_field_by_its_path(tmp_path: Path) -> None:
 def test_a_wrong_path(tmp_path: Path, text: str, says: str) -> None:
     path = write(tmp_path / "a.toml", 'mtu = 1500\n[[job]]\ntrace = "s1"\n')
     with pytest.raises(RequestError, match="^.*" + says.replace("`", ".").replace("(", ".")):
-        points.read(path, {"set": [text]})
+        sweep.read(path, {"set": [text]})
 
 
 def test_links_and_events_reach_the_plan(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_links_and_events_reach_the_plan(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.toml", BASE + event.format("2s", "state = 'down'") + event.format("1s", "rate = '10mbit'")
     )
-    made = plan.plans(plan.resolve(points.read(path, {})[0]))[0]
+    made = plan.plans(plan.resolve(sweep.read(path, {})[0]))[0]
     assert made.bottlenecks["s1-l1"].rate_bps == made.bottlenecks["l1-s1"].rate_bps == 50_000_000
     assert [(one.at_ns, one.link, one.rate_bps, one.up) for one in made.events] == [
         (10**9, "s1-l1", 10**7, None), (10**9, "l1-s1", 10**7, None),
@@ -212,14 +212,14 @@ def test_files_are_named_from_where_the_file_is(tmp_path: Path) -> None:
     assert fields["system"] == ["reno", f"reno+{tmp_path}/tcp_mine.c:step=4"]
     assert fields["job"] == [f"{tmp_path}/mine.json,workers=3", "s2"]
     assert fields["sweep"]["job.0.trace"] == ["s1", f"{tmp_path}/mine.json"]
-    (made,) = points.read(write(tmp_path / "b.toml", "[[job]]\ntrace = 'mine.json'\n"), {})
+    (made,) = sweep.read(write(tmp_path / "b.toml", "[[job]]\ntrace = 'mine.json'\n"), {})
     assert plan.plans(plan.resolve(made))[0].jobs[0].trace == "two-bursts"
 
 
 def test_rates_as_shares(tmp_path: Path) -> None:
     """A link's of the experiment's, an event's of what the link has at first."""
     text = "rate = '1gbit'\n[link.s1-s2]\nrate = '50%'\n[[event]]\nat = '1s'\nlink = 's1-s2'\nrate = '50%'\n"
-    made = plan.plans(plan.resolve(points.read(write(tmp_path / "a.toml", text), {})[0]))[0]
+    made = plan.plans(plan.resolve(sweep.read(write(tmp_path / "a.toml", text), {})[0]))[0]
     assert made.bottlenecks["s2-s1"].rate_bps == 500_000_000
     assert {event.rate_bps for event in made.events} == {250_000_000}
 
@@ -270,10 +270,10 @@ def test_earlier_names_of_fields_are_understood(tmp_path: Path) -> None:
     old = write(tmp_path / "old.toml", 'cc = ["cubic"]\nplace = "packed"\n[quick]\ncc = ["reno"]\n')
     new = write(tmp_path / "new.toml", 'system = ["cubic"]\nscheduler = "packed"\n[quick]\nsystem = ["reno"]\n')
     for flags in ({}, {"quick": True}, {"cc": ("bbr",)}, {"set": ["place=random"]}):
-        (before,), (now,) = points.read(old, dict(flags)), points.read(new, dict(flags))
+        (before,), (now,) = sweep.read(old, dict(flags)), sweep.read(new, dict(flags))
         assert (before.system, before.scheduler) == (now.system, now.scheduler)
-    assert points.read(old, {"cc": ("bbr",)})[0].system == ("bbr",)
+    assert sweep.read(old, {"cc": ("bbr",)})[0].system == ("bbr",)
     both = write(tmp_path / "both.toml", 'cc = ["cubic"]\nsystem = ["reno"]\n')
     with pytest.raises(RequestError, match="cc and system are two names of one field") as error:
-        points.read(both, {})
+        sweep.read(both, {})
     assert str(both) in str(error.value)

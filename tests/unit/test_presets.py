@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from congestion import catalogue
-from core.errors import RequestError
+from testbed.congestion import catalogue
+from testbed.core.errors import RequestError
 
 NEUTRAL = {"slope": 0, "intercept": 1024}
 MLTCP = [name for name in catalogue.names() if name.startswith("mltcp_")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from testbed.linux.participants.program import KEPT_BYTES, Program, _Tail
-from transports import Delivery, Message
-from workloads.messages import Messages
+from testbed.replay.messages import Messages
+from testbed.transports import Delivery, Message
 
 
 def test_the_end_of_what_a_program_says_is_kept() -> None:

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.errors import TestbedError
-from core.runs import events
-from core.runs.plan import Plan
 from testbed import spec
+from testbed.backends import progress, uml
+from testbed.backends.progress import Patience, Watch
+from testbed.core.errors import TestbedError
+from testbed.core.runs import events
+from testbed.core.runs.plan import Plan
 from testbed.planning import plan
-from testbed.substrates import progress, uml
-from testbed.substrates.progress import Patience, Watch
-from workloads import computing
+from testbed.replay import computing
 
 PATIENCE = Patience(idle_s=300, still_s=60, set_up_s=90, computing_s=1800)
 

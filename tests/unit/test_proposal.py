@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from core.runs.plan import Plan
 from testbed import spec
 from testbed.campaign import proposal
+from testbed.core.runs.plan import Plan
 from testbed.planning import plan
 from tests.manifests import manifest
 

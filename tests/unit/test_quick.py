@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import RequestError
 from testbed import spec
+from testbed.core.errors import RequestError
 from testbed.planning import plan
-from testbed.spec import points
+from testbed.spec import sweep
 
 FILE = """
 rate = "1gbit"
@@ -35,13 +35,13 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_without_it_the_file_is_as_it_stands(file: Path) -> None:
-    specs = points.read(str(file), {})
+    specs = sweep.read(str(file), {})
     assert len(specs) == 8
     assert {one.seeds for one in specs} == {10}
 
 
 def test_it_overrides_fields_and_values_of_a_sweep(file: Path) -> None:
-    specs = points.read(str(file), {"quick": True})
+    specs = sweep.read(str(file), {"quick": True})
     assert [(one.jobs, one.buffer, one.seeds) for one in specs] == [
         (2, "1ms", 2), (2, "2ms", 2), (8, "1ms", 2), (8, "2ms", 2),
     ]  # fmt: skip
@@ -49,13 +49,13 @@ def test_it_overrides_fields_and_values_of_a_sweep(file: Path) -> None:
 
 
 def test_flags_win(file: Path) -> None:
-    assert {one.seeds for one in points.read(str(file), {"seeds": 5, "quick": True})} == {5}
+    assert {one.seeds for one in sweep.read(str(file), {"seeds": 5, "quick": True})} == {5}
 
 
 def test_it_is_inherited(file: Path, tmp_path: Path) -> None:
     above = tmp_path / "above.toml"
     above.write_text('base = "some.toml"\n[quick]\niterations = 7\n')
-    first = points.read(str(above), {"quick": True})[0]
+    first = sweep.read(str(above), {"quick": True})[0]
     assert (first.seeds, first.iterations) == (2, 7)
 
 

@@ -14,24 +14,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, TestbedError
-from core.runs import documents
-from core.runs.events import Event
-from core.runs.manifest import Told
-from core.runs.plan import Clock, Plan
-from core.runs.upgrade import VERSION
-from core.runs.verdict import Row, Verdict, Word
-from testbed import substrates
+from testbed import backends
+from testbed.backends import ssh
+from testbed.backends.progress import Patience
+from testbed.backends.usermode import kernel
 from testbed.campaign import proposal
 from testbed.campaign.executors import reach
 from testbed.campaign.executors.reach import Need, Reach, UserModeKernels
 from testbed.campaign.tasks import Completed, Failed, Outcome, Task
 from testbed.cli import main
+from testbed.core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, TestbedError
+from testbed.core.runs import documents
+from testbed.core.runs.events import Event
+from testbed.core.runs.manifest import Told
+from testbed.core.runs.plan import Clock, Plan
+from testbed.core.runs.upgrade import VERSION
+from testbed.core.runs.verdict import Row, Verdict, Word
 from testbed.linux.sampling import disturbances
 from testbed.spec import limits
-from testbed.substrates import ssh
-from testbed.substrates.progress import Patience
-from testbed.substrates.usermode import kernel
 from tests.manifests import manifest
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +144,7 @@ def vm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fake]:
 
     def make(capacity_bps: float, *, built_there: bool = False, possible_here: bool = True) -> Fake:
         backend = Fake(capacity_bps)
-        monkeypatch.setattr(substrates, "find", lambda place, plans: backend)
+        monkeypatch.setattr(backends, "find", lambda place, plans: backend)
         monkeypatch.setattr(ssh, "has_user_mode_kernel", lambda place: built_there)
         if not possible_here:
             monkeypatch.setattr(kernel, "check_possible", lambda: (_ for _ in ()).throw(MachineError("no")))

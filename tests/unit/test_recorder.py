@@ -16,14 +16,14 @@ from typing import IO
 
 import pytest
 
+from testbed.cli.traces import record
+from testbed.traces import hook, recording, trace
+from testbed.traces.recording import REPORT_FD, START_FD, FileSink, Guard, say_beside
 from tests.runs import some
-from workloads import hook, recording, trace
-from workloads.commands import record
-from workloads.recording import REPORT_FD, START_FD, FileSink, Guard, say_beside
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
-from workloads.recorder import QUANTILES, Recorder, _DeviceClock, buckets_of, importance  # noqa: E402
-from workloads.training import models  # noqa: E402
+from testbed.replay.ddp import models  # noqa: E402
+from testbed.traces.recorder import QUANTILES, Recorder, _DeviceClock, buckets_of, importance  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests/data/recording"  # training scripts: DistributedDataParallel, and FSDP2
@@ -61,7 +61,7 @@ END = """
 import atexit, os, sys
 atexit._run_exitfuncs()
 sys.stdout.flush()
-os._exit(0)  # as workloads.training.ddp ends, and for the same reason
+os._exit(0)  # as testbed.replay.ddp.train ends, and for the same reason
 """
 
 
@@ -122,7 +122,7 @@ def test_two_ranks_of_an_unchanged_script(tmp_path: Path, capsys: pytest.Capture
     code = recorded(
         out, "--native-rate", "10gbit", "--on", "two cores", "--skip", "1", "--",
         sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-        "-m", "workloads.training.ddp", "smallcnn", "--iterations", "8",
+        "-m", "testbed.replay.ddp.train", "smallcnn", "--iterations", "8",
     )  # fmt: skip
     assert code == 0
     loaded = trace.load(str(out))
@@ -249,7 +249,7 @@ PLACES = [
 FAILING = """
 import sys
 sys.path.append({root!r})
-from workloads import recorder
+from testbed.traces import recorder
 owner, name, at = recorder, {name!r}, {at}
 for part in name.split(".")[:-1]:
     owner = getattr(owner, part)
@@ -351,7 +351,7 @@ def test_a_script_with_a_communication_hook_of_its_own(tmp_path: Path) -> None:
 
 def test_two_lines_in_a_script(tmp_path: Path) -> None:
     lines = f"""
-from workloads.recorder import Recorder
+from testbed.traces.recorder import Recorder
 recorder = Recorder(model, {str(tmp_path / "mine.json")!r}, native_rate="1gbit")
 """
     subprocess.run(
@@ -421,7 +421,7 @@ def rank_of(number: int, port: int) -> tuple[subprocess.Popen[bytes], IO[str], i
     report, told = os.pipe()
     begin, start = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-m", "workloads.training.ddp", "smallcnn", "--batch", "2", "--image", "32"],
+        [sys.executable, "-m", "testbed.replay.ddp.train", "smallcnn", "--batch", "2", "--image", "32"],
         env=os.environ | {
             "RANK": str(number), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
             "GLOO_SOCKET_IFNAME": "lo", REPORT_FD: str(told), START_FD: str(begin), "PYTHONPATH": str(ROOT),

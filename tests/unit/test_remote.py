@@ -16,17 +16,17 @@ import paramiko
 import pytest
 from rich.console import Console
 
-from core.errors import EXIT_MACHINE, EXIT_REQUEST, MachineError, RequestError, TestbedError, UnreachableError
-from core.runs import events
-from testbed import substrates
+from testbed import backends
+from testbed.backends import connection, ssh, stream
 from testbed.campaign import driver
 from testbed.campaign.executors.local import Lane
 from testbed.campaign.tasks import Failed, Outcome, Task
 from testbed.cli import main
 from testbed.cli.console import Count
+from testbed.core.errors import EXIT_MACHINE, EXIT_REQUEST, MachineError, RequestError, TestbedError, UnreachableError
+from testbed.core.runs import events
 from testbed.planning import plan
 from testbed.spec import read
-from testbed.substrates import connection, ssh, stream
 from tests.processes import HANG_S
 
 
@@ -110,7 +110,7 @@ def session(channel: Any) -> ssh._Session:
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth of a second passes whenever somebody looks."""
     ticks = itertools.count()
-    monkeypatch.setattr("testbed.substrates.ssh.time.monotonic", lambda: next(ticks) / 10)
+    monkeypatch.setattr("testbed.backends.ssh.time.monotonic", lambda: next(ticks) / 10)
 
 
 PHASE = b'{"event": "phase", "text": "still at it"}\n'
@@ -202,7 +202,7 @@ def test_what_another_machine_says_commands_no_terminal(
     def find(*_: object) -> None:
         raise MachineError("it says: \x1b]0;owned\x07\x1b[2J")
 
-    monkeypatch.setattr(substrates, "find", find)
+    monkeypatch.setattr(backends, "find", find)
     assert main(["run", "--on", "ssh:x", "--quiet", "--out", str(tmp_path)]) == EXIT_MACHINE
     assert r"it says: \x1b]0;owned\x07\x1b[2J" in capsys.readouterr().err
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from core.runs.load import load_experiment
-from core.runs.plan import Plan
 from testbed import spec
-from testbed.campaign.repeatability import repeatability
+from testbed.campaign.seed_variation import repeatability
 from testbed.campaign.summary import summarise
+from testbed.core.runs.load import load_experiment
+from testbed.core.runs.plan import Plan
 from tests import synthetic
 
 

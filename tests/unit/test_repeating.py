@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.errors import RequestError
-from core.runs.manifest import Period
-from testbed.linux.participants.repeating import Repeating
+from testbed.core.errors import RequestError
+from testbed.core.runs.manifest import Period
+from testbed.linux.participants.period_detection import Repeating
 from testbed.linux.participants.workers import Record
 from testbed.planning import plan
 from testbed.spec import read

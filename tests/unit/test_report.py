@@ -15,17 +15,18 @@ import msgspec
 import pandas as pd
 import pytest
 
-from analysis import chapters, figures, sections, stalls
-from analysis.abstracts import ABSTRACTS
-from analysis.boundaries import BOUNDARIES
-from analysis.cli import main
-from analysis.figures import concept, mlt_loss
-from analysis.finding import VERDICTS, Finding
-from analysis.study import ids, load_study
-from core.runs import documents, repeated
-from core.runs.upgrade import VERSION
-from core.runs.verdict import Row, Verdict
-from testbed.spec import points
+from analysis.beyond import concept
+from analysis.mlt import mlt_loss
+from testbed.core.runs import determinism_log, documents
+from testbed.core.runs.upgrade import VERSION
+from testbed.core.runs.verdict import Row, Verdict
+from testbed.report import chapters, figures, sections, stalls
+from testbed.report.abstracts import ABSTRACTS
+from testbed.report.boundaries import BOUNDARIES
+from testbed.report.cli import main
+from testbed.report.finding import VERDICTS, Finding
+from testbed.report.study import ids, load_study
+from testbed.spec import sweep
 from tests import fluid_runs, manifests
 from tests.processes import HANG_S
 from tests.runs import one_plan
@@ -36,7 +37,7 @@ IDS = ("interleaving", "concept", "favoritism", "curves", "descent", "convergenc
 
 def write(id: str, results: Path, exponent: float = 0.5) -> None:
     """What a figure's quick experiments would be if shares went as F^exponent; of a sweep the first two points."""
-    specs = points.read(str(ROOT / "experiments" / f"{id}.toml"), {"quick": True})[:2]
+    specs = sweep.read(str(ROOT / "experiments" / f"{id}.toml"), {"quick": True})[:2]
     for spec in specs:
         few = msgspec.structs.replace(spec, seeds=3, iterations=min(spec.iterations, 18))
         fluid_runs.write(few, results, exponent)
@@ -50,7 +51,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fluid") / "results"
     for id in IDS:
         write(id, folder)
-    (folder / repeated.FILE).write_bytes(documents.encode(repeated.Sample(60, 30, ())))
+    (folder / determinism_log.FILE).write_bytes(documents.encode(determinism_log.Sample(60, 30, ())))
     return folder
 
 

@@ -8,8 +8,8 @@ import tarfile
 
 import pandas as pd
 
-from core.runs.upgrade import VERSION, upgrade
-from tests.house import ROOT
+from testbed.core.runs.upgrade import VERSION, upgrade
+from tests.support.paths import ROOT
 
 
 def test_figures_and_summaries_of_format_1_can_be_read() -> None:

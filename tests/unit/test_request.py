@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-import job_schedulers as placement
-from congestion import catalogue
-from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
-from core.runs.plan import Marking
+import testbed.schedulers.job as placement
 from testbed import spec
 from testbed.cli import main
+from testbed.congestion import catalogue
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed.core.runs.plan import Marking
 from testbed.planning import links, names, plan
 
 BAD = [
@@ -159,7 +159,7 @@ def test_dry_run_shows_delay_and_marking(capsys: pytest.CaptureFixture[str]) -> 
 
 
 OWN_LINKS = """
-from topologies.routed import RoutedTopo
+from testbed.networks.routed import RoutedTopo
 class Mine(RoutedTopo):
     def wire(self):
         for router in ("s1", "s2", "s3"):

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from core import units
-from core.errors import EXIT_OK
 from testbed import spec
 from testbed.cli import main
+from testbed.core import units
+from testbed.core.errors import EXIT_OK
 from testbed.planning import plan
 from testbed.planning.profiles import Profile
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from theory import learning, ring
-from workloads import collectives
-from workloads.learning.layers import Array
+from testbed.models import learning, ring
+from testbed.replay import collectives
+from testbed.replay.training.layers import Array
 
 N, COUNT = 4, 4000
 

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import folders
-from core.errors import RequestError, TestbedError
-from core.runs import rundir
+from testbed.core import folders
+from testbed.core.errors import RequestError, TestbedError
+from testbed.core.runs import rundir
 from tests import processes
 from tests.properties import examples
 
@@ -81,7 +81,7 @@ def test_what_a_dead_writer_left_is_swept_and_what_a_living_one_writes_is_not(tm
 
 KILLED_WHILE_WRITING = """
 import os, pathlib, signal, sys
-from core.runs import rundir
+from testbed.core.runs import rundir
 target = pathlib.Path(sys.argv[1])
 def die(*_, **__):
     assert any(rundir.PARTIAL in path.name for path in target.parent.iterdir())

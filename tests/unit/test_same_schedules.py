@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import job_schedulers
-from core import options
-from core.errors import RequestError
-from core.placing import Assignments, Request
-from job_schedulers import Cluster, online, search
+from testbed.core import options
+from testbed.core.errors import RequestError
+from testbed.core.placing import Assignments, Request
+from testbed.models.cluster import Servers, follow, simulate
+from testbed.models.contention import Contended, Model
+from testbed.schedulers import job, online, search
+from testbed.schedulers.job import Cluster
 from tests import naive_schedules
 from tests.clusters import MODEL, cluster
 from tests.properties import examples
-from theory.cluster import Servers, follow, simulate
-from theory.contention import Contended, Model
 
 NAIVE: dict[str, Callable[[list[Request], Cluster, Model, Any], Assignments]] = {
     "fifo": naive_schedules.by_fifo, "las": naive_schedules.by_las, "srsf": naive_schedules.by_srsf,
@@ -52,7 +52,7 @@ def busy(draw: st.DrawFn) -> tuple[list[Request], Cluster]:
 
 
 def asked(how: str, requests: list[Request], where: Cluster) -> tuple[Any, Any]:
-    module = job_schedulers.find(how.partition(":")[0])
+    module = job.find(how.partition(":")[0])
     return module, options.parse(module.Options, how)
 
 

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from core.layouts import INET_DIAG_INFO, INET_DIAG_MSG_BYTES, NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, TCP_INFO
+from testbed.core.clock import PeriodicTimer
+from testbed.core.layouts import INET_DIAG_INFO, INET_DIAG_MSG_BYTES, NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY, TCP_INFO
 from testbed.linux.sampling import netlink, ring
 from testbed.linux.sampling.netlink import MOST_AT_ONCE, Field, Question, Questions, message
-from workloads.clock import PeriodicTimer
 
 ACKED = TCP_INFO.reader("tcpi_bytes_acked")
 

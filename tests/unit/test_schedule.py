@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from analysis import gantt
-from core.errors import EXIT_OK, EXIT_REQUEST
-from core.placing import Gpu, Request
 from testbed.cli import main
-from theory.cluster import Ran
-from workloads import joblists
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.core.placing import Gpu, Request
+from testbed.models.cluster import Ran
+from testbed.report import gantt
+from testbed.traces import job_lists
 
 TABLE = """job,gpus,iterations,gradient_bytes,compute_s,arrives_s
 0,4,100,10000000,0.1,0
@@ -108,7 +108,7 @@ def test_toml_says_the_same(table: Path, tmp_path: Path) -> None:
         for row in lines[1:]
     )
     (tmp_path / "jobs.toml").write_text(text)
-    assert joblists.read(tmp_path / "jobs.toml", 10**9, 1) == joblists.read(table, 10**9, 1)
+    assert job_lists.read(tmp_path / "jobs.toml", 10**9, 1) == job_lists.read(table, 10**9, 1)
 
 
 @pytest.mark.parametrize(
@@ -123,18 +123,18 @@ def test_toml_says_the_same(table: Path, tmp_path: Path) -> None:
 def test_logs_of_clusters(text: str, name: str, expected: list[tuple[int, float, float]], tmp_path: Path) -> None:
     """GPUs and arrivals as logged; iterations that take about as long as the job took; the same for a seed."""
     (tmp_path / name).write_text(text)
-    found = joblists.read(tmp_path / name, 10**10, 1)
+    found = job_lists.read(tmp_path / name, 10**10, 1)
     assert "drawn from resnet50" in found.synthetic
     assert [(one.gpus, one.arrives_s) for one in found.requests] == [(gpus, at) for gpus, at, _ in expected]
     for one, (_, _, took) in zip(found.requests, expected, strict=True):
         assert one.iterations * one.compute_s == pytest.approx(took, rel=0.01) and one.gradient_bytes > 0
-    assert joblists.read(tmp_path / name, 10**10, 1) == found
-    assert any(joblists.read(tmp_path / name, 10**10, seed) != found for seed in range(2, 5))
+    assert job_lists.read(tmp_path / name, 10**10, 1) == found
+    assert any(job_lists.read(tmp_path / name, 10**10, seed) != found for seed in range(2, 5))
 
 
 def test_poisson_arrivals_make_the_load() -> None:
     jobs = [Request(number, 2, 10, 0, 1.0) for number in range(4000)]
-    found = joblists.poisson(jobs, 10, 0.8, seed=3)
+    found = job_lists.poisson(jobs, 10, 0.8, seed=3)
     assert sum(one.gpus * 10 for one in found) / (10 * found[-1].arrives_s) == pytest.approx(0.8, rel=0.06)
     assert found[0].arrives_s == 0 and [one.job for one in found] == list(range(4000))
 

@@ -7,15 +7,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import figures, sections
-from analysis.figures import sjf_bound
-from analysis.finding import Finding, Verdict
-from core.errors import RequestError
-from core.runs.schedules import Setting
-from testbed.planning import schedules
+from analysis.sjf_bco import sjf_bound
+from testbed.core.errors import RequestError
+from testbed.core.runs.schedules import Setting
+from testbed.planning import few_jobs, schedules
+from testbed.report import figures, sections
+from testbed.report.finding import Finding, Verdict
 from testbed.spec import schedules as spec
 from tests.schedule_tables import FILES, Makespan, asked, invented, store
-from workloads import few_jobs
 
 GIVEN = Setting(name="counterexample", seconds=(3, 3, 2, 2, 2))
 SINGLE, RINGS = Setting(name="n_g = 1", largest=1), Setting(name="n_g = 4", largest=4)

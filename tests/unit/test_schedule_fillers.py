@@ -8,16 +8,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import figures, sections
-from analysis.figures import sjf_fillers
-from analysis.finding import Verdict
-from core.errors import RequestError
-from core.runs.schedules import Setting
-from testbed.planning import schedules
+from analysis.sjf_bco import sjf_fillers
+from testbed.core.errors import RequestError
+from testbed.core.runs.schedules import Setting
+from testbed.models.contention import Model
+from testbed.planning import published_mix, schedules
+from testbed.report import figures, sections
+from testbed.report.finding import Verdict
 from testbed.spec import schedules as spec
+from testbed.traces import job_lists
 from tests.schedule_tables import FILES, Makespan, asked, invented
-from theory.contention import Model
-from workloads import joblists, published_mix
 
 BASE = Setting(name="0.5", ratio=0.5)
 SETTINGS = (
@@ -111,7 +111,7 @@ def test_constants_of_equation_8_are_those_of_the_setting() -> None:
 def test_arrivals_are_those_of_load() -> None:
     (cell,) = schedules.cells(asked("sjf-fillers", Setting(name="x", ratio=0.5, load=0.8), seeds=1))
     requests, gpus = schedules._drawn(cell)
-    assert requests == joblists.poisson(published_mix.jobs(1, 0.5), len(gpus), 0.8, 1)
+    assert requests == job_lists.poisson(published_mix.jobs(1, 0.5), len(gpus), 0.8, 1)
     alike, _ = schedules._drawn(replace(cell, setting=BASE))
     assert alike == published_mix.jobs(1, 0.5)
 

@@ -11,21 +11,20 @@ import msgspec
 import pandas as pd
 import pytest
 
-from analysis import figures, report, sections
-from analysis.cli import main as analysis_main
-from analysis.figures import sjf_kappa, sjf_lambda, sjf_makespan, sjf_servers
-from analysis.finding import Finding, Verdict
-from analysis.study import Study
-from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
-from core.runs.load import LoadError, load_schedules
-from core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Setting, digest
+from analysis.sjf_bco import sjf_kappa, sjf_lambda, sjf_makespan, sjf_servers
 from testbed.cli import main
 from testbed.cli.schedule import study as studies
-from testbed.planning import schedules
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed.core.runs.load import LoadError, load_schedules
+from testbed.core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Setting, digest
+from testbed.planning import published_mix, schedules
+from testbed.report import document, figures, sections
+from testbed.report.cli import main as analysis_main
+from testbed.report.finding import Finding, Verdict
+from testbed.report.study import Study
 from testbed.spec import schedules as spec
 from tests import schedule_tables
 from tests.schedule_tables import FILES, Makespan, asked, store
-from workloads import published_mix
 
 SIMULATED = ("sjf-makespan", "sjf-kappa", "sjf-servers", "sjf-lambda")
 FIGURES = {figure.ID: figure for figure in figures.every() if figure.ID in SIMULATED}
@@ -146,7 +145,7 @@ def test_published_values_are_those_of_the_facts() -> None:
 
 def test_a_report_of_schedules(tmp_path: Path) -> None:
     invented("sjf-lambda", AS_PUBLISHED["sjf-lambda"], tmp_path / "results")
-    found = report.write(tmp_path / "results", tmp_path / "figures", tmp_path / "report.html")
+    found = document.write(tmp_path / "results", tmp_path / "figures", tmp_path / "report.html")
     (chapter,) = (one for one in found if one.id == "sjf-lambda")
     text = (tmp_path / "report.md").read_text()
     assert "python -m testbed sweep experiments/sjf-lambda.toml --out" in text

@@ -11,19 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-import flow_schedulers
-from core.errors import RequestError
-from core.grid import Grid
-from core.phase import Phase
-from core.runs.plan import Plan
-from flow_schedulers import Demand, ScheduleError, cassini, lretf
-from flow_schedulers.cassini import affinity
 from testbed import spec
+from testbed.core.errors import RequestError
+from testbed.core.grid import Grid
+from testbed.core.phase import Phase
+from testbed.core.runs.plan import Plan
 from testbed.linux.participants.turns import Turns
+from testbed.models import circle
 from testbed.planning import plan
 from testbed.planning import profiles as profiling
-from theory import circle
-from workloads.bands import Bands
+from testbed.replay.bands import Bands
+from testbed.schedulers import affinity, flow
+from testbed.schedulers.flow import Demand, ScheduleError, cassini, lretf
 
 GBIT = 1e9
 ANY = 360 // 5
@@ -36,7 +35,7 @@ def job(iteration_s: float, up_s: float, *links: str, bps: float = GBIT) -> Dema
     )
 
 
-def shared(*jobs: Demand) -> flow_schedulers.Sharing:
+def shared(*jobs: Demand) -> flow.Sharing:
     """By CASSINI, with iterations exactly as long as they are alone."""
     links = {link: GBIT for demand in jobs for link in demand.phases or {}}
     return cassini.share(jobs, links, cassini.Options(slack=0.0))

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.figures import convergence
-from theory import statistics
+from analysis.mltcp import convergence
+from testbed.models import statistics
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 

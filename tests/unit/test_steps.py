@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workloads.steps import Exchange, Step, trace_of
-from workloads.trace import Source
+from testbed.traces.steps import Exchange, Step, trace_of
+from testbed.traces.trace import Source
 
 
 def test_the_median_step_adds_up() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from transports import (
+from testbed.transports import (
     Buffer,
     Endpoint,
     Importance,
@@ -30,7 +30,7 @@ from transports import (
 )
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
-from transports.torch import Synchronisation  # noqa: E402
+from testbed.transports.torch import Synchronisation  # noqa: E402
 
 # As in `test_torch_transport`, and apart from what that takes.
 PORTS = count(9_000 + os.getpid() * 7919 % 100 * 20, 20)

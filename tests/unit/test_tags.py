@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transports import Tag
+from testbed.transports import Tag
 
 
 def test_no_packet_chooses_its_path() -> None:

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import testbed.cli
-import workloads.cli
-from core import terminal
-from core.terminal import Column, Sheet
+import testbed.cli.traces_cli
 from testbed.cli import doctor
 from testbed.cli.doctor import Finding
-from workloads import trace
+from testbed.core import terminal
+from testbed.core.terminal import Column, Sheet
+from testbed.traces import trace
 
 WIDTHS = (50, 60, 72, 80, 100, 140)
 WORDS = st.text("abcdefgh-", min_size=1, max_size=12)
@@ -48,7 +48,7 @@ def printed(command: Callable[[], object], width: int, capsys: pytest.CaptureFix
 
 
 def listed(_folder: Path) -> tuple[Callable[[], object], tuple[str, ...]]:
-    return lambda: workloads.cli.main(["list"]), tuple(trace.names())
+    return lambda: testbed.cli.traces_cli.main(["list"]), tuple(trace.names())
 
 
 def controls(_folder: Path) -> tuple[Callable[[], object], tuple[str, ...]]:

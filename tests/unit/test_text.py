@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core import text
+from testbed.core import text
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from theory import curves as theory
-from theory import fluid
-from theory.curves import FAIR, Curve
+from testbed.models import curves as theory
+from testbed.models import fluid
+from testbed.models.curves import FAIR, Curve
 
 
 def test_the_shift_equation_is_the_papers() -> None:

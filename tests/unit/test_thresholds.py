@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from theory import thresholds
-from theory.thresholds import Threshold
+from testbed.models import thresholds
+from testbed.models.thresholds import Threshold
 
 
 def test_a_queue_of_one_place_loses_what_finds_it_busy() -> None:

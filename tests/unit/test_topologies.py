@@ -14,20 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mininet.topo import Topo
 
-import job_schedulers
-import topologies
-from job_schedulers import place
-from testbed import spec
+from testbed import networks, spec
+from testbed.networks import spraying
+from testbed.networks.routed import RoutedTopo, has_choice, path, stages
 from testbed.planning import plan
+from testbed.schedulers import job as job_schedulers
+from testbed.schedulers.job import place
 from tests.properties import examples
-from topologies import spraying
 from topologies.cluster import Cluster
 from topologies.dumbbell import Dumbbell
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
 from topologies.parking_lot import ParkingLot
 from topologies.ring import Ring
-from topologies.routed import RoutedTopo, has_choice, path, stages
 from topologies.star import Star
 
 ROOT = Path(__file__).parents[2]
@@ -79,24 +78,24 @@ def walk(topo: RoutedTopo, source: str, target: str) -> set[tuple[str, ...]]:
 
 
 def test_every_file_lists_itself_in_topos() -> None:
-    assert topologies.names() == ["cluster", "dumbbell", "fattree", "leafspine", "parking_lot", "ring", "star"]
-    for name in topologies.names():
-        assert topologies.find(name)().hosts()
+    assert networks.names() == ["cluster", "dumbbell", "fattree", "leafspine", "parking_lot", "ring", "star"]
+    for name in networks.names():
+        assert networks.find(name)().hosts()
 
 
-@pytest.mark.parametrize("name", topologies.names())
+@pytest.mark.parametrize("name", networks.names())
 def test_every_file_draws_itself_and_is_documented(name: str) -> None:
-    text = Path(topologies.__file__).with_name(f"{name}.py").read_text()
+    text = Path(networks.__file__).with_name(f"{name}.py").read_text()
     assert "::\n" in text.split('"""')[1] and f"--topo {name}," in text
     assert f"`{name}`" in (ROOT / "docs/topologies.md").read_text()
 
 
-@pytest.mark.parametrize("name", topologies.names())
+@pytest.mark.parametrize("name", networks.names())
 @examples(20)
 @given(jobs=st.integers(1, 9), workers=st.integers(2, 9))
 def test_all_pairs_have_exact_routes(name: str, jobs: int, workers: int) -> None:
     """However large it is made: the routing tables allow the shortest paths, all of them, and nothing else."""
-    topo = topologies.find(name).sized(jobs, workers)  # type: ignore[attr-defined]
+    topo = networks.find(name).sized(jobs, workers)  # type: ignore[attr-defined]
     some = hosts(topo)[:: max(1, len(hosts(topo)) // 6)]
     assert len(hosts(topo)) >= jobs * workers
     for source, target in itertools.permutations(some, 2):
@@ -126,7 +125,7 @@ def test_all_pairs_have_exact_routes(name: str, jobs: int, workers: int) -> None
 def test_hosts_routers_bottlenecks(
     name: str, args: tuple[int, ...], counts: tuple[int, int], bottlenecks: int, choice: bool
 ) -> None:
-    topo = topologies.find(name)(*args)
+    topo = networks.find(name)(*args)
     assert (len(hosts(topo)), len(topo.nodes()) - len(hosts(topo))) == counts
     assert len(shaped(topo)) == bottlenecks
     assert has_choice(topo) == choice
@@ -238,7 +237,7 @@ def test_a_topology_that_cannot_be(make: Any, says: str) -> None:
 
 
 def test_the_example_of_ones_own() -> None:
-    topo = topologies.find(str(ROOT / "examples/two_sites.py")).sized(2, 2)  # type: ignore[attr-defined]
+    topo = networks.find(str(ROOT / "examples/two_sites.py")).sized(2, 2)  # type: ignore[attr-defined]
     assert path(topo, "a1", "b2") == ["a1", "west", "edge", "east", "b2"]
     asked = {"topo": str(ROOT / "examples/two_sites.py"), "rate": "1gbit"}
     made = plan.plans(plan.resolve(spec.read(None, asked)))[0]
@@ -251,7 +250,7 @@ def test_the_example_of_ones_own() -> None:
 def test_a_file_from_outside(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(MINE)
-    assert topologies.find(str(mine))(3).hosts() == ["h0", "h1", "h2"]
+    assert networks.find(str(mine))(3).hosts() == ["h0", "h1", "h2"]
 
 
 @pytest.mark.parametrize(
@@ -260,12 +259,12 @@ def test_a_file_from_outside(tmp_path: Path) -> None:
 def test_a_bad_file_from_outside(tmp_path: Path, content: str, says: str) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(content)
-    with pytest.raises(topologies.TopologyError, match=says):
-        topologies.find(str(mine))
+    with pytest.raises(networks.TopologyError, match=says):
+        networks.find(str(mine))
 
 
 def test_routes_lead_around_a_link_that_failed() -> None:
-    topo = topologies.find("leafspine")(2, 2, 2)
+    topo = networks.find("leafspine")(2, 2, 2)
     far = topo.routes()["l1"]
     several = {prefix for prefix, vias in far if len(vias) == 2}
     assert several  # the hosts at the other leaf, over both spines

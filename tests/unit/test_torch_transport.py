@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
-from core.errors import RequestError
+from testbed.core.errors import RequestError
+from testbed.transports import Delivery, Message, TransportError, native
 from tests.processes import HANG_S
-from transports import Delivery, Message, TransportError, native
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
-from transports.torch import Guard, GuardError, Synchronisation  # noqa: E402
-from transports.torch.holes import Name, Recording, Writer  # noqa: E402
+from testbed.transports.torch import Guard, GuardError, Synchronisation  # noqa: E402
+from testbed.transports.torch.holes import Name, Recording, Writer  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 LOSSY = "ltp:lt=0us,c=1us"  # closed when the first packets have come, whatever the network does
@@ -376,7 +376,7 @@ def test_a_recording_of_another_training_is_named(tmp_path: Path) -> None:
 HEAD = """
 import os, sys, time, torch
 import torch.distributed as dist
-from transports.torch import Synchronisation, hook
+from testbed.transports.torch import Synchronisation, hook
 rank, ranks, port = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), int(sys.argv[1])
 torch.set_num_threads(1)
 """

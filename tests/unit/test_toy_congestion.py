@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-import congestion
-from congestion import catalogue
-from core.errors import RequestError
+from testbed import congestion
+from testbed.congestion import catalogue
+from testbed.core.errors import RequestError
 from testbed.spec import systems
 
 TOY = """
-from congestion.family import Family, Parameter
-from core.runs.plan import Traits
+from testbed.congestion.family import Family, Parameter
+from testbed.core.runs.plan import Traits
 
 FAMILIES = (
     Family("toy", "treatment", "reno", Traits(needs_marks=True), (Parameter("step", "step", "of growth", int, 1, 9, "2"),)),

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from core.units import Duration, Rate, Size
+from testbed.core.units import Duration, Rate, Size
 from testbed.spec import make
-from workloads import trace
+from testbed.traces import trace
 
 
 def minimal() -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_what_is_saved_is_loaded(name: str, tmp_path: Path) -> None:
 
 def test_saving_writes_through_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where the name of the file written beside is known beforehand."""
-    monkeypatch.setattr("workloads.trace.secrets.token_hex", lambda nbytes: "known")
+    monkeypatch.setattr("testbed.traces.trace.secrets.token_hex", lambda nbytes: "known")
     victim, out = tmp_path / "victim", tmp_path / "mine.json"
     victim.write_text("untouched")
     for name in (".mine.json.new", ".known.new"):

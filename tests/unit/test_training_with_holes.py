@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import transports
+from testbed import transports
+from testbed.replay import collectives, training
+from testbed.replay.collectives import Link
+from testbed.replay.training import Examples, Task, parameter_server_training
+from testbed.replay.training.mean import arrived
+from testbed.replay.training.models.perceptron import Perceptron
+from testbed.transports import Buffer, Close, Counters, Delivery, Message, Span, Tagger, Transfer
 from tests.processes import HANG_S
-from transports import Buffer, Close, Counters, Delivery, Message, Span, Tagger, Transfer
-from workloads import collectives, learning
-from workloads.collectives import Link, parameter_server
-from workloads.learning import Examples, Task, serving
-from workloads.learning.mean import arrived
-from workloads.learning.models.perceptron import Perceptron
+from workloads.collectives import parameter_server
 
 ROUNDS, WORKERS = 12, 3
 DRAW = np.random.default_rng(1)
@@ -31,7 +32,7 @@ TASK = Task(Perceptron(8, 16, 4), Examples(INPUTS, CLASSES), Examples(INPUTS, CL
 Key = tuple[int, int, Message]  # from whom, to whom, and what
 
 
-class Small(learning.Learning):
+class Small(training.Learning):
     bytes, task = TASK.bytes, TASK
 
 
@@ -111,8 +112,8 @@ def ended(m: Message, worker: int) -> Ends:
 def trained(text: str) -> list[list[Any]]:
     """By messages: after every round the server's parameters, and those of each worker."""
     closes = transports.parse(text).close
-    chosen = Small("perceptron", learning.Options())
-    content = [serving.content(chosen, rank, WORKERS + 1, "a seed") for rank in range(WORKERS + 1)]
+    chosen = Small("perceptron", training.Options())
+    content = [parameter_server_training.content(chosen, rank, WORKERS + 1, "a seed") for rank in range(WORKERS + 1)]
     wire = Wire()
     rounds = []
     for number in range(ROUNDS):
@@ -131,7 +132,7 @@ def trained(text: str) -> list[list[Any]]:
 
 def computed(*, keeps: bool) -> list[list[Any]]:
     """The same by its rule alone: of what is missing of a gradient, what came of the worker's one before it, or nothing."""
-    seed = serving.drawn("a seed")
+    seed = parameter_server_training.drawn("a seed")
     first = TASK.model.first(np.random.default_rng(seed))
     told, velocity, replicas = (
         first.copy(),

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.transports import native
+from testbed.transports.native import Result
 from tests.processes import HANG_S
 from tests.properties import examples
 from tests.receiver_model import Receiver, which
 from tests.transport_core import MS, Core, Network, Sent
-from transports import native
-from transports.native import Result
 
 COMPLETE, TOLERANCE, FRACTION, DEADLINE, _ROUND, GONE = range(6)
 HELLO, WELCOME, DATA, PING, PONG, END = 1, 2, 3, 7, 8, 9

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from core.environment import ROOT
+from testbed.core.environment import ROOT
+from testbed.transports import native
 from tests.processes import HANG_S
-from transports import native
 
 RANKS = {"server": 3, "ring": 4}  # in a ring of four one hears of it from others alone
 

@@ -23,21 +23,21 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
-import transports
-from core.errors import MachineError, RequestError
-from core.options import OptionError
-from core.runs import rows
-from core.runs.plan import Burst, Plan, Wire
-from core.units import Duration
+from testbed import transports
 from testbed.campaign.verdict import jobs
+from testbed.core.errors import MachineError, RequestError
+from testbed.core.options import OptionError
+from testbed.core.runs import rows
+from testbed.core.runs.plan import Burst, Plan, Wire
+from testbed.core.units import Duration
 from testbed.planning import plan as planning
+from testbed.replay import collectives
+from testbed.replay.collectives import Link
+from testbed.replay.messages import Messages
 from testbed.spec import job, read, systems
+from testbed.transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native, tcp
+from testbed.transports.framed import exactly
 from tests.processes import HANG_S, loopback
-from transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native, tcp
-from transports.framed import exactly
-from workloads import collectives
-from workloads.collectives import Link
-from workloads.messages import Messages
 
 *HERE, STRANGER = loopback(4)
 GONE = 5  # a reason of the core
@@ -114,7 +114,7 @@ def test_a_real_training_may_have_it_another_program_not() -> None:
         1
     ][0]
     assert plan.jobs[0].transport == "ltp" and len(plan.jobs[0].hosts) == 3
-    assert plan.jobs[0].program == ("python", "-m", "workloads.training.ddp", "resnet18", "--batch", "2")
+    assert plan.jobs[0].program == ("python", "-m", "testbed.replay.ddp.train", "resnet18", "--batch", "2")
     _, (plan, *_) = planning.planned(
         read(None, asked | {"job": [job.parse("ddp:resnet18,transport=mlt:bands=1,workers=3")]})
     )

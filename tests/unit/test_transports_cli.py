@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from core.environment import ROOT
+from testbed.core.environment import ROOT
+from testbed.transports.cli import main
 from tests.processes import HANG_S, loopback
-from transports.cli import main
 
 HERE, THERE = loopback(2)
 
@@ -21,7 +21,18 @@ def run(transport: str, port: int, *words: str, sends: tuple[str, ...] = ()) -> 
     """What both ends print, the sender's first."""
     ends = []
     for role, bind, peer, own in (("receive", THERE, HERE, ()), ("send", HERE, THERE, sends)):
-        command = [sys.executable, "-m", "transports", transport, role, "--bind", bind, "--peer", peer, "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "testbed.transports",
+            transport,
+            role,
+            "--bind",
+            bind,
+            "--peer",
+            peer,
+            "--json",
+        ]
         command += ["--port", str(port), *words, *own]
         ends.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT))
     told = []

@@ -13,16 +13,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from analysis.cli import main as analysed
-from core.errors import EXIT_OK, EXIT_REQUEST, RequestError
-from core.runs import documents
-from core.runs.load import LoadError, load_run
-from core.runs.plan import Plan
-from core.runs.upgrade import VERSION
 from testbed.campaign import stored
 from testbed.cli import main
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed.core.runs import documents
+from testbed.core.runs.load import LoadError, load_run
+from testbed.core.runs.plan import Plan
+from testbed.core.runs.upgrade import VERSION
 from testbed.planning import plan
-from testbed.spec import points, read
+from testbed.report.cli import main as analysed
+from testbed.spec import read
+from testbed.spec import sweep as points
 from tests import synthetic
 from tests.manifests import VALID
 

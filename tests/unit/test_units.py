@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import units
-from core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
+from testbed.core import units
+from testbed.core.units import Duration, Quantity, Rate, Size, UnitError, parse_fraction
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from core.errors import MachineError
-from core.runs import documents
-from core.runs.manifest import Manifest
-from core.runs.plan import Plan
 from testbed import spec
-from testbed.campaign import repeatability
+from testbed.backends.host import Host
+from testbed.campaign import seed_variation
 from testbed.campaign.verdict import INVARIANTS, Case, judge
+from testbed.core.errors import MachineError
+from testbed.core.runs import documents
+from testbed.core.runs.manifest import Manifest
+from testbed.core.runs.plan import Plan
 from testbed.linux import features
 from testbed.linux.features import Features
 from testbed.planning import plan
-from testbed.substrates.host import Host
 from tests.manifests import MEASURED, manifest
 
 RATE = 500_000_000
@@ -145,7 +145,9 @@ def test_the_documentation_prints_the_limits_in_force() -> None:
     expected: list[tuple[object, ...]] = []
     for one in INVARIANTS:
         if one.id == "I10":  # an experiment's, over its seeds
-            expected.append((one.id, ("above", repeatability.LIMITS.suspect), ("above", repeatability.LIMITS.invalid)))
+            expected.append(
+                (one.id, ("above", seed_variation.LIMITS.suspect), ("above", seed_variation.LIMITS.invalid))
+            )
         if one.limits is None:
             continue
         real, virtual = (one.limits(case) if callable(one.limits) else one.limits for case in cases)

@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from congestion import catalogue
-from core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError
-from core.runs.plan import Plan
 from testbed import spec
+from testbed.backends import bootstrap, choice, connection, host, uml, upload
+from testbed.backends.usermode import kernel
 from testbed.cli import main
+from testbed.congestion import catalogue
+from testbed.core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, RequestError
+from testbed.core.runs.plan import Plan
 from testbed.linux import privileges
 from testbed.linux.loading import registry
 from testbed.planning import plan
-from testbed.spec import described, limits, points
+from testbed.spec import field_help, limits, sweep
 from testbed.spec import place as where
 from testbed.spec.place import Address
-from testbed.substrates import bootstrap, choice, connection, host, uml, upload
-from testbed.substrates.usermode import kernel
 
 ROOT = Path(__file__).parents[2]
 FILE = """\
@@ -139,14 +139,14 @@ def test_it_may_be_swept_over_and_what_it_fixes_is_not(tmp_path: Path) -> None:
         'compute = "10ms"\nbytes = "1MB"\n[sweep]\nrate = ["10gbit", "50gbit"]\njobs = [2, 4]\n[sweep.zip]\nmtu = [1500, 9000]\n'
         'buffer = ["1ms", "2ms"]\n[realtime]\nrate = "300mbit"\nmtu = 1500\nbuffer = "1ms"\n[realtime.sweep]\njobs = [2, 3]\n'
     )
-    assert len(points.read(str(path), {"on": "uml"})) == 8
-    found = points.read(str(path), {"on": "host"})
+    assert len(sweep.read(str(path), {"on": "uml"})) == 8
+    found = sweep.read(str(path), {"on": "host"})
     assert [(one.name, one.rate, one.jobs) for one in found] == [
         ("swept.jobs-2", 3 * 10**8, 2),
         ("swept.jobs-3", 3 * 10**8, 3),
     ]
     path.write_text("[sweep]\njobs = [2, 4]\n[realtime]\njobs = 2\n")
-    (only,) = points.read(str(path), {"on": "host"})
+    (only,) = sweep.read(str(path), {"on": "host"})
     assert only.name == "swept"
 
 
@@ -354,10 +354,10 @@ def test_a_place_for_results_that_cannot_be_written_is_refused_before_anything_r
 
 
 def test_the_schema_knows_it() -> None:
-    properties = described.schema()["$defs"]["Spec"]["properties"]
+    properties = field_help.schema()["$defs"]["Spec"]["properties"]
     assert "rate" in properties["realtime"]["properties"] and "sweep" in properties["realtime"]["properties"]
     assert "on" not in properties["realtime"]["properties"]
-    json.dumps(described.schema())
+    json.dumps(field_help.schema())
 
 
 def test_what_goes_first_is_understood_by_old_pythons_without_packages() -> None:
@@ -370,7 +370,7 @@ def test_what_goes_first_is_understood_by_old_pythons_without_packages() -> None
 def test_what_goes_along() -> None:
     with tarfile.open(fileobj=io.BytesIO(upload.archive())) as tar:
         names = set(tar.getnames())
-    assert {"code/testbed/substrates/remote.py", "code/kernel/mltcp.h", "code/workloads/worker.py"} <= names
+    assert {"code/testbed/backends/remote.py", "code/kernel/mltcp.h", "code/testbed/replay/worker.py"} <= names
     assert {f"packages/{name}/__init__.py" for name in upload.PACKAGES} <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith("/") or ".." in name]
     assert len(upload.archive()) < 3_000_000

@@ -30,13 +30,13 @@ from pathlib import Path
 import vm_kernel
 from vm_kernel import sha256
 
-from core.environment import ROOT
-from core.errors import EXIT_OK, MachineError, TestbedError
-from core.packages import names as package_names
-from core.runs import rundir
 from testbed import __version__
-from testbed.substrates.usermode.build import Say, check_space, check_tools, disk_errors, locked
-from testbed.substrates.usermode.source import run
+from testbed.backends.usermode.build import Say, check_space, check_tools, disk_errors, locked
+from testbed.backends.usermode.source import run
+from testbed.core.environment import ROOT
+from testbed.core.errors import EXIT_OK, MachineError, TestbedError
+from testbed.core.packages import names as package_names
+from testbed.core.runs import rundir
 
 HERE = Path(__file__).parent
 DISK_GB = 16

@@ -24,11 +24,7 @@ import sys
 import time
 from pathlib import Path
 
-from core.environment import ROOT
-from core.errors import EXIT_OK, MachineError, TestbedError
-from core.runs import rundir
-from testbed.linux.loading import bpf
-from testbed.substrates.usermode.build import (
+from testbed.backends.usermode.build import (
     Counter,
     Say,
     check_config,
@@ -38,7 +34,11 @@ from testbed.substrates.usermode.build import (
     disk_errors,
     locked,
 )
-from testbed.substrates.usermode.source import UNUSED, Origin, digest_of, run
+from testbed.backends.usermode.source import UNUSED, Origin, digest_of, run
+from testbed.core.environment import ROOT
+from testbed.core.errors import EXIT_OK, MachineError, TestbedError
+from testbed.core.runs import rundir
+from testbed.linux.loading import bpf
 
 HERE = Path(__file__).parent
 CONFIG = HERE / "kernel.config"

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from transports import Flow
-from workloads.collectives import Links, parts
+from testbed.replay.collectives import Links, parts
+from testbed.transports import Flow
 from workloads.collectives.ring import rotate
 
 KIND = "all_gather"

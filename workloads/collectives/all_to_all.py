@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from transports import Flow
-from workloads.collectives import Links, exchange, parts
+from testbed.replay.collectives import Links, exchange, parts
+from testbed.transports import Flow
 
 KIND = "all_to_all"
 

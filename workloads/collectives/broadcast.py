@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from transports import Flow
-from workloads.collectives import Links, parts, relay
+from testbed.replay.collectives import Links, parts, relay
+from testbed.transports import Flow
 
 KIND = "broadcast"
 WAITS = "nothing"  # the first hears nothing back

@@ -8,8 +8,8 @@ their tensor to a partner first and get the result last.
 
 from __future__ import annotations
 
-from transports import Flow
-from workloads.collectives import Links, exchange, parts
+from testbed.replay.collectives import Links, exchange, parts
+from testbed.transports import Flow
 
 KIND = "all_reduce"
 

@@ -6,8 +6,8 @@ n-1 copies (Li et al., OSDI 2014). Rank 0 serves and does not train. What is pus
 
 from __future__ import annotations
 
-from transports import Flow
-from workloads.collectives import Links, exchange
+from testbed.replay.collectives import Links, exchange
+from testbed.transports import Flow
 
 KIND = "all_reduce"
 WAITS = "hub"  # a worker that has pulled goes on, while the server still sends to others

@@ -8,8 +8,8 @@ the stages compute in between is computing of the trace, before and after.
 
 from __future__ import annotations
 
-from transports import Flow
-from workloads.collectives import Links, parts, relay
+from testbed.replay.collectives import Links, parts, relay
+from testbed.transports import Flow
 
 KIND = "send_recv"
 MICRO_BATCHES = 4

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import threading
 
-from transports import Flow, Stage
-from workloads.collectives import Links, parts, receive, send
+from testbed.replay.collectives import Links, parts, receive, send
+from testbed.transports import Flow, Stage
 
 KIND = "all_reduce"
 SLICES = 4  # per chunk, at most

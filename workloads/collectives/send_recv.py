@@ -5,8 +5,8 @@ The synthetic job's one-way transfer; the answer travels back on the same connec
 
 from __future__ import annotations
 
-from transports import Flow
-from workloads.collectives import Links, answer, answered, receive, send
+from testbed.replay.collectives import Links, answer, answered, receive, send
+from testbed.transports import Flow
 
 KIND = "send_recv"
 

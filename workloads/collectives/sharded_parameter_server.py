@@ -7,8 +7,8 @@ its servers; Jiang et al., OSDI 2020).
 
 from __future__ import annotations
 
-from transports import Flow
-from workloads.collectives import Links, exchange, parts
+from testbed.replay.collectives import Links, exchange, parts
+from testbed.transports import Flow
 
 KIND = "all_reduce"
 

@@ -7,8 +7,8 @@ Each rank but the root sends the tensor up once, and down to each of its childre
 
 from __future__ import annotations
 
-from transports import Flow
-from workloads.collectives import Links, parts, relay, together
+from testbed.replay.collectives import Links, parts, relay, together
+from testbed.transports import Flow
 
 KIND = "all_reduce"
 SLICES = 16

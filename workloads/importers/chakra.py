@@ -26,12 +26,12 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
-from core.text import quoted
-from workloads.importers import Profile, Request
-from workloads.importers._pytorch import NO_GROUP, Group, choose, iterations, kind_of, listed
-from workloads.importers._stream import LONGEST, Source, brief
-from workloads.steps import Exchange, Step
-from workloads.trace import Kind, TraceError
+from testbed.core.text import quoted
+from testbed.traces.importing import Profile, Request
+from testbed.traces.json_stream import LONGEST, Source, brief
+from testbed.traces.pytorch import NO_GROUP, Group, choose, iterations, kind_of, listed
+from testbed.traces.steps import Exchange, Step
+from testbed.traces.trace import Kind, TraceError
 
 TITLE = "Chakra execution trace, protobuf (.et)"
 USES = frozenset({"group"})

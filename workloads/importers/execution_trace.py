@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from core.text import quoted
-from workloads.importers import Profile, Request
-from workloads.importers._pytorch import (
+from testbed.core.text import quoted
+from testbed.traces.importing import Profile, Request
+from testbed.traces.json_stream import brief, head, items, number
+from testbed.traces.pytorch import (
     ANNOTATION,
     NO_GROUP,
     WITHOUT_DATA,
@@ -35,9 +36,8 @@ from workloads.importers._pytorch import (
     sizes_of,
     tensor_bytes,
 )
-from workloads.importers._stream import brief, head, items, number
-from workloads.steps import Exchange, Step
-from workloads.trace import Kind, TraceError
+from testbed.traces.steps import Exchange, Step
+from testbed.traces.trace import Kind, TraceError
 
 TITLE = "PyTorch execution trace (host), JSON of schema 1.…-chakra.…"
 USES = frozenset({"group", "sizes", "ranks", "iteration"})

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from workloads.importers import Profile, Request
-from workloads.importers._kineto_collectives import by_step, collectives_of
-from workloads.importers._kineto_events import (
+from testbed.traces.importing import Profile, Request
+from testbed.traces.kineto_collectives import by_step, collectives_of
+from testbed.traces.kineto_events import (
     Collective,
     Events,
     Kernel,
@@ -29,8 +29,8 @@ from workloads.importers._kineto_events import (
     nccl_launches,
     read_events,
 )
-from workloads.steps import Exchange, Step
-from workloads.trace import TraceError
+from testbed.traces.steps import Exchange, Step
+from testbed.traces.trace import TraceError
 
 TITLE = "PyTorch profiler (Kineto) trace, JSON"
 USES = frozenset({"group", "sizes", "ranks"})

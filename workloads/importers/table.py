@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-from core.text import quoted
-from workloads.importers import Profile, Request
-from workloads.importers._stream import Source, brief
-from workloads.steps import Exchange, Step
-from workloads.trace import Kind, TraceError
+from testbed.core.text import quoted
+from testbed.traces.importing import Profile, Request
+from testbed.traces.json_stream import Source, brief
+from testbed.traces.steps import Exchange, Step
+from testbed.traces.trace import Kind, TraceError
 
 TITLE = "CSV with columns time_s (or time_ms, time_us) and bytes"
 USES = frozenset({"iteration"})

@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from workloads import rows
-from workloads.joblists import Logged, logged
-from workloads.rows import Omissions, RowError
+from testbed.traces import rows
+from testbed.traces.job_lists import Logged, logged
+from testbed.traces.rows import Omissions, RowError
 
 TITLE = "the Helios job table (CSV: gpu_num, submit_time, duration)"
 COLUMNS = ("gpu_num", "submit_time", "duration")

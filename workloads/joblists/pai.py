@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from workloads import rows
-from workloads.joblists import Logged
-from workloads.rows import MOST_GPUS, Omissions, RowError
+from testbed.traces import rows
+from testbed.traces.job_lists import Logged
+from testbed.traces.rows import MOST_GPUS, Omissions, RowError
 
 TITLE = "the Alibaba PAI task table (CSV: job_name, inst_num, start_time, end_time, plan_gpu)"
 COLUMNS = ("job_name", "inst_num", "start_time", "end_time", "plan_gpu")

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from core.errors import RequestError
-from workloads import rows
-from workloads.joblists import Logged, logged
-from workloads.rows import MOST_GPUS, Omissions, RowError
+from testbed.core.errors import RequestError
+from testbed.traces import rows
+from testbed.traces.job_lists import Logged, logged
+from testbed.traces.rows import MOST_GPUS, Omissions, RowError
 
 TITLE = "the Philly job log (JSON)"
 MOST_COMMAS = 100 * rows.MOST_ROWS  # more than any list of so many jobs has

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from core import toml
-from core.errors import RequestError
-from core.placing import Request
-from workloads import rows
-from workloads.rows import Omissions, RowError
+from testbed.core import toml
+from testbed.core.errors import RequestError
+from testbed.core.placing import Request
+from testbed.traces import rows
+from testbed.traces.rows import Omissions, RowError
 
 TITLE = "our own table (CSV or TOML: job, gpus, iterations, gradient_bytes, compute_s, arrives_s)"
 MOST = 10**15

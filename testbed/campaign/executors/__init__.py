@@ -7,11 +7,11 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
 
-from core.errors import TestbedError
-from core.runs.events import Said
-from core.runs.plan import Plan
+from testbed.backends import Substrate
 from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
-from testbed.substrates import Substrate
+from testbed.core.errors import TestbedError
+from testbed.core.runs.events import Said
+from testbed.core.runs.plan import Plan
 
 Observer = Callable[[Plan, Said], None]
 

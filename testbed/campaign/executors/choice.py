@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from core.errors import RequestError
-from core.text import quoted
 from testbed.campaign.executors import Executor
+from testbed.core.errors import RequestError
+from testbed.core.text import quoted
 from testbed.spec import place as where
 
 KINDS = ("local", "dask", "slurm")

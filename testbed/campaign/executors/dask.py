@@ -28,13 +28,13 @@ import distributed
 from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker
 
-from core import leftovers
-from core.errors import LostError, MachineError, TestbedError, UnreachableError
 from testbed.campaign import executors
-from testbed.campaign.executors import elsewhere, kernels
-from testbed.campaign.executors.elsewhere import Maker
+from testbed.campaign.executors import kernels, remote_requirements
 from testbed.campaign.executors.local import Lane
+from testbed.campaign.executors.remote_requirements import Maker
 from testbed.campaign.tasks import Failed, Outcome, Task
+from testbed.core import temp_dirs
+from testbed.core.errors import LostError, MachineError, TestbedError, UnreachableError
 from testbed.spec import place as where
 
 CONNECT_S, RECONNECT_S = 20.0, 300.0
@@ -166,7 +166,7 @@ class _Prepared(distributed.WorkerPlugin):
         self.maker, self.archive = maker, archive
 
     async def setup(self, worker: distributed.Worker) -> None:
-        if not elsewhere.missing() and not kernels.is_here(self.maker.kernel):
+        if not remote_requirements.missing() and not kernels.is_here(self.maker.kernel):
             # Without room for it, say, this worker is left out, with that reason, and the others go on.
             with contextlib.suppress(TestbedError):
                 kernels.unpack(self.archive)
@@ -179,7 +179,7 @@ def _lacks(maker: Maker) -> str:
     if multiprocessing.current_process().daemon:
         return "it may start no processes: start it with DASK_DISTRIBUTED__WORKER__DAEMON=False, or --no-nanny"
     try:
-        elsewhere.check(maker)
+        remote_requirements.check(maker)
     except TestbedError as error:
         return str(error)
     return ""
@@ -253,7 +253,7 @@ class DaskLane:
 @contextlib.contextmanager
 def lanes(address: str | None, parallel: int, say: Callable[[str], None]) -> Iterator[list[DaskLane]]:
     """``parallel`` lanes to the cluster at ``address``, or to one of as many workers on this machine (None); ``say`` is told whom it leaves out."""
-    with leftovers.scratch() as scratch, dask.config.set(SETTINGS | {"temporary-directory": str(scratch)}):
+    with temp_dirs.scratch() as scratch, dask.config.set(SETTINGS | {"temporary-directory": str(scratch)}):
         cluster = Cluster(Maker.here(), kernels.packed(), address, parallel, scratch)
         made = [DaskLane(cluster) for _ in range(parallel)]
         try:

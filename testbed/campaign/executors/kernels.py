@@ -10,11 +10,11 @@ from pathlib import Path
 
 import msgspec
 
-from core.errors import MachineError
-from core.leftovers import removed_in_any_case
-from core.runs.manifest import Build, UserModeLinux
-from testbed.substrates.usermode import kernel
-from testbed.substrates.usermode.build import disk_errors, locked
+from testbed.backends.usermode import kernel
+from testbed.backends.usermode.build import disk_errors, locked
+from testbed.core.errors import MachineError
+from testbed.core.runs.manifest import Build, UserModeLinux
+from testbed.core.temp_dirs import removed_in_any_case
 
 
 def packed() -> bytes:

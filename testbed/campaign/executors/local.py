@@ -16,9 +16,9 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import Any
 
-from core import interruption
-from core.children import end_with
 from testbed.campaign.tasks import Outcome, Task, carry_out
+from testbed.core import interruption
+from testbed.core.children import end_with
 from testbed.spec import place as where
 
 

@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from core.errors import EXIT_FAILED, MachineError, TestbedError
-from core.runs import rundir
-from core.runs.events import Event
-from core.runs.manifest import Told
-from core.runs.plan import Plan
-from core.units import Rate
 from testbed import spec
+from testbed.backends import Substrate
+from testbed.backends.progress import patience
+from testbed.backends.usermode import kernel
+from testbed.core.errors import EXIT_FAILED, MachineError, TestbedError
+from testbed.core.runs import rundir
+from testbed.core.runs.events import Event
+from testbed.core.runs.manifest import Told
+from testbed.core.runs.plan import Plan
+from testbed.core.units import Rate
 from testbed.linux.sampling import disturbances
 from testbed.planning import plan
 from testbed.spec import place as where
-from testbed.substrates import Substrate
-from testbed.substrates.progress import patience
-from testbed.substrates.usermode import kernel
 
 ROOM = 3.0  # unshaped capacity ÷ needed rate: from there on I2 is ok (docs/fidelity.md)
 # The least that measures the unshaped path: two jobs that send at once, and hardly anything afterwards.
@@ -166,7 +166,7 @@ def decide(measured: str, reach: Reach, needed: Sequence[Need], kernels: UserMod
 
 def user_mode_kernels(measured: str) -> UserModeKernels:
     """What there is, of this machine and of the VM if that is what was ``measured``."""
-    from testbed.substrates import ssh  # noqa: PLC0415 (paramiko takes a while)
+    from testbed.backends import ssh  # noqa: PLC0415 (paramiko takes a while)
 
     in_vm = where.is_vm(measured) and ssh.has_user_mode_kernel(measured)
     try:

@@ -21,12 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from core.children import end_with, ends_with_parent
-from core.errors import LostError, MachineError, TestbedError
-from core.leftovers import removed_in_any_case
-from testbed.campaign.executors import elsewhere, kernels
-from testbed.campaign.executors.elsewhere import Maker
+from testbed.campaign.executors import kernels, remote_requirements
+from testbed.campaign.executors.remote_requirements import Maker
 from testbed.campaign.tasks import Failed, Outcome, Task, carry_out
+from testbed.core.children import end_with, ends_with_parent
+from testbed.core.errors import LostError, MachineError, TestbedError
+from testbed.core.temp_dirs import removed_in_any_case
 from testbed.spec import place as where
 
 LOCAL = "local"
@@ -157,9 +157,9 @@ def _on_node(task: Task, maker: Maker, kernel: Path) -> Outcome:
     signal.signal(signal.SIGTERM, _end)
     end_with(signal.SIGTERM)
     try:
-        if not elsewhere.missing() and not kernels.is_here(maker.kernel):
+        if not remote_requirements.missing() and not kernels.is_here(maker.kernel):
             kernels.unpack(kernel.read_bytes())
-        elsewhere.check(maker)
+        remote_requirements.check(maker)
     except TestbedError as error:
         return Failed(error)
     return carry_out(task)

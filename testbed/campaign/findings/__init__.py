@@ -1,11 +1,12 @@
-"""Which statements hold of a result: see `core.runs.findings`."""
+"""Which statements hold of a result: see `testbed.core.runs.findings`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from core.runs.findings import (
+from testbed.campaign.findings.demand import ALIKE, Demand, common_divisor
+from testbed.core.runs.findings import (
     Active,
     AtIdeal,
     BaseInterleaves,
@@ -28,9 +29,8 @@ from core.runs.findings import (
     TooShort,
     Uneven,
 )
-from core.runs.metrics import interleaved_needs
-from core.runs.summary import Result
-from testbed.campaign.findings.demand import ALIKE, Demand, common_divisor
+from testbed.core.runs.metrics import interleaved_needs
+from testbed.core.runs.summary import Result
 
 ENOUGH = 10  # iterations with MLTCP active, before it is compared
 FEWEST_FRAMES = 3.0  # of threshold for each flow (docs/hosts.md)

@@ -1,12 +1,12 @@
-"""The findings of a summary in words (`core.runs.findings`)."""
+"""The findings of a summary in words (`testbed.core.runs.findings`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import transports
-from congestion import catalogue
-from core.runs.findings import (
+from testbed import transports
+from testbed.congestion import catalogue
+from testbed.core.runs.findings import (
     Active,
     AtIdeal,
     BaseInterleaves,
@@ -30,9 +30,9 @@ from core.runs.findings import (
     TooShort,
     Uneven,
 )
-from core.runs.summary import Result, Summary
-from core.text import count
-from core.units import rate_text
+from testbed.core.runs.summary import Result, Summary
+from testbed.core.text import count
+from testbed.core.units import rate_text
 
 FLOW_SCHEDULERS = {"cassini": "CASSINI"}  # those that people do not write as they are typed
 MOST_NAMED = 4  # jobs, or periods
@@ -114,7 +114,11 @@ def _uneven(speedups: dict[int, float]) -> str:
 
 
 def _delivered(stated: Delivered, who: str) -> str:
-    tags = "" if stated.important is None else f" Its tags mark {stated.important * 100:.0f} % of the packets as important."
+    tags = (
+        ""
+        if stated.important is None
+        else f" Its tags mark {stated.important * 100:.0f} % of the packets as important."
+    )
     if stated.share == 1:
         return f"{who} delivered all gradient bytes.{tags}"
     return f"{who} delivered {min(stated.share, 0.9999) * 100:.4g} % of the gradient bytes.{tags}"  # never all of what is not all

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from core.runs.findings import FewFrames, OfferedLoad
-from core.runs.load import Experiment, Run
-from core.runs.measured import alone_s
-from core.runs.plan import Link
-from theory import bottleneck
-from theory.frames import frame
+from testbed.core.runs.findings import FewFrames, OfferedLoad
+from testbed.core.runs.load import Experiment, Run
+from testbed.core.runs.measured import alone_s
+from testbed.core.runs.plan import Link
+from testbed.models import bottleneck
+from testbed.models.frames import frame
 
 FULL = 1.005  # of a link's rate: more than this is more than it has
 ALIKE = 0.02  # what differs by less is the same

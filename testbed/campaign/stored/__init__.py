@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import topologies
-from congestion import catalogue
-from core.errors import RequestError
-from core.runs.plan import CongestionControl, Plan
-from core.runs.upgrade import VERSION
-from core.text import plain, quoted
+from testbed import networks
+from testbed.congestion import catalogue
+from testbed.core.errors import RequestError
+from testbed.core.runs.plan import CongestionControl, Plan
+from testbed.core.runs.upgrade import VERSION
+from testbed.core.text import plain, quoted
+from testbed.replay import collectives
 from testbed.spec import external, systems
-from workloads import collectives
 
 _NODE = re.compile(r"[A-Za-z0-9_.]{1,40}")
 _LINK = re.compile(r"[A-Za-z0-9_.]{1,40}-[A-Za-z0-9_.]{1,40}")
@@ -58,7 +58,7 @@ def _wrong(plan: Plan) -> Iterator[str]:
         yield f"version {plan.version}"
     if not _FOLDER.fullmatch(plan.experiment):
         yield f"experiment {quoted(plan.experiment)} cannot name a folder"
-    if not plan.topology.endswith(".py") and plan.topology not in topologies.names():
+    if not plan.topology.endswith(".py") and plan.topology not in networks.names():
         yield f"there is no topology {quoted(plan.topology)}"
     if not plan.jobs or any(len(job.hosts) < (2 if job.life is None else 1) for job in plan.jobs):
         yield "a job with less than two workers, or none at all"

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from core.errors import RequestError
-from core.locks import Locks
-from core.runs.load import LoadError, load_run
-from core.runs.manifest import Asked
-from core.text import shown
+from testbed.backends import Substrate
 from testbed.campaign import driver, provenance
 from testbed.campaign.driver import Wanted
+from testbed.core.errors import RequestError
+from testbed.core.locks import Locks
+from testbed.core.runs.load import LoadError, load_run
+from testbed.core.runs.manifest import Asked
+from testbed.core.text import shown
 from testbed.planning import names, plan
 from testbed.planning.plan import Planned
 from testbed.spec import files
-from testbed.substrates import Substrate
 
 Again = Literal["never", "changed", "always"]  # which runs that are there are run again
 MOST_TOLD = 5  # runs that a message names

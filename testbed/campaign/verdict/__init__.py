@@ -5,10 +5,10 @@ An invariant that could not be evaluated is listed as such with the reason, neve
 
 from __future__ import annotations
 
-from core.runs.upgrade import VERSION
-from core.runs.verdict import Verdict, worst
 from testbed.campaign.verdict import datagrams, disturbed, jobs, links, machine, tcp, twin
 from testbed.campaign.verdict.invariant import Case, Invariant, above, below, by_construction
+from testbed.core.runs.upgrade import VERSION
+from testbed.core.runs.verdict import Verdict, worst
 
 __all__ = ["INVARIANTS", "Case", "judge"]
 

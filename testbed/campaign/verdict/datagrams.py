@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import transports
+from testbed import transports
 from testbed.campaign.verdict.invariant import Case, Limits, Noted, Unjudged, above, not_applicable, not_evaluated
 from testbed.campaign.verdict.tcp import OLDER
 

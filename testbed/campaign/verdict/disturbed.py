@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import isnan
 
-from core.runs.disturbed import undisturbed
 from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, by_construction, not_evaluated
+from testbed.core.runs.disturbed import undisturbed
 
 
 def recorded(case: Case) -> Unjudged | None:

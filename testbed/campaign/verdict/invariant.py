@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from core.runs.disturbed import Calm
-from core.runs.manifest import Manifest, Measured
-from core.runs.plan import Plan
-from core.runs.verdict import Row, Status
+from testbed.core.runs.disturbed import Calm
+from testbed.core.runs.manifest import Manifest, Measured
+from testbed.core.runs.plan import Plan
+from testbed.core.runs.verdict import Row, Status
 
 
 @dataclass(frozen=True, eq=False)

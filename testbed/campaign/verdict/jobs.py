@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-import transports
-from core import carrier
-from core.runs.disturbed import marked
-from core.runs.metrics import alone, iteration_times
-from core.runs.plan import JobPlan
+from testbed import transports
 from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applicable, not_evaluated, without
 from testbed.campaign.verdict.links import may_leave_idle
+from testbed.core import builtin_transport
+from testbed.core.runs.disturbed import marked
+from testbed.core.runs.metrics import alone, iteration_times
+from testbed.core.runs.plan import JobPlan
 
 IN_A_RING = ("all_gather", "reduce_scatter")
 STAGES: tuple[transports.Stage, ...] = ("gradient", "parameter")
@@ -44,7 +44,7 @@ def other_bytes(case: Case) -> float:
     return wrong + sum(
         _misreported(job, case.messages)
         for job in case.plan.jobs
-        if not carrier.plain(job.transport) and not (job.program and case.messages is None)
+        if not builtin_transport.plain(job.transport) and not (job.program and case.messages is None)
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from core.runs.plan import Plan
 from testbed.campaign.verdict.invariant import (
     Case,
     Limits,
@@ -16,6 +15,7 @@ from testbed.campaign.verdict.invariant import (
     not_evaluated,
     without,
 )
+from testbed.core.runs.plan import Plan
 from testbed.linux.queues.rates import bucket_bytes
 
 BUSY_WINDOW_S = 0.1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applicable
-from theory import twin
+from testbed.models import flow_weights
 
 
 def computed(case: Case) -> Unjudged | None:
@@ -15,5 +15,5 @@ def compared(case: Case) -> float | Noted:
     shares with nobody."""
     if case.plan.alone is not None:
         return 1
-    beyond = [reason for job in case.plan.jobs if (reason := twin.beyond(case.plan, job))]
+    beyond = [reason for job in case.plan.jobs if (reason := flow_weights.beyond(case.plan, job))]
     return Noted(0, "; ".join(dict.fromkeys(beyond))) if beyond else 1

@@ -11,14 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.errors import EXIT_OK, RequestError, within
-from core.units import Duration, Rate
 from testbed.cli import flags
+from testbed.core.errors import EXIT_OK, RequestError, within
+from testbed.core.units import Duration, Rate
 
 if TYPE_CHECKING:
-    from core.placing import Request
-    from testbed.cli.schedule import told
-    from theory.contention import Model
+    from testbed.cli.schedule import output as told
+    from testbed.core.placing import Request
+    from testbed.models.contention import Model
 
 USUAL = ("sjf_bco", "list_scheduling", "first_fit", "random")
 MOST_GPUS = 1_000_000
@@ -82,20 +82,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    import job_schedulers
-    from core import options, progress, terminal
-    from core.heartbeat import Counter, Heartbeat
-    from core.placing import Gpu
-    from core.text import count, plain
-    from testbed.cli.schedule import told
+    from testbed.cli.schedule import output as told
+    from testbed.core import options, progress, terminal
+    from testbed.core.heartbeat import Counter, Heartbeat
+    from testbed.core.placing import Gpu
+    from testbed.core.text import count, plain
+    from testbed.models.cluster import Servers
     from testbed.planning import schedules
-    from theory.cluster import Servers
-    from workloads import joblists
+    from testbed.schedulers import job
+    from testbed.traces import job_lists
 
     names = parsed.scheduler or list(USUAL)
     if names == ["list"]:
-        for name in job_schedulers.names():
-            has = options.meanings(job_schedulers.find(name).Options)
+        for name in job.names():
+            has = options.meanings(job.find(name).Options)
             print(plain(f"{name}: {has}" if has else name))
         return EXIT_OK
     if parsed.jobs is None:
@@ -104,7 +104,7 @@ def run(parsed: argparse.Namespace) -> int:
         raise RequestError(f"--scheduler: {' '.join(names)} names one twice")
     for name in names:
         with within("--scheduler"):
-            options.parse(job_schedulers.find(name.partition(":")[0]).Options, name)
+            options.parse(job.find(name.partition(":")[0]).Options, name)
     if stray := [
         name
         for name in ("system", "set", "out", "again", "renew")
@@ -115,7 +115,7 @@ def run(parsed: argparse.Namespace) -> int:
     sizes = _sizes(parsed.servers, parsed.gpus, parsed.seed)
     if not 0 <= parsed.seed <= 2**31:
         raise RequestError(f"--seed: {parsed.seed} is not between 0 and 2147483648")
-    found = joblists.read(Path(parsed.jobs), rate, parsed.seed)
+    found = job_lists.read(Path(parsed.jobs), rate, parsed.seed)
     with within(parsed.jobs):
         found = found.fitting(sum(sizes))
     requests = list(found.requests)
@@ -125,20 +125,20 @@ def run(parsed: argparse.Namespace) -> int:
                 f"--load: {parsed.load:g} is not above 0, nor 100 at the most; 0.8 asks for 80 % of the GPUs"
             )
         with within("--load"):
-            requests = joblists.poisson(requests, sum(sizes), parsed.load, parsed.seed)
+            requests = job_lists.poisson(requests, sum(sizes), parsed.load, parsed.seed)
     gpus = tuple(Gpu(f"h{host}", slot) for host, size in enumerate(sizes, 1) for slot in range(size))
     if parsed.on:
-        from testbed.cli.schedule import flowing
+        from testbed.cli.schedule import flow_backend
 
         if parsed.emulate:
             raise RequestError("--on flow computes, and --emulate runs; take one of them")
         systems = parsed.system or ["reno"]
         counter = Counter(len(names) * len(systems), "schedules")
         with Heartbeat(counter.line, active=not parsed.json):
-            flowed = flowing.carry_out(
+            flowed = flow_backend.carry_out(
                 requests, sizes, model, names, systems, parsed.topo, parsed.until, parsed.seed, counter.advance
             )
-        flowing.show(flowed, sizes, parsed.topo, found, as_json=parsed.json)
+        flow_backend.show(flowed, sizes, parsed.topo, found, as_json=parsed.json)
         return EXIT_OK
     if parsed.until is not None or parsed.topo != "cluster":
         raise RequestError("--until, --topo: are for --on flow")
@@ -166,7 +166,7 @@ def run(parsed: argparse.Namespace) -> int:
             sheet.print(console)
         told.print_origin(console, found)
     if parsed.figures is not None:
-        from analysis import gantt
+        from testbed.report import gantt
 
         for path in gantt.draw(
             {one.scheduler: one.carried.ran for one in results}, Servers(gpus), Path(parsed.figures)
@@ -190,7 +190,7 @@ def _emulated(
 
 
 def _model(parsed: argparse.Namespace) -> tuple[Model, int]:
-    from theory.contention import Model
+    from testbed.models.contention import Model
 
     for name, low in (("alpha", 0.0), ("xi1", 0.0)):
         value = getattr(parsed, name)

@@ -15,14 +15,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core import text
-from core.errors import EXIT_OK, RequestError, within
-from core.units import Duration, Rate, Size
 from testbed.cli import flags
+from testbed.core import text
+from testbed.core.errors import EXIT_OK, RequestError, within
+from testbed.core.units import Duration, Rate, Size
 
 if TYPE_CHECKING:
-    from core.runs.load import Run
-    from theory.calibration import Calibration, Took
+    from testbed.core.runs.load import Run
+    from testbed.models.calibration import Calibration, Took
 
 USUAL = ("reno", "cubic", "mltcp_reno")
 COMPUTE_S = 0.01
@@ -90,14 +90,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    from core.heartbeat import duration
-    from core.runs.load import load_run
-    from core.text import plain
     from testbed import spec
-    from testbed.cli.schedule import carrying
+    from testbed.backends import pace
+    from testbed.cli.schedule import run_missing
+    from testbed.core.heartbeat import duration
+    from testbed.core.runs.load import load_run
+    from testbed.core.text import plain
+    from testbed.models.calibration import calibrate
     from testbed.planning import plan
-    from testbed.substrates import pace
-    from theory.calibration import calibrate
 
     systems, grid = parsed.system or list(USUAL), QUICK if parsed.quick else WHOLE
     if not 1 <= parsed.seeds <= MOST_SEEDS:
@@ -112,7 +112,7 @@ def run(parsed: argparse.Namespace) -> int:
     planned, out = [plan.planned(one) for one in asked], Path(parsed.out) / "calibrate"
     if parsed.dry_run:
         todo = [one for _, plans in planned for one in plans if one.alone is None]
-        expected_s = pace.total_s(todo, carrying.PLACE) / max(1, parsed.parallel)
+        expected_s = pace.total_s(todo, run_missing.PLACE) / max(1, parsed.parallel)
         if parsed.json:
             print(
                 json.dumps({"folder": str(out), "runs": len(todo), "expected_s": round(expected_s, 1), **asdict(grid)})
@@ -122,7 +122,7 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"{text.count(len(todo), 'run')}: {cells}")
         print(plain(f"Total: {text.count(len(todo), 'run')}, about {duration(expected_s)}. Results: {out}"))
         return EXIT_OK
-    runs = carrying.carry_out(
+    runs = run_missing.carry_out(
         planned, out, parsed.parallel, flags.again(parsed), quiet=parsed.json,
     )  # fmt: skip
     took: dict[str, list[Took]] = {system: [] for system in systems}
@@ -131,7 +131,7 @@ def run(parsed: argparse.Namespace) -> int:
         took[one.system].append(_took(one, point))
     found = {system: calibrate(own) for system, own in took.items()}
     if parsed.figures is not None:
-        from analysis import calibration
+        from testbed.report import calibration
 
         calibration.draw(took, Path(parsed.figures))
     if parsed.json:
@@ -143,8 +143,8 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _took(run: Run, point: Point) -> Took:
     """What its iterations took, in its settled half."""
-    from core.runs.measured import ideals_s
-    from theory.calibration import Took
+    from testbed.core.runs.measured import ideals_s
+    from testbed.models.calibration import Took
 
     table, ideals = run.times, ideals_s(run)
     settled = table.iloc[len(table) // 2 :].mean()
@@ -160,8 +160,8 @@ def _told(system: str, found: Calibration) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Calibration], seeds: int) -> None:
-    from core import terminal
-    from core.terminal import Column, Sheet
+    from testbed.core import terminal
+    from testbed.core.terminal import Column, Sheet
 
     headings = ("α", "ξ1", "ξ2\n(µs)", "error where\nnot fitted", "the\nworst", "f for\nmost jobs")
     rows = [

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import RequestError
-from core.placing import Metrics, Request
-from core.runs.load import LoadError, Run, load_run
-from core.runs.verdict import Word
-from core.units import Duration, Rate, Size
 from testbed import spec
 from testbed.campaign.stored.folders import Again
-from testbed.cli.schedule import carrying
+from testbed.cli.schedule import run_missing
+from testbed.core.errors import RequestError
+from testbed.core.placing import Metrics, Request
+from testbed.core.runs.load import LoadError, Run, load_run
+from testbed.core.runs.verdict import Word
+from testbed.core.units import Duration, Rate, Size
+from testbed.models import run_schedule_metrics
+from testbed.models.contention import Model
 from testbed.planning import plan
 from testbed.planning.schedules import Carried
-from theory import lived
-from theory.contention import Model
 
 # Links as in `sjf-model`: large frames, a buffer of a millisecond, and a least timeout that does not decide what contention costs.
 USUAL: dict[str, Any] = {"mtu": 9000, "buffer": "1ms", "rto_min": "5ms"}
@@ -61,7 +61,7 @@ def fields(
     intra = {} if model.intra_bps == float("inf") else {"intra_rate": Rate(int(model.intra_bps)).exact}
     return {
         **USUAL, **intra, "name": name, "topo": ",".join(map(str, ("cluster", *sizes))), "rate": Rate(int(model.rate_bps)).exact,
-        "scheduler": list(schedulers), "system": list(systems), "seed": seed, "on": carrying.PLACE,
+        "scheduler": list(schedulers), "system": list(systems), "seed": seed, "on": run_missing.PLACE,
         "job": [
             {
                 "gpus": one.gpus, "iterations": one.iterations, "offset": Duration(round(one.arrives_s * 1e9)).exact,
@@ -83,12 +83,14 @@ def carry_out(
     asked = spec.make(
         fields(name, requests, sizes, model, list(predicted), systems, seed), {"set": list(changes)}, "--emulate"
     )
-    runs = carrying.carry_out([plan.planned(asked, model)], out, parallel, again, quiet=quiet)
+    runs = run_missing.carry_out([plan.planned(asked, model)], out, parallel, again, quiet=quiet)
     found: dict[str, list[Emulated]] = {scheduler: [] for scheduler in predicted}
     for run in runs:
         scheduler = run.plan.scheduler or ""
         there = load_run(run.folder)
-        found[scheduler].append(replace(compared(there, requests, predicted[scheduler]), metrics=lived.metrics(there)))
+        found[scheduler].append(
+            replace(compared(there, requests, predicted[scheduler]), metrics=run_schedule_metrics.metrics(there))
+        )
     return found
 
 

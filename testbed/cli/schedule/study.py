@@ -17,18 +17,18 @@ from pathlib import Path
 
 import msgspec
 
-from core import text
-from core.children import end_with
-from core.errors import RequestError
-from core.heartbeat import Counter, Heartbeat
-from core.locks import Locks
-from core.runs import documents, rundir
-from core.runs.load import LoadError, load_schedules
-from core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Asked, Made, digest
-from core.runs.upgrade import VERSION
 from testbed import __version__
 from testbed.campaign import provenance
 from testbed.campaign.stored.folders import Again
+from testbed.core import text
+from testbed.core.children import end_with
+from testbed.core.errors import RequestError
+from testbed.core.heartbeat import Counter, Heartbeat
+from testbed.core.locks import Locks
+from testbed.core.runs import documents, rundir
+from testbed.core.runs.load import LoadError, load_schedules
+from testbed.core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Asked, Made, digest
+from testbed.core.runs.upgrade import VERSION
 from testbed.planning import schedules
 from testbed.planning.names import DIGITS, LONGEST
 

@@ -27,8 +27,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from core.environment import ROOT
-from core.errors import MachineError, RequestError, TestbedError
+from testbed.core.environment import ROOT
+from testbed.core.errors import MachineError, RequestError, TestbedError
 from testbed.linux.loading import bpfsys
 from testbed.linux.loading.bpfsys import libc
 from testbed.linux.loading.declared import Range

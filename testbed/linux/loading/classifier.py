@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from core.environment import ROOT
-from core.errors import MachineError
+from testbed.core.environment import ROOT
+from testbed.core.errors import MachineError
 from testbed.linux import netns
 from testbed.linux.loading import bpf
 from testbed.linux.rtnetlink import Socket, Tc, attribute, attributes

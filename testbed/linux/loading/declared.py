@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import RequestError
-from core.runs.plan import CongestionControl
-from core.text import quoted
+from testbed.core.errors import RequestError
+from testbed.core.runs.plan import CongestionControl
+from testbed.core.text import quoted
 
 MODINFO = re.compile(rb"\0parmtype=(\w+):([\w ]+)(?=\0)")  # of a module, as `module_param` writes it
 BITS = {

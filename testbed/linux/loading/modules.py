@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from core.errors import MachineError, TestbedError
+from testbed.core.errors import MachineError, TestbedError
 from testbed.linux.loading.bpfsys import libc
 
 SYS_FINIT_MODULE = 313  # x86_64

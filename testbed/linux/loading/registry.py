@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from congestion import catalogue
-from core.errors import MachineError, TestbedError
-from core.runs.manifest import Loaded
-from core.runs.plan import CongestionControl, JobPlan
+from testbed.congestion import catalogue
+from testbed.core.errors import MachineError, TestbedError
+from testbed.core.runs.manifest import Loaded
+from testbed.core.runs.plan import CongestionControl, JobPlan
 from testbed.linux import netns
 from testbed.linux.features import kernel_has, loaded
 from testbed.linux.loading import bpf, declared

@@ -11,8 +11,8 @@ import tempfile
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn, Protocol
 
-from core.environment import ROOT
-from core.errors import TestbedError
+from testbed.core.environment import ROOT
+from testbed.core.errors import TestbedError
 from testbed.linux import netns
 from testbed.linux.participants.copies import Copy
 

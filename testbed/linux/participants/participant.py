@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Protocol
 
-from transports import Connection
+from testbed.transports import Connection
 
 
 class Participant(Protocol):

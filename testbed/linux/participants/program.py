@@ -1,8 +1,8 @@
 """Real training as a job: a program on every worker, in place of a replay (``--job ddp:resnet18``, ``--job cmd:…``).
 
 Each worker's process gets how its gradients travel (``MLTCP_TRANSPORT``, ``MLTCP_MTU``), PyTorch's environment (``RANK``, ``WORLD_SIZE``,
-``MASTER_ADDR``, ``MASTER_PORT``, ``GLOO_SOCKET_IFNAME``) and `workloads.hook`, which reports its iterations
-(`workloads.recording`); where a transport may lose some of them, our own training also says what became of its messages. Its
+``MASTER_ADDR``, ``MASTER_PORT``, ``GLOO_SOCKET_IFNAME``) and `testbed.traces.hook`, which reports its iterations
+(`testbed.traces.recording`); where a transport may lose some of them, our own training also says what became of its messages. Its
 sockets are its own: they use the job's congestion control because it is the default of the worker's network namespace, which is
 read back from every connection between two workers.
 """
@@ -19,14 +19,14 @@ from typing import Any, NoReturn
 
 from pyroute2.netlink.diag import DiagSocket
 
-from core.environment import ROOT
-from core.errors import MachineError, TestbedError
-from core.runs.plan import JobPlan, Plan
+from testbed.core.environment import ROOT
+from testbed.core.errors import MachineError, TestbedError
+from testbed.core.runs.plan import JobPlan, Plan
 from testbed.linux import netns
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child
-from transports import Connection
-from workloads.recording import MESSAGES, MTU, TRANSPORT
+from testbed.traces.recording import MESSAGES, MTU, TRANSPORT
+from testbed.transports import Connection
 
 MASTER_PORT = 29500
 KEPT_BYTES = 1 << 16  # of what a program says
@@ -38,7 +38,7 @@ WITH_CONGESTION_CONTROL = 1 << 3  # INET_DIAG_CONG
 def check(plan: Plan) -> None:
     """What its real programs need is here; raises `MachineError`."""
     for job in plan.jobs:
-        if job.program and job.program[:3] == ("python", "-m", "workloads.training.ddp") and not has_torch():
+        if job.program and job.program[:3] == ("python", "-m", "testbed.replay.ddp.train") and not has_torch():
             raise MachineError(
                 f"job {job.job} ({job.trace}) trains with PyTorch, which is not installed here: "
                 "`make torch`, or pip install 'mltcp-testbed[torch]'."
@@ -114,7 +114,7 @@ class Program:
             "OMP_NUM_THREADS": "1", "HOME": "/dev/shm",
             "MLTCP_REPORT_FD": str(report), "MLTCP_START_FD": "0", TRANSPORT: self._plan.transport,
             MESSAGES: self._messages, MTU: str(self._mtu),
-            "PYTHONPATH": f"{ROOT}/workloads/hook:{ROOT}",
+            "PYTHONPATH": f"{ROOT}/testbed/traces/hook:{ROOT}",
         }  # fmt: skip
 
     def connect(self, at_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""A participant that replays a trace: `workloads.worker` in its host's namespace."""
+"""A participant that replays a trace: `testbed.replay.worker` in its host's namespace."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from congestion import catalogue
-from core.environment import ROOT
-from core.runs.plan import JobPlan
+from testbed.congestion import catalogue
+from testbed.core.environment import ROOT
+from testbed.core.runs.plan import JobPlan
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child, Module
-from topologies import spraying
-from transports import COUNTERS_BYTES, Connection
+from testbed.networks import spraying
+from testbed.transports import COUNTERS_BYTES, Connection
 
 WITH_LIBRARIES = {"PYTHONPATH": os.pathsep.join([ROOT, sysconfig.get_path("purelib")])}
 
@@ -47,7 +47,7 @@ class Replay:
         inherited = [*lines, *(file for file in (self.counters, replicas) if file is not None)]
         self._child = Child(
             self.what,
-            Module("workloads.worker", copied=virtual_time),
+            Module("testbed.replay.worker", copied=virtual_time),
             namespace=network[self.host].namespace,
             pass_fds=inherited,
             environment={} if job.trains is None else WITH_LIBRARIES,

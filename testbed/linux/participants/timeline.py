@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import TestbedError
-from core.runs.events import Event, Iteration, Shares
-from core.runs.manifest import Period
-from core.runs.plan import LinkEvent, Plan
+from testbed.core.clock import sleep_until
+from testbed.core.errors import TestbedError
+from testbed.core.runs.events import Event, Iteration, Shares
+from testbed.core.runs.manifest import Period
+from testbed.core.runs.plan import LinkEvent, Plan
 from testbed.linux import settings
 from testbed.linux.network import Network, link_name, switch
 from testbed.linux.participants.child import Child
-from testbed.linux.participants.lives import How, Lives
+from testbed.linux.participants.job_lifecycle import How, Lives
 from testbed.linux.participants.participant import Participant
-from testbed.linux.participants.repeating import Repeating
+from testbed.linux.participants.period_detection import Repeating
 from testbed.linux.participants.turns import Turns
 from testbed.linux.participants.workers import GoneError, Record, Workers
 from testbed.linux.queues.setting import Queues
-from transports import Connection
-from workloads.clock import sleep_until
+from testbed.transports import Connection
 
 CONNECT_NS, START_NS = 4 * 10**9, 10 * 10**9  # of virtual time: connections, first iteration
 LEAD_S = 0.3  # from "everybody is ready" to the start of the first iteration

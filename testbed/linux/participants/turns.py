@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.runs.plan import JobPlan
+from testbed.core.runs.plan import JobPlan
 
 
 class Turns:

@@ -13,15 +13,15 @@ from typing import Any
 
 import msgspec
 
-import transports
-from core.errors import TestbedError
-from core.runs.plan import JobPlan, Plan
+from testbed import transports
+from testbed.core.errors import TestbedError
+from testbed.core.runs.plan import JobPlan, Plan
 from testbed.linux.network import Network
 from testbed.linux.participants.participant import Participant
 from testbed.linux.participants.program import Program
 from testbed.linux.participants.replay import Replay
-from transports import Connection
-from workloads import collectives, learning
+from testbed.replay import collectives, training
+from testbed.transports import Connection
 
 PORT = 5001
 PORTS_APART = 100  # of jobs that may be on the same hosts
@@ -38,7 +38,7 @@ Packed = bytes  # as msgpack; in `Record` that name is a field's
 
 @dataclass(frozen=True)
 class Record:
-    """One iteration of one worker, as `workloads.worker` reports it; times in ns after the start."""
+    """One iteration of one worker, as `testbed.replay.worker` reports it; times in ns after the start."""
 
     job: int
     rank: int
@@ -49,7 +49,7 @@ class Record:
     bytes: int
     late: int
     operations: Sequence[Sequence[Any]]  # its collectives: id, start, end
-    # Where some messages may be lost: how they ended (`workloads.messages`), packed: a process in user-mode Linux has 65,530 pieces of
+    # Where some messages may be lost: how they ended (`testbed.replay.messages`), packed: a process in user-mode Linux has 65,530 pieces of
     # memory (vm.max_map_count), which half a million lists would take.
     messages: Packed = b""
     windows: Sequence[Sequence[int]] = ()  # if asked for: what TCP keeps of each of its flows at the end
@@ -137,8 +137,8 @@ class Workers:
         # Imported here, so that no copy imports them again.
         transports.find(job.transport.partition(":")[0])
         if job.trains is not None and self.virtual_time:
-            importlib.import_module("workloads.learning.ringing")
-            _ = learning.parse(job.trains).task
+            importlib.import_module("testbed.replay.training.ring_training")
+            _ = training.parse(job.trains).task
         for operation in job.collectives:
             collectives.find(operation.algorithm)
         # Where a grid decides when an iteration begins, rank 0 applies it and tells the others.
@@ -146,7 +146,7 @@ class Workers:
         replicas = None
         if job.trains is not None and any(op.algorithm == "ring" for op in job.collectives):
             replicas = os.memfd_create("replicas")
-            os.ftruncate(replicas, learning.parse(job.trains).shared_bytes(len(ranks)))
+            os.ftruncate(replicas, training.parse(job.trains).shared_bytes(len(ranks)))
         try:
             for rank in ranks:
                 lines = [write for _, write in pipes] if rank == 0 else [pipes[rank - 1][0]] if pipes else []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.linux.rtnetlink import Tc, attribute, attributes, handle
-from workloads.bands import MOST, tos
+from testbed.replay.bands import MOST, tos
 
 ETH_P_IP = 0x0800
 TCA_U32_CLASSID, TCA_U32_SEL = 1, 5
@@ -41,7 +41,7 @@ class PureAcks:
 
 @dataclass(frozen=True)
 class Dscp:
-    """The class selector (`workloads.bands`) says the band; CS0, and whatever is not marked, goes last."""
+    """The class selector (`testbed.replay.bands`) says the band; CS0, and whatever is not marked, goes last."""
 
     levels: int
 

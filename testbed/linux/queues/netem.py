@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from core.runs.plan import Burst
+from testbed.core.runs.plan import Burst
 from testbed.linux.queues.tree import UNKNOWN, Leaf
 from testbed.linux.rtnetlink import NLA_F_NESTED, Tc, attribute, attributes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from core.runs.plan import Marking
+from testbed.core.runs.plan import Marking
 from testbed.linux.queues.rates import U32
 from testbed.linux.settings import Kernel
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from theory.frames import frame
+from testbed.models.frames import frame
 
 TICK_NS = 64
 LINKLAYER_ETHERNET = 1  # lets the kernel compute transmission times itself, without a rate table

@@ -14,15 +14,15 @@ import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from core.environment import ROOT
-from core.runs import documents, rows
-from core.runs.events import Event, Start
-from core.runs.manifest import Recorded
+from testbed.core.environment import ROOT
+from testbed.core.runs import documents, rows
+from testbed.core.runs.events import Event, Start
+from testbed.core.runs.manifest import Recorded
 from testbed.linux.sampling import ticker
 from testbed.linux.sampling.ticker import Account, Disturbance
 
 TABLE, ACCOUNT = "disturbances.csv", "disturbances.json"
-TOUCHED = "touched.csv"  # which iterations they touched (`core.runs.disturbed`)
+TOUCHED = "touched.csv"  # which iterations they touched (`testbed.core.runs.disturbed`)
 PATIENCE_S = 60.0  # with a machine that has just been busy
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from core.layouts import NLM_F_ECHO, NLM_F_REQUEST, RTM_NEWQDISC, SOCK_DIAG_BY_FAMILY
+from testbed.core.layouts import NLM_F_ECHO, NLM_F_REQUEST, RTM_NEWQDISC, SOCK_DIAG_BY_FAMILY
 from testbed.linux import netns
 from testbed.linux.sampling.ring import Ring, Step
 

@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 from mininet.topo import Topo
 
-from congestion import catalogue
-from core import layouts
-from core.runs import rows
-from core.runs.manifest import Crossing, Sampling, SendingTime, Way
-from core.runs.plan import CongestionControl, Plan
+from testbed.congestion import catalogue
+from testbed.core import layouts
+from testbed.core.runs import rows
+from testbed.core.runs.manifest import Crossing, Sampling, SendingTime, Way
+from testbed.core.runs.plan import CongestionControl, Plan
 from testbed.linux import paths
-from testbed.linux.changes import band_parents, red_parents
 from testbed.linux.loading.registry import Registered
 from testbed.linux.network import Network, link_name
 from testbed.linux.participants.child import Child, Module
@@ -26,8 +25,9 @@ from testbed.linux.participants.timeline import flow_name
 from testbed.linux.participants.workers import Workers, wait_from_ns
 from testbed.linux.queues.setting import Queues
 from testbed.linux.queues.tbf import Tbf
-from theory import bounds
-from transports import COUNTERS_BYTES, Connection
+from testbed.linux.setup_steps import band_parents, red_parents
+from testbed.models import bounds
+from testbed.transports import COUNTERS_BYTES, Connection
 
 
 def taken(network: Network, workers: Workers) -> tuple[Way, ...]:

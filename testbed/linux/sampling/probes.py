@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from core.errors import TestbedError
-from core.runs.manifest import Counters
-from core.runs.plan import JobPlan, Operation, Plan
+from testbed.core.errors import TestbedError
+from testbed.core.runs.manifest import Counters
+from testbed.core.runs.plan import JobPlan, Operation, Plan
 from testbed.linux import netns
 from testbed.linux.network import Network
 from testbed.linux.participants.workers import PORT_BEFORE, Workers

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.layouts import (
+from testbed.core.layouts import (
     IORING_CQE,
     IORING_ENTER_GETEVENTS,
     IORING_OFF_SQES,

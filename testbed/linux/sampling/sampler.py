@@ -24,9 +24,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from congestion import curves
-from core import layouts
-from core.layouts import (
+from testbed.congestion import curves
+from testbed.core import layouts
+from testbed.core.clock import PeriodicTimer, punctual, sleep_until
+from testbed.core.layouts import (
     INET_DIAG_INFO,
     INET_DIAG_MSG_BYTES,
     INET_DIAG_VEGASINFO,
@@ -44,7 +45,6 @@ from core.layouts import (
 )
 from testbed.linux.loading.bpfsys import MapReader
 from testbed.linux.sampling.netlink import Field, Question, Questions, message, opened
-from workloads.clock import PeriodicTimer, punctual, sleep_until
 
 U32, NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
 TCP_INFO = layouts.TCP_INFO.reader(
@@ -85,7 +85,9 @@ class Config:
     nics: list[dict[str, Any]]  # as links
     # job, worker, flow, links it crosses, may_end, namespace, saddr, sport, daddr, dport; MLTCP's state: a map (eBPF), or told by sock_diag (module)
     flows: list[dict[str, Any]]
-    columns: dict[str, list[str]]  # of each table (`core.runs.rows`: to be imported here it would take a library)
+    columns: dict[
+        str, list[str]
+    ]  # of each table (`testbed.core.runs.rows`: to be imported here it would take a library)
 
     def header(self, table: str) -> str:
         """The first line of a table."""
@@ -235,7 +237,7 @@ def _mapped(file: int) -> mmap.mmap:
 
 
 class CountedProbe:
-    """A flow that is not TCP: its transport counts in memory that both have (`transports.ltp`)."""
+    """A flow that is not TCP: its transport counts in memory that both have (`testbed.transports.ltp`)."""
 
     questions: tuple[Question, ...] = ()  # nobody is asked
 

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from core.errors import TestbedError
-from core.runs import rows
-from core.runs.plan import Plan
+from testbed.core.errors import TestbedError
+from testbed.core.runs import rows
+from testbed.core.runs.plan import Plan
 from testbed.linux.participants.workers import Record
 
 

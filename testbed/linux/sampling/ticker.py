@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from workloads.clock import sleep_until
+from testbed.core.clock import sleep_until
 
 PERIOD_NS = 4_000_000
 NOTED_NS = 4_000_000  # a tick as late; a wait as long, between two questions

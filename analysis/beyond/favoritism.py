@@ -1,0 +1,185 @@
+"""Fig. 4 of the paper: whom F favours decides whether jobs separate or collide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import MaxNLocator
+
+from testbed.core.runs import measured, metrics
+from testbed.core.runs.load import Experiment, Run
+from testbed.models import statistics
+from testbed.models.statistics import Estimate
+from testbed.report import drawing, fluid_comparison, style
+from testbed.report.finding import Finding, Verdict, not_measured
+from testbed.report.study import Study
+
+ID = "favoritism"
+TITLE = "Favouring the job that is ahead, or the one behind"
+TEXT = (
+    "Above, every iteration of the first seed as a line, from top to bottom: the bars are the two jobs' communication phases, "
+    "seen from where the first job begins to communicate. Both runs begin half overlapped. Below, which share of its phase a "
+    "job spends while the other one communicates (0: interleaved, 1: never alone): one thin line a seed, the mean and its 95 % "
+    "interval; dashed, the fluid twin with shares ∝ √F. Flows are fair in the first two iterations, while they learn "
+    "(above the dotted line)."
+)
+CLAIM = "An F that increases with bytes_ratio interleaves jobs; one that decreases makes them overlap fully."
+SOURCE = "paper, Fig. 4 [published; that “job 1” is the first starter: recalled, high confidence]"
+CONTROLS = {CLAIM: "shares that do not follow F (fluid model, exponent 0)"}
+LAST = 5  # iterations judged
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``favoritism.{png,pdf,csv}``."""
+    if not study.experiments:
+        return []
+    experiment = study.experiments[0]
+    shown = [cc for cc, role in experiment.roles.items() if role == "treatment"]
+    figure, axes = style.new_figure(
+        2, max(2, len(shown)), figsize=(5.2 * max(2, len(shown)), 7.2), height_ratios=(1.0, 0.9)
+    )
+    period = max(float(metrics.pooled(experiment.of(cc)[0].times).mean()) for cc in shown)
+    for axis, cc in zip(axes[0], shown, strict=False):
+        _waterfall(axis, experiment.of(cc)[0], period)
+        axis.set_title(f"{_direction(experiment.of(cc)[0])} F: {cc}")
+    axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.0, 0.985), ncols=2, columnspacing=1, handlelength=1.2)
+    for axis in axes[0, len(shown) :]:
+        axis.remove()
+    for axis in axes[1, 1:]:
+        axis.remove()
+    axes[1, 0].remove()
+    _overlaps(figure.add_subplot(axes[1, 0].get_gridspec()[1, :]), experiment)
+    drawing.caption(figure, _caption(experiment))
+    return drawing.save(figure, _table(experiment), out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """One finding: where the overlap of the phases goes."""
+    if not study.experiments:
+        return [not_measured(CLAIM, SOURCE, "there are no results")]
+    experiment = study.experiments[0]
+    by_direction: dict[str, dict[int, tuple[float, float]]] = {}
+    for run in experiment.runs:
+        by_direction.setdefault(_direction(run), {})[run.seed] = _ends(run)
+    if not {"increasing", "decreasing"} <= by_direction.keys():
+        return [not_measured(CLAIM, SOURCE, "it takes runs with an increasing and with a decreasing F")]
+    up, down = by_direction["increasing"], by_direction["decreasing"]
+    apart = statistics.mean(last for _, last in up.values())
+    together = statistics.mean(last for _, last in down.values())
+    separate = sum(last < 0.05 for _, last in up.values())
+    collide = sum(last > 0.9 for _, last in down.values())
+    right = all(last < first for first, last in up.values()) and all(last > first for first, last in down.values())
+    verdict: Verdict = (
+        "reproduced" if separate == len(up) and collide == len(down) else "partly" if right else "not reproduced"
+    )
+    return [
+        Finding(
+            CLAIM, SOURCE,
+            f"overlap of the communication phases in the last {drawing.count(LAST, 'iteration')}, from {_percent(_first(up))} at the start: "
+            f"increasing F {_percent(apart)}, decreasing F {_percent(together)}"
+            + (f", {experiment.systems[0]} {_percent(statistics.mean(last for _, last in by_direction['constant'].values()))}"
+               if "constant" in by_direction else ""),
+            together.value - apart.value, "of a phase: overlap with a decreasing F − with an increasing one",
+            statistics.interval([down[seed][1] - up[seed][1] for seed in up if seed in down]),
+            len(up), verdict,
+            f"reproduced if the overlap ends below 5 % with an increasing F ({separate} of {drawing.count(len(up), 'seed')}) and above 90 % with "
+            f"a decreasing one ({collide} of {len(down)}) in every seed; partly if it only moves that way. Judged: the difference",
+            study.paths,
+        )
+    ]  # fmt: skip
+
+
+def _percent(found: Estimate) -> str:
+    text = f"{found.value:.1%}"
+    return text if found.interval is None else f"{text} ({max(0.0, found.interval[0]):.1%}–{found.interval[1]:.1%})"
+
+
+def _first(ends: dict[int, tuple[float, float]]) -> Estimate:
+    return statistics.mean(first for first, _ in ends.values())
+
+
+def _direction(run: Run) -> str:
+    at = fluid_comparison.curve(run)([0.0, 1.0])
+    return "constant" if at[0] == at[1] else "increasing" if at[1] > at[0] else "decreasing"
+
+
+def _ends(run: Run) -> tuple[float, float]:
+    """Mean overlap of the iterations before F is in force, and of the last ones."""
+    overlap = metrics.overlap(run.iterations).mean(axis="columns")
+    return float(overlap.iloc[:2].mean()), float(overlap.tail(LAST).mean())
+
+
+def _waterfall(axis: Any, run: Run, period: float) -> None:
+    """Communication phases, an iteration a line, seen from the first job's."""
+    phases = metrics.phases(run.iterations)
+    begins = phases[phases["job"] == 0].set_index("iteration")["begin_s"]
+    for job in range(len(run.jobs)):
+        rows = phases[phases["job"] == job]
+        for iteration, origin in enumerate(begins):
+            near = rows[(rows["end_s"] > origin - 0.45 * period) & (rows["begin_s"] < origin + 0.95 * period)]
+            spans = [(begin - origin, end - begin) for begin, end in zip(near["begin_s"], near["end_s"], strict=True)]
+            axis.broken_barh(
+                spans, (iteration - 0.42 + 0.42 * job, 0.42), color=style.JOBS[job], linewidth=0,
+                label=f"job {job}" if iteration == 0 else None,
+            )  # fmt: skip
+    axis.set_xlim(-0.45 * period, 0.95 * period)
+    axis.set_ylim(float(phases["iteration"].max()) + 0.6, -0.6)
+    axis.axhline(1.5, color=style.REFERENCE, linewidth=0.8, linestyle=":")
+    axis.grid(visible=False, axis="y")
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_xlabel("time since job 0 began to communicate (s)")
+    axis.set_ylabel("iteration")
+
+
+def _overlaps(axis: Any, experiment: Experiment) -> None:
+    styles = {"constant": style.REFERENCE, "increasing": style.JOBS[0], "decreasing": style.JOBS[1]}
+    for cc in experiment.systems:
+        runs = experiment.of(cc)
+        colour = styles[_direction(runs[0])]
+        table = pd.DataFrame({run.seed: metrics.overlap(run.iterations).mean(axis="columns") for run in runs})
+        drawing.bundle(axis, table, colour, f"{cc} ({_direction(runs[0])} F)")
+        model = [_twin_overlap(run) for run in runs]
+        axis.plot(
+            table.index, np.mean(model, axis=0)[: len(table)], color=colour, linewidth=1.2, linestyle="--", zorder=5
+        )
+    axis.plot([], [], color=style.REFERENCE, linewidth=1.2, linestyle="--", label="fluid twin, shares ∝ √F")
+    axis.set_ylim(-0.03, 1.03)
+    axis.set_xlabel("iteration")
+    axis.set_ylabel("share of a phase\nthat is overlapped")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, columnspacing=1.2, handlelength=1.6)
+
+
+def _twin_overlap(run: Run) -> np.ndarray:
+    model = fluid_comparison.flows([run], 0.5)
+    _, iterations, jobs = model.end_s.shape
+    job, iteration = np.meshgrid(np.arange(jobs), np.arange(iterations))
+    rows = pd.DataFrame({
+        "job": job.ravel(), "iteration": iteration.ravel(), "bytes": 1,
+        "comm_start_s": model.comm_start_s[0].ravel(), "end_s": model.end_s[0].ravel(),
+    })  # fmt: skip
+    return metrics.overlap(rows).mean(axis="columns").to_numpy()
+
+
+def _table(experiment: Experiment) -> pd.DataFrame:
+    return pd.concat(
+        [
+            metrics.overlap(run.iterations)
+            .reset_index()
+            .melt("iteration", var_name="job", value_name="overlap")
+            .assign(cc=run.system, seed=run.seed)
+            for run in experiment.runs
+        ]
+    )[["cc", "seed", "job", "iteration", "overlap"]]
+
+
+def _caption(experiment: Experiment) -> str:
+    run = experiment.runs[0]
+    seeds = len({run.seed for run in experiment.runs})
+    return (
+        f"{drawing.setting(run)}; two jobs of {fluid_comparison.compute_s(run)[0]:g} s and {measured.ideal_s(run) - fluid_comparison.compute_s(run)[0]:.3f} s, "
+        f"noise {run.jobs[0].noise}; {drawing.count(seeds, 'seed')}"
+    )

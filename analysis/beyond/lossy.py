@@ -1,0 +1,255 @@
+"""Lose, compress or wait: time of a round × rounds to an accuracy, for transports that lose, gradients that are compressed, and TCP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs.load import LoadError, Run
+from testbed.models import learning
+from testbed.models.compression import Compressed, largest, rounded
+from testbed.models.dispersal import Dispersed
+from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.report import drawing, style, trainings
+from testbed.report import observations as observed
+from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.study import Study
+from testbed.report.trainings import NEAR, ROUNDS, SETTLED
+
+ID = "lossy"
+PAPER = "OptiReduce"
+TITLE = "Lose, compress or wait"
+TEXT = (
+    "A small model learns to read letters while links lose packets at random. Left: what a round takes, and how many rounds it takes to 90 % of the "
+    "accuracy that nothing missing gives after 300 rounds; on a grey line their product is the same, towards the lower left it is less. Right: that product, the "
+    "time to the accuracy, beside that of the fastest TCP that waits for everything (dashed). Dots are seeds, hollow with dispersal by a Hadamard transform; a cross at the right edge never came there."
+)
+SOONER = "OptiReduce comes to the accuracy sooner than TCP that waits for everything."
+DISPERSED = "With Hadamard dispersal OptiReduce's missing gradients cost no rounds."
+COMPRESSED = "Losing gradients comes to the accuracy sooner than compressing them."
+SOURCES = {
+    SOONER: "OptiReduce, abstract [published]",
+    DISPERSED: "OptiReduce, abstract [published]",
+    COMPRESSED: "ours",
+}
+CONTROLS = {
+    SOONER: "transports that lose, and take three times as long",
+    DISPERSED: "a network from which nothing arrives of most workers",
+    COMPRESSED: "transports that lose, and take three times as long",
+}
+WITHIN = 0.1  # of the rounds
+DISPERSES = f"optireduce{trainings.DISPERSED}"
+MARKERS = {"waits": "s", "compresses": "^", "loses": "o"}
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a run's network is taken for: with its holes or without, and a mean of its own."""
+
+    name: str
+    kind: str
+    mean: Callable[[], learning.Mean] | None = None
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``lossy.{png,pdf,csv}``; the data: a row per run and training."""
+    rows = _table(study)
+    timeouts = sorted(rows["rto_ms"].unique(), reverse=True)
+    figure, axes = style.new_figure(1, len(timeouts) + 1, figsize=(6.4 + 4.8 * len(timeouts), 4.8))
+    names = dict.fromkeys(name.removesuffix(trainings.DISPERSED) for name in rows["training"])
+    colours = dict(zip(names, style.JOBS, strict=False))
+    for axis, rto in zip(axes[0], timeouts, strict=False):
+        _plane(axis, rows[rows["rto_ms"] == rto], colours)
+        axis.set_title(f"least timeout {rto:g} ms")
+    _times(axes[0, -1], rows, colours, timeouts)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=5, fontsize=9)
+    one, task = study.runs[0], learning.task()
+    drawing.caption(
+        figure,
+        f"{drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots), {one.jobs[0].iterations} rounds, "
+        f"whose holes come again until round {ROUNDS}.",
+        f"A perceptron of {task.parameters:,} numbers. Sums arrive whole everywhere; compressed is what is pushed, to 12.6 % of its bytes.",
+    )
+    return drawing.save(figure, rows, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Three findings: OptiReduce beside TCP, its rounds with dispersal, and the best that loses beside the best compression."""
+    try:
+        rows = _table(study)
+    except LoadError as error:
+        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    compressed = list(dict.fromkeys(rows[rows["kind"] == "compresses"]["training"]))
+    losing = list(dict.fromkeys(rows[rows["kind"] == "loses"]["training"]))
+    return [
+        _sooner(study, rows, SOONER, [DISPERSES], _waiting(rows)),
+        _rounds(study, rows),
+        _sooner(study, rows, COMPRESSED, losing, compressed),
+    ]
+
+
+def _sooner(study: Study, rows: pd.DataFrame, claim: str, ours: list[str], theirs: list[str]) -> Finding:
+    """The fastest of ``theirs`` beside the fastest of ``ours``, at each least timeout."""
+    said, told, found = [], [], list[tuple[str, list[float]]]()
+    for rto, mine in rows.groupby("rto_ms", sort=False):
+        best, base = (_fastest(mine, names) for names in (ours, theirs))
+        if best is None or base is None:
+            continue
+        times = {name: mine[mine["training"] == name].set_index("seed")["time_s"] for name in (best, base)}
+        ratios = [float(v) for v in (times[base] / times[best]).dropna()]
+        complete = len(ratios) == mine["seed"].nunique()
+        said.append(f"{observed.with_interval(ratios)} {best} over {base} (least timeout {float(str(rto)):g} ms)")
+        told.append((complete and ratio_ends(ratios)[0] > 1, complete and geometric_mean(ratios) > 1))
+        found.append((f"{best} over {base}, {float(str(rto)):g} ms", ratios))
+    if not found:
+        return not_measured(claim, SOURCES[claim], "one of the two never came to the accuracy, or was not run")
+    name, worst = min(found, key=lambda one: geometric_mean(one[1]))
+    return Finding(
+        claim, SOURCES[claim], f"time to {NEAR:.0%} of the accuracy with nothing missing: " + "; ".join(said),
+        geometric_mean(worst), f"× as soon, {name}", log_interval(worst), len(worst),
+        graded(all(sure for sure, _ in told), any(mean for _, mean in told)),
+        "reproduced if surely sooner at every least timeout, partly if in the mean at one",
+        study.paths,
+    )  # fmt: skip
+
+
+def _rounds(study: Study, rows: pd.DataFrame) -> Finding:
+    """By OptiReduce's own holes; those of the others are in the words."""
+    mine = rows[rows["training"] == DISPERSES]
+    if mine.empty:
+        return not_measured(DISPERSED, SOURCES[DISPERSED], "OptiReduce was not run")
+    ratios = _ratios(mine)
+    complete = len(ratios) == mine["seed"].nunique()
+    dispersed = dict.fromkeys(rows.loc[rows["training"].str.endswith(trainings.DISPERSED), "training"])
+    return Finding(
+        DISPERSED, SOURCES[DISPERSED],
+        "rounds to the accuracy ÷ those with nothing missing, dispersed and not: "
+        + "; ".join(_both(rows, name.removesuffix(trainings.DISPERSED)) for name in sorted(dispersed, key=lambda name: name != DISPERSES)),
+        geometric_mean(ratios) if ratios else None, "× the rounds, with dispersal" if ratios else "", log_interval(ratios), mine["seed"].nunique(),
+        graded(complete and ratio_ends(ratios)[1] <= 1 + WITHIN, complete and geometric_mean(ratios) <= 1 + WITHIN),
+        f"reproduced if surely at most {WITHIN:.0%} more rounds in every seed, partly if in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _both(rows: pd.DataFrame, name: str) -> str:
+    """How many times the rounds a transport's holes cost, dispersed and not, and what is missing."""
+    told = [
+        observed.with_interval(ratios) if (ratios := _ratios(rows[rows["training"] == one])) else "never there"
+        for one in (f"{name}{trainings.DISPERSED}", name)
+    ]
+    return f"{' and '.join(told)} {name}, {rows.loc[rows['training'] == name, 'lost'].mean():.1%} missing"
+
+
+def _ratios(rows: pd.DataFrame) -> list[float]:
+    """Rounds ÷ those with nothing missing, one for each seed that came there whatever the least timeout, which alone does not make a run another one."""
+    each = (rows["rounds"] / rows["whole_rounds"]).groupby(rows["seed"]).agg(lambda one: one.mean(skipna=False))
+    return [float(ratio) for ratio in each.dropna()]
+
+
+def _waiting(rows: pd.DataFrame) -> list[str]:
+    return list(dict.fromkeys(rows[rows["kind"] == "waits"]["training"]))
+
+
+def _fastest(rows: pd.DataFrame, names: list[str]) -> str | None:
+    """Of those that come to the accuracy in every seed, by the mean."""
+    times = rows[rows["training"].isin(names)].groupby("training")["time_s"].agg(lambda one: one.mean(skipna=False))
+    there = times.dropna()
+    return None if there.empty else str(there.idxmin())
+
+
+def _plane(axis: Any, rows: pd.DataFrame, colours: dict[str, str]) -> None:
+    """Time of a round by rounds, and lines of the same product."""
+    for name, mine in rows.groupby("training", sort=False):
+        there = mine.dropna(subset="rounds")
+        axis.plot(1e3 * there["round_s"], there["rounds"], **_dots(mine, colours), markersize=6, label=str(name))
+    x = np.linspace(0.5 * 1e3 * rows["round_s"].min(), 1.2 * 1e3 * rows["round_s"].max(), 100)
+    low, high = 0.8 * rows["rounds"].min(), 1.15 * rows["rounds"].max()
+    if isfinite(low):
+        for product in np.geomspace(x[0] * low, x[-1] * high, 9):
+            axis.plot(x, product / x, color="#DDDDDD", linewidth=0.8, zorder=0)
+        axis.set_ylim(low, high)
+    axis.set(xlabel="time of a round (ms)", ylabel="rounds to the accuracy", xlim=(x[0], x[-1]))
+
+
+def _dots(rows: pd.DataFrame, colours: dict[str, str]) -> dict[str, Any]:
+    """How the dots of a training look; hollow with dispersal."""
+    name, kind = rows["training"].iloc[0], rows["kind"].iloc[0]
+    base = name.removesuffix(trainings.DISPERSED)
+    return {
+        "marker": MARKERS[kind], "color": colours[base], "linestyle": "", "markerfacecolor": colours[base] if base == name else "white",
+    }  # fmt: skip
+
+
+def _times(axis: Any, rows: pd.DataFrame, colours: dict[str, str], timeouts: list[float]) -> None:
+    """A row a training and least timeout: time to the accuracy ÷ the mean of the fastest TCP that waits."""
+    labels: list[str] = []
+    for rto in timeouts:
+        here = rows[rows["rto_ms"] == rto]
+        best = _fastest(here, _waiting(here))
+        base = here[here["training"] == best]["time_s"].mean()
+        for name, mine in here.groupby("training", sort=False):
+            y = len(labels)
+            labels.append(str(name) if len(timeouts) == 1 else f"{name}, {rto:g} ms")
+            axis.plot(mine["time_s"] / base, [y] * len(mine), **_dots(mine, colours), markersize=5)
+            if mine["time_s"].isna().any():
+                axis.plot(1, y, "x", color="black", transform=axis.get_yaxis_transform(), clip_on=False)
+    axis.axvline(1, color=style.REFERENCE, linewidth=0.9, linestyle="--")
+    axis.set_yticks(range(len(labels)), labels, fontsize=8)
+    axis.set_ylim(len(labels) - 0.5, -0.5)
+    axis.set_xlim(left=0)
+    axis.set(xlabel="time to the accuracy ÷ TCP's", title="Time to the accuracy")
+
+
+def _table(study: Study) -> pd.DataFrame:
+    """``system, training, kind, seed, rto_ms, round_s, lost, rounds, whole_rounds, time_s``; what never comes to the accuracy has no ``rounds``."""
+    if not study.runs:
+        raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
+    return pd.DataFrame([row for run in study.runs for row in _rows(run)])
+
+
+def _rows(run: Run) -> Iterator[dict[str, Any]]:
+    job = run.jobs[0]
+    workers = len(job.hosts)
+    ends = run.iterations.groupby("iteration")["end_s"].max().to_numpy()
+    round_s = float(ends[-1] - ends[SETTLED - 1]) / (len(ends) - SETTLED)
+    holes, lost = trainings.holes(run)
+    whole = trainings.curve(trainings.nothing(workers), run.seed, None)
+    limit = NEAR * float(trainings.accuracy(whole)[-1])
+    for training in _trainings(run):
+        curve = trainings.curve(
+            holes if training.kind == "loses" else trainings.nothing(workers), run.seed, training.mean
+        )
+        rounds = trainings.reached(curve, limit)
+        yield {
+            "system": run.system, "training": training.name, "kind": training.kind, "seed": run.seed,
+            "rto_ms": run.plan.rto_min_ms, "round_s": round_s, "lost": lost if training.kind == "loses" else 0.0,
+            "rounds": rounds, "whole_rounds": trainings.reached(whole, limit), "time_s": round_s * rounds,
+        }  # fmt: skip
+
+
+def _trainings(run: Run) -> list[Training]:
+    job = run.jobs[0]
+    name, _, options = job.transport.partition(":")
+    if job.by_tcp and not options:
+        return [Training(f"{run.system} waits", "waits")]
+    if job.by_tcp:  # a share of the bytes
+        return [
+            Training(f"top-k over {job.cc.spec}", "compresses", _largest),
+            Training(f"4 bit over {job.cc.spec}", "compresses", _rounded),
+        ]
+    return [Training(name, "loses"), Training(f"{name}{trainings.DISPERSED}", "loses", Dispersed)]
+
+
+def _largest() -> learning.Mean:
+    return Compressed(largest)
+
+
+def _rounded() -> learning.Mean:
+    return Compressed(rounded)

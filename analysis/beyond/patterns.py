@@ -1,0 +1,157 @@
+"""Iterations with more structure than one burst of one flow: channels, buckets, several peaks."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import MaxNLocator
+
+from testbed.core.runs.load import Experiment, LoadError
+from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.report import drawing, style
+from testbed.report import observations as observed
+from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured
+from testbed.report.study import Study
+
+ID = "patterns"
+TITLE = "Several flows per job, gradients in buckets, several peaks per iteration"
+TEXT = (
+    "Each row is one mix of jobs (what they need of the link together behind it). Left: the mean iteration time of the settled half ÷ the "
+    "ideal of each job, under the base and under MLTCP; right: the speed-up. One dot a seed. Traces are replayed as full-duplex "
+    "rings, whose collectives cannot always reach the computed ideal even alone; the small bar is the jobs alone."
+)
+CLAIM = "MLTCP's gain extends to iterations of several flows, buckets or peaks."
+SOURCE = "open question (several flows and peaks are not covered by what is published)"
+CONTROLS = {CLAIM: "iterations that take as long under MLTCP as under the base"}
+HARM = 0.98
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``patterns.{png,pdf,csv}``; the data: a row per run."""
+    table, pair = _table(study)
+    names = list(dict.fromkeys(table.sort_values("load")["pattern"]))
+    figure, axes = style.new_figure(1, 2, figsize=(11, 1.4 + 0.62 * len(names)), sharey=True, width_ratios=[1.3, 1])
+    left, right = axes[0]
+    for y, name in enumerate(names):
+        rows = table[table["pattern"] == name]
+        for shift, cc in zip((-0.17, 0.17), pair, strict=True):
+            _row(left, y + shift, list(rows[rows["cc"] == cc]["settled"]), drawing.colour(treatment=cc == pair[1]))
+        alone = rows["alone"].mean()
+        left.plot(
+            [alone, alone],
+            [y - 0.38, y + 0.38],
+            color=style.REFERENCE,
+            linewidth=1.6,
+        )
+        _row(right, y, observed.ratios(rows, *pair, "settled"), drawing.MLTCP)
+    for name, colour in (*((cc, drawing.colour(treatment=cc == pair[1])) for cc in pair), ("alone", style.REFERENCE)):
+        left.plot([], [], color=colour, linewidth=2.4, label=name)
+    # Of few seeds, intervals may be wider than this.
+    left.set_xlim(0.97 * min(1.0, float(table["settled"].min())), 1.03 * float(table["settled"].max()))
+    left.axvline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    right.axvline(1, color=style.REFERENCE, linewidth=0.8)
+    loads = table.groupby("pattern")["load"].mean()
+    left.set_yticks(range(len(names)), [f"{name}\n{loads[name]:.0%} of the link" for name in names], fontsize=9)
+    left.invert_yaxis()
+    left.grid(visible=False, axis="y")
+    right.grid(visible=False, axis="y")
+    left.set_xlabel("iteration time ÷ ideal, settled half")
+    right.set_xlabel(f"{pair[0]} ÷ {pair[1]}")
+    left.set_title("Iteration time")
+    right.set_title("Speed-up")
+    left.legend(fontsize=9, ncols=3, loc="lower left", bbox_to_anchor=(0.28, 1.0))
+    low, high = right.get_xlim()
+    right.set_xlim(min(low, 0.95), max(high, 1.05))
+    right.xaxis.set_major_locator(MaxNLocator(6))
+    drawing.caption(
+        figure,
+        f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals (cut at the edge). "
+        "Bytes are scaled with the link, times kept.",
+        *_assumptions(study),
+    )  # fmt: skip
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """One finding over all patterns: at how many MLTCP is faster, and whether it hurts anywhere."""
+    try:
+        table, pair = _table(study)
+    except LoadError as error:
+        return [not_measured(CLAIM, SOURCE, str(error))]
+    gains = {str(name): observed.ratios(rows, *pair, "settled") for name, rows in table.groupby("pattern", sort=False)}
+    gains = {name: values for name, values in gains.items() if values}
+    if not gains:
+        return [not_measured(CLAIM, SOURCE, "no pattern was run with both the base and MLTCP in one seed")]
+    sure = {name: ratio_ends(values) for name, values in gains.items()}
+    faster = [name for name, (low, _) in sure.items() if low > 1]
+    hurt = [name for name, values in gains.items() if geometric_mean(values) < HARM]
+    alike = all(no_difference(found) for found in sure.values())
+    verdict = graded(len(faster) == len(gains), bool(faster), alike=alike)
+    per_seed = list(
+        pd.DataFrame({name: pd.Series(values) for name, values in gains.items()}).apply(geometric_mean, axis="columns")
+    )
+    return [
+        Finding(
+            CLAIM, SOURCE,
+            f"faster in {len(faster)} of {len(gains)} patterns"
+            + (f", slower in {len(hurt)} ({', '.join(hurt)})" if hurt else "")
+            + "; settled half: " + "; ".join(f"{name} {observed.with_interval(values)}×" for name, values in gains.items()),
+            geometric_mean(per_seed), "× as fast, mean of the patterns, settled half", log_interval(per_seed), len(per_seed), verdict,
+            "reproduced if the speed-up is above 1 (the interval's lower end; without one, every seed) in every pattern, partly if in some, no difference if it "
+            f"is surely within {ALIKE:.0%} of 1 in all",
+            study.paths,
+        )
+    ]  # fmt: skip
+
+
+def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
+    table, pair = observed.compared(study)
+    of = {experiment.path.name: _pattern(experiment) for experiment in study.experiments}
+    alone = [
+        np.mean([observed.relative_times(experiment, one).iloc[1:].mean().mean() for one in experiment.alone_of(run).values()] or [np.nan])
+        for experiment in study.experiments
+        for run in experiment.runs
+    ]  # fmt: skip
+    return table.assign(pattern=table["experiment"].map(of), alone=alone), pair
+
+
+def _pattern(experiment: Experiment) -> str:
+    """The jobs in words: ``2 × gpt2``, ``vgg16 + gpt2``, ``2 × synthetic, 4 flows each``."""
+    jobs = experiment.runs[0].jobs
+    kinds = dict.fromkeys((job.trace, job.channels) for job in jobs)
+    texts = []
+    for trace, channels in kinds:
+        number = sum((job.trace, job.channels) == (trace, channels) for job in jobs)
+        texts.append(
+            (f"{number} × " if number > 1 else "")
+            + trace
+            + (f", {drawing.count(channels, 'flow')}" if channels > 1 else "")
+        )
+    return " + ".join(texts)
+
+
+def _assumptions(study: Study) -> list[str]:
+    """All that is assumed of the traces, once each, with the first pattern that takes it."""
+    said: set[str] = set()
+    lines = []
+    for experiment in sorted(study.experiments, key=lambda one: len({job.trace for job in one.runs[0].jobs})):
+        new = [text for text in experiment.runs[0].plan.assumptions if text not in said]
+        said |= set(new)
+        if new:
+            lines += textwrap.wrap(f"Assumed of {_pattern(experiment)}: {'; '.join(new)}.", 170)
+    return lines
+
+
+def _row(axis: Any, y: float, values: list[float], colour: str) -> None:
+    """As `drawing.seeds`, lying down."""
+    if not values:
+        return
+    spread = np.linspace(-0.1, 0.1, len(values)) if len(values) > 1 else np.zeros(1)
+    axis.plot(values, y + spread, "o", markersize=3.5, markeredgewidth=0, color=colour, alpha=0.45, zorder=3)
+    axis.vlines(geometric_mean(values), y - 0.14, y + 0.14, color=colour, linewidth=2.4, zorder=4)
+    if found := log_interval(values):
+        axis.hlines(y, *found, color=colour, linewidth=1.3, zorder=4)

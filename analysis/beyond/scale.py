@@ -1,0 +1,183 @@
+"""How much of the base's steady state is luck: loss cycles per communication phase, 100 Mbit/s to 50 Gbit/s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from scipy import stats
+
+from testbed.core.runs import measured
+from testbed.core.runs.load import LoadError, Run
+from testbed.models.frames import frame
+from testbed.models.statistics import geometric_mean, interval, log_interval
+from testbed.report import drawing, style
+from testbed.report import observations as observed
+from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.study import Study
+
+ID = "scale"
+TITLE = "Small emulations flatter the base: steady state against loss cycles per communication phase"
+TEXT = (
+    "Two jobs, one panel for each level of compute noise; each column of dots is one link (rate by shape, buffer by position), one "
+    "dot a seed, the line through the means. Exactly fair sharing keeps any offset, so that chance decides: the fewer loss cycles a phase holds, "
+    "the larger its steps, and the sooner the base drifts apart by itself (towards 1). MLTCP's state should not depend on it."
+)
+CLAIM = "The fewer loss cycles a communication phase holds, the more the base drifts into interleaving by chance."
+MLTCP_CLAIM = "MLTCP's steady state does not depend on the link's rate and buffer."
+SOURCE = "ours; fair sharing keeps any offset [derived here]"
+CONTROLS = {
+    CLAIM: "a base whose settled state is the same on every link",
+    MLTCP_CLAIM: "iterations that take 1.4 times the ideal on every link, and a base that is at its ideal everywhere",
+}
+WITHIN = 0.05
+MARKERS = "osD^vP*X"
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``scale.{png,pdf,csv}``; the data: a row per run."""
+    table, pair = _table(study)
+    noises = sorted(table["noise"].unique(), key=lambda text: float(text.rstrip("%")))
+    rates = sorted(table["rate_bps"].unique())
+    figure, axes = style.new_figure(1, len(noises), figsize=(1.2 + 5.4 * len(noises), 4.6), sharey=True)
+    for axis, noise in zip(axes[0], noises, strict=True):
+        rows = table[table["noise"] == noise]
+        for cc in pair:
+            of_cc = rows[rows["cc"] == cc]
+            for rate, of_rate in of_cc.groupby("rate_bps"):
+                axis.plot(of_rate["cycles"], of_rate["settled"], MARKERS[rates.index(rate) % len(MARKERS)], markersize=4, markeredgewidth=0,
+                          color=drawing.colour(treatment=cc == pair[1]), alpha=0.45)  # fmt: skip
+            means = of_cc.groupby("experiment")[["cycles", "settled"]].mean().sort_values("cycles")
+            axis.plot(
+                means["cycles"],
+                means["settled"],
+                linewidth=1.6,
+                color=drawing.colour(treatment=cc == pair[1]),
+                label=cc,
+            )
+            _intervals(axis, of_cc, drawing.colour(treatment=cc == pair[1]))
+        for rate in rates:
+            axis.plot(
+                [], [], MARKERS[rates.index(rate) % len(MARKERS)], color=style.REFERENCE, label=drawing.rate(rate)
+            )
+        duty = float(table["load"].iloc[0]) / 2
+        axis.axhline(1 + duty, color=style.REFERENCE, linewidth=1, linestyle=":")
+        axis.annotate(
+            "fair, full overlap",
+            (0.01, 1 + duty),
+            xycoords=("axes fraction", "data"),
+            va="bottom",
+            fontsize=8,
+            color=style.REFERENCE,
+        )
+        axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+        drawing.plain_log(axis.xaxis)
+        axis.set_ylim(
+            min(0.97, 0.98 * float(table["settled"].min())), max(1.06 + duty, 1.02 * float(table["settled"].max()))
+        )
+        axis.set_xlabel("loss cycles per overlapped communication phase")
+        axis.set_title(f"compute noise {noise}")
+    axes[0, 0].set_ylabel("iteration time ÷ ideal, settled half")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=9)
+    drawing.caption(
+        figure,
+        f"Two jobs, together {table['load'].iloc[0]:.0%} of the link, overlapped starts; {drawing.count(table['seed'].nunique(), 'seed')}; "
+        f"{drawing.substrate(study.runs[0])}.",
+        "Loss cycles are computed from buffer and rate (two Reno flows, losses together, no delay). Bars: 95 % intervals, cut at the edge.",
+    )  # fmt: skip
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Two findings: the base's dependence on loss cycles, and MLTCP's independence of them."""
+    try:
+        table, pair = _table(study)
+    except LoadError as error:
+        return [not_measured(claim, SOURCE, str(error)) for claim in (CLAIM, MLTCP_CLAIM)]
+    base, other = (table[table["cc"] == cc] for cc in pair)
+    return [_drift(study, base), _steady(study, other, base, pair[1])]
+
+
+def loss_cycles(run: Run) -> float:
+    """Reno's loss cycles in a communication phase that two jobs share from beginning to end; computed, not measured.
+
+    Without delay the queue is all there is: each of two flows has half of it in flight when it overflows, halves that, and
+    grows by a segment a round trip, which takes three quarters of a full queue in the mean.
+    """
+    link = run.plan.link
+    queue_s = link.buffer_bytes * 8 / link.rate_bps
+    round_trips = link.buffer_bytes / frame(link.mtu) / 4
+    phase_s = 2 * observed.duty(run, 0) * measured.ideals_s(run)[0]
+    return float(phase_s / (round_trips * 0.75 * queue_s))
+
+
+def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
+    table, pair = observed.compared(study)
+    return table.assign(cycles=[loss_cycles(run) for run in study.runs]), pair
+
+
+def _intervals(axis: Any, rows: pd.DataFrame, colour: str) -> None:
+    for _, of_point in rows.groupby("experiment"):
+        if found := log_interval(list(of_point["settled"])):
+            axis.vlines(of_point["cycles"].iloc[0], *found, color=colour, linewidth=3, alpha=0.4)
+
+
+def _drift(study: Study, base: pd.DataFrame) -> Finding:
+    quiet, *_ = levels = sorted(base["noise"].unique(), key=lambda text: float(text.rstrip("%")))
+    points = {
+        noise: base[base["noise"] == noise].groupby("experiment")[["cycles", "settled"]].mean() for noise in levels
+    }
+    if min(map(len, points.values())) < 3:
+        return not_measured(CLAIM, SOURCE, "fewer than three links were run")
+    rho = {noise: _rank_correlation(rows) for noise, rows in points.items()}
+    least = min(rho, key=lambda noise: rho[noise])
+    of_least = base[base["noise"] == least]
+    found = interval(_rank_correlation(rows) for _, rows in of_least.groupby("seed") if len(rows) > 2)
+    ordered = points[quiet].sort_values("cycles")
+    few, many = ordered.iloc[0], ordered.iloc[-1]
+    return Finding(
+        CLAIM, SOURCE,
+        f"rank correlation of loss cycles and the base's settled iteration time over {drawing.count(len(ordered), 'link')}: "
+        + ", ".join(f"{one:.2f} with {noise} noise" for noise, one in rho.items())
+        + f"; with {quiet} noise from {few['settled']:.2f} × ideal at {few['cycles']:.1f} cycles to {many['settled']:.2f} at {many['cycles']:.0f}",
+        rho[least], f"rank correlation (1: perfect), {least} noise", None if found is None else (max(-1.0, found[0]), min(1.0, found[1])),
+        of_least["seed"].nunique(), graded(rho[least] >= 0.7 and (found is None or found[0] > 0), rho[least] >= 0.3),
+        "reproduced if Spearman's rank correlation over the links is at least 0.7 at every level of noise and surely above 0, partly from 0.3; the "
+        "interval is of the correlations within single seeds",
+        study.paths,
+    )  # fmt: skip
+
+
+def _steady(study: Study, rows: pd.DataFrame, base: pd.DataFrame, cc: str) -> Finding:
+    quiet, of_base = (_quietest(each) for each in (rows, base))
+    means = quiet.groupby("experiment")["settled"].apply(geometric_mean)
+    fine = means <= 1 + WITHIN
+    worst = list(quiet[quiet["experiment"] == means.idxmax()]["settled"])
+    alike = bool((of_base.groupby("experiment")["settled"].apply(geometric_mean) <= 1 + WITHIN).all()) and bool(
+        fine.all()
+    )
+    verdict = graded(bool(fine.all()), fine.mean() >= 0.5, alike=alike)
+    return Finding(
+        MLTCP_CLAIM, SOURCE,
+        f"{cc}, settled half ÷ ideal, least noise: {means.min():.3f} to {means.max():.3f}; within {WITHIN:.0%} of the ideal on {fine.sum()} of "
+        f"{drawing.count(len(means), 'link')}",
+        geometric_mean(worst), "× ideal iteration time, the worst link, settled half", log_interval(worst), len(worst), verdict,
+        f"reproduced if the mean over seeds is within {WITHIN:.0%} of the ideal on every link, partly if on half of them, no difference if the "
+        "base is so everywhere as well; judged: the worst",
+        study.paths,
+    )  # fmt: skip
+
+
+def _quietest(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those without noise, if there are any."""
+    quiet = rows[rows["noise"] == "0%"]
+    return quiet if len(quiet) else rows
+
+
+def _rank_correlation(rows: pd.DataFrame) -> float:
+    """Spearman's, of loss cycles and settled time; 0 if either is the same everywhere."""
+    if rows["cycles"].nunique() < 2 or rows["settled"].nunique() < 2:
+        return 0.0
+    return float(stats.spearmanr(rows["cycles"], rows["settled"]).statistic)

@@ -1,0 +1,170 @@
+"""The flow-level twin against the kernel's own TCP, case by case: iteration times, gains, and when jobs interleave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs import measured
+from testbed.core.runs.load import Experiment, LoadError, Run
+from testbed.models.statistics import geometric_mean, log_interval
+from testbed.report import drawing, style
+from testbed.report import observations as observed
+from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.study import Study
+
+ID = "twin"
+TITLE = "The flow-level twin against the kernel"
+TEXT = (
+    "The same cases under virtual time, with the kernel's TCP, and computed by the twin (`--on flow`). Left: the mean iteration, a dot a case and "
+    "system; on the line they agree. Middle: the base's time ÷ MLTCP's, the gain. Right: the iteration from which jobs stay interleaved. Filled: cases "
+    "in the region where the twin was found to agree; open: it calls its own runs there suspect."
+)
+MEAN = "In its region the twin's mean iteration under MLTCP is within 5 % of the kernel's."
+GAIN = "In its region the twin's gain is within 10 % of the kernel's, and elsewhere it says that it may not be."
+WHEN = "In its region the twin's jobs are interleaved within 3 iterations of the kernel's."
+SOURCE = "derived here"
+CONTROLS = {
+    MEAN: "a twin in which MLTCP takes 1.3 times as long",
+    GAIN: "a twin in which MLTCP takes 1.3 times as long",
+    WHEN: "a twin whose jobs are interleaved eight iterations later",
+}
+SEVERAL_PLACES = True
+MODEL = "model"  # the twin's clock
+MEAN_WITHIN, GAIN_WITHIN, ITERATIONS = 0.05, 0.10, 3.0
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``twin.{png,pdf,csv}``; the data: a row per case and system."""
+    rows = _table(study)
+    figure, axes = style.new_figure(1, 3, figsize=(14, 4.8))
+    systems = list(dict.fromkeys(rows["system"]))
+    colours = dict(zip(systems, style.JOBS, strict=False))
+    for column, axis, title in (
+        ("mean_s", axes[0, 0], "Mean iteration (s)"),
+        ("interleaved_at", axes[0, 2], "Interleaved from iteration"),
+    ):
+        for system in systems:
+            _dots(axis, rows[rows["system"] == system], column, colours[system], system)
+        _diagonal(axis, title)
+    treated = rows[rows["gain_kernel"].notna()]
+    for system, mine in treated.groupby("system", sort=False):
+        _dots(axes[0, 1], mine, "gain", colours[str(system)], str(system))
+    _diagonal(axes[0, 1], "Base ÷ MLTCP")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=len(systems), fontsize=9)
+    kernels = [run for run in study.runs if run.manifest.clock != MODEL]
+    drawing.caption(
+        figure,
+        f"{rows['case'].nunique()} cases, {drawing.count(int(rows['seeds'].min()), 'seed')} each; {drawing.rate(kernels[0].rate_bps)}; "
+        f"{drawing.substrate(kernels[0])}, and the twin. Means over all iterations.",
+    )
+    return drawing.save(figure, rows, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Three findings: means, gains, and when jobs are interleaved."""
+    try:
+        rows = _table(study)
+    except LoadError as error:
+        return [not_measured(claim, SOURCE, str(error)) for claim in CONTROLS]
+    treated = rows[rows["role"] == "treatment"]
+    inside = treated[~treated["suspect"]]
+    if inside.empty:
+        return [
+            not_measured(claim, SOURCE, "no case of MLTCP in the twin's region was run in both places")
+            for claim in CONTROLS
+        ]
+    seeds = int(rows["seeds"].min())
+    means = [float(v) for v in inside["mean_s_twin"] / inside["mean_s_kernel"]]
+    gains = [float(v) for v in (inside["gain_twin"] / inside["gain_kernel"]).dropna()]
+    apart = [float(v) for v in (inside["interleaved_at_twin"] - inside["interleaved_at_kernel"]).abs().dropna()]
+    unsaid = treated[~treated["suspect"] & ((treated["gain_twin"] / treated["gain_kernel"] - 1).abs() > GAIN_WITHIN)]
+    worst = max(abs(ratio - 1) for ratio in means)
+    off = max((abs(ratio - 1) for ratio in gains), default=0.0)
+    return [
+        Finding(
+            MEAN, SOURCE, f"twin ÷ kernel over {len(means)} cases: {observed.with_interval(means, 3)}, the worst {worst:.1%} off",
+            worst, "largest relative difference of a mean", None, seeds,
+            graded(worst <= MEAN_WITHIN, float(np.median([abs(ratio - 1) for ratio in means])) <= MEAN_WITHIN),
+            f"reproduced if every case is within {MEAN_WITHIN:.0%}, partly if the median one is", study.paths,
+        ),
+        Finding(
+            GAIN, SOURCE, f"twin's gain ÷ the kernel's over {len(gains)} cases: {observed.with_interval(gains, 3) if gains else '–'}; "
+            f"{len(treated) - len(inside)} cases it calls suspect",
+            geometric_mean(gains) if gains else None, "the twin's gain ÷ the kernel's" if gains else "", log_interval(gains), seeds,
+            graded(unsaid.empty and bool(gains), off <= 2 * GAIN_WITHIN and bool(gains)),
+            f"reproduced if no case that is not suspect is more than {GAIN_WITHIN:.0%} off, partly if none is {2 * GAIN_WITHIN:.0%} off", study.paths,
+        ),
+        Finding(
+            WHEN, SOURCE, f"mean over seeds, apart by {', '.join(f'{one:g}' for one in apart) or '–'} iterations",
+            max(apart) if apart else None, "iterations apart at the most" if apart else "", None, seeds,
+            graded(bool(apart) and max(apart) <= ITERATIONS, bool(apart) and float(np.median(apart)) <= ITERATIONS),
+            f"reproduced if within {ITERATIONS:g} in every case in which both are interleaved, partly if in the median one", study.paths,
+        ),
+    ]  # fmt: skip
+
+
+def _dots(axis: Any, rows: pd.DataFrame, column: str, colour: str, label: str) -> None:
+    """The kernel's value and the twin's, a dot a case."""
+    for suspect, face in ((False, colour), (True, "none")):
+        mine = rows[rows["suspect"] == suspect]
+        axis.plot(
+            mine[f"{column}_kernel"], mine[f"{column}_twin"], "o", color=colour, markerfacecolor=face, markersize=6.5,
+            label=None if suspect else label,
+        )  # fmt: skip
+
+
+def _diagonal(axis: Any, title: str) -> None:
+    low, high = min(axis.get_xlim()[0], axis.get_ylim()[0]), max(axis.get_xlim()[1], axis.get_ylim()[1])
+    axis.plot([low, high], [low, high], color=style.REFERENCE, linewidth=0.9, linestyle="--")
+    axis.set(xlim=(low, high), ylim=(low, high), xlabel="kernel (uml)", ylabel="twin (flow)", title=title)
+    axis.set_aspect("equal")
+
+
+def _table(study: Study) -> pd.DataFrame:
+    """A row per case and system of what both places ran: ``case, system, role, suspect, seeds``, and of each place ``mean_s, interleaved_at, gain``."""
+    runs = [_row(experiment, run) for experiment in study.experiments for run in experiment.runs]
+    each = pd.DataFrame(
+        runs, columns=["case", "place", "system", "role", "seed", "mean_s", "interleaved_at", "suspect"]
+    )
+    if set(each["place"]) != {"kernel", "twin"}:
+        raise LoadError(f"{ID}: it takes both; sweep experiments/{ID}.toml and experiments/{ID}/{ID}.flow.toml")
+    keys = ["case", "system", "role"]
+    both = each.groupby([*keys, "place"], sort=False).agg(
+        mean_s=("mean_s", "mean"),
+        interleaved_at=("interleaved_at", "mean"),
+        seeds=("seed", "nunique"),
+        suspect=("suspect", "any"),
+    )
+    kernel, twin = (both.xs(place, level="place") for place in ("kernel", "twin"))
+    rows = kernel.add_suffix("_kernel").join(twin.add_suffix("_twin"), how="inner")
+    rows["suspect"] = rows["suspect_twin"].astype(bool)
+    rows["seeds"] = np.minimum(rows["seeds_kernel"], rows["seeds_twin"])
+    rows = rows.drop(columns=["suspect_kernel", "suspect_twin", "seeds_kernel", "seeds_twin"])
+    rows = rows.reset_index()
+    base = next((name for name in rows["system"] if set(rows[rows["system"] == name]["role"]) == {"baseline"}), None)
+    bases = rows[rows["system"] == base].set_index("case")
+    for place in ("kernel", "twin"):
+        gain = rows["case"].map(bases[f"mean_s_{place}"]) / rows[f"mean_s_{place}"]
+        rows[f"gain_{place}"] = gain.where(rows["role"] == "treatment")
+    return rows
+
+
+def _row(experiment: Experiment, run: Run) -> tuple[str, str, str, str, int, float, float, bool]:
+    modelled = run.manifest.clock == MODEL
+    case = experiment.path.name.removeprefix(f"{ID}.flow.").removeprefix(f"{ID}.")
+    times = run.iterations["end_s"] - run.iterations["start_s"]
+    at = measured.interleaved_at(experiment, run)
+    return (
+        case,
+        "twin" if modelled else "kernel",
+        run.system,
+        run.role,
+        run.seed,
+        float(times.mean()),
+        at,
+        run.verdict.verdict == "suspect",
+    )

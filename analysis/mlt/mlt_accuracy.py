@@ -1,0 +1,417 @@
+"""What is lost matters more than how much: rounds to an accuracy with packets missing at random, or those that matter least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs.load import LoadError, Run
+from testbed.models import gradient_masks, learning
+from testbed.models.statistics import geometric_mean, interval, log_interval, ratio_ends
+from testbed.report import drawing, phases, style, trainings
+from testbed.report import observations as observed
+from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.study import Study
+
+ID = "mlt-accuracy"
+PAPER = "MLT"
+TITLE = "What MLT's lost gradients cost"
+TEXT = (
+    "A small model learns to read letters. Left: rounds to 90 % of the accuracy that nothing missing gives after 300 rounds, ÷ those with nothing missing, "
+    "over the share of packets that is missing, in every round anew: drawn from all (random), or from the half of each gradient whose numbers are smallest "
+    "(selective: what MLT lets switches drop). Squares: a small network that learns over MLT in the emulated network, closed loop, where links lose, or "
+    "a switch drops by the magnitudes of its own gradients. Grey: as published, random loss. Middle: when those that learnt there came to the accuracy. Right: in a ring a packet that is lost on the second half of its way leaves replicas apart, drawn, "
+    "with 5 % of the packets of every hop missing; black, if it was run: workers that pull parameters from a server, some of which may be missing, emulated."
+)
+SELECTIVE = "Selective dropping needs no more rounds than nothing missing, up to 10 %."
+RANDOM = "Random loss of 10 % costs rounds."
+CHOSEN = "Where switches choose, what they drop by importance costs fewer rounds than as much at random, closed loop."
+LOOP = "As published, so that parameters may be missing, too, MLT costs a training no rounds, closed loop."
+FINAL = "Gradients lost up to MLT's bound of 10 % do the final model no harm where its parameters arrive, closed loop."
+DISPERSED = "What MLT does not wait for costs fewer rounds where gradients travel dispersed (a Hadamard transform), closed loop."
+SOURCES = {
+    SELECTIVE: "MLT, bounds for equal rounds: 11–18 % gradient-aware [published table]",
+    RANDOM: "MLT, rounds at random loss [published figure]; bounds for equal rounds: 0.7–3.3 % [published table]",
+    CHOSEN: "MLT, its rule for switches; ours as an experiment",
+    LOOP: "MLT, abstract: losses up to a bound do not affect the final model [published]; here by rounds to an accuracy",
+    FINAL: "MLT, abstract: losses up to a bound do not affect the final model [published]; here by its accuracy after the last round",
+    DISPERSED: "ours; the transform is OptiReduce's",
+}
+CONTROLS = {
+    SELECTIVE: "a rule that drops the packets that matter most",
+    RANDOM: "a loss that takes nothing",
+    CHOSEN: "trainings that learn alike whatever was dropped",
+    LOOP: "trainings over MLT that end at a third of the accuracy",
+    FINAL: "trainings over MLT that end five points lower",
+    DISPERSED: "trainings that learn alike, dispersed or not",
+}
+AT_RANDOM, AS_PUBLISHED = "tag=random", "tag=element-median"
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.3)
+MOST, WITHIN = 0.1, 0.05
+HARMLESS = 0.01  # of all pictures, by which the final accuracy may be lower
+WHOLE = "parameters=whole"
+NEVER = 10.0  # times as many rounds, for what does not come to the accuracy
+RULES = {"random": gradient_masks.anywhere, "selective": gradient_masks.unimportant}
+# Rounds at 0, 2, 5 and 10 % of random loss (published figure, values read from the drawing).
+PUBLISHED = {"LSTM": (62, 71, 81, 93), "ResNet50": (47, 47, 63, 77)}
+AT = (0.0, 0.02, 0.05, 0.1)
+RING_LOSS = 0.05
+RINGS = (
+    (True, 0),
+    (True, 50),
+    (True, 10),
+    (False, 0),
+)  # whether the all-gather loses, too; rounds between two copies of a replica
+DASHES = ("-", "--", ":")
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """A share that is missing by one of the `RULES`; called, a mean for a training (so that two alike are computed once)."""
+
+    rule: str
+    share: float
+    seed: int
+
+    def __call__(self) -> learning.Mean:
+        return gradient_masks.Dropped(self.share, RULES[self.rule], self.seed, of_all=True)
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``mlt-accuracy.{png,pdf,csv}``; the data: a row per seed and training, then one for each ring (``apart``: over the rounds, in the mean)."""
+    rows = _table(study)
+    figure, axes = style.new_figure(1, 3, figsize=(15, 5.2), width_ratios=[1.4, 1, 1])
+    lines, times, apart = axes[0]
+    for name, values in PUBLISHED.items():
+        lines.plot([100 * at for at in AT], [value / values[0] for value in values], color="#BBBBBB", linewidth=1.2)
+        lines.annotate(
+            name,
+            (100 * AT[-1], values[-1] / values[0]),
+            textcoords="offset points",
+            xytext=(5, -3),
+            fontsize=8,
+            color="#888888",
+        )
+    for colour, rule in zip(style.JOBS, RULES, strict=False):
+        mine = rows[rows["training"] == rule]
+        means = mine.groupby("missing")["ratio"].mean()
+        lines.plot([0, *100 * means.index], [1, *means], color=colour, label=rule)
+        lines.plot(100 * mine["missing"], mine["ratio"], "o", color=colour, markersize=3)
+    emulated = rows[~rows["training"].isin(RULES)]
+    holed = emulated[emulated["missing"] > 0]
+    mixed = holed["training"].str.endswith(trainings.DISPERSED)
+    for mine, face, label in ((holed[~mixed], "black", "MLT, emulated"), (holed[mixed], "none", "the same, dispersed")):
+        lines.plot(
+            100 * mine["missing"], mine["ratio"], "s",
+            color="black", markerfacecolor=face, markersize=4, linestyle="", label=label,
+        )  # fmt: skip
+    lines.set(xlabel="missing (% of packets)", ylabel="rounds ÷ those with nothing missing", title="Rounds")
+    lines.legend(fontsize=9, loc="upper left")
+    _times(times, emulated)
+    rings = _rings(apart, study.runs[0].seed, len(study.runs[0].jobs[0].hosts) - 1)
+    _served(apart, study)
+    one, task = study.runs[0], learning.task()
+    drawing.caption(
+        figure,
+        f"{drawing.count(len(one.jobs[0].hosts) - 1, 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')} (dots). "
+        f"A perceptron of {task.parameters:,} numbers, {drawing.count(-(-task.bytes // gradient_masks.PACKET_BYTES), 'packet')}; holes are zeros.",
+    )
+    return drawing.save(figure, pd.concat([rows, rings]), out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Six findings: selective dropping up to 10 %, random loss of 10 %, and of closed loops what switches chose, MLT as published, its final
+    accuracy with whole parameters, and dispersal."""
+    try:
+        rows = _table(study)
+    except LoadError as error:
+        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    kept = {
+        (rule, share): [_ended(v) for v in mine["ratio"]]
+        for (rule, share), mine in rows[rows["training"].isin(RULES)].groupby(["training", "missing"])
+    }
+    emulated = rows[~rows["training"].isin(RULES)]
+    return [
+        _selective(study, kept),
+        _random(study, kept),
+        _chosen(study, emulated),
+        _loop(study, emulated),
+        _final(study, emulated),
+        _dispersed(study, emulated),
+    ]
+
+
+def _ended(ratio: float) -> float:
+    return float(ratio) if isfinite(ratio) else NEVER
+
+
+Kept = dict[tuple[Any, Any], list[float]]  # ratios by rule and share
+
+
+def _selective(study: Study, kept: Kept) -> Finding:
+    small = {share: kept["selective", share] for share in SHARES if share <= MOST}
+    worst = max(small, key=lambda share: geometric_mean(small[share]))
+    return Finding(
+        SELECTIVE, SOURCES[SELECTIVE],
+        "rounds ÷ those with nothing missing: " + _said(kept, "selective"),
+        geometric_mean(small[worst]), f"× the rounds, {worst:.0%} missing", log_interval(small[worst]), len(small[worst]),
+        graded(
+            all(ratio_ends(values)[1] <= 1 + WITHIN for values in small.values()),
+            all(geometric_mean(values) <= 1 + WITHIN for values in small.values()),
+        ),
+        f"reproduced if surely at most {WITHIN:.0%} more at every share up to {MOST:.0%}, partly if in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _random(study: Study, kept: Kept) -> Finding:
+    mine = kept["random", MOST]
+    return Finding(
+        RANDOM, SOURCES[RANDOM],
+        "rounds ÷ those with nothing missing: " + _said(kept, "random"),
+        geometric_mean(mine), f"× the rounds, {MOST:.0%} missing", log_interval(mine), len(mine),
+        graded(ratio_ends(mine)[0] > 1 + WITHIN, geometric_mean(mine) > 1 + WITHIN),
+        f"reproduced if surely more than {WITHIN:.0%} more, partly if in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _chosen(study: Study, rows: pd.DataFrame) -> Finding:
+    """Of each pair of trainings behind a switch that differ in who may be dropped: rounds at random ÷ rounds by importance, a ratio a seed."""
+    chose = rows[rows["switch"]]
+    pairs = [(more, less, values) for less, more, values in _pairs(chose, f",{AT_RANDOM}")]
+    if not pairs:
+        return not_measured(CHOSEN, SOURCES[CHOSEN], "no switch chose")
+    published = [(more, less, values) for less, more, values in _pairs(chose, f",{AS_PUBLISHED}")]
+    beside = f"; by published tags, of which hardly any may be dropped, ÷ by importance: {_told(published)}"
+    return _compared(study, CHOSEN, "rounds at random ÷ by importance: ", pairs, beside if published else "")
+
+
+def _dispersed(study: Study, rows: pd.DataFrame) -> Finding:
+    """Of each pair that differ in that alone: rounds ÷ rounds with gradients dispersed, a ratio a seed."""
+    pairs = _pairs(rows, trainings.DISPERSED)
+    if not pairs:
+        return not_measured(DISPERSED, SOURCES[DISPERSED], "no training dispersed its gradients")
+    inverse = [(plain, mixed, [1 / value for value in values]) for plain, mixed, values in pairs]
+    return _compared(study, DISPERSED, "rounds as they are ÷ dispersed: ", inverse)
+
+
+Pair = tuple[float, float, list[float]]  # what is missing of the two, and their rounds ÷ each other, by seed
+
+
+def _pairs(rows: pd.DataFrame, behind: str) -> list[Pair]:
+    """Of each training and that with ``behind`` behind its name: the rounds of this ÷ of that."""
+    found = []
+    for name, mine in rows.groupby("training", sort=False):
+        other = rows[rows["training"] == f"{name}{behind}"].set_index("seed")
+        own = mine.set_index("seed")
+        if seeds := sorted(set(own.index) & set(other.index)):
+            values = [_ended(other.loc[seed, "ratio"]) / _ended(own.loc[seed, "ratio"]) for seed in seeds]
+            found.append((float(own["missing"].mean()), float(other["missing"].mean()), values))
+    return found
+
+
+def _told(pairs: list[Pair]) -> str:
+    return "; ".join(
+        f"{observed.with_interval(found)} with {one:.1%} and {other:.1%} missing" for one, other, found in pairs
+    )
+
+
+def _compared(study: Study, claim: str, says: str, pairs: list[Pair], beside: str = "") -> Finding:
+    """Judged where most is missing."""
+    first, _, values = max(pairs, key=lambda pair: pair[1])
+    return Finding(
+        claim, SOURCES[claim],
+        says + _told(pairs) + beside,
+        geometric_mean(values), f"× the rounds, {first:.0%} missing", log_interval(values), len(values),
+        graded(ratio_ends(values)[0] > 1, geometric_mean(values) > 1),
+        "reproduced if surely more where most is missing, partly if in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _loop(study: Study, rows: pd.DataFrame) -> Finding:
+    """Of MLT with its transport's own defaults, over links that lose."""
+    mine = rows[~rows["switch"].astype(bool) & (rows["training"] == phases.lossy(study))]
+    if mine.empty:
+        return not_measured(LOOP, SOURCES[LOOP], "MLT as published was not run beside a training that loses nothing")
+    values = [_ended(ratio) for ratio in mine["ratio"]]
+    never = int(mine["ratio"].isna().sum())
+    return Finding(
+        LOOP, SOURCES[LOOP],
+        f"rounds ÷ those with nothing missing: {observed.with_interval(values)} with {mine['missing'].mean():.1%} of the gradients missing; "
+        f"{never} of {drawing.count(len(values), 'seed')} never came to the accuracy",
+        geometric_mean(values), f"× the rounds ({NEVER:g} for never)", log_interval(values), len(values),
+        graded(ratio_ends(values)[1] <= 1 + WITHIN, geometric_mean(values) <= 1 + WITHIN),
+        f"reproduced if surely at most {WITHIN:.0%} more, partly if in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _final(study: Study, rows: pd.DataFrame) -> Finding:
+    """By the accuracy after the last round, over links that lose; of each training whose parameters arrive in the words, judged by MLT's own bound."""
+    given = rows[~rows["switch"].astype(bool) & rows["training"].str.contains(WHOLE)]
+    mine = given[given["training"].str.endswith(f":{WHOLE}")]
+    if mine.empty:
+        return not_measured(
+            FINAL, SOURCES[FINAL], "MLT whose parameters arrive was not run beside a training that loses nothing"
+        )
+    changes = list(mine["change"])
+    ends = interval(changes)
+    return Finding(
+        FINAL, SOURCES[FINAL],
+        "points of final accuracy: " + "; ".join(
+            f"{_points(list(part['change']))} with {part['missing'].mean():.1%} missing ({name})" for name, part in given.groupby("training", sort=False)
+        ),
+        100 * float(np.mean(changes)), "points", ends and (100 * ends[0], 100 * ends[1]), len(changes),
+        graded(ends is not None and ends[0] >= -HARMLESS, float(np.mean(changes)) >= -HARMLESS),
+        f"reproduced if surely at most {100 * HARMLESS:g} point lower, partly if in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _points(changes: list[float]) -> str:
+    ends = interval(changes)
+    return f"{100 * np.mean(changes):+.1f}" + (f" ({100 * ends[0]:+.1f} to {100 * ends[1]:+.1f})" if ends else "")
+
+
+def _said(kept: Kept, rule: str) -> str:
+    return "; ".join(
+        f"{observed.with_interval(values)} with {share:.0%}" for (name, share), values in kept.items() if name == rule
+    )
+
+
+def _times(axis: Any, rows: pd.DataFrame) -> None:
+    """A bar a system that was emulated: time to the accuracy; where links lose first, and the more is missing the lower."""
+    kinds = list(rows.groupby("named")[["switch", "missing"]].mean().sort_values(["switch", "missing"]).index)
+    for y, kind in enumerate(kinds):
+        mine = rows[rows["named"] == kind]
+        axis.barh(y, mine["time_s"].mean(), height=0.5, color=style.JOBS[0 if mine["missing"].any() else 1])
+        axis.plot(mine["time_s"], [y] * len(mine), "o", color="black", markersize=3)
+        never = int(mine["time_s"].isna().sum())
+        said = f"{mine['missing'].mean():.1%} missing" + (
+            f", {never} of {drawing.count(len(mine), 'seed')} never there" if never else ""
+        )
+        axis.annotate(
+            said,
+            (0, y),
+            textcoords="offset points",
+            xytext=(4, -3),
+            fontsize=8,
+            color="black" if never == len(mine) else "white",
+        )
+    axis.set_yticks(range(len(kinds)), kinds, fontsize=7.5)
+    axis.set_ylim(len(kinds) - 0.5, -0.5)
+    axis.set(xlabel="time to the accuracy (s)", title="Time, closed loop")
+    axis.grid(visible=False, axis="y")
+
+
+def _named(run: Run) -> str:
+    """Its system without what all have, and what loses there."""
+    told = run.system
+    for usual in ("parameters=whole", ",bands=1+drop,rate=dctcp,first=10"):
+        told = told.replace(usual, "")
+    lossy = not run.jobs[0].by_tcp and "parameters=whole" not in run.system
+    return (
+        told.replace(":,", ":").rstrip(":,")
+        + ", parameters lossy" * lossy
+        + trainings.dispersed(run)
+        + (", switch drops" if switched(run) else ", links lose")
+    )
+
+
+def _rings(axis: Any, seed: int, ranks: int) -> pd.DataFrame:
+    """How far apart replicas are, a line for each number of rounds between two copies of one; their rows of the data."""
+    rows = []
+    for colour, (gathers, resync) in zip(style.JOBS, RINGS, strict=False):
+        found = trainings.in_a_ring(RING_LOSS, resync, seed, ranks, gathers=gathers)
+        reaches = float(trainings.accuracy(found.accuracy)[-1])
+        how = "all-gather whole" if not gathers else f"copied every {resync} rounds" if resync else "never copied"
+        axis.plot(100 * found.apart, color=colour, label=f"{how}: {reaches:.0%}")
+        rows.append({
+            "training": f"ring, {how}", "seed": seed, "missing": RING_LOSS, "rounds": len(found.apart), "apart": found.apart.mean(), "accuracy": reaches,
+        })  # fmt: skip
+    axis.set(xlabel="round", ylabel="max‖θi − θj‖ ÷ ‖θ‖ (%)", title="Replicas in a ring")
+    axis.set_ylim(0, 1.55 * axis.get_ylim()[1])
+    axis.legend(fontsize=8, loc="upper left", title="and accuracy at the end", title_fontsize=8)
+    return pd.DataFrame(rows)
+
+
+def _served(axis: Any, study: Study) -> None:
+    """The same of workers that pull from a server: a line for each system under which they were apart, in the mean of its seeds."""
+    found: dict[str, list[Run]] = {}
+    for run in study.runs:
+        if trainings.model(run) and trainings.apart(run).any():
+            found.setdefault(_named(run), []).append(run)
+    for dashes, (name, runs) in zip(DASHES, found.items(), strict=False):
+        line = pd.concat([trainings.apart(run) for run in runs], axis="columns").mean(axis="columns")
+        reaches = np.mean([trainings.accuracy(trainings.learnt(run)["accuracy"].to_numpy())[-1] for run in runs])
+        axis.plot(line.index, 100 * line, dashes, color="black", linewidth=1.2, label=f"{name}: {reaches:.0%}")
+    if found:
+        axis.set(title="Replicas: in a ring; of a server (black)")
+        axis.relim()
+        axis.autoscale(axis="y")
+        axis.set_ylim(0, 1.7 * axis.get_ylim()[1])
+        axis.legend(fontsize=7, loc="upper left", title="and accuracy at the end", title_fontsize=8)
+
+
+def _table(study: Study) -> pd.DataFrame:
+    """``training, named, switch, seed, missing, ratio, rounds, time_s, apart, change``: drawn losses by rule and share, then every emulated system."""
+    if not study.runs:
+        raise LoadError(f"{ID}: there are no runs; run experiments/{ID}.toml")
+    workers = {run.seed: len(run.jobs[0].hosts) - 1 for run in study.runs}
+    drawn = [row for seed, count in workers.items() for row in _drawn(seed, count)]
+    return pd.DataFrame([*drawn, *_emulated(study)])
+
+
+def _drawn(seed: int, workers: int) -> Iterator[dict[str, Any]]:
+    whole, limit = trainings.whole(seed, workers)
+    for rule in RULES:
+        for share in SHARES:
+            rounds = trainings.rounds(trainings.nothing(workers), seed, limit, _Loss(rule, share, seed))
+            yield {
+                "training": rule,
+                "switch": False,
+                "seed": seed,
+                "missing": share,
+                "ratio": rounds / whole,
+                "rounds": rounds,
+                "time_s": np.nan,
+            }
+
+
+def switched(run: Run) -> bool:
+    """Whether its links lose nothing by themselves."""
+    return not any(wire.loss for wire in run.plan.wires.values())
+
+
+def _emulated(study: Study) -> list[dict[str, Any]]:
+    """Of every training that took place over the emulated network: rounds and time to 90 % of the last accuracy with nothing missing, and by how much
+    its own last accuracy differs from that (``change``)."""
+    runs = [run for run in study.runs if trainings.model(run)]
+    curves = [trainings.learnt(run) for run in runs]
+    whole = {
+        (run.seed, switched(run)): curve["accuracy"].to_numpy()
+        for run, curve in zip(runs, curves, strict=True)
+        if not trainings.loses(run)
+    }
+    found = []
+    for run, curve in zip(runs, curves, strict=True):
+        at = run.seed, switched(run)
+        if at not in whole:
+            continue
+        best = float(trainings.accuracy(whole[at])[-1])
+        limit = trainings.NEAR * best
+        rounds = trainings.reached(curve["accuracy"].to_numpy(), limit)
+        found.append({
+            "training": run.system + trainings.dispersed(run), "named": _named(run), "switch": switched(run), "seed": run.seed, "missing": float(curve["missing"].mean()), "rounds": rounds,
+            "ratio": rounds / trainings.reached(whole[at], limit), "time_s": float(np.interp(rounds, curve["round"], curve["end_s"], right=np.nan)),
+            "apart": float(trainings.apart(run).mean()), "change": float(trainings.accuracy(curve["accuracy"].to_numpy())[-1]) - best,
+        })  # fmt: skip
+    return found

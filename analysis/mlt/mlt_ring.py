@@ -1,0 +1,146 @@
+"""Replicas that train in a ring over links that lose: how far apart they are, and what that costs."""
+
+from __future__ import annotations
+
+from math import isfinite
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs.load import LoadError, Run
+from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.report import drawing, style, trainings
+from testbed.report import observations as observed
+from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.study import Study
+
+ID = "mlt-ring"
+PAPER = "MLT"
+TITLE = "Learning in a ring that loses"
+TEXT = (
+    "Four replicas of a small model train over the emulated network, closed loop, their gradients summed up in a ring whose links lose packets. Left: accuracy "
+    "of the first, by round. Middle: how far apart replicas are. Right: when the first was at 90 % of the last accuracy with nothing missing (dots: seeds)."
+)
+ROUNDS = "In a ring, too, what MLT lets be missing costs a training no rounds, closed loop."
+TOGETHER = (
+    "Replicas that take the same parameters once in ten rounds come sooner to the accuracy than those that never do."
+)
+SOURCES = {
+    ROUNDS: "MLT, abstract: losses up to a bound do not affect the final model, of collectives, too [published]",
+    TOGETHER: "ours; MLT and DLCP let replicas diverge",
+}
+CONTROLS = {
+    ROUNDS: "trainings over MLT that end at a third of the accuracy",
+    TOGETHER: "trainings that learn alike whatever they copy",
+}
+WITHIN, NEVER = 0.05, 10.0  # as in `mlt_accuracy`
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``mlt-ring.{png,pdf,csv}``; the data: a row per training and look."""
+    rows = _table(study)
+    figure, axes = style.new_figure(1, 3, figsize=(14, 4.4), width_ratios=[1, 1, 0.8])
+    curves, distances, times = axes[0]
+    names = list(dict.fromkeys(rows["system"]))
+    for y, (name, colour) in enumerate(zip(names, style.JOBS, strict=False)):
+        mine = rows[rows["system"] == name]
+        means = mine.groupby("round")["accuracy"].mean()
+        curves.plot(means.index, 100 * means, color=colour, label=name)
+        runs = [run for run in study.runs if run.system == name and not trainings.apart(run).empty]
+        if runs:
+            apart = pd.concat([trainings.apart(run) for run in runs], axis="columns").mean(axis="columns")
+            distances.plot(apart.index, 100 * apart, color=colour)
+        of_seeds = mine.drop_duplicates("seed")
+        never = int(of_seeds["rounds"].isna().sum())
+        times.barh(y, of_seeds["time_s"].mean(), height=0.5, color=colour)
+        times.plot(of_seeds["time_s"], [y] * len(of_seeds), "o", color="black", markersize=3)
+        times.annotate(
+            f"{of_seeds['missing'].mean():.1%} missing" + (f", {never} of {len(of_seeds)} never there" if never else ""),
+            (0, y - 0.38), textcoords="offset points", xytext=(3, 0), fontsize=8,
+        )  # fmt: skip
+    curves.set(xlabel="round", ylabel="accuracy (%)", title="Accuracy")
+    distances.set(xlabel="round", ylabel="max‖θi − θj‖ ÷ ‖θ‖ (%)", title="Replicas", ylim=(0, None))
+    times.set_yticks(range(len(names)), [""] * len(names))
+    times.set_ylim(len(names) - 0.5, -0.6)
+    times.grid(visible=False, axis="y")
+    times.set(xlabel="time to the accuracy (s)", title="Time")
+    figure.legend(*curves.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize=9)
+    one = study.runs[0]
+    drawing.caption(
+        figure,
+        f"{drawing.count(len(one.jobs[0].hosts), 'worker')} in a ring, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
+        f"{trainings.described(one)}; what is missing of a sum is zero.",
+    )
+    return drawing.save(figure, rows, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """The rounds that losses cost, and what it gives to take the same parameters now and then."""
+    try:
+        rows = _table(study).drop_duplicates(["system", "seed"])
+    except LoadError as error:
+        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    return [_rounds(study, rows), _together(study, rows)]
+
+
+def _rounds(study: Study, rows: pd.DataFrame) -> Finding:
+    published = rows[(rows["missing"] > 0) & ~rows["system"].str.contains("resync|whole")]
+    if published.empty:
+        return not_measured(ROUNDS, SOURCES[ROUNDS], "MLT as published lost nothing")
+    values = [_ended(ratio) for ratio in published["ratio"]]
+    return Finding(
+        ROUNDS, SOURCES[ROUNDS],
+        "rounds ÷ those with nothing missing: " + "; ".join(
+            f"{observed.with_interval([_ended(ratio) for ratio in mine['ratio']])} {name}, {mine['missing'].mean():.1%} missing, {mine['apart'].mean():.0%} apart"
+            + (f", {mine['ratio'].isna().sum()} of {len(mine)} never there" if mine["ratio"].isna().any() else "")
+            for name, mine in rows[rows["missing"] > 0].groupby("system", sort=False)
+        ),
+        geometric_mean(values), f"× the rounds as published ({NEVER:g} for never)", log_interval(values), len(values),
+        graded(ratio_ends(values)[1] <= 1 + WITHIN, geometric_mean(values) <= 1 + WITHIN),
+        f"reproduced if surely at most {WITHIN:.0%} more, partly if in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _together(study: Study, rows: pd.DataFrame) -> Finding:
+    copied = rows[rows["system"].str.contains("resync")].set_index("seed")["ratio"]
+    never = rows[(rows["missing"] > 0) & ~rows["system"].str.contains("resync|whole")].set_index("seed")["ratio"]
+    values = [_ended(never[seed]) / _ended(copied[seed]) for seed in sorted(set(copied.index) & set(never.index))]
+    if not values:
+        return not_measured(TOGETHER, SOURCES[TOGETHER], "MLT was not run with and without resync")
+    return Finding(
+        TOGETHER, SOURCES[TOGETHER],
+        f"rounds of replicas that stay apart ÷ of those that do not: {observed.with_interval(values)}",
+        geometric_mean(values), "× the rounds where replicas stay apart", log_interval(values), len(values),
+        graded(ratio_ends(values)[0] > 1, geometric_mean(values) > 1),
+        "reproduced if surely more, partly if in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _ended(ratio: float) -> float:
+    return float(ratio) if isfinite(ratio) else NEVER
+
+
+def _table(study: Study) -> pd.DataFrame:
+    """``system, role, seed, round, accuracy``, and of the whole training ``missing, rounds, ratio, time_s, apart``; raises `LoadError` where nothing fits."""
+    runs = [run for run in study.runs if trainings.model(run)]
+    curves = [trainings.learnt(run) for run in runs]
+    whole = {
+        run.seed: curve["accuracy"].to_numpy() for run, curve in zip(runs, curves, strict=True) if run.jobs[0].by_tcp
+    }
+    found = [_rows(run, curve, whole[run.seed]) for run, curve in zip(runs, curves, strict=True) if run.seed in whole]
+    if len({(run.system) for run in runs}) < 2 or not found:
+        raise LoadError(f"{ID}: there are no trainings over MLT beside others; run experiments/{ID}.toml")
+    return pd.concat(found, ignore_index=True)
+
+
+def _rows(run: Run, curve: pd.DataFrame, whole: np.ndarray) -> pd.DataFrame:
+    limit = trainings.NEAR * float(trainings.accuracy(whole)[-1])
+    rounds = trainings.reached(curve["accuracy"].to_numpy(), limit)
+    return curve[["round", "accuracy"]].assign(
+        system=run.system, role=run.role, seed=run.seed, missing=float(curve["missing"].mean()), rounds=rounds,
+        ratio=rounds / trainings.reached(whole, limit),
+        time_s=float(np.interp(rounds, curve["round"], curve["end_s"], right=np.nan)), apart=float(trainings.apart(run).mean()),
+    )  # fmt: skip

@@ -1,0 +1,163 @@
+"""What compression gains where TCP waits for its least timeout, and where nothing does: the tail of exchanges over their bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import NullLocator
+
+from testbed.core.runs.load import LoadError, Run
+from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.report import drawing, phases, style
+from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.study import Study
+
+ID = "mlt-rto"
+PAPER = "MLT"
+TITLE = "Compression, and the least timeout"
+TEXT = (
+    "One of three jobs sends 1 to 32 times less. Left: how long its exchanges take at the 99th percentile, over their bytes (dashed: in proportion to them); "
+    "dots are seeds. Right: the smallest ÷ the uncompressed, beside what the paper shows for GoogLeNet on 64 nodes, 32 times compressed (grey). "
+    "Least timeouts are TCP's; CUBIC's queues drop, those of DCTCP and MLT mark."
+)
+TIMEOUT = "The longer the least timeout, the less of a compression's gain TCP has at the tail."
+MLT = "MLT has more of a compression's gain at the tail than TCP with any least timeout."
+SOURCES = {
+    TIMEOUT: "MLT, GoogLeNet with compression: tail 358 → 231 ms at 200 ms, 286 → 140 at 10 ms, 251 → 100 at 1 ms [published figure]",
+    MLT: "MLT, GoogLeNet with compression: tail 53 → 2.9 ms [published figure]",
+}
+CONTROLS = {TIMEOUT: "systems that all take as long", MLT: "systems that all take as long"}
+# Tail at 32 times ÷ uncompressed (published figure, values read from the drawing).
+PUBLISHED = {"TCP, 200 ms": 231 / 358, "TCP, 10 ms": 140 / 286, "TCP, 1 ms": 100 / 251, "MLT": 2.9 / 53}
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``mlt-rto.{png,pdf,csv}``; the data: a row per run."""
+    rows = _table(study)
+    figure, axes = style.new_figure(1, 2, figsize=(12, 4.8), width_ratios=[1.4, 1])
+    lines, bars = axes[0]
+    kinds = list(dict.fromkeys(rows["kind"]))
+    for colour, kind in zip(style.JOBS, kinds, strict=False):
+        mine = rows[rows["kind"] == kind]
+        means = mine.groupby("bytes")["tail_s"].apply(geometric_mean)
+        lines.plot(means.index, 1e3 * means, color=colour, label=kind)
+        lines.plot(mine["bytes"], 1e3 * mine["tail_s"], "o", color=colour, markersize=4)
+    most, least = rows["bytes"].max(), rows["bytes"].min()
+    from_s = float(rows[rows["bytes"] == most]["tail_s"].min())
+    lines.plot(
+        [least, most], [1e3 * from_s * least / most, 1e3 * from_s], color=style.REFERENCE, linestyle="--", linewidth=0.9
+    )
+    sizes = sorted(rows["bytes"].unique())
+    lines.set(
+        xscale="log",
+        yscale="log",
+        xlabel="kB of an iteration",
+        ylabel="99th percentile of an exchange (ms)",
+        title="Tail",
+    )
+    lines.xaxis.set_minor_locator(NullLocator())
+    lines.set_xticks(sizes, [f"{size / 1000:g}" for size in sizes])
+    drawing.plain_log(lines.yaxis)
+    gains = _gains(rows)
+    names = [*gains, *PUBLISHED]
+    for y, name in enumerate(names):
+        ours = name in gains
+        bars.barh(
+            y,
+            geometric_mean(gains[name]) if ours else PUBLISHED[name],
+            height=0.6,
+            color=style.JOBS[y] if ours else "#BBBBBB",
+        )
+        bars.plot(gains.get(name, []), [y] * len(gains.get(name, [])), "o", color="black", markersize=3)
+    bars.set_yticks(
+        range(len(names)), [name if name in gains else f"published: {name}" for name in names], fontsize=8.5
+    )
+    bars.set_ylim(len(names) - 0.5, -0.5)
+    bars.grid(visible=False, axis="y")
+    bars.axvline(least / most, color=style.REFERENCE, linestyle="--", linewidth=0.9)
+    bars.set(xlabel=f"tail ÷ that uncompressed (dashed: {most / least:.3g} times less)", title="What is left of it")
+    figure.legend(*lines.get_legend_handles_labels(), loc="outside upper center", ncols=len(kinds), fontsize=9)
+    one = study.runs[0]
+    drawing.caption(
+        figure,
+        f"{drawing.count(len(one.jobs), 'job')} of {drawing.count(len(one.jobs[0].hosts), 'worker')}, {drawing.setting(one)}; {drawing.count(rows['seed'].nunique(), 'seed')}.",
+    )
+    return drawing.save(figure, rows, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Two findings: what the least timeout makes of a compression's gain, and MLT beside."""
+    try:
+        rows = _table(study)
+    except LoadError as error:
+        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    gains = _gains(rows)
+    tcp = {name: values for name, values in gains.items() if not rows[rows["kind"] == name]["lossy"].any()}
+    waits = rows.drop_duplicates("kind").set_index("kind")["rto_ms"]
+    waiting = rows[~rows["lossy"]].groupby("system")["rto_ms"].nunique().idxmax()
+    dropping = sorted(
+        (name for name in tcp if (rows[rows["kind"] == name]["system"] == waiting).any()),
+        key=lambda name: float(waits[name]),
+    )
+    own = [name for name in gains if name not in tcp]
+    said = "; ".join(
+        f"{name} {geometric_mean(values):.3f} ({rows[rows['kind'] == name]['timeouts'].sum():.0f} timeouts"
+        + (f", {rows[rows['kind'] == name]['delivered'].mean():.1%} of the gradients arrived)" if name in own else ")")
+        for name, values in gains.items()
+    )
+    words = f"tail with the smallest messages ÷ uncompressed: {said}"
+    found = []
+    if len(dropping) < 2:
+        found.append(not_measured(TIMEOUT, SOURCES[TIMEOUT], f"TCP was not run with two least timeouts; {words}"))
+    else:
+        short, long = dropping[0], dropping[-1]
+        ratios = [b / a for a, b in zip(tcp[short], tcp[long], strict=True)]
+        found.append(Finding(
+            TIMEOUT, SOURCES[TIMEOUT], words, geometric_mean(ratios), f"× as much is left of the tail under {long} as under {short}", log_interval(ratios), len(ratios),
+            graded(ratio_ends(ratios)[0] > 1, geometric_mean(ratios) > 1.001),
+            "reproduced if surely more is left with the longest least timeout than with the shortest, partly if in the mean", study.paths,
+        ))  # fmt: skip
+    if not own or not tcp:
+        return [*found, not_measured(MLT, SOURCES[MLT], "MLT was not run beside TCP")]
+    best = min(tcp, key=lambda name: geometric_mean(tcp[name]))
+    ratios = [b / a for a, b in zip(gains[own[0]], tcp[best], strict=True)]
+    found.append(Finding(
+        MLT, SOURCES[MLT], words, geometric_mean(ratios), f"× as much is left of the tail under {best}, the best TCP", log_interval(ratios), len(ratios),
+        graded(ratio_ends(ratios)[0] > 1, geometric_mean(ratios) > 1.001),
+        "reproduced if surely less is left than under the best TCP, partly if in the mean", study.paths,
+    ))  # fmt: skip
+    return found
+
+
+def _gains(rows: pd.DataFrame) -> dict[str, list[float]]:
+    """Of each kind, by seed: the tail with the smallest messages ÷ that with the largest."""
+    found = {}
+    for kind, mine in rows.groupby("kind", sort=False):
+        tails = mine.set_index(["bytes", "seed"])["tail_s"]
+        least, most = mine["bytes"].min(), mine["bytes"].max()
+        found[str(kind)] = [float(tails[least, seed] / tails[most, seed]) for seed in sorted(mine["seed"].unique())]
+    return found
+
+
+def _table(study: Study) -> pd.DataFrame:
+    """``kind, system, role, lossy, rto_ms, bytes, seed, tail_s, timeouts, delivered``; raises `LoadError` where sizes do not differ."""
+    rows = pd.DataFrame([_row(run) for run in study.runs])
+    if rows.empty or rows["bytes"].nunique() < 2:
+        raise LoadError(f"{ID}: there are no results of messages of several sizes; run experiments/{ID}.toml")
+    return rows.sort_values(["lossy", "system", "rto_ms", "bytes"], kind="stable", ignore_index=True)
+
+
+def _row(run: Run) -> dict[str, Any]:
+    first = run.jobs[0]
+    sends = {operation.id for operation in first.collectives}
+    done = run.operations[(run.operations["job"] == first.job) & run.operations["operation"].isin(sends)]
+    rto = run.plan.rto_min_ms
+    return {
+        "kind": run.system if not first.by_tcp else f"{run.system}, {rto:g} ms", "system": run.system, "role": run.role, "lossy": not first.by_tcp,
+        "rto_ms": rto, "bytes": sum(each.bytes or 0 for each in first.collectives), "seed": run.seed,
+        "tail_s": float(np.percentile(done["end_s"] - done["start_s"], 99)), "timeouts": run.manifest.measured.counters.tcp_timeouts,
+        "delivered": phases.delivered(run),
+    }  # fmt: skip

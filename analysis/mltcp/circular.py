@@ -1,0 +1,208 @@
+"""Fig. 2 of the paper: three jobs on a loop of three links, which no loop-free affinity graph can express."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs import measured
+from testbed.core.runs.load import Experiment, LoadError, Run
+from testbed.models import bottleneck
+from testbed.models.statistics import geometric_mean, log_interval
+from testbed.report import drawing, style
+from testbed.report import observations as observed
+from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.study import Study
+
+ID = "circular"
+TITLE = "A circular dependency: three jobs, each of which shares one link with each other job"
+TEXT = (
+    "Left: which job crosses which bottleneck. The graph has a loop, so that shifts which are right link by link need not agree "
+    "with each other; CASSINI, whose affinity graph must not have one, refuses the placement. Middle: the communication phases "
+    "of the last iterations, first seed; two jobs never meet where bars of one row do not overlap in time. Right: every iteration's time, "
+    "mean over the jobs, one line a seed. One row for each kind of hosts' NICs and least retransmission timeout: where links drop, a job that begins "
+    "while the queue is full with its neighbour's packets may lose most of its first window and wait for a timeout."
+)
+CLAIM = "MLTCP interleaves jobs with a circular dependency."
+SOURCE = "paper, Fig. 2 [published]"
+CONTROLS = {CLAIM: "jobs that never interleave, and a base that does so in every seed"}
+SHOWN = 3  # iterations
+Node = tuple[str, int | str]  # "job" and its number, or "link" and its name
+HARM = 0.98  # a speed-up below which MLTCP makes iterations longer
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``circular.{png,pdf,csv}``; the data: a row per run."""
+    rings = _rings(study)
+    figure, axes = style.new_figure(
+        len(rings), 3, figsize=(13, 0.6 + 3.7 * len(rings)), width_ratios=[0.8, 1.25, 1.1], sharex="col", sharey="col"
+    )
+    for axis in axes[:, 0]:
+        axis.remove()
+    _graph(figure.add_subplot(axes[0, 0].get_gridspec()[:, 0]), affinity(rings[0][0].runs[0]))
+    table = observed.table(study)
+    for row, (experiment, pair) in zip(axes, rings, strict=True):
+        _phases(row[1], experiment, pair)
+        _iterations(row[2], experiment, pair)
+        row[1].set_title(f"Last {drawing.count(SHOWN, 'iteration')}, {_short(experiment)}", fontsize=10)
+        row[2].set_title(f"Timeouts a run: {_timeouts(table, experiment, pair)}", fontsize=10)
+    axes[0, 2].legend(title="mean over the jobs")
+    for axis, label in zip(axes[-1, 1:], ("time (s)", "iteration"), strict=True):
+        axis.set_xlabel(label)
+    first = rings[0][0].runs[0]
+    drawing.caption(
+        figure,
+        f"{drawing.setting(first)}; {drawing.count(len(first.jobs), 'job')}, duty {observed.duty(first, 0):.0%} each; {drawing.count(table['seed'].nunique(), 'seed')}.",
+    )  # fmt: skip
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """How MLTCP does on the loop, for each least retransmission timeout."""
+    try:
+        rings = _rings(study)
+    except LoadError as error:
+        return [not_measured(CLAIM, SOURCE, str(error))]
+    return [_interleaves(experiment, pair) for experiment, pair in rings]
+
+
+def _interleaves(experiment: Experiment, pair: tuple[str, str]) -> Finding:
+    table = observed.table(Study(ID, (experiment,), ()))
+    gains = observed.ratios(table, *pair, "settled")
+    at = {cc: [measured.interleaved_at(experiment, run) for run in experiment.of(cc)] for cc in pair}
+    reached = {cc: [one for one in values if np.isfinite(one)] for cc, values in at.items()}
+    settled = {cc: observed.with_interval(list(table[table["cc"] == cc]["settled"])) for cc in pair}
+    timeouts = {cc: table[table["cc"] == cc]["timeouts"].mean() for cc in pair}
+    base, mltcp = pair
+    values = list(table[table["cc"] == mltcp]["settled"])
+    return Finding(
+        f"{CLAIM} {_setting(experiment)}.", SOURCE,
+        f"every job within 5 % of its time alone from some iteration on: {mltcp} in {len(reached[mltcp])} of {drawing.count(len(at[mltcp]), 'seed')}"
+        + (f" (median: iteration {np.median(reached[mltcp]):g})" if reached[mltcp] else "")
+        + f", {base} in {len(reached[base])} of {len(at[base])}; settled half {settled[mltcp]} and {settled[base]} × ideal, "
+        f"{observed.with_interval(gains)}× as fast; {timeouts[mltcp]:.0f} and {timeouts[base]:.0f} timeouts a run",
+        geometric_mean(values), f"× ideal iteration time, {mltcp}, settled half", log_interval(values), len(values),
+        graded(
+            len(reached[mltcp]) == len(at[mltcp]), 2 * len(reached[mltcp]) >= len(at[mltcp]) and bool(gains) and geometric_mean(gains) >= HARM,
+            alike=len(reached[base]) == len(at[base]) and len(reached[mltcp]) == len(at[mltcp]),
+        ),
+        f"reproduced if MLTCP interleaves in every seed, partly if in half of them and its settled half is at least {HARM}× as fast as the "
+        "base's, no difference if the base interleaves in every seed as well",
+        tuple(run.path for run in experiment.runs),
+    )  # fmt: skip
+
+
+def _timeouts(table: pd.DataFrame, experiment: Experiment, pair: tuple[str, str]) -> str:
+    rows = table[table["experiment"] == experiment.path.name]
+    return ", ".join(f"{cc} {rows[rows['cc'] == cc]['timeouts'].mean():.0f}" for cc in pair)
+
+
+def _short(experiment: Experiment) -> str:
+    """`_setting` for a title."""
+    plan = experiment.runs[0].plan
+    return f"RTO ≥ {plan.rto_min_ms:g} ms, NICs {'unlimited' if plan.sender.nic_bps is None else 'as links'}"
+
+
+def _setting(experiment: Experiment) -> str:
+    plan = experiment.runs[0].plan
+    nic = "unlimited" if plan.sender.nic_bps is None else "of the links' rate"
+    return f"Least retransmission timeout {plan.rto_min_ms:g} ms, NICs {nic}"
+
+
+def affinity(run: Run) -> list[tuple[int, str]]:
+    """Edges of the affinity graph: (job, direction of a bottleneck that it crosses); raises `LoadError` if it was not recorded."""
+    found = bottleneck.crossings(run)
+    if found is None:
+        raise LoadError(f"{run.path} does not say which links its flows cross; run it again")
+    return sorted({(job, link) for link, flows in found.items() for job, _, _ in flows})
+
+
+def has_loop(edges: list[tuple[int, str]]) -> bool:
+    """Whether the bipartite graph of jobs and links has a loop: an edge between what was connected already."""
+    parent: dict[Node, Node] = {}
+
+    def root(node: Node) -> Node:
+        while parent.setdefault(node, node) != node:
+            node = parent[node]
+        return node
+
+    for job, link in edges:
+        one, other = root(("job", job)), root(("link", link))
+        if one == other:
+            return True
+        parent[one] = other
+    return False
+
+
+def _rings(study: Study) -> list[tuple[Experiment, tuple[str, str]]]:
+    """Experiments on a ring, with their base and MLTCP; NICs as fast as links first, and of those the longest timeout."""
+    found = [
+        (experiment, pair)
+        for experiment in study.experiments
+        if (pair := observed.pair(experiment.roles)) and experiment.runs[0].plan.topology == "ring"
+    ]
+    if not found:
+        raise LoadError("circular: there is no ring with both a base and MLTCP; run experiments/circular.toml")
+    return sorted(found, key=lambda one: (one[0].runs[0].plan.sender.nic_bps is None, -one[0].runs[0].plan.rto_min_ms))
+
+
+def _graph(axis: Any, edges: list[tuple[int, str]]) -> None:
+    """Jobs and bottlenecks on one circle, each job between the two it crosses."""
+    jobs, links = sorted({job for job, _ in edges}), sorted({link for _, link in edges})
+    angle: dict[Node, float] = {("link", link): 90 - 360 * i / len(links) for i, link in enumerate(links)}
+    for job in jobs:
+        around = np.exp(1j * np.radians([angle["link", link] for one, link in edges if one == job])).sum()
+        angle["job", job] = float(np.degrees(np.angle(around)))
+    at = {node: (np.cos(np.radians(one)), np.sin(np.radians(one))) for node, one in angle.items()}
+    for job, link in edges:
+        (x0, y0), (x1, y1) = at["job", job], at["link", link]
+        axis.plot([x0, x1], [y0, y1], color=style.JOBS[job % len(style.JOBS)], linewidth=3, zorder=1)
+    for (kind, name), (x, y) in at.items():
+        job_colour = style.JOBS[name % len(style.JOBS)] if isinstance(name, int) else None
+        box = {"boxstyle": "circle,pad=0.5" if job_colour else "square,pad=0.5", "linewidth": 1.5, "edgecolor": style.REFERENCE,
+               "facecolor": job_colour or "white"}  # fmt: skip
+        axis.text(x, y, f"{kind} {name}", ha="center", va="center", fontsize=9, bbox=box,
+                  color="white" if job_colour else "black", zorder=2)  # fmt: skip
+    axis.set_xlim(-1.5, 1.5)
+    axis.set_ylim(-1.4, 1.4)
+    axis.set_aspect("equal")
+    axis.axis("off")
+    axis.set_title("Affinity graph" + (": a loop" if has_loop(edges) else ""))
+
+
+def _phases(axis: Any, experiment: Experiment, pair: tuple[str, str]) -> None:
+    ticks = []
+    for row, cc in enumerate(pair):
+        run = experiment.of(cc)[0]
+        sender = run.iterations[run.iterations["worker"] == 0]
+        ends = sender.groupby("job")["end_s"].max()
+        end = float(ends.min())
+        span = SHOWN * float(run.times.tail(SHOWN).mean().mean())
+        for job in ends.index:
+            rows = sender[sender["job"] == job]
+            y = row * (len(ends) + 1) + int(job)
+            shown = rows[(rows["end_s"] > end - span) & (rows["comm_start_s"] < end)]
+            axis.barh(
+                [y] * len(shown), shown["end_s"] - shown["comm_start_s"], left=shown["comm_start_s"] - (end - span), height=0.8,
+                color=style.JOBS[int(job) % len(style.JOBS)],
+            )  # fmt: skip
+            ticks.append((y, f"job {job}"))
+        axis.text(0.0, row * (len(ends) + 1) - 0.55, cc, fontsize=9, fontweight="bold", va="bottom")
+    axis.set_yticks([y for y, _ in ticks], [text for _, text in ticks])
+    axis.set_xlim(left=0)
+    axis.set_ylim(ticks[-1][0] + 0.6, -1.3)
+    axis.grid(visible=False, axis="y")
+
+
+def _iterations(axis: Any, experiment: Experiment, pair: tuple[str, str]) -> None:
+    for cc in pair:
+        lines = [observed.relative_times(experiment, run).mean(axis="columns") for run in experiment.of(cc)]
+        for line in lines:
+            axis.plot(line.index, line, color=drawing.colour(treatment=cc == pair[1]), linewidth=0.7, alpha=0.45)
+        mean = pd.concat(lines, axis="columns").mean(axis="columns")
+        axis.plot(mean.index, mean, color=drawing.colour(treatment=cc == pair[1]), linewidth=2.2, label=cc)
+    axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    axis.set_ylabel("iteration time ÷ ideal")

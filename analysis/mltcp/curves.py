@@ -1,0 +1,248 @@
+"""Fig. 5 of the paper: which functions F interleave, how soon, and where they end."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import MaxNLocator
+
+from testbed.core.runs import measured
+from testbed.core.runs.load import Experiment, Run
+from testbed.models import statistics
+from testbed.report import drawing, fluid_comparison, style
+from testbed.report.finding import Finding, Verdict, not_measured
+from testbed.report.study import Study
+
+ID = "curves"
+TITLE = "Which functions F interleave jobs, how soon, and where they end"
+TEXT = (
+    "Six functions F between 0.25 and 2, and Reno (F = 1), on jobs that just fit. Above, the functions, and the iteration time of two "
+    "jobs in multiples of the ideal: one thin line a seed, and their mean. Below, the first iteration from which every job stays within 5 % of "
+    "its time alone (one dot a seed, the bar is the median; dots at the top: never in this run), with the fluid twin's answer "
+    "for the same starts as a diamond (shares ∝ F filled, ∝ √F hollow); and the last ten iterations in multiples of the ideal (mean and 95 % interval)."
+)
+CLAIM = "Several increasing functions interleave jobs, decreasing ones do not."
+SOURCE = "paper, Fig. 5: that functions were compared [published]; their forms and which of them interleave [recalled, medium confidence]"
+TWIN_CLAIM = "A fluid model (shares ∝ F^p) tells how many iterations each function takes."
+TWIN_SOURCE = "derived here; the fact that shares go as √F for independent losses is textbook AIMD"
+CONTROLS = {
+    CLAIM: "shares that do not follow F (fluid model, exponent 0)",
+    TWIN_CLAIM: "runs that interleave ten iterations after the twin",
+}
+COLOURS = {
+    "constant": style.REFERENCE, "linear": style.JOBS[0], "quadratic": style.JOBS[4], "reciprocal": style.JOBS[2], "concave": style.JOBS[3],
+    "falling": style.JOBS[1], "falling_reciprocal": style.JOBS[5],
+}  # fmt: skip
+MARKERS = ("o", "s", "^", "v")  # of numbers of jobs
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``curves.{png,pdf,csv}``."""
+    if not study.experiments:
+        return []
+    table = _table(study)
+    numbers, names = (
+        sorted({len(run.jobs) for run in study.runs}),
+        [name for name in COLOURS if name in set(table["curve"])],
+    )
+    figure, axes = style.new_figure(2, 2, figsize=(12.0, 8.6))
+    _shapes(axes[0, 0], study.runs)
+    smallest = min(study.experiments, key=lambda one: len(one.runs[0].jobs))
+    _trajectories(axes[0, 1], smallest)
+    _soon(axes[1, 0], table, numbers, names)
+    _end(axes[1, 1], table, numbers, names)
+    for axis in axes[1]:
+        axis.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
+        axis.grid(visible=False, axis="x")
+    drawing.caption(
+        figure,
+        f"{drawing.setting(study.runs[0])}; {drawing.count(table['seed'].nunique(), 'seed')}; “constant” is {_base(study)}",
+    )
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Two findings: which functions interleave, and how well the fluid twin tells when."""
+    if not study.experiments:
+        return [
+            not_measured(CLAIM, SOURCE, "there are no results"),
+            not_measured(TWIN_CLAIM, TWIN_SOURCE, "there are no results"),
+        ]
+    table = _table(study).dropna(subset="at")  # unknown: the jobs' times alone are missing
+    up = table[table["direction"] > 0]
+    down = table[table["direction"] < 0]
+    if up.empty or down.empty:
+        return [
+            not_measured(
+                claim, source, "it takes runs of increasing and of decreasing functions, and of their jobs alone"
+            )
+            for claim, source in ((CLAIM, SOURCE), (TWIN_CLAIM, TWIN_SOURCE))
+        ]
+    return [_which(table, up, down, study), _agreement(up, study)]
+
+
+def _which(table: pd.DataFrame, up: pd.DataFrame, down: pd.DataFrame, study: Study) -> Finding:
+    hits, misses = int((up["at"] < inf).sum()), int((down["at"] == inf).sum())
+    ends = {str(name): statistics.mean(rows["steady"]) for name, rows in table.groupby("curve", sort=False)}
+    share = statistics.proportion(hits, len(up))
+    verdict: Verdict = (
+        "reproduced" if hits >= 0.95 * len(up) and misses == len(down)
+        else "partly" if up["steady"].mean() < down["steady"].mean() and hits > len(up) / 2
+        else "not reproduced"
+    )  # fmt: skip
+    return Finding(
+        CLAIM, SOURCE,
+        f"increasing functions interleave in {hits} of {drawing.count(len(up), 'run')}, decreasing ones in {len(down) - misses} of {len(down)}; last ten "
+        "iterations in multiples of the ideal: " + ", ".join(f"{name.replace('_', ' ')} {found}" for name, found in ends.items()),
+        share.value, "as the share of runs with an increasing F that interleave (1 is all of them)", share.interval, int(table["seed"].nunique()), verdict,
+        "reproduced if at least 95 % of the runs with an increasing function interleave and none with a "
+        "decreasing one; partly if more than half do, and those with increasing ones end lower",
+        study.paths,
+    )  # fmt: skip
+
+
+def _agreement(up: pd.DataFrame, study: Study) -> Finding:
+    both = up[(up["at"] < inf) & (up["twin_half"] < inf)]
+    if both.empty:
+        return not_measured(TWIN_CLAIM, TWIN_SOURCE, "nothing interleaved")
+    off = both["at"] - both["twin_half"]
+    # Without a sign, else 2 and 4 jobs make up for each other; by cell, since not every cell has every seed.
+    cells = [list(of_cell.abs()) for _, of_cell in off.groupby([both["jobs"], both["curve"]])]
+    found = statistics.by_cell(cells)
+    off_one = float((both["at"] - both["twin_one"]).abs().mean())
+    by_number = ", ".join(
+        f"{one:+.1f} with {drawing.count(number, 'job')}" for number, one in off.groupby(both["jobs"]).mean().items()
+    )
+    verdict: Verdict = "reproduced" if found.value <= 2 else "partly" if found.value <= 4 else "not reproduced"
+    return Finding(
+        TWIN_CLAIM, TWIN_SOURCE,
+        f"measured against the twin, mean distance over {drawing.count(len(cells), 'cell')} (jobs, function) of runs of increasing functions: {found} iterations with shares ∝ √F (mean difference {by_number}), "
+        f"{off_one:.1f} with shares ∝ F",
+        found.value, "iterations from the twin, mean distance over cells", found.interval, int(up.groupby(["jobs", "curve"])["seed"].nunique().min()), verdict, "reproduced if the mean distance (shares ∝ √F) is at most two iterations, partly at most four",
+        study.paths,
+    )  # fmt: skip
+
+
+def _base(study: Study) -> str:
+    return next((run.system for run in study.runs if run.role != "treatment"), "F = 1")
+
+
+def _table(study: Study) -> pd.DataFrame:
+    """One row per run: ``jobs, curve, direction, seed, at, twin_one, twin_half, steady, iterations`` (steady ÷ ideal)."""
+    rows = []
+    for experiment in study.experiments:
+        for cc in experiment.systems:
+            runs = experiment.of(cc)
+            curve = fluid_comparison.curve(runs[0])
+            ends = curve([0.0, 1.0])
+            models = [
+                fluid_comparison.flows(runs, exponent).interleaved_at(_ideals(runs[0])) for exponent in (1.0, 0.5)
+            ]
+            for number, run in enumerate(runs):
+                rows.append({
+                    "jobs": len(run.jobs), "curve": curve.name, "direction": int(np.sign(ends[1] - ends[0])), "seed": run.seed,
+                    "at": measured.interleaved_at(experiment, run), "twin_one": models[0][number],
+                    "twin_half": models[1][number], "steady": measured.steady_s(run) / measured.ideal_s(run),
+                    "iterations": run.jobs[0].iterations,
+                })  # fmt: skip
+    return pd.DataFrame(rows).sort_values("jobs", kind="stable")
+
+
+def _ideals(run: Run) -> list[float]:
+    return measured.ideals_s(run)
+
+
+def _shapes(axis: Any, runs: list[Run]) -> None:
+    r = np.linspace(0, 1, 101)
+    for name, curve in {fluid_comparison.curve(run).name: fluid_comparison.curve(run) for run in runs}.items():
+        axis.plot(r, curve(r), color=COLOURS[name], linewidth=2, label=name.replace("_", " "))
+    axis.set(xlabel="bytes_ratio r", ylabel="F(r)", title="The functions")
+    axis.legend(loc="upper center", ncols=2, fontsize=8, bbox_to_anchor=(0.5, 1.0))
+    axis.set_ylim(0, 2.75)
+
+
+def _trajectories(axis: Any, experiment: Experiment) -> None:
+    for cc in experiment.systems:
+        runs = experiment.of(cc)
+        name = fluid_comparison.curve(runs[0]).name
+        table = pd.DataFrame({run.seed: (run.times / measured.ideal_s(run)).mean(axis="columns") for run in runs})
+        drawing.bundle(axis, table, COLOURS[name], name.replace("_", " "), band=False)
+    axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set(
+        xlabel="iteration",
+        ylabel="iteration time ÷ ideal",
+        title=f"{drawing.count(len(experiment.runs[0].jobs), 'job')}, iteration by iteration",
+    )
+
+
+def _soon(axis: Any, table: pd.DataFrame, numbers: list[int], names: list[str]) -> None:
+    never = 1.05 * float(table["iterations"].max())
+    for i, number in enumerate(numbers):
+        for x, name in enumerate(names):
+            rows = table[(table["jobs"] == number) & (table["curve"] == name)]
+            at = x + (i - (len(numbers) - 1) / 2) * 0.8 / len(numbers)
+            drawing.medians(
+                axis,
+                at,
+                list(rows["at"]),
+                never,
+                COLOURS[name],
+                width=0.6 / len(numbers),
+                marker=MARKERS[i % len(MARKERS)],
+            )
+            for column, filled in (("twin_one", True), ("twin_half", False)):
+                model = float(rows[column].median()) if len(rows) else inf
+                if model < inf:
+                    axis.plot(
+                        at,
+                        model,
+                        "D",
+                        markersize=6,
+                        color=style.REFERENCE,
+                        fillstyle="full" if filled else "none",
+                        zorder=5,
+                    )
+    axis.axhline(never, color=style.REFERENCE, linewidth=0.6, linestyle=":")
+    axis.annotate(
+        "never",
+        (0, never),
+        xycoords=("axes fraction", "data"),
+        fontsize=8,
+        color=style.REFERENCE,
+        va="bottom",
+        xytext=(3, 6),
+        textcoords="offset points",
+    )
+    for number, marker in zip(numbers, MARKERS, strict=False):
+        axis.plot([], [], marker, color=style.REFERENCE, markersize=4, label=f"{drawing.count(number, 'job')}")
+    axis.plot([], [], "D", color=style.REFERENCE, markersize=6, label="fluid twin, ∝ F")
+    axis.plot([], [], "D", color=style.REFERENCE, markersize=6, fillstyle="none", label="fluid twin, ∝ √F")
+    axis.set(ylabel="iterations until interleaved", title="How soon", ylim=(0, 1.12 * never))
+    axis.set_xlim(-0.6, len(names) - 0.4)
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.legend(fontsize=8, ncols=2, loc="lower right")
+
+
+def _end(axis: Any, table: pd.DataFrame, numbers: list[int], names: list[str]) -> None:
+    for i, number in enumerate(numbers):
+        for x, name in enumerate(names):
+            rows = table[(table["jobs"] == number) & (table["curve"] == name)]
+            if len(rows):
+                drawing.seeds(
+                    axis,
+                    x + (i - (len(numbers) - 1) / 2) * 0.8 / len(numbers),
+                    list(rows["steady"]),
+                    COLOURS[name],
+                    width=0.6 / len(numbers),
+                )
+    axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    axis.set(
+        ylabel="last ten iterations ÷ ideal",
+        title="Where they end"
+        + (f" (from left to right: {', '.join(map(str, numbers))} jobs)" if len(numbers) > 1 else ""),
+    )

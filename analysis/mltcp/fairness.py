@@ -1,0 +1,205 @@
+"""MLTCP beside ordinary TCP: another training job, and a flow that always has something to send."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs import measured
+from testbed.core.runs.load import Experiment, LoadError, Run
+from testbed.models.frames import payload_share
+from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.report import drawing, style
+from testbed.report import observations as observed
+from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.study import Study
+
+ID = "fairness"
+TITLE = "MLTCP beside ordinary TCP"
+TEXT = (
+    "Left: two training jobs of which none, one or both use MLTCP; the iteration time of each kind of job ÷ its ideal, settled half. "
+    "Middle and right: training jobs beside one long-lived flow of the base: their iteration time, and its share of the link. One dot a seed."
+)
+JOBS = "A training job on ordinary TCP is not harmed by a neighbour that uses MLTCP."
+FLOW = "A long-lived ordinary flow keeps its share beside jobs that use MLTCP."
+SOURCE = "open question; between 0.25 : 1 and 2 : 1 by weight [derived here]"
+CONTROLS = {
+    JOBS: "a neighbour on MLTCP beside which ordinary jobs take 1.2 times as long",
+    FLOW: "jobs on MLTCP beside which the long-lived flow gets four fifths of its share",
+}
+HARM = 0.02  # of its time or share beside the base
+MUCH = 0.10
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``fairness.{png,pdf,csv}``; the data: a row per run and kind of job."""
+    table = _table(study)
+    mixed, crowded = table[~table["background"]], table[table["background"]]
+    figure, axes = style.new_figure(1, 3, figsize=(13, 4.2), width_ratios=[1.15, 1, 1])
+    _mixes(axes[0, 0], mixed)
+    _beside(
+        axes[0, 1], crowded, "time", "training jobs' iteration time ÷ ideal", "Jobs beside a long-lived ordinary flow"
+    )
+    _beside(axes[0, 2], crowded, "background_share", "share of the link", "What the long-lived flow gets")
+    drawing.caption(
+        figure,
+        f"{drawing.setting(study.runs[0])}; training jobs with a duty of {observed.duty(study.runs[0], 0):.0%}; "
+        f"{drawing.count(table['seed'].nunique(), 'seed')} (dots), means, 95 % intervals.",
+    )
+    return drawing.save(figure, table.drop(columns="job_treated"), out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """Two findings: a neighbouring job, and a long-lived flow."""
+    try:
+        table = _table(study)
+    except LoadError as error:
+        return [not_measured(claim, SOURCE, str(error)) for claim in (JOBS, FLOW)]
+    return [_jobs(study, table[~table["background"]]), _flow(study, table[table["background"]])]
+
+
+def _jobs(study: Study, table: pd.DataFrame) -> Finding:
+    ordinary = table[~table["job_treated"]]
+    alike, mix = ordinary[ordinary["role"] != "treatment"], ordinary[ordinary["role"] == "treatment"]
+    paired = (
+        alike.set_index("seed")["time"].to_frame("alike").join(mix.set_index("seed")["time"].rename("mix"), how="inner")
+    )
+    if paired.empty:
+        return not_measured(JOBS, SOURCE, "the same jobs were not run both with and without an MLTCP neighbour")
+    values = [float(value) for value in paired["mix"] / paired["alike"]]
+    return _judged(
+        study, JOBS,
+        f"iteration time of the job on ordinary TCP, with an MLTCP neighbour ÷ with one of its own kind: {observed.with_interval(values)}",
+        "× the iteration time beside a job of its own kind", values, harm=geometric_mean(values) - 1, worst=ratio_ends(values)[1] - 1,
+    )  # fmt: skip
+
+
+def _flow(study: Study, table: pd.DataFrame) -> Finding:
+    wide = table.pivot_table(index=["training", "seed"], columns="cc", values="background_share")
+    pair = observed.pair({cc: observed.roles(table)[cc] for cc in wide.columns})
+    if pair is None:
+        return not_measured(FLOW, SOURCE, "no long-lived flow was run beside both a base and MLTCP")
+    ratios = (wide[pair[1]] / wide[pair[0]]).dropna()
+    if ratios.empty:
+        return not_measured(FLOW, SOURCE, "no seed was run under both a base and MLTCP")
+    kept = {int(str(number)): [float(value) for value in rows] for number, rows in ratios.groupby("training")}
+    least = min(kept, key=lambda number: geometric_mean(kept[number]))
+    return _judged(
+        study, FLOW,
+        f"goodput of the long-lived flow beside {drawing.count(pair[1], 'job')} ÷ beside {drawing.count(pair[0], 'job')}: "
+        + "; ".join(f"{observed.with_interval(values)} with {drawing.count(number, 'job')}" for number, values in kept.items()),
+        f"× the flow's goodput beside {pair[0]}, the least: {drawing.count(least, 'job')}", kept[least],
+        harm=1 - geometric_mean(kept[least]), worst=1 - min(ratio_ends(values)[0] for values in kept.values()),
+    )  # fmt: skip
+
+
+def _judged(
+    study: Study, claim: str, measured: str, unit: str, values: list[float], *, harm: float, worst: float
+) -> Finding:
+    verdict = graded(worst <= HARM, harm <= MUCH)
+    return Finding(
+        claim, SOURCE, measured, geometric_mean(values), unit, log_interval(values), len(values), verdict,
+        f"reproduced if at most {HARM:.0%} is lost (the interval's worse end; without one, the worst seed), partly if at most {MUCH:.0%} in the mean",
+        study.paths,
+    )  # fmt: skip
+
+
+def _table(study: Study) -> pd.DataFrame:
+    rows = [row for experiment in study.experiments for run in experiment.runs for row in _rows(experiment, run)]
+    if not rows:
+        raise LoadError("fairness: there are no runs; run experiments/fairness.toml")
+    return pd.DataFrame(rows)
+
+
+def _rows(experiment: Experiment, run: Run) -> list[dict[str, Any]]:
+    """One row per kind of training job: ``cc, job_cc, seed, training, background, time, background_share``."""
+    long_lived = [job.job for job in run.jobs if job.iterations == 1]
+    training = [job for job in run.jobs if job.job not in long_lived]
+    times = observed.relative_times(experiment, run)
+    share = _share(run, long_lived) if long_lived else np.nan
+    late = observed.settled(times[[job.job for job in training]].dropna(), measured.interleaved_at(experiment, run))
+    return [
+        {
+            "experiment": experiment.path.name, "cc": run.system, "role": run.role, "job_cc": cc, "job_treated": treated, "seed": run.seed, "training": len(training),
+            "background": bool(long_lived), "time": float(late[[job.job for job in training if job.cc.spec == cc]].mean().mean()),
+            "background_share": share,
+        }
+        for cc, treated in {job.cc.spec: job.cc.role == "treatment" for job in training}.items()
+    ]  # fmt: skip
+
+
+def _share(run: Run, long_lived: list[int]) -> float:
+    """Goodput of the long-lived flows ÷ the link's, second half of the run."""
+    flows = run.flows
+    end = float(flows["t_s"].max())
+    late = flows[flows["t_s"] > end / 2]
+    by_flow = late[late["job"].isin(long_lived)].groupby(["job", "worker", "flow"])
+    carried = float((by_flow["bytes_acked"].last() - by_flow["bytes_acked"].first()).sum())
+    span = float(late["t_s"].max() - late["t_s"].min())
+    return float(carried * 8 / span / (run.rate_bps * payload_share(run.plan.link.mtu)))
+
+
+def _mixes(axis: Any, table: pd.DataFrame) -> None:
+    ccs = list(dict.fromkeys(table["cc"]))
+    roles = observed.roles(table)
+    ccs.sort(key=lambda cc: (roles[cc] == "treatment", "+" not in cc))
+    treated = dict(zip(table["job_cc"], table["job_treated"], strict=True))
+    seen: set[str] = set()
+    for x, cc in enumerate(ccs):
+        rows = table[table["cc"] == cc]
+        kinds = list(dict.fromkeys(rows["job_cc"]))
+        for i, kind in enumerate(kinds):
+            at = x + (i - (len(kinds) - 1) / 2) * 0.4
+            label = None if kind in seen else f"jobs on {kind}"
+            drawing.seeds(
+                axis,
+                at,
+                list(rows[rows["job_cc"] == kind]["time"]),
+                drawing.colour(treatment=bool(treated[kind])),
+                width=0.32,
+                label=label,
+            )
+            seen.add(kind)
+    axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+    axis.set_xticks(range(len(ccs)), [cc.replace("+", "\n+ ") for cc in ccs], fontsize=9)
+    axis.set_xlim(-0.6, len(ccs) - 0.4)
+    axis.grid(visible=False, axis="x")
+    axis.set_ylabel("iteration time ÷ ideal, settled half")
+    axis.set_title("Two training jobs")
+    if seen:
+        axis.legend(fontsize=9)
+
+
+def _beside(axis: Any, table: pd.DataFrame, column: str, label: str, title: str) -> None:
+    if table.empty:
+        axis.set_visible(False)
+        return
+    numbers = sorted(table["training"].unique())
+    roles = observed.roles(table)
+    ccs = sorted(table["cc"].unique(), key=lambda cc: roles[cc] == "treatment")
+    for x, number in enumerate(numbers):
+        for i, cc in enumerate(ccs):
+            values = list(table[(table["training"] == number) & (table["cc"] == cc)][column])
+            at = x + (i - (len(ccs) - 1) / 2) * 0.36
+            if values:
+                drawing.seeds(
+                    axis,
+                    at,
+                    values,
+                    drawing.colour(treatment=roles[cc] == "treatment"),
+                    width=0.3,
+                    label=f"jobs on {cc}" if x == 0 else None,
+                    ratios=column == "time",
+                )
+    axis.set_xticks(range(len(numbers)), [f"{number} job" + ("s" if number > 1 else "") for number in numbers])
+    axis.set_xlim(-0.6, len(numbers) - 0.4)
+    axis.grid(visible=False, axis="x")
+    low, top = (1.0 if column == "time" else 0.0), float(table[column].max())
+    axis.set_ylim(0.97 * low, top + 0.3 * (top - low))  # room for the legend
+    axis.set_ylabel(label)
+    axis.set_title(title)
+    if numbers:
+        axis.legend(fontsize=9, loc="upper left")

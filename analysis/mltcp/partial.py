@@ -1,0 +1,114 @@
+"""Two jobs that need more of the link than there is: no interleaving stays, and what MLTCP still gains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs.load import LoadError
+from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
+from testbed.report import drawing, style
+from testbed.report import observations as observed
+from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured
+from testbed.report.study import Study
+
+ID = "partial"
+TITLE = "Jobs that do not fit together: from 80 % to 150 % of the link"
+TEXT = (
+    "Left: iteration time (settled half) against what the jobs need together, under the base and under MLTCP, between two "
+    "lines: fair sharing of phases that overlap in full (dotted), and the least that the link allows (dashed: one iteration "
+    "until the link is full, then its load). Right: the speed-up, one dot a seed. Beyond 100 % some overlap is left in "
+    "every iteration whatever the congestion control does, and the two lines come closer to each other."
+)
+CLAIM = "MLTCP also helps jobs that are only partially compatible, and does not hurt them."
+SOURCE = "paper, summary, without numbers [published]"
+FULL = 1.02  # a load above which jobs do not fit
+CONTROLS = {CLAIM: "iterations that take as long, or longer, under MLTCP"}
+HARM = 0.99
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``partial.{png,pdf,csv}``; the data: a row per run."""
+    table, pair = _table(study)
+    figure, axes = style.new_figure(1, 2, figsize=(10.4, 4.2))
+    left, right = axes[0]
+    loads = np.linspace(table["load"].min(), table["load"].max(), 200)
+    jobs = int(table["jobs"].iloc[0])
+    left.plot(
+        loads,
+        1 + loads * (1 - 1 / jobs),
+        color=style.REFERENCE,
+        linewidth=1.2,
+        linestyle=":",
+        label="fair, full overlap",
+    )
+    left.plot(loads, np.maximum(1, loads), color=style.REFERENCE, linewidth=1.2, linestyle="--", label="least possible")
+    for cc, marker in zip(pair, "so", strict=True):
+        drawing.trend(
+            left,
+            table[table["cc"] == cc],
+            "load",
+            "settled",
+            drawing.colour(treatment=cc == pair[1]),
+            label=cc,
+            marker=marker,
+        )
+    left.set_xlabel("what the jobs need together ÷ the link's rate")
+    left.set_ylabel("iteration time ÷ ideal, settled half")
+    left.set_title(f"{drawing.count(jobs, 'job')}, one second each alone")
+    left.legend(fontsize=9)
+    drawing.trend(
+        right, observed.speed_ups(table, pair, "settled", ["load"]), "load", "speed_up", drawing.MLTCP, label="measured"
+    )
+    right.plot(
+        loads, (1 + loads * (1 - 1 / jobs)) / np.maximum(1, loads), color=style.REFERENCE, linewidth=1.2, linestyle="--",
+        label="most possible",
+    )  # fmt: skip
+    right.axhline(1, color=style.REFERENCE, linewidth=0.8)
+    right.axvline(1, color=style.REFERENCE, linewidth=0.8, alpha=0.5)
+    right.set_xlabel("what the jobs need together ÷ the link's rate")
+    right.set_ylabel(f"{pair[0]} ÷ {pair[1]}")
+    right.set_title("Speed-up of the mean, settled half")
+    right.set_ylim(bottom=min(0.93, right.get_ylim()[0]))
+    right.legend(fontsize=9, loc="upper right")
+    drawing.caption(
+        figure,
+        f"{drawing.setting(study.runs[0])}. {drawing.count(table['seed'].nunique(), 'seed')} (dots), means (lines between them only guide "
+        "the eye), 95 % intervals.",
+    )
+    return drawing.save(figure, table, out, ID)
+
+
+def find(study: Study) -> list[Finding]:
+    """One finding: the speed-ups at loads above one."""
+    try:
+        table, pair = _table(study)
+    except LoadError as error:
+        return [not_measured(CLAIM, SOURCE, str(error))]
+    gains = observed.speed_ups(table, pair, "settled", ["load"])
+    above = gains[gains["load"] > FULL]
+    if above.empty:
+        return [not_measured(CLAIM, SOURCE, f"no load above {FULL:.0%} was run")]
+    by_load = {load: list(above[above["load"] == load]["speed_up"]) for load in sorted(above["load"].unique())}
+    lows, highs = zip(*(ratio_ends(values) for values in by_load.values()), strict=True)
+    means = {load: geometric_mean(values) for load, values in by_load.items()}
+    verdict = graded(min(lows) > 1, min(means.values()) >= HARM, alike=no_difference((min(lows), max(highs))))
+    per_seed = list(above.groupby("seed")["speed_up"].apply(geometric_mean))
+    return [
+        Finding(
+            CLAIM, SOURCE,
+            "speed-up of the mean, settled half: "
+            + "; ".join(f"{observed.with_interval(values)}× at load {load:.2f}" for load, values in by_load.items()),
+            geometric_mean(per_seed), "× as fast, mean of the loads above one, settled half", log_interval(per_seed), len(per_seed), verdict,
+            "reproduced if the speed-up is above 1 at every load above one (the interval's lower end; without one, the least "
+            f"seed), not reproduced if a mean is below {HARM}, no difference if it is surely within {ALIKE:.0%} of 1 everywhere, else partly",
+            study.paths,
+        )
+    ]  # fmt: skip
+
+
+def _table(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
+    table, pair = observed.compared(study)
+    return table.sort_values(["load", "cc", "seed"]), pair

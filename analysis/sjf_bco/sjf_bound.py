@@ -1,0 +1,146 @@
+"""SJF-BCO's Theorem 5: its makespan ÷ the optimum, beside the ratio that the theorem gives it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs.load import LoadError, Schedules
+from testbed.core.runs.schedules import Setting
+from testbed.models.statistics import ecdf
+from testbed.report import drawing, schedules, style
+from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.schedules import REPORT
+from testbed.report.study import Study
+
+ID = "sjf-bound"
+PAPER = schedules.PAPER
+TITLE = "SJF-BCO: its makespan beside the optimum, and the ratio that Theorem 5 gives it"
+TEXT = (
+    "Jobs on one server, which communicate nothing, so that the ratio of Theorem 5, n_g φ u / l, is n_g, the GPUs of the largest job. Left, one list that anybody can check by hand, with "
+    "FA-FFP read as the report's text has it (pack) or as its pseudo-code (leastload), and θ from a grid or by bisection. Right, drawn lists of four to seven jobs: the share of them whose makespan, in the reading that does best, is at most "
+    "so many times the optimum. The optimum comes from an exhaustive search; the dashed lines are the bounds (those for n_g = 2 and 4 lie at 2 and 4)."
+)
+BOUNDED = "SJF-BCO's makespan is at most n_g φ u / l times the optimum (Theorem 5)."
+SOURCES = {BOUNDED: f"Theorem 5 [published]; {REPORT}"}
+CONTROLS = {BOUNDED: "makespans that are the bound × the optimum and a little more; on those of the optimum it holds"}
+OPTIMUM = "optimum"
+READINGS = {
+    schedules.MINE: "pack, grid", "sjf_bco:faffp=leastload": "leastload, grid",
+    "sjf_bco:theta=bisect": "pack, bisect", "sjf_bco:faffp=leastload,theta=bisect": "leastload, bisect",
+}  # fmt: skip
+EXACT = 1e-9
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``sjf-bound.{png,pdf,csv}``; the data: a row for each schedule, of lists that are given one."""
+    computed = schedules.of(study)
+    given, drawn = _settings(computed)
+    figure, axes = style.new_figure(1, 2, figsize=(11.0, 3.9))
+    left, right = axes[0]
+    for setting in given[:1]:
+        _bars(left, computed, setting)
+    for setting, colour in zip(drawn, style.JOBS, strict=False):
+        ratios = _best(_ratios(computed, setting))
+        beyond = int((ratios > _bound(setting) * (1 + EXACT)).sum())
+        label = f"n_g = {_bound(setting)}: {beyond or 'none'} of {len(ratios)}"
+        x, y = ecdf(ratios)
+        right.step([0, *x], [0, *y], where="post", color=colour, linewidth=2, label=label)
+    low, high = 0.98, 1.02 * max(_best(_ratios(computed, one)).max() for one in drawn)
+    for setting, colour in zip(drawn, style.JOBS, strict=False):
+        if _bound(setting) < high:
+            right.axvline(_bound(setting), color=colour, linestyle="--", linewidth=1.2)
+    right.set(xlabel="makespan ÷ optimum", ylabel="share of the lists", xlim=(low, high), ylim=(0, 1.05))
+    right.set_title("Lists that are drawn")
+    right.legend(loc="lower right", title="beyond the bound, n_g × the optimum", alignment="left")
+    drawing.caption(figure, f"{computed.table['seed'].nunique()} lists for each n_g; computed, not emulated")
+    rows = computed.table[(computed.table["seed"] == 1) | computed.table["setting"].isin([one.name for one in drawn])]
+    return drawing.save(figure, rows[["setting", "seed", "scheduler", "trials", "makespan_s"]], out, ID)
+
+
+def _bars(axis: Any, computed: Schedules, setting: Setting) -> None:
+    """The makespans of a list that is given, the optimum first."""
+    rows = computed.table[(computed.table["setting"] == setting.name) & (computed.table["seed"] == 1)]
+    spans = rows.set_index("scheduler")["makespan_s"]
+    names = [OPTIMUM, *(name for name in READINGS if name in spans)]
+    for y, name in enumerate(names):
+        axis.barh(y, spans[name], height=0.62, color=style.REFERENCE if name == OPTIMUM else drawing.MLTCP, alpha=0.85)
+        axis.text(spans[name] - 0.12, y, f"{spans[name]:g} s", va="center", ha="right", color="white")
+    bound_s = _bound(setting) * spans[OPTIMUM]
+    axis.axvline(bound_s, color=drawing.BASE, linestyle="--", linewidth=1.5, label="bound of Theorem 5")
+    axis.set_yticks(range(len(names)), [f"SJF-BCO, {READINGS[name]}" if name in READINGS else name for name in names])
+    axis.set(ylim=(len(names) - 0.4, -0.6), xlabel="makespan (s)", title=_said(setting).replace("jobs", "Jobs", 1))
+    axis.grid(visible=False, axis="y")
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
+
+
+def find(study: Study) -> list[Finding]:
+    """Whether every makespan is within the bound, in the reading of SJF-BCO that does best."""
+    try:
+        computed = schedules.of(study)
+        given, drawn = _settings(computed)
+        if not given and not drawn:
+            raise LoadError("no list of jobs was scheduled")
+        found = {one.name: _best(_ratios(computed, one)) / _bound(one) for one in (*given, *drawn)}
+    except LoadError as error:
+        return [not_measured(BOUNDED, SOURCES[BOUNDED], str(error))]
+    beyond = {name: int((ratios > 1 + EXACT).sum()) for name, ratios in found.items()}
+    said = [f"{_said(one)} (n_g φ u / l = {_bound(one)}): {_made(computed, one)}" for one in given]
+    said += [
+        f"of {len(found[one.name])} lists with n_g = {_bound(one)} {beyond[one.name]} are beyond it, the worst at {found[one.name].max() * _bound(one):.2f} times the optimum"
+        for one in drawn
+    ]
+    worst = max(float(ratios.max()) for ratios in found.values())
+    return [
+        Finding(
+            BOUNDED, SOURCES[BOUNDED], "; ".join(said), worst, "times the bound, the largest of all lists", None,
+            max(len(ratios) for ratios in found.values()), graded(not any(beyond.values()), False),
+            "a theorem: reproduced if no list of jobs is beyond its bound, in the reading of SJF-BCO that has the least makespan for it; one list that is beyond refutes it", (),
+        )
+    ]  # fmt: skip
+
+
+def _settings(computed: Schedules) -> tuple[list[Setting], list[Setting]]:
+    """Lists of jobs that are given, and those that are drawn."""
+    every = schedules.settings(computed)
+    return [one for one in every if one.seconds], [one for one in every if one.largest is not None]
+
+
+def _ratios(computed: Schedules, setting: Setting) -> dict[str, pd.Series[float]]:
+    """Makespan ÷ optimum by seed, of each reading; of a list that is given once."""
+    rows = computed.table[computed.table["setting"] == setting.name]
+    if setting.seconds:
+        rows = rows[rows["seed"] == rows["seed"].min()]
+    spans = {name: own.set_index("seed")["makespan_s"] for name, own in rows.groupby("scheduler")}
+    if OPTIMUM not in spans:
+        raise LoadError("the optimum was not computed")
+    found = {name: schedules.ratio(spans[name], spans[OPTIMUM]) for name in READINGS if name in spans}
+    if not found:
+        raise LoadError("SJF-BCO was not computed")
+    return found
+
+
+def _best(ratios: dict[str, pd.Series[float]]) -> pd.Series[float]:
+    """The least over readings."""
+    return pd.DataFrame(ratios).min(axis="columns")
+
+
+def _bound(setting: Setting) -> int:
+    """n_g φ u / l: nothing that is communicated makes φ = u = l = 1."""
+    return setting.largest or 1
+
+
+def _said(setting: Setting) -> str:
+    """Which jobs those of a given list are."""
+    return f"jobs of one GPU and {', '.join(f'{one:g}' for one in setting.seconds)} s on two GPUs"
+
+
+def _made(computed: Schedules, setting: Setting) -> str:
+    """What came of it: ``7 s, where 6 s are possible``."""
+    rows = computed.table[(computed.table["setting"] == setting.name) & (computed.table["scheduler"] == OPTIMUM)]
+    optimum = float(rows["makespan_s"].iloc[0])
+    spans = np.unique([float(one.iloc[0]) * optimum for one in _ratios(computed, setting).values()])
+    return f"{' or '.join(f'{span:g}' for span in spans)} s, where {optimum:g} s are possible"

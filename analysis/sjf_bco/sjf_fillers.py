@@ -1,0 +1,165 @@
+"""What SJF-BCO's report leaves open, filled in otherwise: whether its place among the report's schedulers changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from testbed.core.runs.load import LoadError, Schedules
+from testbed.core.runs.schedules import Setting
+from testbed.models.statistics import geometric_mean, log_interval, of_ratios, ratio_ends
+from testbed.report import drawing, schedules, style
+from testbed.report.finding import Finding, graded, no_difference
+from testbed.report.schedules import MINE, REPORT
+from testbed.report.study import Study
+
+ID = "sjf-fillers"
+PAPER = schedules.PAPER
+TITLE = "SJF-BCO: what its report leaves open, filled in otherwise"
+TEXT = (
+    "SJF-BCO's makespan (and its mean completion) ÷ that of the best of list scheduling, first fit and random placement, a row for each thing that is filled in "
+    "otherwise than by default, with all others as they are by default: γ = ξ2 · servers with ξ2 = 0, b_i = C = ∞, α = 0.3, ξ1 = 1, ρ̂ = F τ alone on the fewest servers, "
+    "u = 1, T = twice first fit's makespan. Left of the line at 1 SJF-BCO is ahead. Dots are seeds, diamonds their means with 95 % intervals; the "
+    "band is that of the makespan by default. Below, the published bisection of θ in place of a grid, jobs that may pass one that waits, and Poisson arrivals (ours)."
+)
+FILLED = "SJF-BCO's place among list scheduling, first fit and random placement is the same whatever fills in what the report leaves open."
+READ = "It is the same where θ is bisected as published, where others may pass a job that waits, and where jobs arrive one after the other."
+SOURCES = {
+    FILLED: f"ours: ξ1, ξ2, b_i, C, α, u and how ρ̂ comes about are not published; {REPORT}",
+    READ: f"ours: the report has all jobs there from the beginning; {REPORT}",
+}
+CONTROLS = dict.fromkeys(
+    SOURCES, "makespans that put SJF-BCO behind the others in a single row, and ahead of them in all others"
+)
+RIVALS = ("list_scheduling", "first_fit", "random")
+WHAT = {"makespan_s": "makespan", "mean_completion_s": "mean completion"}
+KEPT = ("setting", "seed", "scheduler", "trials", *WHAT)
+
+
+def draw(study: Study, out: Path) -> list[Path]:
+    """Write ``sjf-fillers.{png,pdf,csv}``; the data: a row for each schedule."""
+    computed = schedules.of(study)
+    usual = _usual(computed)
+    names = list(dict.fromkeys(_label(one, base) for base in usual for one in _rows(computed, base)))
+    filled = sum(_is_filled(one) for one in _others(computed, usual[0]))
+    figure, axes = style.new_figure(
+        1, len(usual), figsize=(4.4 * len(usual) + 2.4, 0.31 * len(names) + 1.4), sharex=True, sharey=True
+    )
+    for axis, base in zip(axes[0], usual, strict=True):
+        for setting in _rows(computed, base):
+            y = names.index(_label(setting, base))
+            for what, shift in zip(WHAT, (-0.16, 0.16), strict=True):
+                _, ratios = _against_best(computed.table, setting, what)
+                _mark(axis, y + shift, ratios, what, label=WHAT[what] if setting == base else None)
+        axis.axvspan(*ratio_ends(_against_best(computed.table, base)[1]), color=drawing.MLTCP, alpha=0.1, linewidth=0)
+        axis.axvline(1, color=style.REFERENCE, linewidth=1)
+        for y in (0, filled):
+            axis.axhline(y + 0.5, color=style.REFERENCE, linewidth=0.6)
+        axis.set_yticks(range(len(names)), names)
+        axis.set_ylim(len(names) - 0.5, -0.5)
+        axis.set_title(schedules.heading(base))
+        axis.set_xlabel("SJF-BCO ÷ the best of LS, FF and RAND (below 1: ahead)")
+    axes[0][0].legend(loc="best", fontsize=8)
+    schedules.caption(figure, computed, " where no row says otherwise")
+    return drawing.save(figure, computed.table[list(KEPT)], out, ID)
+
+
+def _mark(axis: Any, y: float, ratios: Sequence[float], what: str, *, label: str | None) -> None:
+    """A dot for each seed, their mean and its 95 % interval."""
+    colour = drawing.colour(treatment=what == "makespan_s")
+    axis.plot(ratios, [y] * len(ratios), "o", markersize=2.5, markeredgewidth=0, color=colour, alpha=0.3)
+    mean = of_ratios(ratios)
+    axis.plot(mean.value, y, "D", markersize=4.5, color=colour, label=label)
+    if mean.interval:
+        axis.hlines(y, *mean.interval, color=colour, linewidth=1.5)
+
+
+def find(study: Study) -> list[Finding]:
+    """For each amount of communication: what is filled in, and what is read otherwise or is ours."""
+    return schedules.findings(
+        study, SOURCES, {FILLED: _judge(study, FILLED, filled=True), READ: _judge(study, READ, filled=False)}, _usual
+    )
+
+
+def _judge(study: Study, claim: str, *, filled: bool) -> schedules.Judge:
+    """``filled``: by what is filled in; else by what is read otherwise or is ours."""
+
+    def judged(base: Setting) -> Finding:
+        computed = schedules.of(study)
+        others = [one for one in _others(computed, base) if _is_filled(one) == filled]
+        return _place(computed, claim, base, others)
+
+    return judged
+
+
+def _place(computed: Schedules, claim: str, base: Setting, others: Sequence[Setting]) -> Finding:
+    """Whether SJF-BCO is ahead, level or behind, by default and in each of the other settings."""
+    if not others:
+        raise LoadError("nothing of it was filled in otherwise")
+    against = {_label(one, base): _against_best(computed.table, one) for one in (base, *others)}
+    ratios = {label: found for label, (_, found) in against.items()}
+    sides = {label: _side(found) for label, found in ratios.items()}
+    usual, *rest = ratios
+    least, most = (pick(rest, key=lambda label: geometric_mean(ratios[label])) for pick in (min, max))
+    elsewhere = [
+        f"{label} ({sides[label]}, {schedules.text(ratios[label])})" for label in ratios if sides[label] != sides[usual]
+    ]
+    return Finding(
+        f"{claim} {schedules.said(base)}", SOURCES[claim],
+        f"by default its makespan is {schedules.text(ratios[usual])} of that of {schedules.short(against[usual][0])}, the best of them ({sides[usual]}); in {len(others)} other "
+        f"cases {schedules.text(ratios[least])} ({least}) to {schedules.text(ratios[most])} ({most}); another place: {', '.join(elsewhere) or 'none'}",
+        geometric_mean(ratios[most]), f"of the makespan of {schedules.short(against[most][0])}, the best of them, where it is largest: {most}",
+        log_interval(ratios[most]), len(ratios[most]),
+        graded(
+            len(set(sides.values())) == 1, not {"ahead", "behind"} <= set(sides.values()),
+            alike=all(no_difference(ratio_ends(found)) for found in ratios.values()),
+        ),
+        "SJF-BCO is ahead if its makespan ÷ that of the best of the three is surely below 1 (95 % interval over seeds, compared seed by seed), behind if surely above, else level; "
+        "reproduced if it is the same by default and in every other case, partly if it is not ahead in one and behind in another", (),
+    )  # fmt: skip
+
+
+def _side(ratios: Sequence[float]) -> str:
+    low, high = ratio_ends(ratios)
+    return "ahead" if high < 1 else "behind" if low > 1 else "level"
+
+
+def _against_best(table: pd.DataFrame, setting: Setting, what: str = "makespan_s") -> tuple[str, list[float]]:
+    """Which of the report's other schedulers is the best one in a setting, and SJF-BCO ÷ it, by seed."""
+    own = schedules.values(table, setting.name, MINE, what=what)
+    against = {
+        name: list(schedules.ratio(own, schedules.values(table, setting.name, name, what=what))) for name in RIVALS
+    }
+    best = max(RIVALS, key=lambda name: geometric_mean(against[name]))
+    return best, against[best]
+
+
+def _usual(computed: Schedules) -> list[Setting]:
+    """The settings in which everything is filled in as by default."""
+    return [
+        one for one in schedules.settings(computed) if one == Setting(name=one.name, ratio=one.ratio, most=one.most)
+    ]
+
+
+def _others(computed: Schedules, base: Setting) -> list[Setting]:
+    """Those with as much communication as ``base``, and something filled in otherwise."""
+    return [
+        one for one in schedules.settings(computed) if one != base and (one.ratio, one.most) == (base.ratio, base.most)
+    ]
+
+
+def _rows(computed: Schedules, base: Setting) -> list[Setting]:
+    return [base, *_others(computed, base)]
+
+
+def _label(setting: Setting, base: Setting) -> str:
+    """What is filled in: a setting's name without that of its base."""
+    return setting.name.removeprefix(base.name).removeprefix(", ") or "by default"
+
+
+def _is_filled(setting: Setting) -> bool:
+    """Whether it is about what the report leaves open, not about what is read otherwise or is ours."""
+    return setting.load is None and not any(one in setting.options for one in ("theta=", "backfill="))

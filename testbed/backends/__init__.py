@@ -1,0 +1,127 @@
+"""Places to run: each provides a Linux, in which `testbed.linux.run_in_kernel` does the same thing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from testbed.backends.progress import Patience
+from testbed.backends.usermode import kernel
+from testbed.core.errors import MachineError
+from testbed.core.runs.events import Event
+from testbed.core.runs.manifest import Remote, UserModeLinux
+from testbed.core.runs.plan import Clock, Plan
+from testbed.linux import features
+from testbed.linux.features import Features
+from testbed.spec import place as where
+from testbed.spec.limits import Limits
+
+
+class Substrate(Protocol):
+    """One place to run."""
+
+    @property
+    def name(self) -> str:
+        """As in ``--on``."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """What its times are told by."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """How large an experiment it takes; as `testbed.spec.limits.of` has it, before there is a substrate."""
+        ...
+
+    def check(self, plan: Plan) -> None:
+        """Raises `MachineError` if ``plan`` cannot run here, with what would help."""
+        ...
+
+    def identity(self) -> UserModeLinux | Remote | None:
+        """What the manifest says of a kernel that is ours, or of another machine."""
+        ...
+
+    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
+        """Carry the plan in, hand every event out, return the run directory as a tar archive.
+
+        Raises what the run raised, or `TestbedError` if it is given up.
+        """
+        ...
+
+
+def foreseen(place: str) -> Features:
+    """What the kernel there can, as far as that is known without running anything; of today's Linux, the rest is assumed."""
+    if place == "uml":
+        try:
+            return features.user_mode(kernel.find().version)
+        except MachineError:
+            return features.user_mode()
+    return features.probe() if place == "host" and os.geteuid() == 0 else Features()
+
+
+def is_assumed(place: str) -> bool:
+    """Whether `foreseen` knows nothing of the kernel there."""
+    return where.in_real_time(place) and not (place == "host" and os.geteuid() == 0)
+
+
+def check_congestion(place: str, plans: Sequence[Plan]) -> None:
+    """That congestion controls are there, and compile, as far as that can be told without running anything.
+
+    Raises what the run would raise; says nothing where no kernel is built yet, where another machine compiles, and of this
+    kernel's to who is not root, for whom it loads no modules.
+    """
+    if place == "host" and os.geteuid() == 0:
+        from testbed.backends import host  # noqa: PLC0415
+
+        for cc in {cc.spec: cc for plan in plans for cc in plan.ccs}.values():
+            host.check_congestion(cc)
+    if place != "uml" or not (own := [plan for plan in plans if any(cc.source is not None for cc in plan.ccs)]):
+        return
+    from testbed.backends import uml  # noqa: PLC0415 (it knows this module)
+
+    try:
+        machine = uml.find()
+    except MachineError:
+        return
+    for plan in own:
+        machine.check(plan)
+
+
+def find(
+    place: str, plans: list[Plan], linux_source: Path | None = None, prefer: UserModeLinux | None = None
+) -> Substrate:
+    """The substrate at one place, able to run ``plans``, of user-mode Linux with the kernel that they ``prefer``.
+
+    Raises `MachineError`.
+    """
+    from testbed.backends import host, uml  # noqa: PLC0415 (each knows this module)
+
+    substrate: Substrate
+    if where.is_remote(place):
+        from testbed.backends import ssh  # noqa: PLC0415 (paramiko takes a while)
+
+        substrate = ssh.find(place)
+    elif place == where.MODEL:
+        from testbed.backends import flow  # noqa: PLC0415 (NumPy, which a run on another machine does without)
+
+        substrate = flow.FlowLevel()
+    else:
+        substrate = host.Host() if place == "host" else uml.find(linux_source, prefer)
+    for plan in plans:  # those read from disk, too, that nobody counted when they were asked for
+        workers = [len(job.hosts) for job in plan.jobs]
+        for what, count in (("jobs", len(workers)), ("workers", max(workers)), ("hosts", sum(workers))):
+            substrate.limits.check(what, count, plan.experiment)
+    # One plan of each kind, as far as places may be able to run one and not another.
+    kinds = {
+        (plan.system.label, tuple(cc.spec for cc in plan.ccs), bool(plan.wires), bool(plan.events), plan.rto_min_us is None, any(link.marking for link in plan.bottlenecks.values()),
+         any(link.bands > 1 or link.acks_first or link.control for link in plan.bottlenecks.values()), plan.topology,
+         any(link.selective for link in plan.bottlenecks.values()), tuple(job.program for job in plan.jobs)): plan
+        for plan in plans
+    }  # fmt: skip
+    for plan in kinds.values():
+        substrate.check(plan)
+    return substrate

@@ -1,0 +1,153 @@
+"""The first thing that runs on another machine: make room, find a Python, go on in it as `testbed.backends.remote`.
+
+`testbed.backends.ssh` sends this file's text and then an archive. It runs as root under any
+Python from 3.7 on, without a single package, in a mount namespace of its own. All it puts anywhere is in
+memory, mounted in that namespace alone: when the last process in it is gone, so is everything.
+
+Arguments: size and SHA-256 of the archive, SOABI of the Python it comes from, room, packages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from typing import List, NoReturn, Tuple
+
+PLACES = ("/media", "/mnt", "/srv")  # empty folders that every Linux has: something to mount on
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+OWN = ".local/share/mltcp/venv"  # in the home of whoever logs in
+PATIENCE_S = 120  # a caller who is silent for so long, here, is gone
+OLDEST = (3, 11)
+PROBE = """
+import importlib.util, json, sys, sysconfig
+print(json.dumps({
+    "version": list(sys.version_info[:3]), "soabi": sysconfig.get_config_var("SOABI"),
+    "lacks": [name for name in sys.argv[1:] if importlib.util.find_spec(name) is None],
+}))
+"""
+
+
+def main() -> None:
+    size, digest, soabi, room, *packages = sys.argv[2:]
+    signal.alarm(PATIENCE_S)
+    if os.geteuid() != 0:
+        fail("this is not root there; log in as root, or as somebody who may use `sudo` without a password.")
+    missing = [tool for tool in ("mount", "unshare", "setpriv") if shutil.which(tool, path=PATH) is None]
+    if missing:
+        fail("missing there: " + ", ".join(missing) + ". Install the package util-linux.")
+    python, brings = choose(soabi, packages)
+    archive = received(int(size))
+    if hashlib.sha256(archive).hexdigest() != digest:
+        fail("the testbed arrived damaged.", 1)
+    folder = mounted(room)
+    try:
+        unpack(archive, folder, with_packages=not brings)
+    except OSError as error:
+        fail("there is no room for the testbed in its memory (%s of tmpfs): %s." % (room, error.strerror or error))
+    environment = {
+        "PATH": PATH,
+        "LC_ALL": "C.UTF-8",
+        "HOME": pwd.getpwuid(0).pw_dir,
+        "PYTHONPATH": folder + "/checkout",
+        "PYTHONHASHSEED": "0",
+        "XDG_CACHE_HOME": folder + "/cache",
+        "TMPDIR": folder + "/tmp",
+    }
+    os.chdir("/")
+    os.execve(python, [python, "-P", "-m", "testbed.backends.remote", "own" if brings else "sent"], environment)
+
+
+def fail(message: str, code: int = 3) -> NoReturn:
+    """Say so as `testbed.linux.run_in_kernel` says it, and end."""
+    sys.stdout.write(json.dumps({"event": "error", "code": code, "message": message}) + "\n")
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def choose(soabi: str, packages: List[str]) -> Tuple[str, bool]:
+    """A Python that has all packages itself, or else one like the caller's; and which of the two."""
+    alike, found = None, []
+    for python in candidates():
+        try:
+            said = subprocess.check_output([python, "-I", "-c", PROBE, *packages], stderr=subprocess.DEVNULL)
+            what = json.loads(said.decode())
+        except (OSError, ValueError, subprocess.CalledProcessError):
+            continue
+        if tuple(what["version"]) >= OLDEST and not what["lacks"]:
+            return python, True
+        alike = alike or (python if what["soabi"] == soabi else None)
+        lacks = " without " + ", ".join(what["lacks"]) if what["lacks"] else ""
+        found.append("%s is %s%s" % (python, ".".join(map(str, what["version"])), lacks))
+    if alike is None:
+        fail(
+            "no Python there can run the testbed (%s), and packages can be sent along only to the very Python of this side (%s). "
+            "Install them there, once: python3 -m venv ~/%s && ~/%s/bin/pip install mininet msgspec pyelftools pyroute2 "
+            "setuptools (Python %s or newer; on Debian and Ubuntu the package python3-venv)."
+            % ("; ".join(found) or "none was found", soabi, OWN, OWN, ".".join(map(str, OLDEST)))
+        )
+    return alike, False
+
+
+def candidates() -> List[str]:
+    """Pythons to try: of a provisioned VM, of whoever logged in, of the system."""
+    home = pwd.getpwnam(os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name).pw_dir
+    names = ["/vagrant/.venv/bin/python", os.path.join(home, OWN, "bin/python"), shutil.which("python3") or ""]
+    names += [
+        folder + "/python3" + minor
+        for folder in ("/usr/bin", "/usr/local/bin")
+        for minor in ("", ".11", ".12", ".13", ".14")
+    ]
+    return [name for name in dict.fromkeys(names) if os.access(name, os.X_OK)]
+
+
+def received(size: int) -> bytes:
+    pieces = []
+    while size:
+        piece = os.read(0, min(size, 1 << 20))
+        if not piece:
+            os._exit(1)  # the caller is gone
+        signal.alarm(PATIENCE_S)
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def mounted(room: str) -> str:
+    """A folder in memory that only this mount namespace has."""
+    folder = next((place for place in PLACES if os.path.isdir(place)), None)
+    if folder is None:
+        fail("there is none of the folders " + ", ".join(PLACES) + " there; an empty one is enough.")
+    command = ["mount", "-t", "tmpfs", "-o", "mode=0700,size=" + room, "mltcp", folder]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if done.returncode:
+        fail("cannot mount memory there (a container without privileges?): " + done.stderr.decode().strip())
+    return folder
+
+
+def unpack(archive: bytes, folder: str, *, with_packages: bool) -> None:
+    """Into ``checkout``, packages beside the testbed: one place to look for all of it."""
+    for name in ("checkout", "cache", "tmp", "own"):
+        os.mkdir(os.path.join(folder, name))
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:
+            kind, _, path = member.name.partition("/")
+            if kind == "packages" and not with_packages:
+                continue
+            target = os.path.join(folder, "checkout", path)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            content = tar.extractfile(member)
+            assert content is not None
+            with open(target, "wb") as file:
+                file.write(content.read())
+
+
+if __name__ == "__main__":
+    main()

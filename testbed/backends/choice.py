@@ -1,0 +1,177 @@
+"""Where a run goes: the place it names, else `uml` where that can run it, else `host`, with the reason."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from testbed import backends
+from testbed.backends import Substrate, uml
+from testbed.backends.usermode import kernel
+from testbed.core.children import end_with
+from testbed.core.errors import MachineError, RequestError, VirtualTimeOnlyError, within_unless_named
+from testbed.core.runs.plan import Plan
+from testbed.linux import privileges
+from testbed.planning.plan import Planned, planned
+from testbed.spec import Spec
+from testbed.spec import place as where
+
+NOT_BUILT = "user-mode Linux is not built and cannot be"
+IN_VM = "this is the testbed's own VM"
+
+# The experiments as flags have them, of which `on` names the place: what is asked for may differ ([realtime]).
+Read = Callable[[dict[str, Any]], list[Spec]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Experiments, their plans, and where they are run."""
+
+    planned: list[Planned]
+    place: str  # as in --on, never `auto`
+    reason: str | None = None  # why it is not `uml`, where nobody named a place
+    named: bool = True  # the place was, by --on or in the file
+    to_build: bool = False  # its kernel is not there yet
+    elsewhere: bool = False  # --on names another place than the experiments go to without it
+
+    @property
+    def specs(self) -> list[Spec]:
+        return [scenario.spec for scenario, _ in self.planned]
+
+    @property
+    def plans(self) -> list[Plan]:
+        """Of all of them."""
+        return [plan for _, plans in self.planned for plan in plans]
+
+    def __str__(self) -> str:
+        """One line that says it."""
+        if self.reason is not None:
+            return f"on `{self.place}`: {self.reason.rstrip('.')}"
+        return f"on `{self.place}`" + (", whose kernel is built first (`make kernel`)" if self.to_build else "")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where experiments are run, as `Choice` has it."""
+
+    place: str
+    reason: str | None = None
+    named: bool = True
+
+
+def choose(read: Read, flags: dict[str, Any], linux_source: Path | None = None) -> Choice:
+    """Reads and decides, and changes nothing else. Raises `MachineError` if `uml` is named and cannot run it.
+
+    Under ``sudo`` root is given up before anything is read, unless they are run where root is needed.
+    """
+    place = foreseen(read, flags, linux_source)
+    if place is not None and where.in_real_time(place.place):
+        found = _there(read, flags, place)
+    else:
+        privileges.give_up()
+        found = _chosen(read, flags, linux_source)
+    return replace(found, elsewhere="on" in flags and found.place != _without(read, flags, found))
+
+
+def _without(read: Read, flags: dict[str, Any], chosen: Choice) -> str:
+    """Where the experiments go without ``--on``; empty if they cannot be had so."""
+    try:
+        on = read({name: value for name, value in flags.items() if name != "on"})[0].on
+    except RequestError:
+        return ""
+    if on != "auto":
+        return on
+    lack = where.in_own_vm() or any(map(uml.lacks, chosen.plans)) or _impossible(not kernel.is_built())
+    return "host" if lack else "uml"
+
+
+def foreseen(read: Read, flags: dict[str, Any], linux_source: Path | None = None) -> Place | None:
+    """Under ``sudo``, which place it will be; None if that is nobody's question, or finds no answer.
+
+    Where neither flag names it, the files do, topologies (programs) among them: they are read without root.
+    """
+    on = flags.get("on", "auto")
+    if privileges.caller() is None or linux_source is not None:
+        return None
+    if on != "auto":
+        return Place(on)
+    try:
+        return msgspec.json.decode(privileges.without_root(partial(_place, read, flags)), type=Place)
+    except msgspec.DecodeError:  # it comes to nothing there: whoever goes on will hear why
+        return None
+
+
+def _place(read: Read, flags: dict[str, Any]) -> bytes:
+    end_with(signal.SIGKILL)
+    try:
+        found = _chosen(read, flags, None)
+    except VirtualTimeOnlyError:  # and `uml` cannot run it, or is not meant
+        return msgspec.json.encode(Place("host"))
+    return msgspec.json.encode(Place(found.place, found.reason, found.named))
+
+
+def _chosen(read: Read, flags: dict[str, Any], linux_source: Path | None) -> Choice:
+    specs = read(flags)
+    on, there = specs[0].on, _planned(specs)
+    if on not in ("auto", "uml"):
+        return Choice(there, on)
+    lack = next((found for _, plans in there for plan in plans if (found := uml.lacks(plan))), None)
+    named = on == "uml" or linux_source is not None
+    if named and lack:
+        raise MachineError(f"{lack.what}: {lack.instead}.")
+    to_build = linux_source is None and not kernel.is_built()
+    if not named and (reason := IN_VM if where.in_own_vm() else lack.what if lack else _impossible(to_build)):
+        return _there(read, flags, Place("host", reason, named=False))
+    there = [(replace(one, spec=msgspec.structs.replace(one.spec, on="uml")), plans) for one, plans in there]
+    return Choice(there, "uml", named=named, to_build=to_build)
+
+
+def settle(
+    choice: Choice, read: Read, flags: dict[str, Any], linux_source: Path | None = None
+) -> tuple[Choice, Substrate]:
+    """The place, ready: its kernel built if need be.
+
+    Where that build fails, and nobody named `uml`, the choice becomes `host`. Raises `MachineError`.
+    """
+    if choice.to_build and (failed := kernel.build_apart()):
+        if choice.named:
+            raise MachineError(failed)
+        if privileges.given_up():
+            raise MachineError(f"{NOT_BUILT}: {failed.rstrip('.')}. Root was given up for it; --on host keeps it.")
+        choice = _there(read, flags, Place("host", f"{NOT_BUILT}: {failed}", named=False))
+    try:
+        return choice, backends.find(choice.place, choice.plans, linux_source)
+    except MachineError as error:
+        raise explained(choice, error) from error
+
+
+def explained(choice: Choice, error: MachineError) -> MachineError:
+    """What a backend lacks; where no backend was named, with the reason why it is this one."""
+    return error if choice.reason is None else MachineError(f"{choice}; and that cannot run it either: {error}")
+
+
+def _impossible(to_build: bool) -> str | None:
+    if to_build:
+        try:
+            kernel.check_possible()
+        except MachineError as error:
+            return f"{NOT_BUILT}: {error}"
+    return None
+
+
+def _there(read: Read, flags: dict[str, Any], place: Place) -> Choice:
+    specs = read({**flags, "on": place.place})
+    return Choice(_planned(specs), specs[0].on, place.reason, named=place.named)
+
+
+def _planned(specs: list[Spec]) -> list[Planned]:
+    found = []
+    for spec in specs:
+        with within_unless_named(spec.name if len(specs) > 1 else None):
+            found.append(planned(spec))
+    return found

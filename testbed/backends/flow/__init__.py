@@ -1,0 +1,136 @@
+"""``--on flow``: no kernel. A plan's jobs as flows that share links by weights, event by event (`testbed.models.flow_simulator`); the same files come out.
+
+It has no windows, no losses and no round trips: what is about these it refuses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from testbed.backends.flow import model, tables
+from testbed.backends.progress import Patience
+from testbed.core.errors import RequestError, TestbedError
+from testbed.core.runs.events import Event, Iteration, Phase
+from testbed.core.runs.plan import Clock, Plan
+from testbed.models import flow_weights
+from testbed.spec.limits import MODEL, Limits
+
+LONGEST_REST = 1000  # iterations that are computed at least before a run can end between two samples
+LEAST_STEP_S = 1e-6
+LOOK_S = 1.0  # of model time, between two looks at the clock on the wall
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What of a plan the twin has no words for, and what to do instead."""
+
+    what: str
+    instead: str = "use --on uml"
+
+
+def lacks(plan: Plan) -> Lack | None:
+    """Why ``plan`` cannot be computed as flows; None if it can."""
+    for job in plan.jobs:
+        who = f"job {job.job} ({job.trace})"
+        if job.program is not None:
+            return Lack(
+                f"{who} is a real program",
+                "use --on host, or record it (`python -m workloads record`) and replay its trace",
+            )
+        if job.trains is not None:
+            return Lack(f"{who} learns from what arrives, and in the twin nothing but time does", "use --on uml")
+        if not job.by_tcp:
+            return Lack(
+                f"{who} is carried by {job.transport}, which is about losses and timeouts, and the twin has none of either"
+            )
+        if job.window is not None or job.overlaps:
+            return Lack(
+                f"{who} has several exchanges or iterations in flight, and the twin replays one after the other"
+            )
+        if job.life is not None:
+            return Lack(
+                f"{who} asks for GPUs, for which others wait",
+                "use --on uml; `python -m testbed schedule JOBS --on flow` computes a cluster's jobs as flows",
+            )
+        if job.falls:
+            return Lack(
+                f"{who} falls in priority with what it has sent, and how flows share a link then was not measured"
+            )
+        if job.exclusive:
+            return Lack(f"{who} holds its links while it communicates, and in the twin flows share them")
+        if job.cc.source is not None or flow_weights.base(job.cc) not in flow_weights.BASES:
+            return Lack(
+                f"how flows of {job.cc.spec} share a link was not measured (it was for {', '.join(flow_weights.BASES)})"
+            )
+        if job.ideal_s == 0:
+            return Lack(f"{who} computes nothing and crosses no link, so that its iterations take no time")
+    if any(link.control for link in plan.bottlenecks.values()):
+        return Lack("bands of priority (--bands) tell packets apart, and the twin has none")
+    if plan.wires:
+        name, wire = next(iter(plan.wires.items()))
+        what = "delays" if wire.delay_ns else "loses or damages packets"
+        return Lack(f"{name} {what}, and the twin knows of neither round trips nor losses")
+    if down := next((event for event in plan.events if event.up is not None), None):
+        return Lack(
+            f"{down.link} fails or comes back at {down.at_ns / 1e9:g} s, and what TCP makes of that the twin does not know"
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class FlowLevel:
+    """The flow-level twin."""
+
+    name: str = "flow"
+    clock: Clock = "model"
+    limits: Limits = MODEL
+
+    def check(self, plan: Plan) -> None:
+        """Raises `RequestError` for what it cannot model."""
+        if lacking := lacks(plan):
+            raise RequestError(f"on: {lacking.what}: {lacking.instead}.")
+
+    def identity(self) -> None:
+        """There is no kernel."""
+
+    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
+        """Compute ``plan``; raises `TestbedError` if it is given up, or nothing can happen any more."""
+        self.check(plan)
+        on_event(Phase("computing flows"))
+        begun, cpu = time.monotonic(), time.process_time()
+        built = model.build(plan, lambda words: on_event(Phase(words, long=True)))
+        recorded = tables.Recorded(plan, built)
+        missing = {job.job: job.iterations for job in plan.jobs if job.leave_ns is None}
+        leaving = {job.job for job in plan.jobs if job.leave_ns is not None}
+        todo = model.timeline(plan)
+        step_s = max(LEAST_STEP_S, LONGEST_REST * max(job.ideal_s or 0.0 for job in plan.jobs))
+        for at_s, what in todo:
+            # Of tiny iterations millions fit between two samples: the run ends soon after its last one that counts.
+            while built.loop.now_s < at_s and (missing or leaving or at_s - built.loop.now_s <= step_s):
+                built.loop.advance(min(at_s, built.loop.now_s + step_s))
+                ended, sent = built.loop.taken()
+                recorded.add(ended, sent)
+                for iteration in ended:
+                    job = plan.jobs[iteration.job]
+                    if iteration.iteration < job.iterations:
+                        on_event(Iteration(job.job, 0, iteration.iteration, iteration.end_s - iteration.start_s))
+                    if iteration.iteration + 1 >= job.iterations:
+                        missing.pop(job.job, None)
+            if what is None:
+                recorded.sample()
+                if not missing and not leaving:
+                    break
+                if patience.wall_s is not None and time.monotonic() - begun > patience.wall_s:
+                    raise TestbedError(
+                        f"the wall limit of {patience.wall_s:g} s (--wall-limit) ended the run. Raise it, or leave it out."
+                    )
+                if built.loop.following_s == float("inf") and not leaving:
+                    raise TestbedError("nothing happens any more, though jobs have not ended: a link of 0 bit/s?")
+            else:
+                what(built)
+                leaving -= {
+                    number for number in leaving if plan.jobs[built.places[number]].leave_ns == round(at_s * 1e9)
+                }
+        return recorded.archive(time.process_time() - cpu)

@@ -1,0 +1,214 @@
+"""A plan as the event loop of `testbed.models.flow_simulator` has it: links, paths, nodes of every job."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from testbed import networks
+from testbed.core.runs.plan import JobPlan, Operation, Plan
+from testbed.models import flow_weights
+from testbed.models.flow_simulator import FlowJob, Loop, Node
+from testbed.models.frames import payload_share
+from testbed.networks.routed import RoutedTopo, stages
+from testbed.replay import collectives
+from testbed.traces import noise
+from testbed.transports import Flow
+
+Connection = tuple[int, int, int, int]  # job, source and target by rank, channel
+FACTORS = 1000  # iterations after which computing varies as from the start
+
+
+@dataclass(frozen=True)
+class Carries:
+    """What a node sends over one connection."""
+
+    connection: Connection
+    payload: float  # bytes
+
+
+@dataclass(frozen=True)
+class Built:
+    """A plan, ready to run."""
+
+    loop: Loop
+    links: tuple[str, ...]  # by number: bottlenecks, and then hosts' own
+    paths: Mapping[Connection, tuple[tuple[str, str], ...]]  # hop by hop
+    nodes: tuple[
+        tuple[int, Operation | None, tuple[Carries, ...]], ...
+    ]  # job, operation and what it sends, by number of the node
+    places: Mapping[int, int]  # of jobs among the plan's, by number
+
+
+def build(plan: Plan, say: Callable[[str], None] = lambda _: None) -> Built:
+    """``say`` is called before loops are compiled. Paths are drawn from the seed where there are several; the same for a connection as long as it lasts."""
+    topo = networks.find(plan.topology)(*plan.topology_args)
+    assert isinstance(topo, RoutedTopo)
+    links = {name: number for number, name in enumerate((*plan.bottlenecks, *plan.nics))}
+    capacity = [float(link.rate_bps) for link in plan.bottlenecks.values()]
+    capacity += [float(plan.sender.nic_bps or 0)] * len(plan.nics)
+    draw, paths = random.Random(f"paths {plan.seed}"), dict[Connection, tuple[tuple[str, str], ...]]()
+    asked, nodes = list[FlowJob](), list[tuple[int, Operation | None, tuple[Carries, ...]]]()
+    for job in plan.jobs:
+
+        def crosses(connection: Connection, hosts: tuple[str, ...] = job.hosts) -> list[int]:
+            if connection not in paths:
+                paths[connection] = _path(topo, hosts[connection[1]], hosts[connection[2]], draw)
+            return [links[f"{a}-{b}"] for a, b in paths[connection] if f"{a}-{b}" in links]
+
+        made = list(_nodes(job, plan.link.mtu, crosses))
+        nodes += [(job.job, operation, carries) for _, operation, carries in made]
+        asked.append(_job(plan, job, tuple(node for node, _, _ in made)))
+    places = {job.job: number for number, job in enumerate(plan.jobs)}
+    seed = int.from_bytes(random.Random(f"shares {plan.seed}").randbytes(4), "little")
+    loop = Loop(asked, capacity, seed=seed, say=say)
+    return Built(loop, tuple(links), paths, tuple(nodes), places)
+
+
+def _job(plan: Plan, job: JobPlan, nodes: tuple[Node, ...]) -> FlowJob:
+    force = flow_weights.banded(max(job.bytes_per_worker), job.bands) if job.bands else flow_weights.force(job.cc)
+    return FlowJob(
+        nodes,
+        job.offset_ns / 1e9,
+        force,
+        0 if job.bands else flow_weights.learned_at(job.cc),
+        None if job.grid is None else (job.grid.period_ns / 1e9, job.grid.phase_ns / 1e9),
+        factors=_factors(job),
+        # Chance moves jobs apart. In isolation there is none to move away from.
+        spread=flow_weights.spread(plan, job) if len(plan.jobs) > 1 else 0.0,
+    )
+
+
+def _factors(job: JobPlan) -> np.ndarray:
+    """What computing is multiplied by, iteration by iteration, drawn as workers do; of a straggler all wait for it."""
+    varies = noise.Noise(job.noise)
+    if not varies.amount:
+        return np.ones(1)
+    draws = [random.Random(job.seed) for _ in job.hosts]
+    ranks = range(len(job.hosts)) if varies.kind == "stragglers" else range(1)
+    return np.array(
+        [max(noise.factor(varies, draws[rank], rank, len(job.hosts)) for rank in ranks) for _ in range(FACTORS)]
+    )
+
+
+def _path(topo: RoutedTopo, source: str, target: str, draw: random.Random) -> tuple[tuple[str, str], ...]:
+    """Hop by hop one of the shortest ways, each as likely as the others."""
+    here, taken = source, list[tuple[str, str]]()
+    for stage in stages(topo, source, target):
+        ways = [hop for hop in stage if hop[0] == here]
+        taken.append(ways[0] if len(ways) == 1 else draw.choice(ways))
+        here = taken[-1][1]
+    return tuple(taken)
+
+
+Made = tuple[Node, Operation | None, tuple[Carries, ...]]
+
+
+def _nodes(job: JobPlan, mtu: int, crosses: Callable[[Connection], list[int]]) -> Iterator[Made]:
+    """An iteration: computes one after the other, collectives too, each after those it names; rounds one after the other.
+
+    Computing that concerns some ranks alone has a stream of its own for each set of them.
+    """
+    total = sum(sum(_volume(job, operation).values()) for operation in job.collectives)
+    ends: dict[str, tuple[int, ...]] = {}  # nodes whose end is that of an operation
+    streams: dict[tuple[int, ...] | None, tuple[int, ...]] = {}  # by ranks; collectives' own: None
+    count, sent = 0, 0.0
+    for operation in job.operations:
+        stream = (operation.ranks or tuple(range(len(job.hosts)))) if operation.computes else None
+        after = {node for name in operation.after for node in ends[name]}
+        for other, last in streams.items():
+            if other == stream or (stream is not None and other is not None and set(stream) & set(other)):
+                after |= set(last)
+        if operation.computes:
+            yield Node((operation.duration_ns or 0) / 1e9, tuple(sorted(after))), operation, ()
+            streams[stream] = ends[operation.id] = (count,)
+            count += 1
+            continue
+        volume = sum(_volume(job, operation).values())
+        begins_at, ends_at = sent / total, (sent + volume) / total
+        before = tuple(sorted(after))
+        done = 0.0
+        for parts in _rounds(job, operation):
+            own = sum(one.payload for part in parts for one in part)
+            low, high = (begins_at + (ends_at - begins_at) * share / volume for share in (done, done + own))
+            following = []
+            for part in parts:
+                yield _flow(part, mtu, before, (low, high), crosses), operation, tuple(part)
+                following.append(count)
+                count += 1
+            before, done = tuple(following), done + own
+        sent += volume
+        streams[None] = ends[operation.id] = before
+
+
+def _flow(
+    part: list[Carries],
+    mtu: int,
+    after: tuple[int, ...],
+    ratio: tuple[float, float],
+    crosses: Callable[[Connection], list[int]],
+) -> Node:
+    largest = max(one.payload for one in part)
+    times: dict[int, float] = {}
+    for one in part:
+        for link in crosses(one.connection):
+            times[link] = times.get(link, 0.0) + one.payload / largest
+    bits = largest * 8 / payload_share(mtu)
+    return Node(bits, after, tuple(times), tuple(times.values()), *ratio)
+
+
+def _rounds(job: JobPlan, operation: Operation) -> list[list[list[Carries]]]:
+    """For each round what travels side by side; of a ring all of a channel's flows in lockstep."""
+    module = collectives.find(operation.algorithm)
+    found: list[list[list[Carries]]] = []
+    for channel, share in enumerate(collectives.parts(job.channels, operation.bytes or 0)):
+        for number, flows in enumerate(module.rounds(len(job.hosts), share)):
+            if number == len(found):
+                found.append([])
+            carried = [
+                Carries((job.job, source, target, channel), float(size))
+                for (source, target), size in flows.items()
+                if size
+            ]
+            found[number] += [carried] if operation.algorithm in collectives.LOCKSTEP else [[one] for one in carried]
+    return [[part for part in parts if part] for parts in found if any(parts)]
+
+
+def _volume(job: JobPlan, operation: Operation) -> dict[Flow, int]:
+    found: dict[Flow, int] = {}
+    for share in collectives.parts(job.channels, operation.bytes or 0):
+        for flows in collectives.find(operation.algorithm).rounds(len(job.hosts), share):
+            for flow, size in flows.items():
+                found[flow] = found.get(flow, 0) + size
+    return found
+
+
+Change = Callable[[Built], None]
+
+
+def timeline(plan: Plan) -> Iterator[tuple[float, Change | None]]:
+    """When something is done from outside, in order, without end: samples (None), changes of links, jobs that leave."""
+    changes: list[tuple[int, Change]] = []
+    for event in plan.events:
+        assert event.rate_bps is not None
+        changes.append((event.at_ns, _changed(event.link, float(event.rate_bps))))
+    changes += [(job.leave_ns, _left(job.job)) for job in plan.jobs if job.leave_ns is not None]
+    changes.sort(key=lambda change: change[0])
+    for number in itertools.count():
+        at_ns = number * plan.sample_ns
+        while changes and changes[0][0] <= at_ns:
+            when, change = changes.pop(0)
+            yield when / 1e9, change
+        yield at_ns / 1e9, None
+
+
+def _changed(link: str, rate_bps: float) -> Change:
+    return lambda built: built.loop.change(built.links.index(link), rate_bps)
+
+
+def _left(job: int) -> Change:
+    return lambda built: built.loop.stop(built.places[job])

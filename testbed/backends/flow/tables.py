@@ -1,0 +1,150 @@
+"""What a computed run hands over: the tables of any other, and what it says of itself."""
+
+from __future__ import annotations
+
+import io
+import platform
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterator
+
+from testbed.backends.flow.model import Built, Connection
+from testbed.core.errors import TestbedError
+from testbed.core.runs import documents, rows
+from testbed.core.runs.manifest import Counters, Crossing, Measured, Sampling, Told, Way
+from testbed.core.runs.plan import Plan
+from testbed.core.runs.upgrade import VERSION
+from testbed.models import flow_weights
+from testbed.models.flow_simulator import Ended, Sent
+from testbed.models.frames import frame
+
+DECIMALS = 9
+KERNEL = "none: flows that share links"
+ALL_LINKS = 1000  # of a larger network those alone are sampled that something crosses
+
+
+class Recorded:
+    """What has happened so far."""
+
+    def __init__(self, plan: Plan, built: Built) -> None:
+        self.plan, self.built = plan, built
+        self.ended: list[Ended] = []
+        self.operations: dict[tuple[int, int, str], tuple[float, float]] = {}
+        self.acked: dict[Connection, float] = dict.fromkeys(built.paths, 0.0)
+        self.links: list[rows.LinkSample] = []
+        self.flows: list[rows.FlowSample] = []
+        bottlenecks = list(enumerate(built.links[: len(plan.bottlenecks)]))
+        crossed = {f"{a}-{b}" for path in built.paths.values() for a, b in path}
+        self.sampled = [
+            (number, link) for number, link in bottlenecks if len(bottlenecks) <= ALL_LINKS or link in crossed
+        ]
+
+    def add(self, ended: list[Ended], sent: list[Sent]) -> None:
+        """Iterations and flows that are over."""
+        self.ended += ended
+        for flow in sent:
+            job, operation, carries = self.built.nodes[flow.node]
+            for each in carries:
+                self.acked[each.connection] += each.payload
+            assert operation is not None
+            key = job, flow.iteration, operation.id
+            start, end = self.operations.get(key, (flow.start_s, flow.end_s))
+            self.operations[key] = min(start, flow.start_s), max(end, flow.end_s)
+
+    def sample(self) -> None:
+        """Counters of links and flows, as they are now."""
+        loop = self.built.loop
+        t_s, size = loop.now_s, frame(self.plan.link.mtu)
+        carried = loop.carried_bits
+        for number, name in self.sampled:
+            octets = round(float(carried[number]) / 8)
+            self.links.append(rows.LinkSample(t_s, name, octets, octets // size, 0, 0, 0))
+        acked, known = dict(self.acked), dict[Connection, float]()
+        left = loop.left_bits
+        for number in map(int, loop.net.active.nonzero()[0]):
+            part = 1 - float(left[number] / loop.state.amount[number])
+            ratio = float(
+                loop.state.begins_at[number] + part * (loop.state.ends_at[number] - loop.state.begins_at[number])
+            )
+            for each in self.built.nodes[number][2]:
+                acked[each.connection] += part * each.payload
+                known[each.connection] = ratio
+        for connection, payload in acked.items():
+            self.flows.append(self._flow(t_s, connection, payload, known.get(connection)))
+
+    def _flow(self, t_s: float, connection: Connection, payload: float, ratio: float | None) -> rows.FlowSample:
+        place = self.built.places[connection[0]]
+        iteration = int(self.built.loop.state.iteration[place])
+        control = self.plan.jobs[place].cc
+        learned = control.traits.learns and iteration >= int(self.built.loop.state.learned_at[place])
+        ratio = (ratio or 0.0) if learned else None
+        f = None if ratio is None else float(flow_weights.factor(control)(ratio))
+        return rows.FlowSample(
+            t_s, connection[0], connection[1], name(connection), None, None, round(payload), 0,
+            ratio, iteration if control.traits.learns else None, f,
+        )  # fmt: skip
+
+    def archive(self, cpu_s: float) -> bytes:
+        """The files, as a tar archive; raises `TestbedError` if a job left before it had ended an iteration."""
+        counted = [one for one in self.ended if one.iteration < self.plan.jobs[one.job].iterations]
+        if idle := {*range(len(self.plan.jobs))} - {one.job for one in counted}:
+            number = self.plan.jobs[min(idle)].job
+            raise TestbedError(f"job {number} left before it had ended a single iteration; let it stay longer (leave).")
+        counted.sort(key=lambda one: (one.job, one.iteration))
+        tables = {
+            "iterations.csv": rows.text(rows.Iteration, self._iterations(counted), DECIMALS),
+            "operations.csv": rows.text(rows.Operation, self._operations(counted), DECIMALS),
+            "links.csv": rows.text(rows.LinkSample, self.links, DECIMALS),
+            "flows.csv": rows.text(rows.FlowSample, self.flows, DECIMALS),
+        }
+        files = {name: text.encode() for name, text in tables.items()}
+        files["manifest.json"] = documents.encode(self._told(cpu_s))
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as tar:
+            for name, content in sorted(files.items()):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+        return buffer.getvalue()
+
+    def _iterations(self, counted: list[Ended]) -> Iterator[rows.Iteration]:
+        for ended in counted:
+            job = self.plan.jobs[ended.job]
+            for rank, sent in enumerate(job.bytes_per_worker):
+                yield rows.Iteration(
+                    system=self.plan.system.label, seed=self.plan.seed, job=job.job, worker=rank, iteration=ended.iteration,
+                    start_s=ended.start_s, comm_start_s=ended.comm_start_s, end_s=ended.end_s, bytes=sent, late_s=0.0,
+                )  # fmt: skip
+
+    def _operations(self, counted: list[Ended]) -> Iterator[rows.Operation]:
+        for ended in counted:
+            job = self.plan.jobs[ended.job]
+            for rank in range(len(job.hosts)):
+                for operation in job.collectives:
+                    key = job.job, ended.iteration, operation.id
+                    if key in self.operations:
+                        yield rows.Operation(job.job, rank, ended.iteration, operation.id, *self.operations[key])
+
+    def _told(self, cpu_s: float) -> Told:
+        plan = self.plan
+        crossed, ways = list[Crossing](), list[Way]()
+        back = defaultdict(tuple, {key: tuple(f"{a}-{b}" for a, b in hops) for key, hops in self.built.paths.items()})
+        for connection, hops in self.built.paths.items():
+            key, links = (connection[0], connection[1], name(connection)), tuple(f"{a}-{b}" for a, b in hops)
+            crossed.append(Crossing(*key, tuple(link for link in links if link in plan.bottlenecks)))
+            job, source, target, channel = connection
+            ways.append(Way(*key, links, back[job, target, source, channel]))
+        samples = len(self.links) // max(1, len(plan.bottlenecks))
+        sampling = Sampling(samples, cpu_s, self.built.loop.now_s, 0.0, (), (), ())
+        # The model loses nothing, has no round trip, and its only clock is its own.
+        measured = Measured(
+            0.0, None, 0.0, 0.0, Counters(0, 0, 0, 0, 0, 0), 0.0, None, sampling, tuple(ways) if plan.multipath else (),
+            paths_seeded=True if plan.multipath else None,
+        )  # fmt: skip
+        return Told(VERSION, plan, (), (), KERNEL, platform.python_version(), measured, tuple(crossed))
+
+
+def name(connection: Connection) -> str:
+    """A flow as ``flows.csv`` names it."""
+    _, source, target, channel = connection
+    return f"{source}-{target}" + (f"#{channel}" if channel else "")

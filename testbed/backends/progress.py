@@ -1,0 +1,221 @@
+"""When a run is given up: it spins, nothing moves any more, or the time that it was given is over.
+
+Progress is bytes acknowledged, iterations and phases. Virtual time alone is none: it passes as long as somebody asks for the
+state of queues; nor is it any of one job that others go on. How long a run takes is no sign of trouble, as a busy machine takes longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+from testbed.core import interruption
+from testbed.core.errors import TestbedError
+from testbed.core.runs.events import Computing, Event, Iteration, Phase, Results, Shares
+from testbed.core.runs.plan import Plan
+from testbed.linux.sampling.sampler import SHARES_EVERY_NS
+from workloads.collectives import ring
+
+COMPUTING_TIMES, IDLE_S = 100, 300.0  # without progress: so many times the longest computing, at least so long
+# Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux, by TCP or by who makes datagrams itself.
+PER_WORKER_S, PACKETS_PER_S, DATAGRAMS_PER_S = 3.0, 20_000, 2_000
+MESSAGES_PER_S = 250  # of those in flight together, which threads hand to each other
+LOOK_S = 1.0  # most that one look at the clock counts: while this process itself did not run, nobody else may have
+
+
+@dataclass(frozen=True)
+class Patience:
+    """What a run is given; in s."""
+
+    idle_s: float = IDLE_S  # of its own clock, without progress
+    wall_s: float | None = None  # of wall time, whatever happens (--wall-limit)
+    tick_s: float = SHARES_EVERY_NS / 1e9  # of its own clock, after which it says anew how much has been acknowledged
+    still_s: float = 60.0  # of wall time in which virtual time stands still, though the run has a core to itself
+    set_up_s: float = 60.0  # the same before the first iteration begins
+    computing_s: float = 1800.0  # the same while a participant has announced that it computes (`testbed.replay.computing`), or without a core
+    wanted: tuple[
+        tuple[int, int], ...
+    ] = ()  # by job that runs from the beginning to its end: iterations of all its workers
+
+
+def patience(plan: Plan, wall_s: float | None = None) -> Patience:
+    """What ``plan`` is given; ``wall_s`` if that was asked for."""
+    usual = Patience()
+    computing_ns = max(job.compute_ns for job in plan.jobs)
+    waiting_ns = max(*(job.offset_ns for job in plan.jobs), *(event.at_ns for event in plan.events), 0)
+    programs = any(job.program is not None for job in plan.jobs)  # nobody knows what these compute
+    idle_s = max(usual.computing_s if programs else IDLE_S, COMPUTING_TIMES * computing_ns / 1e9) + waiting_ns / 1e9
+    workers = sum(len(job.hosts) for job in plan.jobs)
+    tick_s = plan.sample_ns * ceil(SHARES_EVERY_NS / plan.sample_ns) / 1e9
+    by_tcp = all(job.by_tcp for job in plan.jobs)
+    share = _between_signs(plan, tick_s)
+    packets = share * _bytes(plan) / plan.link.mtu
+    messages = share * _messages(plan)
+    still_s = usual.still_s + packets / (PACKETS_PER_S if by_tcp else DATAGRAMS_PER_S) + messages / MESSAGES_PER_S
+    return Patience(
+        idle_s=idle_s,
+        wall_s=wall_s,
+        tick_s=tick_s,
+        still_s=still_s,
+        set_up_s=still_s + PER_WORKER_S * workers,
+        wanted=tuple(
+            (job.job, job.iterations * len(job.hosts))
+            for job in plan.jobs
+            if job.life is None and job.leave_ns is None and job.program is None
+        ),
+    )
+
+
+def _between_signs(plan: Plan, tick_s: float) -> float:
+    """The share of an iteration that a network carries at most from one sign of life to the next: until a job has ended one, or its clock ticks."""
+    iteration = _bytes(plan)
+    return min(1.0, tick_s * plan.needed_bps / 8 / iteration) if plan.needed_bps and iteration else 1.0
+
+
+def _bytes(plan: Plan) -> int:
+    """That an iteration of all jobs sends."""
+    return sum(sum(job.bytes_per_worker) for job in plan.jobs)
+
+
+def _messages(plan: Plan) -> int:
+    """How many an iteration has at most where several are in flight: those of a ring, which has more than any other collective."""
+    return sum(
+        len(job.collectives) * len(job.hosts) * 2 * (len(job.hosts) - 1) * ring.SLICES
+        for job in plan.jobs
+        if job.window is not None
+    )
+
+
+class Watch:
+    """Hears a run's events, hands on what others want to hear, and gives the run up when it is time."""
+
+    def __init__(
+        self, patience: Patience, on_event: Callable[[Event], None], *, virtual: bool,
+        clock: Callable[[], float] = time.monotonic, used_s: Callable[[], float] | None = None,
+    ) -> None:  # fmt: skip
+        """``used_s`` tells how much processor time the run has had: on a busy machine that is what it is given."""
+        self.patience, self.on_event, self.virtual, self.clock = patience, on_event, virtual, clock
+        self.used_s = used_s or clock
+        self.used_before_s: float | None = None  # a second after virtual time last moved
+        self.begun = self.looked = clock()
+        self.still_s = 0.0  # wall time since virtual time last moved
+        self.own_s = self.moved_s = 0.0  # the run's own clock: now, and when there last was progress
+        self.left = dict(patience.wanted)  # iterations of jobs that have not ended all of theirs
+        self.jobs_moved_s = dict.fromkeys(self.left, 0.0)
+        self.running = self.delivering = False
+        self.computing: set[str] = set()
+        self.last = "nothing had happened yet"
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Shares):
+            moving = [job for job, links in event.bps.items() if sum(links.values()) > 0]
+            self._tick(bool(moving))
+            self.jobs_moved_s |= dict.fromkeys(moving, self.own_s)
+        elif isinstance(event, Computing):
+            (self.computing.add if event.begins else self.computing.discard)(str(event.who))
+            self._alive()
+        else:
+            self._alive()
+            self.moved_s = self.own_s
+        if isinstance(event, Phase):
+            self.last = f"it was at: {event.text}"
+        elif isinstance(event, Iteration):
+            self.last = f"the last to end was iteration {event.iteration} of job {event.job}"
+            self._ended_one(event.job)
+        self.delivering = isinstance(event, Results)
+        if not isinstance(event, Computing | Results):
+            self.on_event(event)
+
+    def _tick(self, acknowledged: bool) -> None:
+        """The run's clock has gone on, and since its last tick bytes have been acknowledged, or not."""
+        self.running = True
+        self._alive()
+        if self.virtual:
+            self.own_s += self.patience.tick_s
+        if acknowledged:
+            self.moved_s = self.own_s
+
+    def _ended_one(self, job: int) -> None:
+        self.jobs_moved_s[job] = self.own_s
+        self.left[job] = self.left.get(job, 0) - 1
+        if self.left[job] <= 0:
+            del self.left[job]
+
+    def data(self) -> None:
+        """Something has come; while results arrive, that is progress."""
+        if self.delivering:
+            self._alive()
+            self.moved_s = self.own_s
+
+    def _alive(self) -> None:
+        self.still_s, self.used_before_s = 0.0, None
+
+    def look(self) -> None:
+        """To be called at least every second; raises `TestbedError` when the run is to be given up."""
+        interruption.check()
+        now = self.clock()
+        passed, self.looked = min(now - self.looked, LOOK_S), now
+        if self.virtual:
+            self.still_s += passed
+        else:
+            self.own_s += passed
+        if self.patience.wall_s is not None and now - self.begun > self.patience.wall_s:
+            raise TestbedError(
+                f"the wall limit of {self.patience.wall_s:g} s (--wall-limit) ended the run ({self.last}). Raise it, or leave it out: "
+                "without it a run goes on as long as anything moves."
+            )
+        if int(self.still_s) > int(self.still_s - passed) and self._spins():  # asked once a second
+            self._stood_still()
+        if self.own_s - self.moved_s > self.patience.idle_s:
+            self._nothing_moved()
+        for job in self.left:
+            if self.own_s - self.jobs_moved_s[job] > self.patience.idle_s:
+                self._one_stands_still(job)
+
+    def _spins(self) -> bool:
+        """Whether the run has had all the time it may take without its clock moving; who waits for a core does not spin."""
+        if self.still_s < LOOK_S:
+            return False
+        if self.used_before_s is None:
+            self.used_before_s = self.used_s() - LOOK_S
+        limit_s = self._still_limit_s()
+        if self.still_s <= limit_s:
+            return False
+        return self.used_s() - self.used_before_s > limit_s or self.still_s > self.patience.computing_s
+
+    def _still_limit_s(self) -> float:
+        if self.computing:
+            return self.patience.computing_s
+        return self.patience.still_s if self.running else self.patience.set_up_s
+
+    def _stood_still(self) -> None:
+        who = f", though {', '.join(sorted(self.computing))} had announced computing" if self.computing else ""
+        raise TestbedError(
+            f"virtual time stood still for {self._still_limit_s():g} s of wall time, which ended the run ({self.last}){who}. Under "
+            "virtual time the clock stands still while anything computes: a process in there spins and stops it for ever. Look for an "
+            "endless loop in what is yours (a topology, a congestion control); who computes for real has to announce it "
+            "(docs/virtual-time.md)."
+        )
+
+    def _one_stands_still(self, job: int) -> None:
+        raise TestbedError(
+            f"for {self.patience.idle_s:g} s of {self._clock} job {job} has got no byte through and ended no iteration, while others went on, "
+            f"which ended the run ({self.last}). Is it kept from its links for good (bands, a scheduler, [[event]])?"
+        )
+
+    @property
+    def _clock(self) -> str:
+        return "virtual time" if self.virtual else "time"
+
+    def _nothing_moved(self) -> None:
+        raise TestbedError(
+            f"for {self.patience.idle_s:g} s of {self._clock} no byte was acknowledged and no iteration ended, which ended the run "
+            f"({self.last}). Has a link failed for good ([[event]]), or is nearly everything lost (--loss)?"
+            + (
+                ""
+                if self.virtual
+                else " Does a program of one's own hang, or is the machine so busy that a run, which gives way to everything, gets no core?"
+            )
+        )

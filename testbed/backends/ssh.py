@@ -1,0 +1,319 @@
+"""``--on ssh:[USER@]HOST[:PORT]`` and ``--on vagrant``: another machine's kernel, as `--on host` would use it there.
+
+One connection carries everything: the testbed's source, sent into memory that only the run's own
+mount namespace has, requests to `testbed.backends.remote`, events and results back. When the connection
+ends, however that comes about, so does all there is on the other side (docs/ssh.md).
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import functools
+import hashlib
+import json
+import shlex
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import paramiko
+
+from testbed.backends import bootstrap, connection, upload
+from testbed.backends.progress import Patience
+from testbed.backends.remote import SILENCE_S
+from testbed.backends.stream import MOST_ARCHIVE_BYTES, listen
+from testbed.core.errors import LostError, MachineError, TestbedError, within
+from testbed.core.runs.events import Event, Results
+from testbed.core.runs.manifest import Remote
+from testbed.core.runs.plan import Clock, Plan
+from testbed.core.text import quoted
+from testbed.spec.limits import LINUX
+from testbed.spec.place import VAGRANT
+
+SIGN_OF_LIFE_S = 5.0
+ROOM = "256m"  # of memory there, for the testbed
+MOST_TOLD_BYTES, MOST_WORDS_BYTES = 1 << 20, 4096
+SLOWEST_BYTES_PER_S = 50_000  # at which results may come
+START_S, CHECK_S, GRACE_S, FAREWELL_S = 240.0, 240.0, 30.0, 5.0
+# Reads exactly the program, so that the rest of stdin is what the program reads.
+READ = (
+    'import os,sys; n=int(sys.argv[1]); b=b""; exec("while len(b)<n: b+=os.read(0,n-len(b)) or sys.exit(1)"); exec(b)'
+)
+HAS_KERNEL = "cd /vagrant && .venv/bin/python -c 'from testbed.backends.usermode import kernel; raise SystemExit(not kernel.is_built())'"
+SUDO = "Log in as root, or let that user run `sudo` without a password (NOPASSWD in /etc/sudoers)."
+HINTS = (  # the first that fits
+    ("password is required", SUDO),
+    ("not allowed to execute", SUDO),
+    ("sudo: command not found", SUDO),
+    ("python3", "Install Python 3.11 or newer there."),
+    ("not permitted", "It needs all of root's rights, which a container may lack."),
+    ("unshare", "Install the package util-linux there."),
+    ("sudo", SUDO),
+)
+
+
+class Ssh:
+    """Another machine; connected when it is first asked something, and again after an error."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self.name = VAGRANT if place == VAGRANT else "ssh"
+        self.clock: Clock = "real"
+        self.limits = LINUX
+        self._session: _Session | None = None
+        self._identity: Remote | None = None
+
+    def check(self, plan: Plan) -> None:
+        """What `--on host` checks, there; raises `MachineError` also if it cannot be reached or used."""
+        self._ask("check", plan, lambda _event: None, Patience(idle_s=CHECK_S))
+
+    def identity(self) -> Remote:
+        """Which machine it is."""
+        return self._identity or self._connected().identity
+
+    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
+        """Run ``plan`` there; raises what the run raised, `LostError`, or `TestbedError` if it was given up."""
+        return self._ask("run", plan, on_event, patience)
+
+    def close(self) -> None:
+        """End what is there; it is gone, if all is well, when this returns."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _connected(self) -> _Session:
+        if self._session is None or not self._session.alive:
+            self.close()
+            self._session = _Session(self.place)
+            self._identity = self._session.identity
+        return self._session
+
+    def _ask(self, do: str, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
+        files = upload.files(plan)
+        session = self._connected()
+        request = {
+            "do": do, "patience": msgspec.to_builtins(patience), "plan": msgspec.to_builtins(upload.elsewhere(plan, session.folder)),
+            "files": {name: base64.b64encode(content).decode() for name, content in files.items()},
+        }  # fmt: skip
+        try:
+            with within(self.place):
+                session.send(json.dumps(request).encode() + b"\n")
+                wall_s = None if patience.wall_s is None else patience.wall_s + GRACE_S
+                return session.answer(on_event, patience.idle_s + GRACE_S, wall_s=wall_s)
+        except BaseException:
+            self.close()
+            raise
+
+
+class _Session:
+    """One connection, and `testbed.backends.remote` at its other end."""
+
+    def __init__(self, place: str) -> None:
+        self.way = connection.route(place)
+        self.client = connection.connect(self.way)
+        self.sending, self.ended = threading.Lock(), threading.Event()
+        self.channel: paramiko.Channel | None = None
+        atexit.register(self.close)
+        try:
+            with within(place):
+                with _hung_up_after(START_S, self.client):
+                    self.channel = self._start()
+                told = self.answer(lambda _event: None, START_S, starting=True, most_bytes=MOST_TOLD_BYTES)
+                says = _identity(told)
+        except BaseException:
+            self.close()
+            raise
+        self.folder = says.folder
+        key = self.transport.get_remote_server_key()
+        self.identity = Remote(
+            says.hostname, says.kernel, says.cpus, says.python, says.packages,
+            on=place, host_key=f"{key.get_name()} {connection.fingerprint(key)}",
+        )  # fmt: skip
+        threading.Thread(target=self._live, daemon=True).start()
+
+    @property
+    def transport(self) -> paramiko.Transport:
+        return self.client.get_transport()
+
+    @property
+    def alive(self) -> bool:
+        return self.channel is not None and not self.channel.exit_status_ready() and self.transport.is_active()
+
+    def _start(self) -> paramiko.Channel:
+        """Start `testbed.backends.bootstrap` there as root and send it all it wants."""
+        archive, program = upload.archive(), Path(bootstrap.__file__).read_bytes()
+        command = [
+            "unshare", "--mount", "--", "python3", "-I", "-c", READ, str(len(program)),
+            str(len(archive)), hashlib.sha256(archive).hexdigest(), upload.soabi(), ROOM, *upload.PACKAGES,
+        ]  # fmt: skip
+        if self._user_id() != "0":
+            command = ["sudo", "-n", "--", *command]
+        try:
+            channel = self.transport.open_session(timeout=connection.PATIENCE_S)
+            channel.settimeout(START_S)
+            channel.exec_command(shlex.join(command))
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise MachineError(f"no command can be run there: {error}.") from error
+        with contextlib.suppress(OSError):  # if it has ended, it says why
+            channel.sendall(program + archive)
+        return channel
+
+    def _user_id(self) -> str:
+        try:
+            _, out, _ = self.client.exec_command("id -u", timeout=connection.PATIENCE_S)
+            words = _first_of(out.channel).decode(errors="replace").split()
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise MachineError(f"no command can be run there: {error or type(error).__name__}.") from error
+        if not words or not words[-1].isdecimal():
+            raise MachineError(
+                f"{self.way.user} has no shell there: `id -u` was answered by {quoted(' '.join(words), 200)}."
+            )
+        return str(words[-1])
+
+    def _live(self) -> None:
+        while not self.ended.wait(SIGN_OF_LIFE_S):
+            self.send(b"\n")
+
+    def send(self, data: bytes) -> None:
+        """If this fails, whoever listens will know."""
+        assert self.channel is not None
+        with self.sending, contextlib.suppress(OSError):
+            self.channel.sendall(data)
+
+    def answer(
+        self, on_event: Callable[[Event], None], silence_s: float, *, starting: bool = False,
+        wall_s: float | None = None, most_bytes: int = MOST_ARCHIVE_BYTES,
+    ) -> bytes:  # fmt: skip
+        """What comes back; events are handed out. Raises what is said there, or why nothing more is.
+
+        Whether a run gets on is judged there; here, only that somebody says so now and then: noise is no sign of that. Before
+        a run begins, and where ``wall_s`` is given, all of it has an end.
+        """
+        channel, begun = self.channel, time.monotonic()
+        until = begun + silence_s
+        assert channel is not None
+
+        def more() -> bytes:
+            left_s = min(until, begun + wall_s) - time.monotonic() if wall_s is not None else until - time.monotonic()
+            channel.settimeout(max(0.01, left_s))
+            try:
+                if left_s <= 0:  # whoever goes on talking never lets `recv` wait
+                    raise TimeoutError
+                data: bytes = channel.recv(1 << 20)
+            except TimeoutError as error:
+                raise TestbedError(f"no answer came back for {silence_s:.0f} s, and it was ended.") from error
+            return data
+
+        def hand_on(event: Event) -> None:
+            nonlocal until
+            if not starting:
+                until = (
+                    time.monotonic()
+                    + silence_s
+                    + (event.size if isinstance(event, Results) else 0) / SLOWEST_BYTES_PER_S
+                )
+            if not isinstance(event, Results):
+                on_event(event)
+
+        try:
+            answer = listen(more, hand_on, most_bytes)
+        except TestbedError as error:
+            if not self.transport.is_active():  # in the middle of the results, say
+                raise self._end(starting=starting) from error
+            raise
+        if answer is None:
+            raise self._end(starting=starting)
+        return answer
+
+    def _end(self, *, starting: bool) -> TestbedError:
+        """Why it ended without an answer."""
+        assert self.channel is not None
+        self.channel.status_event.wait(FAREWELL_S)
+        if not self.transport.is_active() or not self.channel.exit_status_ready():
+            return LostError(
+                "the connection was lost. Nothing half-done was kept here; over there everything ends by itself, "
+                f"within {SILENCE_S:.0f} s at the latest."
+            )
+        words = self.channel.recv_stderr(1 << 16).decode(errors="replace").strip()
+        if starting:
+            hint = next((hint for said, hint in HINTS if said in words), "")
+            return MachineError(
+                f"the testbed cannot be started there as root: {words or 'no reason was given'}"
+                + (f". {hint}" if hint else "")
+            )
+        tail = "\n".join(words.splitlines()[-8:])
+        return TestbedError("what ran there was killed or crashed (out of memory?)" + (f":\n{tail}" if tail else "."))
+
+    def close(self) -> None:
+        """Hang up: end of file is the other side's sign to end, which is waited for, briefly."""
+        atexit.unregister(self.close)
+        self.ended.set()
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            if self.channel is not None and self.transport.is_active():
+                self.channel.shutdown_write()
+                self.channel.status_event.wait(FAREWELL_S)
+        self.client.close()
+
+
+def _identity(told: bytes) -> _Told:
+    """What the other machine says of itself: what `testbed.backends.remote` says, and nothing else."""
+    try:
+        return msgspec.json.decode(told, type=_Told)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MachineError(f"what answers there is no testbed: {error}.") from error
+
+
+class _Told(msgspec.Struct):
+    folder: str
+    hostname: str
+    kernel: str
+    cpus: int | None
+    python: str
+    packages: dict[str, str | None] | str
+
+
+def _first_of(channel: paramiko.Channel) -> bytes:
+    """What is said there until it ends; no more than a word or two is waited for."""
+    said, deadline = b"", time.monotonic() + connection.PATIENCE_S
+    while len(said) < MOST_WORDS_BYTES and (left_s := deadline - time.monotonic()) > 0:
+        channel.settimeout(left_s)
+        piece: bytes = channel.recv(MOST_WORDS_BYTES - len(said))
+        if not piece:
+            break
+        said += piece
+    return said
+
+
+@contextlib.contextmanager
+def _hung_up_after(limit_s: float, client: paramiko.SSHClient) -> Iterator[None]:
+    """A server that never says whether it starts a command would be waited for for ever."""
+    timer = threading.Timer(limit_s, client.close)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def has_user_mode_kernel(place: str) -> bool:
+    """Whether the checkout of the VM ``place`` has a user-mode kernel that runs there can use."""
+    client = connection.connect(connection.route(place))
+    try:
+        _, out, _ = client.exec_command(HAS_KERNEL, timeout=connection.PATIENCE_S)
+        answered: bool = out.channel.status_event.wait(CHECK_S)
+        return answered and out.channel.recv_exit_status() == 0
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise MachineError(f"{place}: no command can be run there: {error or type(error).__name__}.") from error
+    finally:
+        client.close()
+
+
+@functools.cache
+def find(place: str) -> Ssh:
+    """The machine ``place``: one connection of this process serves all of its runs."""
+    return Ssh(place)

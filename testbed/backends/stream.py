@@ -1,0 +1,86 @@
+"""What `testbed.linux.run_in_kernel` says, as any substrate hears it: lines of JSON, then an archive.
+
+It may come from another machine, or from a guest that is not as it was made: whatever comes is held against
+what a run can say, and has an end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import msgspec
+
+from testbed.core.errors import TestbedError, error_for_exit
+from testbed.core.runs.events import Error, Event, Results
+from testbed.core.text import quoted
+
+More = Callable[[], bytes]  # blocks for the next bytes; none: the end
+
+MOST_LINE_BYTES = 1 << 20
+MOST_ARCHIVE_BYTES = 2 << 30
+
+
+def listen(
+    more: More,
+    on_event: Callable[[Event], None],
+    most_bytes: int = MOST_ARCHIVE_BYTES,
+    said: Callable[[bytes], None] = lambda _words: None,
+) -> bytes | None:
+    """Hand out every event, the one that announces results included; the archive (of ``most_bytes`` at most), or None if
+    the stream ended without one. ``said`` hears a kernel's own words, a line at a time: a user-mode Linux shares its console with us.
+
+    Raises what the run raised.
+    """
+    stream = _Stream(more)
+    while line := stream.line():
+        if not line.startswith(b"{"):
+            said(line)
+            continue
+        try:
+            event = msgspec.json.decode(line, type=Event)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            words = quoted(line[:200].decode("utf-8", "backslashreplace"), 200)
+            raise TestbedError(f"the run said what nobody understands: {words} ({error}); is the disk full?") from error
+        if isinstance(event, Error):
+            raise error_for_exit(event.code, event.message)
+        if isinstance(event, Results):
+            if not 0 <= event.size <= most_bytes:
+                raise TestbedError(
+                    f"the run has {event.size / 1e9:.1f} GB to hand over, and at most {most_bytes / 1e9:.1f} GB are taken; "
+                    "with a longer --sample it becomes less."
+                )
+            on_event(event)
+            archive = stream.exactly(event.size)
+            if hashlib.sha256(archive).hexdigest() != event.sha256:
+                raise TestbedError("the results arrived damaged; is the disk full?")
+            return archive
+        on_event(event)
+    return None
+
+
+class _Stream:
+    def __init__(self, more: More) -> None:
+        self.more, self.buffer = more, bytearray()
+
+    def line(self) -> bytes:
+        looked = 0
+        while (end := self.buffer.find(b"\n", looked)) < 0:
+            looked = len(self.buffer)
+            data = self.more()
+            if not data:
+                return b""
+            if looked + len(data) > MOST_LINE_BYTES and b"\n" not in data:
+                raise TestbedError(f"the run said a line of more than {MOST_LINE_BYTES >> 20} MB; nothing does that.")
+            self.buffer += data
+        line = bytes(self.buffer[: end + 1])
+        del self.buffer[: end + 1]
+        return line
+
+    def exactly(self, size: int) -> bytes:
+        while len(self.buffer) < size:
+            data = self.more()
+            if not data:
+                raise TestbedError("the run ended while it handed over its results")
+            self.buffer += data
+        return bytes(self.buffer[:size])

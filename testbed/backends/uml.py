@@ -1,0 +1,419 @@
+"""``--on uml``: a user-mode Linux kernel under virtual time, as any user.
+
+The kernel is an ordinary program. Its clock stands still while anything computes and
+jumps to the next timer when all is idle (``time-travel=inf-cpu``), so that the network
+is exact however slow the machine. Its root file system is this machine's own.
+
+Nothing of the caller leaks in: environment, working directory and paths are the same
+every time, random numbers come from the run's seed, and the clock starts at zero.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from testbed.backends.host import end_with_sudo
+from testbed.backends.progress import Patience, Watch
+from testbed.backends.stream import listen
+from testbed.backends.usermode import kernel
+from testbed.backends.usermode.kernel import Kernel
+from testbed.congestion import catalogue
+from testbed.core import rlimits, temp_dirs
+from testbed.core.environment import ROOT
+from testbed.core.errors import MachineError, TestbedError
+from testbed.core.runs import rundir
+from testbed.core.runs.events import Event
+from testbed.core.runs.manifest import UserModeLinux
+from testbed.core.runs.plan import Clock, CongestionControl, JobPlan, Plan
+from testbed.linux import features
+from testbed.linux.loading import declared
+from testbed.linux.setup_steps import changes
+from testbed.replay import collectives
+from testbed.replay import training as learning
+from testbed.spec.limits import LINUX, Limits
+from testbed.transports import native
+from workloads.collectives import ring
+
+WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
+LOOK_EVERY_S = 0.02
+SEGFAULTED = "exitcode=0x0000000b"  # as its first process ends
+MEMORY_MB, MEMORY_PER_PROCESS_MB = 512, 24
+SECCOMP = (6, 16)  # from here on processes hand over by seccomp, which is faster than ptrace
+TOOLS = ("setpriv", "prlimit", "taskset", "mount")  # of util-linux
+
+# The first thing that runs inside; all mounts by one program, since each takes a hundredth of a second to start.
+INIT = """\
+#!/bin/sh
+mkdir -p /dev/shm
+mount --all --fstab /proc/self/cwd/fstab
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8
+export PYTHONPATH=/run/mltcp/checkout PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
+cd /
+exec /run/mltcp/python/bin/python3 -P {guest}
+"""
+# Everything is reached by the same paths in every run.
+FSTAB = """\
+proc /proc proc
+sys /sys sysfs
+{checkout} {folder}/checkout none bind
+{python} {folder}/python none bind
+{modules} {folder}/modules none bind
+run /run tmpfs
+{folder} /run/mltcp none rbind,X-mount.mkdir
+"""
+NOT_IN_FSTAB = str.maketrans({" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"})  # fstab(5)
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What a plan asks for that user-mode Linux has not, and what to do instead."""
+
+    what: str
+    instead: str
+
+
+def lacks(plan: Plan) -> Lack | None:
+    """Why ``plan`` cannot run under virtual time, whichever kernel is built; None if it can."""
+    for job in plan.jobs:
+        if job.program is not None:
+            return Lack(
+                f"job {job.job} ({job.trace}) is a real program, and under virtual time computing takes no time",
+                "use --on host, or record it (`python -m workloads record`) and replay its trace here",
+            )
+    for cc in plan.ccs:
+        if cc.source is not None and catalogue.module(cc) is None:
+            return Lack(
+                f"{cc.source} is an eBPF program, and the user-mode Linux kernel takes modules",
+                "use --on host, or write it as a module (tcp_NAME.c)",
+            )
+        if cc.source is None and cc.name not in (*catalogue.built_in(), *catalogue.names()):
+            return Lack(
+                f"the user-mode Linux kernel has no {cc.name}",
+                f"it has {', '.join((*catalogue.built_in(), *catalogue.names()))}. Name its source as a module "
+                f"(`--system ./tcp_{cc.name}.c`), or use --on host if this machine's kernel has it",
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class Uml:
+    """User-mode Linux with one kernel of the cache."""
+
+    kernel: Kernel
+    name: str = "uml"
+    clock: Clock = "virtual"
+    limits: Limits = LINUX
+
+    def check(self, plan: Plan) -> None:
+        """What the plan asks for (`lacks`), one's own congestion control compiled here, and util-linux."""
+        if lacking := lacks(plan):
+            raise MachineError(f"{lacking.what}: {lacking.instead}.")
+        rlimits.check(2 * _memory_mb(plan))  # the kernel's own, and what it maps besides
+        changes(plan, features.user_mode(self.kernel.version))
+        self._own_modules(plan)
+        learning.check(job.trains for job in plan.jobs)
+        if not all(job.by_tcp for job in plan.jobs):
+            native.build()
+        if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+            raise MachineError(f"missing: {', '.join(missing)}. Install the package util-linux.")
+
+    def _own_modules(self, plan: Plan) -> list[Path]:
+        """Those of custom congestion controls, built; each has the parameters that it is given."""
+        modules = []
+        for cc in plan.ccs:
+            if cc.source is not None and (source := catalogue.module(cc)) is not None:
+                modules.append(self.kernel.own_module(source))
+                declared.check(cc, declared.of_module(modules[-1]))
+        return modules
+
+    def identity(self) -> UserModeLinux:
+        """What the manifest says of the kernel."""
+        return UserModeLinux(**msgspec.structs.asdict(self.kernel.identity), modules=self.kernel.modules().name)
+
+    def run(self, plan: Plan, on_event: Callable[[Event], None], patience: Patience) -> bytes:
+        """Run ``plan``; raises what the run raised, or `TestbedError` if it went away or was given up."""
+        own = self._own_modules(plan)
+
+        def bring(folder: Path) -> None:
+            for module in own:
+                shutil.copy(module, folder / "own")
+            (folder / "plan.json").write_bytes(msgspec.json.encode(_portable(plan, folder)))
+
+        return self._boot(bring, _memory_mb(plan), plan.seed, on_event, patience)
+
+    def call(self, function: str, wall_s: float) -> bytes:
+        """What ``module:function`` of this checkout returns inside, called with a `Machine`: bytes."""
+        patience = Patience(wall_s=wall_s, set_up_s=wall_s)
+        return self._boot(
+            lambda folder: rundir.write_text(folder / "call", function), MEMORY_MB, 0, lambda _event: None, patience
+        )
+
+    def _boot(
+        self,
+        bring: Callable[[Path], None],
+        memory_mb: int,
+        seed: int,
+        on_event: Callable[[Event], None],
+        patience: Patience,
+    ) -> bytes:
+        modules = self.kernel.modules()
+        end_with_sudo()
+        with _folder() as folder, _core() as core:
+            with _written(folder):
+                _prepare(folder, self.kernel.image, modules)
+                bring(folder)
+            with (folder / "console").open("wb") as console, (folder / "log").open("wb") as log:
+                process = subprocess.Popen(
+                    _command(memory_mb, core, self.kernel), stdin=subprocess.DEVNULL, stdout=console, stderr=log,
+                    cwd=folder, env=_environment(memory_mb, seed), start_new_session=True,
+                )  # fmt: skip
+            try:
+                watch = Watch(patience, on_event, virtual=True, used_s=partial(_used_s, process.pid))
+                return _follow(process, folder, watch)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _command(memory_mb: int, core: int, kernel: Kernel) -> list[str]:
+    """How to start the kernel, in the run's folder. Its own words (from ``./linux`` on) are the same
+    in every run: they are among what its random numbers are made of."""
+    return [
+        "setpriv", "--pdeathsig", "KILL", "--", "prlimit", "--core=0:0", "--stack=8388608:", "--",
+        "taskset", "--cpu-list", str(core),
+        "./linux", f"mem={memory_mb}M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw",
+        # Until /proc is mounted inside, it is this machine's, where "self" is the kernel.
+        "init=/proc/self/cwd/init", "time-travel=inf-cpu", f"time-travel-start={WALL_CLOCK_START_NS}",
+        # The seed is good enough: older kernels would stir for seconds until they believe it.
+        "random.trust_cpu=on",
+        "random.trust_bootloader=on",
+        "con=null", "con0=null,fd:1", "quiet", "uml_dir=./uml/", "umid=run",
+        *(["seccomp=on"] if kernel.version >= SECCOMP else []),
+    ]  # fmt: skip
+
+
+def _environment(memory_mb: int, seed: int) -> dict[str, str]:
+    """All that user-mode Linux sees of an environment."""
+    random = hashlib.sha256(f"random {seed}".encode()).hexdigest()[:16]
+    return {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "TMPDIR": _memory_folder(memory_mb),
+        "LD_PRELOAD": "./preload.so",
+        "MLTCP_SEED": random,
+    }
+
+
+LEARNING_MB, LEARNING_PER_PROCESS_MB = 400, 120  # NumPy, examples; what a worker keeps
+# Of a row for each message: where all are gathered, with their text, and where an iteration's are told.
+ROW_BYTES, TOLD_BYTES = 400, 1200
+
+
+def _memory_mb(plan: Plan) -> int:
+    """What the inside needs: Python in every host, and queues and paths that senders and receivers hold a few times."""
+    hosts = len({host for job in plan.jobs for host in job.hosts})
+    queues = sum(
+        4 * (link.buffer_bytes + int(link.rate_bps / 8 * plan.base_rtt_s)) for link in plan.bottlenecks.values()
+    )
+    learning = sum(
+        LEARNING_MB + LEARNING_PER_PROCESS_MB * len(job.hosts) for job in plan.jobs if job.trains is not None
+    )
+    usual = MEMORY_MB + MEMORY_PER_PROCESS_MB * hosts
+    rows = sum(map(_rows_an_iteration, plan.jobs)) if plan.messages == "full" else 0
+    iterations = max(job.iterations for job in plan.jobs)
+    told = rows * (ROW_BYTES * iterations + TOLD_BYTES) >> 20
+    # A third of what is there in any case is free for them.
+    return usual + 4 * (queues >> 20) + learning + (told if told > usual // 3 else 0)
+
+
+def _rows_an_iteration(job: JobPlan) -> int:
+    """Of ``messages.csv``, if each message has one where it is sent and one where it is received: as rings have them, which have more than others."""
+    if job.by_tcp:
+        return 0
+    workers, messages = len(job.hosts), 0
+    for op in job.collectives:
+        chunk = (op.bytes or 0) // workers
+        around = 2 if collectives.find(op.algorithm).KIND == "all_reduce" else 1
+        messages += around * (workers - 1) * max(len(ring.slices(chunk)), chunk // (job.partition or chunk or 1))
+    return 2 * workers * messages
+
+
+def _memory_folder(needed_mb: int) -> str:
+    """Where the kernel keeps its memory, as a file without a name: in memory, if that is large enough."""
+    with contextlib.suppress(OSError):
+        status = os.statvfs("/dev/shm")
+        if status.f_bavail * status.f_frsize > needed_mb << 21 and not status.f_flag & os.ST_NOEXEC:
+            return "/dev/shm"
+    return "/tmp"
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder of this run with a path that needs no quoting, gone with the run."""
+    base = Path("/tmp")
+    with contextlib.ExitStack() as stack:
+        with _written(base):
+            made = stack.enter_context(temp_dirs.scratch(base))
+        yield made
+
+
+@contextlib.contextmanager
+def _written(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise MachineError(f"{where} cannot be written: {error.strerror}. Make room there.") from error
+
+
+@contextlib.contextmanager
+def _core() -> Iterator[int]:
+    """A core for this run: its kernel and its processes take turns, and handing over to another core is slow.
+
+    Claimed by binding a name that disappears with this process; if all are claimed, shared.
+    """
+    mine = sorted(os.sched_getaffinity(0))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim:
+        for core in reversed(mine):
+            try:
+                claim.bind(f"\0mltcp-core-{core}")
+            except OSError:
+                continue
+            yield core
+            return
+        yield mine[os.getpid() % len(mine)]
+
+
+def _prepare(folder: Path, image: Path, modules: Path) -> None:
+    (folder / "uml").mkdir()
+    (folder / "linux").symlink_to(image)
+    (folder / "preload.so").symlink_to(modules / "preload.so")
+    # Wherever the checkout, Python and the modules are, inside they have one name.
+    places = {"folder": str(folder), "checkout": ROOT, "python": sys.prefix, "modules": str(modules)}
+    mounted = {name: path.translate(NOT_IN_FSTAB) for name, path in places.items()}
+    (folder / "fstab").write_text(FSTAB.format(**mounted))
+    (folder / "init").write_text(INIT.format(guest=shlex.join(_guest())))
+    (folder / "init").chmod(0o755)
+    for name in ("checkout", "python", "modules", "own"):
+        (folder / name).mkdir()
+
+
+def _guest() -> list[str]:
+    """How Python begins there: told where packages lie, for to look through all that is installed (`site`) is half of its system calls.
+
+    Mininet imports distutils, though, which from Python 3.12 on only that finds.
+    """
+    if sys.version_info >= (3, 12):
+        return ["-m", "testbed.linux.uml_init"]
+    inside = (
+        re.sub(f"^{re.escape(sys.prefix)}/", "/run/mltcp/python/", path)
+        for path in sys.path
+        if path.endswith("-packages")
+    )
+    return ["-S", "-m", "testbed.linux.uml_init", *inside]
+
+
+def _portable(plan: Plan, folder: Path) -> Plan:
+    """What is from outside the checkout, by names that are the same in every run."""
+    jobs = tuple(msgspec.structs.replace(job, cc=_named_alike(job.cc)) for job in plan.jobs)
+    system = msgspec.structs.replace(plan.system, congestion=tuple(map(_named_alike, plan.system.congestion)))
+    plan = msgspec.structs.replace(plan, jobs=jobs, system=system)
+    if not plan.topology.endswith(".py"):
+        return plan
+    shutil.copy(plan.topology, folder / "topology.py")
+    return msgspec.structs.replace(plan, topology="/run/mltcp/topology.py")
+
+
+def _named_alike(cc: CongestionControl) -> CongestionControl:
+    return cc if cc.source is None else msgspec.structs.replace(cc, source=Path(cc.source).name)
+
+
+def _follow(process: subprocess.Popen[bytes], folder: Path, watch: Watch) -> bytes:
+    """Read the console, a file that grows, until the kernel is gone, or is given up."""
+    with (folder / "console").open("rb") as console:
+
+        def more() -> bytes:
+            while True:
+                over = process.poll() is not None
+                if data := console.read(1 << 20):
+                    watch.data()
+                    return data
+                if over:
+                    return b""
+                watch.look()
+                time.sleep(LOOK_EVERY_S)
+
+        archive = listen(more, watch, said=_heard)
+    if archive is not None:
+        return archive
+    raise TestbedError(_why_it_ended(process, folder))
+
+
+def _heard(words: bytes) -> None:
+    """What the kernel itself says: a run that has lost a process to it ends at once."""
+    if words.startswith(b"Out of memory"):
+        raise TestbedError(
+            "the user-mode Linux kernel ran out of the memory that it was given, and killed a process of the run; of so many "
+            "workers and messages fewer will do, or rows of rounds in place of each message (--messages rounds)."
+        )
+
+
+def _used_s(session: int) -> float:
+    """Processor time of a session's processes, in s: a user-mode Linux and all that runs in it."""
+    ticks = 0
+    for process in Path("/proc").glob("[0-9]*"):  # not `*/stat`: one that ends meanwhile would end the search
+        with contextlib.suppress(OSError):
+            told = (process / "stat").read_text(errors="replace")
+            words = told.rpartition(")")[2].split()  # from the state on, the third field
+            if int(words[3]) == session:
+                ticks += sum(int(word) for word in words[11:15])  # utime, stime, and those of children that ended
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _why_it_ended(process: subprocess.Popen[bytes], folder: Path) -> str:
+    """Why the kernel went away without results."""
+    words = [line for name in ("console", "log") for line in (folder / name).read_text(errors="replace").splitlines()]
+    words = [line for line in words if not line.startswith("{")]
+    if panics := [line for line in words if "Kernel panic" in line]:
+        hint = (
+            " (signal 11: a process in there may have had more pieces of memory than this machine allows one, vm.max_map_count)"
+            if SEGFAULTED in panics[0]
+            else ""
+        )
+        return f"the user-mode Linux kernel panicked: {panics[0].partition('Kernel panic')[2].lstrip(' -')}{hint}"
+    refused = [line for line in words if "ptrace" in line]
+    if refused:
+        return (
+            f"user-mode Linux cannot trace its processes here (a container that forbids ptrace?): {refused[0].strip()}"
+        )
+    code = process.returncode
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    hint = " (out of memory?)" if code == -signal.SIGKILL else ""
+    tail = "\n".join(line for line in words[-6:] if line.strip())
+    return f"the user-mode Linux kernel {how}{hint} before the run was over" + (f":\n{tail}" if tail else ".")
+
+
+def find(linux_source: Path | None = None, prefer: UserModeLinux | None = None) -> Uml:
+    """User-mode Linux, with the kernel of ``linux_source``, or one that is as ``prefer``, or the newest there is.
+
+    Raises `MachineError`.
+    """
+    kernel.check_platform()
+    if linux_source is not None:
+        return Uml(kernel.ensure(linux_source, lambda line: print(line, file=sys.stderr, flush=True)))
+    return Uml(kernel.find(prefer))

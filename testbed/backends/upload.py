@@ -1,0 +1,109 @@
+"""What another machine needs of this one: the testbed's source, the packages it imports, and a plan's own files.
+
+The other machine needs no testbed, no compiler and, if it has the same Python, no package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import io
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from testbed.congestion import catalogue
+from testbed.core import packages
+from testbed.core.environment import ROOT
+from testbed.core.errors import MachineError
+from testbed.core.runs.plan import Plan
+from testbed.linux.loading import bpf, classifier
+from testbed.transports import native
+
+PACKAGES = ("mininet", "msgspec", "pyroute2", "elftools")  # what `testbed.linux.run_in_kernel` imports
+
+
+def soabi() -> str:
+    """Which Pythons can use this one's packages, as ``cpython-311-x86_64-linux-gnu``."""
+    return str(sysconfig.get_config_var("SOABI"))
+
+
+@functools.cache
+def archive() -> bytes:
+    """The source (``code/…``) and the packages (``packages/…``) as a compressed tar archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as tar:
+        for name, path in [*_code(), *_packages()]:
+            content = path.read_bytes()
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _code() -> Iterator[tuple[str, Path]]:
+    for folder, pattern in [
+        *((name, "*.py") for name in packages.that_run()),
+        ("kernel", "*.[ch]"),
+        ("transports", "*.[ch]"),
+    ]:
+        for path in sorted(Path(ROOT, folder).rglob(pattern)):
+            yield f"code/{path.relative_to(ROOT)}", path
+    with contextlib.suppress(MachineError):  # no compiler here: whoever needs it there is told so
+        yield f"code/{native.build().relative_to(ROOT)}", native.build()
+
+
+def _packages() -> Iterator[tuple[str, Path]]:
+    for name in PACKAGES:
+        yield from _package(name, _folder(name))
+    if sys.version_info >= (3, 12):  # Mininet still imports distutils, which setuptools keeps, and says nothing of
+        yield from _package("distutils", _folder("setuptools") / "_distutils")
+
+
+def _folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    assert spec is not None and spec.submodule_search_locations
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _package(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".py", ".so"):
+            yield f"packages/{name}/{path.relative_to(folder)}", path
+
+
+def files(plan: Plan) -> dict[str, bytes]:
+    """Of this plan: its topology and congestion controls from outside the checkout, and compiled programs."""
+    found: dict[str, bytes] = {}
+    if plan.topology.endswith(".py"):
+        found["own/topology.py"] = Path(plan.topology).read_bytes()
+    programs = [source for source in map(catalogue.program, plan.ccs) if source is not None]
+    if any(link.marking for link in plan.bottlenecks.values()):
+        programs.append(classifier.PROGRAM)
+    for source in programs:
+        found |= {f"cache/mltcp/{name}": content for name, content in bpf.compile_for_others(source).items()}
+    for cc in plan.ccs:
+        if cc.source is not None:
+            source = Path(cc.source)
+            for path in (source, *source.parent.glob("*.h")):
+                found[f"own/{cc.folder}/{path.name}"] = path.read_bytes()
+    return found
+
+
+def elsewhere(plan: Plan, folder: str) -> Plan:
+    """The plan with the names that its own files have there, below ``folder``."""
+    jobs = tuple(
+        msgspec.structs.replace(
+            job, cc=msgspec.structs.replace(job.cc, source=f"{folder}/own/{job.cc.folder}/{Path(job.cc.source).name}")
+        )
+        if job.cc.source is not None
+        else job
+        for job in plan.jobs
+    )
+    topology = f"{folder}/own/topology.py" if plan.topology.endswith(".py") else plan.topology
+    return msgspec.structs.replace(plan, jobs=jobs, topology=topology)

@@ -1,0 +1,408 @@
+"""The user-mode Linux kernel: found in the cache, or built from the distribution's source.
+
+An entry of the cache is one kernel, complete when its ``kernel.json`` is there::
+
+    ~/.cache/mltcp/uml/6.12.117-2f1c0a9b77de/
+        kernel.json      identity: version, source, configuration, compiler, digests
+        linux            the kernel, an ordinary program
+        source/ build/   headers and scripts: what modules are built with
+        modules/HASH/    the congestion controls of kernel/ and preload.so, by their sources
+
+The entry's name is a hash of source, configuration and compiler, so that a change of any
+is another entry. A build that is killed is removed by a process that watches it; where that is
+killed as well, the next command that looks for a kernel removes it. Root runs none that anybody else could have changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from testbed.backends.usermode.build import (
+    Counter,
+    Say,
+    check_config,
+    check_space,
+    check_tools,
+    compiler_name,
+    disk_errors,
+    locked,
+)
+from testbed.backends.usermode.source import EDITS, Origin, digest_of, edit, run
+from testbed.core import children, input_files, temp_dirs
+from testbed.core.environment import ROOT
+from testbed.core.errors import MachineError, RequestError, TestbedError
+from testbed.core.runs.manifest import Build
+from testbed.linux.loading import bpf
+
+SOURCES = Path(ROOT) / "kernel"
+MOST_BYTES = 1 << 20  # of what tells of an entry
+OBJECTS = 1000  # about; Linux 6.12 has a little more
+SPACE_BYTES = 4 << 30  # source and objects while it is built; a tenth of it stays
+TOOLS = {
+    "gcc": "gcc", "make": "make", "flex": "flex", "bison": "bison", "bc": "bc", "tar": "tar", "xz": "xz-utils",
+    "perl": "perl", "/usr/include/stdio.h": "libc6-dev",
+}  # fmt: skip
+# What went by another name before: it is enough if one of the two is there.
+RENAMED = {"CONFIG_PROC_SYSCTL=y": "CONFIG_SYSCTL=y"}  # Linux 7.3
+# What building a module needs of a source tree.
+KEPT = ("arch", "include", "scripts", "Makefile", "Kbuild", "Kconfig")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One kernel of the cache."""
+
+    folder: Path
+    identity: Build
+
+    @property
+    def image(self) -> Path:
+        return self.folder / "linux"
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        return tuple(int(number) for number in re.findall(r"\d+", self.identity.version))
+
+    def check_owner(self) -> None:
+        """Raises `MachineError` if this process would run, or build with, what somebody else may have put there."""
+        if os.geteuid() == 0 and not _only_of(self.folder, {0}):
+            raise MachineError(
+                f"{self.folder} belongs to another user, or others may write to it, and root runs no kernel of theirs: "
+                "run this without root (it needs none), or build one for root (`python -m testbed kernel`)."
+            )
+
+    def modules(self) -> Path:
+        """The folder of the congestion controls' modules, and ``preload.so``; built if a source has changed."""
+        self.check_owner()
+        folder = self.folder / "modules" / digest_of(_module_sources())[:12]
+        if not _modules_are_whole(folder):
+            check_tools(TOOLS, "the user-mode Linux kernel")
+            with locked(self.folder / "modules.lock"):
+                if not _modules_are_whole(folder):
+                    self._sweep_modules()
+                    self._build_modules(folder)
+        return folder
+
+    def _sweep_modules(self) -> None:
+        """Remove what is left of builds that were killed; under their lock."""
+        for one in (self.folder / "modules").glob("*/"):
+            if not (one / "complete").exists():
+                shutil.rmtree(one, ignore_errors=True)
+
+    def has_modules(self, name: str) -> bool:
+        """Whether those of that name (a hash of their sources) are there, whole."""
+        return _modules_are_whole(self.folder / "modules" / name)
+
+    def _build_modules(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        with disk_errors(folder):
+            folder.mkdir(parents=True)
+            for source in _module_sources():
+                shutil.copy(source, folder / source.name)
+        _make(self.folder, ["modules", f"M={folder}"], None)
+        preload = ["gcc", "-shared", "-fPIC", "-O2", "-o", str(folder / "preload.so"), str(folder / "preload.c")]
+        run(preload, "kernel/uml/preload.c could not be compiled")
+        (folder / "complete").write_text(digest_of(_products(folder)))
+
+    def own_module(self, source: Path) -> Path:
+        """A congestion control from outside the checkout (``tcp_NAME.c``), built against this kernel.
+
+        It may include the headers of ``kernel/`` and those beside it. Raises `RequestError` with the compiler's words.
+        """
+        self.check_owner()
+        if not re.fullmatch(r"tcp_\w+", source.stem, re.ASCII):  # it becomes part of a makefile
+            raise RequestError(f"{source}: a congestion control of your own is in a file named tcp_NAME.c.")
+        headers = {header.name: header for folder in (SOURCES, source.parent) for header in sorted(folder.glob("*.h"))}
+        folder = self.folder / "modules" / f"own-{digest_of([source, *headers.values(), SOURCES / 'Kbuild'])[:12]}"
+        module = folder / f"{source.stem}.ko"
+        if (folder / "complete").exists():
+            return module
+        check_tools(TOOLS, "the user-mode Linux kernel")
+        with locked(self.folder / "modules.lock"):
+            self._sweep_modules()
+            shutil.rmtree(folder, ignore_errors=True)
+            with disk_errors(folder):
+                folder.mkdir(parents=True)
+                for file in (source, *headers.values()):
+                    shutil.copy(file, folder / file.name)
+                kbuild = (SOURCES / "Kbuild").read_text()
+                (folder / "Kbuild").write_text(re.sub(r"(?m)^obj-m := .*$", f"obj-m := {source.stem}.o", kbuild))
+            try:
+                _make(self.folder, ["modules", f"M={folder}"], None)
+            except MachineError:
+                raise
+            except TestbedError as error:
+                words = [
+                    line.strip() for line in str(error).splitlines() if "rror: " in line or line.startswith("ERROR")
+                ]
+                said = "\n".join(words or [str(error)]).replace(str(folder), str(source.parent))
+                shutil.rmtree(folder, ignore_errors=True)
+                raise RequestError(f"{source} could not be built as a module:\n{said}") from error
+            (folder / "complete").touch()
+        return module
+
+
+def find(prefer: Build | None = None) -> Kernel:
+    """The newest usable kernel of the cache, or the one that ``prefer`` names; raises `MachineError`."""
+    _sweep()
+    damaged, usable = [], []
+    for entry in _entries():
+        try:
+            usable.append(_usable(entry))
+        except _UnusableError as error:
+            damaged.append(f" {error}")
+    for one in usable:
+        if prefer is None or msgspec.convert(prefer, Build, from_attributes=True) == one.identity:
+            return one
+    if usable:
+        return usable[0]
+    raise MachineError(
+        f"the user-mode Linux kernel is not built yet.{''.join(damaged)} `make kernel` builds it (about three minutes, once)."
+    )
+
+
+def is_built() -> bool:
+    """Whether `find` would find one."""
+    try:
+        find()
+    except MachineError:
+        return False
+    return True
+
+
+def is_there() -> bool:
+    """Whether `find` would find one, with the modules of today's sources."""
+    try:
+        find().modules()
+    except MachineError:
+        return False
+    return True
+
+
+def check_possible() -> None:
+    """Raises `MachineError` where none can be built, as far as can be told without building it."""
+    check_platform()
+    check_tools(TOOLS, "the user-mode Linux kernel")
+
+
+def check_platform() -> None:
+    """Raises `MachineError` where user-mode Linux does not run."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        raise MachineError(
+            f"user-mode Linux runs on x86_64 Linux only; this is {platform.system()} {platform.machine()}."
+        )
+
+
+def build_apart(*arguments: str) -> str | None:
+    """Build one, in a process of its own (`python -m testbed kernel`), which under ``sudo`` is the caller's, and ends with this one.
+
+    What it says goes to stderr as it comes. Returns why it failed, None if it did not.
+    """
+    command = [sys.executable, "-P", "-m", "testbed", "kernel", "--if-missing", *arguments]
+    with tempfile.TemporaryFile("w+") as errors:
+        code = children.run(
+            command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=errors, env={**os.environ, "PYTHONPATH": ROOT}
+        )
+        errors.seek(0)
+        words = " ".join(errors.read().split()).removeprefix("error: ")
+    return (words or f"its build ended with code {code}.") if code else None
+
+
+def ensure(source: Path | None, say: Say) -> Kernel:
+    """The kernel of ``source`` (a tarball or tree; None: the distribution's newest), built if need be."""
+    check_possible()
+    cache = cache_folder()
+    if re.search(r"[\s:]", str(cache)):
+        raise MachineError(
+            f"Linux cannot be built below {cache}: its makefiles know no blanks and colons in paths. "
+            "Set XDG_CACHE_HOME to a folder without any."
+        )
+    with disk_errors(cache):
+        cache.mkdir(parents=True, exist_ok=True)
+    origin = Origin.of(source)
+    compiler = compiler_name()
+    key = hashlib.sha256(json.dumps([origin.identity, _config_digest(), compiler]).encode()).hexdigest()[:12]
+    entry = cache / f"{origin.version}-{key}"
+    with locked(cache / "lock", lambda: say("another build is in progress; waiting for it")):
+        with contextlib.suppress(_UnusableError):
+            return _usable(entry)
+        with disk_errors(cache):
+            for partial in {entry, *_partial(cache)}:
+                if partial.exists():
+                    shutil.rmtree(partial)
+        check_space(cache, SPACE_BYTES)
+        with temp_dirs.removed_unless_kept(entry) as keep:
+            _build(entry, origin, compiler, say)
+            keep()
+    return _usable(entry)
+
+
+def _partial(cache: Path) -> list[Path]:
+    """Entries that are not complete; under the lock of the cache no other process works on them."""
+    return [path for path in cache.iterdir() if path.is_dir() and not (path / "kernel.json").exists()]
+
+
+def _sweep() -> None:
+    """Remove what is left of builds that were killed."""
+    cache = cache_folder()
+    with contextlib.suppress(OSError):
+        if _partial(cache):
+            with (cache / "lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a build in progress has it
+                for partial in _partial(cache):
+                    shutil.rmtree(partial, ignore_errors=True)
+
+
+def _build(entry: Path, origin: Origin, compiler: str, say: Say) -> None:
+    begun = time.monotonic()
+    with disk_errors(entry):
+        entry.mkdir()
+        say(f"user-mode Linux from {origin.identity}: fetching and unpacking the source")
+        origin.unpack(entry)
+        if (entry / "source/.config").exists() or (entry / "source/include/config").exists():
+            run(["make", "-s", "-C", str(entry / "source"), "ARCH=um", "mrproper"], "the source could not be cleaned")
+        edit(entry / "source")
+        (entry / "build").mkdir()
+    _make(entry, ["-s", f"KCONFIG_ALLCONFIG={SOURCES / 'uml/config'}", "allnoconfig"], None)
+    check_config(SOURCES / "uml/config", entry / "build/.config", origin, RENAMED)
+    _make(entry, ["linux", "modules"], say)
+    with disk_errors(entry):
+        shutil.copy(entry / "build/linux", entry / "linux")
+        _prune(entry)
+        identity = Build(
+            version=origin.version,
+            source=origin.identity,
+            compiler=compiler,
+            config_sha256=_config_digest(),
+            image_sha256=digest_of([entry / "linux"]),
+        )
+        Kernel(entry, identity).modules()
+        (entry / "kernel.json.new").write_bytes(msgspec.json.format(msgspec.json.encode(identity), indent=1) + b"\n")
+        (entry / "kernel.json.new").rename(entry / "kernel.json")
+    say(f"user-mode Linux {origin.version} built in {time.monotonic() - begun:.0f} s: {entry}")
+
+
+def _prune(entry: Path) -> None:
+    """Keep of source and build what modules need."""
+    for path in (entry / "source").iterdir():
+        if path.name not in KEPT:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    for path in (entry / "source/arch").iterdir():
+        if path.is_dir() and path.name not in ("um", "x86"):
+            shutil.rmtree(path)
+    for path in (entry / "build").iterdir():
+        if path.is_dir() and path.name not in ("arch", "include", "scripts", "source"):
+            shutil.rmtree(path)
+        elif path.name.startswith(("vmlinux", "linux", ".vmlinux", ".tmp", "System")):
+            path.unlink()
+    for path in [*(entry / "build/arch").rglob("*.[oa]"), *(entry / "source/arch").rglob("*.c")]:
+        path.unlink()
+
+
+class _UnusableError(Exception):
+    """An entry of the cache that is not what it should be."""
+
+
+def _usable(entry: Path) -> Kernel:
+    """The kernel at ``entry``, if everything in it is as it was built."""
+    if os.geteuid() == 0 and not _only_of(entry, {0, *_caller()}):
+        raise _UnusableError(f"{entry} belongs to another user, or others may write to it.")
+    try:
+        identity = msgspec.json.decode(input_files.read_bytes(entry / "kernel.json", MOST_BYTES), type=Build)
+        if identity.config_sha256 != _config_digest():
+            raise _UnusableError(f"{entry.name} was built with another configuration.")
+        if digest_of([entry / "linux"]) != identity.image_sha256:
+            raise _UnusableError(f"{entry / 'linux'} is damaged.")
+    except input_files.MissingError as error:
+        raise _UnusableError(f"{entry} is incomplete.") from error
+    except (OSError, ValueError, KeyError, TypeError, input_files.FileError) as error:
+        raise _UnusableError(f"{entry} cannot be read: {error}.") from error
+    return Kernel(entry, identity)
+
+
+def _entries() -> list[Path]:
+    """Every complete entry, the newest kernel first, of equal ones the one built last."""
+    found: list[Path] = []
+    for cache in _caches():
+        with contextlib.suppress(OSError):  # somebody else's home
+            found += [path.parent for path in cache.glob("*/kernel.json")]
+
+    def rank(entry: Path) -> tuple[list[int], float]:
+        return [int(n) for n in re.findall(r"\d+", entry.name.split("-")[0])], (entry / "kernel.json").stat().st_mtime
+
+    return sorted(found, key=rank, reverse=True)
+
+
+def cache_folder() -> Path:
+    """Where kernels are kept, which may not be there yet."""
+    return bpf.cache_dir() / "uml"
+
+
+def _caches() -> list[Path]:
+    """Our own cache and, under sudo, that of whoever called."""
+    caches = [cache_folder()]
+    for uid in _caller():
+        import pwd  # noqa: PLC0415
+
+        with contextlib.suppress(KeyError):
+            caches.append(Path(pwd.getpwuid(uid).pw_dir) / ".cache" / "mltcp" / "uml")
+    return caches
+
+
+def _caller() -> set[int]:
+    """Who typed `sudo`, if it was that."""
+    uid = os.environ.get("SUDO_UID", "")
+    return {int(uid)} if os.geteuid() == 0 and uid.isdecimal() else set()
+
+
+def _only_of(entry: Path, users: set[int]) -> bool:
+    """Whether nobody but ``users`` can have changed what is run of an entry."""
+    try:
+        found = [(entry / name).lstat() for name in ("", "linux", "kernel.json", "modules", "source", "build")]
+    except OSError:
+        return True  # incomplete, which is said elsewhere
+    return all(one.st_uid in users and not one.st_mode & (0o022 if one.st_gid else 0o002) for one in found)
+
+
+def _products(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*.ko"), folder / "preload.so"])
+
+
+def _modules_are_whole(folder: Path) -> bool:
+    """Whether they are as they were built; without preload.so a run would silently not repeat."""
+    try:
+        return input_files.read_text(folder / "complete", MOST_BYTES) == digest_of(_products(folder))
+    except (OSError, input_files.FileError):
+        return False
+
+
+def _module_sources() -> list[Path]:
+    return sorted([*SOURCES.glob("*.[ch]"), SOURCES / "Kbuild", SOURCES / "uml/preload.c"])
+
+
+def _config_digest() -> str:
+    return hashlib.sha256(f"{digest_of([SOURCES / 'uml/config'])} {EDITS}".encode()).hexdigest()
+
+
+def _make(entry: Path, goals: list[str], say: Say | None) -> None:
+    build = entry / "build"
+    command = [
+        "make", f"-j{len(os.sched_getaffinity(0))}", "-C", str(entry / "source"), f"O={build}", "ARCH=um", *goals,
+    ]  # fmt: skip
+    what = f"{' '.join(goals[-1:])} of {entry.name} could not be built"
+    run(command, what, Counter(say, OBJECTS) if say else None)

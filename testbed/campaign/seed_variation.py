@@ -1,0 +1,25 @@
+"""Invariant I10: how well an experiment's own seeds tell what a system takes (docs/fidelity.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from testbed.campaign.verdict.invariant import above
+from testbed.core.runs.verdict import Row
+from testbed.models.statistics import interval
+
+SEEDS = 5  # fewer say too little of how much they differ
+LIMITS = above(0.05, 0.15)
+NAME = "half the 95 % interval of the settled iteration time ÷ its mean"
+
+
+def repeatability(steady_s: Sequence[float]) -> Row:
+    """What the settled iteration times of a system's seeds, in s, say of their mean."""
+    found = interval(steady_s) if len(steady_s) >= SEEDS else None
+    if found is None:
+        return Row("I10", NAME, None, LIMITS.said(), "not applicable", f"fewer than {SEEDS} seeds")
+    low, high = found
+    value = (high - low) / 2 / float(np.mean(steady_s))
+    return Row("I10", NAME, value, LIMITS.said(), LIMITS.status(value))

@@ -1,0 +1,204 @@
+"""``schedule --on flow``: the schedules' jobs as flows on a network, every iteration of them (`testbed.models.cluster_flow_simulator`)."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from testbed.cli.schedule import output
+from testbed.congestion import catalogue
+from testbed.core import options, terminal
+from testbed.core.errors import RequestError, within
+from testbed.core.heartbeat import print_error
+from testbed.core.placing import Gpu, Metrics, Request
+from testbed.core.runs.plan import CongestionControl
+from testbed.core.terminal import Column, Sheet
+from testbed.core.text import plain, quoted
+from testbed.core.units import Duration
+from testbed.models import cluster_flow_simulator, fabric, flow_weights
+from testbed.models.cluster import Ran, Servers, follow
+from testbed.models.contention import Model
+from testbed.models.fabric import Fabric
+from testbed.models.measures import IterationTime, measure
+from testbed.schedulers import job as job_schedulers
+from testbed.schedulers import online
+from testbed.schedulers.job import Cluster
+from testbed.traces.job_lists import JobList
+
+LEAF = 32  # servers below a leaf, where nobody says how many
+OVERSUBSCRIBED = 2.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """A scheduler and a system."""
+
+    scheduler: str
+    control: CongestionControl
+    flowed: cluster_flow_simulator.Flowed
+    ran: tuple[Ran, ...]  # those of its jobs that had arrived
+    metrics: Metrics
+    trials: int
+    plan_s: float  # wall-clock time that planning took
+    wall_s: float  # and what the flows took
+
+    @property
+    def system(self) -> str:
+        return self.control.spec
+
+    @property
+    def beyond(self) -> list[str]:
+        """Why it is suspect: what of it is not like those runs in which the twin was compared with the kernel (docs/twin.md)."""
+        ran = [job for job in self.flowed.jobs if job.servers]
+        wide = sum(job.servers > 2 for job in ran)
+        reasons = [flow_weights.uncompared(self.control)]
+        if wide:
+            reasons.append(f"{flow_weights.WIDE}, and {wide} of {len(ran)} jobs are on more servers")
+        if len(ran) > 1:
+            reasons.append("shares are not varied by chance, as they were there")
+        return [reason for reason in reasons if reason]
+
+
+def carry_out(
+    requests: Sequence[Request], sizes: Sequence[int], model: Model, schedulers: Sequence[str], systems: Sequence[str], topo: str,
+    until: str | None, seed: int, done: Callable[[], None] = lambda: None,
+) -> list[Result]:  # fmt: skip
+    """``done`` is called after each result. Each scheduler's GPUs with each system; raises `RequestError`."""
+    network = _network(topo, len(sizes), model.rate_bps)
+    with within("--until"):
+        until_s = math.inf if until is None else Duration.parse(until) / 1e9
+    controls = [catalogue.parse(system, "recommended") for system in systems]
+    for control in controls:
+        if control.source is not None or flow_weights.base(control) not in flow_weights.BASES:
+            raise RequestError(f"--system {quoted(control.spec)}: how its flows share links was not measured")
+    gpus = tuple(Gpu(f"h{host}", slot) for host, size in enumerate(sizes, 1) for slot in range(size))
+    servers, found = Servers(gpus), []
+    for scheduler in schedulers:
+        with within(scheduler):
+            module = job_schedulers.find(scheduler.partition(":")[0])
+            chosen = options.parse(module.Options, scheduler)
+            begun = time.perf_counter()
+            assigned = online.schedule(
+                module, requests, Cluster({"s1": gpus}, lambda _job: ["s1"]), model, chosen, seed=seed
+            )
+            plan_s = time.perf_counter() - begun
+            for control in controls:
+                begun = time.perf_counter()
+                given, policy = follow(assigned, requests, servers)
+                if any(one.stints for one in assigned.jobs):
+                    raise RequestError("it stops jobs in between, and flows run through")
+                flowed = cluster_flow_simulator.simulate(
+                    given, servers, policy, network, flow_weights.force(control), until_s=until_s, learned_at=flow_weights.learned_at(control),
+                    intra_bps=model.intra_bps, seed=seed, say=print_error,
+                )  # fmt: skip
+                wall_s = time.perf_counter() - begun
+                # Whoever starts `At` a time arrived then for the flows: measured is from when it was asked for.
+                ran = flowed.ran(requests)
+                numbers = measure(ran, servers, _alone(flowed, model), cut_s=None if flowed.whole else flowed.lasted_s)
+                found.append(Result(scheduler, control, flowed, ran, numbers, assigned.trials, plan_s, wall_s))
+                done()
+    return found
+
+
+def _alone(flowed: cluster_flow_simulator.Flowed, model: Model) -> IterationTime:
+    """On the servers that a job got, as its flows are alone; on others by equation 8 without C and ξ2, of which flows know nothing."""
+    came, plain = {job.request.job: job for job in flowed.jobs}, Model(model.rate_bps, model.intra_bps)
+
+    def iteration_s(request: Request, servers: int) -> float:
+        job = came[request.job]
+        return job.alone_s if servers == job.servers else plain.iteration_s(request, servers)
+
+    return iteration_s
+
+
+def show(results: Sequence[Result], sizes: Sequence[int], topo: str, jobs: JobList, *, as_json: bool) -> None:
+    """Print them: a table for people, a document for programs."""
+    if as_json:
+        rows = [_row(result) for result in results]
+        print(json.dumps({"cluster": {"servers": list(sizes)}, "model": {"law": "flow", "topo": topo, "batch_s": cluster_flow_simulator.BATCH_S,
+              "steps": flow_weights.STEPS}, **output.origin(jobs), "results": rows}, allow_nan=False))  # fmt: skip
+        return
+    headings = (
+        "jobs\nended",
+        "iter-\nations",
+        "mean\n(s)",
+        "p99\n(s)",
+        "÷\nisolated",
+        "p99 ÷\nisolated",
+        "GPUs\nheld",
+        "took\n(s)",
+    )
+    lines = []
+    for result in results:
+        row = _row(result)
+        numbers = [row[name] for name in ("mean_s", "p99_s", "mean_iteration_slowdown", "p99_iteration_slowdown")]
+        lines.append([
+            plain(result.scheduler), plain(result.system), f"{row['ended']}", f"{row['iterations']}", *(f"{value:.3f}" for value in numbers),
+            f"{row['utilisation']:.0%}", f"{result.wall_s:.1f}",
+        ])  # fmt: skip
+    console = terminal.console()
+    columns = [Column("scheduler"), Column("system"), *(Column(heading, right=True) for heading in headings)]
+    Sheet(columns, lines, names=2).print(console)
+    for result in results:
+        if result.beyond:
+            terminal.say(console, f"Suspect: {result.scheduler}, {result.system}: {'; '.join(result.beyond)}.")
+    output.print_origin(console, jobs)
+
+
+def _row(result: Result) -> dict[str, Any]:
+    flowed = result.flowed
+    some = len(flowed.times_s) > 0
+    contention = {job.request.job: job.mean_contention for job in result.ran}
+    return {
+        "scheduler": result.scheduler, "system": result.system, "verdict": "suspect" if result.beyond else "valid",
+        "beyond": result.beyond, **{name: _known(value) for name, value in asdict(result.metrics).items()},
+        "ended": sum(job.end_s is not None for job in flowed.jobs), "lasted_s": flowed.lasted_s,
+        "iterations": len(flowed.times_s),
+        "mean_s": float(flowed.times_s.mean()) if some else 0.0,
+        "p99_s": float(np.percentile(flowed.times_s, 99)) if some else 0.0,
+        "mean_iteration_slowdown": float(flowed.slowdowns.mean()) if some else 0.0,
+        "p99_iteration_slowdown": float(np.percentile(flowed.slowdowns, 99)) if some else 0.0,
+        "trials": result.trials, "plan_s": result.plan_s, "events": flowed.events, "wall_s": result.wall_s,
+        "jobs": [
+            {"job": job.request.job, "start_s": job.start_s, "end_s": job.end_s, "iterations": job.iterations, "mean_s": job.mean_s,
+             "alone_s": job.alone_s, "mean_contention": contention.get(job.request.job, 0.0),
+             "gpus": [f"{gpu.host}:{gpu.slot}" for gpu in job.gpus]}
+            for job in flowed.jobs
+        ],
+    }  # fmt: skip
+
+
+def _known(value: object) -> object:
+    """A number that there is none of is null."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _network(text: str, servers: int, rate_bps: float) -> Fabric:
+    name, *words = text.split(",")
+    try:
+        sizes = [int(word) for word in words]
+    except ValueError as error:
+        raise RequestError(f"--topo: {quoted(text)}: the arguments of a topology are whole numbers") from error
+    if name == "cluster" and not sizes:
+        return fabric.flat(servers, rate_bps)
+    if name == "leafspine" and len(sizes) in (0, 3, 4) and all(size > 0 for size in sizes):
+        leaves, spines, hosts = sizes[:3] or (-(-servers // LEAF), LEAF // 2, LEAF)
+        over = float(sizes[3]) if len(sizes) == 4 else None if sizes else OVERSUBSCRIBED
+        found = fabric.leaf_spine(servers, rate_bps, leaves, spines, hosts, over)
+    elif name == "fattree" and len(sizes) < 2 and all(size > 1 and size % 2 == 0 for size in sizes):
+        k = sizes[0] if sizes else next(k for k in itertools.count(2, 2) if k**3 // 4 >= servers)
+        found = fabric.fat_tree(k, rate_bps)
+    else:
+        raise RequestError(
+            f"--topo: {quoted(text)} is no network for flows: cluster, leafspine[,LEAVES,SPINES,HOSTS[,OVERSUBSCRIPTION]], or fattree[,K]"
+        )
+    if found.hosts < servers:
+        raise RequestError(f"--topo: {quoted(text)} has room for {found.hosts} servers, and there are {servers}")
+    return found

@@ -1,0 +1,53 @@
+"""Runs that a command of schedules needs, under virtual time: those that are not there yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from testbed import backends
+from testbed.campaign import driver
+from testbed.campaign.driver import Wanted
+from testbed.campaign.executors import local
+from testbed.campaign.stored import folders
+from testbed.campaign.stored.folders import Again
+from testbed.cli.console import Count
+from testbed.core import locks
+from testbed.core.errors import RequestError
+from testbed.core.runs import rundir
+from testbed.linux import privileges
+from testbed.planning.plan import Planned
+
+PLACE = "uml"
+
+
+def carry_out(
+    planned: Sequence[Planned], out: Path, parallel: int, again: Again = "never", *, quiet: bool
+) -> list[Wanted]:
+    """Every run with all of its jobs, in order, stored below ``out``, after those of jobs alone that it needs; raises the error of the first that fails."""
+    if parallel < 1:
+        raise RequestError(f"-j {parallel}: at least one run at a time")
+    privileges.give_up()
+    rundir.check_writable(out)
+    with locks.held(out) as held:
+        return _carried_out(folders.named(planned, out, locks=held), out, parallel, again, quiet=quiet)
+
+
+def _carried_out(planned: Sequence[Planned], out: Path, parallel: int, again: Again, *, quiet: bool) -> list[Wanted]:
+    every = driver.wanted(planned, out)
+    runs = [run for run in every if run.plan.alone is None]
+    needed = {folder for run in runs for folder in run.needs}
+    wanted = [run for run in every if run.plan.alone is None or run.folder in needed]
+    substrate = backends.find(PLACE, [run.plan for run in wanted])
+
+    work = folders.work_of(wanted, [], lambda _run: [substrate], again)
+    missing = work.todo
+    if missing:
+        with (
+            local.lanes({PLACE: substrate}, parallel) as lanes,
+            Count(missing, Console(stderr=True), quiet=quiet, places=False, lanes=parallel) as count,
+        ):
+            driver.drive(missing, lanes, count, is_there=work.is_there, kept=work.kept)
+    return runs

@@ -1,0 +1,90 @@
+"""Print a trace as a table and draw it: timeline, demand over the iteration, CASSINI's circle."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from testbed.core import terminal
+from testbed.core.errors import within
+from testbed.core.terminal import Column, Sheet
+from testbed.core.text import file_name, plain, shown
+from testbed.core.units import Rate
+from testbed.traces import trace as traces
+from testbed.traces.trace import Trace
+
+MOST_ROWS = 200  # of the table: the first and the last of them
+
+HELP = "print a trace and draw it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trace", help=f"a file, or one of the library: {', '.join(traces.names())}")
+    parser.add_argument("--rate", help="of every worker's link (the trace's native rate)")
+    parser.add_argument("--workers", type=int, default=2, help="(2)")
+    parser.add_argument("-o", "--out", type=Path, help="the drawing: .png, .pdf or .svg (NAME.png)")
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from testbed.traces.drawing import draw  # matplotlib takes long to import
+
+    trace = traces.load(parsed.trace)
+    with within("--rate"):
+        rate = Rate.parse(parsed.rate) if parsed.rate else trace.native_rate or Rate(10**10)
+    if rate < 1000:
+        raise traces.TraceError(f"--rate: {rate} is no rate to replay a trace at; the slowest is 1kbit")
+    if not 2 <= parsed.workers <= 64:
+        raise traces.TraceError(f"--workers: {shown(parsed.workers)} is not between 2 and 64")
+    out = parsed.out or Path(f"{file_name(trace.name)}.png")
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        raise traces.TraceError(f"--out: {shown(out, 200)} must end in .png, .pdf or .svg")
+    trace = trace.scaled(rate)
+    console = terminal.console(usual=110)
+    for line in describe(trace, parsed.workers, rate):
+        if isinstance(line, Sheet):
+            line.print(console)
+        else:
+            terminal.say(console, line)
+    draw(trace, parsed.workers, rate, out)
+    console.print(f"Drawing: {shown(out, 200)}")
+    return 0
+
+
+def busy_s(trace: Trace, workers: int, rate_bps: int) -> float:
+    """Seconds of an iteration alone in which collectives go on."""
+    times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate_bps))
+    return sum(times[op.id][1] - times[op.id][0] for op in trace.operations if op.kind != "compute")
+
+
+def describe(trace: Trace, workers: int, rate: Rate) -> list[str | Sheet]:
+    times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate))
+    period = max(end for _, end in times.values())
+    headings = ("operation", "kind", "start (ms)", "takes (ms)", "bytes", "after")
+    columns = [Column(heading, right="(ms)" in heading or heading == "bytes") for heading in headings]
+    cells: list[list[str]] = []
+    rows = trace.operations
+    if len(rows) > MOST_ROWS:
+        rows = rows[: MOST_ROWS // 2] + rows[-MOST_ROWS // 2 :]
+    for number, op in enumerate(rows):
+        if len(rows) < len(trace.operations) and number == MOST_ROWS // 2:
+            cells.append([f"… {len(trace.operations) - MOST_ROWS:,} more", *[""] * 5])
+        start, end = times[op.id]
+        cells.append([
+            shown(op.id), op.algorithm or op.kind, f"{start * 1e3:.3f}", f"{(end - start) * 1e3:.3f}",
+            "" if op.bytes is None else f"{int(op.bytes):,}", _shorter(op.after),
+        ])  # fmt: skip
+    busy = busy_s(trace, workers, rate)
+    lines: list[str | Sheet] = [
+        f"{shown(trace.name)}: {shown(trace.model, 200)}",
+        f"{trace.source.kind}: {plain(trace.source.measured_by)}"
+        + (f"; on {plain(trace.source.on)}" if trace.source.on else ""),
+        Sheet(columns, cells),
+        f"{workers} workers at {rate}: iteration {period * 1e3:.3f} ms, {trace.bytes_per_iteration:,} bytes, communicating "
+        f"{busy * 1e3:.3f} ms ({busy / period:.1%}); noise {trace.noise}",
+    ]
+    return lines + [f"Assumption: {plain(text)}." for text in trace.assumptions]
+
+
+def _shorter(names: tuple[str, ...]) -> str:
+    few = names if len(names) <= 3 else (names[0], f"… {names[-1]} ({len(names)})")
+    return ", ".join(map(shown, few))

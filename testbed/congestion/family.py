@@ -1,0 +1,67 @@
+"""What is known of a congestion control: its base, its traits, its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from testbed.congestion.curves import ONE
+from testbed.core import options
+from testbed.core.runs.plan import Role, Traits
+from testbed.core.units import Duration, Quantity
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: its constant in the program (and name in the module), its range there, how it is written."""
+
+    name: str
+    constant: str
+    meaning: str
+    read: Callable[[str], int]
+    lowest: int
+    highest: int
+    default: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Parameters that belong together, as one writes them; ``asks`` for one that it has no value for."""
+
+    values: Mapping[str, str]
+    asks: str | None = None
+
+
+def unscaled(_rate_bps: int) -> Mapping[str, int]:
+    """Constants that hold at every rate."""
+    return {}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A congestion control by name; ``base`` is what it changes."""
+
+    name: str
+    role: Role = "baseline"
+    base: str | None = None
+    traits: Traits = field(default_factory=Traits)
+    parameters: tuple[Parameter, ...] = ()
+    scaled_to: Callable[[int], Mapping[str, int]] = unscaled  # constants for a bottleneck of so many bit/s
+    presets: Mapping[str, Preset] = field(default_factory=dict)
+    title: str = ""  # as people write it, if not like its name
+
+
+def fraction(text: str) -> int:
+    """In units of 1/1024."""
+    return round(options.Number(-1e6, 1e6)(text) * ONE)
+
+
+def microseconds(text: str) -> int:
+    return multiples(Duration.parse(text), Duration(1000))
+
+
+def multiples(value: Quantity, of: Quantity) -> int:
+    """How many times ``of`` it is; raises `ValueError` for a part of one."""
+    if value % of:
+        raise ValueError(f"{value.exact} is not a multiple of {of.exact}")
+    return value // of

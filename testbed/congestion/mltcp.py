@@ -1,0 +1,78 @@
+"""MLTCP: the increase of its base is multiplied by F(bytes sent ÷ bytes of an iteration) (arXiv 2402.09589)."""
+
+from __future__ import annotations
+
+from testbed.congestion.curves import CURVES, ONE
+from testbed.congestion.family import Family, Parameter, Preset, fraction, microseconds
+from testbed.core.options import Bytes, Integer, Position
+from testbed.core.runs.plan import Traits
+
+LEARN = ("second", "first")
+RATIOS = ("iteration", "log")
+SHARES = ("off", "mark")
+GIVEN = ("off", "lowat")
+RESTARTS = ("off", "sqrt", "inflight", "ten")
+APPLY = ("increase", "decrease", "both")
+
+
+def parameters(slope: str = "1.75", intercept: str = "0.25") -> tuple[Parameter, ...]:
+    """Those of every MLTCP, with the defaults of this one's F."""
+    return (
+        Parameter("slope", "slope", "S of F(r) = S r + I", fraction, -16 * ONE, 16 * ONE, slope),
+        Parameter("intercept", "intercept", "I of F(r) = S r + I", fraction, 0, 16 * ONE, intercept),
+        Parameter("curve", "curve", f"shape of F: {', '.join(CURVES)}", Position(*CURVES), 0, len(CURVES) - 1, "linear"),
+        Parameter(
+            "gap_factor", "gap_factor", "share of the longest recent gap that ends an iteration",
+            fraction, ONE // 16, ONE, "0.5",
+        ),
+        Parameter("first_gap", "first_gap_us", "shortest gap that can end an iteration", microseconds, 1, 10**7, "1ms"),
+        Parameter(
+            "total_bytes", "total_bytes", "bytes one flow sends per iteration; 0B: learn it",
+            Bytes(), 0, 1 << 54, "0B",
+        ),
+        Parameter("learn", "learn", f"which interval is learned from first: {', '.join(LEARN)}", Position(*LEARN), 0, 1, "second"),
+        Parameter(
+            "ratio", "ratio", f"r: share of an iteration, or logarithm of the bytes sent: {', '.join(RATIOS)}",
+            Position(*RATIOS), 0, 1, "iteration",
+        ),
+        Parameter(
+            "share", "share", "whose r counts: each socket's own, or that of all with the same SO_MARK: " + ", ".join(SHARES),
+            Position(*SHARES), 0, 1, "off",
+        ),
+        Parameter(
+            "given", "given", f"where else total_bytes may be said: {', '.join(GIVEN)} (TCP_NOTSENT_LOWAT of a socket)",
+            Position(*GIVEN), 0, 1, "off",
+        ),
+    )  # fmt: skip
+
+
+# What takes a window; a base with a rate has none.
+WINDOW = (
+    Parameter(
+        "restart", "restart", f"the window where an iteration begins: {', '.join(RESTARTS)}",
+        Position(*RESTARTS), 0, len(RESTARTS) - 1, "off",
+    ),
+    Parameter(
+        "host_limit", "host_limit", "no growth while half of what is in flight waits in its own host: off, on",
+        Position("off", "on"), 0, 1, "off",
+    ),
+    Parameter("floor", "floor_cwnd", "segments of window below which F is at least 1 while nothing was marked; 0: none", Integer(0, 1000), 0, 1000, "0"),
+    Parameter("apply", "apply", f"where F acts: {', '.join(APPLY)}", Position(*APPLY), 0, len(APPLY) - 1, "increase"),
+)  # fmt: skip
+# `author`: the authors' public simulator. Its boundary, 0.9 of the longest compute phase, is here a share of the longest recent gap.
+PRESETS = {
+    "paper": Preset({}),
+    "author": Preset({"slope": "4", "intercept": "0.25", "gap_factor": "0.9", "restart": "ten"}, asks="total_bytes"),
+    "recommended": Preset({"restart": "sqrt", "host_limit": "on", "floor": "10"}),
+}
+STATE = "mltcp_flows"  # the eBPF map that holds what a flow knows of its iteration
+
+
+def _on(base: str, title: str, *, needs_marks: bool = False) -> Family:
+    traits = Traits(needs_marks=needs_marks, learns=True, state=STATE)
+    return Family(
+        f"mltcp_{base}", "treatment", base, traits, (*parameters(), *WINDOW), presets=PRESETS, title=f"MLTCP-{title}"
+    )
+
+
+FAMILIES = (_on("reno", "Reno"), _on("cubic", "CUBIC"), _on("dctcp", "DCTCP", needs_marks=True))

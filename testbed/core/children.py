@@ -1,0 +1,99 @@
+"""Processes that this one starts, and that end with it, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO
+
+from testbed.core import interruption
+
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
+PATIENCE_S = 120.0  # for a program to end its own children, once it is asked to end
+GRACE_S = 5.0  # for a program to end by itself: Ctrl-C in a terminal reaches it, too
+
+_libc = ctypes.CDLL(None)  # loaded before a process forks
+
+
+def end_with(number: int) -> None:
+    """Have this process sent a signal when its parent ends.
+
+    For the kernel the parent is the thread that started this process.
+    """
+    _libc.prctl(PR_SET_PDEATHSIG, number)
+
+
+def ended_with() -> int:
+    """The signal that `end_with` has asked for; 0: none."""
+    number = ctypes.c_int()
+    _libc.prctl(PR_GET_PDEATHSIG, ctypes.byref(number))
+    return number.value
+
+
+def ends_with_parent(number: signal.Signals) -> Callable[[], None]:
+    """For ``preexec_fn``: the new process is sent that signal when this one ends."""
+    parent = os.getpid()
+
+    def begin() -> None:
+        end_with(number)
+        if os.getppid() != parent:  # it ended before the line above
+            os._exit(1)
+
+    return begin
+
+
+# End of file on stdin without a byte: the owner of the group is gone.
+ENDER = """
+import os, signal, sys
+if not sys.stdin.read():
+    os.killpg(int(sys.argv[1]), signal.SIGKILL)
+"""
+
+
+@contextlib.contextmanager
+def ended_with_us(group: int) -> Iterator[None]:
+    """Should this process be killed, so is every process of that group: a small one watches it."""
+    command = [sys.executable, "-I", "-S", "-c", ENDER, str(group)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as ender:
+        assert ender.stdin is not None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                ender.stdin.write(b"ended")
+                ender.stdin.flush()
+
+
+def run(
+    command: Sequence[str], *, env: Mapping[str, str], stdin: int | None = None, stdout: IO[str] | None = None,
+    stderr: IO[str] | None = None, in_terminal: bool = False,
+) -> int:  # fmt: skip
+    """Run ``command`` to its end and return its code, as `subprocess` has it. Raises `OSError` if it cannot be started.
+
+    Where this process is asked to end, so is the command: by SIGTERM, then by SIGKILL. This process goes on once the command has
+    ended. Where this process is killed, the command is sent SIGTERM. ``in_terminal``: it stays in this process's group, so that the
+    terminal's own signals reach it.
+    """
+    with interruption.deferred():
+        process = subprocess.Popen(
+            command, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=not in_terminal,
+            preexec_fn=ends_with_parent(signal.SIGTERM),  # noqa: PLW1509
+        )  # fmt: skip
+    try:
+        return process.wait()
+    except BaseException:
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_S if in_terminal else 0)
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+            process.wait()
+        raise

@@ -1,0 +1,80 @@
+"""Files that a user names: regular ones, of a stated size at most, or one sentence that says why not."""
+
+from __future__ import annotations
+
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from testbed.core.errors import RequestError
+from testbed.core.text import is_text, shown
+
+MEGABYTE = 10**6
+
+
+class FileError(RequestError):
+    """A file that cannot be read; the message is a sentence that names it."""
+
+
+class MissingError(FileError):
+    """There is no file of that name."""
+
+
+def opened(path: Path | str) -> BufferedReader:
+    """``path`` for reading; raises `FileError`.
+
+    It is opened without waiting (a FIFO has no end to wait for) and judged by what was opened.
+    """
+    name = shown(path, 200)
+    if not is_text(str(path)):
+        raise FileError(f"{name} cannot be the name of a file")
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingError(f"there is no file {name}") from error
+    except OSError as error:
+        raise FileError(f"{name} cannot be read: {error.strerror}") from error
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    what = (
+        "a folder, not a file"
+        if stat.S_ISDIR(mode)
+        else "no regular file (a device, a pipe); copy what it gives to one"
+    )
+    raise FileError(f"{name} cannot be read: it is {what}")
+
+
+def read_bytes(path: Path | str, most_bytes: int) -> bytes:
+    """All of ``path``, ``most_bytes`` at most; raises `FileError`.
+
+    It is never read further than its limit, whatever size it tells (one in /proc says 0, one that is written to grows).
+    """
+    with opened(path) as file:
+        try:
+            content = file.read(most_bytes + 1)
+        except OSError as error:
+            raise FileError(f"{shown(path, 200)} cannot be read: {error.strerror}") from error
+    if len(content) > most_bytes:
+        raise FileError(
+            f"{shown(path, 200)} is larger than {most_bytes / MEGABYTE:g} MB, more than any file of its kind holds"
+        )
+    return content
+
+
+def read_text(path: Path | str, most_bytes: int) -> str:
+    """As `read_bytes`, decoded; raises `FileError` if it is not UTF-8."""
+    try:
+        return read_bytes(path, most_bytes).decode()
+    except UnicodeDecodeError as error:
+        raise FileError(f"{shown(path, 200)} is no text (UTF-8): byte {error.start}: {error.reason}") from error
+
+
+def is_file(path: Path | str) -> bool:
+    """Whether ``path`` names a regular file; a name that cannot be one does not."""
+    try:
+        return is_text(str(path)) and stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False

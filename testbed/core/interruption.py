@@ -1,0 +1,75 @@
+"""Ctrl-C, a closed terminal, `kill`: each raises KeyboardInterrupt where the command is.
+
+Python loses that where it comes in a destructor or in a library's import that catches everything; whoever waits in a loop
+therefore asks again (`check`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from testbed.core.errors import EXIT_INTERRUPTED
+
+_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
+_asked = ""
+
+
+def listen() -> None:
+    """From now on each of them ends this process; but not what is ignored, by nohup or in the background of a shell."""
+    global _asked  # noqa: PLW0603 (a signal handler has nothing else to write to)
+    _asked = ""
+    for number in _WORDS:
+        if number == signal.SIGTERM or signal.getsignal(number) not in (signal.SIG_IGN, None):
+            signal.signal(number, _end)
+
+
+def check() -> None:
+    """Raises KeyboardInterrupt if this process was asked to end and has not."""
+    if _asked:
+        raise KeyboardInterrupt(_asked)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """What asks this process to end is heard once the block is over: what the block starts is known by then, and can be ended."""
+    if threading.current_thread() is not threading.main_thread():  # only that one is ever interrupted
+        yield
+        return
+    asked: list[int] = []
+    before = {number: signal.getsignal(number) for number in _WORDS}
+    try:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, lambda number, _frame: asked.append(number))
+        yield
+    finally:
+        for number, handler in before.items():
+            if callable(handler):
+                signal.signal(number, handler)
+        for first in asked[:1]:
+            os.kill(os.getpid(), first)
+
+
+def guarded(command: Callable[[], int], kept: str = "") -> int:
+    """The exit code of ``command``: of an interrupted one `EXIT_INTERRUPTED`, after a line that ends with what is ``kept``."""
+    try:
+        return command()
+    except KeyboardInterrupt as interrupt:
+        # Where an interruption comes while Python compiles text (a dataclass, say), Python ends itself by SIGINT at its exit, handled
+        # or not, unless it has run another text since.
+        exec("pass")
+        what = str(interrupt) or _WORDS[signal.SIGINT]
+        print(f"\n{what}{': ' if kept else ''}{kept}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    global _asked  # noqa: PLW0603
+    _asked = _WORDS[signal.Signals(number)]
+    raise KeyboardInterrupt(_asked)

@@ -1,0 +1,32 @@
+"""How many runs of a results folder were repeated on whoever was free, and came out alike: ``repeated.json``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from testbed.core import input_files
+
+MOST_BYTES = input_files.MEGABYTE
+FILE = "repeated.json"
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """What ``--verify-sample`` found in the last sweep that was told to."""
+
+    of: int  # runs of the sweep
+    repeated: int
+    differing: tuple[str, ...]  # folders, and why, where a repetition failed
+
+    def __str__(self) -> str:
+        alike = self.repeated - len(self.differing)
+        return f"{self.repeated} of {self.of} runs, on whoever was free: {alike} of them byte-identical"
+
+
+def read(results: Path) -> Sample | None:
+    """None if there is no such file, or none that this release wrote."""
+    try:
+        return msgspec.json.decode(input_files.read_bytes(results / FILE, MOST_BYTES), type=Sample)
+    except (input_files.FileError, msgspec.MsgspecError):
+        return None

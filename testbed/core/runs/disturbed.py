@@ -1,0 +1,105 @@
+"""Which iterations the machine itself disturbed, and what the numbers are without them.
+
+``disturbances.csv`` says when a core stood still, or its ksoftirqd waited. What is shorter than `COUNTS_S` cannot be told
+from the network's own work, and is left to the invariants of links, which see every interval that a link lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan, nan
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs import metrics
+
+COUNTS_S = 0.010  # one sample of a link; a hundredth of a second-long iteration
+
+
+@dataclass(frozen=True)
+class Calm:
+    """When nothing disturbed a run: the gaps between these spans of time, which may overlap."""
+
+    starts: np.ndarray  # in order
+    reached: np.ndarray  # the latest end so far
+
+    @classmethod
+    def around(cls, disturbances: pd.DataFrame | None) -> Calm:
+        """Of a run; without a record of disturbances nothing disturbed it."""
+        if disturbances is None:
+            return cls(np.array([]), np.array([]))
+        rows = disturbances[disturbances["waited_s"] >= COUNTS_S].sort_values("start_s")
+        return cls(rows["start_s"].to_numpy(), np.maximum.accumulate(rows["end_s"].to_numpy()))
+
+    def holds(self, begin_s: np.ndarray, end_s: np.ndarray) -> np.ndarray:
+        """Whether each of these spans lies in a gap."""
+        if not len(self.starts):
+            return np.ones(len(begin_s), dtype=bool)
+        before = np.searchsorted(self.starts, end_s, side="right")  # so many began before it ended
+        return np.asarray((before == 0) | (self.reached[before - 1] < begin_s))
+
+
+def touched(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.Series[bool]:
+    """Whether an iteration was disturbed while it communicated, by job and iteration.
+
+    From when its first sender should have begun (a phase that begins late is a disturbance's doing, too) to its end.
+    Computing is a sleep, which nothing prolongs.
+    """
+    sends = iterations[iterations["bytes"] > 0] if (iterations["bytes"] > 0).any() else iterations
+    due = (sends["comm_start_s"] - sends["late_s"]).groupby([sends["job"], sends["iteration"]]).min()
+    ends = iterations.groupby(["job", "iteration"])["end_s"].max().reindex(due.index)
+    calm = Calm.around(disturbances).holds(due.to_numpy(), ends.to_numpy())
+    return pd.Series(~calm, index=due.index)
+
+
+def listed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.DataFrame:
+    """Touched iterations, a row for each: ``touched.csv``."""
+    met = touched(iterations, disturbances)
+    return met.index[met.to_numpy()].to_frame(index=False)
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run's numbers with and without its touched iterations; NaN where none are left."""
+
+    touched: int
+    iterations: int
+    mean_s: float
+    steady_s: float
+    undisturbed_mean_s: float
+    undisturbed_steady_s: float
+
+    @property
+    def share(self) -> float:
+        return self.touched / self.iterations
+
+    @property
+    def difference(self) -> float:
+        """By how much touched iterations move the mean of all, or of the last ten, whichever is more; NaN: there are no others."""
+        off = [
+            abs(every / calm - 1)
+            for every, calm in ((self.mean_s, self.undisturbed_mean_s), (self.steady_s, self.undisturbed_steady_s))
+        ]
+        return nan if isnan(off[0]) else float(np.nanmax(off))
+
+
+def marked(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.DataFrame:
+    """`touched`, in the form of `metrics.iteration_times`."""
+    found = touched(iterations, disturbances).unstack("job", fill_value=False)
+    return found.reindex_like(metrics.iteration_times(iterations)).fillna(False).astype(bool)
+
+
+def undisturbed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> Undisturbed:
+    """What a run's iteration times come to without those that were touched."""
+    times, met = metrics.iteration_times(iterations), marked(iterations, disturbances)
+    calm = times.where(~met)
+    last = times.apply(lambda job: job.index.isin(job.dropna().tail(metrics.STEADY_ITERATIONS).index))
+    return Undisturbed(
+        touched=int(met.to_numpy().sum()),
+        iterations=int(times.notna().to_numpy().sum()),
+        mean_s=float(metrics.pooled(times).mean()),
+        steady_s=metrics.steady(times),
+        undisturbed_mean_s=float(np.nanmean(calm.to_numpy())) if calm.notna().to_numpy().any() else nan,
+        undisturbed_steady_s=float(calm.where(last).mean().mean()),
+    )

@@ -1,0 +1,46 @@
+"""The JSON files of a run and of an experiment: one way in, through `upgrade`, and one way out."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import TypeVar
+
+import msgspec
+
+from testbed.core.runs.determinism_log import Sample
+from testbed.core.runs.manifest import Manifest, Recorded, Told
+from testbed.core.runs.schedules import Made
+from testbed.core.runs.summary import Summary
+from testbed.core.runs.upgrade import upgrade
+from testbed.core.runs.verdict import Verdict
+
+Document = TypeVar("Document", Manifest, Verdict, Summary, Made)
+
+
+def decode(content: bytes | str, kind: type[Document]) -> Document:
+    """A file's content, of this release's format or an older one. What it says besides is left out: whoever adds a field
+    need not ask for a new version.
+
+    Raises `NewerError`, or `ValueError` (`msgspec.ValidationError` is one), `KeyError`, `TypeError` or `AttributeError` for
+    what no release wrote.
+    """
+    return msgspec.convert(upgrade(msgspec.json.decode(content)), kind)
+
+
+def encode(document: Manifest | Verdict | Summary | Told | Recorded | Made | Sample) -> bytes:
+    """As it is written: readable, with a line's end."""
+    return msgspec.json.format(msgspec.json.encode(document, enc_hook=_number), indent=1) + b"\n"
+
+
+def _number(value: object) -> int | float:
+    """NumPy's, as they come out of computing."""
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise NotImplementedError(f"{type(value).__name__} is nothing that a run's file holds")
+
+
+def version_of(content: bytes) -> object:
+    """The format version that a file names, whatever it is; raises as `decode`."""
+    return msgspec.json.decode(content)["version"]

@@ -1,0 +1,91 @@
+"""What a run says while it goes on (one line of JSON each), and what its driver says of it.
+
+::
+
+    phase       what it is at, in words
+    start       its first iteration begins, on the monotonic clock (real time only)
+    iteration   a worker has ended one
+    shares      what each job has got of each bottleneck since the last time
+    computing   a participant begins, or ends, to compute for real
+    error       why it ends: an exit code and a message
+    results     an archive of so many bytes follows
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from testbed.core.runs.verdict import Word
+
+
+class Phase(msgspec.Struct, tag_field="event", tag="phase", frozen=True, omit_defaults=True):
+    text: str
+    long: bool = False  # it takes a while: shown without a terminal, too
+
+
+class Start(msgspec.Struct, tag_field="event", tag="start", frozen=True):
+    start_ns: int
+
+
+class Iteration(msgspec.Struct, tag_field="event", tag="iteration", frozen=True):
+    job: int
+    rank: int
+    iteration: int
+    duration_s: float
+
+
+class Shares(msgspec.Struct, tag_field="event", tag="shares", frozen=True):
+    bps: dict[int, dict[str, float]]  # by job and bottleneck
+
+
+class Computing(msgspec.Struct, tag_field="event", tag="computing", frozen=True):
+    who: str | int
+    begins: bool
+
+
+class Error(msgspec.Struct, tag_field="event", tag="error", frozen=True):
+    code: int
+    message: str
+
+
+class Results(msgspec.Struct, tag_field="event", tag="results", frozen=True):
+    size: int
+    sha256: str
+
+
+class Started(msgspec.Struct, frozen=True):
+    """An executor has begun with it."""
+
+
+class There(msgspec.Struct, frozen=True):
+    """It was there already, once its schedule was known."""
+
+
+class Repeated(msgspec.Struct, frozen=True):
+    """It was invalid, and is run again."""
+
+    verdict: Word
+    because: tuple[str, ...]
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """It is over, and its directory is complete."""
+
+    place: str
+    verdict: Word
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """There is no run."""
+
+    place: str
+
+
+class GivenUp(msgspec.Struct, frozen=True):
+    """Its machine is lost; it goes on elsewhere."""
+
+    because: str
+
+
+Event = Phase | Start | Iteration | Shares | Computing | Error | Results
+Said = Event | Started | There | Repeated | Stored | Failed | GivenUp

@@ -1,0 +1,85 @@
+"""Which isolated run gives a job's time in isolation: one of its own system, or of another where the system cannot matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from testbed.core import builtin_transport
+from testbed.core.runs.plan import CongestionControl, JobPlan, Link, Plan
+
+# Parameters of an MLTCP that change how much of a link it takes next to others, and nothing where it has the link to itself.
+HARMLESS = ("preset", "slope", "intercept", "curve")
+KIND = ("operations", "ideal_s", "noise", "channels")
+KIND_ANYWHERE = (*KIND, "window", "partition", "program", "trains", "life")
+
+Found = TypeVar("Found")
+
+
+def system_matters(plan: Plan, job: JobPlan) -> bool:
+    """Whether the time of ``job`` in isolation can depend on its system.
+
+    It cannot where plain TCP always finds something to send: nothing delays, loses or drops a packet, and links mark above what
+    is in flight. Custom congestion controls, delay-based and rate-based ones, and unusual parameters count as different.
+    """
+    return (
+        job.program is not None
+        or job.trains is not None
+        or not builtin_transport.plain(job.transport)
+        or bool(job.exclusive)
+        or (bool(job.bands) and job.window is not None)
+        or bool(plan.wires)
+        or _stands_apart(job.cc)
+        or any(_holds_back(plan, link) for link in plan.bottlenecks.values())
+    )
+
+
+def _stands_apart(control: CongestionControl) -> bool:
+    if control.source is not None or control.traits.may_leave_idle or control.traits.paced:
+        return True
+    given = dict(word.partition("=")[::2] for word in control.spec.partition(":")[2].split(",") if word)
+    return bool(set(given) - set(HARMLESS)) or any(
+        given.get(name, "").startswith("-") for name in ("slope", "intercept")
+    )
+
+
+def _holds_back(plan: Plan, link: Link) -> bool:
+    """Whether a link drops packets, or marks so early that a lone flow may not fill it."""
+    if link.marking is None or link.selective:
+        return True
+    # What is in flight without a queue: the idle round trip, and a frame in each hop's hands.
+    in_flight_bytes = link.rate_bps / 8 * plan.base_rtt_s + (plan.in_a_row + 1) * link.mtu
+    return link.marking.min_bytes < in_flight_bytes
+
+
+def is_its_own(plan: Plan) -> bool:
+    """Whether a run of one job is that job in isolation: nothing else happens in it."""
+    return len(plan.jobs) == 1 and not plan.events and plan.jobs[0].grid is None
+
+
+def serves(lone: Plan, plan: Plan, job: JobPlan) -> bool:
+    """Whether the isolated run ``lone`` gives the time in isolation of ``job`` as ``plan`` has it."""
+    own = lone.jobs[0]
+    if lone.link != plan.link or any(getattr(own, name) != getattr(job, name) for name in KIND):
+        return False
+    if lone.system.label == plan.system.label and lone.alone == job.like:
+        return True
+    if len(own.hosts) != len(job.hosts) or any(_plain(own, name) != _plain(job, name) for name in KIND_ANYWHERE):
+        return False
+    same = all(getattr(own, name) == getattr(job, name) for name in ("cc", "transport", "bands", "falls", "exclusive"))
+    return same or not (system_matters(lone, own) or system_matters(plan, job))
+
+
+def _plain(job: JobPlan, name: str) -> object:
+    value = getattr(job, name)
+    return value.gpus if name == "life" and value is not None else value
+
+
+def find(plan: Plan, job: JobPlan, lone: Iterable[Found], plan_of: Callable[[Found], Plan]) -> Found | None:
+    """Of isolated runs the one for ``job``: of its own system first, and of its own seed, else of the lowest; None if none serves."""
+
+    def order(run: Found) -> tuple[bool, bool, bool, int]:
+        own = plan_of(run)
+        return own.system.label != plan.system.label, own.alone != job.like, own.seed != plan.seed, own.seed
+
+    return min((run for run in lone if serves(plan_of(run), plan, job)), key=order, default=None)

@@ -1,0 +1,393 @@
+"""Read run directories; refuse what has an unknown version or makes no sense, with one clear message each."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from testbed.core.errors import TestbedError
+from testbed.core.runs import documents, isolated, metrics, schedules, table_errors
+from testbed.core.runs.documents import Document
+from testbed.core.runs.manifest import Manifest
+from testbed.core.runs.plan import JobPlan, Plan, Role
+from testbed.core.runs.summary import Summary
+from testbed.core.runs.upgrade import NewerError
+from testbed.core.runs.verdict import Verdict
+
+TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
+MOST_JSON_BYTES, MOST_TABLE_BYTES = 256 << 20, 2 << 30
+PIECE_BYTES = 1 << 20
+
+
+class LoadError(TestbedError):
+    """A run directory that cannot be used: what, where, and what to do."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: a system, a seed, and what was measured."""
+
+    path: Path
+    manifest: Manifest
+    verdict: Verdict
+
+    @property
+    def plan(self) -> Plan:
+        return self.manifest.plan
+
+    @property
+    def system(self) -> str:
+        """What was compared, as it was typed."""
+        return self.plan.system.label
+
+    @property
+    def role(self) -> Role:
+        return self.plan.system.role
+
+    def constants(self, spec: str) -> dict[str, int]:
+        """Of one of its congestion controls, as the kernel held them; empty for what takes none."""
+        return next((one.constants for one in self.manifest.congestion_controls if one.spec == spec), {})
+
+    @property
+    def seed(self) -> int:
+        return self.plan.seed
+
+    @property
+    def jobs(self) -> tuple[JobPlan, ...]:
+        return self.plan.jobs
+
+    @property
+    def rate_bps(self) -> int:
+        return self.plan.link.rate_bps
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """Iteration times in seconds: a row per iteration, a column per job."""
+        return metrics.iteration_times(self.iterations)
+
+    @cached_property
+    def iterations(self) -> pd.DataFrame:
+        """One row per iteration and worker, as in ``iterations.csv``."""
+        return _table(self.path / "iterations.csv")
+
+    @cached_property
+    def operations(self) -> pd.DataFrame:
+        """One row per collective, iteration and worker, as in ``operations.csv``."""
+        return _table(self.path / "operations.csv")
+
+    @cached_property
+    def links(self) -> pd.DataFrame:
+        """One row per sample and link, counters since the start, as in ``links.csv``."""
+        return _table(self.path / "links.csv")
+
+    @cached_property
+    def flows(self) -> pd.DataFrame:
+        """One row per sample and flow, as in ``flows.csv``."""
+        return _table(self.path / "flows.csv")
+
+    @cached_property
+    def nics(self) -> pd.DataFrame | None:
+        """One row per sample and host's interface, as in ``nics.csv``; None: interfaces as fast as memory."""
+        path = self.path / "nics.csv"
+        return _table(path) if path.exists() else None
+
+    @cached_property
+    def bands(self) -> pd.DataFrame | None:
+        """One row per bottleneck's direction and band, as in ``bands.csv``; None: each has one queue."""
+        path = self.path / "bands.csv"
+        return _table(path) if path.exists() else None
+
+    @cached_property
+    def disturbances(self) -> pd.DataFrame | None:
+        """When the machine disturbed the run, as in ``disturbances.csv``; None: a clock that nothing disturbs, or no record."""
+        path = self.path / "disturbances.csv"
+        return _table(path) if path.exists() else None
+
+    @cached_property
+    def messages(self) -> pd.DataFrame | None:
+        """How messages ended, as in ``messages.csv``; None: every byte of every one arrived."""
+        path = self.path / "messages.csv"
+        return _table(path) if path.exists() else None
+
+    @cached_property
+    def training(self) -> pd.DataFrame | None:
+        """What jobs have learnt, a row a round, as in ``training.csv``; None: none learns."""
+        path = self.path / "training.csv"
+        return _table(path) if path.exists() else None
+
+    @cached_property
+    def lives(self) -> pd.DataFrame | None:
+        """When jobs arrived, got GPUs and ended, as in ``jobs.csv``; None: they hold none, and all go on until the end."""
+        path = self.path / "jobs.csv"
+        return _table(path) if path.exists() else None
+
+    def forget(self) -> None:
+        """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
+        for name in (*TABLES, "nics.csv", "bands.csv", "messages.csv", "training.csv", "disturbances.csv", "lives"):
+            vars(self).pop(name.removesuffix(".csv"), None)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All runs of one experiment, and for each the runs of its jobs alone, one for each kind of job."""
+
+    path: Path
+    runs: list[Run]
+    alone: dict[tuple[str, int, int], Run]  # by system, seed and job
+
+    @property
+    def systems(self) -> list[str]:
+        """What was compared, in the order in which it was run."""
+        return list(dict.fromkeys(run.system for run in self.runs))
+
+    @property
+    def roles(self) -> dict[str, Role]:
+        """By system."""
+        return {run.system: run.role for run in self.runs}
+
+    def alone_of(self, run: Run) -> dict[int, Run]:
+        """For each job of ``run`` the isolated run of that job, or of one just like it; those that there are.
+
+        Of the same seed, or of the lowest there is. Of the same system, or of another where the system cannot matter
+        (`testbed.core.runs.isolated`).
+        """
+        lone = {job.job: self._alone(run, job) for job in run.jobs}
+        return {job: found for job, found in lone.items() if found is not None}
+
+    def _alone(self, run: Run, job: JobPlan) -> Run | None:
+        first = next(one for one in run.jobs if one.job == job.like)
+        own = [lone for (system, _, like), lone in self.alone.items() if (system, like) == (run.system, job.like)]
+        found = isolated.find(run.plan, first, own, lambda one: one.plan)
+        return found or isolated.find(run.plan, first, self.alone.values(), lambda one: one.plan)
+
+    def of(self, system: str) -> list[Run]:
+        return [run for run in self.runs if run.system == system]
+
+
+@dataclass(frozen=True)
+class Schedules:
+    """What an experiment of schedules came to: a row of ``table`` for each."""
+
+    path: Path
+    made: schedules.Made
+    table: pd.DataFrame
+
+
+def holds_schedules(folder: Path) -> bool:
+    """Whether an experiment's folder has schedules in place of runs."""
+    return (folder / schedules.ABOUT).is_file()
+
+
+def load_schedules(folder: Path) -> Schedules:
+    """Raises `LoadError` if something is missing, or is not what was written."""
+    made, path = _read(folder / schedules.ABOUT, schedules.Made), folder / schedules.TABLE
+    found = content(path, MOST_TABLE_BYTES)
+    if schedules.digest(found) != made.digest:
+        raise LoadError(
+            f"{path} is not the table that {schedules.ABOUT} tells of (SHA-256); sweep the experiment again"
+        )
+    try:
+        table = pd.read_csv(io.BytesIO(found), dtype=dict.fromkeys(("setting", "scheduler"), str))
+        numbers = table[["servers", "seed", *schedules.NUMBERS]].astype(float)
+    except (ValueError, KeyError) as error:
+        raise LoadError(f"{path} is no table of schedules ({error}); sweep the experiment again") from error
+    if table[list(schedules.KEYS)].isna().any(axis=None) or not np.isfinite(numbers.to_numpy()).all():
+        raise LoadError(f"{path} has empty or infinite cells; sweep the experiment again")
+    return Schedules(folder, made, table)
+
+
+def load_run(path: Path) -> Run:
+    """One run directory, its tables unread; raises `LoadError`."""
+    return Run(path, _read(path / "manifest.json", Manifest), _read(path / "verdict.json", Verdict))
+
+
+def load_summary(folder: Path) -> Summary:
+    """An experiment in numbers; raises `LoadError`."""
+    return _read(folder / "summary.json", Summary)
+
+
+def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -> Experiment:
+    """An experiment's runs: the ``wanted`` (folder name, seed) in that order, or all there are, `in_order`."""
+    if wanted is None:
+        found = [path.parent for path in folder.glob("*/*/manifest.json")]
+        paths = sorted(found, key=by_number)
+    else:
+        paths = [folder / label / str(seed) for label, seed in wanted]
+    runs = [load_run(path) for path in paths]
+    if not runs:
+        raise LoadError(f"{folder} holds no run; `python testbed/run.py --out {folder.parent}` makes some")
+    runs = runs if wanted is not None else in_order(folder, runs)
+    alone = {}
+    seeds = {run.path.name for run in runs}
+    for run in runs:
+        for job in {job.like for job in run.jobs}:
+            for path in (folder / "alone" / f"job{job}" / run.path.parent.name).glob("[0-9]*"):
+                if path.name in seeds:
+                    alone[run.system, int(path.name), job] = load_run(path)
+    return Experiment(folder, runs, alone)
+
+
+def experiments_below(folder: Path) -> dict[str, Path]:
+    """The folders of experiments in a results folder, by name: of one that compares job schedulers, one for each (``NAME/SCHEDULER``)."""
+    found = {}
+    for path in _folders(folder):
+        if _holds_runs(path):
+            found[path.name] = path
+        else:
+            found |= {f"{path.name}/{placed.name}": placed for placed in _folders(path) if _is_of(path.name, placed)}
+    return found
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+
+
+def _holds_runs(folder: Path) -> bool:
+    return any(folder.glob("*/[0-9]*/"))
+
+
+class _Named(msgspec.Struct):
+    experiment: str
+
+
+class _Planned(msgspec.Struct):
+    plan: _Named
+
+
+def _is_of(experiment: str, folder: Path) -> bool:
+    """Whether runs there say that they are of ``experiment``: else the folder is an experiment in another results folder."""
+    for path in folder.glob("*/[0-9]*/manifest.json"):
+        try:
+            return msgspec.json.decode(content(path), type=_Planned).plan.experiment == experiment
+        except (LoadError, ValueError):
+            continue
+    return False
+
+
+def by_number(path: Path) -> tuple[str, int, str]:
+    """Run directories by system, seeds in the order of numbers."""
+    return str(path.parent), int(path.name) if path.name.isdecimal() else -1, path.name
+
+
+def in_order(folder: Path, runs: list[Run]) -> list[Run]:
+    """Runs by system: as these were named (the experiment's summary knows), else baselines first, by name."""
+    systems = [label for _, label in sorted({(run.role == "treatment", run.system) for run in runs})]
+    named: list[str] = []
+    for told in (folder, folder.parent):  # above, where job schedulers are compared
+        try:
+            named += [result.system for result in load_summary(told).results]
+        except LoadError:
+            continue
+    order = list(dict.fromkeys([*named, *systems]))
+    return sorted(runs, key=lambda run: order.index(run.system))
+
+
+def check(run: Run) -> None:
+    """Raises `LoadError` if a table is missing, or the tables are not those that the manifest was written with."""
+    if are_whole(run.path, run.manifest):
+        return
+    for path in (run.path / name for name in TABLES):
+        if fault := table_errors.first(path):
+            raise LoadError(f"{path}, {fault}; run it again")
+    raise LoadError(f"{run.path}: its tables are not what its manifest tells (SHA-256); run it again")
+
+
+def are_whole(folder: Path, manifest: Manifest) -> bool:
+    """Whether the tables there are those that the manifest was written with; raises `LoadError` if they cannot be read."""
+    paths = [folder / name for name in TABLES]
+    found = _digest((path.name, path.stat().st_size, _pieces(path)) for path in paths if _readable(path))
+    return found == manifest.digest
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over the tables of a run, by name and content."""
+    return _digest((name, len(files[name]), [files[name]]) for name in TABLES)
+
+
+def _digest(tables: Iterable[tuple[str, int, Iterable[bytes]]]) -> str:
+    whole = hashlib.sha256()
+    for name, size, pieces in tables:
+        whole.update(f"{name} {size}\n".encode())
+        for piece in pieces:
+            whole.update(piece)
+    return whole.hexdigest()
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with _opened(path, MOST_TABLE_BYTES) as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def _readable(path: Path) -> bool:
+    """True; raises `LoadError` if it is no file that can be read."""
+    with _opened(path, MOST_TABLE_BYTES):
+        return True
+
+
+def content(path: Path, most_bytes: int = MOST_JSON_BYTES) -> bytes:
+    """What is in a file of a results folder; raises `LoadError`."""
+    with _opened(path, most_bytes) as file:
+        try:
+            return file.read(most_bytes)
+        except OSError as error:
+            raise LoadError(f"{path} cannot be read ({error}); run it again") from error
+
+
+def _opened(path: Path, most_bytes: int) -> BinaryIO:
+    """A regular file of a size that can be meant; raises `LoadError`."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would wait
+    except FileNotFoundError as error:
+        raise LoadError(f"{path} is missing: the run directory is not complete; run it again") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise LoadError(f"{path} cannot be read ({reason}): the run directory is not complete; run it again") from error
+    file = os.fdopen(fd, "rb")
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= most_bytes:
+        return file
+    file.close()
+    if not stat.S_ISREG(status.st_mode):
+        raise LoadError(f"{path} is not a regular file; run it again")
+    raise LoadError(
+        f"{path} has {status.st_size / 1e9:.1f} GB, and {most_bytes / 1e9:.1f} GB are the most that are read; "
+        "with a longer --sample it becomes smaller"
+    )
+
+
+def _read(path: Path, kind: type[Document]) -> Document:
+    found = content(path)
+    try:
+        return documents.decode(found, kind)
+    except NewerError as error:
+        raise LoadError(f"{path} {error}; read it with the release that wrote it, or a newer one") from error
+    except msgspec.ValidationError as error:
+        raise LoadError(f"{path} is not what a run writes ({error}); run it again") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise LoadError(f"{path} cannot be read ({error}); run it again") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LoadError(f"{path} is of no format version that this release knows ({error}); run it again") from error
+
+
+def _table(path: Path) -> pd.DataFrame:
+    """Its content; `LoadError` says file, line and column if there is something in it that no run writes."""
+    try:
+        with _opened(path, MOST_TABLE_BYTES) as file:
+            table = pd.read_csv(file, low_memory=False)  # a column of mixed kinds is read as one
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{path}, {table_errors.first(path) or error}; run it again") from error
+    if not table_errors.none_in(table, path.name):
+        raise LoadError(f"{path}, {table_errors.first(path) or 'not a table of a run'}; run it again")
+    return table

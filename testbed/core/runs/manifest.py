@@ -1,0 +1,243 @@
+"""What a run's ``manifest.json`` says: what was planned, what the kernel held, what was measured, and what made it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from testbed.core.runs.plan import Clock, Plan
+
+
+class ReadBack(msgspec.Struct, frozen=True):
+    """One setting as the kernel held it after it was applied."""
+
+    where: str
+    what: str
+    value: Any  # a word, a number, or a table of them
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A congestion control as it was loaded; ``constants`` as the kernel held them, empty for what takes none."""
+
+    spec: str
+    registered_as: str
+    kind: str
+    constants: dict[str, int]
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """Losses where none are intended, and the machine's own trouble; ``packets`` received anywhere."""
+
+    interface_dropped: int
+    interface_errors: int
+    packets: int
+    softnet_dropped: int
+    softnet_squeezed: int
+    tcp_timeouts: int
+
+
+class SendingTime(msgspec.Struct, frozen=True):
+    """How long the flows of a job had something to send, and what else than congestion control held them up."""
+
+    job: int
+    busy_s: float
+    receive_window_s: float
+    send_buffer_s: float
+
+    @property
+    def limited_share(self) -> float:
+        """Of the time with something to send."""
+        return (self.receive_window_s + self.send_buffer_s) / self.busy_s
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """What sampling cost, and the load of the machine's cores in each second of the run (0…1)."""
+
+    samples: int
+    cpu_s: float
+    wall_s: float
+    slowest_link_read_us: float
+    busiest_core: tuple[float, ...]
+    steal: tuple[float, ...]
+    events_missed: tuple[str, ...]
+
+
+class Crossing(msgspec.Struct, frozen=True):
+    """The directions of bottlenecks that a flow crosses."""
+
+    job: int
+    worker: int
+    flow: str
+    links: tuple[str, ...]
+
+
+class Way(Crossing, frozen=True):
+    """All links that a flow took among equal paths, and those that its ACKs took."""
+
+    back: tuple[str, ...]
+
+
+class Period(msgspec.Struct, frozen=True):
+    """How a run repeated itself, which ended it: its iterations from ``carried`` on, of each job, are filled in."""
+
+    period_s: float  # of every job
+    alike: int  # iterations in a row, to the nanosecond, with what TCP kept of each flow at their ends
+    carried: tuple[int, ...]  # iterations carried out, by job
+
+
+class Datagrams(msgspec.Struct, frozen=True):
+    """What a worker whose transport sends datagrams of its own sent and received in all, its sockets together."""
+
+    job: int
+    worker: int
+    sent: int
+    received: int
+    burst: int  # most of them with data that left to a peer at one instant
+    not_sent: int  # that its host refused
+    overflowed: int  # that its sockets had no room for
+    wake_ups: int
+    tagged: int = 0  # packets of gradients that a rule looked at (MLT)
+    important: int = 0  # of them, that a switch may not drop
+
+
+class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was measured of the network beside its jobs."""
+
+    build_network_s: float
+    capacity_bps: float | None  # of the unshaped path; None: of this experiment it was not measured
+    rtt_us_before: float
+    rtt_us_after: float
+    counters: Counters
+    clock_drift_s: float
+    congestion_control_repairs: int | None  # None: nothing counts them
+    sampler: Sampling
+    paths: tuple[Way, ...]
+    paths_seeded: bool | None  # None: every path is the only one
+    tcp: dict[str, int] | None = None  # the kernel's own names; None: an older testbed did not record it
+    senders: tuple[SendingTime, ...] | None = None
+    period: Period | None = None  # None: every iteration was carried out
+    datagrams: tuple[Datagrams, ...] | None = None  # None: there were none, or an older testbed did not record them
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """How disturbances were recorded: from ``noted_from_s`` on, ``period_s`` apart; ``refused``: what could not be."""
+
+    cores: tuple[int, ...]
+    period_s: float
+    noted_from_s: float
+    ticks: int
+    cpu_s: float
+    refused: tuple[str, ...]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One of the times a run was carried out, and why it is invalid if it is."""
+
+    started: str
+    wall_s: float
+    verdict: str
+    because: tuple[str, ...]
+
+
+class Build(msgspec.Struct, frozen=True):
+    """Which user-mode Linux a kernel of the cache is."""
+
+    version: str
+    source: str
+    compiler: str
+    config_sha256: str
+    image_sha256: str
+
+
+class UserModeLinux(Build, frozen=True):
+    """And with which congestion controls."""
+
+    modules: str
+
+
+class Remote(msgspec.Struct, frozen=True):
+    """Another machine, by its own words and its host key."""
+
+    hostname: str
+    kernel: str
+    cpus: int | None
+    python: str
+    packages: dict[str, str | None] | str
+    on: str
+    host_key: str
+
+
+class Told(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the Linux that a run was made in hands over of it."""
+
+    version: int
+    plan: Plan
+    settings: tuple[ReadBack, ...]
+    congestion_controls: tuple[Loaded, ...]
+    kernel: str
+    python: str
+    measured: Measured
+    crossings: tuple[Crossing, ...] | None = None  # None: an older testbed did not record them
+    # Every option of each, as in force; None: there are none but the kernel's, or an older testbed did not record them.
+    transports: dict[str, dict[str, str]] | None = None
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """The experiment that a run is part of, but its name and seeds."""
+
+    fields: dict[str, Any]  # those that are not their default, as they are typed; files by their names alone
+    files: dict[str, str]  # SHA-256 of each file that they name
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """What made a run."""
+
+    testbed: str
+    substrate: str
+    clock: Clock
+    uml: UserModeLinux | None
+    remote: Remote | None
+    packages: dict[str, str]
+    git_commit: str | None  # with ``+changes`` if the checkout differed from it; None: outside a checkout
+    source_sha256: str  # of everything that runs
+    command: tuple[str, ...]
+    started: str
+    wall_s: float
+    topology_sha256: str | None  # of a topology from outside the checkout
+    congestion_control_sha256: dict[str, str]  # of congestion controls from outside the checkout, by their specs
+    asked: Asked | None = None  # None: an older testbed did not record it
+
+
+class Manifest(Told, frozen=True, kw_only=True, omit_defaults=True):
+    """All that is known of a run beside its tables; `Provenance` and what it was told, side by side."""
+
+    testbed: str
+    substrate: str
+    clock: Clock
+    uml: UserModeLinux | None
+    remote: Remote | None
+    packages: dict[str, str]
+    git_commit: str | None
+    source_sha256: str
+    command: tuple[str, ...]
+    started: str
+    wall_s: float
+    topology_sha256: str | None
+    congestion_control_sha256: dict[str, str]
+    asked: Asked | None = None
+    digest: str  # over its tables
+    scheduler: str | None = None  # which placed its jobs, as the plan says; None: an older testbed did not record it
+    disturbances: Recorded | None = None  # None: a clock that nothing disturbs
+    attempts: tuple[Attempt, ...] = ()
+
+    @property
+    def made(self) -> Provenance:
+        """What made it."""
+        return Provenance(**{name: getattr(self, name) for name in Provenance.__struct_fields__})
+
+    @classmethod
+    def of(cls, told: Told, made: Provenance, digest: str, disturbances: Recorded | None) -> Manifest:
+        """Of a run, before anybody has judged it."""
+        fields = {**msgspec.structs.asdict(told), **msgspec.structs.asdict(made)}
+        return cls(**fields, digest=digest, scheduler=told.plan.scheduler, disturbances=disturbances)

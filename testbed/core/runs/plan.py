@@ -1,0 +1,327 @@
+"""A plan is one run: one system, one seed, fully numeric.
+
+It is what a substrate carries into its Linux (as JSON) and what the manifest keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from testbed.core import builtin_transport
+from testbed.core.builtin_transport import TCP
+from testbed.core.grid import Grid
+
+Role = Literal["baseline", "treatment", "reference"]
+RTO_MIN_MS = 200.0  # TCP_RTO_MIN of include/net/tcp.h
+Clock = Literal["real", "virtual", "model"]  # of the place where a run was made
+
+
+class Traits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What matters elsewhere of how a congestion control works."""
+
+    needs_marks: bool = False  # it lives on marks: without ECN it is nothing
+    frame_by_frame: bool = False  # hosts hand frames to the link one by one, as an adapter does that paces
+    paced: bool = False  # it sends at a rate of its own, with which queues come and go
+    learns: bool = False  # bytes and end of an iteration
+    may_leave_idle: bool = False  # a link, at times: it goes by delay, or by a rate that it measures
+    state: str | None = None  # the eBPF map that holds what a flow has learned
+
+
+def _folder(name: str, typed: str, *, exact: bool) -> str:
+    """A plain name; if it is not all that was typed (options, a path), that and a hash of the whole."""
+    return name if exact else f"{name}-{hashlib.sha256(typed.encode()).hexdigest()[:8]}"
+
+
+class CongestionControl(msgspec.Struct, frozen=True):
+    """A congestion control as asked for; ``constants`` are what its program or module gets."""
+
+    spec: str
+    name: str
+    constants: dict[str, int]
+    source: str | None = None  # of one's own: the path of its file
+    role: Role = "baseline"
+    base: str | None = None  # what it changes
+    traits: Traits = Traits()
+    preset: str | None = None  # of its parameters, where it took one
+
+    @property
+    def is_mltcp(self) -> bool:
+        """Whether it learns iterations and favours flows by it: with a slope of 0 its factor F is constant."""
+        return self.traits.learns and self.constants.get("slope") != 0
+
+    @property
+    def folder(self) -> str:
+        """Where files of one's own lie that go with a run to another machine."""
+        return _folder(self.name, self.spec, exact=":" not in self.spec)
+
+
+class System(msgspec.Struct, frozen=True):
+    """What is compared: congestion controls that jobs take turns with, a transport, or a flow scheduler that decides for all jobs."""
+
+    label: str  # as typed
+    name: str  # the same without options
+    role: Role
+    congestion: tuple[CongestionControl, ...] = ()  # empty: the transport or the flow scheduler says
+    transport: str = TCP  # as typed
+    flow_scheduler: str | None = None  # as typed
+    knows: str = ""  # what that one must know beforehand, in a few words
+    central: bool = False  # it decides for all jobs from what it knows of them
+
+    @property
+    def folder(self) -> str:
+        """Where its results lie: its plain name, or that and a hash of its options."""
+        return _folder(self.name, self.label, exact=":" not in self.label)
+
+
+class Marking(msgspec.Struct, frozen=True):
+    """RED on the queue as it is at this instant: marks from ``min_bytes`` with a probability that
+    grows to ``probability`` at ``max_bytes``, and every packet from there on (equal: a step, as for DCTCP)."""
+
+    min_bytes: int
+    max_bytes: int
+    probability: float
+
+
+class Link(msgspec.Struct, frozen=True):
+    """How a bottleneck is shaped, and the MTU everywhere."""
+
+    rate_bps: int
+    buffer_bytes: int
+    mtu: int
+    acks_first: bool
+    marking: Marking | None = None
+    bands: int = 1  # of data, in strict priority
+    control: bool = False  # a band above these: pure ACKs, and what its class selector says
+    selective: tuple[Marking, ...] = ()  # of each band, highest first: from there on what cannot be marked is dropped
+
+
+class Burst(msgspec.Struct, frozen=True):
+    """When packets are lost together: behind every packet one begins, or ends, with these probabilities (Gilbert and Elliott's model)."""
+
+    begins: float
+    ends: float
+
+
+class Wire(msgspec.Struct, frozen=True):
+    """What a link that is no bottleneck does to packets in one direction."""
+
+    delay_ns: int
+    jitter_ns: int
+    loss: float  # probabilities of a packet
+    corrupt: float
+    burst: Burst | None = None  # packets are lost only within one
+
+
+class Sender(msgspec.Struct, frozen=True):
+    """How a host hands its packets to the network; the same on all. The defaults are a host that nothing holds up."""
+
+    nic_bps: int | None = None  # of its interface; None: as fast as memory
+    queue: Literal["fq", "fifo"] = "fifo"  # before that interface
+    queue_bytes: int = 0  # of a FIFO
+    send_buffer_bytes: int | None = None  # of a socket, at most; None: more than its path holds
+    slow_start_after_idle: bool = False
+    small_queue_bytes: int | None = None  # of a socket below TCP (tcp_limit_output_bytes); None: the kernel's
+    bands: int = 1  # of data, in that queue if it is a FIFO; more than one: with a band for control above them
+
+
+class LinkEvent(msgspec.Struct, frozen=True):
+    """A bottleneck becomes ``rate_bps`` fast, or fails or works again (``up``), in one direction."""
+
+    at_ns: int
+    link: str
+    rate_bps: int | None
+    up: bool | None
+
+
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker replays: a compute of so long, or a collective of so many bytes."""
+
+    id: str
+    kind: str
+    after: tuple[str, ...]
+    ranks: tuple[int, ...] | None = None  # whom it concerns; None: all
+    duration_ns: int | None = None  # of a compute
+    bytes: int | None = None  # of a collective
+    algorithm: str = ""  # of a collective
+    layer: int = 0  # of the model, from the front: in a window, what goes first
+    importance: tuple[
+        float, ...
+    ] = ()  # of its packets: the share that matters, or magnitudes (`testbed.transports.tags`)
+
+    @property
+    def computes(self) -> bool:
+        return self.kind == "compute"
+
+
+class Life(msgspec.Struct, frozen=True):
+    """A job that holds GPUs from its start to its end, which frees them for others."""
+
+    gpus: tuple[str, ...]  # by rank: SERVER:SLOT
+    arrives_ns: int  # times after the start of the run
+    at_ns: int  # it starts no earlier,
+    after: tuple[int, ...]  # nor before these jobs have ended, nor while others hold its GPUs
+
+
+class JobPlan(msgspec.Struct, frozen=True):
+    """One job: where its workers run and what they replay; times in ns, sizes in bytes."""
+
+    job: int
+    trace: str
+    hosts: tuple[str, ...]
+    cc: CongestionControl
+    operations: tuple[Operation, ...]
+    offset_ns: int
+    noise: str
+    seed: str
+    ideal_s: float | None  # None: a real program, whose iteration nobody can compute
+    bytes_per_worker: tuple[int, ...]  # payload each rank sends in one iteration; empty if unknown
+    iterations: int  # that count
+    channels: int = 1
+    leave_ns: int | None = None  # departs so long after the start
+    window: int | None = (
+        None  # bytes of a worker on their way at a time, by priority; None: one exchange after the other
+    )
+    partition: int | None = None  # bytes of a message there, at most
+    program: tuple[str, ...] | None = None  # a real program in place of a replay
+    like: int = 0  # the first job that is the same in everything but its start and noise
+    grid: Grid | None = None  # where its iterations may begin; None: anywhere
+    bands: tuple[int, ...] = ()  # bytes left of an iteration (in a window: of a tensor) at which packets move up a band
+    falls: bool = False  # they move down instead, at so many bytes sent
+    transport: str = TCP  # as typed; with another, `cc` is what it sends by TCP, if anything
+    exclusive: tuple[str, ...] = ()  # links that it holds while it communicates; empty: it shares them
+    life: Life | None = None  # None: it has its hosts to itself, and goes on until all jobs have their iterations
+    fewest_s: float | None = (
+        None  # its ideal on the fewest servers with room for its GPUs; None: it holds none, or older
+    )
+    trains: str | None = (
+        None  # the model whose gradients and parameters it exchanges, as typed; None: bytes that nobody looks at
+    )
+
+    @property
+    def by_tcp(self) -> bool:
+        """Whether the kernel carries its bytes, and counts them."""
+        return builtin_transport.by_kernel(self.transport)
+
+    @property
+    def routers_spray(self) -> bool:
+        """Whether routers send its packets over all equal paths in turn, whatever connection they are of."""
+        return builtin_transport.routers_spray(self.transport)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether an iteration may begin before the last one has ended."""
+        return any(name.endswith("@-1") for operation in self.operations for name in operation.after)
+
+    @property
+    def compute_ns(self) -> int:
+        """Of an iteration, one operation after the other."""
+        return sum(operation.duration_ns or 0 for operation in self.operations)
+
+    @property
+    def collectives(self) -> list[Operation]:
+        """Its operations that send."""
+        return [operation for operation in self.operations if not operation.computes]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One run."""
+
+    version: int
+    experiment: str
+    system: System
+    seed: int
+    topology: str
+    topology_args: tuple[int, ...]
+    link: Link  # what the spec says of every bottleneck
+    bottlenecks: dict[str, Link]  # what holds for each direction: "s1-s2"
+    wires: dict[str, Wire]  # directions with delay, loss or corruption
+    base_rtt_s: float  # of two small packets, idle, between the first job's first and last host
+    jobs: tuple[JobPlan, ...]
+    sample_ns: int
+    rto_min_us: int | None
+    alone: int | None = None  # the one job that runs, for `alone_s`
+    measure_capacity: bool = False
+    assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
+    events: tuple[LinkEvent, ...] = ()
+    needed_bps: int = 0  # what crosses the bottlenecks while every job communicates
+    in_a_row: int = 1  # most bottlenecks that a flow crosses one after the other
+    multipath: bool = False  # routers choose among equal paths (testbed.linux.paths)
+    paths: int = 1  # addresses of each host, each of which is a path of its own (testbed.networks.spraying)
+    paths_hashed: bool = False  # or is hashed over all of them
+    sender: Sender = Sender()
+    nics: tuple[str, ...] = ()  # the directions that leave a host by an interface of `sender`'s rate
+    schedule: dict[str, Any] | None = None  # what a scheduler based its decisions on
+    scheduler: str | None = None  # which host runs which worker, as typed; None: an older testbed did not record it
+    messages: Literal["rounds", "full"] = "rounds"  # what a row of ``messages.csv`` is about
+    stop_when_periodic: int = 0  # so many iterations alike end it, and the rest is filled in; 0: it goes on to the end
+    crossed: bool = False  # with other job schedulers: its results lie in a folder of its scheduler's
+    servers: dict[str, int] = {}  # GPUs of each, where jobs hold some; empty: none do, or older
+
+    @property
+    def ccs(self) -> list[CongestionControl]:
+        """Those of its jobs, each once."""
+        return list({job.cc.spec: job.cc for job in self.jobs}.values())
+
+    @property
+    def iterations(self) -> int:
+        """Of the job that has most."""
+        return max(job.iterations for job in self.jobs)
+
+    @property
+    def transports(self) -> list[str]:
+        """Those of its jobs that are not plain TCP, as typed, each once."""
+        return list(dict.fromkeys(job.transport for job in self.jobs if not builtin_transport.plain(job.transport)))
+
+    def host_queue_bytes(self, host: str) -> int | None:
+        """What waits at most before a host's own interface; None: nothing does."""
+        own = [link.buffer_bytes for name, link in self.bottlenecks.items() if name.startswith(f"{host}-")]
+        if any(name.startswith(f"{host}-") for name in self.nics) and self.sender.queue == "fifo":
+            own.append(self.sender.queue_bytes)
+        return min(own, default=None)
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """First and last host of the first job that has several; of jobs that all are on one host each, a host twice."""
+        job = next((job for job in self.jobs if len(job.hosts) > 1), self.jobs[0])
+        return job.hosts[0], job.hosts[-1]
+
+    @property
+    def lives(self) -> bool:
+        """Whether its jobs hold GPUs, end after their iterations, and make room for others."""
+        return any(job.life is not None for job in self.jobs)
+
+    @property
+    def expected_s(self) -> float:
+        """How long it takes if nothing gets in the way; a real program's iteration is taken for a second."""
+        return max(
+            job.iterations * (1.0 if job.ideal_s is None else job.ideal_s) + job.offset_ns / 1e9 for job in self.jobs
+        )
+
+    @property
+    def rto_min_ms(self) -> float:
+        """TCP's least retransmission timeout; the kernel's own if nothing else was asked for."""
+        return RTO_MIN_MS if self.rto_min_us is None else self.rto_min_us / 1e3
+
+    @property
+    def folder(self) -> Path:
+        """Where its results lie below the experiment's folder."""
+        if self.alone is not None:
+            return alone_folder(self, self.alone)
+        return self.scheduler_folder / self.system.folder / str(self.seed)
+
+    @property
+    def scheduler_folder(self) -> Path:
+        """Below the experiment's folder, where all of its job scheduler lies; that folder itself if there is but one."""
+        if not self.crossed or self.scheduler is None:
+            return Path()
+        name = Path(self.scheduler.partition(":")[0]).stem
+        return Path(_folder(name, self.scheduler, exact=name == self.scheduler))
+
+
+def alone_folder(plan: Plan, job: int) -> Path:
+    """Where the results of ``job`` alone lie below the experiment's folder."""
+    return plan.scheduler_folder / "alone" / f"job{job}" / plan.system.folder / str(plan.seed)

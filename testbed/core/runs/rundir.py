@@ -1,0 +1,156 @@
+"""Run directories: complete or absent.
+
+A run's files arrive as an archive, are written beside their destination and renamed into
+place (`testbed.core.temp_dirs`: killed in between, nothing of them stays).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import os
+import secrets
+import shutil
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from testbed.core import folders, temp_dirs
+from testbed.core.errors import RequestError, TestbedError
+from testbed.core.folders import give_to_caller
+from testbed.core.temp_dirs import locked, removed_in_any_case
+
+PARTIAL = ".partial-"
+RENAME_EXCHANGE = 2
+MOST_FILES = 64
+
+
+def unpack(archive: bytes) -> dict[str, bytes]:
+    """The files of a tar archive: plain ones only, none in a folder, whatever the archive says.
+
+    It comes from another machine, or from a guest: raises `TestbedError` for anything that no run hands over.
+    """
+    files: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            for member in tar:
+                if not member.isreg() or member.name != Path(member.name).name or member.name in ("", ".", ".."):
+                    raise TestbedError(f"the run handed over {member.name[:80]!r}, which is not a plain file")
+                if member.sparse is not None or member.size > len(archive) or len(files) == MOST_FILES:
+                    raise TestbedError(
+                        f"the run handed over more than {MOST_FILES} files, or one larger than what arrived"
+                    )
+                content = tar.extractfile(member)
+                assert content is not None
+                files[member.name] = content.read()
+    except (tarfile.TarError, ValueError, LookupError, ArithmeticError, OSError, RecursionError) as error:
+        raise TestbedError(f"the run handed over an archive that cannot be read: {error}") from error
+    return files
+
+
+def store(files: Mapping[str, bytes], destination: Path, out: Path | None = None) -> None:
+    """Put a run directory with ``files`` at ``destination``, below ``out`` (else its folder).
+
+    An older run there is replaced as a whole, or kept as a whole if this fails. Raises `RequestError` if there is a link
+    between ``out`` and it.
+    """
+    try:
+        with folders.opened(destination.parent, out or destination.parent) as above, _partial(above) as (name, fd):
+            for file, content in files.items():
+                folders.write(fd, file, content)
+            give_to_caller(fd)
+            _put(name, destination, above)
+    except OSError as error:
+        raise TestbedError(
+            f"the results could not be written to {destination}: {error.strerror or error}. Nothing half-written was kept."
+        ) from error
+
+
+def check_writable(out: Path) -> None:
+    """Raises `RequestError` if results cannot be put below ``out``, which need not be there yet."""
+    there = next((path for path in (out, *out.absolute().parents) if os.path.lexists(path)), Path("/"))
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise RequestError(
+            f"--out {out}: nothing can be written to {there}: {error.strerror}. Name another folder for the results."
+        ) from error
+
+
+def write_text(path: Path, text: str, out: Path | None = None) -> None:
+    """Write a file so that it is complete or absent; no link is followed between ``out`` (else its folder) and it."""
+    try:
+        with folders.opened(path.parent, out or path.parent) as above:
+            name = _aside(path.name)
+            with removed_in_any_case(Path(name), above):
+                folders.write(above, name, text.encode())
+                os.rename(name, path.name, src_dir_fd=above, dst_dir_fd=above)
+    except OSError as error:
+        raise TestbedError(f"{path} could not be written: {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def filled(destination: Path, out: Path | None = None) -> Iterator[Path]:
+    """A folder to write files into; at the end they take the places of those with their names in ``destination``."""
+    try:
+        with folders.opened(destination, out or destination) as above, _partial(above) as (_, fd):
+            yield Path(f"/proc/self/fd/{fd}")
+            for name in sorted(os.listdir(fd)):
+                with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=fd)) as file:
+                    give_to_caller(file.fileno())
+                os.rename(name, name, src_dir_fd=fd, dst_dir_fd=above)
+    except OSError as error:
+        raise TestbedError(f"{destination} could not be written: {error.strerror or error}") from error
+
+
+def forget(experiment: Path, out: Path) -> None:
+    """Remove an experiment's summary and figures, which are made again from its runs."""
+    for folder in (experiment, experiment / "figures"):
+        if not folder.is_dir():
+            continue
+        with folders.opened(folder, out) as fd:
+            for name in ["summary.json"] if folder == experiment else os.listdir(f"/proc/self/fd/{fd}"):
+                with contextlib.suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+                    os.unlink(name, dir_fd=fd)
+
+
+def sweep(folder: Path) -> None:
+    """Remove partial folders below ``folder`` whose writer is gone."""
+    temp_dirs.sweep(folder.rglob(f".*{PARTIAL}*") if folder.is_dir() else ())
+
+
+def _aside(name: str) -> str:
+    """A name that nobody can have foreseen."""
+    return f".{name[:64]}{PARTIAL}{secrets.token_hex(8)}"
+
+
+@contextlib.contextmanager
+def _partial(above: int) -> Iterator[tuple[str, int]]:
+    """A new folder in the one behind ``above``, gone at the end unless it was renamed: its name and descriptor."""
+    name = _aside("run")
+    with removed_in_any_case(Path(name), above):
+        os.mkdir(name, dir_fd=above)
+        with locked(Path(name), above) as fd:
+            yield name, fd
+
+
+def _put(name: str, destination: Path, above: int) -> None:
+    """Rename, or exchange with an older run (which then has the other's ``name``, and is removed)."""
+    both = {"src_dir_fd": above, "dst_dir_fd": above}
+    try:
+        older = os.stat(destination.name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(name, destination.name, **both)
+        return
+    if stat.S_ISLNK(older.st_mode):
+        raise RequestError(f"{destination} is a link, and results are never written through one. Remove it.")
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(above, os.fsencode(name), above, os.fsencode(destination.name), RENAME_EXCHANGE) != 0:
+        # A file system that cannot exchange: there is a moment without either.
+        old = _aside("old")
+        os.rename(destination.name, old, **both)
+        os.rename(name, destination.name, **both)
+        shutil.rmtree(old, dir_fd=above)

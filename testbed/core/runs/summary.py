@@ -1,0 +1,99 @@
+"""What an experiment's ``summary.json`` says: each system in numbers, and what the comparison says. Times in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from testbed.core.placing import Metrics
+from testbed.core.runs.findings import Finding, OfferedLoad
+from testbed.core.runs.plan import Clock, Role
+from testbed.core.runs.verdict import Row, Word
+
+Ends = tuple[float, float]  # of an interval at 95 %
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One job over all seeds."""
+
+    job: int
+    trace: str
+    system: str  # what was compared, as typed
+    congestion: str = ""  # its congestion control
+    learns: bool  # it runs MLTCP
+    windowed: bool = True  # by a congestion window; False: it sends at a rate of its own
+    workers: int
+    iterations: int = 0  # that count, of the first seed; 0: an older testbed did not record them
+    mean_s: float
+    p99_s: float
+    steady_s: float
+    ideal_s: float | None  # None: a real program
+    alone_s: float | None  # None: it was not measured
+    isolated_in: str | None = None  # the system whose run gave it, as typed
+    speedup_mean: float  # the baseline's mean ÷ this one's
+    speedup_mean_ci95: Ends | None  # None: fewer than three seeds
+    speedup_p99: float
+    speedup_p99_ci95: Ends | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Metrics):
+    """Jobs that hold GPUs, as a schedule: means over seeds, but for ``least_``, ``most_`` and ``max_``, which are over all of them."""
+
+    makespan_s_ci95: Ends | None  # None: fewer than three seeds
+    mean_completion_s_ci95: Ends | None
+    alone: Literal["measured", "ideal"]  # what alone is on the servers that a job got; on fewer it is the ideal
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One system over all seeds and jobs."""
+
+    system: str  # as typed
+    scheduler: str | None = None  # which placed its jobs, as typed; None: an older testbed did not record it
+    role: Role
+    seeds: tuple[int, ...]
+    jobs: int
+    iterations: int
+    mean_s: float
+    mean_s_ci95: Ends | None
+    p50_s: float
+    p95_s: float
+    p99_s: float
+    steady_s: float
+    steady_s_ci95: Ends | None
+    ideal_s: float | None
+    alone_s: float | None
+    learned_at: float | int | None  # None: never
+    interleaved_at: float | int | None  # None: not in half of the seeds, or unknown
+    interleaved_in: str | None  # ``2 of 3``; None: unknown, since there is one job only, or no isolated time
+    per_job: tuple[JobResult, ...]
+    verdicts: tuple[Word, ...]
+    touched: int | msgspec.UnsetType = msgspec.UNSET  # this and the next two: on real clocks alone
+    undisturbed_mean_s: float | msgspec.UnsetType | None = msgspec.UNSET
+    undisturbed_steady_s: float | msgspec.UnsetType | None = msgspec.UNSET
+    speedup_mean: float
+    speedup_mean_ci95: Ends | None
+    speedup_p99: float
+    speedup_p99_ci95: Ends | None
+    delivered: float | None = None  # of the gradients' bytes; None: nothing may be lost
+    important: float | None = None  # of their packets, as tagged; None: no rule looked at any
+    answer: str | None  # `findings` in words
+    findings: tuple[Finding, ...] = ()
+    repeatability: Row | None = None  # I10, over the seeds; None: an older testbed did not compute it
+    schedule: Schedule | None = None  # None: jobs hold no GPUs, a seed ended none, or it is older
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """One experiment."""
+
+    version: int
+    experiment: str
+    substrate: str
+    clock: Clock
+    baseline: str
+    verdict: Word
+    needs: float | None  # of the busiest bottleneck's rate; None: unknown
+    overloads: tuple[OfferedLoad, ...] = ()  # bottlenecks that the jobs ask more of than they have
+    results: tuple[Result, ...]

@@ -1,0 +1,183 @@
+"""Text that fits the width of a terminal: tables that leave out columns, prose that is wrapped between words.
+
+A word is never broken, and a row never loses its name: a table leaves out columns from the right until the others fit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from testbed.core.text import plain
+
+NARROWEST, USUAL = 20, 100
+NAME = 40  # characters of a name that stay on one line
+PROSE = 24  # columns at least for a column of prose; with fewer it goes below
+INDENT = "  "
+_PIECES = re.compile(r"[^,:/+ ]*[,:/+ ]+|[^,:/+ ]+")  # of a name: it may go on below after one of these
+
+Cell = str | Text
+
+
+def width(usual: int = USUAL) -> int:
+    """Columns: those of ``COLUMNS``, else the terminal's, else the ``usual`` ones."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdigit() and int(given):
+        return max(NARROWEST, int(given))
+    return max(NARROWEST, shutil.get_terminal_size((usual, 24)).columns) if sys.stdout.isatty() else usual
+
+
+def console(usual: int = USUAL) -> Console:
+    """For standard output: as wide as `width`, and what is printed stays as it is."""
+    return Console(width=width(usual), highlight=False, markup=False, soft_wrap=True)
+
+
+def wrapped(text: str, columns: int, indent: str = "") -> list[str]:
+    """Prose in lines of so many columns, all but the first after ``indent``; a longer word has a line of its own."""
+    return textwrap.wrap(text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [
+        ""
+    ]
+
+
+def say(to: Console, text: str, *, style: str = "", indent: str = "") -> None:
+    """Print prose, wrapped."""
+    for line in wrapped(plain(text), to.width, indent):
+        to.print(Text(line, style=style))
+
+
+def folded(name: str, columns: int = NAME) -> list[str]:
+    """A name in lines of so many columns, cut behind its punctuation alone."""
+    lines = [""]
+    for piece in _PIECES.findall(name):
+        if lines[-1] and cell_len(lines[-1] + piece.rstrip()) > columns:
+            lines.append("")
+        lines[-1] += piece
+    return [line.rstrip() for line in lines]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a `Sheet`."""
+
+    heading: str = ""  # with line breaks where there are several lines
+    right: bool = False
+    prose: bool = False  # wrapped within what the others leave; the last one alone
+
+    @property
+    def title(self) -> str:
+        """The heading in one line."""
+        return re.sub(r"-\n(?=[a-z])", "", self.heading).replace("\n", " ").strip()
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table. The first ``names`` columns are never left out; where they leave no room they go below each other."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+    names: int = 1
+    space: int = 2  # columns between two columns
+
+    def print(self, to: Console) -> tuple[str, ...]:
+        """Print what fits, and say what is left out; the titles of the columns that are."""
+        lines, left_out = self.lines(to.width)
+        for line in lines:
+            to.print(line)
+        if left_out:
+            say(to, f"Columns left out at a width of {to.width}: {', '.join(left_out)}.", style="dim")
+        return left_out
+
+    def lines(self, columns: int) -> tuple[list[Text], tuple[str, ...]]:
+        """The lines, and the titles of the columns that are left out."""
+        sheet = self
+        if sheet._needs(range(len(sheet.columns))) > columns:
+            sheet = replace(sheet, space=1)
+        if sheet.names > 1 and sheet._needs(range(len(sheet.columns))) > columns:
+            sheet = sheet._stacked()
+        shown = sheet._fitting(columns)
+        left_out = tuple(column.title for number, column in enumerate(sheet.columns) if number not in shown)
+        title = [Text(line, style="bold") for line in wrapped(plain(self.title), columns)] if self.title else []
+        return [*title, *sheet._drawn(shown, columns)], left_out
+
+    def _stacked(self) -> Sheet:
+        """The names of a row below each other in one column."""
+        first = Column("\n".join(filter(None, (column.heading for column in self.columns[: self.names]))))
+        rows = [[Text("\n" + INDENT).join(map(_text, row[: self.names])), *row[self.names :]] for row in self.rows]
+        return replace(self, columns=[first, *self.columns[self.names :]], rows=rows, names=1)
+
+    def _cell(self, number: int, cell: Cell) -> list[Text]:
+        lines = list(_text(cell).split("\n", allow_blank=True))
+        if number >= self.names or self.columns[number].prose:
+            return lines
+        return [Text(part, style=line.style) for line in lines for part in folded(line.plain)]
+
+    def _wide(self, number: int) -> int:
+        """Columns that this one takes."""
+        heading = max((cell_len(line) for line in self.columns[number].heading.split("\n")), default=0)
+        cells = (line.cell_len for row in self.rows for line in self._cell(number, row[number]))
+        return max(heading, *cells, 0)
+
+    def _needs(self, shown: Sequence[int]) -> int:
+        wide = [0 if self.columns[number].prose else self._wide(number) for number in shown]
+        return sum(wide) + self.space * (len(wide) - 1)
+
+    def _fitting(self, columns: int) -> list[int]:
+        """The columns without those that do not fit, from the right; prose goes below the others where it has no room."""
+        shown = list(range(len(self.columns)))
+        while self._needs(shown) > columns:
+            last = max((number for number in shown[self.names :] if not self.columns[number].prose), default=None)
+            if last is None:
+                break
+            shown.remove(last)
+        return shown
+
+    def _drawn(self, shown: Sequence[int], columns: int) -> Iterator[Text]:
+        tabular = [number for number in shown if not self.columns[number].prose]
+        prose = next((number for number in shown if self.columns[number].prose), None)
+        kinds, wide = [self.columns[number] for number in tabular], [self._wide(number) for number in tabular]
+        if any(column.heading for column in kinds):
+            heads = [[Text(line) for line in column.heading.split("\n")] for column in kinds]
+            lowest = max(map(len, heads))
+            heads = [[Text()] * (lowest - len(head)) + head for head in heads]
+            for head in _joined(heads, kinds, wide, self.space):
+                head.stylize("dim")
+                yield head
+        left = columns - self._needs(shown)
+        for row in self.rows:
+            cells = [self._cell(number, row[number]) for number in tabular]
+            said = "" if prose is None else plain(_text(row[prose]).plain)
+            if said and prose is not None and left >= PROSE:
+                beside = [Text(line) for line in wrapped(said, left)]
+                yield from _joined([*cells, beside], [*kinds, self.columns[prose]], [*wide, left], self.space)
+                continue
+            yield from _joined(cells, kinds, wide, self.space)
+            yield from (Text(2 * INDENT + line) for line in (wrapped(said, columns - 2 * len(INDENT)) if said else ()))
+
+
+def _text(cell: Cell) -> Text:
+    return cell.copy() if isinstance(cell, Text) else Text(cell)
+
+
+def _joined(
+    cells: Iterable[Sequence[Text]], columns: Sequence[Column], wide: Sequence[int], apart: int
+) -> Iterator[Text]:
+    """A row's lines."""
+    for parts in zip_longest(*cells, fillvalue=Text()):
+        line = Text()
+        for number, (part, column, size) in enumerate(zip(parts, columns, wide, strict=True)):
+            space = Text(" " * max(0, size - part.cell_len))
+            line.append_text(Text(" " * apart if number else ""))
+            line.append_text(space + part if column.right else part + space)
+        line.rstrip()
+        yield line

@@ -1,0 +1,198 @@
+"""Quantities as people write them: ``500mbit``, ``64kB``, ``1.5ms``, ``2%``.
+
+A quantity is an ``int`` subclass that carries its unit in its type, so that it is
+parsed once at the edge and never again a bare number:
+
+=============  =======================  =============================
+type           unit                     written
+=============  =======================  =============================
+`Rate`         bit/s                    ``500mbit``, ``50Gbit/s``
+`Size`         byte                     ``28MB``, ``64kB``, ``64KiB``
+`Duration`     nanosecond               ``340ms``, ``1.5us``, ``2s``
+=============  =======================  =============================
+
+What is more than a number, or relative to something, stays the text that it was (`Written`), read once as well.
+
+A number without a unit is refused, and so is ``mbps``: `tc` reads it as megabytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, ClassVar, Self
+
+from testbed.core.errors import RequestError
+from testbed.core.text import quoted, shown
+
+_NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+
+
+class UnitError(RequestError, ValueError):  # msgspec, too, asks for a ValueError and adds the field
+    """A quantity that cannot be read; the message says what would be accepted."""
+
+
+class Quantity(int):
+    """A non-negative integer amount of one unit; `parse` reads it from text."""
+
+    noun: ClassVar[str]
+    examples: ClassVar[str]
+    units: ClassVar[dict[str, int]]
+    limit: ClassVar[int]
+    written: ClassVar[tuple[tuple[str, int], ...]]  # units to write in, the largest first; the last is 1
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``text``; raises `UnitError` if it has no unit, a wrong one, or is out of range."""
+        match = _NUMBER.fullmatch(text)
+        if match is None:
+            raise UnitError(f"{quoted(text)} is not a {cls.noun}; write for instance {cls.examples}")
+        number, unit = _decimal(match[1]), match[2]
+        if not unit:
+            raise UnitError(f"the {cls.noun} {quoted(text)} has no unit; write for instance {cls.examples}")
+        scale = cls.units.get(unit) or cls.units.get(unit.lower())
+        if scale is None:
+            hint = " (bits or bytes? say mbit or MB)" if unit.lower().endswith("bps") else ""
+            raise UnitError(f"{quoted(unit)} is not a unit of a {cls.noun}{hint}; write for instance {cls.examples}")
+        if number < 0:
+            raise UnitError(f"the {cls.noun} {quoted(text)} is negative")
+        if not number.is_finite() or number > Decimal(cls.limit) / scale:  # a product could be beyond Decimal
+            raise UnitError(f"the {cls.noun} {quoted(text)} is beyond anything this can emulate")
+        return cls(int((number * scale).to_integral_value()))
+
+    @property
+    def exact(self) -> str:
+        """This quantity as text that `parse` reads back to the very same one: ``107.012345ms``."""
+        unit, scale = next((u, s) for u, s in self.written if self >= s or s == 1)
+        return f"{(Decimal(int(self)) / scale).normalize():f}{unit}"
+
+
+class Rate(Quantity):
+    """A link rate in bit/s."""
+
+    noun = "rate"
+    examples = "500mbit, 10gbit"
+    units: ClassVar[dict[str, int]] = {
+        prefix + suffix: scale
+        for prefix, scale in {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}.items()
+        for suffix in ("bit", "bit/s")
+    }
+    limit = 10**13
+    written = (("gbit", 10**9), ("mbit", 10**6), ("kbit", 10**3), ("bit", 1))
+
+    def __str__(self) -> str:
+        return _shortest(int(self), [(10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s")], "bit/s")
+
+
+class Size(Quantity):
+    """An amount of data in bytes."""
+
+    noun = "size"
+    examples = "28MB, 64kB, 2.125GB"
+    units: ClassVar[dict[str, int]] = {
+        "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+        "kib": 2**10, "mib": 2**20, "gib": 2**30,
+    }  # fmt: skip
+    limit = 10**15
+    written = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3), ("B", 1))
+
+    def __str__(self) -> str:
+        return _shortest(int(self), [(10**9, "GB"), (10**6, "MB"), (10**3, "kB")], "B")
+
+
+class Duration(Quantity):
+    """A span of time in nanoseconds."""
+
+    noun = "time"
+    examples = "340ms, 1.5us, 2s"
+    units: ClassVar[dict[str, int]] = {
+        "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9, "h": 3600 * 10**9,
+    }  # fmt: skip
+    limit = 10**15
+    written = (("s", 10**9), ("ms", 10**6), ("us", 10**3), ("ns", 1))
+
+    def __str__(self) -> str:
+        return _shortest(int(self), [(10**9, "s"), (10**6, "ms"), (10**3, "us")], "ns")
+
+
+class Written(str):
+    """Text as it was written, and what it says, which `read` finds once, when it is made; raises `UnitError`."""
+
+    def __new__(cls, text: str) -> Self:
+        made = super().__new__(cls, text)
+        made.read()
+        return made
+
+    def read(self) -> None:
+        """Of each kind its own."""
+        raise NotImplementedError
+
+
+class Share(Written):
+    """``2%`` or ``0.02``."""
+
+    value: float
+
+    def read(self) -> None:
+        self.value = parse_fraction(self)
+
+
+def decoded(kind: type, value: Any) -> Any:
+    """msgspec's hook for quantities and whatever is `Written`."""
+    if issubclass(kind, Quantity):
+        if not isinstance(value, str):
+            raise ValueError(f"a {kind.noun} needs a unit: write {shown(repr(value))} as text, such as {kind.examples}")
+        return kind.parse(value)
+    if issubclass(kind, Written):
+        if not isinstance(value, str):
+            raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+        return kind(value)
+    raise NotImplementedError(kind)
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except ArithmeticError:  # an exponent of twenty digits
+        return Decimal("Infinity")
+
+
+def _shortest(value: int, scales: list[tuple[int, str]], base: str) -> str:
+    for scale, unit in scales:
+        if value >= scale:
+            return f"{value / scale:.6g} {unit}"
+    return f"{value} {base}"
+
+
+def rate_text(bps: float) -> str:
+    """A rate that need not be whole, for people: up to six digits, ``156.25 Mbit/s``."""
+    return _rounded(bps, _RATES, 6)
+
+
+def size_text(count: float) -> str:
+    """Bytes that need not be whole, for people: three digits, ``2.88 MB``."""
+    return _rounded(count, _SIZES, 3)
+
+
+_RATES = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+
+
+def _rounded(value: float, scales: Sequence[tuple[float, str]], digits: int) -> str:
+    """Never with an exponent: what rounds to a thousand of a unit is one of the next."""
+    rounded = float(f"{value:.{digits}g}")
+    scale, unit = next(((s, u) for s, u in scales if abs(rounded) >= s), scales[-1])
+    said = f"{rounded / scale:.{digits}g}"
+    return f"{float(said):.0f} {unit}" if "e+" in said else f"{said} {unit}"
+
+
+def parse_fraction(text: str) -> float:
+    """Read ``2%`` or ``0.02``; raises `UnitError` below 0 or above 1."""
+    match = _NUMBER.fullmatch(text)
+    if match is None or match[2] not in ("", "%"):
+        raise UnitError(f"{quoted(text)} is not a fraction; write for instance 2% or 0.02")
+    value = float(match[1]) / (100 if match[2] else 1)
+    if not 0 <= value <= 1:
+        raise UnitError(f"the fraction {quoted(text)} is not between 0 and 100 %")
+    return value

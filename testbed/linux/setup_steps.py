@@ -1,0 +1,424 @@
+"""What a run does to a kernel before its jobs begin, as values: a pure function of the plan and of what the kernel can."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import msgspec
+from mininet.topo import Topo
+
+from testbed import networks
+from testbed.congestion import catalogue
+from testbed.core.errors import MachineError, RequestError
+from testbed.core.runs.plan import CongestionControl, JobPlan, Link, Marking, Plan, Sender
+from testbed.core.text import quoted
+from testbed.linux.features import HASH_SEED, RTO_MIN_US, Features
+from testbed.linux.queues.classify import Classify, Dscp, PureAcks
+from testbed.linux.queues.fifo import Fifo
+from testbed.linux.queues.fq import Fq
+from testbed.linux.queues.netem import Netem
+from testbed.linux.queues.phantom import PhantomQueue
+from testbed.linux.queues.prio import HTB_LEVELS, Htb, Prio
+from testbed.linux.queues.rates import bucket_bytes
+from testbed.linux.queues.red import Red
+from testbed.linux.queues.setting import Behind, Nic, Queues
+from testbed.linux.queues.tbf import Tbf
+from testbed.linux.settings import (
+    DEFAULT,
+    Addressed,
+    Addressing,
+    Default,
+    FrameByFrame,
+    Mtu,
+    OffloadsOff,
+    PacketSpraying,
+    PathAddresses,
+    PathRoutes,
+    Register,
+    Setting,
+    Sysctl,
+    mac,
+)
+from testbed.models.frames import frame
+from testbed.networks import spraying
+
+Stage = Literal["network", "capacity", "queues", "congestion controls"]
+STAGES: tuple[Stage, ...] = ("network", "capacity", "queues", "congestion controls")
+RECEIVE_BUFFER, SMALLEST_BUFFER = 16 << 20, 128 << 10
+SEND_BUFFER = 4 << 20  # the kernel's own (tcp_wmem)
+SMALL_QUEUE = "net.ipv4.tcp_limit_output_bytes"
+HASH = "net.ipv4.fib_multipath_hash"
+FIVE_TUPLE = 0x01 | 0x02 | 0x04 | 0x10 | 0x20  # source and destination IP, protocol, source and destination port
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Measure what the unshaped path carries."""
+
+    line = "measure the capacity of the unshaped path"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that is done, in its place in the order."""
+
+    stage: Stage
+    change: Setting | Capacity
+
+
+@dataclass(frozen=True)
+class Interface:
+    """One end of a link, which is called after the direction that leaves by it."""
+
+    node: str
+    device: str
+    there: str
+
+    @property
+    def link(self) -> str:
+        return f"{self.node}-{self.there}"
+
+
+@lru_cache(maxsize=8)
+def _topology(name: str, arguments: tuple[int, ...]) -> Topo:
+    return networks.find(name)(*arguments)
+
+
+def topology(plan: Plan) -> Topo:
+    """The plan's network, as yet without a kernel."""
+    return _topology(plan.topology, plan.topology_args)
+
+
+def interfaces(topo: Topo) -> list[Interface]:
+    """Both ends of every link, named and ordered as `testbed.linux.network` makes them."""
+    found = []
+    for _, _, info in topo.links(sort=True, withInfo=True):
+        a, b = info["node1"], info["node2"]
+        found += [Interface(a, f"{a}-eth{info['port1']}", b), Interface(b, f"{b}-eth{info['port2']}", a)]
+    return found
+
+
+def addressing(topo: Topo) -> dict[str, Addressing]:
+    """How every node is joined to others, as the topology says."""
+    found = {}
+    for node in topo.hosts():
+        known = topo.nodeInfo(node)
+        routes = {prefix: tuple(hops) for prefix, hops in known.get("routes", ())}
+        if default := known.get("defaultRoute"):
+            routes[DEFAULT] = (default.removeprefix("via "),)
+        found[node] = Addressing({}, {}, routes)
+    for number, (_, _, info) in enumerate(topo.links(sort=True, withInfo=True)):
+        ends = [(info[f"node{end}"], info[f"port{end}"], info[f"params{end}"].get("ip")) for end in (1, 2)]
+        for here, (node, port, address) in enumerate(ends):
+            if address:
+                found[node].addresses[f"{node}-eth{port}"] = address
+            if other := ends[1 - here][2]:
+                found[node].neighbours[other.split("/")[0]] = mac(number, 2 - here)
+    return found
+
+
+def changes(plan: Plan, features: Features) -> tuple[Step, ...]:
+    """Every step in order; raises `MachineError` where the kernel lacks what the plan needs, `RequestError` if none has it."""
+    topo = topology(plan)
+    ends = interfaces(topo)
+    _check(plan, features)
+    steps = [Step("network", setting) for setting in _network(plan, features, topo, ends)]
+    if plan.measure_capacity and features.clock == "real":
+        steps.append(Step("capacity", Capacity()))
+    steps += [Step("queues", setting) for setting in _queues(plan, features, topo, ends)]
+    steps += [Step("congestion controls", setting) for setting in _congestion_controls(plan, features)]
+    return tuple(steps)
+
+
+def settings(steps: Iterable[Step], stage: Stage) -> list[Setting]:
+    """Those of one stage that are applied and read back."""
+    return [step.change for step in steps if step.stage == stage and not isinstance(step.change, Capacity)]
+
+
+def _check(plan: Plan, features: Features) -> None:
+    marking = any(link.marking for link in plan.bottlenecks.values())
+    several = any(link.acks_first or link.control or link.bands > 1 for link in plan.bottlenecks.values())
+    selective = any(link.selective for link in plan.bottlenecks.values())
+    for job in plan.jobs:
+        if job.program is not None and job.cc.traits.needs_marks:
+            raise RequestError(
+                f"job {job.job} ({job.trace}) opens its own sockets, and the kernel lets no namespace have {job.cc.name} as its "
+                "default: it needs marks everywhere. Use reno, cubic, mltcp_reno or mltcp_cubic for real programs."
+            )
+        if job.program is not None and catalogue.effective(job.cc).get("share"):
+            raise RequestError(
+                f"job {job.job} ({job.trace}) opens its own sockets, which have no mark of their job: "
+                f"{quoted(job.cc.spec)} needs one (share=mark is for replayed jobs)."
+            )
+    if plan.wires and not features.netem:
+        raise MachineError(
+            "--delay, --jitter, --loss and --corrupt need --on uml: this machine's kernel has no queueing discipline netem "
+            "(CONFIG_NET_SCH_NETEM)."
+        )
+    if any(job.routers_spray for job in plan.jobs):
+        if not plan.multipath:
+            raise RequestError("spray=on: there is one path only; use --topo leafspine,2,4,2, say")
+        if any(event.up is not None for event in plan.events):
+            raise RequestError(
+                "spray=on: packets would go on over a link that fails; leave out the event, or the spraying"
+            )
+        if not features.netem:
+            raise MachineError(
+                "spray=on needs --on uml: this machine's kernel cannot redirect packets (CONFIG_NET_ACT_MIRRED)."
+            )
+    if several and not (features.prio or features.htb):
+        raise MachineError(
+            "--acks first and bands of priority need the queueing discipline PRIO or HTB, and this kernel has neither "
+            "(CONFIG_NET_SCH_PRIO). Leave it out, or use --on uml."
+        )
+    if selective and not features.red:
+        raise MachineError(
+            "bands that drop what cannot be marked need --on uml: this machine's kernel has no queueing discipline RED "
+            "(CONFIG_NET_SCH_RED), and the phantom queue that marks instead drops nothing."
+        )
+    if marking and not features.red and any(link.bands > 1 for link in plan.bottlenecks.values()):
+        raise MachineError(
+            "bands of priority that mark (--ecn) need --on uml: this machine's kernel has no RED "
+            "(CONFIG_NET_SCH_RED). Use --ecn off."
+        )
+    if marking and not features.red and any(event.rate_bps is not None for event in plan.events):
+        raise MachineError(
+            "an event that changes the rate of a link that marks (--ecn) needs --on uml: this machine's kernel has no "
+            "RED (CONFIG_NET_SCH_RED), and the phantom queue that marks instead keeps its rate."
+        )
+    if plan.rto_min_us is not None and not features.rto_min:
+        raise MachineError(
+            f"--rto-min needs Linux 6.11 or newer, whose namespaces have {RTO_MIN_US}; this kernel has none. Leave it out, "
+            "or build a newer kernel for --on uml (`python -m testbed kernel --linux-source`)."
+        )
+
+
+def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -> Iterator[Setting]:
+    # A sender may hold several full paths and buffers, and no more; the receiver's window begins there
+    # and never limits.
+    path = max(link.buffer_bytes + int(link.rate_bps / 8 * plan.base_rtt_s) for link in plan.bottlenecks.values())
+    most = plan.sender.send_buffer_bytes or max(SMALLEST_BUFFER, 4 * path)
+    if plan.sender.nic_bps is not None and plan.sender.send_buffer_bytes is None:
+        most = max(SEND_BUFFER, most)  # what waits before its interface is in it, too
+    window = max(RECEIVE_BUFFER, 4 * path)
+    marks = any(link.marking for link in plan.bottlenecks.values())
+    yield from (Addressed(node, held) for node, held in addressing(topo).items())
+    for node in topo.hosts():
+        values = {
+            "net.ipv4.ip_forward": "1" if topo.isRouter(node) else "0",
+            "net.ipv4.tcp_slow_start_after_idle": str(int(plan.sender.slow_start_after_idle)),
+            "net.ipv4.tcp_no_metrics_save": "1",
+            "net.ipv4.tcp_timestamps": "1",
+            "net.ipv4.tcp_sack": "1",
+            "net.ipv4.tcp_ecn": "1" if marks else "0",
+            "net.ipv4.tcp_rmem": f"4096 {most} {window}",
+            "net.ipv4.tcp_wmem": f"4096 {min(131072, most)} {most}",
+        }
+        if plan.sender.small_queue_bytes is not None and not topo.isRouter(node):
+            values[SMALL_QUEUE] = str(plan.sender.small_queue_bytes)
+        if features.ipv6:
+            values["net.ipv6.conf.all.disable_ipv6"] = "1"
+        if plan.rto_min_us is not None:
+            values[RTO_MIN_US] = str(plan.rto_min_us)
+        yield from (Sysctl(node, key, value) for key, value in values.items())
+    if plan.paths > 1:
+        yield from _paths(plan, topo, ends)
+    if plan.multipath:
+        yield from multipath(topo, plan.seed, seeded=features.hash_seed)
+    if sprayed := {host for job in plan.jobs if job.routers_spray for host in job.hosts}:
+        yield from _sprayed_by_routers(plan, topo, ends, sprayed)
+    for end in ends:
+        yield Mtu(end.node, end.device, plan.link.mtu)
+        yield OffloadsOff(end.node, end.device)
+        if any(cc.traits.frame_by_frame for cc in plan.ccs):  # paced as an adapter does it
+            yield FrameByFrame(end.node, end.device)
+
+
+def _paths(plan: Plan, topo: Topo, ends: list[Interface]) -> Iterator[Setting]:
+    """Addresses by which senders choose a path, and the routers that go by them."""
+    count = plan.paths
+    for end in ends:
+        if not topo.isRouter(end.node):
+            yield PathAddresses(
+                end.node, end.device, tuple(spraying.address(topo, end.node, path) for path in range(count))
+            )
+    routes = spraying.hashed if plan.paths_hashed else spraying.routes
+    for router, hops in routes(topo, count).items():
+        yield PathRoutes(router, tuple(hops.items()))
+
+
+def _sprayed_by_routers(plan: Plan, topo: Topo, ends: list[Interface], hosts: set[str]) -> Iterator[Setting]:
+    """Routers that send what these hosts send over all paths in turn."""
+    try:
+        found = spraying.turns(topo)
+    except ValueError as error:
+        raise RequestError(f"spray=on: {error}; use --topo leafspine,2,4,2, say") from error
+    for router, turns in found.items():
+        from_below = [end for end in ends if end.node == router and end.there in turns.below]
+        ports = [end for end in from_below if topo.isRouter(end.there) or end.there in hosts]
+        for end in ports:
+            if (link := f"{end.there}-{end.node}") in plan.wires:
+                raise RequestError(
+                    f"spray=on: what delays or loses packets of {link} takes them first; leave out one of both"
+                )
+        yield PacketSpraying(
+            router, tuple(end.device for end in ports), turns.bit, tuple(tuple(way.items()) for way in turns.ways)
+        )
+
+
+def multipath(topo: Topo, seed: int, *, seeded: bool) -> list[Setting]:
+    """How every router chooses among equal paths (`testbed.linux.paths`); ``seed`` is the run's."""
+    wanted: list[Setting] = []
+    for node in topo.hosts():
+        if any(len(next_hops) > 1 for _, next_hops in topo.nodeInfo(node).get("routes", ())):
+            wanted += [Sysctl(node, f"{HASH}_policy", "3"), Sysctl(node, f"{HASH}_fields", str(FIVE_TUPLE))]
+            if seeded:
+                wanted.append(Sysctl(node, HASH_SEED, str(_hash_seed(seed, node))))
+    return wanted
+
+
+def _hash_seed(seed: int, router: str) -> int:
+    """32 bits, not 0 (which means none)."""
+    return int(hashlib.sha256(f"ecmp {seed} {router}".encode()).hexdigest()[:8], 16) or 1
+
+
+def _queues(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -> Iterator[Setting]:
+    fastest = max(link.rate_bps for link in plan.bottlenecks.values())
+    arrives = {f"{end.there}-{end.node}": end for end in ends}
+    for end in ends:
+        if end.link in plan.nics:
+            yield Nic(end.node, end.device, end.link, nic(plan.sender, plan.link.mtu, features))
+        if link := plan.bottlenecks.get(end.link):
+            bucket = bucket_bytes(link.rate_bps, link.mtu, real_time=features.clock == "real")
+            if link.marking and not features.red:
+                yield PhantomQueue(end.node, end.device, link.rate_bps, bucket, link.buffer_bytes, link.marking)
+            here = link if topo.isRouter(end.node) else _at_a_host(link)
+            yield Queues(end.node, end.device, end.link, shaper(here, bucket, features))
+        if wire := plan.wires.get(end.link):
+            seed = int(hashlib.sha256(f"netem {plan.seed} {end.device}".encode()).hexdigest()[:15], 16)
+            root = Netem(wire.delay_ns, wire.jitter_ns, wire.loss, wire.corrupt, fastest, seed, wire.burst)
+            # A host's own queue stays the last thing it has.
+            if end.link in plan.bottlenecks or not topo.isRouter(end.node):
+                device = arrives[end.link].device
+                between = f"ifb-{device.rpartition('-')[2]}"
+                yield Behind(device, Queues(end.there, between, end.link, root))
+            else:
+                yield Queues(end.node, end.device, end.link, root)
+
+
+def nic(sender: Sender, mtu: int, features: Features) -> Tbf:
+    """A host's interface, and what waits before it."""
+    assert sender.nic_bps is not None
+    bucket = bucket_bytes(sender.nic_bps, mtu, real_time=features.clock == "real")
+    if sender.queue == "fq":
+        return Tbf(sender.nic_bps, bucket, Fq(frame_bytes=frame(mtu)))
+    buffer = max(2 * frame(mtu), sender.queue_bytes)
+    if sender.bands > 1:
+        waits = Link(sender.nic_bps, buffer, mtu, acks_first=False, bands=sender.bands, control=True)
+        return shaper(waits, bucket, features)
+    return Tbf(sender.nic_bps, bucket, Fifo(buffer, made_above=True))
+
+
+def _at_a_host(link: Link) -> Link:
+    """A host that knows what is urgent sends that first, but neither marks nor drops its own."""
+    return msgspec.structs.replace(link, marking=None, selective=()) if link.control else link
+
+
+def shaper(link: Link, bucket: int, features: Features) -> Tbf:
+    """The queues of a bottleneck."""
+    data = _data(link.buffer_bytes, link.marking if features.red else None)
+    above = link.acks_first or link.control
+    classify: list[Classify] = [PureAcks()] if above else []
+    if link.bands > 1 or link.control:
+        classify.append(Dscp(link.bands + link.control))
+    if not classify:
+        below = Fifo(link.buffer_bytes, made_above=True) if isinstance(data, Fifo) else data
+        return Tbf(link.rate_bps, bucket, below)
+    chosen: list[Fifo | Red] = [
+        Red(one.min_bytes, one.max_bytes, one.probability, link.buffer_bytes, "drop") for one in link.selective
+    ]
+    bands: tuple[Fifo | Red, ...] = (*[Fifo(link.buffer_bytes)] * above, *(chosen or [data] * link.bands))
+    if features.prio:
+        return Tbf(link.rate_bps, bucket, Prio(bands, tuple(classify)))
+    plenty = min(2 * link.rate_bps, 30 * 10**9) // 8
+    if len(bands) <= HTB_LEVELS:
+        return Tbf(link.rate_bps, bucket, Htb(bands, tuple(classify), plenty))
+    data_bands = Htb(bands[1:], tuple(classify[1:]), plenty)
+    return Tbf(link.rate_bps, bucket, Htb((bands[0], data_bands), tuple(classify[:1]), plenty))
+
+
+def _data(buffer_bytes: int, marking: Marking | None) -> Fifo | Red:
+    if marking is None:
+        return Fifo(buffer_bytes)
+    return Red(marking.min_bytes, marking.max_bytes, marking.probability, buffer_bytes)
+
+
+def band_parents(root: Tbf) -> dict[int, int]:
+    """The handle that each band hangs on, by the class selector of what is in it; none where there is one queue."""
+    below = root.below
+    if not isinstance(below, Prio) or not any(isinstance(each, Dscp) for each in below.classify):
+        return {}
+    return {len(below.bands) - minor: 0x100000 | minor for minor in below.children}
+
+
+def red_parents(root: Tbf) -> list[int]:
+    """The handles that REDs hang on, which tell how much was marked."""
+    if isinstance(root.below, Red):
+        return [0x10001]
+    return [0x100000 | minor for minor, band in root.below.children.items() if isinstance(band, Red)]
+
+
+def _congestion_controls(plan: Plan, features: Features) -> Iterator[Setting]:
+    kinds = {cc.spec: _kind(cc, features) for cc in plan.ccs}
+    for cc in plan.ccs:
+        yield Register(cc, kinds[cc.spec])
+    for job in plan.jobs:
+        if kinds[job.cc.spec] == "module" and job.cc.source is None:
+            yield from _parameters(job)
+    for job in plan.jobs:
+        if job.program is not None:
+            yield from (Default(host, job.cc.spec) for host in job.hosts)
+
+
+def _kind(cc: CongestionControl, features: Features) -> str:
+    if cc.source is not None:
+        return "module" if features.loads else "eBPF"
+    if cc.name not in catalogue.names():
+        return "eBPF" if cc.name in features.stand_ins else "kernel"
+    return "module" if cc.name in features.modules else "eBPF"
+
+
+def _parameters(job: JobPlan) -> Iterator[Setting]:
+    """Of our modules: per network namespace, so that each job has its own."""
+    for host in job.hosts:
+        yield from (Sysctl(host, f"net.{job.cc.name}.{key}", str(value)) for key, value in job.cc.constants.items())
+
+
+@dataclass(frozen=True)
+class Line:
+    """A step in words."""
+
+    stage: Stage
+    text: str
+
+
+def lines(steps: Sequence[Step]) -> Iterator[Line]:
+    """Every step in words, in order; the same done in several places is said once, with all of these."""
+    nodes = {step.change.node for step in steps if isinstance(step.change, Sysctl)}
+    ends = {step.change.device for step in steps if isinstance(step.change, Mtu)}
+    places: dict[tuple[Stage, str], list[str]] = {}
+    for step in steps:
+        where = [] if isinstance(step.change, Capacity | Register) else [step.change.where]
+        places.setdefault((step.stage, step.change.line), []).extend(where)
+    for (stage, line), where in places.items():
+        if set(where) == nodes:
+            said = " on every host and router"
+        elif set(where) == ends:
+            said = " on every interface"
+        else:
+            said = f" on {' '.join(where)}" if where else ""
+        yield Line(stage, line + said)

@@ -1,0 +1,101 @@
+"""The first process of a user-mode Linux: ``python -m testbed.linux.uml_init [FOLDER …]``, under virtual time; packages lie in these folders, too.
+
+Hears the plan of `testbed.linux.run_in_kernel` from a file, and speaks on the console, which the
+machine around sees as a growing file; `testbed.backends.uml` has mounted what is needed.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import site
+import sys
+import termios
+import traceback
+from pathlib import Path
+
+from testbed.core.clock import punctual
+from testbed.core.errors import EXIT_FAILED
+from testbed.linux.loading.bpfsys import libc
+from testbed.linux.participants import memory
+
+RUN = Path("/run/mltcp")  # what `testbed.backends.uml` prepared
+POWER_OFF = 0x4321FEDC
+
+
+def main() -> None:
+    if sys.flags.no_site:
+        sys.path += sys.argv[1:]
+        if (RUN / "topology.py").exists():  # somebody's own, which may need what is installed in any way
+            site.main()
+    _raw(1)
+    punctual()
+    # Whoever is ready first runs first: the order must not follow from how long each has run before, as it does by default.
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    events = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        memory.have_all()
+        _bare("pyroute2")
+        _bare("pyroute2.ethtool")
+        _bare("unittest")  # pyroute2 wants its mock alone
+        _alone("msgspec", without="typing_extensions")
+        _alone("hashlib", without="_hashlib")
+        _alone("asyncio", without="ssl")
+        gc.disable()  # nothing of what is imported ever goes
+        # Imported here, for its errors to be seen, and after what shall not come whole.
+        from testbed.linux import run_in_kernel  # noqa: PLC0415
+        from testbed.linux.participants.timeline import Machine  # noqa: PLC0415
+
+        del sys.modules["unittest"]  # whoever imports it from here on needs all of it: PyTorch and matplotlib do
+        memory.as_usual()
+        gc.enable()
+        _room_for_packets()
+        machine = Machine(virtual_time=True, modules=RUN / "modules")
+        if (RUN / "call").exists():
+            module, _, function = (RUN / "call").read_text().partition(":")
+            run_in_kernel.deliver(getattr(importlib.import_module(module), function)(machine), events)
+        else:
+            run_in_kernel.serve((RUN / "plan.json").read_bytes(), events, machine)
+    except BaseException:
+        from testbed.core.runs.events import Error  # noqa: PLC0415
+
+        run_in_kernel.emit(events, Error(EXIT_FAILED, traceback.format_exc()))
+    finally:
+        libc().reboot(POWER_OFF)
+
+
+def _room_for_packets() -> None:
+    """TCP may have half of all memory. By default it has a sixteenth, less than what receivers on a long path hold out of order after a loss (I19)."""
+    pages = os.sysconf("SC_PHYS_PAGES") // 2
+    asked, at = f"{pages} {pages} {pages}", Path("/proc/sys/net/ipv4/tcp_mem")
+    at.write_text(asked)
+    if at.read_text().split() != asked.split():
+        raise OSError(f"{at} holds {at.read_text().strip()}, not {asked}")
+
+
+def _bare(name: str) -> None:
+    """A package whose `__init__` is left out, since it imports all that the package has."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+
+
+def _alone(name: str, *, without: str) -> None:
+    """Import a package that tries to import another, large one, and goes without, too."""
+    sys.modules[without] = None  # type: ignore[assignment]
+    importlib.import_module(name)
+    del sys.modules[without]
+
+
+def _raw(terminal: int) -> None:
+    """Bytes as they are: a terminal would turn every end of line into two characters."""
+    if os.isatty(terminal):
+        mode = termios.tcgetattr(terminal)
+        mode[1] &= ~termios.OPOST
+        termios.tcsetattr(terminal, termios.TCSANOW, mode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""What crosses a bottleneck, and in which direction, as far as a run's manifest tells.
+
+A job's flows go both ways (a ring is full duplex), and in a network with several bottlenecks each crosses some of them only.
+So what a link carries is the sum over the flows that cross it in one direction, and never that over all flows of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs import metrics
+from testbed.core.runs.load import Run
+from testbed.models.frames import payload_share
+
+Flow = tuple[int, int, str]  # job, worker, flow, as in flows.csv
+ALIKE = 0.02  # links whose use differs by less are equally busy
+
+
+def crossings(run: Run) -> dict[str, set[Flow]] | None:
+    """By direction of a bottleneck (``s1-s2``) the flows that cross it.
+
+    None if nobody can tell: the manifest is older than this record, nothing was sampled, or a link fails, after which flows
+    take other ways.
+    """
+    crossed = run.manifest.crossings or run.manifest.measured.paths
+    if not crossed or run.flows.empty or any(event.up is False for event in run.plan.events):
+        return None
+    found: dict[str, set[Flow]] = {name: set() for name in run.plan.bottlenecks}
+    for flow in crossed:
+        for name in flow.links:
+            if name in found:
+                found[name].add((flow.job, flow.worker, flow.flow))
+    return {name: flows for name, flows in found.items() if flows}
+
+
+def busiest(runs: Sequence[Run]) -> str | None:
+    """The direction of a bottleneck that carries most of its rate over ``runs``; of equally busy ones that of most jobs.
+
+    None if nobody can tell what crosses it in each of the runs.
+    """
+    known = [found for run in runs if (found := crossings(run)) is not None]
+    names = set.intersection(*(set(one) for one in known)) if known else set()
+    if len(known) < len(runs) or not names:
+        return None
+    used = {name: float(np.mean([_used(run, name) for run in runs])) for name in sorted(names)}
+    best = max(used.values())
+    return max(
+        (name for name in used if used[name] >= best - ALIKE),
+        key=lambda name: len({job for job, _, _ in known[0][name]}),
+    )
+
+
+def _used(run: Run, link: str) -> float:
+    """Share of a link's rate over the whole run, headers included."""
+    rows = run.links[run.links["link"] == link]
+    if rows.empty or not (last := rows.iloc[-1])["t_s"]:
+        return 0.0
+    return float(last["bytes"] * 8 / last["t_s"] / rate_bps(run, link))
+
+
+def rate_bps(run: Run, link: str) -> float:
+    """What the plan gives this direction at the beginning."""
+    return float(run.plan.bottlenecks[link].rate_bps)
+
+
+def carried(run: Run, link: str, window_s: float) -> pd.DataFrame:
+    """What crosses ``link`` in bit/s, headers included, over consecutive windows: a column per job, index the window's middle.
+
+    The sum is what the queue's counters say. How jobs share it, only their acknowledgements tell: those of the window, or of
+    the nearest one before in which any came (while a loss is made good none does, though the link is busy).
+    """
+    wanted = (crossings(run) or {})[link]
+    flows = pd.MultiIndex.from_frame(run.flows[["job", "worker", "flow"]])
+    acked = metrics.throughput(run.flows[flows.isin(wanted)], window_s)
+    shares = acked.div(acked.sum(axis="columns").replace(0, np.nan), axis="index").ffill().bfill()
+    rows = run.links[run.links["link"] == link]
+    edges = np.append(acked.index - window_s / 2, acked.index[-1:] + window_s / 2)
+    return shares.mul(np.diff(np.interp(edges, rows["t_s"], rows["bytes"])) * 8 / window_s, axis="index")
+
+
+def needs(run: Run, periods_s: pd.Series[float]) -> dict[str, float]:
+    """By direction of a bottleneck the share of its rate that its jobs need together, headers included, if each took
+    ``periods_s`` an iteration; from the bytes that were acknowledged in the iterations that count. Empty if unknown."""
+    found = crossings(run)
+    if found is None:
+        return {}
+    wire = 1 / payload_share(run.plan.link.mtu)
+    per_iteration = _bytes_per_iteration(run)
+    return {
+        name: sum(per_iteration[flow] / periods_s[flow[0]] for flow in sorted(flows)) * wire * 8 / rate_bps(run, name)
+        for name, flows in found.items()
+    }
+
+
+def _bytes_per_iteration(run: Run) -> dict[Flow, float]:
+    """Payload of each flow in one iteration of its job, on average."""
+    times = run.times
+    ends = run.iterations.groupby("job")["end_s"].max()
+    found = {}
+    for key, rows in run.flows.groupby(["job", "worker", "flow"]):
+        job, worker, flow = cast(Flow, key)
+        acked = float(np.interp(ends[job], rows["t_s"], rows["bytes_acked"]))
+        found[job, worker, flow] = acked / int(times[job].count())
+    return found

@@ -1,0 +1,570 @@
+"""The flow-level twin: jobs on a network as an event loop, without packets. Between events every flow has a constant rate.
+
+An iteration of a job is a graph of nodes: timers (computing), flows (a round of a collective on one way, or a whole ring in lockstep)
+and the order among them. Rates are max-min fair by weights (`testbed.models.maxmin`); the weight of a flow goes by the share r of its
+iteration's bytes that it has sent, in steps (`Force`), times a draw for each iteration: fair sharing is only neutrally stable, and
+what loss cycles do by chance moves jobs apart. Nothing else of a transport is here: no windows, queues, losses or round trips.
+Times in seconds, sizes in bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.models import maxmin
+from testbed.models.compiled import compiled, pace
+from testbed.models.maxmin import Floats, Ints, Network
+from testbed.models.weight_function import EQUAL, Force
+
+NOWHERE = -1
+TIE_S = 1e-12  # what is due within it happens at once
+DONE = 1e-9  # of a flow's bits: less is nothing
+ROOM = 1 << 16  # records between two looks
+SLICE = 2000  # events and flows looked at, after which interpreted loops look at the clock
+
+
+@dataclass(frozen=True)
+class Node:
+    """What an iteration consists of. A timer (``links`` is None) takes ``amount`` seconds; a flow sends so many bits."""
+
+    amount: float
+    after: tuple[int, ...] = ()  # of the same job's nodes
+    links: tuple[int, ...] | None = None
+    times: tuple[float, ...] | None = None  # on each link, load ÷ rate; None: 1
+    begins_at: float = 0.0  # r at its beginning
+    ends_at: float = 1.0  # and at its end
+    operation: int = NOWHERE  # whose it is, for those who record
+
+
+@dataclass(frozen=True)
+class FlowJob:
+    """Iteration after iteration from ``start_s`` on."""
+
+    nodes: tuple[Node, ...]
+    start_s: float = 0.0
+    force: Force = EQUAL
+    learned_at: int = 0  # the first iteration with its force; before, weights are 1
+    grid: tuple[float, float] | None = None  # period and phase of the slots that iterations begin on
+    tolerated: float = 0.05  # drift ÷ period that is none
+    factors: Floats = field(default_factory=lambda: np.ones(1))  # of computing, by iteration, over and over
+    spread: float = 0.0  # standard deviation of the logarithm of weights, drawn for every flow and iteration
+
+
+class Jobs(NamedTuple):
+    """Where jobs stand: arrays by node, by job, and records to be taken away."""
+
+    # By node.
+    flows: npt.NDArray[np.bool_]
+    amount: Floats
+    job: Ints
+    needs: Ints  # how many nodes before it
+    then_from: Ints
+    then: Ints
+    begins_at: Floats
+    ends_at: Floats
+    missing: Ints  # of the nodes before it
+    left: Floats
+    since: Floats
+    step: Ints  # of the force
+    begun: Floats
+    # By job.
+    first: Ints  # of its nodes; one more than jobs
+    pending: Ints  # nodes of this iteration
+    iteration: Ints
+    started: Floats
+    sends_from: Floats
+    runs: npt.NDArray[np.bool_]
+    learned_at: Ints
+    period: Floats  # of its grid; 0: none
+    phase: Floats
+    tolerated: Floats
+    placed: npt.NDArray[np.bool_]
+    bounds: Floats  # [job, step]
+    weights: Floats
+    factors: Floats  # [job, iteration modulo their number]
+    chance: Floats  # [node, iteration modulo their number]
+    # Clocks, of nodes and then of jobs, as a heap.
+    due: Floats
+    heap: Ints
+    place: Ints
+    # Links.
+    carried: Floats
+    carried_since: Floats
+    # Records.
+    ended: Floats  # iterations: job, iteration, start, start of sending, end
+    sent: Floats  # flows: node, iteration, start, end
+    keep: npt.NDArray[np.bool_]  # whether flows are recorded
+    counts: Ints  # of clocks, of iterations, of flows, of events, of jobs that have ended since the last look; 1: the slice is over
+    wanted: Ints  # iterations after which a job ends
+    batch: Floats  # rates are computed anew at multiples of it; 0: whenever something happens
+    share_at: Floats  # the next time; infinity: nothing has changed
+
+
+DRAWS = 256
+
+
+def jobs(asked: Sequence[FlowJob], *, keep: bool = True, seed: int = 0, batch_s: float = 0.0) -> Jobs:
+    """Jobs that have not begun; `begin` sets their clocks. ``keep``: every flow is recorded, too."""
+    nodes = [node for job in asked for node in job.nodes]
+    first = np.concatenate([[0], np.cumsum([len(job.nodes) for job in asked])]).astype(np.int64)
+    count, clocks = len(nodes), len(nodes) + len(asked)
+    then: list[list[int]] = [[] for _ in nodes]
+    for number, job in enumerate(asked):
+        for at, node in enumerate(job.nodes):
+            for before in node.after:
+                then[first[number] + before].append(int(first[number]) + at)
+    steps = max(len(job.force.bounds) for job in asked)
+    draw = np.random.default_rng(seed)
+    of = np.repeat(np.arange(len(asked), dtype=np.int64), np.diff(first))
+    spread = np.array([job.spread for job in asked])[of]
+    chance = np.exp(spread[:, None] * draw.standard_normal((count, DRAWS))) if spread.any() else np.ones((count, 1))
+    factors = np.ones((len(asked), max(len(job.factors) for job in asked)))
+    for number, job in enumerate(asked):
+        factors[number] = np.resize(job.factors, factors.shape[1])
+
+    def filled(values: Sequence[float]) -> list[float]:
+        return [*values, *[values[-1]] * (steps - len(values))]
+
+    def floats(values: Sequence[float]) -> Floats:
+        return np.array(values, dtype=np.float64)
+
+    def ints(values: Sequence[int]) -> Ints:
+        return np.array(values, dtype=np.int64)
+
+    return Jobs(
+        np.array([node.links is not None for node in nodes], dtype=np.bool_), floats([node.amount for node in nodes]), of,
+        ints([len(node.after) for node in nodes]), np.concatenate([[0], np.cumsum([len(one) for one in then])]).astype(np.int64),
+        ints([one for some in then for one in some]), floats([node.begins_at for node in nodes]),
+        floats([node.ends_at for node in nodes]), np.zeros(count, np.int64), np.zeros(count), np.zeros(count), np.zeros(count, np.int64),
+        np.zeros(count),
+        first, np.zeros(len(asked), np.int64), np.zeros(len(asked), np.int64), np.zeros(len(asked)), np.full(len(asked), -1.0),
+        np.zeros(len(asked), np.bool_), ints([job.learned_at for job in asked]), floats([job.grid[0] if job.grid else 0.0 for job in asked]),
+        floats([job.grid[1] if job.grid else 0.0 for job in asked]), floats([job.tolerated for job in asked]), np.zeros(len(asked), np.bool_),
+        np.array([filled(job.force.bounds) for job in asked]),
+        np.array([filled(job.force.weights) for job in asked]),
+        factors, chance,
+        np.full(clocks, np.inf), np.full(clocks, NOWHERE, dtype=np.int64), np.full(clocks, NOWHERE, dtype=np.int64),
+        np.zeros(0), np.zeros(0),
+        np.zeros((ROOM, 5)), np.zeros((ROOM if keep else 1, 4)), np.array([keep]), np.zeros(6, np.int64),
+        np.full(len(asked), np.iinfo(np.int64).max), np.array([batch_s]), np.array([np.inf]),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An iteration of a job."""
+
+    job: int
+    iteration: int
+    start_s: float
+    comm_start_s: float  # its end, if it sends nothing
+    end_s: float
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A flow of an iteration: number of its node among all."""
+
+    node: int
+    iteration: int
+    start_s: float
+    end_s: float
+
+
+class Loop:
+    """Jobs on a network, and how far they have come. They begin when it is made, or, with ``wait``, when told (`begin`)."""
+
+    def __init__(
+        self, asked: Sequence[FlowJob], capacity: npt.ArrayLike, *, seed: int = 0, keep: bool = True, wait: bool = False,
+        places: npt.ArrayLike | None = None, batch_s: float = 0.0, say: Callable[[str], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """``say`` is called before the loops are compiled, which takes long. ``places``: how many links each node crosses at most, where they are put only later.
+
+        ``batch_s``: of a large network, where something happens all the time, rates are computed anew at multiples of it. Who begins in
+        between sends from then on what it gets at the next one; who ends leaves its share unused until there. What links carry is not
+        counted.
+        """
+        nodes = [node for job in asked for node in job.nodes]
+        room = [len(node.links or ()) for node in nodes] if places is None else places
+        self.net = maxmin.network(capacity, room)
+        for number, node in enumerate(nodes):
+            if node.links:
+                maxmin.put(self.net, number, node.links, 1.0 if node.times is None else node.times)
+        links = len(self.net.capacity)
+        self.state = jobs(asked, keep=keep, seed=seed, batch_s=batch_s)._replace(
+            carried=np.zeros(links), carried_since=np.zeros(links)
+        )
+        self.now_s, self.say = 0.0, say
+        if not wait:
+            for number, job in enumerate(asked):
+                self.begin(number, job.start_s)
+
+    def begin(self, job: int, at_s: float) -> None:
+        """The job's first iteration begins then, or on the first slot of its grid."""
+        self.state.runs[job] = True
+        begin(self.state, job, at_s)
+
+    def stop(self, job: int) -> None:
+        """The job is gone, in the middle of an iteration."""
+        stop(self.net, self.state, job, self.now_s)
+
+    def change(self, link: int, capacity: float) -> None:
+        """A link is so fast from now on."""
+        change(self.net, self.state, link, capacity, self.now_s)
+
+    def advance(self, until_s: float) -> None:
+        """Everything that happens up to then; to be repeated until `now_s` is there: records have an end (`taken`)."""
+        while pace.interpreted:
+            begun = time.thread_time()
+            with np.errstate(all="ignore"):  # as compiled: what is divided by 0 is infinite
+                reached = float(advance(self.net, self.state, until_s, SLICE))
+            pace.spent(time.thread_time() - begun, self.say)
+            if self.state.counts[5] == 0:
+                self.now_s = reached
+                return
+        self.now_s = float(advance(self.net, self.state, until_s, 0))
+
+    def run(self, until_s: float) -> Iterator[tuple[list[Ended], list[Sent]]]:
+        """The same, and what has ended, piece by piece."""
+        while self.now_s < until_s:
+            self.advance(until_s)
+            yield self.taken()
+
+    def ended_jobs(self) -> bool:
+        """Whether a job has come to its end since the last time (`advance` stops there)."""
+        found = self.state.counts[4] > 0
+        self.state.counts[4] = 0
+        return bool(found)
+
+    def taken(self) -> tuple[list[Ended], list[Sent]]:
+        """What has ended since the last time."""
+        ended, sent = self.rows()
+        return (
+            [Ended(int(row[0]), int(row[1]), *map(float, row[2:])) for row in ended],
+            [Sent(int(row[0]), int(row[1]), *map(float, row[2:])) for row in sent],
+        )
+
+    def rows(self) -> tuple[Floats, Floats]:
+        """The same as arrays: columns as in `Ended` and `Sent`."""
+        counts = self.state.counts
+        ended, sent = self.state.ended[: counts[1]].copy(), self.state.sent[: counts[2]].copy()
+        counts[1] = counts[2] = 0
+        return ended, sent
+
+    @property
+    def following_s(self) -> float:
+        """When something happens next; infinity: never."""
+        return float(self.state.due[self.state.heap[0]]) if self.state.counts[0] else np.inf
+
+    @property
+    def carried_bits(self) -> Floats:
+        """Over each link up to now."""
+        return self.state.carried + self.net.load * (self.now_s - self.state.carried_since)
+
+    @property
+    def left_bits(self) -> Floats:
+        """Of each node that is under way, now; else 0."""
+        there = self.net.active
+        return np.where(there, np.maximum(self.state.left - self.net.rate * (self.now_s - self.state.since), 0.0), 0.0)
+
+
+@compiled
+def advance(net: Network, state: Jobs, until_s: float, most: int) -> float:
+    """All events up to ``until_s``; the time that was reached, which is earlier if there is no more room for records.
+
+    After ``most`` events and flows looked at (0: any number) it returns in between, and sets the last of ``counts``: to be called again.
+    """
+    counts = state.counts
+    room = len(state.ended) - 64, len(state.sent) - 4096
+    work = 0
+    counts[5] = 0
+    while True:
+        if 0 < most <= work:
+            counts[5] = 1
+            return until_s
+        following = state.due[state.heap[0]] if counts[0] > 0 else np.inf
+        if state.share_at[0] <= min(following, until_s):
+            _share_all(net, state)
+            work += len(net.active)
+            continue
+        if following > until_s:
+            return until_s
+        if counts[1] >= room[0] or (state.keep[0] and counts[2] >= room[1]):
+            return float(state.due[state.heap[0]]) - TIE_S
+        now = state.due[state.heap[0]]
+        while counts[0] > 0 and state.due[state.heap[0]] <= now + TIE_S:
+            clock = state.heap[0]
+            _set(state, clock, np.inf)
+            counts[3] += 1
+            work += 1
+            if clock >= len(state.amount):
+                _start(net, state, clock - len(state.amount), now)
+            elif not net.active[clock]:
+                _complete(net, state, clock, now)
+            else:
+                _on_its_way(net, state, clock, now)
+        work += net.counts[0]
+        _share(net, state, now)
+        if counts[4] > 0:
+            return float(now)
+
+
+@compiled
+def begin(state: Jobs, job: int, at_s: float) -> None:
+    """Its next iteration begins at ``at_s``, or where its grid has a slot (`testbed.core.grid`)."""
+    period = state.period[job]
+    if period > 0:
+        past = (at_s - state.phase[job]) % period
+        drift = past if 2 * past <= period else past - period
+        if not state.placed[job] or abs(drift) > state.tolerated[job] * period:
+            at_s += (period - past) % period
+        state.placed[job] = True
+    _set(state, len(state.amount) + job, at_s)
+
+
+@compiled
+def stop(net: Network, state: Jobs, job: int, now: float) -> None:
+    """It is gone."""
+    state.runs[job] = False
+    _set(state, len(state.amount) + job, np.inf)
+    for node in range(state.first[job], state.first[job + 1]):
+        _set(state, node, np.inf)
+        if net.active[node]:
+            _account(net, state, node, now)
+            maxmin.leave(net, node)
+    _share(net, state, now)
+
+
+@compiled
+def change(net: Network, state: Jobs, link: int, capacity: float, now: float) -> None:
+    """A link's capacity changes: whoever crosses it is looked at."""
+    net.capacity[link] = capacity
+    place = net.head[link]
+    while place != NOWHERE:
+        maxmin.choose(net, net.owner[place])
+        place = net.following[place]
+    _share(net, state, now)
+
+
+@compiled
+def _start(net: Network, state: Jobs, job: int, now: float) -> None:
+    if not state.runs[job]:
+        return
+    state.started[job] = now
+    state.sends_from[job] = -1.0
+    begins, ends = state.first[job], state.first[job + 1]
+    state.pending[job] = ends - begins
+    for node in range(begins, ends):
+        state.missing[node] = state.needs[node]
+    for node in range(begins, ends):
+        if state.needs[node] == 0:
+            _begin(net, state, node, now)
+
+
+@compiled
+def _begin(net: Network, state: Jobs, node: int, now: float) -> None:
+    job = state.job[node]
+    state.begun[node] = now
+    if not state.flows[node]:
+        factor = state.factors[job, state.iteration[job] % state.factors.shape[1]]
+        _set(state, node, now + state.amount[node] * factor)
+        return
+    if state.sends_from[job] < 0:
+        state.sends_from[job] = now
+    if net.crossed[node] == 0:  # inside a host: as fast as memory
+        _set(state, node, now)
+        return
+    state.left[node] = state.amount[node]
+    state.since[node] = now
+    state.step[node] = 0
+    ratio = state.begins_at[node]
+    while state.step[node] < state.bounds.shape[1] - 1 and state.bounds[job, state.step[node]] <= ratio:
+        state.step[node] += 1
+    maxmin.enter(net, node)
+    _weigh(net, state, node)
+
+
+@compiled
+def _weigh(net: Network, state: Jobs, node: int) -> None:
+    job = state.job[node]
+    iteration = state.iteration[job]
+    force = state.weights[job, state.step[node]] if iteration >= state.learned_at[job] else 1.0
+    net.weight[node] = force * state.chance[node, iteration % state.chance.shape[1]]
+    maxmin.choose(net, node)
+
+
+@compiled
+def _account(net: Network, state: Jobs, node: int, now: float) -> None:
+    """What it has sent up to now, and what its links have carried."""
+    if state.batch[0] > 0 and net.rate[node] == 0:
+        return  # it has begun in this batch
+    state.left[node] -= net.rate[node] * (now - state.since[node])
+    state.since[node] = now
+    if state.batch[0] > 0:
+        return
+    for place in range(net.first[node], net.first[node] + net.crossed[node]):
+        link = net.over[place]
+        state.carried[link] += net.load[link] * (now - state.carried_since[link])
+        state.carried_since[link] = now
+
+
+@compiled
+def _on_its_way(net: Network, state: Jobs, node: int, now: float) -> None:
+    """A flow has ended, or comes to the next step of its force."""
+    _account(net, state, node, now)
+    # The clock of a flow without a further step was set for its end. What is left is then an error of rounding, which may be
+    # large against a small flow: a time of seconds, as a number, tells 4e-16 s apart.
+    if state.left[node] <= DONE * state.amount[node] or _after(state, node) == 0:
+        maxmin.leave(net, node)
+        _complete(net, state, node, now)
+        return
+    state.step[node] += 1
+    _weigh(net, state, node)
+
+
+@compiled
+def _complete(net: Network, state: Jobs, node: int, now: float) -> None:
+    job = state.job[node]
+    if state.flows[node] and state.keep[0]:
+        row = state.counts[2]
+        state.sent[row, 0] = node
+        state.sent[row, 1] = state.iteration[job]
+        state.sent[row, 2] = state.begun[node]
+        state.sent[row, 3] = now
+        state.counts[2] += 1
+    for at in range(state.then_from[node], state.then_from[node + 1]):
+        following = state.then[at]
+        state.missing[following] -= 1
+        if state.missing[following] == 0:
+            _begin(net, state, following, now)
+    state.pending[job] -= 1
+    if state.pending[job] == 0:
+        row = state.counts[1]
+        state.ended[row, 0] = job
+        state.ended[row, 1] = state.iteration[job]
+        state.ended[row, 2] = state.started[job]
+        state.ended[row, 3] = state.sends_from[job] if state.sends_from[job] >= 0 else now
+        state.ended[row, 4] = now
+        state.counts[1] += 1
+        state.iteration[job] += 1
+        if state.iteration[job] >= state.wanted[job]:
+            state.runs[job] = False
+            state.counts[4] += 1
+        else:
+            begin(state, job, now)
+
+
+@compiled
+def _share(net: Network, state: Jobs, now: float) -> None:
+    """New rates for those whom something concerns, and new clocks."""
+    if state.batch[0] > 0:
+        maxmin.forget(net)
+        state.share_at[0] = min(state.share_at[0], (np.floor(now / state.batch[0]) + 1) * state.batch[0])
+        return
+    if net.counts[0] == 0:
+        return
+    maxmin.solve(net)
+    for number in range(net.counts[0]):
+        node = net.flows[number]
+        if net.active[node]:
+            if net.fresh[node] != net.rate[node]:
+                _account(net, state, node, now)
+                maxmin.settle(net, node)
+            net.level[node] = net.rate[node] / net.weight[node]
+            _set(state, node, now + _until(net, state, node, now) if net.rate[node] > 0 else np.inf)
+    maxmin.forget(net)
+
+
+@compiled
+def _share_all(net: Network, state: Jobs) -> None:
+    """New rates for all, at the end of a batch; who has begun within it has sent as much by now as it would have at this rate."""
+    now = state.share_at[0]
+    state.share_at[0] = np.inf
+    for node in range(len(net.active)):
+        if net.active[node]:
+            state.left[node] -= net.rate[node] * (now - state.since[node])
+            state.since[node] = now if net.rate[node] > 0 else state.since[node]
+    maxmin.solve_all(net)
+    dues, heap, place, counts = state.due, state.heap, state.place, state.counts
+    for number in range(net.counts[0]):
+        node = net.flows[number]
+        left = state.left[node] - net.rate[node] * (now - state.since[node])
+        _move(dues, heap, place, counts, node, now + max(0.0, left - _after(state, node)) / net.rate[node])
+    maxmin.forget(net)
+
+
+@compiled
+def _until(net: Network, state: Jobs, node: int, now: float) -> float:
+    """How long it takes to the next step of its force, or to its end."""
+    left = state.left[node] - net.rate[node] * (now - state.since[node])
+    return float(max(0.0, left - _after(state, node)) / net.rate[node])
+
+
+@compiled
+def _after(state: Jobs, node: int) -> float:
+    """What it has to send after this step of its force."""
+    job, span = state.job[node], state.ends_at[node] - state.begins_at[node]
+    if state.step[node] < state.bounds.shape[1] - 1 and span > 0 and state.iteration[job] >= state.learned_at[job]:
+        bound = state.bounds[job, state.step[node]]
+        if bound < state.ends_at[node]:
+            return float(state.amount[node] * (state.ends_at[node] - bound) / span)
+    return 0.0
+
+
+@compiled
+def _set(state: Jobs, clock: int, due: float) -> None:
+    """A clock goes off at ``due``; infinity: never."""
+    _move(state.due, state.heap, state.place, state.counts, clock, due)
+
+
+@compiled
+def _move(dues: Floats, heap: Ints, place: Ints, counts: Ints, clock: int, due: float) -> None:
+    """The same, by its arrays alone: to hand over all of them takes longer than what is done."""
+    at = place[clock]
+    dues[clock] = due
+    if due == np.inf:
+        if at == NOWHERE:
+            return
+        counts[0] -= 1
+        last = heap[counts[0]]
+        place[clock] = NOWHERE
+        if last == clock:
+            return
+        heap[at] = last
+        place[last] = at
+    elif at == NOWHERE:
+        at = counts[0]
+        counts[0] += 1
+        heap[at] = clock
+        place[clock] = at
+    while at > 0 and _earlier(dues, heap[at], heap[(at - 1) // 2]):
+        _swap(heap, place, at, (at - 1) // 2)
+        at = (at - 1) // 2
+    while True:
+        least = at
+        for child in (2 * at + 1, 2 * at + 2):
+            if child < counts[0] and _earlier(dues, heap[child], heap[least]):
+                least = child
+        if least == at:
+            return
+        _swap(heap, place, at, least)
+        at = least
+
+
+@compiled
+def _earlier(dues: Floats, left: int, right: int) -> bool:
+    """Ties go by number, so that the order does not depend on what was before."""
+    return bool(dues[left] < dues[right] or (dues[left] == dues[right] and left < right))
+
+
+@compiled
+def _swap(heap: Ints, place: Ints, left: int, right: int) -> None:
+    first, second = heap[left], heap[right]
+    heap[left], heap[right] = second, first
+    place[first], place[second] = right, left

@@ -1,0 +1,86 @@
+"""A small training whose gradients do not arrive whole: what holes cost in accuracy, computed.
+
+Which bytes are missing is given: a transport that does not look into what it carries would have lost the same of these. Where it does look,
+or where it matters what a training sends next, jobs learn inside the run (`testbed.replay.training`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import prod
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from testbed.replay import training
+from testbed.replay.training import Holes, Task, find, parse
+from testbed.replay.training.layers import Array
+from testbed.replay.training.mean import gathered
+from testbed.replay.training.models import perceptron
+
+Fill = training.Fill
+FILLS: tuple[Fill, ...] = get_args(Fill)
+Mean = Callable[
+    [Sequence[Array], Sequence[Holes]], Array
+]  # what a server makes of its workers' gradients, round after round
+
+
+@cache
+def task(name: str = "perceptron") -> Task:
+    """What the model of that name learns."""
+    found: Task = find(name).task()
+    return found
+
+
+def title(name: str) -> str:
+    """What the model of that name is, in a few words."""
+    return str(find(name).TITLE)
+
+
+def fill(trains: str) -> Fill:
+    """What becomes of holes where a job trains this, as typed."""
+    return parse(trains).options.fill
+
+
+def disperses(trains: str) -> bool:
+    """Whether its gradients travel dispersed."""
+    return parse(trains).options.disperse
+
+
+def first_layer() -> int:
+    """Numbers of the perceptron's first layer, its biases included."""
+    weights, bias, *_ = perceptron.MODEL.parts.shapes
+    return prod(weights) + prod(bias)
+
+
+def train(
+    task: Task,
+    missing: Sequence[Sequence[Holes]],
+    *,
+    fill: Fill = "zero",
+    seed: int = 0,
+    mean: Mean | None = None,
+    enough: Callable[[Sequence[float]], bool] | None = None,
+) -> npt.NDArray[np.float64]:
+    """Accuracy on the test set after every ``task.every`` rounds, 0 to 1, of a training of ``len(missing)`` rounds.
+
+    ``missing[round][worker]``: the holes of that worker's gradient; empty where it came whole. ``seed`` draws the first
+    parameters and every worker's examples, alike for any holes. ``mean``: in place of `testbed.replay.training.mean.gathered` with ``fill``. ``enough``, asked at every look, ends it early.
+    """
+    draw = np.random.default_rng(seed)
+    flat = task.model.first(draw)
+    owed = [np.zeros(task.parameters, np.float32) for _ in missing[0]]  # by `feedback`: what a worker lost so far
+    accuracies: list[float] = []
+    velocity: Array = np.zeros(task.parameters, np.float32)
+    for number, holes in enumerate(missing, 1):
+        gradients = [task.gradient(flat, draw) for _ in holes]
+        velocity *= task.momentum
+        velocity += mean(gradients, holes) if mean else gathered(gradients, holes, owed, fill)
+        flat -= task.rate * velocity
+        if number % task.every == 0:
+            accuracies.append(task.accuracy(flat))
+            if enough and enough(accuracies):
+                break
+    return np.array(accuracies)

@@ -1,0 +1,102 @@
+"""A run's jobs that hold GPUs, in the numbers of a schedule: by `testbed.models.measures`, as of one that the event loop computes.
+
+What ``jobs.csv`` says of them is all that is measured. Contention follows from who held which GPUs when, and which bottlenecks their flows
+cross. How long a job's iterations take alone no run of several jobs tells. On the servers that it got that is what it took alone, if
+every job was run alone, else its ideal (`JobPlan.ideal_s`); on fewer of them, if fewer would hold it, always the ideal there
+(`JobPlan.fewest_s`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from testbed.core.placing import Gpu, Metrics, Request, Stint
+from testbed.core.runs.load import LoadError, Run
+from testbed.core.runs.plan import JobPlan, Life
+from testbed.models import contention
+from testbed.models.cluster import Ran, Servers
+from testbed.models.measures import measure
+
+
+def metrics(run: Run, alone: pd.Series[float] | None = None) -> Metrics | None:
+    """The usual numbers; ``alone``: each job's measured iteration alone, in seconds, where that is known of all.
+
+    None: its jobs hold no GPUs, none of them came to its end, or an older testbed did not record which GPUs there were. Raises
+    `LoadError` for tables that contradict the plan.
+    """
+    if not run.plan.servers or run.lives is None:
+        return None
+    found, jobs = ran(run), {job.job: job for job in run.jobs}
+    if not any(job.done for job in found):
+        return None
+
+    def iteration_s(request: Request, servers: int) -> float:
+        job = jobs[request.job]
+        known = job.fewest_s if servers < len(job.hosts) else job.ideal_s
+        if alone is not None and servers == len(job.hosts):
+            known = float(alone[job.job])
+        if known is None:
+            raise LoadError(f"{run.path}: nobody knows how long iterations of job {job.job} take alone; run it again")
+        return known
+
+    every = (Gpu(server, slot) for server, count in run.plan.servers.items() for slot in range(count))
+    return measure(found, Servers(tuple(every)), iteration_s)
+
+
+def ran(run: Run) -> tuple[Ran, ...]:
+    """What became of each job, in the order of the plan; raises `LoadError` if they hold no GPUs.
+
+    One that failed or left came on as in its iterations that ended, in the mean, to the last.
+    """
+    if run.lives is None:
+        raise LoadError(f"{run.path}: its jobs hold no GPUs")
+    rows = {int(row["job"]): row for row in run.lives.to_dict("records")}
+    if rows.keys() != {job.job for job in run.jobs}:
+        raise LoadError(f"{run.path}: jobs.csv has other jobs than its plan; run it again")
+    lived = [(job, rows[job.job]) for job in run.jobs]
+    held = [_held(run, job, row) for job, row in lived]
+    met = contention.met(held, _crossed(run))
+    return tuple(
+        Ran(
+            Request(job.job, len(gpus(job)), job.iterations, arrives_s=life(job).arrives_ns / 1e9),
+            gpus(job), stints[0].start_s if stints else row["end_s"], row["end_s"], own.most, life(job).after, own.mean, stints,
+            row["how"] == "done",
+        )
+        for (job, row), stints, own in zip(lived, held, met, strict=True)
+    )  # fmt: skip
+
+
+def _crossed(run: Run) -> list[set[str]]:
+    """The directions of bottlenecks that each job's flows cross; where links fail, those at the start."""
+    found = {job.job: set[str]() for job in run.jobs}
+    for flow in run.manifest.crossings or ():
+        found.get(flow.job, set()).update(flow.links)
+    return list(found.values())
+
+
+def _held(run: Run, job: JobPlan, row: Mapping[Hashable, Any]) -> tuple[Stint, ...]:
+    """When it held its GPUs, as its row of ``jobs.csv`` says; nothing of one that never started."""
+    start_s, end_s = row["start_s"], row["end_s"]
+    if pd.isna(start_s):
+        return ()
+    iterations: float = job.iterations
+    if row["how"] != "done":
+        pace_s = run.times[job.job].mean() if job.job in run.times else job.ideal_s
+        iterations = (end_s - start_s) / pace_s if pace_s else 0.0
+    return (Stint(gpus(job), start_s, end_s, iterations),)
+
+
+def life(job: JobPlan) -> Life:
+    """When it may hold which GPUs; raises `LoadError` if it holds none."""
+    if job.life is None:
+        raise LoadError(f"job {job.job} holds no GPUs")
+    return job.life
+
+
+def gpus(job: JobPlan) -> tuple[Gpu, ...]:
+    """Those that it holds, by rank."""
+    named = (text.rpartition(":") for text in life(job).gpus)
+    return tuple(Gpu(host, int(slot)) for host, _, slot in named)

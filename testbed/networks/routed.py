@@ -1,0 +1,265 @@
+"""A Mininet `Topo` of hosts and routers that addresses and routes itself.
+
+Every link is a subnet of its own (``10.x.y.0/30``) and every router gets exact static
+routes to all of them along the shortest paths, towards hosts along all that are equally
+short (ECMP), so that a topology file needs to say nothing but its nodes and links.
+Works in stock Mininet too, without Open vSwitch: routers are plain nodes that forward.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from ipaddress import IPv4Address
+from typing import Any
+
+from mininet.topo import Topo
+
+from testbed.core.errors import RequestError
+
+NOWHERE = 1 << 30  # links away
+_FIRST_SUBNET = int(IPv4Address("10.0.0.0"))
+Hop = tuple[str, str]  # a link in one direction
+Neighbours = dict[str, list[str]]
+Routes = list[tuple[str, tuple[str, ...]]]  # a subnet, and the addresses of the next hops
+
+
+class TooManyError(RequestError):
+    """A network with more hosts or links than it may have (`at_most`)."""
+
+
+@dataclass(frozen=True)
+class _Most:
+    hosts: int
+    links: int
+
+
+_most: ContextVar[_Most | None] = ContextVar("most", default=None)
+
+
+@contextmanager
+def at_most(hosts: int, links: int) -> Iterator[None]:
+    """Networks made inside raise `TooManyError` as soon as it is known that they have more than that."""
+    token = _most.set(_Most(hosts, links))
+    try:
+        yield
+    finally:
+        _most.reset(token)
+
+
+class _Later(Sequence[tuple[str, tuple[str, ...]]]):
+    """A router's routes, worked out as soon as anybody looks: for ten thousand hosts they are millions, and a model needs none."""
+
+    def __init__(self, topo: RoutedTopo, router: str) -> None:
+        self._topo, self._router = topo, router
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._topo.all_routes[self._router][number]
+
+    def __len__(self) -> int:
+        return len(self._topo.all_routes[self._router])
+
+
+def router(name: str, **params: Any) -> Any:
+    """What Mininet makes a router of; loaded then, since whoever only plans needs no node."""
+    from testbed.networks.router import Router
+
+    return Router(name, **params)
+
+
+class RoutedTopo(Topo):  # type: ignore[misc]
+    """Subclasses add nodes and links in `wire`; addresses and routes follow."""
+
+    def build(self, *args: Any, **kwargs: Any) -> None:
+        self.arguments = args or tuple(kwargs.values())
+        self._addresses: dict[Hop, str] = {}
+        self._hosts = 0
+        if (counts := self.counts(*args, **kwargs)) is not None:
+            self._allow(*counts)
+        self.wire(*args, **kwargs)
+        self._route()
+
+    def wire(self, *args: Any, **kwargs: Any) -> None:
+        """Add the hosts (`addHost`), routers (`router`) and links (`link`)."""
+        raise NotImplementedError
+
+    @classmethod
+    def counts(cls, *args: Any, **kwargs: Any) -> tuple[int, int] | None:
+        """How many hosts and links a network with these arguments (of `wire`) has, computed; None: build it to know."""
+        return None
+
+    def addHost(self, name: str, **opts: Any) -> str:
+        if opts.get("cls") is not router:
+            self._hosts += 1
+            self._allow(self._hosts, 0)
+        return str(super().addHost(name, **opts))
+
+    def _allow(self, hosts: int, links: int) -> None:
+        most = _most.get()
+        for count, limit, what in ((hosts, most.hosts, "hosts"), (links, most.links, "links")) if most else ():
+            if count > limit:
+                raise TooManyError(f"{count:,} {what}, and {limit:,} is the most")
+
+    def router(self, name: str) -> str:
+        return str(self.addHost(name, cls=router))
+
+    def link(self, a: str, b: str, *, bottleneck: bool = False, **settings: str) -> None:
+        """Join ``a`` and ``b``; a ``bottleneck`` is shaped to the experiment's rate and buffer.
+
+        What the experiment says for all links, ``settings`` say for this one, with units:
+        ``rate`` (or a share of the experiment's: ``"50%"``), ``buffer`` and ``ecn`` of a
+        bottleneck; ``delay``, ``jitter``, ``loss`` and ``corrupt`` of any other link (at its routers'
+        ends: a host that sends delays nothing).
+        """
+        if (a, b) in self._addresses:
+            raise ValueError(f"there are two links between {a} and {b}; one with the rate of both does the same")
+        base = _FIRST_SUBNET + 4 * (len(self._addresses) // 2)
+        self._allow(0, len(self._addresses) // 2 + 1)
+        first, second = str(IPv4Address(base + 1)), str(IPv4Address(base + 2))
+        self._addresses[a, b], self._addresses[b, a] = first, second
+        self.addLink(a, b, params1={"ip": f"{first}/30"}, params2={"ip": f"{second}/30"},
+                     bottleneck=bottleneck, **settings)  # fmt: skip
+
+    def routes(self, failed: Collection[tuple[str, str]] = ()) -> dict[str, Routes]:
+        """For each router the shortest ways to every subnet it is not in itself, as if the ``failed`` links were not there."""
+        neighbours = self._neighbours(failed)
+        routers = {node for node in self.nodes() if self.isRouter(node)}
+        result: dict[str, Routes] = {router: [] for router in routers}
+        ways: dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]] = {}  # all hosts of a router are behind the same
+        for a, b in self.links():
+            if b not in neighbours.get(a, []):
+                continue
+            prefix = str(IPv4Address(int(IPv4Address(self._addresses[a, b])) & ~3)) + "/30"
+            ends = tuple(node for node in (a, b) if node in routers)
+            if ends not in ways:
+                ways[ends] = list(self._ways_to(ends, neighbours, routers))
+            for router, next_hops in ways[ends]:
+                result[router].append((prefix, next_hops))
+        return result
+
+    def _ways_to(
+        self, ends: tuple[str, ...], neighbours: Neighbours, routers: Collection[str]
+    ) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Each router that is not in a subnet itself, and its next hops to there; ``ends``: the routers that are."""
+        hops = _hops_to(ends, neighbours, routers)
+        for router in hops:
+            nearer = [near for near in neighbours[router] if hops.get(near) == hops[router] - 1]
+            if nearer:
+                # Nothing but pings ends between two routers: one way there is enough.
+                yield router, tuple(self._addresses[near, router] for near in nearer[: 1 if len(ends) > 1 else None])
+
+    @cached_property
+    def all_routes(self) -> dict[str, Routes]:
+        """`routes` with every link there, worked out once."""
+        return self.routes()
+
+    def _route(self) -> None:
+        neighbours = self._neighbours()
+        for node, near in neighbours.items():
+            # Else Mininet gives a node's first interface an address of its own choice.
+            self.nodeInfo(node)["ip"] = f"{self._addresses[node, near[0]]}/30"
+            if not self.isRouter(node):
+                if len(near) != 1:
+                    raise ValueError(f"host {node} has {len(near)} links, not one")
+                self.nodeInfo(node)["defaultRoute"] = f"via {self._addresses[near[0], node]}"
+            else:
+                self.nodeInfo(node)["routes"] = _Later(self, node)
+
+    def _neighbours(self, failed: Collection[tuple[str, str]] = ()) -> Neighbours:
+        neighbours: Neighbours = {}
+        for a, b in self._addresses:
+            if (a, b) not in failed and (b, a) not in failed:
+                neighbours.setdefault(a, []).append(b)
+        return neighbours
+
+    def isRouter(self, node: str) -> bool:
+        return self.nodeInfo(node).get("cls") is router
+
+
+@lru_cache(maxsize=16)
+def _neighbours(topo: Topo) -> Neighbours:
+    """Who is linked to whom (a topology stays as it was made)."""
+    neighbours: Neighbours = {}
+    for a, b in topo.links():
+        neighbours.setdefault(a, []).append(b)
+        neighbours.setdefault(b, []).append(a)
+    return neighbours
+
+
+def _hops_to(targets: Iterable[str], neighbours: Neighbours, among: Collection[str]) -> dict[str, int]:
+    """How many links each node of ``among`` is from the nearest target (breadth first); those that reach one."""
+    hops = dict.fromkeys(targets, 0)
+    queue = deque(hops)
+    while queue:
+        node = queue.popleft()
+        for near in neighbours.get(node, []):
+            if near in among and near not in hops:
+                hops[near] = hops[node] + 1
+                queue.append(near)
+    return hops
+
+
+@lru_cache(maxsize=16)
+def _between(topo: Topo) -> frozenset[str]:
+    """What a path can lead through: nodes of more than one link."""
+    return frozenset(node for node, near in _neighbours(topo).items() if len(near) > 1)
+
+
+@lru_cache(maxsize=1 << 12)
+def _hops(topo: Topo, target: str) -> Mapping[str, int]:
+    """How many links each node that a path can lead through is from ``target``."""
+    return _hops_to([target], _neighbours(topo), _between(topo))
+
+
+def _hops_from(topo: Topo, node: str, target: str) -> int:
+    """How many links ``node`` is from ``target``; `NOWHERE` if no path leads there, or none that goes on from ``node``."""
+    if node == target:
+        return 0
+    near = _neighbours(topo).get(target, [])
+    if len(near) == 1 and near[0] in _between(topo):  # all that are behind the same router are as far
+        return NOWHERE if node not in _between(topo) else _hops(topo, near[0]).get(node, NOWHERE) + 1
+    return _hops(topo, target).get(node, NOWHERE)
+
+
+@lru_cache(maxsize=1 << 14)
+def stages(topo: Topo, source: str, target: str) -> tuple[tuple[Hop, ...], ...]:
+    """Hop by hop, every link that a packet from ``source`` to ``target`` may cross, over all shortest paths.
+
+    A stage of one link is crossed for certain; of several, one is: which one, the kernel's
+    hash decides (`testbed.linux.paths` asks it).
+    """
+    if source == target:
+        return ()
+    neighbours = _neighbours(topo)
+    here = [source]
+    far = 1 + min((_hops_from(topo, near, target) for near in neighbours[source]), default=NOWHERE)
+    if far >= NOWHERE:
+        raise ValueError(f"no path from {source} to {target}")
+    result = []
+    for left in range(far, 0, -1):
+        result.append(tuple((a, b) for a in here for b in neighbours[a] if _hops_from(topo, b, target) == left - 1))
+        here = list(dict.fromkeys(b for _, b in result[-1]))
+    return tuple(result)
+
+
+def path(topo: Topo, source: str, target: str) -> list[str]:
+    """The nodes a packet from ``source`` to ``target`` crosses, both included: the first of the shortest paths."""
+    nodes = [source]
+    for stage in stages(topo, source, target):
+        nodes.append(next(b for a, b in stage if a == nodes[-1]))
+    return nodes
+
+
+def has_choice(topo: Topo) -> bool:
+    """Whether any router has several equally short ways to some host."""
+    neighbours, between = _neighbours(topo), _between(topo)
+    ends = dict.fromkeys(near[0] for near in neighbours.values() if len(near) == 1 and near[0] in between)
+    return any(
+        sum(hops.get(near) == far - 1 for near in neighbours[node]) > 1
+        for hops in (_hops(topo, end) for end in ends)
+        for node, far in hops.items()
+    )

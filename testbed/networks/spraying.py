@@ -1,0 +1,137 @@
+"""A path is an address: each host has one for every path to it, and routers go by it.
+
+With S spines a host has S addresses beside its own, and a leaf sends what goes to the p-th of them by the p-th spine. So a
+sender chooses the way of every single packet by its destination, with one socket; what goes to a host's own address is hashed
+over all of them, as ever (ECMP). Where routers cannot be told paths, a host may have any number of addresses that they
+hash one by one (`hashed`), as they hash random source ports. With several stages of choice, as in a fat tree, a path is one choice at each of them: the
+number of a path, written in a system of mixed radix.
+
+TCP knows one address of a peer, and routers spray for it (`turns`): TCP numbers the packets of a connection one by one (the
+identification of the IP header), and the lowest bits of that say which way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+from testbed.networks.routed import RoutedTopo
+
+_FIRST = int(IPv4Address("10.128.0.0"))  # above all links (`testbed.networks.routed`)
+_APART = 1 << 16  # addresses of a path
+MOST = 64  # paths
+
+
+def paths(topo: RoutedTopo) -> int:
+    """How many ways there are from one end of the network to the other; 1: no router has a choice."""
+    count = 1
+    for choices in _choices(topo).values():
+        count *= choices
+    return min(count, MOST)
+
+
+def address(topo: RoutedTopo, host: str, path: int) -> str:
+    """Of ``host``, by ``path`` (from 0 on)."""
+    return str(IPv4Address(_FIRST + path * _APART + 1 + _hosts(topo).index(host)))
+
+
+def routes(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]]:
+    """For each router the next hop to each of ``count`` addresses of every host, which are as many as paths."""
+    levels, choices = _levels(topo), _choices(topo)
+    divisor, below = {}, 1
+    for level, width in sorted(choices.items()):
+        divisor[level] = below
+        below *= width
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for router in levels:
+        to = _vias(topo, router)
+        found[router] = {
+            address(topo, host, path): (vias[path // divisor[levels[router]] % len(vias)],)
+            for host, vias in to.items()
+            for path in range(count)
+        }
+    return found
+
+
+def hashed(topo: RoutedTopo, count: int) -> dict[str, dict[str, tuple[str, ...]]]:
+    """For each router the next hops to each of ``count`` addresses of every host, over which it hashes."""
+    return {
+        router: {
+            address(topo, host, number): vias for host, vias in _vias(topo, router).items() for number in range(count)
+        }
+        for router in _levels(topo)
+    }
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How one router sends packets over equal paths in turn."""
+
+    below: tuple[str, ...]  # nodes from which they come
+    bit: int  # of their number, the lowest that counts here
+    ways: tuple[dict[str, str], ...]  # next hop by prefix: two ways, four, eight, …
+
+
+def turns(topo: RoutedTopo) -> dict[str, Turns]:
+    """Of each router that has a choice; raises `ValueError` where it is not among a power of two."""
+    levels, near, found = _levels(topo), _neighbours(topo), {}
+    bits, bit = {}, 0
+    for level, width in sorted(_choices(topo).items()):
+        if width & (width - 1):
+            raise ValueError(f"routers choose among {width} paths, and only 2, 4, 8, … can be told apart by bits")
+        bits[level], bit = bit, bit + width.bit_length() - 1
+    for router, level in levels.items():
+        routes: Mapping[str, tuple[str, ...]] = dict(topo.nodeInfo(router).get("routes", ()))
+        several = {prefix: vias for prefix, vias in routes.items() if len(vias) > 1}
+        if several:
+            (width,) = {len(vias) for vias in several.values()}
+            below = tuple(node for node in near[router] if levels.get(node, 0) < level)
+            ways = tuple({prefix: vias[way] for prefix, vias in several.items()} for way in range(width))
+            found[router] = Turns(below, bits[level], ways)
+    return found
+
+
+def _hosts(topo: RoutedTopo) -> list[str]:
+    return [node for node in topo.hosts() if not topo.isRouter(node)]
+
+
+def _vias(topo: RoutedTopo, router: str) -> dict[str, tuple[str, ...]]:
+    """The next hops to each host: as its routes have it, or the host itself where it is next door."""
+    to: Mapping[str, tuple[str, ...]] = dict(topo.nodeInfo(router).get("routes", ()))
+    found = {}
+    for host in _hosts(topo):
+        own = str(topo.nodeInfo(host)["ip"]).partition("/")[0]
+        subnet = f"{IPv4Address(int(IPv4Address(own)) & ~3)}/30"
+        found[host] = to.get(subnet, (own,))
+    return found
+
+
+def _levels(topo: RoutedTopo) -> dict[str, int]:
+    """Of each router how many links it is from the nearest host."""
+    near = _neighbours(topo)
+    levels = dict.fromkeys(_hosts(topo), 0)
+    queue = list(levels)
+    for node in queue:
+        for other in near.get(node, ()):
+            if other not in levels:
+                levels[other] = levels[node] + 1
+                queue.append(other)
+    return {node: level for node, level in levels.items() if level}
+
+
+def _neighbours(topo: RoutedTopo) -> dict[str, list[str]]:
+    near: dict[str, list[str]] = {}
+    for a, b in topo.links():
+        near.setdefault(a, []).append(b)
+        near.setdefault(b, []).append(a)
+    return near
+
+
+def _choices(topo: RoutedTopo) -> dict[int, int]:
+    """At each level among how many next hops a router chooses, at most."""
+    found: dict[int, int] = {}
+    for router, level in _levels(topo).items():
+        widest = max((len(vias) for vias in _vias(topo, router).values()), default=1)
+        found[level] = max(found.get(level, 1), widest)
+    return found

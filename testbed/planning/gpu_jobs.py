@@ -1,0 +1,111 @@
+"""Jobs that ask for GPUs: which of a topology's they get, when they start, and what their servers exchange.
+
+A job has one worker for each server that it got GPUs of, never one for each GPU: inside a server it exchanges at `intra_rate` and crosses
+no link. The ring enters each server once, and each of its edges between servers carries 2 m (w − 1) / w, with w the job's GPUs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+from mininet.topo import Topo
+
+from testbed.core import options
+from testbed.core.errors import RequestError
+from testbed.core.placing import After, Assignment, At, Gpu, Request
+from testbed.core.runs.plan import Life
+from testbed.core.units import Duration, Size
+from testbed.models.cluster import Servers
+from testbed.models.contention import Model
+from testbed.schedulers import job, online
+from testbed.traces.trace import Operation, Trace
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a job got: a host for each of its servers, in the order of its ring."""
+
+    hosts: tuple[str, ...]
+    life: Life | None = None  # None: it runs from the start
+    fewest: int = 0  # servers that would have room for its GPUs, were they empty
+
+    @property
+    def packed(self) -> Given:
+        """The same job on no more of its servers than that."""
+        return replace(self, hosts=self.hosts[: self.fewest])
+
+
+def give(topo: Topo, requests: Sequence[Request], how: str, model: Model, seed: int) -> list[Given]:
+    """GPUs of ``topo`` by the job scheduler ``how``, in the order of the requests; raises `RequestError`."""
+    if not job.is_named(how):
+        raise RequestError(
+            f"scheduler: {how} names a host for each worker, and these jobs ask for GPUs; name a job scheduler that gives them: "
+            f"{', '.join(job.names())}"
+        )
+    cluster, hosts = job.cluster_of(topo, shared=True), job.hosts_of(topo, shared=True)
+    if large := next((one for one in requests if one.gpus > len(cluster.gpus)), None):
+        raise RequestError(
+            f"topo: job {large.job} asks for {large.gpus} GPUs, and there are {len(cluster.gpus)} in all; give the topology more "
+            "(`cluster,8,8`, `star,4,8`, docs/topologies.md), or the job fewer"
+        )
+    module = job.find(how.partition(":")[0])
+    chosen = options.parse(module.Options, how)
+    assigned = online.schedule(module, requests, cluster, model, chosen, seed=seed)
+    if stopped := next((one for one in assigned.jobs if one.stints), None):
+        raise RequestError(
+            f"scheduler: {how} stops job {stopped.job} in between, and a run has no way to stop one; it is for computed schedules"
+        )
+    every = Servers(tuple(cluster.gpus))
+    return [
+        Given(_ring(one.gpus, hosts), _life(wanted, one), every.fewest(wanted.gpus))
+        for wanted, one in zip(requests, assigned.jobs, strict=True)
+    ]
+
+
+def servers(topo: Topo) -> dict[str, int]:
+    """How many GPUs each of its servers has."""
+    return dict(Counter(gpu.host for gpu in job.cluster_of(topo, shared=True).gpus))
+
+
+def _ring(gpus: Sequence[Gpu], hosts: Mapping[Gpu, str]) -> tuple[str, ...]:
+    """Each server's host once, that of the first GPU there, in the order of these."""
+    first: dict[str, str] = {}
+    for gpu in gpus:
+        first.setdefault(gpu.host, hosts[gpu])
+    return tuple(first.values())
+
+
+def _life(wanted: Request, given: Assignment) -> Life:
+    arrives_ns = round(wanted.arrives_s * 1e9)
+    at_ns = max(arrives_ns, round(given.start.s * 1e9)) if isinstance(given.start, At) else arrives_ns
+    after = given.start.jobs if isinstance(given.start, After) else ()
+    return Life(tuple(f"{gpu.host}:{gpu.slot}" for gpu in given.gpus), arrives_ns, at_ns, after)
+
+
+def on_servers(trace: Trace, gpus: int, servers: int, model: Model) -> Trace:
+    """The iteration as its workers carry it out, one on each server (equation 8, but for what contention makes of it).
+
+    Inside one server an all-reduce is a span of computing as long as it takes there, so that a trace that exchanges beside its
+    backward pass takes as long as if it did so after it. What adding up and ξ2 cost is computed at the end.
+    """
+    operations = [_on_servers(op, gpus, servers, model) for op in trace.operations]
+    bits = 8 * trace.bytes_per_iteration * (gpus - 1) / gpus
+    beyond_ns = round((bits / model.reduce_bps + model.xi2_s * servers) * 1e9)
+    if beyond_ns:
+        everything = tuple(op.id for op in operations)
+        operations.append(Operation(id="overhead", kind="compute", duration=Duration(beyond_ns), after=everything))
+    return msgspec.structs.replace(trace, operations=tuple(operations))
+
+
+def _on_servers(op: Operation, gpus: int, servers: int, model: Model) -> Operation:
+    if op.kind == "compute":
+        return op
+    crosses = (op.bytes or 0) * (gpus - 1) / gpus
+    if servers == 1:
+        duration = Duration(round(2 * 8 * crosses / model.intra_bps * 1e9))
+        return Operation(id=op.id, kind="compute", duration=duration, after=op.after)
+    # A ring over n workers carries 2 (n − 1) / n of its tensor over each edge.
+    return msgspec.structs.replace(op, bytes=Size(max(1, round(crosses * servers / (servers - 1)))))

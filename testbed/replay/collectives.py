@@ -1,0 +1,327 @@
+"""Collectives, one file each: who sends how much to whom, and how.
+
+A collective is a module with
+
+``KIND``
+    the kind of operation it carries out (``"all_reduce"``, ...);
+``connections(n) -> int``
+    how many directed flows there are among ``n`` workers, computed;
+``rounds(n, size) -> list[dict[(source, target), int]]``
+    payload bytes on each directed flow among ``n`` workers (ranks) for a tensor of ``size``
+    bytes, in rounds of which each begins when the one before has ended everywhere; what
+    overlaps is one round;
+``run(rank, n, size, links) -> None``
+    this rank's part, blocking; ``links[source, target]`` are its flows, each used one way. What it sends and receives is
+    of the stage ``"gradient"`` where some of it may be lost (it is summed up), else ``"parameter"``, as is the default.
+
+``WAITS``, if not all workers wait for each other before they go on
+    ``"hub"``: only one of them waits for all; ``"nothing"``: none does (`testbed.models.bounds`).
+
+Adding one is adding a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from types import ModuleType
+from typing import Literal, Protocol
+
+from testbed.replay.sending import Priority, Window, pieces
+from testbed.transports import Buffer, Close, Delivery, Endpoint, Flow, Message, Span, Stage, Transfer
+
+# What a rank sends in a round is what has come in before: all flows are as fast as the slowest.
+LOCKSTEP = ("ring", "all_gather", "reduce_scatter")
+Waits = Literal["all", "hub", "nothing"]
+
+
+@cache
+def names() -> list[str]:
+    """The collectives there are."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+@cache
+def find(name: str) -> ModuleType:
+    """The collective ``name``; raises `ValueError` naming those there are."""
+    if name not in names():
+        raise ValueError(f"there is no collective {name!r}; there are {', '.join(names())}")
+    return importlib.import_module(f"testbed.replay.collectives.{name}")
+
+
+def connections(name: str, n: int) -> int:
+    """How many flows the collective ``name`` has among ``n`` workers, computed."""
+    return int(find(name).connections(n))
+
+
+def flows(name: str, n: int) -> list[Flow]:
+    """Who sends to whom in the collective ``name`` among ``n`` workers."""
+    return list(dict.fromkeys(flow for one in find(name).rounds(n, n) for flow in one))
+
+
+def waits(name: str) -> Waits:
+    """Which workers of the collective ``name`` wait for each other before they go on."""
+    found: Waits = getattr(find(name), "WAITS", "all")
+    return found
+
+
+def volume(name: str, n: int, size: int, flow: Flow) -> int:
+    """Payload bytes ``flow`` carries in one collective over a tensor of ``size`` bytes."""
+    return sum(one.get(flow, 0) for one in find(name).rounds(n, size))
+
+
+def parts(n: int, size: int) -> list[int]:
+    """A tensor in ``n`` parts that differ by a byte at most."""
+    return [size * (i + 1) // n - size * i // n for i in range(n)]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is seen of what learns, after a round."""
+
+    accuracy: float | None  # 0 to 1; None: it was not looked at
+    apart: float  # its workers' parameters, at most: max‖θi − θj‖ ÷ ‖θ‖
+
+
+class Content(Protocol):
+    """What a worker's messages hold, where anybody looks at it (`testbed.replay.training`)."""
+
+    def sends(self, message: Message) -> Buffer: ...
+    def weighs(self, message: Message) -> Buffer | None:
+        """By what its packets matter, asked once it `sends`; None: by what is sent."""
+        ...
+
+    def room(self, peer: int, message: Message) -> Buffer:
+        """For what ``peer`` sends."""
+        ...
+
+    def sent(self, peer: int, message: Message, holes: Sequence[Span]) -> None:
+        """What was sent to ``peer`` has ended, with these."""
+        ...
+
+    def received(self, peer: int, message: Message, holes: Sequence[Span]) -> None:
+        """What ``peer`` sent has; of holes in which stands what was in its room before, nothing is said."""
+        ...
+
+    def looked(self) -> Look | None:
+        """What is seen after this round, by who looks."""
+        ...
+
+
+@dataclass
+class Link:
+    """One flow of a collective, as one of its two ends has it: its messages are numbered there, alike at both ends."""
+
+    endpoint: Endpoint
+    peer: int
+    round: int = 0  # the iteration
+    operation: int = 0
+    closes: Callable[[Stage], Close] = lambda _stage: Close()
+    ended: Callable[[Link, Message, bool, Delivery], None] | None = None  # is told how each was sent (True) or received
+    window: Window | None = None  # what its worker has on its way, at most
+    priority: Priority = ()  # there
+    band: Callable[[Message], int] | None = None  # by which messages have their priority, in place of the link
+    partition: int | None = None  # bytes of a message, at most
+    layer: int = 0
+    layers: int = 1
+    importance: tuple[float, ...] = ()
+    content: Content | None = None  # None: bytes that nobody looks at
+    sent: int = 0  # messages
+    received: int = 0
+
+    def message(self, number: int, size: int, stage: Stage, before: int = 0, behind: int = 0) -> Message:
+        return Message(
+            self.round, self.operation, number, size, stage, self.layer, self.layers, importance=self.importance,
+            before=before, behind=behind,
+        )  # fmt: skip
+
+    def messages(self, first: int, size: int, stage: Stage) -> Iterator[Message]:
+        """The messages of a tensor, numbered from ``first``."""
+        before = 0
+        for number, piece in enumerate(pieces(size, self.partition), first):
+            yield self.message(number, piece, stage, before, size - before - piece)
+            before += piece
+
+    def turn(self, message: Message) -> Priority:
+        """When it goes, of those that wait for the window."""
+        return self.priority if self.band is None else (-self.band(message),)
+
+
+Links = Mapping[Flow, Link]
+
+
+# Of messages that have ended, what is left to do: raise what one failed of, or tell whom it concerns.
+Ends = queue.SimpleQueue[Callable[[], None]]
+
+
+def send(link: Link, size: int, stage: Stage = "parameter") -> None:
+    """Send ``size`` bytes, until they are on their way, or (where some may be lost) have arrived."""
+    if link.window:
+        exchange([(link, size)], [], stage)
+        return
+    transfers = []
+    for message in link.messages(link.sent, size, stage):
+        link.sent += 1
+        transfers.append((message, _posted(link, message)))
+    for message, transfer in transfers:
+        _has_left(link, message, transfer)
+
+
+def _posted(link: Link, message: Message) -> Transfer:
+    if link.content is None:
+        return link.endpoint.post_send(link.peer, message, None)
+    data = link.content.sends(message)
+    return link.endpoint.post_send(link.peer, replace(message, weighs=link.content.weighs(message)), data)
+
+
+def _has_left(link: Link, message: Message, transfer: Transfer) -> None:
+    delivery = transfer.wait()
+    if link.content:
+        link.content.sent(link.peer, message, delivery.holes)
+    if link.ended:
+        link.ended(link, message, True, delivery)
+
+
+def _start(link: Link, messages: Iterator[Message], ends: Ends) -> None:
+    """Post a tensor's messages in their order; in a window each waits for room when the one before it has gone, and who makes it goes on."""
+    window = link.window
+    for message in messages:
+        if window and not window.ask(link.turn(message), message.bytes, partial(_go_on, link, message, messages, ends)):
+            return
+        _go(link, message, ends)
+
+
+def _go_on(link: Link, message: Message, messages: Iterator[Message], ends: Ends) -> None:
+    _go(link, message, ends)
+    _start(link, messages, ends)
+
+
+def _go(link: Link, message: Message, ends: Ends) -> None:
+    def left(transfer: Transfer) -> None:
+        if link.window:
+            link.window.give_back(message.bytes)
+        ends.put(partial(_has_left, link, message, transfer))
+
+    try:
+        _posted(link, message).on_done(left)
+    except BaseException as error:  # of this exchange, whoever made room for it
+        ends.put(partial(_raise, error))
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def answer(link: Link) -> None:
+    """Send a byte back on a flow that ends here; it is nobody's tensor, so neither end counts it."""
+    link.endpoint.post_send(link.peer, link.message(link.sent, 1, "parameter"), b"\0").wait()
+
+
+def answered(link: Link) -> None:
+    """Wait for the byte that the other end of a flow sends back (`answer`)."""
+    link.endpoint.post_receive(link.peer, link.message(link.received, 1, "parameter"), None, Close()).wait()
+
+
+def receive(link: Link, size: int, stage: Stage = "parameter", hops: int = 1) -> None:
+    """Receive ``size`` bytes, or as many as the transport says are enough, and drop them unless somebody looks at them.
+
+    ``hops``: how often it goes from rank to rank, until it is where it is to be.
+    """
+    for message, transfer, close in list(_coming(link, size, stage, hops)):
+        _has_come(link, message, close, transfer)
+
+
+def _coming(link: Link, size: int, stage: Stage, hops: int = 1) -> Iterator[tuple[Message, Transfer, Close]]:
+    """Say of each message of a tensor, one by one, that it may come."""
+    close = link.closes(stage).over(hops)
+    for message in link.messages(link.received, size, stage):
+        link.received += 1
+        room = link.content.room(link.peer, message) if link.content else None
+        yield message, link.endpoint.post_receive(link.peer, message, room, close), close
+
+
+def _has_come(link: Link, message: Message, close: Close, transfer: Transfer) -> None:
+    delivery = transfer.wait()
+    if link.content:
+        link.content.received(link.peer, message, delivery.holes if close.missing == "zero" else ())
+    if link.ended:
+        link.ended(link, message, False, delivery)
+
+
+def together(*tasks: Callable[[], None]) -> None:
+    """Run ``tasks`` side by side until all have ended; the first error is raised at once.
+
+    The others may then be blocked for good: they end with their process, as daemons.
+    """
+    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def run(task: Callable[[], None]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    for task in tasks:
+        threading.Thread(target=run, args=(task,), daemon=True).start()
+    for _ in tasks:
+        if error := ended.get():
+            raise error
+
+
+def exchange(
+    sends: Sequence[tuple[Link, int]], receives: Sequence[tuple[Link, int]], stage: Stage = "parameter"
+) -> None:
+    """Send and receive so many bytes over each of these links, all at the same time, by one thread: of many workers' many layers
+    that go at once, a thread each would be most of the work."""
+    ends: Ends = queue.SimpleQueue()
+    expected = 0
+    for link, size in sends:
+        messages = list(link.messages(link.sent, size, stage))
+        link.sent += len(messages)
+        expected += len(messages)
+        _start(link, iter(messages), ends)
+    for link, size in receives:
+        for message, transfer, close in _coming(link, size, stage):
+            expected += 1
+            transfer.on_done(_heard(ends, link, message, close))
+    for _ in range(expected):
+        ends.get()()
+
+
+def _heard(ends: Ends, link: Link, message: Message, close: Close) -> Callable[[Transfer], None]:
+    return lambda transfer: ends.put(partial(_has_come, link, message, close, transfer))
+
+
+def relay(
+    sources: Sequence[Link],
+    targets: Sequence[Link],
+    pieces: Sequence[int],
+    comes: Stage = "parameter",
+    goes: Stage = "parameter",
+) -> None:
+    """Send ``pieces`` to every target, each as soon as it has come in from every source."""
+    arrived = [[threading.Semaphore(0) for _ in targets] for _ in sources]
+
+    def take(number: int, source: Link) -> None:
+        for piece in pieces:
+            receive(source, piece, comes)
+            for one in arrived[number]:
+                one.release()
+
+    def pass_on(number: int, target: Link) -> None:
+        for piece in pieces:
+            for one in arrived:
+                one[number].acquire()
+            send(target, piece, goes)
+
+    together(
+        *(lambda number=number, source=source: take(number, source) for number, source in enumerate(sources)),
+        *(lambda number=number, target=target: pass_on(number, target) for number, target in enumerate(targets)),
+    )

@@ -1,0 +1,192 @@
+"""Small models that really learn: what holes in gradients cost, and jobs whose messages hold real numbers (``--train cnn``).
+
+Data-parallel training by a parameter server: every worker's gradient, a flat vector of float32, travels as one message; the server
+fills what is missing of it, takes the mean, makes a step of stochastic gradient descent with momentum, and sends its parameters back.
+`serving` does so inside a run, where gradients meet a network; `testbed.models.learning` computes what given holes do. Or by replicas in a ring:
+`ringing`, and `testbed.models.ring`.
+
+A model is a file in `models`, with
+
+``TITLE``
+    what it is and learns, in a few words;
+``MODEL``
+    a `Model`;
+``task() -> Task``
+    that, its examples and how it learns, the same at every call; nothing is downloaded;
+``LIBRARY``
+    if it needs another than NumPy: its name.
+
+Adding one is adding a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
+
+from testbed.core import options
+from testbed.core.errors import MachineError, RequestError
+from testbed.core.options import Boolean, OneOf, option
+from testbed.core.text import quoted
+from workloads.collectives import ring
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.float32]
+
+ELEMENT = 4  # bytes of a float32
+Holes = Sequence[tuple[int, int]]  # offset and length in bytes, of one gradient
+Fill = Literal["zero", "contributors", "feedback"]  # as in `testbed.transports.torch`
+
+
+class UnknownModelError(RequestError):
+    """No such model; the message says what there is."""
+
+
+class Model(Protocol):
+    """A function of inputs and a flat vector of parameters."""
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of that vector, and of a gradient."""
+        ...
+
+    def first(self, draw: np.random.Generator) -> Array:
+        """Parameters to begin with."""
+        ...
+
+    def gradient(self, flat: Array, inputs: Any, classes: Any) -> Array:
+        """Of the mean loss (softmax cross-entropy) over a batch, flat."""
+        ...
+
+    def guesses(self, flat: Array, inputs: Any) -> Any:
+        """The class of each example (or of each of its places)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs, a row each, and the class of each (or one for each of its places)."""
+
+    inputs: Any
+    classes: Any
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learnt, and how: the same for whatever the network does."""
+
+    model: Model
+    train: Examples
+    test: Examples
+    batch: int = 16  # examples of a worker and round
+    rate: float = 0.2  # of learning
+    momentum: float = 0.9
+    every: int = 10  # rounds between two looks at the accuracy
+
+    @property
+    def parameters(self) -> int:
+        """Numbers of a gradient."""
+        return self.model.parameters
+
+    @property
+    def bytes(self) -> int:
+        """Of a gradient."""
+        return ELEMENT * self.parameters
+
+    def gradient(self, flat: Array, draw: np.random.Generator) -> Array:
+        """Of examples that are drawn."""
+        chosen = draw.integers(len(self.train.classes), size=self.batch)
+        return self.model.gradient(flat, self.train.inputs[chosen], self.train.classes[chosen])
+
+    def accuracy(self, flat: Array) -> float:
+        """On the test's examples, 0 to 1."""
+        return float((self.model.guesses(flat, self.test.inputs) == self.test.classes).mean())
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be written behind a model's name."""
+
+    fill: Fill = option(
+        "zero",
+        "what a number counts as that did not arrive: zero (default), contributors (it is left out of the mean), or feedback (zero, and "
+        "its sender adds it to its next gradient)",
+        cast(Callable[[str], Fill], OneOf(*get_args(Fill))),
+    )
+    disperse: bool = option(
+        False,
+        "gradients travel transformed (randomised Hadamard), so that what is lost is missing a little everywhere: on, or off (default)",
+        Boolean(),
+    )
+
+
+@dataclass(frozen=True)
+class Learning:
+    """A model with its options."""
+
+    name: str
+    options: Options
+
+    def check(self) -> None:
+        """Raises `MachineError` if a library that it needs is not installed here."""
+        needs = getattr(find(self.name), "LIBRARY", None)
+        if needs is not None and importlib.util.find_spec(needs) is None:
+            raise MachineError(f"{self.name} learns with {needs}, which is not installed here: `make {needs}`")
+
+    @property
+    def bytes(self) -> int:
+        """Of a gradient."""
+        return ELEMENT * int(find(self.name).MODEL.parameters)
+
+    def bytes_in_a_ring(self, ranks: int) -> int:
+        """The same, and zeros until each of its pieces there is of whole numbers."""
+        pieces = ELEMENT * ranks * ring.SLICES
+        return -(-self.bytes // pieces) * pieces
+
+    def shared_bytes(self, ranks: int) -> int:
+        """Of the memory in which all replicas of a ring lie: rounds that each has written, and its parameters after two of them."""
+        return 8 * ranks + 2 * ranks * self.bytes
+
+    @property
+    def task(self) -> Task:
+        found: Task = find(self.name).task()
+        return found
+
+
+def check(texts: Iterable[str | None]) -> None:
+    """Raises `MachineError` if any of what jobs train, as typed, cannot be trained here; None: nothing."""
+    for text in texts:
+        if text is not None:
+            parse(text).check()
+
+
+@cache
+def names() -> list[str]:
+    """The models there are."""
+    from testbed.replay.training import models  # noqa: PLC0415  # a folder of files that import this one
+
+    return sorted(module.name for module in pkgutil.iter_modules(models.__path__))
+
+
+def find(name: str) -> ModuleType:
+    """The model ``name``; raises `UnknownModelError` naming those there are."""
+    if name not in names():
+        raise UnknownModelError(f"there is no model {quoted(name)} to learn; there are {', '.join(names())}")
+    return importlib.import_module(f"testbed.replay.training.models.{name}")
+
+
+@cache
+def parse(text: str) -> Learning:
+    """Read ``name`` or ``name:fill=contributors``; raises `UnknownModelError` or `testbed.core.options.OptionError`."""
+    name = text.partition(":")[0]
+    find(name)
+    return Learning(name, options.parse(Options, text))

@@ -1,0 +1,1 @@
+"""Models that learn, one file each (`testbed.replay.training`)."""

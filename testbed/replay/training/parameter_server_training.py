@@ -1,0 +1,148 @@
+"""A parameter server's training inside a run: what its messages hold, and what becomes of what arrives.
+
+Rank 0 serves. Every other rank computes the gradient of examples of its own, sends it, and goes on with the parameters that come back; what
+of them does not arrive keeps its value (`transports.Close`), so that replicas may drift apart, as with MLT. Which examples follows from the
+run's seed, the rank and the round alone, and so do the first parameters: systems that are compared learn from the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+
+import numpy as np
+
+from testbed.replay.collectives import Content, Look
+from testbed.replay.training import Fill, Holes, Learning
+from testbed.replay.training.layers import Array
+from testbed.replay.training.mean import arrived, gathered
+from testbed.replay.training.replicas import apart
+from testbed.transports import Buffer, Message
+from testbed.transports.hadamard import collected, dispersed
+
+SERVER = 0
+# Of mallopt(3): memory stays with the process, and all threads have it together.
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -2, -3, -8
+KEPT = {M_ARENA_MAX: 1, M_MMAP_THRESHOLD: 32 << 20, M_TRIM_THRESHOLD: 1 << 30, M_TOP_PAD: 64 << 20}
+
+
+def content(learning: Learning, rank: int, ranks: int, seed: str) -> Content:
+    """What one rank of ``ranks`` sends and receives; ``seed`` is the run's and the job's."""
+    keep_memory()
+    return _Server(learning, ranks, drawn(seed)) if rank == SERVER else _Trainer(learning, rank, drawn(seed))
+
+
+def keep_memory() -> None:
+    """Memory that is given back and asked for again is a page fault each, which cost most under virtual time."""
+    libc = ctypes.CDLL(None)
+    for what, value in KEPT.items():
+        libc.mallopt(what, value)
+
+
+def drawn(seed: str) -> int:
+    """A number of this text, by which examples are chosen."""
+    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big")
+
+
+class _Server:
+    """Takes the mean of what has come in, makes a step, and hands its parameters out."""
+
+    def __init__(self, learning: Learning, ranks: int, seed: int) -> None:
+        self.task = learning.task
+        # What a worker adds to its next gradient, it adds itself: here what is missing is zero.
+        self.fill: Fill = "zero" if learning.options.fill == "feedback" else learning.options.fill
+        self.seed, self.disperses = seed, learning.options.disperse
+        self.flat = self.task.model.first(np.random.default_rng(seed))
+        self.velocity, self.told = np.zeros_like(self.flat), self.flat.copy()
+        self.update = np.zeros_like(self.flat)  # which made what is told of what was told before
+        self.gradients = {rank: np.zeros_like(self.flat) for rank in range(ranks) if rank != SERVER}
+        self.holes: dict[int, Holes] = dict.fromkeys(self.gradients, ())
+        # What each worker goes on with follows from what arrived there, of which both ends know alike.
+        self.replicas = dict.fromkeys(self.gradients, self.told)
+        self.rounds = 0
+        self.accuracy: float | None = None  # after this round, if that was looked at
+        self.lock = threading.Lock()
+
+    def sends(self, message: Message) -> Buffer:
+        """The parameters after this round's step, which whoever asks first makes: everything that comes has come."""
+        with self.lock:
+            if self.rounds == message.round:
+                self._step()
+        return as_bytes(self.told)
+
+    def weighs(self, message: Message) -> Buffer:
+        """Who misses a number misses its update (MLT, section 3)."""
+        del message
+        return as_bytes(self.update)
+
+    def room(self, peer: int, message: Message) -> Buffer:
+        del message
+        return as_bytes(self.gradients[peer])
+
+    def sent(self, peer: int, message: Message, holes: Holes) -> None:
+        """What of the parameters is missing there, keeps its value there."""
+        del message
+        told = self.told
+        self.replicas[peer] = np.where(arrived(len(told), holes), told, self.replicas[peer]) if holes else told
+
+    def received(self, peer: int, message: Message, holes: Holes) -> None:
+        del message
+        self.holes[peer] = holes
+
+    def looked(self) -> Look | None:
+        return Look(self.accuracy, apart(list(self.replicas.values()), self.told))
+
+    def _step(self) -> None:
+        task = self.task
+        mean = gathered(list(self.gradients.values()), list(self.holes.values()), [], self.fill)
+        if self.disperses:
+            mean = collected(mean, (self.seed, self.rounds))
+        self.velocity *= task.momentum
+        self.velocity += mean
+        self.update = task.rate * self.velocity
+        self.flat -= self.update
+        self.told = self.flat.copy()
+        self.rounds += 1
+        self.accuracy = None if self.rounds % task.every else task.accuracy(self.flat)
+
+
+class _Trainer:
+    def __init__(self, learning: Learning, rank: int, seed: int) -> None:
+        self.task, self.rank, self.seed = learning.task, rank, seed
+        self.flat = self.task.model.first(np.random.default_rng(seed))
+        self.travels = self.owed = np.zeros_like(self.flat)
+        self.feeds_back, self.disperses = learning.options.fill == "feedback", learning.options.disperse
+
+    def sends(self, message: Message) -> Buffer:
+        self.travels = self.task.gradient(self.flat, np.random.default_rng([self.seed, self.rank, message.round]))
+        if self.feeds_back:
+            self.travels += self.owed
+        if self.disperses:
+            self.travels = dispersed(self.travels, (self.seed, message.round))
+        return as_bytes(self.travels)
+
+    def weighs(self, message: Message) -> None:
+        """By its magnitudes."""
+
+    def room(self, peer: int, message: Message) -> Buffer:
+        """Everything comes from the server."""
+        del peer, message
+        return as_bytes(self.flat)
+
+    def sent(self, peer: int, message: Message, holes: Holes) -> None:
+        del peer
+        if self.feeds_back:
+            lost = self.travels * ~arrived(len(self.travels), holes)
+            self.owed = collected(lost, (self.seed, message.round)) if self.disperses else lost
+
+    def received(self, peer: int, message: Message, holes: Holes) -> None:
+        """What of the parameters is missing, keeps its value."""
+
+    def looked(self) -> Look | None:
+        """It leaves that to the server."""
+        return None
+
+
+def as_bytes(numbers: Array) -> Buffer:
+    return memoryview(numbers.data).cast("B")

@@ -1,0 +1,182 @@
+"""Training by replicas in a ring: what their messages hold, and what becomes of what arrives.
+
+Every rank computes the gradient of examples of its own. On the first half of its way round the ring (reduce-scatter) a part of it is
+summed up from rank to rank, and what a hop loses of it is lost of all ranks before; on the second (all-gather) the sums go round, and who
+does not get one, and all behind, make no step there. So replicas drift apart, as with MLT. Once in ``resync`` rounds, which the
+transport carries whole, the second half has parameters instead, of each part those of the rank that has its sum, and everybody goes
+on with the same; in the round after it, the momentum, likewise. Neither costs a byte more, since a part of either is as long as one of the
+gradients, and where nothing is lost neither changes anything. Gradients that are dispersed are so all the way round, and there are only sums.
+
+How far replicas are apart, nobody of them knows: each writes its parameters into memory that all of them have, and who is the last
+of a round looks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import threading
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from testbed.replay.collectives import Look
+from testbed.replay.training import ELEMENT, Holes, Learning, Task
+from testbed.replay.training.layers import Array
+from testbed.replay.training.parameter_server_training import as_bytes, drawn, keep_memory
+from testbed.replay.training.replicas import apart
+from testbed.transports import Buffer, Message, resyncs
+from testbed.transports.hadamard import collected, dispersed
+from workloads.collectives.ring import slices
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a message of a ring carries: numbers from ``begin`` to ``end``, on the first half of their way or on the second."""
+
+    begin: int
+    end: int
+    gathers: bool
+    own: bool  # of the part that was summed up where it comes from
+
+
+def place(message: Message, rank: int, ranks: int, size: int) -> Place:
+    """Of a message that ``rank`` sends, of a tensor of ``size`` bytes, which all share alike."""
+    pieces = slices(size // ranks)
+    step, piece = divmod(message.part, len(pieces))
+    gathers = step >= ranks - 1
+    chunk = (rank + 1 - (step - ranks + 1) if gathers else rank - step) % ranks
+    begin = chunk * (size // ranks) + sum(pieces[:piece])
+    return Place(begin // ELEMENT, (begin + pieces[piece]) // ELEMENT, gathers, own=step == ranks - 1)
+
+
+class Shared:
+    """The parameters of all ranks, of this round and the one before it, in a file in memory."""
+
+    def __init__(self, file: int, learning: Learning, ranks: int) -> None:
+        self.file = file
+        memory = mmap.mmap(file, learning.shared_bytes(ranks))
+        parameters = learning.bytes // ELEMENT
+        self.rounds = np.frombuffer(memory, np.int64, ranks)  # that each has written
+        self.replicas = np.frombuffer(memory, np.float32, offset=8 * ranks).reshape(2, ranks, parameters)
+
+    def write(self, rank: int, round: int, flat: Array) -> list[Array] | None:
+        """``flat`` after this round; those of all ranks for who is the last, else None."""
+        of_this = self.replicas[round % 2]
+        fcntl.lockf(self.file, fcntl.LOCK_EX)
+        try:
+            of_this[rank] = flat
+            self.rounds[rank] = round + 1
+            last = bool((self.rounds > round).all())
+        finally:
+            fcntl.lockf(self.file, fcntl.LOCK_UN)
+        return list(of_this) if last else None
+
+
+What = Literal["sums", "parameters", "momentum"]  # goes round on the second half
+
+
+class Replica:
+    """One rank of the ring."""
+
+    def __init__(self, learning: Learning, rank: int, ranks: int, seed: str, *, shared: int, resync: int = 0) -> None:
+        """``shared``: the file of `Shared`; ``resync``: as the transport has it."""
+        keep_memory()
+        self.task: Task = learning.task
+        self.rank, self.ranks, self.resync, self.seed = rank, ranks, resync, drawn(seed)
+        self.disperses = learning.options.disperse
+        self.size = learning.bytes_in_a_ring(ranks)
+        self.shared = Shared(shared, learning, ranks)
+        self.flat = self._numbers()
+        self.flat[: self.task.parameters] = self.task.model.first(np.random.default_rng(self.seed))
+        self.velocity = self._numbers()
+        self.sums, self.gathered = self._numbers(), self._numbers()  # on the first half, and on the second
+        self.guess = self._numbers()  # of the momentum after this round, by the gradient from here alone
+        self.coming: dict[int, Array] = {}  # by the message's number
+        self.rounds = self.computed = 0
+        self.lock = threading.Lock()
+
+    def sends(self, message: Message) -> Buffer:
+        """A copy: what is sent goes on being summed up."""
+        self._compute(message.round)
+        where = place(message, self.rank, self.ranks, self.size)
+        numbers = slice(where.begin, where.end)
+        if where.own:
+            self._gather(numbers, self._what(message.round))
+        return bytes(as_bytes((self.gathered if where.gathers else self.sums)[numbers]))
+
+    def weighs(self, message: Message) -> None:
+        """By its magnitudes: of sums that go round, those of the step; parameters go whole."""
+
+    def room(self, peer: int, message: Message) -> Buffer:
+        """With what stays where nothing comes: no step, or the one that is made of what is known here."""
+        self._compute(message.round)
+        where, what = place(message, peer, self.ranks, self.size), self._what(message.round)
+        numbers = slice(where.begin, where.end)
+        if not where.gathers or what == "sums":
+            made = np.zeros(where.end - where.begin, np.float32)
+        elif what == "momentum":
+            made = self.guess[numbers].copy()
+        else:
+            made = self.flat[numbers] - self.task.rate * self.guess[numbers]
+        self.coming[message.part] = made
+        return as_bytes(made)
+
+    def sent(self, peer: int, message: Message, holes: Holes) -> None:
+        """What is missing there, is known there."""
+
+    def received(self, peer: int, message: Message, holes: Holes) -> None:
+        del holes
+        where, came = place(message, peer, self.ranks, self.size), self.coming.pop(message.part)
+        if where.gathers:
+            self.gathered[where.begin : where.end] = came
+        else:
+            self.sums[where.begin : where.end] += came
+
+    def looked(self) -> Look | None:
+        """The step that a round ends with; who is the last tells of it."""
+        what = self._what(self.rounds)
+        if self.disperses:
+            self.gathered = collected(self.gathered, (self.seed, self.rounds))
+        if what == "sums":
+            self.velocity = self.task.momentum * self.velocity + self.gathered / np.float32(self.ranks)
+        else:
+            self.velocity = (self.guess if what == "parameters" else self.gathered).copy()
+        self.flat = self.gathered.copy() if what == "parameters" else self.flat - self.task.rate * self.velocity
+        everybody = self.shared.write(self.rank, self.rounds, self.flat[: self.task.parameters])
+        self.rounds += 1
+        if everybody is None:
+            return None
+        accuracy = None if self.rounds % self.task.every else self.task.accuracy(everybody[0])
+        return Look(accuracy, apart(everybody, everybody[0]))
+
+    def _what(self, round: int) -> What:
+        if resyncs(self.resync, round):
+            return "parameters"
+        return "momentum" if round and resyncs(self.resync, round - 1) else "sums"
+
+    def _compute(self, round: int) -> None:
+        """The gradient of this round, once: whoever sends or receives first needs it."""
+        with self.lock:
+            if self.computed == round:
+                known, examples = self.task.parameters, np.random.default_rng([self.seed, self.rank, round])
+                self.sums[:known] = self.task.gradient(self.flat[:known], examples)
+                self.sums[known:] = 0
+                self.guess = self.task.momentum * self.velocity + self.sums
+                if self.disperses:
+                    self.sums = dispersed(self.sums, (self.seed, round))
+                self.computed += 1
+
+    def _gather(self, numbers: slice, what: What) -> None:
+        """What goes round of these, whose sum is here."""
+        if what == "sums":
+            self.gathered[numbers] = self.sums[numbers]
+            return
+        mean = self.sums[numbers] / np.float32(self.ranks)
+        self.guess[numbers] = self.task.momentum * self.velocity[numbers] + mean
+        momentum = self.guess[numbers]
+        self.gathered[numbers] = momentum if what == "momentum" else self.flat[numbers] - self.task.rate * momentum
+
+    def _numbers(self) -> Array:
+        return np.zeros(self.size // ELEMENT, np.float32)

@@ -1,0 +1,436 @@
+"""One worker of one job: replays its operations, iteration after iteration, inside a host.
+
+Started by the testbed as ``python -m testbed.replay.worker`` in the host's network namespace.
+It talks in lines of JSON; standard library only, unless it learns.
+
+=====================  ====================================================================
+reads                  answers
+=====================  ====================================================================
+the job (`WorkerJob`)  ``{"listening": true}``
+``{"connect_ns": t}``  at t ``{"flows": [{"source", "target", "saddr", "sport", "daddr", "dport"}]}``
+``{"start_ns": t,      waits for t from w on; then one line per iteration, until killed:
+"wait_from_ns": w}``   ``[iteration, start, comm_start, end, bytes_sent, late, operations]``,
+                       in ns after t; operations: ``[[id, start, end]]`` of its collectives; then, if
+                       there is any of it, ``{"messages": how they ended, "datagrams": those so
+                       far, "windows": what TCP keeps of each flow, "accuracy", "apart": of what it
+                       learns}``; ``"offset_ns"``, if told, takes the place of the job's. Where links are held alone, in between
+                       ``{"asks": true}`` and ``{"asks": false}`` around an exchange
+``{"granted": 1}``     then goes on with the exchange that it has asked for
+=====================  ====================================================================
+
+Two streams run side by side, as on a GPU: computes in their order, collectives in theirs;
+each operation also waits for the ones it names. Computing is sleeping until an absolute
+deadline of the monotonic clock, since burnt CPU would be taken from the emulated network.
+
+Where a job's iterations begin on a grid, rank 0 decides and tells the others over pipes, a management
+network of their own: workers end an iteration at slightly different instants, and each by itself could
+decide differently.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from testbed import transports
+from testbed.core.clock import punctual, sleep_until
+from testbed.core.grid import Grid
+from testbed.replay import collectives, training
+from testbed.replay.bands import Bands, ByBand
+from testbed.replay.collectives import Content, Link
+from testbed.replay.messages import Messages
+from testbed.replay.sending import Window
+from testbed.traces import noise
+from testbed.traces.pipelining import EARLIER, Iteration, Overlapping
+from testbed.transports import Connected, Delivery, Flow, Message, Place, Transport
+
+Ended = Callable[[Link, Message, bool, Delivery], None]
+SEND_BYTES, LEAST_SEND_BYTES = 106_496, 16_384  # of a socket below which nothing waits; at least
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What `testbed.core.runs.plan.Operation` says, which would take a library here."""
+
+    id: str
+    kind: str
+    after: tuple[str, ...] = ()
+    ranks: tuple[int, ...] | None = None
+    duration_ns: int = 0
+    bytes: int = 0
+    algorithm: str = ""
+    layer: int = 0  # from the front
+    importance: tuple[float, ...] = ()
+
+    @property
+    def computes(self) -> bool:
+        return self.kind == "compute"
+
+
+@dataclass(frozen=True)
+class WorkerJob:
+    """What one worker is told of its job; times in ns, sizes in bytes."""
+
+    job: int
+    rank: int
+    addresses: list[str]
+    port: int
+    transport: str  # as typed
+    congestion_control: str
+    mark: int  # of its sockets, by which they know each other; 0: none
+    operations: list[Operation]
+    channels: int  # connections per flow, each of which carries its share of every tensor
+    offset_ns: int
+    noise: str
+    seed: str
+    virtual_time: bool
+    grid: list[int] | None  # period and phase of the slots in which its iterations begin
+    lines: list[int]  # file descriptors that lead to the others (rank 0), or from rank 0
+    bands: list[int]  # bytes left (in a window: of a tensor) at which packets move up a band; empty: none
+    bytes: int  # that this worker sends in an iteration, if there are bands
+    falls: bool = False  # they are bytes sent, at which its packets move down
+    mtu: int = 1500
+    queue_bytes: int | None = None  # what waits at most before the host's interface
+    each_message: bool = False  # has a row of its own
+    windows: bool = False  # it says what TCP keeps of each flow when an iteration ends
+    exclusive: bool = False  # it asks before it communicates, and says when it has
+    iterations: int | None = None  # after which it stops, and waits to be ended; None: it goes on
+    counters: int | None = None  # where a transport keeps what is sampled
+    window: int | None = None  # bytes on their way at a time; None: one exchange after the other
+    partition: int | None = None  # of a message, at most
+    trains: str | None = None  # what its messages hold, as typed; None: bytes that nobody looks at
+    replicas: int | None = None  # a file in memory for the parameters of all who train in a ring
+    paths: list[list[str]] = field(default_factory=list)  # more addresses of all ranks, one for each path there
+
+
+def main() -> None:
+    punctual()
+    job = _job(json.loads(sys.stdin.readline()))
+    bands = Bands(job.bands, job.bytes, falls=job.falls) if job.bands and job.window is None else None
+    transport = transports.parse(job.transport)
+    listening = transport.listen(_place(job, bands))
+    _say({"listening": True})
+    sleep_until(_told()["connect_ns"])
+    connected = listening.connect()
+    _say({"flows": [asdict(each) for each in connected.connections()]})
+    told = _told()
+    sleep_until(told["wait_from_ns"])
+    job = replace(job, offset_ns=told.get("offset_ns", job.offset_ns))
+    exchanging = _Exchanges(job, transport, connected)
+    if job.window is not None or any(name.endswith(EARLIER) for op in job.operations for name in op.after):
+        _overlap(exchanging, told["start_ns"])
+    else:
+        _iterate(exchanging, bands, told["start_ns"])
+    _told()  # its connections stay open until it is ended
+
+
+def _job(told: dict[str, Any]) -> WorkerJob:
+    return WorkerJob(**told | {"operations": [Operation(**each) for each in told["operations"]]})
+
+
+def _place(job: WorkerJob, bands: Bands | None) -> Place:
+    return Place(
+        rank=job.rank,
+        addresses=job.addresses,
+        port=job.port,
+        flows=list(dict.fromkeys(flow for op in job.operations if not op.computes for flow in _flows(job, op))),
+        channels=job.channels,
+        in_flight=job.window is not None,
+        levels=1 if job.window is None else job.channels,
+        congestion_control=job.congestion_control,
+        mark=job.mark,
+        copying=not job.virtual_time,
+        discards=job.trains is None,
+        bands=bands,
+        seed=f"{job.seed} {job.rank}".encode() if job.virtual_time else b"",
+        mtu=job.mtu,
+        send_bytes=SEND_BYTES if job.queue_bytes is None else max(LEAST_SEND_BYTES, job.queue_bytes // 2),
+        counters=job.counters,
+        paths=job.paths,
+    )
+
+
+def _flows(job: WorkerJob, op: Operation) -> list[Flow]:
+    return collectives.flows(op.algorithm, len(job.addresses))
+
+
+def _say(message: Any) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def _told() -> dict[str, int]:
+    if not (line := sys.stdin.readline()):
+        raise SystemExit("the testbed is gone")
+    return dict(json.loads(line))
+
+
+class _Iteration:
+    """Which operations of the current iteration are done, and when the waiting ones may go."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.done: dict[str, int] = {}
+        self.failure: BaseException | None = None
+
+    def wait(self, names: Collection[str]) -> int:
+        """Block until all are done; the time of the last one, or 0 for none."""
+        with self.changed:
+            while not all(name in self.done for name in names):
+                if self.failure:
+                    raise SystemExit(f"communication failed: {self.failure}")
+                self.changed.wait()
+            return max((self.done[name] for name in names), default=0)
+
+    def finish(self, name: str, when: int) -> None:
+        with self.changed:
+            self.done[name] = when
+            self.changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        with self.changed:
+            self.failure = error
+            self.changed.notify_all()
+
+
+class _Exchanges:
+    """How this worker carries out its collectives."""
+
+    def __init__(self, job: WorkerJob, transport: Transport, connected: Connected) -> None:
+        self.job, self.transport, self.connected = job, transport, connected
+        self.round = 0
+        self.messages = Messages(full=job.each_message)
+        self.flows = {op.id: _flows(job, op) for op in job.operations if not op.computes}
+        self.numbers = {op.id: number for number, op in enumerate(job.operations)}
+        self.layers = 1 + max((op.layer for op in job.operations), default=0)
+        self.window = None if job.window is None else Window(job.window)
+        self.banded = self.window is not None and bool(job.bands)  # by message
+        self.content: Content | None = None
+        if job.trains is not None:
+            self.content = self._learns(training.parse(job.trains))
+
+    def _learns(self, what: training.Learning) -> Content:
+        from testbed.replay.training import parameter_server_training, ring_training  # noqa: PLC0415  # with NumPy, which no replay needs
+
+        job, ranks = self.job, len(self.job.addresses)
+        if job.replicas is None:
+            return parameter_server_training.content(what, job.rank, ranks, job.seed)
+        resync = getattr(self.transport.options, "resync", 0)
+        return ring_training.Replica(what, job.rank, ranks, job.seed, shared=job.replicas, resync=resync)
+
+    def carry_out(self, op: Operation) -> None:
+        """One collective of this round, its tensor spread over the channels."""
+        self.carry_out_of(self.round, op, self.ended)
+
+    def carry_out_of(self, round_: int, op: Operation, ended: Ended | None) -> None:
+        """One collective of any round: over the channels, or in a window over that of its layer's priority, or its messages'."""
+        run, n = collectives.find(op.algorithm).run, len(self.job.addresses)
+        levels = self.job.channels
+        if self.window is None:
+            used = list(range(levels))
+        else:  # with bands each message chooses by itself
+            used = [0 if self.banded else levels - 1 - op.layer * levels // self.layers]
+        channels = [self._links(channel, op, round_, ended) for channel in used]
+        if len(channels) == 1:
+            run(self.job.rank, n, op.bytes, channels[0])
+            return
+        shares = zip(collectives.parts(len(channels), op.bytes), channels, strict=True)
+        collectives.together(
+            *(lambda size=size, links=links: run(self.job.rank, n, size, links) for size, links in shares if size)
+        )
+
+    @property
+    def ended(self) -> Ended | None:
+        """Where it is noted how a message ended."""
+        heard = self.messages.heard
+        return (lambda link, *how: heard(link.peer, *how)) if self.transport.lossy else None
+
+    def told(self, messages: Messages, start_ns: int, *, windows: bool = False) -> list[dict[str, Any]]:
+        """What there is to say of an iteration beside its times: nothing, of a replay over TCP."""
+        found: dict[str, Any] = {}
+        if self.transport.lossy:
+            found["messages"] = messages.told(start_ns)
+        if (counted := self.connected.datagrams()) is not None:
+            found["datagrams"] = asdict(counted)
+        if windows:
+            found["windows"] = self.connected.windows()
+        if self.content and (look := self.content.looked()) is not None:
+            found |= asdict(look)
+        return [found] if found else []
+
+    def _links(self, channel: int, op: Operation, round_: int, ended: Ended | None) -> dict[Flow, Link]:
+        flows, number, rank = self.flows[op.id], self.numbers[op.id], self.job.rank
+        banded = None
+        if self.banded:
+            levels = [self.connected.endpoint(level, flows) for level in range(self.job.channels)]
+            banded = ByBand(levels, self.job.bands, self.job.falls)
+        endpoint = banded or self.connected.endpoint(channel, flows)
+        return {
+            flow: Link(
+                endpoint,
+                flow[1] if flow[0] == rank else flow[0],
+                round_,
+                number,
+                self.transport.close,
+                ended,
+                window=self.window,
+                priority=(round_, op.layer),
+                band=banded.band if banded else None,
+                partition=self.job.partition,
+                layer=op.layer,
+                layers=self.layers,
+                importance=tuple(op.importance),
+                content=self.content,
+            )
+            for flow in flows
+            if rank in flow
+        }
+
+
+def _iterate(exchanging: _Exchanges, bands: Bands | None, start_ns: int) -> None:
+    job = exchanging.job
+    mine = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
+    # An operation waits only for what runs here.
+    waiting = [replace(op, after=tuple(name for name in op.after if name in mine)) for op in mine.values()]
+    computes = [op for op in waiting if op.computes]
+    exchanges = [op for op in waiting if not op.computes]
+    written = exchanging.connected.sent()
+    varies, draw = noise.Noise(job.noise), random.Random(job.seed)
+    pace = _Pace(job, start_ns)
+    end = start_ns + job.offset_ns
+    index = 0
+    while index != job.iterations:
+        begun = pace.begin(end)
+        sleep_until(begun)
+        if bands:
+            bands.begin()
+        exchanging.round = index
+        exchanging.messages = Messages(full=job.each_message)
+        factor = noise.factor(varies, draw, job.rank, len(job.addresses))
+        state = _Iteration()
+        timeline: list[tuple[str, int, int]] = []
+        stream = None
+        if exchanges:
+            stream = threading.Thread(target=_communicate, args=(exchanging, exchanges, state, timeline), daemon=True)
+            stream.start()
+        late = _compute(computes, state, begun, factor)
+        end = state.wait(mine)
+        if stream:
+            stream.join()
+        before, written = written, exchanging.connected.sent()
+        sent = written - before
+        _say([
+            index, begun - start_ns, (timeline[0][1] if timeline else end) - start_ns, end - start_ns, sent, late,
+            [[name, at - start_ns, until - start_ns] for name, at, until in timeline],
+            *exchanging.told(exchanging.messages, start_ns, windows=job.windows),
+        ])  # fmt: skip
+        index += 1
+
+
+def _overlap(exchanging: _Exchanges, start_ns: int) -> None:
+    """Iterations whose exchanges are in flight together, or that begin before the last one has ended."""
+    job = exchanging.job
+    mine = {op.id: op for op in job.operations if op.ranks is None or job.rank in op.ranks}
+    varies, draw = noise.Noise(job.noise), random.Random(job.seed)
+    heard: dict[int, Messages] = {}
+    sent: Counter[int] = Counter()
+    lock = threading.Lock()
+
+    def ended(link: Link, message: Message, sends: bool, delivery: Delivery) -> None:
+        with lock:
+            sent[message.round] += message.bytes * sends
+            messages = heard.setdefault(message.round, Messages(full=job.each_message))
+        if exchanging.transport.lossy:
+            messages.heard(link.peer, message, sends, delivery)
+
+    def tell(iteration: Iteration) -> None:
+        times = [
+            iteration.begun,
+            min((begun for _, begun, _ in iteration.timeline), default=iteration.end),
+            iteration.end,
+        ]
+        with lock:
+            bytes_, messages = sent.pop(iteration.number, 0), heard.pop(iteration.number, Messages())
+        _say([
+            iteration.number, *(at - start_ns for at in times), bytes_, iteration.late,
+            [[name, at - start_ns, until - start_ns] for name, at, until in iteration.timeline],
+            *exchanging.told(messages, start_ns),
+        ])  # fmt: skip
+
+    Overlapping(
+        [op for op in mine.values() if op.computes], [op for op in mine.values() if not op.computes],
+        lambda number, name: exchanging.carry_out_of(number, mine[name], ended), tell,
+        lambda: noise.factor(varies, draw, job.rank, len(job.addresses)), at_once=job.window is not None,
+    ).run(start_ns + job.offset_ns)  # fmt: skip
+
+
+class _Pace:
+    """When the next iteration begins: at once, or where the job's grid has a slot."""
+
+    def __init__(self, job: WorkerJob, start_ns: int) -> None:
+        self.grid = Grid(job.grid[0], start_ns + job.grid[1]) if job.grid else None
+        self.leads, self.lines = job.rank == 0, job.lines
+        self.placed = False  # the first iteration begins on a slot, however near it already is
+
+    def begin(self, now_ns: int) -> int:
+        """The instant at which the iteration begins that could begin at ``now_ns``."""
+        if self.grid is None:
+            return now_ns
+        if self.leads:
+            at = self.grid.begin_ns(now_ns) if self.placed else self.grid.next_ns(now_ns)
+            self.placed = True
+            for line in self.lines:
+                os.write(line, at.to_bytes(8, "little"))
+            return at
+        told = os.read(self.lines[0], 8)
+        if not told:
+            raise SystemExit("rank 0 is gone")
+        return max(now_ns, int.from_bytes(told, "little"))
+
+
+def _compute(computes: list[Operation], state: _Iteration, begun: int, factor: float) -> int:
+    """Compute one after the other; how late the latest ended, in ns."""
+    free, late = begun, 0
+    for op in computes:
+        deadline = max(free, state.wait(op.after)) + int(op.duration_ns * factor)
+        sleep_until(deadline)
+        now = time.monotonic_ns()
+        late = max(late, now - deadline)
+        free = deadline
+        state.finish(op.id, now)
+    return late
+
+
+def _communicate(
+    exchanging: _Exchanges,
+    exchanges: list[Operation],
+    state: _Iteration,
+    timeline: list[tuple[str, int, int]],
+) -> None:
+    try:
+        for op in exchanges:
+            state.wait(op.after)
+            if exchanging.job.exclusive:
+                _say({"asks": True})
+                _told()
+            begun = time.monotonic_ns()
+            exchanging.carry_out(op)
+            ended = time.monotonic_ns()
+            if exchanging.job.exclusive:
+                _say({"asks": False})
+            timeline.append((op.id, begun, ended))
+            state.finish(op.id, ended)
+    except BaseException as error:
+        state.fail(error)
+
+
+if __name__ == "__main__":
+    main()

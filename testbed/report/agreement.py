@@ -1,0 +1,142 @@
+"""The same experiment on several substrates, against the ideal: the figure `agreement`, and what ``python -m analysis
+compare A B`` adds for these.
+
+For every congestion control: a job alone, and all jobs once settled (the mean of each
+job's last ten iterations), one dot a seed, against the computed ideal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs import measured, metrics
+from testbed.core.runs.load import Experiment, LoadError, load_experiment
+from testbed.models.statistics import interval as interval_of
+from testbed.report import drawing, style
+
+STATES = {"alone": "alone", "steady": "together, last ten iterations"}
+
+
+def compare(folders: list[Path], out: Path) -> tuple[pd.DataFrame, list[Path]]:
+    """Draw ``agreement.{png,pdf,csv}`` to ``out``; the `table` behind it. Raises `LoadError`."""
+    return draw([load_experiment(folder) for folder in folders], out)
+
+
+def draw(experiments: Sequence[Experiment], out: Path) -> tuple[pd.DataFrame, list[Path]]:
+    """The same from experiments. Raises `LoadError` if they are not the same one, each on another substrate."""
+    found = table(experiments)
+    drawing.write_table(found, out / "agreement.csv")
+    return found, [*_draw(found, experiments[0], out), out / "agreement.csv"]
+
+
+def table(experiments: Sequence[Experiment]) -> pd.DataFrame:
+    """One row per substrate, congestion control, state and seed: ``substrate, cc, state, seed, ratio`` (÷ ideal)."""
+    first, *others = experiments
+    for other in others:
+        if what := differences(first, other):
+            raise LoadError(f"{first.path} and {other.path} are different experiments: {what[0]}")
+    substrates = [one.runs[0].manifest.substrate for one in experiments]
+    if len(set(substrates)) < len(substrates):
+        raise LoadError(
+            f"{' and '.join(str(one.path) for one in experiments)} ran on the same substrate, {substrates[0]}; there is nothing "
+            "to compare"
+        )
+    return pd.concat([_table(experiment) for experiment in experiments], ignore_index=True)
+
+
+def means(found: pd.DataFrame) -> pd.DataFrame:
+    """Mean over seeds, one column per substrate, and how far the others are from the first (as a share)."""
+    order = list(dict.fromkeys(found["substrate"]))
+    wide = found.pivot_table(index=["cc", "state"], columns="substrate", values="ratio", sort=False)[order]
+    for other in order[1:]:
+        wide[f"{other} ÷ {order[0]} - 1"] = wide[other] / wide[order[0]] - 1
+    return wide
+
+
+def differences(before: Experiment, after: Experiment) -> list[str]:
+    """In what the plans of two experiments differ; empty if they are the same.
+
+    Told by runs of the same congestion control and seed; without any, when jobs start is left out.
+    """
+    alike = {(run.system, run.seed) for run in before.runs} & {(run.system, run.seed) for run in after.runs}
+    runs = [
+        next(run for run in each.runs if not alike or (run.system, run.seed) == min(alike)) for each in (before, after)
+    ]
+    first, second = (run.plan for run in runs)
+    found = [
+        _values(name, getattr(first, name), getattr(second, name))
+        for name in ("topology", "link", "rto_min_us", "wires", "bottlenecks", "sample_ns")
+        # Bottlenecks are made from the link: they are told if that is the same.
+        if getattr(first, name) != getattr(second, name) and not (name == "bottlenecks" and first.link != second.link)
+    ]
+    own = ("operations", "ideal_s", "noise", "channels", "iterations", *(("offset_ns",) if alike else ()))
+    jobs = [[[getattr(job, name) for name in own] for job in plan.jobs] for plan in (first, second)]
+    return found if jobs[0] == jobs[1] else [*found, "other jobs"]
+
+
+def _values(name: str, before: Any, after: Any) -> str:
+    """Two values of a plan; of those with parts every part that differs."""
+    parts = [msgspec.to_builtins(each) for each in (before, after)]
+    if all(isinstance(each, dict) for each in parts):
+        differing = [part for part in {**parts[0], **parts[1]} if parts[0].get(part) != parts[1].get(part)]
+        return "; ".join(_values(f"{name}.{part}", *(each.get(part) for each in parts)) for part in differing)
+    return f"{name} is {before} and {after}"
+
+
+def _table(experiment: Experiment) -> pd.DataFrame:
+    rows = []
+    told: set[Path] = set()
+    for run in experiment.runs:
+        if isnan(ideal := measured.ideal_s(run)):  # of a real program
+            continue
+        common = {"substrate": run.manifest.substrate, "cc": run.system, "role": run.role, "seed": run.seed}
+        together = metrics.steady(run.times)
+        rows.append({**common, "state": "steady", "ratio": together / ideal})
+        lone = list(experiment.alone_of(run).values())
+        # Several seeds may share the runs of a job alone: these are one measurement.
+        if len(lone) == len(run.jobs) and not told.issuperset(one.path for one in lone):
+            told.update(one.path for one in lone)
+            by_itself = float(np.mean([metrics.alone(one.times) for one in lone]))
+            rows.append({**common, "state": "alone", "ratio": by_itself / ideal})
+    return pd.DataFrame(rows, columns=["substrate", "cc", "role", "state", "seed", "ratio"])
+
+
+def _draw(found: pd.DataFrame, experiment: Experiment, out: Path) -> list[Path]:
+    ccs, substrates = experiment.systems, list(dict.fromkeys(found["substrate"]))
+    figure, axes = style.new_figure(1, len(STATES), figsize=(4.6 * len(STATES), 3.6), sharey=True)
+    width = 0.7 / len(substrates)
+    for axis, (state, title) in zip(axes[0], STATES.items(), strict=True):
+        for i, substrate in enumerate(substrates):
+            colour = style.JOBS[i % len(style.JOBS)]
+            for x, cc in enumerate(ccs):
+                rows = found[(found["substrate"] == substrate) & (found["cc"] == cc) & (found["state"] == state)]
+                values = rows["ratio"].to_numpy()
+                if not len(values):
+                    continue
+                at = x + (i - (len(substrates) - 1) / 2) * width
+                spread = np.linspace(-0.25, 0.25, len(values)) * width if len(values) > 1 else np.zeros(len(values))
+                axis.plot(at + spread, values, "o", markersize=4, color=colour, alpha=0.6)
+                axis.hlines(values.mean(), at - 0.4 * width, at + 0.4 * width, color=colour, linewidth=2,
+                            label=substrate if x == 0 else None)  # fmt: skip
+                if interval := interval_of(values):
+                    axis.vlines(at, *interval, color=colour, linewidth=1)
+        axis.axhline(1, color=style.REFERENCE, linewidth=0.8, linestyle="--")
+        axis.set_xticks(range(len(ccs)), ccs)
+        axis.set_title(title)
+    axes[0, 0].set_ylabel("iteration time ÷ ideal")
+    axes[0, 0].legend(loc="upper left")
+    plan = experiment.runs[0].plan
+    figure.text(
+        0.01, -0.02,
+        f"{drawing.count(len(plan.jobs), 'job')} ({plan.jobs[0].trace}), {plan.topology}, {plan.link.rate_bps / 1e6:g} Mbit/s, "
+        f"buffer {plan.link.buffer_bytes:,} B; dots: seeds, bars: mean, lines: 95 % intervals",
+        va="top", fontsize=8, color=style.REFERENCE,
+    )  # fmt: skip
+    return style.save(figure, out / "agreement")

@@ -1,0 +1,308 @@
+"""All that the report says of one figure, as data: numbers, texts and links, nothing that would have to be looked up in runs.
+
+``figures/<id>.json`` keeps it, so that a report can be renewed figure by figure, from results that need not lie in one place or
+exist any more (``report --keep``).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from math import inf, isinf
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from testbed.core import folders, text
+from testbed.core.environment import ROOT
+from testbed.core.errors import RequestError
+from testbed.core.runs.load import Run
+from testbed.core.runs.manifest import Manifest
+from testbed.report import rerun_command, stalls, suspects
+from testbed.report.drawing import rate
+from testbed.report.finding import Finding, Verdict
+from testbed.report.sections import Section
+
+VERSION = 1
+NEVER = "inf"  # JSON has no infinity
+USUAL_PAPER = "MLTCP"
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A file or a run directory: what to call it, and where it is from the report's place."""
+
+    text: str
+    href: str
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A `Finding`, and what there is to say of its runs."""
+
+    claim: str
+    source: str
+    measured: str
+    kept_value: float | str | None  # `NEVER` for infinity
+    unit: str
+    interval: tuple[float | str, float | str] | None
+    seeds: int
+    verdict: Verdict
+    reason: str
+    control: str
+    runs: int
+    stalls: str
+    suspects: str
+    first: Link | None
+
+    @property
+    def value(self) -> float | None:
+        """The number that stands for it; infinity is an iteration that never came."""
+        return None if self.kept_value is None else float(self.kept_value)
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Of its interval."""
+        return None if self.interval is None else (float(self.interval[0]), float(self.interval[1]))
+
+
+class Experiment(msgspec.Struct, frozen=True):
+    """The run directories of one, a row each system."""
+
+    name: str
+    rows: tuple[tuple[str, tuple[Link, ...]], ...]
+
+
+class Chapter(msgspec.Struct, frozen=True):
+    """A figure of the report."""
+
+    version: int
+    id: str
+    title: str
+    text: str
+    paper: str  # whose claims it judges, in a word
+    claims: tuple[Claim, ...]
+    problems: tuple[str, ...]
+    facts: tuple[tuple[str, str], ...]
+    files: tuple[Link, ...]
+    experiments: tuple[Experiment, ...]
+    command: str  # that makes its runs again
+    verify: str | None  # that repeats one of them
+    quick: bool  # mostly or wholly from the quick set
+    drawn: bool  # there was something to draw
+    runs: int  # those of jobs alone included
+    wall_s: float
+    made: dict[
+        str, dict[str, int]
+    ]  # what made the runs: to each question every answer, and of how many runs it is true
+    started: tuple[str, str] | None  # the first and the last
+
+    @property
+    def images(self) -> list[str]:
+        """Where its images are from the report's place."""
+        return [unquote(link.href) for link in self.files if link.text.endswith(".png")]
+
+
+def of(section: Section, results: Path, here: Path) -> Chapter:
+    """What a figure of ``results`` says in a report that lies in ``here``."""
+    figure, runs = section.figure, section.every_run
+    first = section.study.runs[0] if section.study.runs else None
+    started = sorted(run.manifest.started for run in runs)
+    return Chapter(
+        version=VERSION,
+        id=figure.ID,
+        title=figure.TITLE,
+        text=figure.TEXT,
+        paper=str(getattr(figure, "PAPER", USUAL_PAPER)),
+        claims=tuple(_claim(finding, here) for finding in section.findings),
+        problems=section.problems,
+        facts=tuple(_facts(section)),
+        files=tuple(_link(path, here, path.name) for path in section.files),
+        experiments=tuple(
+            Experiment(
+                one.path.name,
+                tuple((cc, tuple(_link(run.path, here, str(run.seed)) for run in one.of(cc))) for cc in one.systems),
+            )
+            for one in section.study.experiments
+        ),
+        command="\n".join(commands(section, _relative(results, Path.cwd()))),
+        verify=_verify(first.path) if first and first.manifest.uml else None,
+        quick=_quick(section),
+        drawn=not section.study.is_empty,
+        runs=len(runs),
+        wall_s=section.wall_s,
+        made=_made_by(runs),
+        started=(started[0], started[-1]) if started else None,
+    )
+
+
+def keep(chapter: Chapter, figures: Path) -> None:
+    """Write ``<id>.json`` beside the figure's files."""
+    figures.mkdir(parents=True, exist_ok=True)
+    folders.put(_place(chapter.id, figures), msgspec.json.format(msgspec.json.encode(chapter), indent=1) + b"\n")
+
+
+def kept(id: str, figures: Path) -> Chapter | None:
+    """What an earlier report said of a figure; None: nothing. Raises `RequestError` for what no report of this release wrote."""
+    place = _place(id, figures)
+    try:
+        found = msgspec.json.decode(place.read_bytes(), type=Chapter)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise RequestError(f"{place} is not what a report keeps ({error}); leave out --keep, or remove it.") from error
+    if found.version != VERSION:
+        raise RequestError(f"{place} is of version {found.version}, this release's is {VERSION}; leave out --keep.")
+    return found
+
+
+def forget(id: str, figures: Path) -> None:
+    """Nothing of a figure stays for a later report."""
+    _place(id, figures).unlink(missing_ok=True)
+
+
+def _place(id: str, figures: Path) -> Path:
+    return figures / f"{id}.json"
+
+
+def _claim(finding: Finding, here: Path) -> Claim:
+    ends = finding.interval
+    return Claim(
+        claim=finding.claim,
+        source=finding.source,
+        measured=finding.measured,
+        kept_value=_number(finding.value),
+        unit=finding.unit,
+        interval=None if ends is None else (_number(ends[0]) or 0.0, _number(ends[1]) or 0.0),
+        seeds=finding.seeds,
+        verdict=finding.verdict,
+        reason=finding.reason,
+        control=finding.control,
+        runs=len(finding.runs),
+        stalls=stalls.of(finding.runs),
+        suspects=suspects.of(finding.runs),
+        first=_link(finding.runs[0], here) if finding.runs else None,
+    )
+
+
+def _number(value: float | None) -> float | str | None:
+    if value is None:
+        return None
+    return (NEVER if value == inf else f"-{NEVER}") if isinf(value) else float(value)
+
+
+def _verify(run: Path) -> str | None:
+    """The command that repeats a run; None if its name is not one to be typed."""
+    path = _relative(run, Path.cwd())
+    return shlex.join(["python", "testbed/run.py", "--verify", path]) if path == text.plain(path) else None
+
+
+def _facts(section: Section) -> list[tuple[str, str]]:
+    runs = section.study.runs
+    if computed := section.study.schedules:
+        made = computed.made
+        return [
+            ("computed", f"{len(computed.table)} schedules, by the model; nothing was emulated"),
+            ("seeds", str(computed.table["seed"].nunique())),
+            ("by", f"testbed {made.testbed}, source {made.source_sha256[:12]}, commit {made.git_commit or 'unknown'}"),
+            ("wall time", duration(made.wall_s)),
+        ]
+    if not runs:
+        return []
+    verdicts = Counter(run.verdict.verdict for run in section.every_run)
+    return [
+        ("rate", ", ".join(rate(bps) for bps in sorted({run.rate_bps for run in runs}))),
+        ("jobs", _several(len(run.jobs) for run in runs)),
+        ("seeds", _range(len({run.seed for run in one.runs}) for one in section.study.experiments)),
+        ("iterations", _several(job.iterations for run in runs for job in run.jobs)),
+        ("where", ", ".join(sorted({run.manifest.substrate for run in runs}))),
+        ("runs", f"{len(section.every_run)} ({', '.join(f'{count} {verdict}' for verdict, count in sorted(verdicts.items(), reverse=True))})"),
+        ("wall time", f"{duration(section.wall_s)} (one run at a time)"),
+    ]  # fmt: skip
+
+
+def _made_by(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
+    questions: dict[str, Callable[[Manifest], str]] = {
+        "testbed": lambda m: f"{m.testbed}, source {m.source_sha256[:12]}, commit {m.git_commit or 'unknown'}",
+        "where": lambda m: f"{m.substrate}, {m.kernel}",
+        "user-mode Linux": lambda m: "–" if m.uml is None else f"{m.uml.version}, {m.uml.source}, {m.uml.compiler}",
+        "Python": lambda m: m.python,
+        "packages": lambda m: ", ".join(f"{name} {version}" for name, version in m.packages.items()),
+    }  # fmt: skip
+    return {question: dict(Counter(answer(run.manifest) for run in runs)) for question, answer in questions.items()}
+
+
+def commands(section: Section, results: str) -> list[str]:
+    """What makes its runs again: as they were made (where, what was set), for this figure alone, into ``results``.
+
+    A run whose command cannot be offered, and names no program or file of its own, is made by its experiment's file.
+    """
+    found: dict[str, None] = {}
+    for stem, said in _made(section):
+        file = f"experiments/{stem}.toml"
+        command = rerun_command.command(said, file, results)
+        if command == rerun_command.NOT_OFFERED and not rerun_command.names_programs(said):
+            command = rerun_command.command(("", "sweep", *(["--quick"] if "--quick" in said else [])), file, results)
+        found[command] = None
+    return list(found) or [rerun_command.command((), f"experiments/{section.figure.ID}.toml", results)]
+
+
+def _quick(section: Section) -> bool:
+    """Whether most of its runs are from the quick set (of several bases one may be, while the others are in full)."""
+    said = [said for _, said in _made(section)]
+    return 2 * sum("--quick" in one for one in said) > len(said)
+
+
+def _made(section: Section) -> list[tuple[str, tuple[str, ...]]]:
+    """The stem of each experiment's file, and the command that made it, as it was typed."""
+    computed = section.study.schedules
+    made = [(_stem(section.figure.ID, run), run.manifest.command) for run in section.study.runs]
+    return made + ([(section.figure.ID, computed.made.command)] if computed else [])
+
+
+def _stem(id: str, run: Run) -> str:
+    """Of the file that an experiment's name comes from: ``convergence``, ``convergence.cubic``, ``twin/twin.flow``."""
+    _, dot, point = run.plan.experiment.partition(".")
+    name = f"{id}{dot}{point}."
+    return max((stem for stem in _stems() if name.startswith(f"{stem.rpartition('/')[2]}.")), key=len, default=id)
+
+
+@cache
+def _stems() -> tuple[str, ...]:
+    """The project's experiment files, below ``experiments``."""
+    folder = Path(ROOT, "experiments")
+    return tuple(str(path.relative_to(folder).with_suffix("")) for path in sorted(folder.rglob("*.toml")))
+
+
+def duration(seconds: float) -> str:
+    """``12 s``, ``12 min``, ``1.2 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def short_name(run: Path) -> str:
+    """A run directory as its figure's reader knows it: of its experiment the point's first value, of the point, cc and seed."""
+    experiment, cc, seed = run.parts[-3:]
+    _, *point = experiment.split(".")
+    return "/".join([point[0] + (" …" if len(point) > 1 else ""), cc, seed] if point else [cc, seed])
+
+
+def _several(values: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(set(values))))
+
+
+def _range(values: Iterable[int]) -> str:
+    different = sorted(set(values))
+    return str(different[0]) if len(different) == 1 else f"{different[0]} to {different[-1]}"
+
+
+def _link(path: Path, here: Path, text: str | None = None) -> Link:
+    relative = _relative(path, here)
+    return Link(text or short_name(path), quote(relative) + ("/" if path.is_dir() else ""))
+
+
+def _relative(path: Path, here: Path) -> str:
+    return os.path.relpath(path, here)

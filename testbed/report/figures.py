@@ -1,0 +1,45 @@
+"""The figures of the report, one file each, named as their id is (``cdf-reno``: ``cdf_reno.py``).
+
+Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it), ``CONTROLS`` (of each claim what it fails on), ``draw(study, out) -> list[Path]``, which
+writes ``<id>.png``, ``.pdf`` and ``.csv`` (the data behind it) to ``out`` or raises `LoadError`, and ``find(study) ->
+list[Finding]``, one for each claim. All are pure functions of run directories. A study without experiments draws nothing
+and finds its claims not measured. One that puts substrates side by side says ``SEVERAL_PLACES = True``; for all others they must not be mixed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, cast
+
+from testbed.report.finding import Finding
+from testbed.report.study import Study
+
+# The order of the report.
+ORDER = (
+    "interleaving", "concept", "favoritism", "curves", "descent", "cdf-reno", "cdf-cubic", "cdf-dcqcn", "map", "tails", "scale", "edges",
+    "convergence", "stragglers", "partial", "circular", "sensitivity", "baselines", "fairness", "patterns", "ltp-incast", "ltp-loss", "ltp-uneven", "ltp-beside", "ltp-accuracy", "mlt-speedup", "mlt-components", "mlt-fct", "mlt-rto", "mlt-loss", "mlt-bounds", "mlt-accuracy", "mlt-phases", "mlt-ring", "mlt-interleave", "mlt-beside", "lossy",
+    "sjf-makespan", "sjf-kappa", "sjf-servers", "sjf-lambda", "sjf-fillers", "sjf-bound", "sjf-model", "sjf-ratio", "sjf-sharing", "twin", "agreement",
+)  # fmt: skip
+
+
+class Figure(Protocol):
+    """What a module of this package has."""
+
+    ID: str
+    TITLE: str
+    TEXT: str
+    CONTROLS: Mapping[str, str]
+
+    def draw(self, study: Study, out: Path) -> list[Path]: ...
+
+    def find(self, study: Study) -> list[Finding]: ...
+
+
+def every() -> list[Figure]:
+    """All figures, in the order of the report."""
+    modules = [importlib.import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__)]
+    found = [cast(Figure, module) for module in modules]
+    return sorted(found, key=lambda figure: (ORDER.index(figure.ID) if figure.ID in ORDER else len(ORDER), figure.ID))

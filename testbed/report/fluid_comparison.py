@@ -1,0 +1,56 @@
+"""The fluid twin of measured runs: the same jobs, the same starts, the same F, from their plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from testbed.congestion.curves import CURVES, ONE
+from testbed.core.runs import measured
+from testbed.core.runs.load import LoadError, Run
+from testbed.models import curves as theory
+from testbed.models.curves import Curve
+from testbed.models.fluid import Flows, simulate
+
+
+def curve(run: Run) -> Curve:
+    """F of a run's first job; constant 1 for what is no MLTCP."""
+    constants = run.constants(run.jobs[0].cc.spec)
+    if "slope" not in constants:
+        return theory.FAIR
+    return Curve(CURVES[constants["curve"]], constants["slope"] / ONE, constants["intercept"] / ONE)
+
+
+def comm_s(run: Run) -> np.ndarray:
+    """How long each job communicates in an iteration when alone, headers included (A); raises `LoadError`."""
+    computing = compute_s(run)
+    return np.asarray(measured.ideals_s(run) - computing)
+
+
+def compute_s(run: Run) -> np.ndarray:
+    """How long each job computes in an iteration; raises `LoadError` if it does anything but compute, then communicate."""
+    spans = []
+    for job in run.jobs:
+        if [operation.computes for operation in job.operations] != [True, False] or job.ideal_s is None:
+            raise LoadError(f"{run.path}: job {job.job} does not compute once and then communicate once")
+        spans.append(job.compute_ns / 1e9)
+    return np.array(spans)
+
+
+def flows(runs: Sequence[Run], exponent: float) -> Flows:
+    """The twins of runs that differ in seeds alone: a replica each; raises `LoadError` if nothing was run."""
+    first = runs[0]
+    return _simulated(
+        tuple(compute_s(first)), tuple(comm_s(first)), tuple(tuple(job.offset_ns / 1e9 for job in run.jobs) for run in runs),
+        curve(first), exponent, min(job.iterations for job in first.jobs),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)  # a figure draws what it judges
+def _simulated(
+    compute_s: tuple[float, ...], comm_s: tuple[float, ...], offsets_s: tuple[tuple[float, ...], ...],
+    curve: Curve, exponent: float, iterations: int,
+) -> Flows:  # fmt: skip
+    return simulate(compute_s, comm_s, offsets_s, curve, exponent=exponent, iterations=iterations)

@@ -1,0 +1,140 @@
+"""A study as one tidy table: a row per run, with what its point of the sweep is and how its iterations came out.
+
+Iteration times are divided by the ideal of their job, so that jobs of different kinds can be taken together: 1 is a job
+with the link to itself. *Settled* is the second half of a run's iterations: what a long training sees of it (of a run that interleaves later: from there on), while all
+of them include those in which MLTCP still learns what an iteration is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite, nan
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs import measured
+from testbed.core.runs.load import Experiment, LoadError, Run
+from testbed.core.runs.plan import Role
+from testbed.models.frames import payload_share
+from testbed.models.statistics import geometric_mean, log_interval
+from testbed.report.study import Study
+
+FEWEST_SETTLED = 5  # iterations
+METRICS = ("mean", "p99", "settled", "settled_p99")
+
+
+def table(study: Study) -> pd.DataFrame:
+    """One row per run, jobs' own runs alone left out.
+
+    Columns: ``experiment, cc, seed``; of the point ``jobs, load, rate_bps, buffer_bytes, noise``; times ÷ ideal over all
+    iterations and jobs ``mean, p99``, over the second half ``settled, settled_p99``; ``interleaved_at`` (an iteration;
+    infinity: never; NaN: unknown), ``timeouts`` (TCP's).
+    """
+    return pd.DataFrame([_row(experiment, run) for experiment in study.experiments for run in experiment.runs])
+
+
+def relative_times(experiment: Experiment, run: Run) -> pd.DataFrame:
+    """Iteration times ÷ ideal of the job (a real program's: ÷ its time alone): a row per iteration, a column per job."""
+    times = run.times
+    alone = measured.alone_s(experiment, run)
+    yardsticks = {
+        job.job: job.ideal_s if job.ideal_s is not None else (nan if alone is None else float(alone[job.job]))
+        for job in run.jobs
+    }
+    return times / pd.Series(yardsticks)
+
+
+def settled(times: pd.DataFrame, interleaved_at: float = nan) -> pd.DataFrame:
+    """The iterations of a run in which it is settled: its second half; if it interleaves later, from there on, as long as
+    `FEWEST_SETTLED` are left."""
+    begin = len(times) // 2
+    if isfinite(interleaved_at) and len(times) - interleaved_at >= FEWEST_SETTLED:
+        begin = max(begin, int(interleaved_at))
+    return times.iloc[begin:]
+
+
+def settled_times(experiment: Experiment, run: Run) -> pd.DataFrame:
+    """`relative_times` of the settled part of a run."""
+    return settled(relative_times(experiment, run), measured.interleaved_at(experiment, run))
+
+
+def pooled_p99(experiment: Experiment, system: str) -> tuple[float, int]:
+    """99th percentile of the settled iterations of all jobs and seeds together, ÷ ideal, and how many these are.
+
+    A single run has too few for one: of fifty the 99th percentile is the largest, nearly.
+    """
+    pooled = np.concatenate([_pooled(settled_times(experiment, run)) for run in experiment.of(system)])
+    return float(np.percentile(pooled, 99)), len(pooled)
+
+
+def duty(run: Run, job: int) -> float:
+    """Share of a job's ideal iteration in which it needs the whole link, headers included."""
+    sent = max(run.jobs[job].bytes_per_worker) / payload_share(run.plan.link.mtu)
+    return sent * 8 / run.rate_bps / measured.ideals_s(run)[job]
+
+
+def load(run: Run) -> float:
+    """What all jobs need of one link that they share, if each took its ideal iteration time."""
+    return sum(duty(run, job.job) if job.ideal_s else nan for job in run.jobs)
+
+
+def compared(study: Study) -> tuple[pd.DataFrame, tuple[str, str]]:
+    """`table`, and the base and the MLTCP in it that are compared; raises `LoadError` if one of them is missing."""
+    rows = table(study)
+    found = pair(roles(rows)) if len(rows) else None
+    if found is None:
+        raise LoadError(f"{study.id}: there are no results of both a base and MLTCP; run experiments/{study.id}.toml")
+    return rows, found
+
+
+def speed_ups(rows: pd.DataFrame, pair: tuple[str, str], column: str, keys: Sequence[str] = ()) -> pd.DataFrame:
+    """Per point (``keys``) and seed, ``column`` under the base ÷ that under MLTCP as ``speed_up``; where both were run."""
+    wide = rows.pivot_table(index=[*keys, "seed"], columns="cc", values=column).reindex(columns=list(pair))
+    return (wide[pair[0]] / wide[pair[1]]).dropna().rename("speed_up").reset_index()
+
+
+def ratios(rows: pd.DataFrame, base: str, other: str, column: str) -> list[float]:
+    """``column`` of the one congestion control ÷ that of the other, paired by seed: above 1, the other is faster."""
+    return [float(value) for value in speed_ups(rows, (base, other), column)["speed_up"]]
+
+
+def pair(roles: Mapping[str, Role]) -> tuple[str, str] | None:
+    """The first baseline and the first treatment among systems; None if one of them is missing."""
+    base = next((system for system, role in roles.items() if role == "baseline"), None)
+    other = next((system for system, role in roles.items() if role == "treatment"), None)
+    return (base, other) if base and other else None
+
+
+def roles(rows: pd.DataFrame) -> dict[str, Role]:
+    """Of the systems in a `table`, in its order."""
+    return dict(zip(rows["cc"], rows["role"], strict=True))
+
+
+def with_interval(ratios: list[float], digits: int = 2) -> str:
+    """Geometric mean of ratios of times and its 95 % interval as text: ``1.31 (1.25–1.36)``."""
+    found = log_interval(ratios)
+    text = f"{geometric_mean(ratios):.{digits}f}"
+    return text if found is None else f"{text} ({found[0]:.{digits}f}–{found[1]:.{digits}f})"
+
+
+def _row(experiment: Experiment, run: Run) -> dict[str, object]:
+    times = relative_times(experiment, run)
+    at = measured.interleaved_at(experiment, run)
+    every, late = (_pooled(part) for part in (times, settled(times, at)))
+    noise = dict.fromkeys(job.noise for job in run.jobs)
+    return {
+        "experiment": experiment.path.name, "cc": run.system, "role": run.role, "seed": run.seed, "jobs": len(run.jobs),
+        "load": round(load(run), 3), "rate_bps": run.rate_bps, "buffer_bytes": run.plan.link.buffer_bytes,
+        "noise": next(iter(noise)) if len(noise) == 1 else "various",
+        "mean": every.mean(), "p99": np.percentile(every, 99),
+        "settled": late.mean(), "settled_p99": np.percentile(late, 99),
+        "interleaved_at": at,
+        "timeouts": run.manifest.measured.counters.tcp_timeouts,
+    }  # fmt: skip
+
+
+def _pooled(times: pd.DataFrame) -> np.ndarray:
+    every = times.to_numpy().ravel()
+    every = every[~np.isnan(every)]
+    return np.asarray(every) if every.size else np.array([inf])

@@ -1,0 +1,162 @@
+"""What figures of computed schedules share: settings side by side, makespans compared seed by seed, the report's values beside them.
+
+A slot of the report is a second here. The *control* is the setting whose uplinks have no limit: what a scheduler gains there
+it gains by order and search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from testbed.core.runs.load import LoadError, Schedules
+from testbed.core.runs.schedules import Setting
+from testbed.models.statistics import of_ratios, ratio_ends
+from testbed.report import drawing, style
+from testbed.report.finding import Finding, not_measured
+from testbed.report.study import Study
+
+PAPER = "SJF-BCO"
+REPORT = "technical report, arXiv 2207.07817"
+MINE = "sjf_bco"
+SHORT = {
+    MINE: "SJF-BCO", "sjf_bco:faffp=leastload": "SJF-BCO, faffp=leastload", "list_scheduling": "LS", "first_fit": "FF", "random": "RAND",
+    "list_scheduling:orders=10": "LS, 10 orders", "first_fit:orders=10": "FF, 10 orders", "random:orders=10": "RAND, 10 orders",
+    "tightest_fit": "tightest fit", "best_of:n={trials}": "tightest fit, as many orders",
+    "best_of:n={trials},policy=random": "RAND, as many orders",
+    "best_of:n=22": "tightest fit, 22 orders", "best_of:n=22,policy=random": "RAND, 22 orders",
+}  # fmt: skip
+USUAL_SERVERS = 20
+Judge = Callable[[Setting], Finding]
+
+
+def of(study: Study) -> Schedules:
+    """What was computed; raises `LoadError`."""
+    if study.schedules is None:
+        raise LoadError(f"{study.id}: there are no schedules; sweep experiments/{study.id}.toml")
+    return study.schedules
+
+
+def short(scheduler: str) -> str:
+    """As figures call it."""
+    return SHORT.get(scheduler, scheduler)
+
+
+def values(table: pd.DataFrame, setting: str, scheduler: str, servers: int = USUAL_SERVERS, what: str = "makespan_s") -> pd.Series[float]:  # fmt: skip
+    """By seed; empty if it was not computed."""
+    rows = table[(table["setting"] == setting) & (table["scheduler"] == scheduler) & (table["servers"] == servers)]
+    return rows.set_index("seed")[what]
+
+
+def control(computed: Schedules) -> str | None:
+    """The setting without a limit on uplinks."""
+    return next((one.name for one in computed.made.asked.setting if one.unlimited), None)
+
+
+def settings(computed: Schedules) -> list[Setting]:
+    """Those that claims are judged in: all but the control."""
+    return [one for one in computed.made.asked.setting if not one.unlimited]
+
+
+def said(setting: Setting) -> str:
+    """A setting, as the end of a claim."""
+    if setting.most is not None:
+        return f"Setting: communication takes {setting.most:.0%} of an iteration at the most, as published."
+    return f"Setting: communication ÷ computing {setting.ratio:g}."
+
+
+def findings(
+    study: Study, sources: Mapping[str, str], judges: Mapping[str, Judge], among: Callable[[Schedules], list[Setting]] = settings
+) -> list[Finding]:  # fmt: skip
+    """A finding for each claim and setting (``among`` those); ``judges`` raise `LoadError` where there is nothing to judge by."""
+    if study.schedules is None:
+        return [not_measured(claim, source, "there are no schedules") for claim, source in sources.items()]
+    found = []
+    for claim, source in sources.items():
+        for setting in among(study.schedules):
+            try:
+                found.append(judges[claim](setting))
+            except LoadError as error:
+                found.append(not_measured(f"{claim} {said(setting)}", source, str(error)))
+    return found
+
+
+def below_one(ratios: Iterable[float]) -> bool:
+    """Whether ratios are surely below 1: their whole 95 % interval is."""
+    return ratio_ends(list(ratios))[1] < 1
+
+
+def ratio(over: pd.Series[float], under: pd.Series[float]) -> pd.Series[float]:
+    """``over`` ÷ ``under`` of the seeds that both have; raises `LoadError` if there are none."""
+    found = (over / under).dropna()
+    if found.empty:
+        raise LoadError("what it is judged by was not computed")
+    return found
+
+
+def text(ratios: Iterable[float]) -> str:
+    """A ratio with its interval."""
+    return str(of_ratios(ratios))
+
+
+def heading(setting: Setting) -> str:
+    """A setting, above what is drawn of it."""
+    if setting.unlimited:
+        return "control: no limit\non uplinks"
+    if setting.most is not None:
+        return f"published: at most\n{setting.most:.0%} communication"
+    return f"communication ÷\ncomputing {setting.ratio:g}"
+
+
+def panels(computed: Schedules, rows: int, height: float, *, sharey: bool = False) -> tuple[Any, Any]:
+    """A figure with a column for each setting, titled, the control last."""
+    shown = [*settings(computed), *(one for one in computed.made.asked.setting if one.unlimited)]
+    figure, axes = style.new_figure(rows, len(shown), figsize=(2.9 * len(shown) + 0.6, height * rows), sharey=sharey)
+    for axis, one in zip(axes[0], shown, strict=True):
+        axis.set_title(heading(one))
+    return figure, {one.name: axes[:, column] for column, one in enumerate(shown)}
+
+
+def published_in(computed: Schedules) -> str | None:
+    """The setting that the report's values are of."""
+    return next((one.name for one in computed.made.asked.setting if one.most is not None), None)
+
+
+def caption(figure: Any, computed: Schedules, but: str = "") -> None:
+    """What the figure is of, in small print; ``but``: where equation 8 has another constant."""
+    seeds = computed.table["seed"].nunique()
+    drawing.caption(
+        figure,
+        f"160 jobs in the published mix, servers of 4 to 32 GPUs, drawn anew for each seed; {drawing.count(seeds, 'seed')}; equation 8 with "
+        f"α = {computed.made.asked.alpha:g}{but}; computed, not emulated",
+    )
+
+
+def curve(study: Study, out: Path, points: Mapping[str, int], published: Mapping[int, float], label: str) -> list[Path]:
+    """The makespan over what a scheduler's option is set to: ``points`` by scheduler; the report's values beside ours."""
+    computed = of(study)
+    figure, columns = panels(computed, 1, 3.6)
+    for setting, (axis,) in columns.items():
+        rows = computed.table[computed.table["setting"] == setting]
+        rows = rows.assign(x=rows["scheduler"].map(points)).dropna(subset="x")
+        drawing.trend(axis, rows, "x", "makespan_s", drawing.MLTCP, label="here")
+        if setting == published_in(computed):
+            axis.plot(
+                list(published), list(published.values()), "D--", color=style.REFERENCE, linewidth=1, label="report"
+            )
+            axis.legend(loc="best")
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(list(points.values()), [str(x) for x in points.values()])
+        axis.minorticks_off()
+        axis.set_xlabel(label)
+        axis.set_ylim(0, None)
+    next(iter(columns.values()))[0].set_ylabel("makespan (s)")
+    caption(figure, computed)
+    table = computed.table.assign(
+        published=[published.get(points.get(name, 0), nan) for name in computed.table["scheduler"]]
+    )
+    return drawing.save(figure, table, out, study.id)

@@ -1,0 +1,81 @@
+"""A figure with all that belongs to it: the files drawn, the findings, what could not be used, what made it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from testbed.core.runs.load import LoadError, Run
+from testbed.models.statistics import FEWEST_SEEDS
+from testbed.report import bases, figures
+from testbed.report.figures import Figure
+from testbed.report.finding import Finding
+from testbed.report.study import Study, load_study
+
+
+@dataclass(frozen=True)
+class Section:
+    """One figure of the report; ``files`` is empty if there is nothing to draw."""
+
+    figure: Figure
+    study: Study
+    files: tuple[Path, ...]
+    findings: tuple[Finding, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def every_run(self) -> list[Run]:
+        """The runs behind it, those of jobs alone included."""
+        return [run for one in self.study.experiments for run in (*one.runs, *one.alone.values())]
+
+    @property
+    def wall_s(self) -> float:
+        """What they took on the wall's clock, one after the other."""
+        return sum(run.manifest.wall_s for run in self.every_run)
+
+
+def every(results: Path, out: Path, only: Collection[str] | None = None) -> Iterator[Section]:
+    """Every figure in the order of the report (``only`` some of them), drawn to ``out``; none stops the others."""
+    for figure in figures.every():
+        if only is None or figure.ID in only:
+            yield one(figure, results, out)
+
+
+def one(figure: Figure, results: Path, out: Path) -> Section:
+    """A figure, drawn to ``out`` from what ``results`` holds for it."""
+    study = load_study(results, figure.ID, several_places=getattr(figure, "SEVERAL_PLACES", False))
+    problems = list(study.problems)
+    files: tuple[Path, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    try:
+        findings = tuple(_controlled(figure, _judged(finding)) for finding in bases.find(figure, study))
+        files = () if study.is_empty else tuple(bases.draw(figure, study, out))
+    except LoadError as error:
+        problems.append(f"{error}. The figure is not drawn.")
+    except OSError:  # where figures go cannot be written: that stops them all
+        raise
+    except Exception as error:
+        # Whatever a run directory holds, the other figures are drawn; and this one says that it is not.
+        problems.append(
+            f"{figure.ID} could not be made from these results ({type(error).__name__}: {error}): a fault of this program."
+        )
+    section = Section(figure, study, files, findings, tuple(problems))
+    for run in section.every_run:
+        run.forget()
+    return section
+
+
+def _controlled(figure: Figure, finding: Finding) -> Finding:
+    """With what the claim fails on; a claim may go on where the figure's ends (at which timeout, at which noise)."""
+    controls = (control for claim, control in figure.CONTROLS.items() if finding.claim.startswith(claim))
+    return replace(finding, control=next(controls, ""))
+
+
+def _judged(finding: Finding) -> Finding:
+    """Nothing that was measured is reproduced by one or two seeds, whatever the figure's own criterion says."""
+    if finding.verdict != "reproduced" or finding.value is None or finding.seeds >= FEWEST_SEEDS:
+        return finding
+    return replace(
+        finding, verdict="partly", reason=f"{finding.reason}; met, but partly at most below {FEWEST_SEEDS} seeds"
+    )

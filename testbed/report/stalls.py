@@ -1,0 +1,24 @@
+"""How many stalls of senders are in the numbers of a claim, in a few words (I18 of docs/fidelity.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from testbed.core.runs.load import load_run
+from testbed.core.text import count
+
+KINDS = {
+    "TCPTimeouts": "retransmission timeouts", "TCPLossProbes": "tail loss probes", "TCPSpuriousRTOs": "spurious timeouts",
+}  # fmt: skip
+
+
+def of(runs: Iterable[Path]) -> str:
+    """What the runs of a claim have recorded, summed; older ones have not."""
+    manifests = [load_run(path).manifest for path in runs]
+    recorded = [one.measured.tcp for one in manifests if one.measured.tcp is not None]
+    if not recorded:
+        return "not recorded"
+    said = ", ".join(f"{sum(counts.get(kind, 0) for counts in recorded)} {name}" for kind, name in KINDS.items())
+    missing = len(manifests) - len(recorded)
+    return f"{said} in {count(len(recorded), 'run')}" + (f"; not recorded in {missing}" if missing else "")

@@ -1,0 +1,170 @@
+"""All that a results folder holds for one figure: its experiments, and what of them could not be used.
+
+A sweep's points are experiments of their own, in ``results/<id>.<point>/``. What a point is stands in the plans of
+its runs (``run.plan``); the names of folders mean nothing beyond the id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.core.runs.load import (
+    Experiment,
+    LoadError,
+    Run,
+    Schedules,
+    by_number,
+    check,
+    experiments_below,
+    holds_schedules,
+    in_order,
+    load_run,
+    load_schedules,
+)
+
+_PLACE = re.compile(r"-on-(?:host|uml|flow|vagrant|ssh-[A-Za-z0-9_-]+)(?=\.|/|$)")
+
+
+@dataclass(frozen=True)
+class Study:
+    """The experiments of one figure, sorted by name; ``problems``: one paragraph each, for the reader."""
+
+    id: str
+    experiments: tuple[Experiment, ...]
+    problems: tuple[str, ...]
+    schedules: Schedules | None = None  # in place of experiments, where nothing was emulated
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to draw."""
+        return not self.experiments and self.schedules is None
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run of every experiment, those of jobs alone left out."""
+        return [run for experiment in self.experiments for run in experiment.runs]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The run directories of all of them."""
+        return tuple(run.path for run in self.runs)
+
+
+def ids(results: Path) -> list[str]:
+    """The figure ids that a results folder holds something for (if they are figure ids), sorted."""
+    computed = {path.name for path in results.iterdir() if holds_schedules(path)} if results.is_dir() else set()
+    return sorted({id_of(name) for name in experiments(results)} | computed)
+
+
+def experiments(results: Path) -> dict[str, Path]:
+    """The folders of experiments by the names that figures go by.
+
+    That is without the backend (``map-on-host.rate-1gbit``), where all experiments of a figure ran on one that their names say.
+    """
+    found = experiments_below(results)
+    places: dict[str, set[str]] = {}
+    for name in found:
+        places.setdefault(id_of(_PLACE.sub("", name)), set()).add("".join(_PLACE.findall(name)))
+    plain = {name: _PLACE.sub("", name) for name in found}
+    return {plain[name] if len(places[id_of(plain[name])]) == 1 else name: path for name, path in found.items()}
+
+
+def load_study(results: Path, id: str, *, several_places: bool = False) -> Study:
+    """What ``results`` holds for figure ``id``. Never raises: what cannot be used is a problem, and the rest is there.
+
+    Runs of different programs are a problem (told, and shown all the same), those of different substrates too
+    unless ``several_places``; runs of the flow-level twin where it was not compared with the kernel are left out unless so.
+    """
+    usable, problems = [], []
+    for name, folder in experiments(results).items():
+        if id_of(name) == id:
+            experiment, wrong = load_folder(folder, uncompared=several_places)
+            problems += wrong
+            if experiment is not None:
+                usable.append(experiment)
+    problems += _placed([run for experiment in usable for run in experiment.runs])
+    problems += _mixed([run for experiment in usable for run in experiment.runs], several_places)
+    schedules = None
+    if holds_schedules(results / id):
+        try:
+            schedules = load_schedules(results / id)
+        except LoadError as error:
+            problems.append(f"{error}. Left out.")
+    return Study(id, tuple(usable), tuple(problems), schedules)
+
+
+def id_of(name: str) -> str:
+    """The figure that an experiment's folder says it is for."""
+    return name.partition("/")[0].partition(".")[0]
+
+
+def load_folder(folder: Path, *, uncompared: bool = True) -> tuple[Experiment | None, list[str]]:
+    """One experiment's folder, and what of it cannot be used; None: nothing of it can.
+
+    ``uncompared``: runs of the twin, too, that are unlike those in which it was compared with the kernel (I23).
+    """
+    problems: list[str] = []
+    runs = [run for path in sorted(folder.glob("*/[0-9]*/"), key=by_number) if (run := _usable(path, problems))]
+    if not uncompared:
+        asked, runs = len(runs), [run for run in runs if not _is_uncompared(run)]
+        if less := asked - len(runs):
+            problems.append(
+                f"{less} runs of {folder} are the twin's, where it was not compared with the kernel (I23). Left out."
+            )
+    if not runs:
+        return None, problems or [f"{folder} holds no run directory; run the experiment again."]
+    alone = {}
+    for path in sorted(folder.glob("alone/job*/*/[0-9]*/"), key=by_number):
+        if run := _usable(path, problems):
+            alone[run.system, run.seed, run.jobs[0].like] = run
+    return Experiment(folder, in_order(folder, runs), alone), problems
+
+
+def _is_uncompared(run: Run) -> bool:
+    return run.manifest.clock == "model" and run.verdict.verdict == "suspect"
+
+
+def _usable(path: Path, problems: list[str]) -> Run | None:
+    try:
+        run = load_run(path)
+        check(run)
+    except LoadError as error:
+        problems.append(f"{error}. Left out.")
+        return None
+    if run.verdict.verdict == "invalid":
+        broken = [f"{row.id}: {row.name}" for row in run.verdict.invalid]
+        problems.append(f"{path} is invalid ({', '.join(broken)}). Left out.")
+        return None
+    return run
+
+
+def _placed(runs: Iterable[Run]) -> list[str]:
+    """One paragraph if the jobs were placed in several ways: figures tell systems apart, and placements by their experiments alone.
+
+    Figures of jobs that hold GPUs are about who gets which, and tell job schedulers apart.
+    """
+    schedulers = sorted({run.plan.scheduler for run in runs if run.plan.scheduler is not None and not run.plan.lives})
+    if len(schedulers) < 2:
+        return []
+    return [
+        f"The jobs of this figure were placed by several job schedulers ({', '.join(schedulers)}), each an experiment of its own."
+    ]
+
+
+def _mixed(runs: Iterable[Run], several_places: bool) -> list[str]:
+    """One paragraph if the runs were not all made by the same program on the same substrate."""
+    made: dict[str, Path] = {}
+    for run in runs:
+        # The source, not the commit: that also changes with what no run is made of.
+        manifest = run.manifest
+        by = f"testbed {manifest.testbed}, source {manifest.source_sha256[:12]}"
+        if not several_places:
+            by = f"{by}, {manifest.substrate}" + ("" if manifest.uml is None else f" {manifest.uml.version}")
+        made.setdefault(by, run.path)
+    if len(made) < 2:
+        return []
+    several = "; ".join(f"{by} (for one {path})" for by, path in made.items())
+    return [f"The runs of this figure were not all made by the same program: {several}. Shown all the same."]

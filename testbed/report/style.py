@@ -1,0 +1,68 @@
+"""One look for every figure: readable in print and on a slide, colour-blind safe."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.pyplot as plt
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from testbed.core import folders
+from testbed.core.text import plain
+
+# Okabe and Ito's palette (colour-blind safe), dark ones first, without its yellow.
+JOBS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#999999")
+REFERENCE = "#444444"
+
+_STYLE: dict[Any, Any] = {
+    "figure.dpi": 150,
+    "savefig.dpi": 150,
+    "figure.constrained_layout.use": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "text.parse_math": False,  # names come from files: a dollar sign in one begins no formula
+    "svg.hashsalt": "mltcp",
+}
+
+
+def new_figure(rows: int, columns: int, **kwargs: Any) -> tuple[Any, Any]:
+    """A figure and its axes (always a 2-D array) in the shared style."""
+    matplotlib.use("Agg")
+    plt.rcdefaults()
+    plt.rcParams.update(_STYLE)
+    return plt.subplots(rows, columns, squeeze=False, **kwargs)
+
+
+def save(figure: Any, path: Path) -> list[Path]:
+    """Write PNG and PDF, without dates, so that equal data gives equal bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for one in figure.findobj(Text):
+        lines = "\n".join(map(plain, one.get_text().split("\n")))
+        if lines != one.get_text():  # a name from a file, with characters that no font has
+            one.set_text(lines)
+    written = [path.with_suffix(".png"), path.with_suffix(".pdf")]
+    figure.draw_without_rendering()  # the layout is found once, for both
+    figure.set_layout_engine("none")
+    for axes in figure.axes:  # the solver's last digits differ from one drawing to the next
+        axes.set_position([round(side, 6) for side in axes.get_position(original=True).bounds])
+    figure.draw_without_rendering()
+    shown = figure.get_tightbbox().padded(plt.rcParams["savefig.pad_inches"])
+    shown = Bbox.from_extents(*(round(side, 4) for side in shown.extents))
+    for place, left_out in zip(written, ("Software", "CreationDate"), strict=True):
+        content = io.BytesIO()
+        figure.savefig(content, format=place.suffix[1:], bbox_inches=shown, metadata={left_out: None})
+        folders.put(place, content.getvalue())
+    plt.close(figure)
+    return written

@@ -1,0 +1,21 @@
+"""Which runs of a claim are suspect, and by which invariant: they count, and whoever reads the number is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from testbed.core.runs.load import load_run
+from testbed.core.text import count
+
+
+def of(runs: Iterable[Path]) -> str:
+    """How many of a claim's runs are suspect, and why; empty if none is."""
+    verdicts = [load_run(path).verdict for path in runs]
+    suspect = [verdict for verdict in verdicts if verdict.verdict == "suspect"]
+    if not suspect:
+        return ""
+    causes = Counter(row.id for verdict in suspect for row in verdict.invariants if row.status == "suspect")
+    why = ", ".join(f"{cause} in {count}" for cause, count in causes.most_common())
+    return f"{len(suspect)} of {count(len(verdicts), 'run')}" + (f" ({why})" if why else "")

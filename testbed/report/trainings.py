@@ -1,0 +1,170 @@
+"""Trainings: those that took place in a run (``training.csv``), and those that are computed, with drawn holes or those that a network left in
+gradients that were summed up in parts (`testbed.replay.collectives.transpose`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import nan
+
+import numpy as np
+import pandas as pd
+
+from testbed.core.runs.load import LoadError, Run
+from testbed.models import learning, ring
+
+ROUNDS = 300
+RING_ROUNDS = 150
+DISPERSED = ", dispersed"  # behind a name
+SETTLED = 5  # rounds that are no example of the others: OptiReduce measures
+NEAR = 0.9
+LOOKS = 3  # at the accuracy, taken together
+Spans = tuple[tuple[int, int], ...]
+Rounds = tuple[tuple[Spans, ...], ...]  # of each its workers' holes
+
+
+def accuracy(curve: np.ndarray) -> np.ndarray:
+    """The mean of each look and its two neighbours: a single one is chance."""
+    return np.convolve(curve, np.full(LOOKS, 1 / LOOKS), "valid")
+
+
+def reached(curve: np.ndarray, limit: float) -> float:
+    """Rounds until the accuracy is there, between two looks in proportion; none: never."""
+    smooth = accuracy(curve)
+    there = np.flatnonzero(smooth >= limit)
+    if not there.size:
+        return nan
+    look = int(there[0])
+    part = (limit - smooth[look - 1]) / (smooth[look] - smooth[look - 1]) - 1 if look else 0.0
+    return float(learning.task().every * (look + 1 + LOOKS // 2 + part))
+
+
+def nothing(workers: int) -> Rounds:
+    """No holes, round after round."""
+    return (((),) * workers,)
+
+
+@cache
+def curve(holes: Rounds, seed: int, mean: Callable[[], learning.Mean] | None = None) -> np.ndarray:
+    """The accuracy by looks of a training whose rounds have these holes, again and again; the same is computed once."""
+    again = [holes[number % len(holes)] for number in range(ROUNDS)]
+    return learning.train(learning.task(), again, seed=seed, mean=mean and mean())
+
+
+@cache
+def rounds(holes: Rounds, seed: int, limit: float, mean: Callable[[], learning.Mean] | None = None) -> float:
+    """Rounds of such a training until the accuracy is there (`reached`), and not one more; none: never in `ROUNDS`."""
+    again = [holes[number % len(holes)] for number in range(ROUNDS)]
+    looks = learning.train(
+        learning.task(), again, seed=seed, mean=mean and mean(),
+        enough=lambda looks: len(looks) >= LOOKS and float(np.mean(looks[-LOOKS:])) >= limit,
+    )  # fmt: skip
+    return reached(looks, limit)
+
+
+def whole(seed: int, workers: int) -> tuple[float, float]:
+    """With nothing missing: rounds to the accuracy that counts (`NEAR` of the last), and that accuracy."""
+    looks = curve(nothing(workers), seed)
+    limit = NEAR * float(accuracy(looks)[-1])
+    return reached(looks, limit), limit
+
+
+@cache
+def in_a_ring(share: float, resync: int, seed: int, workers: int, *, gathers: bool = True) -> ring.Trained:
+    """A training by replicas in a ring whose hops lose packets by chance, for `RING_ROUNDS` rounds."""
+    lost = ring.lost(share, seed, workers, gathers=gathers)
+    return ring.train(learning.task(), RING_ROUNDS, workers, lost, resync=resync, seed=seed)
+
+
+def learnt(run: Run) -> pd.DataFrame:
+    """``round, end_s, accuracy, missing`` of a job that learnt in its run: at every look the accuracy, and the share of the gradients since the
+    look before that is missing; raises `LoadError` if it learnt nothing."""
+    looks = None if run.training is None else run.training.dropna(subset="accuracy").sort_values("iteration")
+    if looks is None or looks.empty:
+        raise LoadError(f"{run.path}: its job does not learn (`train`), or stopped before its first look")
+    found = pd.DataFrame({"round": looks["iteration"] + 1, "end_s": looks["end_s"], "accuracy": looks["accuracy"]})
+    return found.assign(missing=_missing(run, found["round"])).reset_index(drop=True)
+
+
+def apart(run: Run) -> pd.Series[float]:
+    """How far apart its workers' parameters were, by round from 1 on; empty: nobody has written that down."""
+    if run.training is None or "apart" not in run.training:
+        return pd.Series(dtype=float)
+    rounds = run.training.sort_values("iteration")
+    return pd.Series(rounds["apart"].to_numpy(float), rounds["iteration"].to_numpy() + 1).dropna()
+
+
+def _missing(run: Run, rounds: pd.Series[int]) -> pd.Series[float]:
+    zeros = pd.Series(0.0, rounds.index)
+    if run.messages is None:
+        return zeros
+    told = run.messages[(run.messages["end"] == "receive") & (run.messages["stage"] == "gradient")]
+    look = np.searchsorted(rounds.to_numpy(), told["iteration"].to_numpy() + 1)
+    sums = told.groupby(look)[["missing", "bytes"]].sum().reindex(range(len(rounds))).fillna(0)
+    return pd.Series((sums["missing"] / sums["bytes"].clip(lower=1)).to_numpy(), rounds.index)
+
+
+def model(run: Run) -> str:
+    """What its job learns, without options; empty: nothing."""
+    return (run.jobs[0].trains or "").partition(":")[0]
+
+
+def described(run: Run) -> str:
+    """That in a caption, with its size."""
+    name = learning.title(model(run))
+    return f"{name[0].upper()}{name[1:]}, {learning.task(model(run)).parameters:,} numbers"
+
+
+def fill(run: Run) -> str:
+    """What becomes of holes there, and whether gradients travel dispersed."""
+    return learning.fill(run.jobs[0].trains or "") + dispersed(run)
+
+
+def dispersed(run: Run) -> str:
+    """Behind a name: that gradients travel dispersed."""
+    return DISPERSED if run.jobs[0].trains and learning.disperses(run.jobs[0].trains) else ""
+
+
+def loses(run: Run) -> bool:
+    """Whether anything of what it exchanged is missing."""
+    return run.messages is not None and bool(run.messages["missing"].sum())
+
+
+def follows(run: Run) -> bool:
+    """Whether the share that its transport lets be missing follows the rounds."""
+    options = run.jobs[0].transport.partition(":")[2].split(",")
+    return any(option.startswith("tolerance=phase:") for option in options)
+
+
+def spans(text: object) -> Spans:
+    """Offset and length of each hole, as ``messages.csv`` has them."""
+    if not isinstance(text, str) or not text:
+        return ()
+    return tuple((int(at), int(size)) for at, _, size in (each.partition("+") for each in text.split(" ")))
+
+
+def holes(run: Run) -> tuple[Rounds, float]:
+    """Of every round after the first ones by worker, of its whole gradient; and the share of the gradients that is missing."""
+    job, messages = run.jobs[0], run.messages
+    workers = len(job.hosts)
+    if messages is None or "lost" not in messages:
+        return nothing(workers), 0.0
+    begins = [learning.task().bytes * rank // workers for rank in range(workers + 1)]  # of the part that each sums up
+    told = messages[
+        (messages["end"] == "receive") & (messages["stage"] == "gradient") & (messages["iteration"] >= SETTLED)
+    ]
+    if (told["bytes"] != told["worker"].map(lambda rank: begins[rank + 1] - begins[rank])).any():
+        raise LoadError(
+            f"{run.path}: its gradients are not of {learning.task().bytes} bytes, which is what is learnt here, or are not summed up in parts; "
+            f"run the experiment as it is"
+        )
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for row in told.itertuples():
+        at = begins[int(row.worker)]  # type: ignore[arg-type]
+        mine = found.setdefault((int(row.iteration), int(row.peer)), [])  # type: ignore[arg-type]
+        mine += [(at + offset, size) for offset, size in spans(row.lost)]
+    numbers = range(SETTLED, job.iterations)
+    rounds = tuple(
+        tuple(tuple(sorted(found.get((number, worker), []))) for worker in range(workers)) for number in numbers
+    )
+    return rounds, float(told["missing"].sum() / max(1, told["bytes"].sum()))

@@ -1,0 +1,207 @@
+"""What crosses the bottleneck over time, and iteration times, one column per congestion control.
+
+After Fig. 1 of the MLTCP paper: under the base algorithm the jobs' communication phases
+overlap, under MLTCP they slide apart. Drawn from the first seed; the upper panels are the
+busiest direction of a bottleneck in windows of 20 ms, or shorter for short iterations, of the first and the last iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from testbed.core.runs import metrics
+from testbed.core.runs.load import Experiment, Run
+from testbed.models import bottleneck
+from testbed.report import drawing, style
+
+SHOWN_ITERATIONS = 4
+WINDOW_S = 0.02
+
+
+def draw(experiment: Experiment, out: Path) -> list[Path]:
+    """Write ``interleaving.{png,pdf,csv}`` to ``out``; nothing if there is but one iteration, or no sample."""
+    if experiment.runs[0].iterations["iteration"].max() == 0 or any(run.flows.empty for run in experiment.runs):
+        return []
+    runs = [experiment.of(cc)[0] for cc in experiment.systems]
+    link = bottleneck.busiest(runs)
+    figure, axes = style.new_figure(3, len(runs), figsize=(5.2 * len(runs), 7.2), sharey="row")
+    data = []
+    top = max(float(metrics.pooled(run.times).max()) for run in runs)
+    for column, run in enumerate(runs):
+        times = run.times
+        rates = _rates(run, link)
+        data.append(_tidy(run, rates))
+        first, last = (
+            SHOWN_ITERATIONS * float(metrics.pooled(part(SHOWN_ITERATIONS)).mean()) for part in (times.head, times.tail)
+        )
+        end = float(run.iterations["end_s"].max())
+        shown = min(SHOWN_ITERATIONS, len(times))
+        name = run.system
+        _throughput(axes[0, column], run, link, rates, (0.0, first))
+        axes[0, column].set_title(f"{name}: the first {drawing.count(shown, 'iteration')}")
+        _throughput(axes[1, column], run, link, rates, (end - last, end))
+        axes[1, column].set_title(f"{name}: the last {shown}")
+        _iterations(axes[2, column], run, times, top, _references(experiment, run))
+        axes[2, column].set_title(f"{name}: every iteration")
+    unit = _unit(runs[0])[0]
+    for row in (0, 1):
+        axes[row, 0].set_ylabel(
+            f"sum of all flows of each job\n(stacked, {unit})"
+            if link is None
+            else f"{_arrow(link)}, each job\n(stacked, {unit})"
+        )
+    axes[2, 0].set_ylabel("iteration time (s)")
+    jobs = [Patch(color=_colour(job.job), label=f"job {job.job}") for job in runs[0].jobs]
+    figure.legend(handles=jobs, loc="outside upper center", ncols=min(len(jobs), 8))
+    figure.text(0.01, -0.01, _caption(runs, link), va="top", fontsize=8, color=style.REFERENCE)
+    drawing.write_table(pd.concat(data), _csv(out))
+    written = style.save(figure, out / "interleaving")
+    return [*written, _csv(out)]
+
+
+def _rates(run: Run, link: str | None) -> pd.DataFrame:
+    """In bit/s, a column per job: what crosses ``link``; without one the payload acknowledged over all flows."""
+    iteration_s = float(metrics.pooled(run.times).mean())
+    window = max(min(WINDOW_S, iteration_s / 100), 2 * run.plan.sample_ns / 1e9)
+    return metrics.throughput(run.flows, window) if link is None else bottleneck.carried(run, link, window)
+
+
+def _unit(run: Run) -> tuple[str, float]:
+    """A unit of rates in which the link's has few digits."""
+    return ("Gbit/s", 1e9) if run.rate_bps >= 5e9 else ("Mbit/s", 1e6)
+
+
+def _colour(job: int) -> str:
+    return style.JOBS[job % len(style.JOBS)]
+
+
+def _arrow(link: str) -> str:
+    """A direction as people write it: ``s1→s2``."""
+    return link.replace("-", "→", 1)
+
+
+def _csv(out: Path) -> Path:
+    return out / "interleaving.csv"
+
+
+def _tidy(run: Run, rates: pd.DataFrame) -> pd.DataFrame:
+    rows = rates.rename_axis("t_s").reset_index().melt("t_s", var_name="job", value_name="bps")
+    rows.insert(0, "cc", run.system)
+    return rows
+
+
+def _throughput(axis: Any, run: Run, link: str | None, rates: pd.DataFrame, span: tuple[float, float]) -> None:
+    unit = _unit(run)[1]
+    shown = rates[(rates.index >= span[0]) & (rates.index <= span[1])]
+    axis.stackplot(
+        shown.index, *(shown[job] / unit for job in shown.columns), colors=[_colour(int(job)) for job in shown.columns],
+        step="mid", linewidth=0,
+    )  # fmt: skip
+    axis.set_xlim(*span)
+    axis.set_xlabel("time (s)")
+    if link is None:
+        return
+    t, rate = _line(run, link, span)
+    axis.step(t, rate / unit, where="post", color=style.REFERENCE, linewidth=1, linestyle="--")
+    axis.annotate(
+        f"the link's rate, {drawing.rate(rate[0])}", (0, rate[0] / unit), xycoords=("axes fraction", "data"), ha="left",
+        va="bottom", fontsize=8, xytext=(3, 2), textcoords="offset points", color=style.REFERENCE,
+    )  # fmt: skip
+    axis.set_ylim(0, 1.14 * bottleneck.rate_bps(run, link) / unit)
+
+
+def _line(run: Run, link: str, span: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """The rate of ``link`` over a span of time, in bit/s: steps where events change it."""
+    rate = bottleneck.rate_bps(run, link)
+    t, rates = [span[0]], [rate]
+    for event in run.plan.events:
+        if event.link == link and event.rate_bps is not None and event.at_ns / 1e9 < span[1]:
+            t.append(max(span[0], event.at_ns / 1e9))
+            rates.append(float(event.rate_bps))
+    return np.array([*t, span[1]]), np.array([*rates, rates[-1]])
+
+
+def _references(experiment: Experiment, run: Run) -> dict[int, tuple[str, float]]:
+    """What each job's times compare with: its computed ideal, or for a real program its measured time alone."""
+    alone = experiment.alone_of(run)
+    found = {}
+    for job in run.jobs:
+        if job.ideal_s is not None:
+            found[job.job] = ("ideal", job.ideal_s)
+        elif job.job in alone:
+            found[job.job] = ("alone", metrics.alone(alone[job.job].times))
+    return found
+
+
+def _iterations(axis: Any, run: Run, times: pd.DataFrame, top: float, references: dict[int, tuple[str, float]]) -> None:
+    for job in times.columns:
+        axis.plot(
+            times.index, times[job], marker="o", markersize=3, linewidth=1, color=_colour(int(job)),
+        )  # fmt: skip
+    levels: dict[tuple[str, float], str] = {}  # one line for all jobs that compare with the same
+    for number, (what, seconds) in references.items():
+        shared = (what, round(seconds, 4)) in levels or len(references) == 1
+        levels[what, round(seconds, 4)] = style.REFERENCE if shared else _colour(number)
+    for (what, seconds), colour in levels.items():
+        axis.axhline(seconds, color=colour, linewidth=0.8, linestyle="--")
+        axis.annotate(
+            f"{what} {seconds:.3f} s", (1, seconds), xycoords=("axes fraction", "data"), ha="right", va="top", fontsize=8,
+            xytext=(0, -3), textcoords="offset points", color=colour,
+        )  # fmt: skip
+    learned = metrics.learned_at(run.iterations, run.flows, [job.job for job in run.jobs if job.cc.is_mltcp])
+    if learned is not None:
+        axis.axvline(learned, color=style.REFERENCE, linewidth=0.8, linestyle=":")
+        axis.annotate(
+            "MLTCP active", (learned, 1), xycoords=("data", "axes fraction"), ha="left", va="top",
+            xytext=(4, -2), textcoords="offset points", fontsize=8, color=style.REFERENCE,
+        )  # fmt: skip
+    lowest = min([*(seconds for _, seconds in levels), *metrics.pooled(times)])
+    highest = max(top, 1.05 * lowest)
+    margin = 0.14 * (highest - lowest)
+    axis.set_ylim(lowest - margin, highest + margin / 2)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_xlabel("iteration")
+
+
+def _caption(runs: Sequence[Run], link: str | None) -> str:
+    run = runs[0]
+    plan, shaped = run.plan, run.plan.link
+    names = ", ".join(dict.fromkeys(job.trace for job in plan.jobs))
+    lines = [
+        f"{drawing.count(len(plan.jobs), 'job')} ({names}), {Path(plan.topology).name}, {drawing.rate(shaped.rate_bps)}, "
+        + ("" if drawing.is_model(run) else f"{drawing.queue(run)}, MTU {shaped.mtu:,}{drawing.wires(run)}, ")
+        + f"seed {run.seed}; "
+        f"{drawing.substrate(run)}; verdict " + ", ".join(f"{each.system} {each.verdict.verdict}" for each in runs)
+    ]
+    if link is None:
+        carried = "carried" if drawing.is_model(run) else "acknowledged"
+        lines.append(f"Above: payload {carried} over all flows of a job, in both directions and over all links.")
+    else:
+        lines.append(_what_is_shown(run, link))
+    return "\n".join(lines + [f"Assumption: {text}." for text in plan.assumptions])
+
+
+def _what_is_shown(run: Run, link: str) -> str:
+    found = bottleneck.crossings(run) or {}
+    jobs = sorted({job for job, _, _ in found[link]})
+    who = (
+        "all jobs cross it"
+        if len(jobs) == len(run.jobs)
+        else f"job {jobs[0]} crosses it"
+        if len(jobs) == 1
+        else f"jobs {', '.join(map(str, jobs))} cross it"
+    )
+    which = f"; of {len(found)} directions of bottlenecks the busiest ({who})" if len(found) > 1 else ""
+    if drawing.is_model(run):
+        return f"Above: the rates that the model gives to flows over {_arrow(link)}, headers included{which}."
+    return (
+        f"Above: what crosses {_arrow(link)}, headers included, by its queue's counters{which}.\nEach job's part goes by the "
+        "bytes that were acknowledged."
+    )

@@ -1,0 +1,110 @@
+"""How placed jobs share links in time: schedulers that MLTCP is compared with, one file each.
+
+A flow scheduler knows every job and every link beforehand, which MLTCP does not. It is a module with
+
+``Options``
+    a frozen dataclass of what may be written behind its name (``cassini:step=2,over=cubic``), see `testbed.core.options`;
+``share(jobs, links, options) -> Sharing``
+    given what each job wants and the capacity of each link in bit/s, a rule for each job: a grid that
+    its iterations begin on, a congestion control, bands of priority, or links that it holds alone. Raises `ScheduleError`
+    where it cannot serve these jobs.
+``KNOWS``, ``CENTRAL`` (optional)
+    for figures: what it must know beforehand, in a few words, and whether it decides for all jobs from what it knows of them.
+
+Adding one is adding a file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from testbed.core import options
+from testbed.core.errors import RequestError
+from testbed.core.grid import Grid
+from testbed.core.phase import Phase
+from testbed.core.text import quoted
+
+
+class ScheduleError(RequestError):
+    """No such flow scheduler or option, or jobs it cannot serve; the message says what there is."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a flow scheduler is told of a job."""
+
+    iteration_s: float | None  # alone; None: a real program, of which nobody knows
+    phases: Mapping[str, tuple[Phase, ...]] | None  # on each link it crosses, alone; None: a hash chooses which
+    bytes: int  # payload that the worker that sends most sends in one iteration
+    spread_s: float = 0.0  # standard deviation of its iterations alone
+    iterations: int = 0  # that it runs; 0: nobody knows
+    tensor_bytes: int | None = None  # the largest that one worker sends another; None: one exchange follows the other
+
+    @property
+    def counted(self) -> int:
+        """What bands count is at most so much: of a tensor where several messages are in flight, else of an iteration."""
+        return self.bytes if self.tensor_bytes is None else self.tensor_bytes
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a job is told."""
+
+    cc: str  # the congestion control of its flows
+    grid: Grid | None = None  # where its iterations begin; None: when they please
+    bands: tuple[int, ...] = ()  # bytes left (in a window: of a tensor) at which its packets move up a band; falling
+    falls: bool = False  # they move down instead, at so many bytes sent; rising
+    exclusive: tuple[
+        str, ...
+    ] = ()  # links that it holds while it communicates, who still runs longest first; empty: it shares them
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """One rule for each job, in their order, and what led to them."""
+
+    rules: tuple[Rule, ...]
+    report: dict[str, Any] = field(default_factory=dict)  # plain values, for the manifest
+
+
+class Module(Protocol):
+    """What a file of this folder has."""
+
+    @property
+    def Options(self) -> type[Any]: ...
+
+    def share(self, jobs: Sequence[Demand], links: Mapping[str, float], options: Any) -> Sharing: ...
+
+
+@dataclass(frozen=True)
+class FlowScheduler:
+    """One with its options."""
+
+    name: str
+    options: Any  # the `Options` of its module
+
+    def share(self, jobs: Sequence[Demand], links: Mapping[str, float]) -> Sharing:
+        """What each job is told; raises `ScheduleError`."""
+        return find(self.name).share(jobs, links, self.options)
+
+
+def names() -> list[str]:
+    """The flow schedulers there are."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def find(name: str) -> Module:
+    """The flow scheduler ``name``; raises `ScheduleError` naming those there are."""
+    if name not in names():
+        raise ScheduleError(f"there is no scheduler {quoted(name)}; there are {', '.join(names())}")
+    return cast(Module, importlib.import_module(f"{__name__}.{name}"))
+
+
+def parse(text: str) -> FlowScheduler:
+    """Read ``name`` or ``name:option=value,…``; raises `ScheduleError` or `OptionError`."""
+    name = text.partition(":")[0]
+    return FlowScheduler(name, options.parse(find(name).Options, text))

@@ -1,0 +1,54 @@
+"""LRETF: the link belongs to the job with the longest remaining execution time; the others send while it does not.
+
+Source: Yu, Liu, "Contention-Free All-Reduce Learning Jobs Scheduling in Multi-Tenant GPU Computing Clusters" (SJF-BCO's companion
+paper): one job communicates at a time, the one with the longest remaining time first; with preemption that is optimal there, without
+it a 2-approximation.
+
+Simplified, with preemption: by strict priority on bottlenecks (as `testbed.schedulers.flow.priority`), so that packets and not jobs take turns; remaining
+time is iterations × an iteration alone, looked at once, when the jobs start; eight ranks, so that of more jobs neighbours share one.
+Without (``preempt=no``): an arbiter, over a management network of its own, has a job communicate as soon as nobody does on the links that it
+crosses, and among those that wait the one with the longest remaining time, as it is then; whoever communicates ends its exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.core.options import Boolean, Name, option
+from testbed.replay.bands import MOST
+from testbed.schedulers.flow import Demand, Rule, ScheduleError, Sharing
+
+KNOWS, CENTRAL = "how long each job runs; bands in switches", True
+
+
+@dataclass(frozen=True)
+class Options:
+    over: str = option("reno", "the congestion control that carries the bytes; reno", Name())
+    preempt: bool = option(True, "whether whoever still runs longer interrupts others, yes or no; yes", Boolean())
+
+
+def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:
+    """A band for each job, for all of its bytes: the longer it still runs, the higher; or its links for itself, in turns."""
+    remaining_s = []
+    for number, job in enumerate(jobs):
+        if job.iteration_s is None or not job.iterations:
+            raise ScheduleError(
+                f"LRETF needs to know how long a job still runs, and job {number} is a real program, or goes on without a count."
+            )
+        remaining_s.append(job.iterations * job.iteration_s)
+    if not options.preempt:
+        if hashed := [number for number, job in enumerate(jobs) if job.phases is None]:
+            raise ScheduleError(
+                f"which links job {hashed[0]} crosses decides a hash, and without preemption it holds them."
+            )
+        return Sharing(
+            tuple(Rule(options.over, exclusive=tuple(sorted(job.phases or ()))) for job in jobs),
+            {"remaining_s": remaining_s},
+        )
+    order = sorted(range(len(jobs)), key=lambda number: (remaining_s[number], -number))
+    ranks = {number: place * min(MOST, len(jobs)) // len(jobs) for place, number in enumerate(order)}
+    return Sharing(
+        tuple(Rule(options.over, bands=(job.counted,) * ranks[number]) for number, job in enumerate(jobs)),
+        {"remaining_s": remaining_s, "ranks": [ranks[number] for number in range(len(jobs))]},
+    )

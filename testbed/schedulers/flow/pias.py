@@ -1,0 +1,41 @@
+"""PIAS: whoever has sent least in its iteration goes first, and nobody has to know how much is to come (Bai et al., NSDI 2015).
+
+A multi-level feedback queue: an iteration's first bytes travel in the highest band of strict priority, and it falls a band each time it
+has sent so much more. Thresholds are those of `testbed.schedulers.flow.priority` the other way round: the largest job's iteration halved, and
+halved again.
+
+Simplified: what is one flow there is a worker's iteration here (where several messages are in flight, a tensor from one worker to another,
+that falls by whole parts: `testbed.replay.bands.ByBand`); thresholds are not computed from a distribution of sizes; Reno by
+default, where PIAS is DCTCP (``over=dctcp``) with a buffer that all bands share; a band has a buffer of its own. As `testbed.schedulers.flow.priority` in all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testbed.core.options import Name, option
+from testbed.replay.bands import MOST
+from testbed.schedulers.flow import Demand, Rule, ScheduleError, Sharing, priority
+
+KNOWS, CENTRAL = "the largest iteration; bands in switches", False
+
+
+@dataclass(frozen=True)
+class Options:
+    over: str = option("reno", "the congestion control that carries the bytes; reno", Name())
+    bands: int = option(MOST, f"how many; {MOST}, the most", priority.BANDS)
+
+
+def share(jobs: Sequence[Demand], links: Mapping[str, float], options: Options) -> Sharing:
+    """The same thresholds for all."""
+    for number, job in enumerate(jobs):
+        if job.iteration_s is None:
+            raise ScheduleError(
+                f"PIAS counts what an iteration has sent, and of job {number}, a real program, nobody knows where one begins."
+            )
+    largest = max(job.counted for job in jobs)
+    thresholds = tuple(largest >> halved for halved in range(options.bands - 1, 0, -1))
+    return Sharing(
+        tuple(Rule(options.over, bands=thresholds, falls=True) for _ in jobs), {"sent_bytes": list(thresholds)}
+    )

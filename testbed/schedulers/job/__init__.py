@@ -1,0 +1,166 @@
+"""Which GPUs a job gets and when it starts: job schedulers, one file each. ``--scheduler spread|sjf_bco|…|FILE``.
+
+A job scheduler is a module with
+
+``Options``
+    a frozen dataclass of what may be written behind its name, see `testbed.core.options`;
+``schedule(requests, cluster, model, options, *, seed) -> Assignments``
+    pure: the GPUs of each request, in their order, and its start. Raises `RequestError` where they do not fit.
+
+Adding one is adding a file; `testbed.schedulers.search` has what those that try several schedules share, `testbed.schedulers.online`
+asks one again as jobs arrive. In a run jobs that ask for GPUs are given them as ``python -m testbed schedule`` has it; any other starts at
+once and has a host for each of its workers, of which one GPU counts.
+A FILE says the same by hand: a list of hosts for each job, see `testbed.schedulers.placement_file`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from mininet.topo import Topo
+
+from testbed.core import options
+from testbed.core.errors import RequestError
+from testbed.core.placing import After as After
+from testbed.core.placing import Assignment, Assignments, At, Gpu, Request
+from testbed.core.text import quoted
+from testbed.models.contention import Model
+from testbed.schedulers import placement_file
+
+USUAL = "spread"
+_NO_SCHEDULERS = {"by_hand", "line", "online", "search"}
+Hosts = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where jobs may run."""
+
+    edges: Mapping[str, tuple[Gpu, ...]]  # by the router they are connected to, in the order of the hosts' names
+    preferred: Callable[[int], Sequence[str]]  # the edge routers that a job is best spread over
+    held: Mapping[int, tuple[Gpu, ...]] = field(default_factory=dict)  # by jobs that run, and stay where they are
+    worked_s: tuple[float, ...] = ()  # what each GPU has been given to do so far, in estimates; nothing: it is new
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """All of them, one edge after the other."""
+        return [gpu for gpus in self.edges.values() for gpu in gpus]
+
+
+class Module(Protocol):
+    """What a file of this folder has."""
+
+    @property
+    def Options(self) -> type[Any]: ...
+
+    def schedule(
+        self, requests: Sequence[Request], cluster: Cluster, model: Model, options: Any, *, seed: int
+    ) -> Assignments: ...
+
+
+def names() -> list[str]:
+    """The job schedulers there are, the usual one first."""
+    return list(_names(tuple(__path__)))
+
+
+@cache
+def _names(folders: tuple[str, ...]) -> tuple[str, ...]:
+    found = {module.name for module in pkgutil.iter_modules(folders)} - _NO_SCHEDULERS
+    return tuple(sorted(found, key=lambda name: (name != USUAL, name)))
+
+
+def is_named(text: str) -> bool:
+    """Whether ``text`` is ``name`` or ``name:option=value,…`` of a job scheduler; else it is a file."""
+    return text.partition(":")[0] in names()
+
+
+def find(name: str) -> Module:
+    """The job scheduler ``name``; raises `RequestError` naming those there are."""
+    if name not in names():
+        raise RequestError(f"there is no job scheduler {quoted(name)}; there are {', '.join(names())}")
+    return cast(Module, importlib.import_module(f"{__name__}.{name}"))
+
+
+def check(text: str) -> None:
+    """Raises `RequestError` if ``text`` is neither a job scheduler with its options nor a readable file."""
+    if not is_named(text):
+        placement_file.read(Path(text), names())
+        return
+    options.parse(find(text.partition(":")[0]).Options, text)
+
+
+def place(topo: Topo, workers: Sequence[int], how: str = USUAL, seed: int = 0) -> list[Hosts]:
+    """The hosts of jobs with so many ``workers``; raises `RequestError` if they do not fit."""
+    cluster, hosts = cluster_of(topo), hosts_of(topo)
+    if is_named(how):
+        check(how)
+        scheduler = find(how.partition(":")[0])
+        requests = [Request(job, wanted, iterations=1, compute_s=1.0) for job, wanted in enumerate(workers)]
+        check_room(requests, cluster)
+        assigned = scheduler.schedule(requests, cluster, Model(), options.parse(scheduler.Options, how), seed=seed)
+        if late := [one.job for one in assigned.jobs if one.start != At(0)]:
+            raise RequestError(
+                f"scheduler: {how} lets job {late[0]} wait for others' GPUs, and in a run every job starts at once. Give the "
+                "topology more hosts, or a scheduler that takes them as they are (`spread`, `packed`, `random`, a file)."
+            )
+        return [tuple(hosts[gpu] for gpu in assignment.gpus) for assignment in assigned.jobs]
+    found = placement_file.read(Path(how), names())
+    return placement_file.hosts(Path(how), found, workers, [hosts[gpu] for gpu in cluster.gpus])
+
+
+def hosts_of(topo: Topo, *, shared: bool = False) -> dict[Gpu, str]:
+    """By GPU the host that stands for it: one of a server's if the topology says which hosts are one (`servers`), else a server itself.
+
+    ``shared``: with all ``gpus`` that a host says to have; else with one, for the one worker that it has room for.
+    """
+    inside = topo.servers() if hasattr(topo, "servers") else {}
+    found = {Gpu(server, slot): host for server, hosts in inside.items() for slot, host in enumerate(hosts)}
+    others = [node for node in topo.hosts() if topo.nodeInfo(node).get("cls") is None and node not in found.values()]
+    slots = {host: topo.nodeInfo(host).get("gpus", 1) if shared else 1 for host in others}
+    return found | {Gpu(host, slot): host for host in others for slot in range(slots[host])}
+
+
+def cluster_of(topo: Topo, *, shared: bool = False) -> Cluster:
+    """The GPUs of ``topo``, by the router that their hosts are connected to."""
+    gpus: dict[str, tuple[Gpu, ...]] = {}
+    for gpu, host in hosts_of(topo, shared=shared).items():
+        gpus[host] = (*gpus.get(host, ()), gpu)
+    routers = {node for node in topo.nodes() if topo.nodeInfo(node).get("cls") is not None}
+    edges: dict[str, tuple[Gpu, ...]] = {}
+    for a, b in topo.links(sort=True):
+        for host, router in ((a, b), (b, a)):
+            if host not in routers and not topo.isSwitch(host):
+                edges[router] = (*edges.get(router, ()), *gpus[host])
+    return Cluster(edges, topo.edges if hasattr(topo, "edges") else lambda _job: list(edges))
+
+
+def at_once(requests: Sequence[Request], gpus: Sequence[Sequence[Gpu]], model: Model) -> Assignments:
+    """Every request on its ``gpus`` from the beginning."""
+    return Assignments(
+        tuple(
+            Assignment(
+                request.job,
+                tuple(own),
+                At(0),
+                request.iterations * model.iteration_s(request, len({gpu.host for gpu in own})),
+            )
+            for request, own in zip(requests, gpus, strict=True)
+        )
+    )
+
+
+def check_room(requests: Sequence[Request], cluster: Cluster) -> None:
+    """Raises `RequestError` if the requests together ask for more GPUs than there are."""
+    wanted = [request.gpus for request in requests]
+    if sum(wanted) > len(cluster.gpus):
+        raise RequestError(
+            f"topo: {len(wanted)} jobs of {'/'.join(map(str, sorted(set(wanted))))} workers do not fit: "
+            f"{len(cluster.gpus)} hosts, one worker each. Give the topology more (`dumbbell,8`, docs/topologies.md), or none of its "
+            "arguments: then it is made large enough."
+        )

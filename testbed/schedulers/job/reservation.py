@@ -1,0 +1,40 @@
+"""Reservation: a job that spans servers starts only where it has their uplinks to itself, so that nobody ever contends.
+
+Ours, after the idea of GADGET (Yu et al., INFOCOM 2022), which reserves bandwidth for each job, varies the number of workers
+and preempts: here rings keep their size, and what is reserved is the whole uplink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from testbed.core.options import Boolean, Integer, option
+from testbed.core.placing import Assignments, Request
+from testbed.models.cluster import Numbers
+from testbed.models.contention import Model
+from testbed.schedulers import search
+from testbed.schedulers.job import Cluster
+
+
+@dataclass(frozen=True)
+class Options:
+    orders: int = option(1, search.ORDERS_MEANING, Integer(1, 100_000))
+    backfill: bool = option(False, search.BACKFILL_MEANING, Boolean())
+
+
+def schedule(
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
+) -> Assignments:
+    """The best over orders."""
+    instance = search.Instance(requests, cluster, model)
+    return search.search(instance, [uncontended], instance.orders(options.orders, seed), backfill=options.backfill)
+
+
+def uncontended(offer: search.Offer) -> Numbers | None:
+    """Tightest fit, if nobody uses the uplinks."""
+    gpus = search.tightest_fit(offer)
+    if gpus is None:
+        return None
+    servers = {int(server) for server in offer.state.servers.of[gpus]}
+    return gpus if len(servers) == 1 or offer.law.crowd(servers) == 1 else None

@@ -1,0 +1,46 @@
+"""Spread: a job's ranks over the edge routers in order, the same way for every job.
+
+On a dumbbell that is the first half left, the rest right, so that its flows cross the bottleneck. A topology may say which
+routers those are for each job (`edges`): a ring's jobs each begin at another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from testbed.core.errors import RequestError
+from testbed.core.placing import Assignments, Gpu, Request
+from testbed.models.contention import Model
+from testbed.schedulers.job import Cluster, at_once, check_room
+
+
+@dataclass(frozen=True)
+class Options:
+    pass
+
+
+def schedule(
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
+) -> Assignments:
+    """Rank by rank over the job's edge routers; each rank at the first that has room in its part of them."""
+    check_room(requests, cluster)
+    free = {router: list(gpus) for router, gpus in cluster.edges.items()}
+    return at_once(requests, [_ranks(request, cluster.preferred(request.job), free) for request in requests], model)
+
+
+def _ranks(request: Request, over: Sequence[str], free: dict[str, list[Gpu]]) -> list[Gpu]:
+    """Takes what ``request`` gets out of ``free``."""
+    taken = []
+    for rank in range(request.gpus):
+        first, end = rank * len(over) // request.gpus, (rank + 1) * len(over) // request.gpus
+        part = over[first : max(end, first + 1)]
+        router = next((router for router in part if free.get(router)), None)
+        if router is None:
+            raise RequestError(
+                "place: spread puts each rank of a job at an edge of its own, and there is no room left at "
+                f"{', '.join(part)}. Give the topology more hosts, take `packed` or `random`, or a file that says where "
+                "each worker goes."
+            )
+        taken.append(free[router].pop(0))
+    return taken

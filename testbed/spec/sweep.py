@@ -1,0 +1,109 @@
+"""The experiments a file stands for: one, or every point of its ``[sweep]``.
+
+.. code-block:: toml
+
+    [sweep]                        # every combination
+    rate = ["100mbit", "1gbit"]
+    trace = ["s1", "s3"]
+
+    [sweep.zip]                    # taken together: as many values each
+    jobs = [2, 4]
+    buffer = ["1ms", "2ms"]
+
+    [quick.sweep]                  # with --quick: fewer values of what is swept
+    rate = ["100mbit"]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from testbed import spec
+from testbed.core.errors import RequestError
+from testbed.core.text import shown
+from testbed.spec import Spec, files
+from testbed.spec.aliases import ALIASES, canonical
+
+MOST = 4096  # points of one sweep
+
+Point = dict[str, Any]  # values by path
+
+
+def read(file: str | None, flags: dict[str, Any]) -> list[Spec]:
+    """Every experiment of ``file`` (none: of the flags alone), each with a name of its own; raises `RequestError`."""
+    if file is None:
+        return [spec.read(None, flags)]
+    flags = canonical(flags, "the command line")
+    fields = files.in_force(spec.read_file(file), flags, file)
+    swept = fields.pop("sweep", None)
+    if swept is None:
+        return [spec.make(fields, flags, file)]
+    points = _points(swept, file)
+    if given := [
+        path
+        for path in points[0]
+        if ALIASES.get(path, path) in {*flags, *(text.split("=")[0] for text in flags.get("set", ()))}
+    ]:
+        raise RequestError(
+            f"{file}: sweep: {given[0]} is swept, and the command line gives it one value; leave out one of them"
+        )
+    names = ["-".join(f"{path.split('.')[-1]}-{_word(value)}" for path, value in point.items()) for point in points]
+    alike = Counter(names)
+    return [_at(fields, point, flags, file, whole=alike[name] > 1) for point, name in zip(points, names, strict=True)]
+
+
+def _at(fields: dict[str, Any], point: Point, flags: dict[str, Any], file: str, *, whole: bool) -> Spec:
+    """The experiment at one point; its name has the ``whole`` of each value (as a hash) if others are written alike."""
+    fields = files.with_room(fields, point)
+    for path, value in point.items():
+        files.put(fields, ALIASES.get(path, path), value, file)
+    words = [f"{path.split('.')[-1]}-{_word(value)}{_hash(value) if whole else ''}" for path, value in point.items()]
+    fields["name"] = ".".join([str(flags.get("name", fields["name"])), *words])
+    return spec.make(
+        fields, {key: value for key, value in flags.items() if key != "name"}, f"{file} ({', '.join(words)})"
+    )
+
+
+def _word(value: Any) -> str:
+    """A value as part of a folder's name; a file by its name alone."""
+    text = "+".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = text[:1000]  # of which 24 characters stay
+    text = Path(text).stem if "/" in text and not isinstance(value, list) else text
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:24]
+
+
+def _hash(value: Any) -> str:
+    return "-" + hashlib.sha256(str(value).encode()).hexdigest()[:4]
+
+
+def _points(swept: Any, file: str) -> list[Point]:
+    if not isinstance(swept, dict) or not swept:
+        raise RequestError(f'{file}: sweep: is a table of lists, as in rate = ["100mbit", "1gbit"]')
+    zipped = swept.get("zip", {})
+    crossed = {path: values for path, values in swept.items() if path != "zip"}
+    if not isinstance(zipped, dict):
+        raise RequestError(f"{file}: sweep.zip: is a table of lists of equal length")
+    for path, values in [*crossed.items(), *zipped.items()]:
+        if not isinstance(values, list) or not values:
+            raise RequestError(f"{file}: sweep: {path}: is a list of values to take, not {shown(repr(values))}")
+        if path in ("name", "base", "on"):
+            raise RequestError(f"{file}: sweep: {path} is the same for all experiments of a file")
+    if twice := set(crossed) & set(zipped):
+        raise RequestError(f"{file}: sweep: {min(twice)} is both crossed and zipped")
+    if len({len(values) for values in zipped.values()}) > 1:
+        lengths = ", ".join(f"{path} {len(values)}" for path, values in zipped.items())
+        raise RequestError(f"{file}: sweep.zip: lists are taken together and must be of equal length: {lengths}")
+    count = math.prod(map(len, crossed.values())) * max(map(len, zipped.values()), default=1)
+    if count > MOST:
+        raise RequestError(
+            f"{file}: sweep: stands for {count:,} experiments, and {MOST:,} is the most; sweep fewer values"
+        )
+    together = [dict(zip(zipped, values, strict=True)) for values in zip(*zipped.values(), strict=True)] or [{}]
+    combined = [dict(zip(crossed, values, strict=True)) for values in itertools.product(*crossed.values())]
+    return [{**one, **other} for one in combined for other in together]

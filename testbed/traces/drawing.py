@@ -1,0 +1,123 @@
+"""A trace drawn: timeline, demand over the iteration, and CASSINI's circle.
+
+The perimeter of the circle (Rajasekaran et al., NSDI 2024) is one iteration; jobs are
+compatible if their circles can be turned so that their demands do not meet.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from testbed.core.text import shown
+from testbed.core.units import Rate
+from testbed.traces import trace as traces
+from testbed.traces.trace import Operation, Trace
+
+COMPUTE, COMMUNICATE, GREY = "#8c8c8c", "#0072b2", "#444444"
+MOST_EDGES = 2000  # bars that are told apart by their edges
+UNIT = 1e9  # rates are drawn in Gbit/s
+
+
+def demand(trace: Trace, workers: int, rate_bps: int) -> tuple[float, list[tuple[float, float, float]]]:
+    """Period in seconds, and (start, end, bit/s) of what the busiest worker sends or receives."""
+    times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate_bps))
+    spans: list[tuple[float, float, float]] = []
+    for op in trace.operations:
+        start, end = times[op.id]
+        if op.kind == "compute" or start == end:
+            continue
+        if spans and start - spans[-1][1] < 1e-9:  # goes on where the one before has ended
+            start = spans.pop()[0]
+        spans.append((start, end, float(rate_bps)))
+    return max(end for _, end in times.values()), spans
+
+
+def draw(trace: Trace, workers: int, rate: Rate, out: Path) -> None:
+    """Timeline and demand beside CASSINI's circle."""
+    period, spans = demand(trace, workers, rate)
+    times = traces.spans(trace, lambda op: traces.busiest_s(op, workers, rate))
+    with rc_context({"text.parse_math": False}):  # a name is not markup
+        figure = Figure(figsize=(11, 4.4), layout="constrained")
+        FigureCanvasAgg(figure)
+        grid = figure.add_gridspec(2, 2, width_ratios=(2.3, 1), height_ratios=(1, 1))
+        timeline, line = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[1, 0])
+        circle = figure.add_subplot(grid[:, 1], projection="polar")
+        _timeline(timeline, trace.operations, times, period)
+        _line(line, period, spans)
+        _circle(circle, period, spans)
+        title = f"{shown(trace.name)}: one iteration of {workers} workers at {rate}"
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        figure.savefig(out, dpi=150)
+
+
+def _timeline(
+    axis: Any, operations: tuple[Operation, ...], times: dict[str, tuple[float, float]], period: float
+) -> None:
+    for row, computing, colour in ((1, True, COMPUTE), (0, False, COMMUNICATE)):
+        spans = {op.id: times[op.id] for op in operations if (op.kind == "compute") == computing}
+        bars = [(start * 1e3, (end - start) * 1e3) for start, end in spans.values()]
+        edge = 0.5 if len(bars) <= MOST_EDGES else 0
+        axis.broken_barh(bars, (row - 0.3, 0.6), color=colour, linewidth=edge, edgecolor="white")
+        for name, (start, end) in spans.items():
+            if end - start > 0.08 * period:
+                middle = (start + end) / 2 * 1e3
+                axis.text(middle, row, shown(name), ha="center", va="center", color="white", fontsize=8)
+    axis.set_yticks([1, 0], ["compute", "collectives"])
+    axis.set_ylim(-0.5, 1.5)
+    axis.set_xlim(0, period * 1e3)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _line(axis: Any, period: float, spans: list[tuple[float, float, float]]) -> None:
+    edges = [(0.0, 0.0)]
+    for start, end, bps in spans:
+        edges += [(start, 0.0), (start, bps / UNIT), (end, bps / UNIT), (end, 0.0)]
+    edges.append((period, 0.0))
+    x, y = np.array(edges).T
+    axis.fill_between(x * 1e3, y, color=COMMUNICATE, alpha=0.35, linewidth=0)
+    axis.plot(x * 1e3, y, color=COMMUNICATE, linewidth=1.2)
+    axis.set_xlim(0, period * 1e3)
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("time in the iteration (ms)")
+    axis.set_ylabel("demand (Gbit/s)")
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _circle(axis: Any, period: float, spans: list[tuple[float, float, float]]) -> None:
+    axis.set_theta_zero_location("N")
+    axis.set_theta_direction(-1)
+    top = max((bps for *_, bps in spans), default=1.0)
+    for start, end, bps in _arcs(spans, period):
+        angles = np.linspace(2 * np.pi * start / period, 2 * np.pi * end / period, 90)
+        axis.fill_between(angles, 1.0, 1.0 + 0.5 * bps / top, color=COMMUNICATE, alpha=0.6, linewidth=0)
+    axis.plot(np.linspace(0, 2 * np.pi, 361), np.ones(361), color=GREY, linewidth=1)
+    axis.set_ylim(0, 1.5)
+    axis.set_yticks([])
+    axis.set_xticks(
+        np.linspace(0, 2 * np.pi, 4, endpoint=False),
+        [f"{period * share * 1e3:.4g} ms" for share in (0, 0.25, 0.5, 0.75)],
+    )
+    axis.text(0, 0, f"perimeter\n{period * 1e3:.4g} ms", ha="center", va="center", color=GREY)
+    axis.grid(False)
+    axis.tick_params(pad=9)
+    axis.spines["polar"].set_visible(False)
+
+
+def _arcs(spans: list[tuple[float, float, float]], period: float) -> list[tuple[float, float, float]]:
+    """``spans``, those joined that nobody could tell apart on a circle: closer than a thousandth of it."""
+    if len(spans) <= 1000:
+        return spans
+    joined: list[tuple[float, float, float]] = []
+    for start, end, bps in spans:
+        if joined and start - joined[-1][1] < period / 1000:
+            first, _, most = joined.pop()
+            joined.append((first, end, max(most, bps)))
+        else:
+            joined.append((start, end, bps))
+    return joined

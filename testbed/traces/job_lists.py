@@ -1,0 +1,154 @@
+"""Lists of jobs to schedule: own tables, and the job logs of three clusters; one format a file.
+
+A format is a module with
+
+``TITLE``
+    what it is, in a few words;
+``recognises(head, path) -> bool``
+    from the first kilobytes, as text;
+``read(text, path, omitted) -> list[Logged] | list[Request]``
+    raises `RequestError` for a text that is no such list. A log's bad row goes to ``omitted`` with its reason; the other rows are kept.
+
+A `Logged` job says when it came, on how many GPUs, and how long it took; logs do not tell what it computed and sent. Iterations
+and gradient are then drawn from the library of traces by the seed (`filled`), and the output says so. A log's times do not depend on
+the time zone of this machine: each format names the zone of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from testbed.core.errors import RequestError, within
+from testbed.core.input_files import read_text
+from testbed.core.placing import Request
+from testbed.core.text import shown
+from testbed.traces import trace
+from testbed.traces.rows import Omission, Omissions, RowError
+
+MOST_BYTES = 500 * 10**6
+HEAD = 4096
+MODELS = ("resnet50", "vgg16", "vgg19", "bert-base", "gpt2")  # data parallel, one gradient an iteration
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """A job as a cluster's log has it; times in seconds."""
+
+    arrives_s: float
+    gpus: int
+    took_s: float
+
+
+@dataclass(frozen=True)
+class JobList:
+    """Jobs to schedule; ``synthetic``: what of them was drawn, in words."""
+
+    requests: tuple[Request, ...]
+    synthetic: str = ""
+    omitted: tuple[Omission, ...] = ()  # rows of a log that are left out, by reason
+
+    def fitting(self, gpus: int) -> JobList:
+        """This list for a cluster of so many GPUs: larger jobs of a log are left out; raises `RequestError` for a table's, or if no job is left."""
+        large = [one for one in self.requests if one.gpus > gpus]
+        if not large:
+            return self
+        if not self.synthetic or len(large) == len(self.requests):
+            raise RequestError(
+                f"gpus: job {large[0].job} asks for {large[0].gpus} GPUs, but the cluster has {gpus}. "
+                "Use more --servers or larger --gpus, or give the job fewer GPUs."
+            )
+        why = Omission(
+            f"it asks for more than the cluster's {gpus} GPUs", len(large), f"job {large[0].job}: {large[0].gpus} GPUs"
+        )
+        kept = tuple(one for one in self.requests if one.gpus <= gpus)
+        return replace(self, requests=kept, omitted=(*self.omitted, why))
+
+
+class Format(Protocol):
+    """What a file of this folder has."""
+
+    TITLE: str
+
+    def recognises(self, head: str, path: Path) -> bool: ...
+
+    def read(self, text: str, path: Path, omitted: Omissions) -> list[Logged] | list[Request]: ...
+
+
+def formats() -> list[Format]:
+    """Those there are, by name."""
+    found = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return [cast(Format, importlib.import_module(f"{__name__}.{name}")) for name in found]
+
+
+def read(path: Path, rate_bps: int, seed: int) -> JobList:
+    """The jobs of a file, numbered as they come; raises `RequestError`."""
+    text = read_text(path, MOST_BYTES)
+    chosen = next((one for one in formats() if one.recognises(text[:HEAD], path)), None)
+    if chosen is None:
+        raise RequestError(
+            f"{shown(path, 200)} is no list of jobs that is known here: {'; '.join(one.TITLE for one in formats())}. Give a CSV "
+            "file with the columns job,gpus,iterations,gradient_bytes,compute_s,arrives_s."
+        )
+    omitted = Omissions()
+    with within(shown(path, 200)):
+        found = chosen.read(text, path, omitted)
+        if not found:
+            first = "".join(
+                f" The most frequent reason: {one.reason} ({one.rows} rows; {one.first})."
+                for one in omitted.by_reason()[:1]
+            )
+            raise RequestError(f"no row of it is a job to schedule; {omitted.rows} rows are left out.{first}")
+    jobs = [one for one in found if isinstance(one, Logged)]
+    if not jobs:
+        return JobList(tuple(one for one in found if isinstance(one, Request)))
+    drawn = f"iterations, gradient and computing drawn from {', '.join(MODELS)}"
+    return JobList(tuple(filled(jobs, rate_bps, seed)), drawn, omitted.by_reason())
+
+
+def logged(entries: Iterable[tuple[str, Any]], job: Callable[[Any], Logged], omitted: Omissions) -> list[Logged]:
+    """The ``entries`` that ``job`` can read; the others go to ``omitted``."""
+    found = []
+    for where, entry in entries:
+        try:
+            if isinstance(entry, RowError):
+                raise entry
+            found.append(job(entry))
+        except RowError as error:
+            omitted.add(where, error)
+    return found
+
+
+def filled(logged: Sequence[Logged], rate_bps: int, seed: int) -> list[Request]:
+    """Jobs with the iterations and the gradient of a model that is drawn; the first arrives at 0.
+
+    Iterations are as many as computing alone fits into the time that the job took, one at least.
+    """
+    draw = random.Random(f"joblist {seed}")
+    models = [trace.load(name).scaled(rate_bps) for name in MODELS]
+    first = min(one.arrives_s for one in logged)
+    requests = []
+    for number, job in enumerate(sorted(logged, key=lambda job: job.arrives_s)):
+        model = draw.choice(models)
+        iterations = max(1, round(job.took_s / model.compute_s))
+        arrives_s = job.arrives_s - first
+        requests.append(Request(number, job.gpus, iterations, model.bytes_per_iteration, model.compute_s, arrives_s))
+    return requests
+
+
+def poisson(requests: Sequence[Request], gpus: int, load: float, seed: int) -> list[Request]:
+    """The same jobs, arriving at random so that their computing asks for ``load`` of so many GPUs."""
+    draw = random.Random(f"arrivals {seed}")
+    work = sum(one.gpus * one.iterations * one.compute_s for one in requests) / len(requests)
+    if not work:
+        raise RequestError("load: these jobs compute nothing, so that no rate of arrivals makes a load")
+    now, found = 0.0, []
+    for one in requests:
+        found.append(replace(one, arrives_s=now))
+        now += draw.expovariate(load * gpus / work)
+    return found

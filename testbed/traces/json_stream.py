@@ -1,0 +1,159 @@
+"""Big and possibly hostile files, read in bounded memory.
+
+What an importer holds at a time is one value of the file, and a value may neither be
+long nor deep: a gzip file of a few kilobytes can unpack to gigabytes of one string.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import re
+import reprlib
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import ijson
+import numpy as np
+
+from testbed.core.input_files import FileError, opened
+from testbed.traces.trace import TraceError
+
+HEAD = 64 << 10  # bytes by which a format is recognised
+LONGEST = 8 << 20  # bytes of one value: events and nodes have a few hundred
+MOST = 4 << 30  # bytes of a file, unpacked: a profile of a few steps has some hundred million
+DEEPEST = 64  # lists and objects within each other: a profiler's have about five
+_CHUNK = 64 << 10
+
+
+class Source(io.RawIOBase):
+    """The bytes of ``path``, unpacked if it is a gzip file; raises `TraceError`.
+
+    Whoever reads says with `progress` that a value is complete; without that no more
+    than `LONGEST` bytes are handed out.
+    """
+
+    _file: BinaryIO | None = None  # it is closed also where it could not be opened
+
+    def __init__(self, path: Path) -> None:
+        try:
+            file = opened(path)
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+        except FileError as error:
+            raise TraceError(str(error)) from error
+        except OSError as error:
+            raise TraceError(f"{path} cannot be read: {error.strerror}") from error
+        self.path = path
+        self._file = file
+        self._bytes = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file
+        self._unfinished = 0
+        self._total = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._bytes.read(min(len(buffer), _CHUNK))
+        except EOFError as error:
+            raise TraceError(f"{self.path} is cut off: its compressed data ends too early; copy it again") from error
+        except (OSError, zlib.error) as error:
+            raise TraceError(f"{self.path} cannot be unpacked: {error}; copy it again") from error
+        self._unfinished += len(data)
+        if self._unfinished > LONGEST:
+            raise TraceError(f"{self.path} has a value of more than {LONGEST >> 20} MiB, which no profiler writes")
+        self._total += len(data)
+        if self._total > MOST:
+            raise TraceError(
+                f"{self.path} has more than {MOST >> 30} GiB, unpacked: profile fewer steps (three do), or without stacks"
+            )
+        buffer[: len(data)] = data
+        return len(data)
+
+    def progress(self) -> None:
+        self._unfinished = 0
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        super().close()
+
+
+def head(path: Path) -> bytes:
+    """The first `HEAD` bytes, unpacked."""
+    with Source(path) as source:
+        data = io.BufferedReader(source).read(HEAD)
+    if not data:
+        raise TraceError(f"{path} is empty")
+    return data
+
+
+def items(path: Path, key: str) -> Iterator[dict[str, Any]]:
+    """The objects in the list ``key`` of the JSON object in ``path``, one at a time."""
+    with Source(path) as source:
+        found = ijson.items(_Shallow(source), f"{key}.item", use_float=True)
+        while True:
+            try:
+                item = next(found)
+            except StopIteration:
+                return
+            except (ijson.JSONError, UnicodeDecodeError, ValueError) as error:
+                reason = " ".join(str(error).split("\n")[0].split())
+                raise TraceError(f"{path} is not complete, valid JSON: {reason}") from error
+            source.progress()
+            if not isinstance(item, dict):
+                raise TraceError(f"{path}: {key!r} has to hold objects, and one of its values is {brief(item)}")
+            yield item
+
+
+class _Shallow:
+    """Bytes of JSON, refused where they nest too deeply: the parser's memory grows with depth squared."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._depth = 0
+        self._in_string = False
+        self._escape = b""  # a backslash at the end of what has been read
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._source.read(size) or b""
+        text = self._escape + data
+        if b"\\" in text:
+            text = _ESCAPED.sub(b"", text)
+            self._escape = b"\\" if text.endswith(b"\\") else b""
+        text = _STRING.sub(b"", b'"' * self._in_string + text.translate(None, _PLAIN))
+        text, quote, _ = text.partition(b'"')
+        self._in_string = bool(quote)
+        depths = self._depth + np.frombuffer(text.translate(_STEPS), np.int8).cumsum(dtype=np.int64)
+        if len(depths):
+            self._depth = int(depths[-1])
+            if depths.max() > DEEPEST:
+                raise TraceError(f"{self._source.path} nests deeper than {DEEPEST} levels, which no profiler writes")
+        return data
+
+
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_STRING = re.compile(rb'"[^"]*"')
+_PLAIN = bytes(set(range(256)) - set(b'"[]{}\\'))
+_STEPS = bytes.maketrans(b"[{]}\\", b"\1\1\xff\xff\0")
+
+
+def number(record: dict[str, Any], field: str, where: str) -> float:
+    """``record[field]``, which has to be a number of at least 0; ``where`` begins the message otherwise."""
+    value = record.get(field)
+    if field not in record:
+        raise TraceError(f"{where} has no {field!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TraceError(f"{where}: {field!r} is {brief(value)}, which is not a number")
+    if not 0 <= value <= 1e18:
+        raise TraceError(f"{where}: {field!r} is {brief(value)}; it has to be at least 0, and within reason")
+    return value
+
+
+def brief(value: object) -> str:
+    """``value`` as it may stand in a message: short, whatever it is."""
+    return reprlib.repr(value)

@@ -1,0 +1,373 @@
+"""How the bytes of a collective travel from one worker to another: transports, one file each.
+
+A transport runs inside a host: standard library and the C core (`testbed.transports.native`, by ctypes) alone. It is a module with
+
+``Options``
+    a frozen dataclass of what may be written behind its name (``ltp:fraction=0.8``), see `testbed.core.options`;
+    ``bands`` among them (``"4,drop"``) asks every switch for bands of priority, as ``--bands`` does; ``sprays`` (true), every host for
+    an address for each path to it (`Place.paths`); or ``hashes`` (64), for so many, over which routers hash;
+``lossy(options)``
+    whether a message may end with holes;
+``listen(place, options) -> Listening``
+    a worker's ports, bound; nobody has been called yet;
+``close(options, stage) -> Close``
+    when the receiver of a message of that stage has enough.
+
+Adding one is adding a file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if sys.argv[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
+    # `python -m testbed.transports` puts the current folder first, and none of its modules is meant.
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Literal, Protocol, cast
+
+from testbed.core import options
+from testbed.core.errors import RequestError, TestbedError
+from testbed.core.text import quoted
+
+Buffer = bytes | bytearray | memoryview
+Flow = tuple[int, int]  # from one rank to another
+Span = tuple[int, int]  # offset and length, in bytes
+Stage = Literal["gradient", "parameter"]
+Closed = Literal["complete", "tolerance", "fraction", "deadline", "round", "gone"]
+
+
+COUNTERS_BYTES = 4096  # of a channel, in the file where counters are kept for who samples them
+
+
+class TransportError(TestbedError, OSError):
+    """A peer is gone, or says what no peer says; the message names it.
+
+    ``gone``: the rank of who is gone, if that is the reason: who leaves because of it tells its own peers (`Endpoint.end`).
+    """
+
+    def __init__(self, what: str = "", where: str = "", *, gone: int | None = None) -> None:
+        super().__init__(what, where)
+        self.gone = gone
+
+
+@dataclass(frozen=True)
+class Message:
+    """One tensor, or a part of one, on its way; what both ends know of it beforehand."""
+
+    round: int  # the job's iteration
+    operation: int  # the collective, by its place in the iteration
+    part: int  # of the operation, on this flow
+    bytes: int
+    stage: Stage
+    layer: int = 0
+    layers: int = 1
+    element: int = 4  # bytes of a number, which no packet cuts
+    critical: tuple[Span, ...] = ()  # arrives, whatever else is given up
+    importance: tuple[float, ...] = ()  # of its packets, where nobody has its bytes (`testbed.transports.tags.drawn`)
+    before: int = 0  # bytes of the same tensor on this flow that came in parts before this one
+    behind: int = 0  # and come after it
+    # By what its packets matter, if not by its bytes.
+    weighs: Buffer | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A tolerance that follows a training: from ``first`` in its first round evenly to ``last`` after so many ``rounds``, then that."""
+
+    first: float
+    last: float
+    rounds: int
+
+    def of(self, round: int) -> float:
+        return self.first + (self.last - self.first) * min(1.0, round / self.rounds)
+
+
+def resyncs(every: int, round: int) -> bool:
+    """Whether a round is the last of ``every`` so many (0: of none)."""
+    return every > 0 and (round + 1) % every == 0
+
+
+@dataclass(frozen=True)
+class Close:
+    """When a receiver has enough: at once with all but ``tolerance``, after LT with ``fraction``, at the deadline in any case.
+
+    ``lt_s`` and ``deadline_s`` are s after the clock's start, which is the first packet; None: as the transport finds them.
+    With a ``fraction`` of 1 nothing but the whole is enough, however long it takes.
+    """
+
+    tolerance: float | Phase = 0.0
+    fraction: float = 1.0
+    lt_s: float | None = None
+    deadline_s: float | None = None
+    resync: int = 0  # once in so many rounds everything arrives, whatever is tolerated; 0: never
+    group: str | None = None  # messages of a round that share one clock
+    missing: Literal["zero", "keep", "local"] = "zero"  # what stands in a hole: zeros, or what was there before
+    end_to_end: bool = False  # the tolerance is for all hops of a ring together, not for each
+    hops: int = 1  # that it is for
+
+    def tolerated(self, round: int) -> float:
+        """The share that may be missing in a round; both ends reckon it, so that they agree."""
+        if resyncs(self.resync, round):
+            return 0.0
+        whole = self.tolerance.of(round) if isinstance(self.tolerance, Phase) else self.tolerance
+        return whole if self.hops == 1 else 1 - float((1 - whole) ** (1 / self.hops))
+
+    def over(self, hops: int) -> Close:
+        """For a message that goes on from rank to rank, so many times: what one loses is lost for all that follow."""
+        return replace(self, hops=hops) if self.end_to_end else self
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """How a message ended, at both ends alike; times on the monotonic clock."""
+
+    bytes: int
+    delivered: int
+    closed: Closed
+    holes: tuple[Span, ...] = ()
+    resent: int = 0  # bytes sent again
+    first_ns: int = 0  # packets that were the first and the last
+    last_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Tag:
+    """What a packet tells the network: its band of priority, and whether it may be dropped; raises `ValueError` for a path of its own."""
+
+    band: int = 0
+    droppable: bool = False
+    path: int = 0  # of the interface alone: a transport takes its paths in turn, or one (`Place.paths`)
+
+    def __post_init__(self) -> None:
+        if self.path:
+            raise ValueError(
+                f"a tag asks for path {self.path}: no transport lets a packet choose one, but takes one path, or all in turn (spray=on); leave it out"
+            )
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How much a span matters, where nobody has its bytes."""
+
+    value: float
+
+
+Tagger = Callable[[Span, Buffer | Importance], Tag]
+
+
+@dataclass(frozen=True)
+class Counters:
+    """A connection to a peer, as ``flows.csv`` has it."""
+
+    window_packets: int
+    rtt_us: int
+    acked_bytes: int
+    resent_packets: int
+
+
+@dataclass(frozen=True)
+class Datagrams:
+    """What a worker that sends datagrams of its own has sent and received so far, all its sockets together."""
+
+    sent: int
+    received: int
+    burst: int  # most of them with data that left to a peer at one instant
+    not_sent: int  # that this host itself refused
+    overflowed: int  # that its sockets had no room for
+    wake_ups: int
+    tagged: int = 0  # packets of gradients that a rule looked at (MLT)
+    important: int = 0  # of them, that a switch may not drop
+
+
+class Transfer(Protocol):
+    """A message that is being sent or received."""
+
+    def wait(self, timeout_s: float | None = None) -> Delivery:
+        """Until it has ended; raises `TransportError` (its peer is gone) or `TimeoutError`."""
+        ...
+
+    def done(self) -> bool: ...
+    def on_done(self, callback: Callable[[Transfer], None]) -> None:
+        """Called once when it has ended, from another thread; `wait` says at once how. What it calls must not wait for others."""
+        ...
+
+
+class Endpoint(Protocol):
+    """One worker's end of its connections; any thread may use it, and many transfers may be on their way."""
+
+    def post_send(self, to: int, m: Message, data: Buffer | None, tag: Tagger | None = None) -> Transfer:
+        """``data``: None sends as many bytes that nobody looks at."""
+        ...
+
+    def post_receive(self, source: int, m: Message, into: Buffer | None, close: Close) -> Transfer: ...
+    def counters(self, peer: int) -> Counters: ...
+    def end(self, reason: str, gone: int | None = None) -> None:
+        """Every transfer that is left fails with ``reason``; ``gone``: the rank of who is gone, if that is it, for peers to name."""
+        ...
+
+
+class Bands(Protocol):
+    """Marks what a worker sends by how much of its iteration is left (`testbed.replay.bands`)."""
+
+    def claim(self, link: Any, size: int) -> int: ...
+    def give_back(self, size: int) -> None: ...
+    def raise_to_top(self, link: Any) -> None: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker is, and whom it talks to."""
+
+    rank: int
+    addresses: Sequence[str]  # of all ranks
+    port: int  # the first of those that the job listens at
+    flows: Sequence[Flow]  # of the job, in an order that all its workers agree on
+    channels: int = 1  # connections per flow
+    congestion_control: str = "reno"  # of what goes by TCP
+    mark: int = 0  # SO_MARK of its sockets, by which they know each other; 0: none
+    seed: bytes = b""  # of what it draws; empty: the machine's own random numbers
+    copying: bool = True  # bytes are copied, as a program does, and not only counted
+    discards: bool = False  # nobody looks at what arrives
+    bands: Bands | None = None
+    mtu: int = 1500
+    send_bytes: int = 106_496  # at most as much waits in a socket: less than the host's own queue has room for
+    in_flight: bool = False  # several messages may be on a connection at a time
+    levels: int = 1  # of priority: then a channel is what its worker sends at one level, 0 the lowest
+    counters: int | None = None  # a file in memory: `COUNTERS_BYTES` a channel
+    patience_s: float = 30.0  # for the others to be there
+    paths: Sequence[
+        Sequence[str]
+    ] = ()  # more addresses of all ranks, one for each path there; empty: there is no choice
+    key: bytes = b""  # 16 bytes that all ends share, with which datagrams are signed; empty: they are not
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A flow of a worker, by what the kernel knows it by: addresses and ports, from the worker's end."""
+
+    source: int  # rank
+    target: int
+    channel: int
+    saddr: str
+    sport: int
+    daddr: str
+    dport: int
+
+    def back(self) -> Connection:
+        """The same the other way, as its ACKs go."""
+        return replace(self, saddr=self.daddr, sport=self.dport, daddr=self.saddr, dport=self.sport)
+
+
+class Connected(Protocol):
+    """A worker with all its connections."""
+
+    def endpoint(self, channel: int, flows: Sequence[Flow]) -> Endpoint:
+        """For a collective that has these flows."""
+        ...
+
+    def connections(self) -> list[Connection]:
+        """Those of the flows that begin here."""
+        ...
+
+    def sent(self) -> int:
+        """Payload bytes ever handed over on the flows that begin here."""
+        ...
+
+    def windows(self) -> list[tuple[int, ...]]:
+        """What the kernel keeps of each flow that begins here, by which it sends; empty if that is not the kernel's affair."""
+        ...
+
+    def datagrams(self) -> Datagrams | None:
+        """Those of its own; None: the kernel makes and counts what it sends."""
+        ...
+
+
+class Listening(Protocol):
+    """A worker that can be called."""
+
+    def connect(self) -> Connected:
+        """Call everybody, and wait for those who call."""
+        ...
+
+
+class Module(Protocol):
+    """What a file of this folder has."""
+
+    @property
+    def Options(self) -> type[Any]: ...
+    @property
+    def DATAGRAMS(self) -> bool:
+        """Whether it sends datagrams of its own, by the core in C, which may be signed."""
+        ...
+
+    def lossy(self, options: Any) -> bool: ...
+    def listen(self, place: Place, options: Any) -> Listening: ...
+    def close(self, options: Any, stage: Stage) -> Close: ...
+
+
+class UnknownTransportError(RequestError):
+    """No such transport; the message says what there is."""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """One with its options."""
+
+    name: str
+    options: Any  # the `Options` of its module
+
+    @property
+    def datagrams(self) -> bool:
+        return find(self.name).DATAGRAMS
+
+    @property
+    def lossy(self) -> bool:
+        return find(self.name).lossy(self.options)
+
+    def listen(self, place: Place) -> Listening:
+        return find(self.name).listen(place, self.options)
+
+    def close(self, stage: Stage) -> Close:
+        return find(self.name).close(self.options, stage)
+
+    def check_tensors(self) -> None:
+        """Raises `RequestError` if it does not carry those of a real training (`testbed.transports.torch`)."""
+        if not self.datagrams or self.options.by_tcp is not None:
+            raise RequestError(
+                f"{quoted(self.name)}: what goes by TCP is what PyTorch does by itself; here it is ltp with broadcast=ltp, mlt or dlcp"
+            )
+        if self.close("gradient").missing != "zero":
+            raise RequestError(f"{quoted(self.name)}: missing: in a real training what does not arrive counts as zero")
+
+
+@cache
+def names() -> list[str]:
+    """The transports there are."""
+    files = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
+    return sorted(name for name in files if name != "__main__")
+
+
+def titled(name: str) -> str:
+    """A transport as people write it: ``LTP``; what is not known, as it is."""
+    return str(getattr(find(name), "TITLE", name.upper())) if name in names() else name
+
+
+def find(name: str) -> Module:
+    """The transport ``name``; raises `UnknownTransportError` naming those there are."""
+    if name not in names():
+        raise UnknownTransportError(f"there is no transport {quoted(name)}; there are {', '.join(names())}")
+    return cast(Module, importlib.import_module(f"{__name__}.{name}"))
+
+
+@cache
+def parse(text: str) -> Transport:
+    """Read ``name`` or ``name:option=value,…``, once, whoever asks again; raises `UnknownTransportError` or `testbed.core.options.OptionError`."""
+    name = text.partition(":")[0]
+    return Transport(name, options.parse(find(name).Options, text))

@@ -1,0 +1,20 @@
+"""``python -m testbed.transports``, in the checkout's environment; see `testbed.transports.cli`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":
+    # `python -m` puts the current folder first, and none of its modules is meant. Started with -P it does not.
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+    from testbed.core.environment import enter
+
+    enter("transports")
+
+    from testbed.core import ending, interruption
+
+    interruption.listen()
+    sys.exit(interruption.guarded(lambda: ending.run("testbed.transports.cli", sys.argv[1:])))

@@ -1,0 +1,145 @@
+"""Two ends exchange messages: the sender says how many of which size, at the end the receiver says what it has of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from testbed.transports import Close, Delivery, Endpoint, Listening, Message, Transport, TransportError
+
+HELLO = struct.Struct("!QI")  # bytes of a message, messages
+MOST_BYTES = 1 << 36  # of a message, taken at a peer's word
+WORDS, GRADIENTS, REPORT = range(3)  # operations
+REPORT_BYTES = 1024
+FLOWS = [(0, 1), (1, 0)]
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the sender sends."""
+
+    bytes: int
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """How one message ended; ``seconds`` from when it was begun here until it had ended here."""
+
+    bytes: int
+    delivered: int
+    closed: str
+    holes: int
+    resent_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Told:
+    """What came of it at one end."""
+
+    rounds: tuple[Round, ...]
+    seconds: float
+    cpu_s: float
+    rtt_us: int
+    peer: dict[str, Any] | None = None  # what the receiver told the sender
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.rounds)
+
+    @property
+    def delivered(self) -> int:
+        return sum(one.delivered for one in self.rounds)
+
+    @property
+    def resent_bytes(self) -> int:
+        return sum(one.resent_bytes for one in self.rounds)
+
+    @property
+    def bits_per_s(self) -> float:
+        """Of what was delivered."""
+        return 8 * self.delivered / self.seconds if self.seconds else 0.0
+
+    def totals(self) -> dict[str, Any]:
+        return {
+            "bytes": self.bytes, "delivered": self.delivered, "seconds": self.seconds, "bits_per_second": self.bits_per_s,
+            "resent_bytes": self.resent_bytes, "cpu_s": self.cpu_s, "rtt_us": self.rtt_us,
+        }  # fmt: skip
+
+    def document(self) -> dict[str, Any]:
+        """As ``--json`` prints it."""
+        return {"rounds": [asdict(one) for one in self.rounds], "end": self.totals(), "receiver": self.peer}
+
+
+def send(listening: Listening, _transport: Transport, asked: Asked, progress: Progress) -> Told:
+    """Send what is ``asked``; raises `TransportError`."""
+    endpoint = listening.connect().endpoint(0, FLOWS)
+    words = HELLO.pack(asked.bytes, asked.rounds)
+    endpoint.post_send(1, Message(0, WORDS, 0, len(words), "parameter"), words).wait()
+
+    def one(number: int) -> Delivery:
+        return endpoint.post_send(1, _gradient(number, asked), None).wait()
+
+    told = _rounds(asked.rounds, one, lambda: endpoint.counters(1).rtt_us, progress)
+    report = bytearray(REPORT_BYTES)
+    endpoint.post_receive(1, Message(asked.rounds, REPORT, 0, REPORT_BYTES, "parameter"), report, Close()).wait()
+    endpoint.end("over")
+    return Told(told.rounds, told.seconds, told.cpu_s, told.rtt_us, json.loads(report.rstrip(b" ")))
+
+
+def receive(listening: Listening, transport: Transport, _asked: Asked, progress: Progress) -> Told:
+    """Receive what the sender says; raises `TransportError`."""
+    endpoint = listening.connect().endpoint(0, FLOWS)
+    words = bytearray(HELLO.size)
+    endpoint.post_receive(0, Message(0, WORDS, 0, len(words), "parameter"), words, Close()).wait()
+    asked = Asked(*HELLO.unpack(words))
+    if not 0 < asked.bytes <= MOST_BYTES or not asked.rounds:
+        raise TransportError(f"the sender speaks of {asked.rounds} messages of {asked.bytes} bytes")
+
+    def one(number: int) -> Delivery:
+        return endpoint.post_receive(0, _gradient(number, asked), None, transport.close("gradient")).wait()
+
+    told = _rounds(asked.rounds, one, lambda: endpoint.counters(0).rtt_us, progress)
+    _report(endpoint, asked, told)
+    endpoint.end("over")
+    return told
+
+
+def _report(endpoint: Endpoint, asked: Asked, told: Told) -> None:
+    """Who has heard it leaves, with or without a word."""
+    report = json.dumps(told.totals()).encode().ljust(REPORT_BYTES)
+    with contextlib.suppress(TransportError):
+        endpoint.post_send(0, Message(asked.rounds, REPORT, 0, len(report), "parameter"), report).wait()
+
+
+def _gradient(number: int, asked: Asked) -> Message:
+    return Message(number, GRADIENTS, 0, asked.bytes, "gradient")
+
+
+def _rounds(count: int, exchanged: Callable[[int], Delivery], rtt_us: Callable[[], int], progress: Progress) -> Told:
+    begun, used, done = time.monotonic(), _cpu_s(), []
+    for number in range(count):
+        at = time.monotonic()
+        delivery = exchanged(number)
+        took = time.monotonic() - at
+        done.append(
+            Round(delivery.bytes, delivery.delivered, delivery.closed, len(delivery.holes), delivery.resent, took)
+        )
+        progress(
+            f"{number + 1:>6} of {count}  {delivery.delivered / delivery.bytes:8.2%} of {delivery.bytes / 1e6:,.1f} MB  "
+            f"{8 * delivery.delivered / max(took, 1e-9) / 1e9:7.3f} Gbit/s  {delivery.closed}"
+        )
+    return Told(tuple(done), time.monotonic() - begun, _cpu_s() - used, rtt_us())
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,39 @@
+"""DLCP, which MLT grew out of (2020): the same, but for a rate by marks, and parameters that tolerate less.
+
+Of DLCP only the abstract was at hand, and what two readers of the full text write: DCTCP-like AIMD, and a lower bound for what is
+pulled, because values are aggregates. How much lower is not known: here a tenth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from testbed.core.options import Fraction, OneOf, option
+from testbed.transports import Close, Phase, Stage, mlt
+from testbed.transports.mlt import DATAGRAMS, RULES, listen, lossy
+
+__all__ = ["DATAGRAMS", "Options", "close", "listen", "lossy"]
+PULL = 0.1  # of the tolerance
+
+
+@dataclass(frozen=True)
+class Options(mlt.Options):
+    """As `testbed.transports.mlt`, with other defaults."""
+
+    rate: str = option("dctcp", "by marks, dctcp (default), or by delay, timely", OneOf(*RULES))
+    beta: float = option(0.5, "how much of the marked share the rate falls; DCTCP's: 0.5 (default)", Fraction())
+    step: float = option(
+        0.02, "what the rate grows by a round trip, of the fastest delivery seen; default 2%", mlt.SHARE
+    )
+
+
+def close(options: Options, stage: Stage) -> Close:
+    """As MLT, with less tolerance for parameters."""
+    found = mlt.close(options, stage)
+    return replace(found, tolerance=_less(found.tolerance)) if stage == "parameter" else found
+
+
+def _less(tolerance: float | Phase) -> float | Phase:
+    if isinstance(tolerance, Phase):
+        return Phase(PULL * tolerance.first, PULL * tolerance.last, tolerance.rounds)
+    return PULL * tolerance

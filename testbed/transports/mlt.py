@@ -1,0 +1,194 @@
+"""MLT, the domain-specific transport for training (Wang et al., NSDI 2024), over UDP: bounded loss, importance in every packet, every path.
+
+A receiver has enough with all but a share p of a message, and says so (STOP). Until then everything that is missing is sent again,
+once everything has been sent. What a packet holds decides what may become of it: its layer says which band of a switch it takes,
+its importance whether a switch that fills up may drop it (`tags`), and packets take all paths in turn, since their order does not
+matter. docs/transports.md says what is published, what is contradictory there, and what is ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
+from testbed.core.text import shown
+from testbed.core.units import Duration
+from testbed.transports import Close, Listening, Phase, Place, Stage, Tagger, native, tags
+from testbed.transports import ltp as datagrams
+
+ALL_FIRST = 2**31  # packets that arrive in another order than they were sent say nothing
+DELAY, MARKS = 1, 2  # RULE_DELAY, RULE_MARKS
+RULES = {"timely": DELAY, "dctcp": MARKS}
+
+
+SHARE = Fraction(below=1.0)
+
+
+def _tolerance(text: str) -> float | Phase:
+    """``10%``, or ``phase:40%/5%/100``: from the first round to the hundredth."""
+    kind, colon, rest = text.partition(":")
+    if not colon:
+        return SHARE(text)
+    first, last, rounds, *more = [*rest.split("/"), "", "", ""]
+    if kind != "phase" or any(more) or not (rounds.isdecimal() and 1 <= int(rounds) <= 10**6):
+        raise ValueError(
+            f"{shown(text)} is no tolerance: give a share (10%), or phase:FIRST/LAST/ROUNDS, as in phase:40%/5%/100"
+        )
+    return Phase(SHARE(first), SHARE(last), int(rounds))
+
+
+def _bands(text: str) -> str:
+    if not re.fullmatch(r"[1-7]([,+](drop|solved|apart))?", text):
+        raise ValueError(
+            f"{shown(text)} is no number of bands, 1 to 7, with +drop or +solved behind it if they drop, or 1+apart"
+        )
+    return text.replace("+", ",")
+
+
+def _spray(text: str) -> str:
+    if not re.fullmatch(r"on|off|hashed:([2-9]|[1-5]\d|6[0-4])", text):
+        raise ValueError(f"{shown(text)} is none of on, off and hashed:2 to hashed:64")
+    return text
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be written behind ``mlt:``; numbers that the paper gives are for 25 Gbit/s and 4 MB of switch memory."""
+
+    tolerance: float | Phase = option(
+        _tolerance("10%"),
+        "share of a message that may be missing; published: 10% (default); or phase:40%/5%/100: from 40% in the first round to 5% after 100",
+        _tolerance,
+    )
+    parameters: str = option(
+        "lossy", "whether parameters may miss that share, too: lossy (default, published) or whole (as FSDP needs)", OneOf("lossy", "whole"),
+    )  # fmt: skip
+    ring: str = option(
+        "hop", "what the tolerance is for, in a ring: each hop (default) or end, what goes all around", OneOf("hop", "end")
+    )  # fmt: skip
+    missing: str = option(
+        "zero", "what stands in a gradient's hole: zero (default, published), keep or local; a parameter keeps its value", OneOf("zero", "keep", "local"),
+    )  # fmt: skip
+    resync: int = option(
+        0,
+        "rounds, in the last of which parameters arrive whole, again and again; 0: never (default, published)",
+        Integer(0, 10**6),
+    )
+    rate: str = option("timely", "by delay, timely (default, MLT's), or by marks, dctcp (DLCP's)", OneOf(*RULES))
+    low: Duration = option(
+        Duration.parse("50us"),
+        "T_low, above the shortest round trip: below it the rate grows; default 50us",
+        Time(),
+    )
+    high: Duration = option(
+        Duration.parse("250us"),
+        "T_high, above the shortest round trip: from there on it falls; default 250us",
+        Time(),
+    )
+    wins: str = option(
+        "decrease",
+        "where a delay above T_high shrinks, both published rules match: decrease (default) or increase wins",
+        OneOf("decrease", "increase"),
+    )
+    between: str = option(
+        "hold",
+        "where a delay between T_low and T_high grows, no published rule matches: hold (default), or gradient, TIMELY's decrease by how steeply it grows",
+        OneOf("hold", "gradient"),
+    )
+    step: float = option(
+        0.04,
+        "what the rate grows by at a time, of the fastest delivery seen; published: 0.16% of the link; default 4%",
+        SHARE,
+    )
+    beta: float = option(0.8, "how much it falls; published: 0.8 (default)", Fraction())
+    first: float = option(
+        1.0, "of ten packets, sent in the first round trip; published: line rate; default 1", Number(0.1, 1000)
+    )
+    tag: str = option(
+        "packet-median",
+        f"which packets are important: {', '.join(tags.RULES)}; default packet-median (ours)",
+        OneOf(*tags.RULES),
+    )
+    bands: str = option(
+        "4,drop",
+        "bands of switches, +drop: that drop what is not important, +solved: from thresholds as the paper's appendix has them; 1+apart: one below that of control; default 4+drop, 1: as others have them",
+        _bands,
+    )
+    spray: str = option(
+        "on",
+        "over all paths in turn: on (default), off, or hashed:64: over so many addresses of each host, by which routers hash as by random source ports",
+        _spray,
+    )
+    acks: int = option(
+        10,
+        "packets that an acknowledgement waits for at most; published: 10 (default)",
+        Integer(1, 10**6),
+    )
+    coalesce: Duration = option(
+        Duration.parse("20us"),
+        "for how long a receiver rests after each look at its socket; default 20us",
+        Time(),
+    )
+    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time())
+    f: tuple[float, float] | None = option(
+        None, "SLOPE/OFFSET: how much its rate grows, by what of the round's bytes is delivered, as MLTCP; off (default)", datagrams.progress
+    )  # fmt: skip
+
+    @property
+    def sprays(self) -> bool:
+        """Whether it wants an address for each path."""
+        return self.spray != "off"
+
+    @property
+    def hashes(self) -> int:
+        """Or so many, over which routers hash; 0: one for each path."""
+        return int(self.spray.partition(":")[2] or 0)
+
+    @property
+    def by_tcp(self) -> None:
+        """Nothing goes by TCP."""
+
+    @property
+    def core(self) -> datagrams.Core:
+        """What the core in C is told."""
+        count = int(self.bands[0])
+        return datagrams.Core(
+            ALL_FIRST, self.acks, self.coalesce, self.silence,
+            rule=native.Rule(
+                name=RULES[self.rate], step_permille=round(1000 * self.step), decrease_permille=round(1000 * self.beta),
+                first_permille=round(1000 * self.first), increase_wins=self.wins == "increase",
+                by_gradient=self.between == "gradient", low_ns=int(self.low), high_ns=int(self.high),
+            ),
+            control=count if self.bands != "1" else 0, marked=True, sprays=self.sprays, tagger=self.tagger, f=self.f,
+        )  # fmt: skip
+
+    @property
+    def tagger(self) -> Callable[..., Tagger]:
+        """Of a message and its content: what each of its packets is."""
+        return tags.Rule(self.tag, int(self.bands[0]), self.tolerance, self.parameters == "whole", self.resync)
+
+
+DATAGRAMS = True
+
+
+def lossy(_options: Options) -> bool:
+    """Its messages are counted one by one, also where they all arrive."""
+    return True
+
+
+def listen(place: Place, options: Options) -> Listening:
+    return datagrams.LtpListening(place, options)
+
+
+def close(options: Options, stage: Stage) -> Close:
+    """All but the tolerated share; what is missing of a parameter keeps its value."""
+    if stage == "parameter":
+        tolerance = options.tolerance if options.parameters == "lossy" else 0.0
+        return Close(tolerance=tolerance, resync=options.resync, missing="keep", end_to_end=options.ring == "end")
+    missing: Literal["zero", "keep", "local"] = (
+        "zero" if options.missing == "zero" else "keep" if options.missing == "keep" else "local"
+    )
+    return Close(tolerance=options.tolerance, missing=missing, end_to_end=options.ring == "end")

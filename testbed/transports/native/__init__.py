@@ -1,0 +1,234 @@
+"""The transports' core in C as a shared library, by ctypes: what it is built from decides what it is called.
+
+``make setup`` builds it (``python -m testbed.transports.native``); without that the first plan that needs it does, if there is a C
+compiler. It takes only libc, and any x86-64 (or whatever this machine is) runs it. A run finds it below ``build/`` of the
+checkout, wherever that has been taken to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import secrets
+import shutil
+import subprocess
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from functools import cache
+from pathlib import Path
+
+from testbed.core.environment import ROOT
+from testbed.core.errors import MachineError
+
+FOLDER = Path(ROOT, "transports", "native")
+FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-pthread")
+BASELINE = {"x86_64": ("-march=x86-64",)}  # not what this machine has more
+NEVER = 2**64 - 1
+DATA_HEADER = 60  # LTP_DATA_HEADER
+KEY_BYTES, MAC_BYTES = 16, 8  # SIPHASH_KEY, SIPHASH_MAC
+UDP_IP_HEADERS = 28
+
+
+class Rule(Structure):
+    """``struct rule``."""
+
+    _fields_ = (
+        ("name", c_uint32), ("step_permille", c_uint32), ("decrease_permille", c_uint32), ("first_permille", c_uint32),
+        ("increase_wins", c_uint32), ("by_gradient", c_uint32), ("low_ns", c_uint64), ("high_ns", c_uint64),
+    )  # fmt: skip
+
+
+class Settings(Structure):
+    """``struct ltp_settings``."""
+
+    _fields_ = (
+        ("rank", c_uint32), ("ranks", c_uint32), ("segment", c_uint32), ("reorder", c_uint32), ("rtts_permille", c_uint32),
+        ("acks", c_uint32), ("coalesce_ns", c_uint64), ("silence_ns", c_uint64), ("seed", c_uint64 * 2),
+        ("rule", Rule), ("control_tag", c_uint32),
+        ("offset_permille", c_uint32), ("slope_permille", c_uint32), ("discards", c_uint32),
+    )  # fmt: skip
+
+
+class Close(Structure):
+    """``struct ltp_close``."""
+
+    _fields_ = (
+        ("tolerance", c_double), ("fraction", c_double), ("lt_ns", c_int64), ("after_ns", c_int64), ("group", c_uint64),
+        ("shared_lt", c_uint32), ("keep", c_uint32),
+    )  # fmt: skip
+
+
+class Result(Structure):
+    """``struct ltp_result``."""
+
+    _fields_ = (
+        ("bytes", c_uint64), ("delivered", c_uint64), ("resent", c_uint64), ("first_ns", c_uint64), ("last_ns", c_uint64),
+        ("clock_ns", c_uint64), ("holes", c_uint64), ("reason", c_uint32), ("done", c_uint32), ("gone", c_uint32),
+        ("stalled", c_uint32),
+    )  # fmt: skip
+
+
+class Counters(Structure):
+    """``struct ltp_counters``."""
+
+    _fields_ = tuple(
+        (name, c_uint64)
+        for name in (
+            "acked",
+            "sent",
+            "resent",
+            "rate_bps",
+            "rtprop_ns",
+            "rtt_ns",
+            "window",
+            "stale",
+            "malformed",
+            "burst",
+            "handed",
+        )
+    )
+
+
+class OwnCounters(Structure):
+    """``struct endpoint_counters``."""
+
+    _fields_ = tuple(
+        (name, c_uint64) for name in ("overflowed", "not_sent", "foreign", "wake_ups", "received", "sent", "forged")
+    )
+
+
+class Span(Structure):
+    """``struct ltp_span``."""
+
+    _fields_ = (("offset", c_uint64), ("bytes", c_uint64))
+
+
+class Packet(Structure):
+    """``struct ltp_packet``."""
+
+    _fields_ = (
+        ("rank", c_uint32), ("header_bytes", c_uint32), ("payload_bytes", c_uint32), ("tag", c_uint32),
+        ("payload", c_void_p), ("header", ctypes.c_uint8 * 1400),
+    )  # fmt: skip
+
+
+_SENDS = (c_void_p, c_uint32, c_uint32, c_uint32, c_uint64, c_void_p)
+_TAGS = (c_char_p,)
+_CRITICAL = (POINTER(Span), c_size_t)
+_FUNCTIONS = {
+    "endpoint_open": (
+        c_void_p,
+        (
+            POINTER(Settings),
+            POINTER(c_char_p),
+            POINTER(c_uint16),
+            c_int,
+            c_int,
+            c_int,
+            c_char_p,
+            c_int,
+            c_uint64,
+            POINTER(c_char_p),
+            c_uint32,
+            c_int,
+        ),
+    ),
+    "endpoint_close": (None, (c_void_p,)),
+    "endpoint_call": (None, (c_void_p, c_uint32)),
+    "endpoint_await": (c_int, (c_void_p, c_uint32, c_uint64)),
+    "endpoint_segment": (c_uint32, (c_void_p, c_uint32)),
+    "endpoint_send": (c_void_p, (*_SENDS, *_TAGS, *_CRITICAL)),
+    "endpoint_receive": (c_void_p, (*_SENDS, POINTER(Close), *_CRITICAL)),
+    "endpoint_wait": (None, (c_void_p, c_void_p, c_uint64, POINTER(Result))),
+    "endpoint_holes": (c_size_t, (c_void_p, c_void_p, POINTER(Span), c_size_t)),
+    "endpoint_follow": (c_int, (c_void_p, c_void_p, c_uint64)),
+    "endpoint_heard": (c_uint32, (c_void_p, POINTER(c_uint64), c_uint32)),
+    "endpoint_release": (None, (c_void_p, c_void_p)),
+    "endpoint_read": (None, (c_void_p, c_uint32, POINTER(Counters), POINTER(OwnCounters))),
+    "endpoint_end": (None, (c_void_p, c_uint32)),
+    "means_of": (None, (c_char_p, c_uint64, c_uint32, c_uint32, c_int, POINTER(c_double))),
+    # The state machine and the MAC alone, for tests.
+    "siphash": (None, (c_char_p, c_char_p, c_size_t, c_char_p)),
+    "ltp_new": (c_void_p, (POINTER(Settings),)),
+    "ltp_delete": (None, (c_void_p,)),
+    "ltp_call": (None, (c_void_p, c_uint32, c_uint64)),
+    "ltp_connected": (c_int, (c_void_p, c_uint32)),
+    "ltp_send": (c_void_p, (*_SENDS, *_TAGS, *_CRITICAL, c_uint64)),
+    "ltp_receive": (c_void_p, (*_SENDS, POINTER(Close), *_CRITICAL, c_uint64)),
+    "ltp_result": (None, (c_void_p, POINTER(Result))),
+    "ltp_holes": (c_size_t, (c_void_p, POINTER(Span), c_size_t)),
+    "ltp_release": (None, (c_void_p, c_void_p)),
+    "ltp_input": (c_int, (c_void_p, c_char_p, c_size_t, c_uint64, c_uint64)),
+    "ltp_marked": (None, (c_void_p, c_uint32)),
+    "ltp_output": (c_int, (c_void_p, c_uint64, POINTER(Packet))),
+    "ltp_next": (c_uint64, (c_void_p, c_uint64)),
+    "ltp_tick": (None, (c_void_p, c_uint64)),
+    "ltp_gone": (None, (c_void_p, c_uint32)),
+    "ltp_end": (None, (c_void_p, c_uint32)),
+    "ltp_is_gone": (c_int, (c_void_p, c_uint32)),
+    "ltp_read": (None, (c_void_p, c_uint32, POINTER(Counters))),
+}
+
+
+def sources() -> list[Path]:
+    """What it is built from."""
+    return sorted(FOLDER.glob("*.[ch]"))
+
+
+def path() -> Path:
+    """Where it lies, or will: its name says what it was built from."""
+    content = hashlib.sha256(" ".join((*_flags(), platform.machine())).encode())
+    for source in sources():
+        content.update(source.name.encode() + b"\0" + source.read_bytes())
+    return Path(ROOT, "build", f"transports-{content.hexdigest()[:16]}", "libtransport.so")
+
+
+def _flags() -> tuple[str, ...]:
+    return (*FLAGS, *BASELINE.get(platform.machine(), ()))
+
+
+def build() -> Path:
+    """Build it, unless it is there; raises `MachineError`."""
+    target = path()
+    if target.exists():
+        return target
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise MachineError("ltp needs its core, which is built by a C compiler, and there is none: `make setup`.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{secrets.token_hex(8)}.so")
+    words = [compiler, *_flags(), "-o", str(beside), *(str(one) for one in sources() if one.suffix == ".c")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MachineError(f"ltp needs its core, which could not be built ({compiler}):\n{done.stderr.strip()}")
+    os.rename(beside, target)
+    return target
+
+
+@cache
+def load() -> ctypes.CDLL:
+    """The library, as it was built; raises `MachineError`."""
+    where = path()
+    try:
+        library = ctypes.CDLL(str(where), use_errno=True)
+    except OSError as error:
+        raise MachineError(
+            f"ltp needs its core, {where.name}, built for this machine: `make setup` ({error})."
+        ) from error
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

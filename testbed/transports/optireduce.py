@@ -1,0 +1,139 @@
+"""OptiReduce's Unreliable Bounded Transport (Warraich et al., NSDI 2025), over UDP: a stage ends in time, whatever is missing.
+
+Read were the abstract, the authors' pages, and a summary of the full text by somebody else; docs/transports.md labels each point. How long
+a stage may take is measured: the first ``rounds`` arrive whole, and the ``percentile`` of what they took (t_B) bounds every later one.
+Mostly it ends sooner: what a message takes on average (t_C) and a share ``wait`` of that after its first packet, if the share ``tail`` is there.
+
+Simplified: ``tail`` stands for UBT's mark on a message's last packets (here the last one is sent first, with the first); t_B is known for
+each message apart and measured over this transport itself, not over TCP; what is lost is sent again where the stage still lasts, once a
+round trip has brought no more news, while UBT sends once; the incast is fixed, by the collective (`transpose`: 1); where most is missing
+t_B becomes longer, and no update is skipped, and no training halted. The rate is TIMELY's, as `testbed.transports.mlt` has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from statistics import fmean
+
+from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
+from testbed.core.units import Duration
+from testbed.transports import Close, Listening, Place, Stage, mlt
+from testbed.transports import ltp as datagrams
+
+TITLE = "OptiReduce"
+MOST_WAIT, WAIT_STEP = 0.5, 0.01  # of t_C
+MOST, LOST_MUCH, LOST_LITTLE = 0.5, 0.001, 0.0001  # of a message
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be written behind ``optireduce:``."""
+
+    rounds: int = option(
+        20,
+        "that arrive whole at first, to measure t_B; restated: 20 (default)",
+        Integer(1, 10**6),
+    )
+    percentile: float = option(95.0, "of what those took: t_B; restated: 95 (default)", Number(1, 100))
+    wait: float = option(
+        0.1, "share of t_C that is waited beyond it, at first; it doubles where much is lost, up to 0.5; default 0.1", Fraction(0, MOST_WAIT),
+    )  # fmt: skip
+    tail: float = option(0.9, "share of a message without which only t_B ends it; default 0.9", Fraction())
+    broadcast: str = option(
+        "bounded",
+        "whether sums may miss packets, too: bounded (default, restated) or whole",
+        OneOf("bounded", "whole"),
+    )
+    acks: int = option(10, "packets that an acknowledgement waits for at most; default 10", Integer(1, 10**6))
+    coalesce: Duration = option(
+        Duration.parse("20us"),
+        "for how long a receiver rests after each look at its socket; default 20us",
+        Time(),
+    )
+    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time())
+
+    @property
+    def by_tcp(self) -> None:
+        """Nothing goes by TCP."""
+
+    @property
+    def core(self) -> datagrams.Core:
+        """What the core in C is told."""
+        return datagrams.Core(
+            mlt.ALL_FIRST, self.acks, self.coalesce, self.silence, rule=mlt.Options().core.rule,
+            timing=lambda: Bounds(self.rounds, self.percentile, self.wait),
+        )  # fmt: skip
+
+
+DATAGRAMS = True
+
+
+def lossy(_options: Options) -> bool:
+    """Its messages are counted one by one, also where they all arrive."""
+    return True
+
+
+def listen(place: Place, options: Options) -> Listening:
+    return datagrams.LtpListening(place, options)
+
+
+def close(options: Options, stage: Stage) -> Close:
+    """Time decides (`Bounds`); messages of a stage share its clock."""
+    if stage == "parameter" and options.broadcast == "whole":
+        return Close()
+    return Close(fraction=options.tail, group="round")
+
+
+class Bounds:
+    """t_B and t_C of one message of a worker, round after round, in ns.
+
+    t_B counts from the first packet of the stage, whoever sent it, t_C from the message's own. After a message of which most is missing
+    t_B is twice as long, after one that came whole half as long, but never shorter than measured: a network that becomes slower for
+    good would never deliver enough again.
+    """
+
+    def __init__(self, rounds: int, percentile: float, wait: float) -> None:
+        self.rounds, self.percentile, self.wait, self.least_wait = rounds, percentile, wait, wait
+        self.bound_ns: int | None = None  # t_B
+        self._measured_ns = 0
+        self._took: list[int] = []
+        self._own: deque[int] = deque(maxlen=rounds)
+
+    @property
+    def whole(self) -> bool:
+        """Nothing is given up while t_B is measured."""
+        return self.bound_ns is None
+
+    @property
+    def lt_ns(self) -> int | None:
+        """t_C and the wait; no later than t_B."""
+        if not self._own:
+            return None
+        soon = round(fmean(self._own) * (1 + self.wait))
+        return soon if self.bound_ns is None else min(soon, self.bound_ns)
+
+    @property
+    def after_ns(self) -> int | None:
+        """From there to t_B."""
+        return None if self.bound_ns is None else self.bound_ns - (self.lt_ns or 0)
+
+    def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:
+        """One of ``round`` ended: its last packet came so long after the stage's first, and its own; this share is missing."""
+        del round
+        if self.bound_ns is None:
+            self._took.append(took_ns)
+            if len(self._took) == self.rounds:
+                self._measured_ns = sorted(self._took)[math.ceil(self.percentile / 100 * self.rounds) - 1]
+                self.bound_ns = self._measured_ns
+        elif lost > MOST:
+            self.bound_ns *= 2
+        elif not lost:
+            self.bound_ns = max(self._measured_ns, self.bound_ns // 2)
+        if lost < 1:
+            self._own.append(own_ns)
+        if lost > LOST_MUCH:
+            self.wait = min(MOST_WAIT, 2 * self.wait)
+        elif lost < LOST_LITTLE:
+            self.wait = max(self.least_wait, self.wait - WAIT_STEP)

@@ -1,0 +1,39 @@
+"""A PyTorch training over a transport of this folder: its gradients are averaged by a parameter server, and may lose a little.
+
+As DDP's communication hook (the process group's own backend carries the first broadcast and the buffers, whole)::
+
+    model = DistributedDataParallel(module)
+    sync = Synchronisation.of_process_group("ltp:fraction=0.9")
+    model.register_comm_hook(sync, hook)
+
+or as a plain loop, each rank with a model of its own::
+
+    sync = Synchronisation(rank, addresses, "ltp:fraction=0.9")
+    sync.broadcast(model)
+    for images, labels in batches:
+        optimizer.zero_grad(set_to_none=False)
+        loss(model(images), labels).backward()
+        sync.average(model)
+        optimizer.step()
+    sync.close()
+
+Which packets matter may be said by a rule of one's own, as here by the tensor's median, for each message and then for each of its packets::
+
+    def rule(message, gradient):
+        limit, size = gradient.abs().median(), message.element
+        def tag(span, content):
+            at, length = span  # bytes, of whole numbers
+            return Tag(droppable=bool(gradient[at // size : (at + length) // size].abs().mean() < limit))
+        return tag
+
+    sync = Synchronisation.of_process_group("mlt", tagger=rule)
+
+Needs PyTorch (``mltcp-testbed[torch]``); gradients are in main memory, in float32, float16, bfloat16 or float64.
+"""
+
+from __future__ import annotations
+
+from testbed.transports.torch.holes import Recording
+from testbed.transports.torch.synchronisation import Fill, Guard, GuardError, Stats, Synchronisation, Tagging, hook
+
+__all__ = ["Fill", "Guard", "GuardError", "Recording", "Stats", "Synchronisation", "Tagging", "hook"]

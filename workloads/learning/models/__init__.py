@@ -1,1 +1,0 @@
-"""Models that learn, one file each (`workloads.learning`)."""
