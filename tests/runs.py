@@ -20,7 +20,6 @@ from testbed import spec
 from testbed.backends import Substrate
 from testbed.backends.progress import patience
 from testbed.campaign.tasks import Completed, Task, carry_out
-from testbed.core import packages
 from testbed.core.runs import rundir
 from testbed.core.runs.plan import Plan
 from testbed.planning import plan
@@ -73,7 +72,7 @@ UNLIMITED: dict[str, Any] = {"nic": "inf", "ecn": "off", "buffer": "1ms", "prese
 
 def copy_checkout(folder: Path) -> Path:
     """The project's own files, to be changed there; returns ``folder``."""
-    for name in (*packages.names(), "kernel", "experiments"):
+    for name in ("testbed", "topologies", "workloads", "analysis", "kernel", "experiments"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder

@@ -13,7 +13,8 @@ from testbed.core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Asked, Made
 from testbed.planning import schedules
 from testbed.report.study import Study, load_study
 from testbed.spec import schedules as spec
-from tests.support.paths import ROOT
+
+ROOT = Path(__file__).parents[1]
 
 FILES = {
     Path(path).stem: Path(path)

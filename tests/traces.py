@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from testbed.core.units import Duration, Size
-from testbed.replay import collectives
+from testbed.traces import collectives
 from testbed.traces.trace import VERSION, Operation, Source, Trace, save
 
 

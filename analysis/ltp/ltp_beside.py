@@ -10,10 +10,10 @@ import pandas as pd
 
 from testbed.core.runs.load import LoadError, Run
 from testbed.core.runs.metrics import jain_index
-from testbed.models.frames import payload_share
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
+from testbed.report.coexistence import FAIR, HALF, shares
 from testbed.report.finding import Finding, graded, not_measured
 from testbed.report.study import Study
 
@@ -32,8 +32,7 @@ CONTROLS = {
     TCP: "a neighbour beside which LTP takes nine tenths of the link",
     ITSELF: "two LTP flows of which one gets three quarters of the link",
 }
-FAIR, HALF, EVEN = 0.5, 0.5, 0.95
-BEGIN = 0.2  # of the time until the first job leaves: from there on shares are measured
+EVEN = 0.95
 
 
 def draw(study: Study, out: Path) -> list[Path]:
@@ -122,20 +121,6 @@ def _table(study: Study) -> pd.DataFrame:
     if not rows:
         raise LoadError(f"{ID}: there are no runs with LTP; run experiments/{ID}.toml")
     return pd.DataFrame(rows).sort_values("queue_bdp", kind="stable", ignore_index=True)
-
-
-def shares(run: Run) -> tuple[float, float] | None:
-    """What the first job, until it leaves, and the other get of the link; None where no job of a transport of its own leaves beside another."""
-    first, other = run.jobs[0], run.jobs[-1]
-    if first.by_tcp or first.leave_ns is None or first is other:
-        return None
-    leaves_s = first.leave_ns / 1e9
-    late = run.flows[run.flows["t_s"].between(BEGIN * leaves_s, leaves_s)]
-    span_s = float(late["t_s"].max() - late["t_s"].min())
-    by_job = late.groupby(["job", "worker", "flow"])["bytes_acked"].agg(lambda acked: acked.max() - acked.min())
-    whole = run.rate_bps / 8 * payload_share(run.plan.link.mtu) * span_s
-    ltp, tcp = (float(by_job.get(job.job, pd.Series([0.0])).sum()) / whole for job in (first, other))
-    return ltp, tcp
 
 
 def _row(run: Run) -> dict[str, Any] | None:

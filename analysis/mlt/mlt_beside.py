@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.ltp.ltp_beside import FAIR, HALF, shares
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
+from testbed.report.coexistence import FAIR, HALF, shares
 from testbed.report.finding import Finding, graded, not_measured
 from testbed.report.study import Study
 

@@ -28,7 +28,7 @@ from testbed.backends.stream import listen
 from testbed.congestion import catalogue
 from testbed.core import rlimits
 from testbed.core.children import end_with
-from testbed.core.environment import ROOT
+from testbed.core.environment import PACKAGES
 from testbed.core.errors import MachineError, TestbedError
 from testbed.core.runs.events import Event
 from testbed.core.runs.plan import Clock, CongestionControl, Plan
@@ -83,7 +83,7 @@ class Host:
         ]  # fmt: skip
         environment = {
             "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-            "PYTHONPATH": ROOT,
+            "PYTHONPATH": PACKAGES,
             "PYTHONHASHSEED": "0",
             "LC_ALL": "C.UTF-8",
             **{key: os.environ[key] for key in ("HOME", "XDG_CACHE_HOME") if key in os.environ},

@@ -16,7 +16,7 @@ from testbed.core.errors import TestbedError
 from testbed.core.runs.events import Computing, Event, Iteration, Phase, Results, Shares
 from testbed.core.runs.plan import Plan
 from testbed.linux.sampling.sampler import SHARES_EVERY_NS
-from workloads.collectives import ring
+from testbed.replay import ring
 
 COMPUTING_TIMES, IDLE_S = 100, 300.0  # without progress: so many times the longest computing, at least so long
 # Of wall time, on a busy machine: to start a worker, and to carry packets through a user-mode Linux, by TCP or by who makes datagrams itself.

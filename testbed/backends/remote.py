@@ -27,7 +27,7 @@ import msgspec
 
 from testbed.backends.host import Host
 from testbed.backends.progress import Patience
-from testbed.core.environment import ROOT
+from testbed.core import environment
 from testbed.core.errors import EXIT_FAILED, TestbedError
 from testbed.core.runs.events import Error
 from testbed.core.runs.plan import Plan
@@ -64,7 +64,7 @@ def _hear(requests: queue.SimpleQueue[bytes]) -> None:
 def _identity() -> dict[str, Any]:
     """What the caller is told of this machine, and where its files go."""
     return {
-        "folder": str(Path(ROOT).parent),
+        "folder": str(Path(environment.PACKAGES).parent),
         "hostname": platform.node(),
         "kernel": f"{platform.system()} {platform.release()} {platform.version()} {platform.machine()}",
         "cpus": os.cpu_count(),
@@ -83,7 +83,7 @@ def _version(name: str) -> str | None:
 def _answer(request: dict[str, Any], out: BinaryIO) -> None:
     try:
         for name, content in request["files"].items():
-            path = Path(ROOT).parent / name
+            path = Path(environment.PACKAGES).parent / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(base64.b64decode(content))
         plan = msgspec.convert(request["plan"], Plan)

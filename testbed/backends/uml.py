@@ -35,7 +35,7 @@ from testbed.backends.usermode import kernel
 from testbed.backends.usermode.kernel import Kernel
 from testbed.congestion import catalogue
 from testbed.core import rlimits, temp_dirs
-from testbed.core.environment import ROOT
+from testbed.core.environment import CACHE, IS_CHECKOUT, PACKAGES, cache_folder
 from testbed.core.errors import MachineError, TestbedError
 from testbed.core.runs import rundir
 from testbed.core.runs.events import Event
@@ -44,11 +44,11 @@ from testbed.core.runs.plan import Clock, CongestionControl, JobPlan, Plan
 from testbed.linux import features
 from testbed.linux.loading import declared
 from testbed.linux.setup_steps import changes
-from testbed.replay import collectives
+from testbed.replay import ring
 from testbed.replay import training as learning
 from testbed.spec.limits import LINUX, Limits
+from testbed.traces import collectives
 from testbed.transports import native
-from workloads.collectives import ring
 
 WALL_CLOCK_START_NS = 10**18  # of the time of day inside: 9 September 2001
 LOOK_EVERY_S = 0.02
@@ -64,7 +64,7 @@ mkdir -p /dev/shm
 mount --all --fstab /proc/self/cwd/fstab
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/ LC_ALL=C.UTF-8
 export PYTHONPATH=/run/mltcp/checkout PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
-cd /
+{cache}cd /
 exec /run/mltcp/python/bin/python3 -P {guest}
 """
 # Everything is reached by the same paths in every run.
@@ -304,13 +304,18 @@ def _prepare(folder: Path, image: Path, modules: Path) -> None:
     (folder / "linux").symlink_to(image)
     (folder / "preload.so").symlink_to(modules / "preload.so")
     # Wherever the checkout, Python and the modules are, inside they have one name.
-    places = {"folder": str(folder), "checkout": ROOT, "python": sys.prefix, "modules": str(modules)}
+    places = {"folder": str(folder), "checkout": PACKAGES, "python": sys.prefix, "modules": str(modules)}
     mounted = {name: path.translate(NOT_IN_FSTAB) for name, path in places.items()}
     (folder / "fstab").write_text(FSTAB.format(**mounted))
-    (folder / "init").write_text(INIT.format(guest=shlex.join(_guest())))
+    (folder / "init").write_text(INIT.format(guest=shlex.join(_guest()), cache=_cache()))
     (folder / "init").chmod(0o755)
     for name in ("checkout", "python", "modules", "own"):
         (folder / name).mkdir()
+
+
+def _cache() -> str:
+    """Outside a checkout, compiled transports are in the user's cache, which the guest finds by this variable."""
+    return "" if IS_CHECKOUT else f"export {CACHE}={shlex.quote(cache_folder())}\n"
 
 
 def _guest() -> list[str]:

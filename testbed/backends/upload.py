@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from testbed.congestion import catalogue
-from testbed.core import packages
+from testbed.core import source as own_files
 from testbed.core.environment import ROOT
 from testbed.core.errors import MachineError
 from testbed.core.runs.plan import Plan
@@ -47,13 +47,8 @@ def archive() -> bytes:
 
 
 def _code() -> Iterator[tuple[str, Path]]:
-    for folder, pattern in [
-        *((name, "*.py") for name in packages.that_run()),
-        ("kernel", "*.[ch]"),
-        ("transports", "*.[ch]"),
-    ]:
-        for path in sorted(Path(ROOT, folder).rglob(pattern)):
-            yield f"code/{path.relative_to(ROOT)}", path
+    for name, path in own_files.files():
+        yield f"code/{name}", path
     with contextlib.suppress(MachineError):  # no compiler here: whoever needs it there is told so
         yield f"code/{native.build().relative_to(ROOT)}", native.build()
 

@@ -19,7 +19,7 @@ import msgspec
 
 from testbed import __version__
 from testbed.backends import Substrate
-from testbed.core import packages
+from testbed.core import source
 from testbed.core.environment import ROOT
 from testbed.core.runs.load import LoadError, load_run
 from testbed.core.runs.manifest import Asked, Provenance, Remote, UserModeLinux
@@ -151,10 +151,8 @@ def congestion_control_sha256(plan: Plan) -> dict[str, str]:
 def source_sha256() -> str:
     """Of everything that runs: the same commit may have changes, and another one may have changed documentation only."""
     whole = hashlib.sha256()
-    for room in ("kernel", *sorted(packages.that_run())):
-        for path in sorted(Path(ROOT, room).rglob("*")):
-            if path.suffix in (".py", ".c", ".h", ".json", ".config") or path.name in ("config", "Kbuild"):
-                whole.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    for name, path in source.files():
+        whole.update(f"{name} {path.stat().st_size}\n".encode() + path.read_bytes())
     return whole.hexdigest()
 
 

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from testbed import spec
+from testbed import networks, spec
 from testbed.backends import uml
 from testbed.backends.host import Host
 from testbed.backends.progress import patience
@@ -46,7 +46,6 @@ from testbed.linux.sampling import disturbances
 from testbed.linux.setup_steps import shaper
 from testbed.planning import plan
 from testbed.spec import place
-from topologies.dumbbell import Dumbbell
 
 RATE_BPS = 500_000_000
 
@@ -176,7 +175,7 @@ def _tools() -> str:
 
 
 def _with_network(use: Callable[[network.Network], Any]) -> None:
-    net = network.build(Dumbbell(n=1))
+    net = network.build(networks.find("dumbbell")(n=1))
     try:
         use(net)
     finally:

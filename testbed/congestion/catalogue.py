@@ -43,7 +43,9 @@ LONGEST_BYTES = 1 << 20  # of such a file, as far as this is looked for
 @cache
 def families() -> Mapping[str, Family]:
     """Every congestion control that is known, by name: one file of this folder a family."""
-    modules = (import_module(f"congestion.{found.name}") for found in pkgutil.iter_modules(congestion.__path__))
+    modules = (
+        import_module(f"{congestion.__name__}.{found.name}") for found in pkgutil.iter_modules(congestion.__path__)
+    )
     return {family.name: family for module in modules for family in getattr(module, "FAMILIES", ())}
 
 

@@ -10,7 +10,19 @@ from __future__ import annotations
 import os
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# The folder that holds the package `testbed`: what PYTHONPATH needs.
+PACKAGES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# The folder that holds topologies/, workloads/, analysis/ and kernel/: the checkout, or `testbed/content` in a wheel.
+IS_CHECKOUT = os.path.isfile(os.path.join(PACKAGES, "kernel", "Kbuild"))
+ROOT = PACKAGES if IS_CHECKOUT else os.path.join(PACKAGES, "testbed", "content")
+
+CACHE = "MLTCP_CACHE"  # in the environment of user-mode Linux: the cache folder of the machine outside
+
+
+def cache_folder() -> str:
+    """Where compiled programs and kernels are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.environ.get(CACHE) or os.path.join(base, "mltcp")
 
 
 def enter(module: str) -> None:

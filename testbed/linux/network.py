@@ -31,12 +31,13 @@ from pyroute2.netlink.exceptions import NetlinkError
 from testbed.core.errors import MachineError, TestbedError
 from testbed.core.runs.plan import CongestionControl
 from testbed.linux import netns
+from testbed.linux.kernel import DEFAULT, Addressing, mac
 from testbed.linux.loading import bpf, classifier, registry
 from testbed.linux.loading.registry import Registered
 from testbed.linux.queues import turns
 from testbed.linux.queues.turns import INGRESS
 from testbed.linux.rtnetlink import Kind, Socket, Tc
-from testbed.linux.settings import DEFAULT, Addressing, mac, unlike
+from testbed.linux.settings import unlike
 from testbed.networks.routed import Routes, router
 
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.core import children
-from testbed.core.environment import ROOT
+from testbed.core.environment import PACKAGES, ROOT
 from testbed.core.errors import MachineError, TestbedError
 
 # Folders that variables name; one that the caller cannot write is root's own.
 FOLDERS = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "MPLCONFIGDIR", "TMPDIR")  # fmt: skip
 # One of each kind of what a run reads: code, sources that are compiled, the environment.
-READ = (Path(ROOT, "testbed", "run.py"), Path(ROOT, "kernel", "mltcp.h"), Path(sys.executable))
+READ = (Path(PACKAGES, "testbed", "run.py"), Path(ROOT, "kernel", "mltcp.h"), Path(sys.executable))
 MOST_SAID_BYTES = 1 << 16
 
 

@@ -17,6 +17,7 @@ from testbed.core.errors import MachineError, RequestError
 from testbed.core.runs.plan import CongestionControl, JobPlan, Link, Marking, Plan, Sender
 from testbed.core.text import quoted
 from testbed.linux.features import HASH_SEED, RTO_MIN_US, Features
+from testbed.linux.kernel import DEFAULT, Addressing, mac
 from testbed.linux.queues.classify import Classify, Dscp, PureAcks
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.fq import Fq
@@ -28,9 +29,7 @@ from testbed.linux.queues.red import Red
 from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.settings import (
-    DEFAULT,
     Addressed,
-    Addressing,
     Default,
     FrameByFrame,
     Mtu,
@@ -41,7 +40,6 @@ from testbed.linux.settings import (
     Register,
     Setting,
     Sysctl,
-    mac,
 )
 from testbed.models.frames import frame
 from testbed.networks import spraying

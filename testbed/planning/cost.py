@@ -13,9 +13,9 @@ from testbed import networks
 from testbed.core.runs.plan import JobPlan, Plan
 from testbed.models.frames import frame, payload_share
 from testbed.networks.routed import RoutedTopo, stages
-from testbed.replay import collectives
+from testbed.replay import ring
 from testbed.spec import place as where
-from workloads.collectives import ring
+from testbed.traces import collectives
 
 COMMAND_S = 3.0  # of `run`: what it imports, figures and tables
 # Under virtual time.

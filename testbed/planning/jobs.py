@@ -23,11 +23,11 @@ from testbed.networks.routed import stages
 from testbed.planning import gpu_jobs, links
 from testbed.planning.gpu_jobs import Given
 from testbed.planning.links import Network
-from testbed.replay import collectives
 from testbed.schedulers.job import place
 from testbed.spec import Spec, limits, systems
 from testbed.spec import place as where
 from testbed.spec.job import Job, check_transport
+from testbed.traces import collectives
 from testbed.traces import trace as traces
 from testbed.traces.trace import Operation, Trace
 from testbed.transports import Flow

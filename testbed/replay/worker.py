@@ -43,12 +43,12 @@ from typing import Any
 from testbed import transports
 from testbed.core.clock import punctual, sleep_until
 from testbed.core.grid import Grid
-from testbed.replay import collectives, training
+from testbed.replay import exchange, training
 from testbed.replay.bands import Bands, ByBand
-from testbed.replay.collectives import Content, Link
+from testbed.replay.exchange import Content, Link
 from testbed.replay.messages import Messages
 from testbed.replay.sending import Window
-from testbed.traces import noise
+from testbed.traces import collectives, noise
 from testbed.traces.pipelining import EARLIER, Iteration, Overlapping
 from testbed.transports import Connected, Delivery, Flow, Message, Place, Transport
 
@@ -243,7 +243,7 @@ class _Exchanges:
             run(self.job.rank, n, op.bytes, channels[0])
             return
         shares = zip(collectives.parts(len(channels), op.bytes), channels, strict=True)
-        collectives.together(
+        exchange.together(
             *(lambda size=size, links=links: run(self.job.rank, n, size, links) for size, links in shares if size)
         )
 

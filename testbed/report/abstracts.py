@@ -8,10 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.beyond import lossy
-from analysis.mlt import mlt_accuracy, mlt_bounds, mlt_components, mlt_fct, mlt_loss, mlt_rto, mlt_speedup
+from testbed import registry
 from testbed.report.chapters import Chapter, Claim
 from testbed.report.finding import VERDICTS, Verdict
+
+lossy = registry.find(registry.FIGURE, "lossy")
+mlt_accuracy = registry.find(registry.FIGURE, "mlt_accuracy")
+mlt_bounds = registry.find(registry.FIGURE, "mlt_bounds")
+mlt_components = registry.find(registry.FIGURE, "mlt_components")
+mlt_fct = registry.find(registry.FIGURE, "mlt_fct")
+mlt_loss = registry.find(registry.FIGURE, "mlt_loss")
+mlt_rto = registry.find(registry.FIGURE, "mlt_rto")
+mlt_speedup = registry.find(registry.FIGURE, "mlt_speedup")
 
 Judges = Mapping[str, tuple[Chapter, Claim]]  # by claim
 

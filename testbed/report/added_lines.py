@@ -15,7 +15,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-KERNEL = Path(__file__).parents[1] / "kernel"
+from testbed.core.environment import ROOT
+
+KERNEL = Path(ROOT) / "kernel"
 BASES = {"mltcp_reno": "Reno", "mltcp_cubic": "CUBIC", "mltcp_dctcp": "DCTCP", "mltcp_dcqcn": "DCQCN"}
 # What the module of any base has, whatever its functions are called.
 FRAME = re.compile(

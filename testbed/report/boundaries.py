@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.beyond import lossy
-from analysis.ltp import ltp_accuracy, ltp_incast, ltp_loss
-from analysis.mlt import mlt_fct, mlt_loss, mlt_speedup
+from testbed import registry
+
+lossy = registry.find(registry.FIGURE, "lossy")
+ltp_accuracy = registry.find(registry.FIGURE, "ltp_accuracy")
+ltp_incast = registry.find(registry.FIGURE, "ltp_incast")
+ltp_loss = registry.find(registry.FIGURE, "ltp_loss")
+mlt_fct = registry.find(registry.FIGURE, "mlt_fct")
+mlt_loss = registry.find(registry.FIGURE, "mlt_loss")
+mlt_speedup = registry.find(registry.FIGURE, "mlt_speedup")
 
 
 @dataclass(frozen=True)

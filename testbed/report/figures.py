@@ -8,12 +8,11 @@ and finds its claims not measured. One that puts substrates side by side says ``
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
+from testbed import registry
 from testbed.report.finding import Finding
 from testbed.report.study import Study
 
@@ -40,6 +39,6 @@ class Figure(Protocol):
 
 def every() -> list[Figure]:
     """All figures, in the order of the report."""
-    modules = [importlib.import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__)]
-    found = [cast(Figure, module) for module in modules]
+    kind = registry.FIGURE
+    found = [cast(Figure, registry.find(kind, name)) for name in (*registry.names(kind), *registry.installed(kind))]
     return sorted(found, key=lambda figure: (ORDER.index(figure.ID) if figure.ID in ORDER else len(ORDER), figure.ID))

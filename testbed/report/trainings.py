@@ -1,5 +1,5 @@
 """Trainings: those that took place in a run (``training.csv``), and those that are computed, with drawn holes or those that a network left in
-gradients that were summed up in parts (`testbed.replay.collectives.transpose`)."""
+gradients that were summed up in parts (`testbed.traces.collectives.transpose`)."""
 
 from __future__ import annotations
 

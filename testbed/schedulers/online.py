@@ -18,7 +18,7 @@ from testbed.core.placing import Assignments, At, Gpu, Request
 from testbed.models.cluster import Servers, Start, State, assignments, simulate
 from testbed.models.contention import Contended, Model
 from testbed.schedulers import search
-from testbed.schedulers.job import Cluster, Module
+from testbed.schedulers.cluster import Cluster, Module
 
 MOST_PLANNED = 1000  # jobs up to which all that wait are planned at every event, and the schedules counted
 

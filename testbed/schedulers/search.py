@@ -29,7 +29,7 @@ from testbed.core.errors import RequestError
 from testbed.core.placing import Assignments, Request
 from testbed.models.cluster import Numbers, Policy, Ran, Servers, Start, State, Stop, Wake, assignments, simulate
 from testbed.models.contention import Contended, Model
-from testbed.schedulers.job import Cluster
+from testbed.schedulers.cluster import Cluster
 from testbed.schedulers.line import Line
 
 Bools = npt.NDArray[np.bool_]

@@ -22,7 +22,8 @@ from testbed.core.builtin_transport import TCP
 from testbed.core.errors import RequestError, within
 from testbed.core.text import quoted
 from testbed.core.units import Duration, Size
-from testbed.replay import collectives, training
+from testbed.replay import training
+from testbed.traces import collectives
 from testbed.traces import trace as traces
 from testbed.traces.noise import Noise
 from testbed.traces.trace import Trace

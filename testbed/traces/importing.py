@@ -11,22 +11,20 @@ An importer is a module with
 ``read(path, request) -> Profile``
     the training steps in one file; raises `TraceError` naming the file and the field.
 
-Adding one is adding a file; those that begin with ``_`` are parts that several share.
+Adding one is adding a file.
 `steps.trace_of` then makes one iteration of many steps.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from testbed import registry
 from testbed.core.errors import within
-from testbed.core.text import quoted
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces.json_stream import head
 from testbed.traces.steps import Step, trace_of
@@ -60,16 +58,13 @@ class Profile:
 
 def names() -> list[str]:
     """The importers there are."""
-    modules = (module.name for module in pkgutil.iter_modules(__path__))
-    return sorted(name for name in modules if not name.startswith("_"))
+    return list(registry.names(registry.IMPORTER))
 
 
 @cache
 def find(name: str) -> ModuleType:
-    """The importer ``name``; raises `TraceError` naming those there are."""
-    if name not in names():
-        raise TraceError(f"there is no format {quoted(name)}; there are {', '.join(names())}")
-    return importlib.import_module(f"testbed.traces.importing.{name}")
+    """The importer ``name``; raises `registry.UnknownContentError`."""
+    return registry.find(registry.IMPORTER, name)
 
 
 def detect(path: Path) -> str:

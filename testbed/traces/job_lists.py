@@ -16,14 +16,13 @@ the time zone of this machine: each format names the zone of its own.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from testbed import registry
 from testbed.core.errors import RequestError, within
 from testbed.core.input_files import read_text
 from testbed.core.placing import Request
@@ -82,8 +81,8 @@ class Format(Protocol):
 
 def formats() -> list[Format]:
     """Those there are, by name."""
-    found = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    return [cast(Format, importlib.import_module(f"{__name__}.{name}")) for name in found]
+    kind = registry.JOB_LIST
+    return [cast(Format, registry.find(kind, name)) for name in (*registry.names(kind), *registry.installed(kind))]
 
 
 def read(path: Path, rate_bps: int, seed: int) -> JobList:

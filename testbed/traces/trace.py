@@ -29,11 +29,12 @@ from typing import Literal
 
 import msgspec
 
+from testbed import registry
 from testbed.core.errors import RequestError
 from testbed.core.input_files import MEGABYTE, FileError, MissingError, is_file, read_bytes
 from testbed.core.text import is_text, quoted, shown
 from testbed.core.units import Duration, Rate, Share, Size, UnitError, decoded
-from testbed.replay import collectives
+from testbed.traces import collectives
 from testbed.traces.cycles import Edge, longest_mean_s
 from testbed.traces.pipelining import EARLIER
 from testbed.transports import Flow
@@ -42,7 +43,7 @@ VERSION = 1
 MOST_BYTES = 16 * MEGABYTE  # of a file
 MOST_OPERATIONS = 20_000
 MOST_QUANTILES = 101
-LIBRARY = Path(__file__).parent / "library"
+LIBRARY = registry.folder("workloads", "traces")
 
 Kind = Literal["compute", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 # How a kind of collective is carried out unless a job says otherwise.

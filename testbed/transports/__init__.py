@@ -18,20 +18,12 @@ Adding one is adding a file.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if sys.argv[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
-    # `python -m testbed.transports` puts the current folder first, and none of its modules is meant.
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
-import importlib
-import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal, Protocol, cast
 
+from testbed import registry
 from testbed.core import options
 from testbed.core.errors import RequestError, TestbedError
 from testbed.core.text import quoted
@@ -350,8 +342,7 @@ class Transport:
 @cache
 def names() -> list[str]:
     """The transports there are."""
-    files = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
-    return sorted(name for name in files if name != "__main__")
+    return list(registry.names(registry.TRANSPORT))
 
 
 def titled(name: str) -> str:
@@ -360,14 +351,12 @@ def titled(name: str) -> str:
 
 
 def find(name: str) -> Module:
-    """The transport ``name``; raises `UnknownTransportError` naming those there are."""
-    if name not in names():
-        raise UnknownTransportError(f"there is no transport {quoted(name)}; there are {', '.join(names())}")
-    return cast(Module, importlib.import_module(f"{__name__}.{name}"))
+    """The transport ``name``; raises `registry.UnknownContentError`."""
+    return cast(Module, registry.find(registry.TRANSPORT, name))
 
 
 @cache
 def parse(text: str) -> Transport:
-    """Read ``name`` or ``name:option=value,…``, once, whoever asks again; raises `UnknownTransportError` or `testbed.core.options.OptionError`."""
+    """Read ``name`` or ``name:option=value,…``, once, whoever asks again; raises `registry.UnknownContentError` or `testbed.core.options.OptionError`."""
     name = text.partition(":")[0]
     return Transport(name, options.parse(find(name).Options, text))

@@ -12,7 +12,7 @@ if __name__ == "__main__":
 
     from testbed.core.environment import enter
 
-    enter("transports")
+    enter("testbed.transports")
 
     from testbed.core import ending, interruption
 

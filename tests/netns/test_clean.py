@@ -25,7 +25,7 @@ from testbed.core.runs.events import Event, Iteration
 from testbed.core.runs.upgrade import VERSION
 from testbed.linux import features
 from testbed.planning import plan
-from testbed.replay import collectives
+from testbed.traces import collectives
 from tests import processes, traces
 from tests.processes import HANG_S
 from tests.runs import INTERRUPTIBLE, ROOT, Result, cli, rounds, some

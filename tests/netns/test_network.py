@@ -16,10 +16,11 @@ from mininet.topo import Topo
 from testbed.core.errors import TestbedError
 from testbed.core.runs.plan import Link
 from testbed.linux import features, netns, network
+from testbed.linux.kernel import DEFAULT
 from testbed.linux.network import Network, link_name
 from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.setting import Queues
-from testbed.linux.settings import DEFAULT, Addressed, Mtu, OffloadsOff, Sysctl, apply_all
+from testbed.linux.settings import Addressed, Mtu, OffloadsOff, Sysctl, apply_all
 from testbed.linux.setup_steps import addressing, interfaces, shaper
 from tests import processes
 from topologies.dumbbell import Dumbbell

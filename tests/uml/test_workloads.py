@@ -14,7 +14,7 @@ from testbed.backends import uml
 from testbed.backends.progress import patience
 from testbed.core.runs import rundir
 from testbed.planning import plan
-from testbed.replay import collectives
+from testbed.traces import collectives
 from testbed.traces import trace as library
 from tests import replay, runs, traces
 

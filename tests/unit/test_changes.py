@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -32,7 +33,8 @@ from testbed.linux.rtnetlink import Tc
 from testbed.linux.settings import PacketSpraying
 from testbed.planning.plan import plans, resolve
 from testbed.transports import ltp
-from tests.support import paths
+
+ROOT = Path(__file__).parents[2]
 
 REAL, VIRTUAL = Features(), features.user_mode()
 
@@ -56,7 +58,7 @@ def test_planning_what_to_change_touches_no_kernel() -> None:
         "import sys, testbed.linux.setup_steps, testbed.linux.fake_kernel\n"
         "print([name for name in ('pyroute2', 'mininet.node', 'mininet.net', 'elftools') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=paths.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stderr
 
 

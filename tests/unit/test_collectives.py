@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.replay import collectives
-from testbed.replay.collectives import Link, Links
+from testbed.replay import ring
+from testbed.replay.exchange import Link, Links
+from testbed.traces import collectives
 from testbed.transports import Flow
 from testbed.transports.tcp import TcpEndpoint
 from tests import processes
 from tests.properties import examples
-from workloads.collectives import ring
 
 NAMES = collectives.names()
 

@@ -15,7 +15,7 @@ from testbed.congestion.curves import CURVES
 from testbed.core.errors import EXIT_OK
 from testbed.report import added_lines
 from testbed.traces import trace
-from tools import count_lines, draw_house, sentence_table, trace_table
+from tools import count_lines, draw_architecture, sentence_table, trace_table
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -115,8 +115,8 @@ def test_the_glossary_is_short() -> None:
     assert len(terms) == len(set(terms)) <= 40
 
 
-def test_every_room_is_drawn() -> None:
-    """`python tools/draw_house.py` draws the house anew."""
-    drawn = re.findall(r"<text[^>]*>([^<]+)</text>", (ROOT / "docs/house.svg").read_text())
-    described = re.findall(r"^\| `(\w+(?:/\w+)?)", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
-    assert set(drawn) == set(draw_house.rooms()) <= {room.replace("/", ".") for room in described}
+def test_every_package_is_drawn_and_described() -> None:
+    """`python tools/draw_architecture.py` draws the engine's packages anew."""
+    drawn = re.findall(r"<text[^>]*>([^<]+)</text>", (ROOT / "docs/architecture.svg").read_text())
+    described = re.findall(r"^\| `testbed/(\w+)", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    assert set(drawn) == set(draw_architecture.packages()) == set(described)

@@ -11,10 +11,11 @@ import pytest
 
 from testbed.core import layouts
 from testbed.core.layouts import LAYOUTS, MESSAGES, NUMBERS, SIZES, UAPI, Layout
-from tests.support import paths
 
-BPF = paths.ROOT / "kernel" / "bpf"
-NATIVE = paths.ROOT / "transports" / "native"
+ROOT = Path(__file__).parents[2]
+
+BPF = ROOT / "kernel" / "bpf"
+NATIVE = ROOT / "testbed" / "transports" / "native"
 
 
 def claims(layout: Layout) -> list[str]:

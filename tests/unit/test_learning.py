@@ -19,14 +19,14 @@ from testbed.core.errors import MachineError, RequestError
 from testbed.models import learning
 from testbed.models.ring import reduced
 from testbed.planning.plan import planned
+from testbed.replay import ring
 from testbed.replay import training as models
-from testbed.replay.collectives import Look
+from testbed.replay.exchange import Look
 from testbed.replay.training import Examples, Fill, Holes, Task, layers, parameter_server_training, ring_training
 from testbed.replay.training.mean import arrived, gathered
 from testbed.replay.training.models.perceptron import Perceptron
 from testbed.replay.training.replicas import apart
 from testbed.transports import Message, Stage, resyncs
-from workloads.collectives import ring
 
 ROUNDS, WORKERS = 40, 4
 Lost = Callable[[int, int], Holes]  # of a round and a worker

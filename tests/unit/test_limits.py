@@ -11,8 +11,8 @@ from testbed.backends import host
 from testbed.core.errors import RequestError
 from testbed.networks.routed import RoutedTopo, TooManyError, at_most
 from testbed.planning import plan
-from testbed.replay import collectives
 from testbed.spec import limits, sweep
+from testbed.traces import collectives
 
 ARGUMENTS = [(), (4,), (4, 6), (6, 2, 3)]
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from testbed import networks, spec
+from testbed import networks, registry, spec
 from testbed.core.errors import RequestError
 from testbed.core.runs.plan import Plan
 from testbed.planning import plan
-from testbed.replay import collectives
 from testbed.report import figures
 from testbed.report.study import Study
-from testbed.schedulers import flow
-from testbed.schedulers import job as job_schedulers
-from testbed.traces import importing
+from testbed.traces import collectives, importing
 
 TOPOLOGY = '''
 from testbed.networks.routed import RoutedTopo
@@ -42,7 +39,7 @@ topos = {"pair": Pair}
 '''
 
 COLLECTIVE = '''
-from testbed.replay.collectives import receive, send
+from testbed.replay.exchange import receive, send
 
 KIND = "all_reduce"
 
@@ -119,21 +116,26 @@ def find(study):
 """
 
 
-Add = Callable[[ModuleType, str], None]
+Add = Callable[[registry.Kind, str], None]
 
 
 @pytest.fixture
 def add(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Add]:
     """Puts one file, ``toy.py``, where a package looks for its parts, for the length of a test."""
 
-    def add(package: ModuleType, text: str) -> None:
+    def add(kind: registry.Kind, text: str) -> None:
         (tmp_path / "toy.py").write_text(text)
+        package = importlib.import_module(kind.packages[-1])
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
         monkeypatch.delitem(sys.modules, f"{package.__name__}.toy", raising=False)
+        forget()
 
-    collectives.names.cache_clear()
+    def forget() -> None:
+        for found in (registry.names, registry._modules, collectives.find, importing.find):
+            found.cache_clear()
+
     yield add
-    collectives.names.cache_clear()
+    forget()
 
 
 def contended(**fields: object) -> Plan:
@@ -142,7 +144,7 @@ def contended(**fields: object) -> Plan:
 
 
 def test_a_topology(add: Add) -> None:
-    add(networks, TOPOLOGY.replace('"pair"', '"toy"'))
+    add(registry.TOPOLOGY, TOPOLOGY.replace('"pair"', '"toy"'))
     assert "toy" in networks.names()
     made = contended(topo="toy", jobs=2)
     assert set(made.bottlenecks) == {"s1-s2", "s2-s1"} and made.jobs[1].hosts == ("a2", "b2")
@@ -154,7 +156,7 @@ def test_a_topology_may_stay_where_it_is(tmp_path: Path) -> None:
 
 
 def test_a_collective(add: Add) -> None:
-    add(collectives, COLLECTIVE)
+    add(registry.COLLECTIVE, COLLECTIVE)
     made = contended(jobs=1, workers=4, trace="resnet50", collective="toy")
     assert {operation.algorithm for operation in made.jobs[0].collectives} == {"toy"}
     first, *others = made.jobs[0].bytes_per_worker
@@ -164,7 +166,7 @@ def test_a_collective(add: Add) -> None:
 def test_an_importer(add: Add, tmp_path: Path) -> None:
     profile = tmp_path / "recorded"
     profile.write_text("toy 1000000\n")
-    add(importing, IMPORTER)
+    add(registry.IMPORTER, IMPORTER)
     assert importing.detect(profile) == "toy"
     assert (
         importing.import_trace([profile], importing.Request(), name="mine", model="a toy").bytes_per_iteration == 10**6
@@ -172,7 +174,7 @@ def test_an_importer(add: Add, tmp_path: Path) -> None:
 
 
 def test_a_flow_scheduler(add: Add) -> None:
-    add(flow, FLOW_SCHEDULER)
+    add(registry.FLOW_SCHEDULER, FLOW_SCHEDULER)
     made = contended(cc=["toy:urge=2"])
     assert made.schedule == {"urge": 2.0} and [job.cc.spec for job in made.jobs] == ["cubic", "cubic"]
     with pytest.raises(RequestError, match=r"'x=1' in 'toy:x=1' is no option of toy .* urge \(how much it matters\)"):
@@ -182,7 +184,7 @@ def test_a_flow_scheduler(add: Add) -> None:
 
 
 def test_a_job_scheduler(add: Add) -> None:
-    add(job_schedulers, JOB_SCHEDULER)
+    add(registry.JOB_SCHEDULER, JOB_SCHEDULER)
     assert [job.hosts for job in contended(topo="dumbbell,3", place="toy").jobs] == [("r3", "r2"), ("r1", "l3")]
     assert contended(topo="dumbbell,3", place="toy:skip=2").jobs[0].hosts == ("r1", "l3")
     with pytest.raises(
@@ -192,7 +194,7 @@ def test_a_job_scheduler(add: Add) -> None:
 
 
 def test_a_figure(add: Add, tmp_path: Path) -> None:
-    add(figures, FIGURE)
+    add(registry.FIGURE, FIGURE)
     last = figures.every()[-1]
     assert last.ID == "toy"
     study = Study("toy", (), ())

@@ -22,7 +22,7 @@ from testbed import spec
 from testbed.core.errors import RequestError
 from testbed.planning.plan import plans, resolve
 from testbed.replay.bands import ByBand
-from testbed.replay.collectives import Link, exchange
+from testbed.replay.exchange import Link, exchange
 from testbed.replay.sending import Window, pieces
 from testbed.traces import trace as traces
 from testbed.traces.cycles import Edge, longest_mean_s

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from pathlib import Path
 
 import pandas as pd
 
 from testbed.core.runs.upgrade import VERSION, upgrade
-from tests.support.paths import ROOT
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_figures_and_summaries_of_format_1_can_be_read() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from testbed.models import learning, ring
-from testbed.replay import collectives
 from testbed.replay.training.layers import Array
+from testbed.traces import collectives
 
 N, COUNT = 4, 4000
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from testbed import transports
-from testbed.replay import collectives, training
-from testbed.replay.collectives import Link
+from testbed.replay import exchange, training
+from testbed.replay.exchange import Link
 from testbed.replay.training import Examples, Task, parameter_server_training
 from testbed.replay.training.mean import arrived
 from testbed.replay.training.models.perceptron import Perceptron
@@ -123,7 +123,7 @@ def trained(text: str) -> list[list[Any]]:
             made = {peer: partial(Link, end, peer, number, closes=closes, content=content[rank]) for peer in peers}
             return {flow: link() for peer, link in made.items() for flow in ((rank, peer), (peer, rank))}
 
-        collectives.together(
+        exchange.together(
             *(partial(parameter_server.run, rank, WORKERS + 1, TASK.bytes, links(rank)) for rank in range(WORKERS + 1))
         )
         rounds.append([one.flat.copy() for one in content])  # type: ignore[attr-defined]

@@ -31,10 +31,10 @@ from testbed.core.runs import rows
 from testbed.core.runs.plan import Burst, Plan, Wire
 from testbed.core.units import Duration
 from testbed.planning import plan as planning
-from testbed.replay import collectives
-from testbed.replay.collectives import Link
+from testbed.replay.exchange import Link
 from testbed.replay.messages import Messages
 from testbed.spec import job, read, systems
+from testbed.traces import collectives
 from testbed.transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native, tcp
 from testbed.transports.framed import exactly
 from tests.processes import HANG_S, loopback

@@ -35,7 +35,6 @@ from testbed.backends.usermode.build import Say, check_space, check_tools, disk_
 from testbed.backends.usermode.source import run
 from testbed.core.environment import ROOT
 from testbed.core.errors import EXIT_OK, MachineError, TestbedError
-from testbed.core.packages import names as package_names
 from testbed.core.runs import rundir
 
 HERE = Path(__file__).parent
@@ -50,8 +49,8 @@ CHECKOUT = "vagrant"  # where in the VM the checkout is
 WHEELS = "tmp/wheels"
 REQUIREMENTS = "tools/requirements.txt"
 PARTS = ("libvirt.box", "manifest.txt", "vmlinuz", "initrd.img")
-# As pyproject.toml has them: what the environment in the box finds in the checkout.
-PACKAGES = package_names()
+# What the environment in the box finds in the checkout.
+PACKAGES = ("testbed", "topologies", "workloads", "analysis")
 KERNELS = ("custom", "stock")
 
 

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from testbed.replay.collectives import Links, parts
+from testbed.replay.exchange import Links
+from testbed.replay.ring import rotate
+from testbed.traces.collectives import parts
 from testbed.transports import Flow
-from workloads.collectives.ring import rotate
 
 KIND = "all_gather"
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from testbed.replay.collectives import Links, exchange, parts
+from testbed.replay.exchange import Links, exchange
+from testbed.traces.collectives import parts
 from testbed.transports import Flow
 
 KIND = "all_to_all"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from testbed.replay.collectives import Links, parts, relay
+from testbed.replay.exchange import Links, relay
+from testbed.traces.collectives import parts
 from testbed.transports import Flow
 
 KIND = "broadcast"

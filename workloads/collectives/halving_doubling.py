@@ -8,7 +8,8 @@ their tensor to a partner first and get the result last.
 
 from __future__ import annotations
 
-from testbed.replay.collectives import Links, exchange, parts
+from testbed.replay.exchange import Links, exchange
+from testbed.traces.collectives import parts
 from testbed.transports import Flow
 
 KIND = "all_reduce"

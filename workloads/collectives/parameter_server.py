@@ -6,7 +6,7 @@ n-1 copies (Li et al., OSDI 2014). Rank 0 serves and does not train. What is pus
 
 from __future__ import annotations
 
-from testbed.replay.collectives import Links, exchange
+from testbed.replay.exchange import Links, exchange
 from testbed.transports import Flow
 
 KIND = "all_reduce"

@@ -8,7 +8,8 @@ the stages compute in between is computing of the trace, before and after.
 
 from __future__ import annotations
 
-from testbed.replay.collectives import Links, parts, relay
+from testbed.replay.exchange import Links, relay
+from testbed.traces.collectives import parts
 from testbed.transports import Flow
 
 KIND = "send_recv"

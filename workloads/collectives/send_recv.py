@@ -5,7 +5,7 @@ The synthetic job's one-way transfer; the answer travels back on the same connec
 
 from __future__ import annotations
 
-from testbed.replay.collectives import Links, answer, answered, receive, send
+from testbed.replay.exchange import Links, answer, answered, receive, send
 from testbed.transports import Flow
 
 KIND = "send_recv"

@@ -7,7 +7,8 @@ of 1; it also lets receivers ask for more, which is not here: `sharded_parameter
 
 from __future__ import annotations
 
-from testbed.replay.collectives import Links, exchange, parts
+from testbed.replay.exchange import Links, exchange
+from testbed.traces.collectives import parts
 from testbed.transports import Flow
 
 KIND = "all_reduce"

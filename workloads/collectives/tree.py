@@ -7,7 +7,8 @@ Each rank but the root sends the tensor up once, and down to each of its childre
 
 from __future__ import annotations
 
-from testbed.replay.collectives import Links, parts, relay, together
+from testbed.replay.exchange import Links, relay, together
+from testbed.traces.collectives import parts
 from testbed.transports import Flow
 
 KIND = "all_reduce"

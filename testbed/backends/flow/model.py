@@ -15,8 +15,7 @@ from testbed.models import flow_weights
 from testbed.models.flow_simulator import FlowJob, Loop, Node
 from testbed.models.frames import payload_share
 from testbed.networks.routed import RoutedTopo, stages
-from testbed.replay import collectives
-from testbed.traces import noise
+from testbed.traces import collectives, noise
 from testbed.transports import Flow
 
 Connection = tuple[int, int, int, int]  # job, source and target by rank, channel

@@ -44,7 +44,7 @@ from testbed.backends.usermode.build import (
 )
 from testbed.backends.usermode.source import EDITS, Origin, digest_of, edit, run
 from testbed.core import children, input_files, temp_dirs
-from testbed.core.environment import ROOT
+from testbed.core.environment import PACKAGES, ROOT
 from testbed.core.errors import MachineError, RequestError, TestbedError
 from testbed.core.runs.manifest import Build
 from testbed.linux.loading import bpf
@@ -216,7 +216,11 @@ def build_apart(*arguments: str) -> str | None:
     command = [sys.executable, "-P", "-m", "testbed", "kernel", "--if-missing", *arguments]
     with tempfile.TemporaryFile("w+") as errors:
         code = children.run(
-            command, stdin=subprocess.DEVNULL, stdout=sys.stderr, stderr=errors, env={**os.environ, "PYTHONPATH": ROOT}
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            stderr=errors,
+            env={**os.environ, "PYTHONPATH": PACKAGES},
         )
         errors.seek(0)
         words = " ".join(errors.read().split()).removeprefix("error: ")

@@ -16,8 +16,8 @@ from testbed.core.errors import RequestError
 from testbed.core.runs.plan import CongestionControl, Plan
 from testbed.core.runs.upgrade import VERSION
 from testbed.core.text import plain, quoted
-from testbed.replay import collectives
 from testbed.spec import external, systems
+from testbed.traces import collectives
 
 _NODE = re.compile(r"[A-Za-z0-9_.]{1,40}")
 _LINK = re.compile(r"[A-Za-z0-9_.]{1,40}-[A-Za-z0-9_.]{1,40}")

@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from testbed.core.environment import ROOT
+from testbed.core.environment import ROOT, cache_folder
 from testbed.core.errors import MachineError, RequestError, TestbedError
 from testbed.linux.loading import bpfsys
 from testbed.linux.loading.bpfsys import libc
@@ -104,8 +104,7 @@ def _uninterrupted() -> Iterator[None]:
 
 def cache_dir() -> Path:
     """Where compiled programs are kept between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "mltcp"
+    return Path(cache_folder())
 
 
 def compile_program(source: Path) -> bytes:

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn, Protocol
 
-from testbed.core.environment import ROOT
+from testbed.core.environment import PACKAGES
 from testbed.core.errors import TestbedError
 from testbed.linux import netns
 from testbed.linux.participants.copies import Copy
@@ -21,7 +21,7 @@ def child_environment() -> dict[str, str]:
     """What processes of a run see of the caller's environment: nothing but where the code is."""
     return {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        "PYTHONPATH": ROOT,
+        "PYTHONPATH": PACKAGES,
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "LC_ALL": "C.UTF-8",

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from pyroute2.netlink.diag import DiagSocket
 
-from testbed.core.environment import ROOT
+from testbed.core.environment import PACKAGES
 from testbed.core.errors import MachineError, TestbedError
 from testbed.core.runs.plan import JobPlan, Plan
 from testbed.linux import netns
@@ -114,7 +114,7 @@ class Program:
             "OMP_NUM_THREADS": "1", "HOME": "/dev/shm",
             "MLTCP_REPORT_FD": str(report), "MLTCP_START_FD": "0", TRANSPORT: self._plan.transport,
             MESSAGES: self._messages, MTU: str(self._mtu),
-            "PYTHONPATH": f"{ROOT}/testbed/traces/hook:{ROOT}",
+            "PYTHONPATH": f"{PACKAGES}/testbed/traces/hook:{PACKAGES}",
         }  # fmt: skip
 
     def connect(self, at_ns: int) -> None:

@@ -9,14 +9,14 @@ from typing import Any, NoReturn
 import msgspec
 
 from testbed.congestion import catalogue
-from testbed.core.environment import ROOT
+from testbed.core.environment import PACKAGES
 from testbed.core.runs.plan import JobPlan
 from testbed.linux.network import Network
 from testbed.linux.participants.child import Child, Module
 from testbed.networks import spraying
 from testbed.transports import COUNTERS_BYTES, Connection
 
-WITH_LIBRARIES = {"PYTHONPATH": os.pathsep.join([ROOT, sysconfig.get_path("purelib")])}
+WITH_LIBRARIES = {"PYTHONPATH": os.pathsep.join([PACKAGES, sysconfig.get_path("purelib")])}
 
 
 def mark(job: int) -> int:

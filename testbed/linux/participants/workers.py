@@ -20,7 +20,8 @@ from testbed.linux.network import Network
 from testbed.linux.participants.participant import Participant
 from testbed.linux.participants.program import Program
 from testbed.linux.participants.replay import Replay
-from testbed.replay import collectives, training
+from testbed.replay import training
+from testbed.traces import collectives
 from testbed.transports import Connection
 
 PORT = 5001

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.core.runs.plan import Marking
+from testbed.linux.kernel import Kernel
 from testbed.linux.queues.rates import U32
-from testbed.linux.settings import Kernel
 
 NAME = "phantom"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from testbed.linux.kernel import Kernel
 from testbed.linux.queues import tree
 from testbed.linux.queues.classify import Dscp, PureAcks
 from testbed.linux.queues.fq import Fq
@@ -14,7 +15,6 @@ from testbed.linux.queues.prio import Htb, Prio
 from testbed.linux.queues.red import Red
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.queues.tree import Queue
-from testbed.linux.settings import Kernel
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from testbed.core.environment import ROOT
+from testbed.core.environment import PACKAGES
 from testbed.core.runs import documents, rows
 from testbed.core.runs.events import Event, Start
 from testbed.core.runs.manifest import Recorded
@@ -70,7 +70,7 @@ def recorded() -> Iterator[Recording]:
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": ROOT, "LC_ALL": "C.UTF-8"}, start_new_session=True,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": PACKAGES, "LC_ALL": "C.UTF-8"}, start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         yield Recording(None, f"the recorder could not be started: {error}")

@@ -23,18 +23,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import pkgutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
+from testbed import registry
 from testbed.core import options
 from testbed.core.errors import MachineError, RequestError
 from testbed.core.options import Boolean, OneOf, option
-from testbed.core.text import quoted
-from workloads.collectives import ring
+from testbed.replay import ring
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,24 +168,19 @@ def check(texts: Iterable[str | None]) -> None:
             parse(text).check()
 
 
-@cache
 def names() -> list[str]:
     """The models there are."""
-    from testbed.replay.training import models  # noqa: PLC0415  # a folder of files that import this one
-
-    return sorted(module.name for module in pkgutil.iter_modules(models.__path__))
+    return list(registry.names(registry.MODEL))
 
 
 def find(name: str) -> ModuleType:
-    """The model ``name``; raises `UnknownModelError` naming those there are."""
-    if name not in names():
-        raise UnknownModelError(f"there is no model {quoted(name)} to learn; there are {', '.join(names())}")
-    return importlib.import_module(f"testbed.replay.training.models.{name}")
+    """The model ``name``; raises `registry.UnknownContentError`."""
+    return registry.find(registry.MODEL, name)
 
 
 @cache
 def parse(text: str) -> Learning:
-    """Read ``name`` or ``name:fill=contributors``; raises `UnknownModelError` or `testbed.core.options.OptionError`."""
+    """Read ``name`` or ``name:fill=contributors``; raises `registry.UnknownContentError` or `testbed.core.options.OptionError`."""
     name = text.partition(":")[0]
     find(name)
     return Learning(name, options.parse(Options, text))

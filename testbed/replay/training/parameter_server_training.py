@@ -13,7 +13,7 @@ import threading
 
 import numpy as np
 
-from testbed.replay.collectives import Content, Look
+from testbed.replay.exchange import Content, Look
 from testbed.replay.training import Fill, Holes, Learning
 from testbed.replay.training.layers import Array
 from testbed.replay.training.mean import arrived, gathered

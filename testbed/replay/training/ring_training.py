@@ -21,14 +21,14 @@ from typing import Literal
 
 import numpy as np
 
-from testbed.replay.collectives import Look
+from testbed.replay.exchange import Look
+from testbed.replay.ring import slices
 from testbed.replay.training import ELEMENT, Holes, Learning, Task
 from testbed.replay.training.layers import Array
 from testbed.replay.training.parameter_server_training import as_bytes, drawn, keep_memory
 from testbed.replay.training.replicas import apart
 from testbed.transports import Buffer, Message, resyncs
 from testbed.transports.hadamard import collected, dispersed
-from workloads.collectives.ring import slices
 
 
 @dataclass(frozen=True)

@@ -16,17 +16,15 @@ Adding one is adding a file.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
+from testbed import registry
 from testbed.core import options
 from testbed.core.errors import RequestError
 from testbed.core.grid import Grid
 from testbed.core.phase import Phase
-from testbed.core.text import quoted
 
 
 class ScheduleError(RequestError):
@@ -94,14 +92,12 @@ class FlowScheduler:
 
 def names() -> list[str]:
     """The flow schedulers there are."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return list(registry.names(registry.FLOW_SCHEDULER))
 
 
 def find(name: str) -> Module:
-    """The flow scheduler ``name``; raises `ScheduleError` naming those there are."""
-    if name not in names():
-        raise ScheduleError(f"there is no scheduler {quoted(name)}; there are {', '.join(names())}")
-    return cast(Module, importlib.import_module(f"{__name__}.{name}"))
+    """The flow scheduler ``name``; raises `registry.UnknownContentError`."""
+    return cast(Module, registry.find(registry.FLOW_SCHEDULER, name))
 
 
 def parse(text: str) -> FlowScheduler:

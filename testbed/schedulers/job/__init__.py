@@ -15,64 +15,29 @@ A FILE says the same by hand: a list of hosts for each job, see `testbed.schedul
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import cast
 
 from mininet.topo import Topo
 
+from testbed import registry
 from testbed.core import options
 from testbed.core.errors import RequestError
 from testbed.core.placing import After as After
 from testbed.core.placing import Assignment, Assignments, At, Gpu, Request
-from testbed.core.text import quoted
 from testbed.models.contention import Model
 from testbed.schedulers import placement_file
+from testbed.schedulers.cluster import Cluster as Cluster
+from testbed.schedulers.cluster import Module as Module
 
 USUAL = "spread"
-_NO_SCHEDULERS = {"by_hand", "line", "online", "search"}
 Hosts = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Where jobs may run."""
-
-    edges: Mapping[str, tuple[Gpu, ...]]  # by the router they are connected to, in the order of the hosts' names
-    preferred: Callable[[int], Sequence[str]]  # the edge routers that a job is best spread over
-    held: Mapping[int, tuple[Gpu, ...]] = field(default_factory=dict)  # by jobs that run, and stay where they are
-    worked_s: tuple[float, ...] = ()  # what each GPU has been given to do so far, in estimates; nothing: it is new
-
-    @property
-    def gpus(self) -> list[Gpu]:
-        """All of them, one edge after the other."""
-        return [gpu for gpus in self.edges.values() for gpu in gpus]
-
-
-class Module(Protocol):
-    """What a file of this folder has."""
-
-    @property
-    def Options(self) -> type[Any]: ...
-
-    def schedule(
-        self, requests: Sequence[Request], cluster: Cluster, model: Model, options: Any, *, seed: int
-    ) -> Assignments: ...
 
 
 def names() -> list[str]:
     """The job schedulers there are, the usual one first."""
-    return list(_names(tuple(__path__)))
-
-
-@cache
-def _names(folders: tuple[str, ...]) -> tuple[str, ...]:
-    found = {module.name for module in pkgutil.iter_modules(folders)} - _NO_SCHEDULERS
-    return tuple(sorted(found, key=lambda name: (name != USUAL, name)))
+    return sorted(registry.names(registry.JOB_SCHEDULER), key=lambda name: (name != USUAL, name))
 
 
 def is_named(text: str) -> bool:
@@ -81,10 +46,8 @@ def is_named(text: str) -> bool:
 
 
 def find(name: str) -> Module:
-    """The job scheduler ``name``; raises `RequestError` naming those there are."""
-    if name not in names():
-        raise RequestError(f"there is no job scheduler {quoted(name)}; there are {', '.join(names())}")
-    return cast(Module, importlib.import_module(f"{__name__}.{name}"))
+    """The job scheduler ``name``; raises `registry.UnknownContentError`."""
+    return cast(Module, registry.find(registry.JOB_SCHEDULER, name))
 
 
 def check(text: str) -> None:

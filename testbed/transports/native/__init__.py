@@ -30,10 +30,10 @@ from ctypes import (
 from functools import cache
 from pathlib import Path
 
-from testbed.core.environment import ROOT
+from testbed.core.environment import IS_CHECKOUT, ROOT, cache_folder
 from testbed.core.errors import MachineError
 
-FOLDER = Path(ROOT, "transports", "native")
+FOLDER = Path(__file__).parent
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-pthread")
 BASELINE = {"x86_64": ("-march=x86-64",)}  # not what this machine has more
 NEVER = 2**64 - 1
@@ -193,7 +193,8 @@ def path() -> Path:
     content = hashlib.sha256(" ".join((*_flags(), platform.machine())).encode())
     for source in sources():
         content.update(source.name.encode() + b"\0" + source.read_bytes())
-    return Path(ROOT, "build", f"transports-{content.hexdigest()[:16]}", "libtransport.so")
+    kept = os.path.join(ROOT, "build") if IS_CHECKOUT else cache_folder()
+    return Path(kept, f"transports-{content.hexdigest()[:16]}", "libtransport.so")
 
 
 def _flags() -> tuple[str, ...]:

@@ -1,83 +1,16 @@
-"""Collectives, one file each: who sends how much to whom, and how.
-
-A collective is a module with
-
-``KIND``
-    the kind of operation it carries out (``"all_reduce"``, ...);
-``connections(n) -> int``
-    how many directed flows there are among ``n`` workers, computed;
-``rounds(n, size) -> list[dict[(source, target), int]]``
-    payload bytes on each directed flow among ``n`` workers (ranks) for a tensor of ``size``
-    bytes, in rounds of which each begins when the one before has ended everywhere; what
-    overlaps is one round;
-``run(rank, n, size, links) -> None``
-    this rank's part, blocking; ``links[source, target]`` are its flows, each used one way. What it sends and receives is
-    of the stage ``"gradient"`` where some of it may be lost (it is summed up), else ``"parameter"``, as is the default.
-
-``WAITS``, if not all workers wait for each other before they go on
-    ``"hub"``: only one of them waits for all; ``"nothing"``: none does (`testbed.models.bounds`).
-
-Adding one is adding a file.
-"""
+"""What a collective does with its flows: send, receive, exchange and relay messages, and report their ends."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from types import ModuleType
-from typing import Literal, Protocol
+from functools import partial
+from typing import Protocol
 
 from testbed.replay.sending import Priority, Window, pieces
 from testbed.transports import Buffer, Close, Delivery, Endpoint, Flow, Message, Span, Stage, Transfer
-
-# What a rank sends in a round is what has come in before: all flows are as fast as the slowest.
-LOCKSTEP = ("ring", "all_gather", "reduce_scatter")
-Waits = Literal["all", "hub", "nothing"]
-
-
-@cache
-def names() -> list[str]:
-    """The collectives there are."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-@cache
-def find(name: str) -> ModuleType:
-    """The collective ``name``; raises `ValueError` naming those there are."""
-    if name not in names():
-        raise ValueError(f"there is no collective {name!r}; there are {', '.join(names())}")
-    return importlib.import_module(f"testbed.replay.collectives.{name}")
-
-
-def connections(name: str, n: int) -> int:
-    """How many flows the collective ``name`` has among ``n`` workers, computed."""
-    return int(find(name).connections(n))
-
-
-def flows(name: str, n: int) -> list[Flow]:
-    """Who sends to whom in the collective ``name`` among ``n`` workers."""
-    return list(dict.fromkeys(flow for one in find(name).rounds(n, n) for flow in one))
-
-
-def waits(name: str) -> Waits:
-    """Which workers of the collective ``name`` wait for each other before they go on."""
-    found: Waits = getattr(find(name), "WAITS", "all")
-    return found
-
-
-def volume(name: str, n: int, size: int, flow: Flow) -> int:
-    """Payload bytes ``flow`` carries in one collective over a tensor of ``size`` bytes."""
-    return sum(one.get(flow, 0) for one in find(name).rounds(n, size))
-
-
-def parts(n: int, size: int) -> list[int]:
-    """A tensor in ``n`` parts that differ by a byte at most."""
-    return [size * (i + 1) // n - size * i // n for i in range(n)]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,121 @@
+"""What settings need of a kernel, as an interface; `testbed.linux.network` has the real one and `testbed.linux.fake_kernel` a fake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from testbed.core.runs.plan import CongestionControl
+from testbed.linux.rtnetlink import Kind, Tc
+
+
+@dataclass(frozen=True)
+class Addressing:
+    """How a node is joined to others: addresses by device, MACs of neighbours by address, and next hops by prefix.
+
+    Addresses of single hosts (/32), which `PathAddresses` and `PathRoutes` add, are none of it.
+    """
+
+    addresses: dict[str, str]
+    neighbours: dict[str, str]
+    routes: dict[str, tuple[str, ...]]
+
+
+DEFAULT = "0.0.0.0/0"  # the prefix of a default route
+
+
+def mac(link: int, end: int) -> str:
+    """The address of an interface, which follows from its link's number and from which end (1, 2) it is."""
+    return f"02:00:{link >> 8:02x}:{link & 255:02x}:00:{end:02x}"
+
+
+class Kernel(Protocol):
+    """What settings need of a kernel: a network in it (`testbed.linux.network`), or a fake (`testbed.linux.fake_kernel`)."""
+
+    def sysctl(self, node: str, key: str) -> str: ...
+    def set_sysctl(self, node: str, key: str, value: str) -> None: ...
+    def device(self, node: str, device: str) -> Mapping[str, Any]:
+        """Of an interface its ``mtu``, ``state`` and ``gso_max_segs``."""
+        ...
+
+    def set_device(self, node: str, device: str, **values: int) -> None: ...
+    def offloads(self, node: str, device: str) -> dict[str, bool]:
+        """Whether ``tso``, ``gso`` and ``gro`` are on."""
+        ...
+
+    def set_offloads(self, node: str, device: str, *, on: bool) -> None: ...
+    def queue(self, node: str, device: str, messages: Sequence[Tc], *, change: bool = False) -> None:
+        """Add queueing disciplines, classes and filters, or change them."""
+        ...
+
+    def queues(self, node: str, device: str, parents: Iterable[int]) -> dict[Kind, Sequence[Tc]]:
+        """What it holds of them; filters of these parents."""
+        ...
+
+    def set_addressing(self, node: str, addressing: Addressing) -> None:
+        """Join a node to others; nothing is left to do where the network was built so."""
+        ...
+
+    def addressing(self, node: str) -> Addressing:
+        """How a node is joined to others."""
+        ...
+
+    def add_address(self, node: str, device: str, address: str) -> None: ...
+    def addresses(self, node: str, device: str) -> Sequence[str]:
+        """Those of one host each (/32)."""
+        ...
+
+    def add_route(self, node: str, address: str, vias: Sequence[str]) -> None: ...
+    def host_routes(self, node: str) -> Mapping[str, tuple[str, ...]]:
+        """The equal next hops to each single address."""
+        ...
+
+    def led_through(self, node: str, device: str) -> str:
+        """The device in between to which everything that arrives is led and that is up; empty: none."""
+        ...
+
+    def lead_through(self, node: str, device: str, between: str) -> None:
+        """Let what arrives at ``device`` pass a new device first, whose queue it waits in."""
+        ...
+
+    def add_way(self, node: str, between: str, table: int, routes: Mapping[str, str]) -> None:
+        """A new device, which packets seem to come from, and next hops by prefix for whatever does."""
+        ...
+
+    def way(self, node: str, between: str) -> Mapping[str, str]:
+        """These next hops; none where the device is not up, or no rule leads to them."""
+        ...
+
+    def take_turns(self, node: str, device: str, bit: int, betweens: Sequence[str]) -> None:
+        """Let what arrives at ``device`` seem to come from one of these, by the bits of its identification from ``bit`` on."""
+        ...
+
+    def turns(self, node: str, device: str) -> Sequence[str]:
+        """How that is done, in words, as `testbed.linux.queues.turns.asked` says it."""
+        ...
+
+    def classify(self, node: str, device: str, name: str, constants: Mapping[str, int]) -> None:
+        """Let the phantom queue mark what leaves there."""
+        ...
+
+    def classified(self, node: str, device: str, constants: Mapping[str, int]) -> dict[str, Any]: ...
+    def register(self, cc: CongestionControl) -> None:
+        """Make ``cc`` usable (`testbed.linux.loading.registry`)."""
+        ...
+
+    def kind(self, spec: str) -> str:
+        """What was registered as that: ``kernel`` (its own), ``module`` or ``eBPF``."""
+        ...
+
+    def constants(self, spec: str) -> Mapping[str, int]:
+        """Those of an eBPF program; modules have theirs per namespace."""
+        ...
+
+    def name(self, spec: str) -> str:
+        """By which sockets ask for it."""
+        ...
+
+    def allow(self, spec: str) -> None:
+        """Let a namespace have it as its default, which the kernel grants to what everybody may use."""
+        ...

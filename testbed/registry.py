@@ -1,0 +1,200 @@
+"""Find content of every kind: built in, installed by another package, or a file of the user.
+
+A piece of content is one Python file. `find` looks a name up in this order:
+
+1. ``./mine.py`` (any name that ends in ``.py``): the file itself
+2. a file of the kind's folder, here or in the wheel
+3. an entry point of another installed package, in the group ``testbed.KINDS``
+
+The standard library alone: workers use this module inside the emulated hosts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from testbed.core.environment import ROOT
+from testbed.core.errors import RequestError
+from testbed.core.text import quoted
+
+if TYPE_CHECKING:
+    import importlib.metadata
+
+
+class UnknownContentError(RequestError):
+    """There is no content of that kind and name; the message suggests a close name or how to list all."""
+
+
+class ContentError(RequestError):
+    """A file or an installed package cannot be used as content of that kind."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of content.
+
+    ``packages``: those whose modules are the built-in ones. ``has``: what each module must define. ``listing``:
+    a command that prints all names.
+    """
+
+    name: str
+    plural: str
+    packages: tuple[str, ...]
+    has: tuple[str, ...]
+    listing: str
+
+    @property
+    def group(self) -> str:
+        """The entry-point group of other packages' content."""
+        return f"testbed.{self.plural.replace(' ', '_')}"
+
+
+PAPERS = ("mltcp", "ltp", "mlt", "sjf_bco", "beyond")  # folders of analysis/
+
+TOPOLOGY = Kind("topology", "topologies", ("testbed.content.topologies",), ("topos",), "mltcp list topologies")
+COLLECTIVE = Kind(
+    "collective", "collectives", ("testbed.content.workloads.collectives",), ("KIND", "connections", "rounds", "run"),
+    "mltcp list collectives",
+)  # fmt: skip
+IMPORTER = Kind(
+    "format", "importers", ("testbed.content.workloads.importers",), ("TITLE", "USES", "recognises", "read"),
+    "mltcp list importers",
+)  # fmt: skip
+JOB_LIST = Kind(
+    "job-list format", "joblists", ("testbed.content.workloads.joblists",), ("TITLE", "recognises", "read"),
+    "mltcp list joblists",
+)  # fmt: skip
+TRANSPORT = Kind(
+    "transport", "transports", ("testbed.transports",), ("Options", "lossy", "listen", "close"), "mltcp list transports"
+)
+FLOW_SCHEDULER = Kind(
+    "flow scheduler",
+    "flow schedulers",
+    ("testbed.schedulers.flow",),
+    ("Options", "share"),
+    "mltcp list flow-schedulers",
+)
+JOB_SCHEDULER = Kind(
+    "job scheduler", "job schedulers", ("testbed.schedulers.job",), ("Options", "schedule"), "mltcp list job-schedulers"
+)
+MODEL = Kind("model", "models", ("testbed.replay.training.models",), ("TITLE", "MODEL", "task"), "mltcp list models")
+FIGURE = Kind(
+    "figure", "figures", tuple(f"testbed.content.analysis.{paper}" for paper in PAPERS),
+    ("ID", "TITLE", "TEXT", "CONTROLS", "draw", "find"), "mltcp list figures",
+)  # fmt: skip
+KINDS = (TOPOLOGY, COLLECTIVE, IMPORTER, JOB_LIST, TRANSPORT, FLOW_SCHEDULER, JOB_SCHEDULER, MODEL, FIGURE)
+
+
+@cache
+def names(kind: Kind) -> tuple[str, ...]:
+    """The built-in content of a kind, sorted. Folders and names that begin with ``_`` are helpers."""
+    return tuple(sorted(_modules(kind)))
+
+
+@cache
+def _modules(kind: Kind) -> dict[str, str]:
+    """The full name of each built-in module, by its short name."""
+    return {
+        module.name: f"{package}.{module.name}"
+        for package in kind.packages
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__)
+        if not module.ispkg and not module.name.startswith("_")
+    }
+
+
+@cache
+def installed(kind: Kind) -> tuple[str, ...]:
+    """The content of a kind that other installed packages offer, sorted."""
+    return tuple(sorted(point.name for point in _entry_points(kind)))
+
+
+def _entry_points(kind: Kind) -> Sequence[importlib.metadata.EntryPoint]:
+    import importlib.metadata  # noqa: PLC0415  # costs 20 ms, and built-in content needs none of it
+
+    return tuple(importlib.metadata.entry_points(group=kind.group))
+
+
+def is_file_name(name: str) -> bool:
+    """Whether ``name`` means a file of the user rather than a registered name."""
+    return name.endswith(".py")
+
+
+def find(kind: Kind, name: str) -> ModuleType:
+    """The module of content ``name``.
+
+    Raises `UnknownContentError` for a name that nothing has, and `ContentError` for a file that cannot be used.
+    """
+    if is_file_name(name):
+        return load(kind, Path(name))
+    if (module := _modules(kind).get(name)) is not None:
+        return importlib.import_module(module)
+    for point in _entry_points(kind):
+        if point.name == name:
+            try:
+                return _checked(kind, point.load(), f"the entry point {name} of {point.group}")
+            except (ImportError, AttributeError) as error:
+                raise ContentError(
+                    f"{kind.name} {quoted(name)} cannot be loaded from {point.value}: {error}."
+                ) from error
+    raise UnknownContentError(unknown(kind, name))
+
+
+def unknown(kind: Kind, name: str) -> str:
+    """What is wrong with a name that nothing has, and what to type instead."""
+    import difflib  # noqa: PLC0415
+
+    known = (*names(kind), *installed(kind))
+    close = difflib.get_close_matches(name[:80], known, 1)
+    way_out = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}; or name a file: ./mine.py."
+    return f"unknown {kind.name} {quoted(name)}. {way_out}"
+
+
+def load(kind: Kind, path: Path) -> ModuleType:
+    """The user's own file as content of a kind; executed once per content. Raises `ContentError`."""
+    import hashlib  # noqa: PLC0415
+    import importlib.util  # noqa: PLC0415
+
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ContentError(f"{kind.name}: {path} cannot be read: {error.strerror or error}.") from error
+    name = f"testbed.content.file_{hashlib.sha256(os.fsencode(path.resolve()) + content).hexdigest()[:16]}"
+    if name in sys.modules:
+        return _checked(kind, sys.modules[name], str(path))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ContentError(f"{kind.name}: {path} cannot be imported: {type(error).__name__}: {error}.") from error
+    return _checked(kind, module, str(path))
+
+
+def _checked(kind: Kind, module: ModuleType, where: str) -> ModuleType:
+    if missing := [attribute for attribute in kind.has if not hasattr(module, attribute)]:
+        raise ContentError(f"{kind.name}: {where} does not define {', '.join(missing)}.")
+    return module
+
+
+def sha256(name: str) -> str | None:
+    """The content hash of a user's own file; None for a registered name."""
+    import hashlib  # noqa: PLC0415
+
+    return hashlib.sha256(Path(name).read_bytes()).hexdigest() if is_file_name(name) else None
+
+
+def folder(*parts: str) -> Path:
+    """A folder or file of built-in content, such as ``folder("kernel")``."""
+    return Path(ROOT, *parts)
