@@ -158,8 +158,21 @@ def unknown(kind: Kind, name: str) -> str:
     return f"unknown {kind.name} {quoted(name)}. {way_out}"
 
 
+def kind_of(path: str, kinds: Sequence[Kind]) -> Kind | None:
+    """The first of ``kinds`` that a user's own file defines; raises `ContentError` if it cannot be read."""
+    for kind in kinds:
+        module = _executed(kind, Path(path))
+        if all(hasattr(module, attribute) for attribute in kind.has):
+            return kind
+    return None
+
+
 def load(kind: Kind, path: Path) -> ModuleType:
     """The user's own file as content of a kind; executed once per content. Raises `ContentError`."""
+    return _checked(kind, _executed(kind, path), str(path))
+
+
+def _executed(kind: Kind, path: Path) -> ModuleType:
     import hashlib  # noqa: PLC0415
     import importlib.util  # noqa: PLC0415
 
@@ -169,7 +182,7 @@ def load(kind: Kind, path: Path) -> ModuleType:
         raise ContentError(f"{kind.name}: {path} cannot be read: {error.strerror or error}.") from error
     name = f"testbed.content.file_{hashlib.sha256(os.fsencode(path.resolve()) + content).hexdigest()[:16]}"
     if name in sys.modules:
-        return _checked(kind, sys.modules[name], str(path))
+        return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -179,7 +192,7 @@ def load(kind: Kind, path: Path) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         raise ContentError(f"{kind.name}: {path} cannot be imported: {type(error).__name__}: {error}.") from error
-    return _checked(kind, module, str(path))
+    return module
 
 
 def _checked(kind: Kind, module: ModuleType, where: str) -> ModuleType:

@@ -37,7 +37,7 @@ from testbed.congestion import catalogue
 from testbed.core import rlimits, temp_dirs
 from testbed.core.environment import CACHE, IS_CHECKOUT, PACKAGES, cache_folder
 from testbed.core.errors import MachineError, TestbedError
-from testbed.core.runs import rundir
+from testbed.core.runs import own_files, rundir
 from testbed.core.runs.events import Event
 from testbed.core.runs.manifest import UserModeLinux
 from testbed.core.runs.plan import Clock, CongestionControl, JobPlan, Plan
@@ -334,14 +334,16 @@ def _guest() -> list[str]:
 
 
 def _portable(plan: Plan, folder: Path) -> Plan:
-    """What is from outside the checkout, by names that are the same in every run."""
-    jobs = tuple(msgspec.structs.replace(job, cc=_named_alike(job.cc)) for job in plan.jobs)
-    system = msgspec.structs.replace(plan.system, congestion=tuple(map(_named_alike, plan.system.congestion)))
-    plan = msgspec.structs.replace(plan, jobs=jobs, system=system)
-    if not plan.topology.endswith(".py"):
-        return plan
-    shutil.copy(plan.topology, folder / "topology.py")
-    return msgspec.structs.replace(plan, topology="/run/mltcp/topology.py")
+    """The plan with the user's own files at paths that are the same in every run."""
+    for path, name in own_files.names(plan, str(folder / "content")).items():
+        Path(name).parent.mkdir(parents=True)
+        shutil.copy(path, name)
+    plan = msgspec.structs.replace(
+        plan,
+        system=msgspec.structs.replace(plan.system, congestion=tuple(map(_named_alike, plan.system.congestion))),
+    )
+    sources = {cc.folder: Path(cc.source).name for cc in plan.ccs if cc.source is not None}
+    return own_files.moved(plan, own_files.names(plan, "/run/mltcp/content"), sources)
 
 
 def _named_alike(cc: CongestionControl) -> CongestionControl:

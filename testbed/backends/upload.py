@@ -15,12 +15,11 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from testbed.congestion import catalogue
-from testbed.core import source as own_files
+from testbed.core import source as program
 from testbed.core.environment import ROOT
 from testbed.core.errors import MachineError
+from testbed.core.runs import own_files
 from testbed.core.runs.plan import Plan
 from testbed.linux.loading import bpf, classifier
 from testbed.transports import native
@@ -47,7 +46,7 @@ def archive() -> bytes:
 
 
 def _code() -> Iterator[tuple[str, Path]]:
-    for name, path in own_files.files():
+    for name, path in program.files():
         yield f"code/{name}", path
     with contextlib.suppress(MachineError):  # no compiler here: whoever needs it there is told so
         yield f"code/{native.build().relative_to(ROOT)}", native.build()
@@ -75,8 +74,8 @@ def _package(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
 def files(plan: Plan) -> dict[str, bytes]:
     """Of this plan: its topology and congestion controls from outside the checkout, and compiled programs."""
     found: dict[str, bytes] = {}
-    if plan.topology.endswith(".py"):
-        found["own/topology.py"] = Path(plan.topology).read_bytes()
+    for own, name in own_files.names(plan, "own/content").items():
+        found[name] = Path(own).read_bytes()
     programs = [source for source in map(catalogue.program, plan.ccs) if source is not None]
     if any(link.marking for link in plan.bottlenecks.values()):
         programs.append(classifier.PROGRAM)
@@ -92,13 +91,7 @@ def files(plan: Plan) -> dict[str, bytes]:
 
 def elsewhere(plan: Plan, folder: str) -> Plan:
     """The plan with the names that its own files have there, below ``folder``."""
-    jobs = tuple(
-        msgspec.structs.replace(
-            job, cc=msgspec.structs.replace(job.cc, source=f"{folder}/own/{job.cc.folder}/{Path(job.cc.source).name}")
-        )
-        if job.cc.source is not None
-        else job
-        for job in plan.jobs
-    )
-    topology = f"{folder}/own/topology.py" if plan.topology.endswith(".py") else plan.topology
-    return msgspec.structs.replace(plan, jobs=jobs, topology=topology)
+    sources = {
+        cc.folder: f"{folder}/own/{cc.folder}/{Path(cc.source).name}" for cc in plan.ccs if cc.source is not None
+    }
+    return own_files.moved(plan, own_files.names(plan, f"{folder}/own/content"), sources)

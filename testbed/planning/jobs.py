@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import msgspec
 
+from testbed import registry
 from testbed.core import builtin_transport
 from testbed.core.builtin_transport import TCP
 from testbed.core.errors import RequestError
@@ -297,6 +299,8 @@ def _numeric(op: Operation, collective: str | None) -> Numeric:
     if op.kind == "compute":
         return Numeric(op.id, op.kind, tuple(op.after), ranks, duration_ns=int(op.duration or 0))
     size, algorithm = int(op.bytes or 0), traces.algorithm(op, collective)
+    if registry.is_file_name(algorithm):
+        algorithm = str(Path(algorithm).resolve())  # workers have another current folder
     importance = (op.importance,) if isinstance(op.importance, float) else op.importance or ()
     return Numeric(
         op.id, op.kind, tuple(op.after), ranks, bytes=size, algorithm=algorithm, layer=op.layer or 0, importance=importance

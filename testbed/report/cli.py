@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,10 @@ def _ended(arguments: list[str]) -> int:
     drawing = commands.add_parser("figures", help="draw every figure of each experiment")
     drawing.add_argument("results", nargs="+", type=Path, help="results folder, or one experiment's")
     drawing.add_argument("--out", type=Path, default=Path("figures"))
+    drawing.add_argument(
+        "--figure", action="append", default=[], metavar="NAME|./mine.py",
+        help="figure to draw from the results, once for each (default: every figure that knows an experiment)",
+    )  # fmt: skip
     drawing.set_defaults(command=_figures)
     reporting = commands.add_parser(
         "report", help="every figure, every claim and its verdict, as report.html and report.md"
@@ -112,7 +116,11 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 def _figures(parsed: argparse.Namespace) -> int:
     failed = drawn = False
-    drawings = [drawing for given in parsed.results for drawing in _drawings(given, parsed.out)]
+    try:
+        named = [figures.find(name) for name in parsed.figure]
+    except RequestError as error:
+        return _refused(str(error))
+    drawings = [drawing for given in parsed.results for drawing in _drawings(given, parsed.out, named)]
     counter = Counter(len(drawings), "figures")
     with Heartbeat(counter.line):
         for draw, what in drawings:
@@ -133,8 +141,11 @@ def _figures(parsed: argparse.Namespace) -> int:
     return int(failed)
 
 
-def _drawings(given: Path, out: Path) -> Iterator[tuple[Callable[[], list[Path]], str]]:
+def _drawings(given: Path, out: Path, named: Sequence[Figure]) -> Iterator[tuple[Callable[[], list[Path]], str]]:
     """What there is to draw of a results folder, or of one experiment's; with what to call it."""
+    if named:
+        yield from ((partial(_one_figure, figure, given, out), figure.ID) for figure in named)
+        return
     if any(given.glob("*/[0-9]*/manifest.json")):
         yield partial(_one_view, given, out / given.name), str(given)
         return

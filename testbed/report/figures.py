@@ -42,3 +42,8 @@ def every() -> list[Figure]:
     kind = registry.FIGURE
     found = [cast(Figure, registry.find(kind, name)) for name in (*registry.names(kind), *registry.installed(kind))]
     return sorted(found, key=lambda figure: (ORDER.index(figure.ID) if figure.ID in ORDER else len(ORDER), figure.ID))
+
+
+def find(name: str) -> Figure:
+    """The figure ``name`` (``cdf-reno`` or ``./mine.py``); raises `registry.UnknownContentError` or `registry.ContentError`."""
+    return cast(Figure, registry.find(registry.FIGURE, name if registry.is_file_name(name) else name.replace("-", "_")))

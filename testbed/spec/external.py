@@ -34,14 +34,14 @@ def check(fields: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
 
 def _named(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Fields of an experiment, and the code that each of them names."""
-    for name in ("topo", "scheduler", "system"):
+    for name in ("topo", "scheduler", "collective", "system"):
         for text in _texts(fields.get(name)):
             if _is_code(text):
                 yield name, text
     jobs = fields.get("job")
     for number, job in enumerate(jobs if isinstance(jobs, list) else []):
         for name, value in job.items() if isinstance(job, dict) else ():
-            if name == "cmd" or (name in ("cc", "trace") and _is_code(str(value))):
+            if name == "cmd" or (name in ("cc", "trace", "collective", "transport") and _is_code(str(value))):
                 yield f"job.{number}.{name}", str(value)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from testbed import registry
 from testbed.core import toml
 from testbed.core.errors import RequestError, VirtualTimeOnlyError, within
 from testbed.core.input_files import is_file, read_text
@@ -115,7 +116,7 @@ def with_room(fields: Fields, coming: Collection[str]) -> Fields:
 
 
 # In what a file says of these, files are named relative to it: ./mine.py,3  mine.json,workers=4  reno+tcp_mine.c:step=4
-_NAMES_FILES = ("topo", "trace", "system", "cc", "job")
+_NAMES_FILES = ("topo", "trace", "collective", "system", "cc", "job")
 _FILE = re.compile(r"(?:^|(?<=\+))(?![/~])[^,:+]+\.(?:py|json|toml|c)(?=[,:+]|$)")
 
 
@@ -132,7 +133,8 @@ def _from_here(fields: Fields, folder: Path) -> Fields:
     def placed(value: Any) -> Any:
         if isinstance(value, list):
             return [placed(each) for each in value]
-        return str(folder / value) if isinstance(value, str) and not job.is_named(value) else value
+        mine = isinstance(value, str) and (not job.is_named(value) or registry.is_file_name(value.partition(":")[0]))
+        return str(folder / value) if mine else value
 
     if "scheduler" in fields:
         fields = {**fields, "scheduler": placed(fields["scheduler"])}

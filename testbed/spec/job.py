@@ -202,11 +202,9 @@ def _check(job: Job) -> None:
         raise JobError("has a connection for each band of priority (--bands), and no other channels", where="window")
     if job.leave is not None and job.leave <= (job.offset or 0):
         raise JobError(f"it would leave after {job.leave}, before it has begun", where="leave")
-    if job.collective is not None and job.collective not in collectives.names():
-        raise JobError(
-            f"there is no collective {quoted(job.collective)}; there are {', '.join(collectives.names())}",
-            where="collective",
-        )
+    if job.collective is not None:
+        with within("collective"):
+            collectives.find(job.collective)
     if job.program is None:
         _check_trace(job)
     elif not job.program:

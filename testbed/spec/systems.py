@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import cast, get_args
 
-from testbed import transports
+from testbed import registry, transports
 from testbed.congestion import catalogue
 from testbed.core import builtin_transport
 from testbed.core.builtin_transport import TCP
@@ -32,14 +33,19 @@ def parse(label: str) -> System:
     text, asked = _role(label)
     parts = in_turn(text)
     names = [part.partition(":")[0] for part in parts]
-    if carried := [name for name in names if name in transports.names() and not builtin_transport.plain(name)]:
+    if carried := [name for name in names if _is_transport(name)]:
         if len(parts) > 1:
             raise RequestError(
                 f"{quoted(text)}: {carried[0]} is a transport, with which jobs cannot take turns here; give a job its own: "
                 f"--job …,transport={carried[0]}"
             )
-        return System(label, transports.parse(text).name, asked or "treatment", transport=text)
-    named = [name for name in names if name in flow.names()]
+        name, colon, rest = text.partition(":")
+        own = registry.is_file_name(name)
+        text = f"{Path(name).resolve()}{colon}{rest}" if own else text  # workers have another current folder
+        name = Path(name).stem if own else transports.parse(text).name
+        transports.parse(text)
+        return System(label, name, asked or "treatment", transport=text)
+    named = [name for name in names if _is_flow_scheduler(name)]
     if not named:
         parts, transport = _tcp(parts)
         if not builtin_transport.plain(transport) and len(parts) > 1:
@@ -58,12 +64,28 @@ def parse(label: str) -> System:
     module = flow.find(policy.name)
     return System(
         label,
-        policy.name,
+        Path(policy.name).stem if registry.is_file_name(policy.name) else policy.name,
         asked or "reference",
         flow_scheduler=text,
         knows=getattr(module, "KNOWS", ""),
         central=getattr(module, "CENTRAL", False),
     )
+
+
+def _is_transport(name: str) -> bool:
+    if registry.is_file_name(name):
+        return registry.kind_of(name, [registry.FLOW_SCHEDULER, registry.TRANSPORT]) == registry.TRANSPORT
+    return name in transports.names() and not builtin_transport.plain(name)
+
+
+def _is_flow_scheduler(name: str) -> bool:
+    if not registry.is_file_name(name):
+        return name in flow.names()
+    if registry.kind_of(name, [registry.FLOW_SCHEDULER]) is None:
+        raise RequestError(
+            f"{quoted(name)} is neither a flow scheduler (Options, share) nor a transport (Options, lossy, listen, close)."
+        )
+    return True
 
 
 def _tcp(parts: Sequence[str]) -> tuple[list[str], str]:

@@ -85,10 +85,13 @@ def formats() -> list[Format]:
     return [cast(Format, registry.find(kind, name)) for name in (*registry.names(kind), *registry.installed(kind))]
 
 
-def read(path: Path, rate_bps: int, seed: int) -> JobList:
-    """The jobs of a file, numbered as they come; raises `RequestError`."""
+def read(path: Path, rate_bps: int, seed: int, format: str | None = None) -> JobList:
+    """The jobs of a file, numbered as they come; raises `RequestError`. ``format``: a name, or a file of the user."""
     text = read_text(path, MOST_BYTES)
-    chosen = next((one for one in formats() if one.recognises(text[:HEAD], path)), None)
+    if format is not None:
+        chosen: Format | None = cast(Format, registry.find(registry.JOB_LIST, format))
+    else:
+        chosen = next((one for one in formats() if one.recognises(text[:HEAD], path)), None)
     if chosen is None:
         raise RequestError(
             f"{shown(path, 200)} is no list of jobs that is known here: {'; '.join(one.TITLE for one in formats())}. Give a CSV "

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from testbed import networks
+from testbed import networks, registry
 from testbed.congestion import catalogue
 from testbed.core.errors import RequestError
+from testbed.core.runs import own_files
 from testbed.core.runs.plan import CongestionControl, Plan
 from testbed.core.runs.upgrade import VERSION
 from testbed.core.text import plain, quoted
@@ -42,8 +43,7 @@ def check_trusted(plan: Plan, where: Path, *, trusted: bool) -> None:
 
 
 def _executed(plan: Plan) -> Iterator[str]:
-    if plan.topology.endswith(".py"):
-        yield plain(plan.topology)
+    yield from map(plain, own_files.content(plan))
     for cc in plan.ccs:
         if cc.source is not None:
             yield plain(cc.source)
@@ -73,7 +73,7 @@ def _wrong(plan: Plan) -> Iterator[str]:
     if not plan.bottlenecks:
         yield "no bottleneck"
     for kind in (op.algorithm for job in plan.jobs for op in job.collectives):
-        if kind not in collectives.names():
+        if not registry.is_file_name(kind) and kind not in collectives.names():
             yield f"there is no collective {quoted(kind)}"
     if not re.fullmatch(r"[A-Za-z0-9_.+-]{1,200}", plan.system.name):
         yield f"system {quoted(plan.system.name)}"

@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--load", type=float, metavar="SHARE", help="Poisson arrivals that ask for this share of the GPUs"
     )
+    parser.add_argument(
+        "--format", metavar="NAME|./mine.py", help="format of the job list (default: recognised by its contents)"
+    )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="what is drawn follows from it (1)")
     parser.add_argument(
         "--scheduler", "--place", nargs="+", action="extend", metavar="NAME",
@@ -115,7 +118,7 @@ def run(parsed: argparse.Namespace) -> int:
     sizes = _sizes(parsed.servers, parsed.gpus, parsed.seed)
     if not 0 <= parsed.seed <= 2**31:
         raise RequestError(f"--seed: {parsed.seed} is not between 0 and 2147483648")
-    found = job_lists.read(Path(parsed.jobs), rate, parsed.seed)
+    found = job_lists.read(Path(parsed.jobs), rate, parsed.seed, parsed.format)
     with within(parsed.jobs):
         found = found.fitting(sum(sizes))
     requests = list(found.requests)

@@ -41,8 +41,9 @@ def names() -> list[str]:
 
 
 def is_named(text: str) -> bool:
-    """Whether ``text`` is ``name`` or ``name:option=value,…`` of a job scheduler; else it is a file."""
-    return text.partition(":")[0] in names()
+    """Whether ``text`` is a job scheduler (``name:option=value,…`` or ``./mine.py:…``); else it is a file of hosts."""
+    name = text.partition(":")[0]
+    return name in names() or registry.is_file_name(name)
 
 
 def find(name: str) -> Module:

@@ -1,0 +1,52 @@
+"""Files of the user that a plan names: a topology, congestion controls, collectives, a transport.
+
+Inside user-mode Linux and on another machine they have other paths, so a plan is rewritten before it goes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from testbed.core.runs.plan import CongestionControl, Plan
+
+PYTHON = ".py"
+
+
+def content(plan: Plan) -> tuple[str, ...]:
+    """Paths of its topology, collectives and transports that are files of the user, each once."""
+    named = [plan.topology]
+    named += [operation.algorithm for job in plan.jobs for operation in job.operations]
+    named += [job.transport.partition(":")[0] for job in plan.jobs]
+    return tuple(dict.fromkeys(name for name in named if name.endswith(PYTHON)))
+
+
+def names(plan: Plan, folder: str) -> dict[str, str]:
+    """By path the name that each file of `content` has below ``folder`` on another machine."""
+    return {path: f"{folder}/{number}/{Path(path).name}" for number, path in enumerate(content(plan))}
+
+
+def moved(plan: Plan, to: Mapping[str, str], source: Mapping[str, str]) -> Plan:
+    """The plan with content at the paths ``to``, and congestion controls at ``source`` (by their folder's name)."""
+
+    def transport(text: str) -> str:
+        path, colon, options = text.partition(":")
+        return to.get(path, path) + colon + options
+
+    def control(cc: CongestionControl) -> CongestionControl:
+        return cc if cc.source is None else msgspec.structs.replace(cc, source=source[cc.folder])
+
+    jobs = tuple(
+        msgspec.structs.replace(
+            job,
+            cc=control(job.cc),
+            transport=transport(job.transport),
+            operations=tuple(
+                msgspec.structs.replace(one, algorithm=to.get(one.algorithm, one.algorithm)) for one in job.operations
+            ),
+        )
+        for job in plan.jobs
+    )
+    return msgspec.structs.replace(plan, jobs=jobs, topology=to.get(plan.topology, plan.topology))

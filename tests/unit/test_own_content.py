@@ -1,0 +1,117 @@
+"""Content outside the checkout: each example runs from a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from testbed import registry
+from testbed.cli import main
+from testbed.cli.traces import cli as traces_cli
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.report import cli as report_cli
+from tests.support.paths import ROOT
+
+TINY = ["--jobs", "2", "--iterations", "3", "--on", "flow", "--quiet", "--isolated-runs", "none"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the examples, outside the checkout, as the current one."""
+    for path in (ROOT / "examples").iterdir():
+        if path.is_file():
+            shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def manifests(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("results/*/*/*/manifest.json"))]
+
+
+def test_a_collective(elsewhere: Path) -> None:
+    words = [
+        "--collective",
+        "./collective_hub.py",
+        "--workers",
+        "4",
+        "--topo",
+        "star",
+        "--trace",
+        "resnet50",
+        "--system",
+        "reno",
+    ]
+    assert main(["run", *TINY, *words]) == EXIT_OK
+    (manifest,) = manifests(elsewhere)
+    assert str(elsewhere / "collective_hub.py") in json.dumps(manifest["plan"])
+    asked = manifest["asked"]
+    assert isinstance(asked, dict) and asked["files"]["collective_hub.py"] == registry.sha256("./collective_hub.py")
+
+
+def test_a_job_scheduler(elsewhere: Path) -> None:
+    words = ["--scheduler", "./scheduler_job_backwards.py:skip=1", "--topo", "dumbbell,4", "--system", "reno"]
+    assert main(["run", *TINY, *words]) == EXIT_OK
+    (manifest,) = manifests(elsewhere)
+    plan = manifest["plan"]
+    assert isinstance(plan, dict) and plan["jobs"][0]["hosts"] == ["r3", "r2"]
+
+
+def test_a_flow_scheduler(elsewhere: Path) -> None:
+    assert main(["run", *TINY, "--system", "reno", "./scheduler_flow_first_wins.py:weight=4"]) == EXIT_OK
+    controls = {json.dumps(found["plan"]).count("intercept=4") for found in manifests(elsewhere)}
+    assert controls > {0}
+
+
+def test_an_importer(elsewhere: Path) -> None:
+    (elsewhere / "bursts.txt").write_text("50 1000000\n120 2000000\n")
+    words = ["bursts.txt", "--format", "./importer_bursts.py", "-o", "bursts.json", "--native-rate", "10gbit"]
+    assert traces_cli.main(["import", *words, "--iteration", "200ms"]) == EXIT_OK
+    assert (
+        sum(one.get("bytes") is not None for one in json.loads((elsewhere / "bursts.json").read_text())["operations"])
+        == 2
+    )
+
+
+def test_a_job_list_format(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (elsewhere / "jobs.txt").write_text("0 4 600\n10 8 1200\nnonsense\n")
+    words = [
+        "jobs.txt",
+        "--format",
+        "./joblist_lines.py",
+        "--servers",
+        "4",
+        "--gpus",
+        "8",
+        "--scheduler",
+        "fifo",
+        "--json",
+    ]
+    assert main(["schedule", *words]) == EXIT_OK
+    assert json.loads(capsys.readouterr().out)["left_out"]
+
+
+def test_a_figure(elsewhere: Path) -> None:
+    assert main(["run", *TINY, "--name", "worst-iteration"]) == EXIT_OK
+    assert report_cli.main(["figures", "results", "--figure", "./figure_worst_iteration.py"]) == EXIT_OK
+    assert (elsewhere / "figures/worst-iteration.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "close"),
+    [(registry.COLLECTIVE, "rign", "ring"), (registry.TOPOLOGY, "dumbell", "dumbbell"), (registry.JOB_SCHEDULER, "srfs", "srsf")],
+)  # fmt: skip
+def test_an_unknown_name_has_a_suggestion(kind: registry.Kind, name: str, close: str) -> None:
+    with pytest.raises(registry.UnknownContentError) as caught:
+        registry.find(kind, name)
+    assert name in str(caught.value) and f"'{close}'" in str(caught.value)
+    assert caught.value.exit_code == EXIT_REQUEST
+
+
+def test_a_file_that_lacks_something_is_named(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").write_text("KIND = 'all_reduce'\n")
+    with pytest.raises(registry.ContentError, match="rounds"):
+        registry.find(registry.COLLECTIVE, str(tmp_path / "empty.py"))
