@@ -240,7 +240,8 @@ class _DataParallel:
 
 def builtin_hook(kind: Any) -> Callable[[Any, Any], Any]:
     """What one of DDP's built-in communication hooks (`dist.BuiltinCommHookType`) does, to be called from another hook."""
-    return fp16_compress_hook if "FP16" in str(kind) else allreduce_hook
+    hook: Callable[[Any, Any], Any] = fp16_compress_hook if "FP16" in str(kind) else allreduce_hook
+    return hook
 
 
 class _Plain:

@@ -62,7 +62,7 @@ def test_what_a_shell_ignores_stays_ignored() -> None:
 COMMANDS = {  # what each says once it has begun to wait
     "testbed": ["run", "--on", "flow", "--jobs", "8", "--iterations", "100000", "--alone", "none"],
     "workloads": ["record", "--", "sh", "-c", "echo waits >&2; exec sleep 600"],
-    "transports": ["tcp", "receive", "--bind", "127.0.0.2", "--peer", "127.0.0.3", "--port", "7399", "--wait", "600s"],
+    "testbed.transports": ["tcp", "receive", "--bind", "127.0.0.2", "--peer", "127.0.0.3", "--port", "7399", "--wait", "600s"],
 }
 
 
@@ -74,7 +74,7 @@ def test_an_interrupted_command_ends_with_its_code(package: str, tmp_path: Path)
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert process.stderr is not None
-    if package != "transports":  # which waits without a word
+    if package != "testbed.transports":  # which waits without a word
         process.stderr.readline()
         time.sleep(1)  # until it waits for what it started
     else:

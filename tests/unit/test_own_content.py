@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed import registry
-from testbed.cli import main
-from testbed.cli.traces import cli as traces_cli
+from testbed.cli import main, traces_cli
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.report import cli as report_cli
 from tests.support.paths import ROOT
