@@ -34,7 +34,8 @@ from testbed.spec.place import is_remote
 
 HEADROOM = 4.0  # of the unshaped path over what the experiment needs: I2 asks for 3
 TRIALS, TRIAL_ITERATIONS = 6, 4
-DISTURBED, BUSY_TRIALS = {"I7", "I21"}, 2  # what breaks at any rate where something else takes the cores
+DISTURBED = "I21"  # what breaks at any rate where something else takes the cores
+FRAMES, WINDOW_S = 34, 0.1  # fewer in a window are too few to judge its rate within I3's 3 %
 AGAIN = 0.5  # of a rate that was too much although the path carries it
 SLOWEST_BPS = 1_000_000
 RTO_MIN_SINCE = (6, 11)
@@ -125,7 +126,8 @@ def fitting(
     """The flags with which a backend holds the experiment of ``file``; none if it holds it as it is.
 
     What was measured gives a rate. A short run at that rate confirms it; if that run fails or is invalid, half the rate is
-    tried. ``hear`` is handed a line for each.
+    tried, down to the rate where 100 ms hold too few frames to judge it (I3). A run that the machine disturbed (I21) is
+    repeated once. ``hear`` is handed a line for each. Raises `MachineError` if no rate is held.
     """
     plan = _contended(file, given)
     if reach.failed:
@@ -133,10 +135,13 @@ def fitting(
     carried_bps = reach.bps[plan.link.mtu]
     if carried_bps >= HEADROOM * plan.needed_bps:
         return []
-    busy = 0
-    for attempt in range(TRIALS):
-        again_bps = carried_bps * AGAIN**attempt
-        proposed = propose(plan, again_bps, reach.disturbances, reach.kernel, was_invalid=False)
+    lowest_bps = _nice(FRAMES * (plan.link.mtu + 14) * 8 / WINDOW_S, down=False)
+    rates = [
+        propose(plan, carried_bps * AGAIN**halved, reach.disturbances, reach.kernel, was_invalid=False)
+        for halved in range(TRIALS)
+    ]
+    disturbed = False
+    for proposed in dict.fromkeys(rate for rate in rates if rate.rate_bps >= lowest_bps):
         sized = fewer_bytes([file], proposed.rate_bps / plan.link.rate_bps)
         if sized is None:
             raise RequestError(f"{file}: no flag lowers the bytes of its jobs, so that no lower rate fits it.")
@@ -146,19 +151,19 @@ def fitting(
             for flag, value in zip(words[::2], words[1::2], strict=True)
         }
         trial = _contended(file, {**given, **fields, "iterations": TRIAL_ITERATIONS})
-        outcome = carry_out(Task(trial, substrate.name, retries=0), substrate)
-        word, broken = _judged(outcome)
-        because = f" ({', '.join(sorted(broken))})" if broken else ""
-        hear(f"{plan.experiment} at {Rate(trial.link.rate_bps)} on `{substrate.name}`: {word}{because}")
-        if word in ("valid", "suspect"):
-            return words
-        busy = busy + 1 if broken and broken <= DISTURBED else 0
-        if busy == BUSY_TRIALS or proposed.rate_bps <= SLOWEST_BPS:
-            break
-    why = "its machine is busy with something else, which no lower rate helps" if busy else "it carries too little"
+        for _ in range(2):
+            word, broken = _judged(carry_out(Task(trial, substrate.name, retries=0), substrate))
+            because = f" ({', '.join(sorted(broken))})" if broken else ""
+            hear(f"{plan.experiment} at {Rate(trial.link.rate_bps)} on `{substrate.name}`: {word}{because}")
+            if word in ("valid", "suspect"):
+                return words
+            disturbed = DISTURBED in broken
+            if not disturbed:
+                break
+    why = "something else keeps its machine busy (I21)" if disturbed else "it carries too little"
     raise MachineError(
-        f"{substrate.name}: {file} is not valid at {Rate(trial.link.rate_bps)} either: {why}. Try again when it is idle, or use "
-        "--on uml."
+        f"{substrate.name}: {file} is not valid there at any rate down to {Rate(int(lowest_bps))}: {why}. Try again when it is "
+        "idle, or use --on uml."
     )
 
 

@@ -194,9 +194,12 @@ def test_flags_are_for_one_experiment_that_runs_there(what: list[str], vm: Calla
     assert main(["sweep", *what, "--on", "vagrant", "--measure", "flags"]) == EXIT_REQUEST
 
 
-def judged(word: Word, *broken: str) -> Completed:
-    """A run with this verdict, by these invariants."""
-    rows = tuple(Row(name, name, 1.0, {}, "invalid", "") for name in broken)
+def came_out(what: str) -> Outcome:
+    """A run that failed, has this verdict, or is invalid by this invariant."""
+    if what == "failed":
+        return Failed(TestbedError("a worker is late"))
+    word: Word = "valid" if what == "valid" else "suspect" if what == "suspect" else "invalid"
+    rows = (Row(what, what, 1.0, {}, "invalid", ""),) if word == "invalid" else ()
     return Completed({"verdict.json": documents.encode(Verdict(VERSION, word, rows))}, word, None)
 
 
@@ -206,50 +209,55 @@ def flags(words: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("invalid", "rate", "size"), [(0, "5mbit", "280kB"), (1, "2mbit", "112kB"), (2, "1mbit", "56kB")]
+    ("outcomes", "rate", "size"),
+    [
+        (["suspect"], "50mbit", "2800kB"),
+        (["I4", "valid"], "20mbit", "1120kB"),
+        (["I4", "failed", "valid"], "10mbit", "560kB"),
+        (["I21", "valid"], "50mbit", "2800kB"),  # the machine had a bad moment
+        (["I21", "I21", "I4", "I21", "I4", "suspect"], "5mbit", "280kB"),
+    ],
 )
 def test_agreement_gets_a_rate_that_a_short_run_confirms(
-    invalid: int, rate: str, size: str, vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch,
+    outcomes: list[str], rate: str, size: str, vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """A quarter of what is carried, and half of it as often as that is invalid; bytes go with the rate."""
-    vm(2e7)
-    tried: list[Plan] = []
+    vm(2e8)
+    left, tried = list(outcomes), list[Plan]()
 
     def carry_out(task: Task, _substrate: Any) -> Outcome:
         tried.append(task.plan)
-        if len(tried) > invalid:
-            return judged("suspect")
-        return judged("invalid", "I4", "I21") if len(tried) % 2 else Failed(TestbedError("a worker is late"))
+        return came_out(left.pop(0))
 
     monkeypatch.setattr(proposal, "carry_out", carry_out)
     assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_OK
     given = flags(capsys.readouterr().out)
-    assert (given["--rate"], given["--bytes"]) == (rate, size)
-    assert len(tried) == invalid + 1 and all(plan.iterations == proposal.TRIAL_ITERATIONS for plan in tried)
-    assert [plan.link.rate_bps for plan in tried] == [5_000_000, 2_000_000, 1_000_000][: invalid + 1]
-    assert all(plan.system.label == "mltcp_reno" for plan in tried)
+    assert (given["--rate"], given["--bytes"]) == (rate, size) and not left
+    assert all(plan.iterations == proposal.TRIAL_ITERATIONS and plan.system.label == "mltcp_reno" for plan in tried)
 
 
-def test_a_rate_that_none_holds_is_an_error(vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch) -> None:
-    vm(2e7)
-    monkeypatch.setattr(proposal, "carry_out", lambda _task, _substrate: judged("invalid", "I4"))
-    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
-
-
-def test_a_busy_machine_is_not_tried_at_lower_rates(vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What else takes its cores does so at any rate: twice is enough."""
-    vm(2e9)
-    tried: list[Plan] = []
+@pytest.mark.parametrize(("outcome", "trials"), [("I4", 4), ("failed", 4), ("I21", 8)])
+def test_a_rate_that_none_holds_is_an_error(
+    outcome: str, trials: int, vm: Callable[..., Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rates so low that 100 ms hold too few frames to judge them are not tried."""
+    vm(2e8)
+    tried: list[int] = []
 
     def carry_out(task: Task, _substrate: Any) -> Outcome:
-        tried.append(task.plan)
-        return judged("invalid", "I21")
+        tried.append(task.plan.link.rate_bps)
+        return came_out(outcome)
 
     monkeypatch.setattr(proposal, "carry_out", carry_out)
-    vm(1e9)
     assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
-    assert len(tried) == 2
+    assert sorted(set(tried)) == [5 * 10**6, 10**7, 2 * 10**7, 5 * 10**7] and len(tried) == trials
+
+
+def test_what_carries_less_than_can_be_judged_is_not_tried(vm: Callable[..., Fake]) -> None:
+    backend = vm(1e7)
+    assert main(["sweep", AGREEMENT, "--on", "vagrant", "--measure", "flags"]) == EXIT_MACHINE
+    assert len(backend.ran) == 1  # which measures
 
 
 def test_a_machine_that_cannot_run_it_at_any_rate_says_so(
