@@ -179,7 +179,7 @@ def _executed(kind: Kind, path: Path) -> ModuleType:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ContentError(f"{kind.name}: {path} cannot be read: {error.strerror or error}.") from error
+        raise ContentError(f"{path} cannot be read: {error.strerror or error}.") from error
     name = f"testbed.content.file_{hashlib.sha256(os.fsencode(path.resolve()) + content).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -191,13 +191,13 @@ def _executed(kind: Kind, path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise ContentError(f"{kind.name}: {path} cannot be imported: {type(error).__name__}: {error}.") from error
+        raise ContentError(f"{path} cannot be imported: {type(error).__name__}: {error}.") from error
     return module
 
 
 def _checked(kind: Kind, module: ModuleType, where: str) -> ModuleType:
     if missing := [attribute for attribute in kind.has if not hasattr(module, attribute)]:
-        raise ContentError(f"{kind.name}: {where} does not define {', '.join(missing)}.")
+        raise ContentError(f"{where} is no {kind.name}: it does not define {', '.join(missing)}.")
     return module
 
 

@@ -15,7 +15,7 @@ MOST_GPUS = 10**6
 MOST_S = 10.0**12
 
 
-class RowError(ValueError):
+class RowError(RequestError):
     """A row that cannot be used; ``reason`` is the same for all rows of its kind, ``value`` quotes this one."""
 
     def __init__(self, reason: str, value: object = None) -> None:

@@ -38,6 +38,8 @@ JOBS = "gpu_num,submit_time,duration\n" + "".join(
     f"{1 + n % 8},2020-04-01 {n // 3600:02d}:{n // 60 % 60:02d}:{n % 60:02d},{60 + n * 13 % 900}\n" for n in range(6000)
 )
 TRAINING = """
+import signal
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a traceback would be the script's own
 import time, torch
 model = torch.nn.Sequential(torch.nn.Linear(60, 60), torch.nn.Linear(60, 60))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -122,7 +124,8 @@ def cases() -> list[object]:
 
 def environment(folder: Path) -> dict[str, str]:
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    return os.environ | {"TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(ROOT)}
+    of_torch = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "torch")}  # which it makes in any case
+    return os.environ | {"TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(ROOT), **of_torch}
 
 
 def prepared(folder: Path, case: Case) -> Path:

@@ -624,14 +624,13 @@ def forget() -> None:
 
 
 def test_parts_that_are_told_apart_by_name_alone_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from analysis.mlt import mlt_bounds  # noqa: PLC0415
     from testbed.models import learning  # noqa: PLC0415
     from tests.unit.test_learning import TASK  # noqa: PLC0415
 
     monkeypatch.setattr(learning, "task", lambda: replace(TASK, every=2, rate=0.05))
     monkeypatch.setattr(trainings, "ROUNDS", 80)
     monkeypatch.setattr(gradient_masks, "PACKET_BYTES", 16)
-    monkeypatch.setattr(mlt_bounds, "candidates", lambda _part: gradient_masks.anywhere)
+    monkeypatch.setattr(the("mlt-bounds"), "candidates", lambda _part: gradient_masks.anywhere)
     forget()
     specs = sweep.read(str(EXPERIMENTS / "mlt-bounds.toml"), {"quick": True, "bytes": f"{TASK.bytes}B"})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)
@@ -666,14 +665,14 @@ def test_rules_that_do_something_else_are_found(
     rule: str, candidates: gradient_masks.Candidates, fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drops of what matters most, and a loss that takes nothing."""
-    from analysis.mlt import mlt_accuracy  # noqa: PLC0415
     from testbed.models import learning  # noqa: PLC0415
     from tests.unit.test_learning import TASK  # noqa: PLC0415
 
     monkeypatch.setattr(learning, "task", lambda: replace(TASK, every=2, rate=0.05))
     monkeypatch.setattr(trainings, "ROUNDS", 80)
     monkeypatch.setattr(gradient_masks, "PACKET_BYTES", 16)
-    monkeypatch.setitem(mlt_accuracy.RULES, rule, candidates)
+    figure: Any = the("mlt-accuracy")
+    monkeypatch.setitem(figure.RULES, rule, candidates)
     forget()
     specs = sweep.read(str(EXPERIMENTS / "mlt-accuracy.toml"), {"quick": True, "system": ("reno",)})
     synthetic.write([msgspec.structs.replace(spec, seeds=3) for spec in specs], tmp_path, alike)

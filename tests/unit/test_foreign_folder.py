@@ -18,7 +18,7 @@ NAMES = ("core", "testbed_own", "msgspec", "numpy", "pandas", "rich", "random", 
         ["testbed", "run", "--dry-run"],
         ["workloads", "list"],
         ["analysis", "--help"],
-        ["transports", "--help"],
+        ["testbed.transports", "--help"],
     ],
     ids=" ".join,
 )

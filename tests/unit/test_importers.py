@@ -67,7 +67,7 @@ def test_where_the_trace_goes(option: str, tmp_path: Path) -> None:
         (["-o", "out.json", "--bytes", "5"], "no unit"),
         (["-o", "out.json", "--iteration", "5ms"], "--iteration means nothing for this format"),
         (["-o", "out.json", "--ranks", "many"], "--ranks 'many': a number of ranks"),
-        (["-o", "out.json", "--format", "dance"], "no format 'dance'; there are chakra, "),
+        (["-o", "out.json", "--format", "dance"], "unknown format 'dance'"),
         (["-o", "out.json", "--only", "dance"], "'dance' is none of"),
         (["-o", "out.json", "--only", "broadcast"], "--only broadcast leaves nothing: a step has 2 all_reduce"),
         ([], "--output"),

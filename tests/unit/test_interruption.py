@@ -104,7 +104,7 @@ def test_a_command_that_ends_keeps_its_code() -> None:
 
 def test_an_interruption_while_python_compiles_text_ends_with_its_code(tmp_path: Path) -> None:
     """Of a module (``python -m``) Python notes it by itself, and would end by SIGINT."""
-    program = "import sys\nfrom core import interruption\nsys.exit(interruption.guarded(lambda: exec('raise KeyboardInterrupt')))\n"
+    program = "import sys\nfrom testbed.core import interruption\nsys.exit(interruption.guarded(lambda: exec('raise KeyboardInterrupt')))\n"
     (tmp_path / "interrupted.py").write_text(program)
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     done = subprocess.run(

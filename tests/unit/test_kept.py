@@ -34,7 +34,7 @@ from tests.properties import examples
 from tests.runs import INTERRUPTIBLE, ROOT, rounds
 
 SMALL = ("--on", "flow", "--jobs", "1", "--compute", "20ms", "--bytes", "200kB", "--iterations", "2", "--system", "reno", "--alone", "none", "--quiet")  # fmt: skip
-BASE = "dumbbell-1xsynthetic-compute-20ms-bytes-200kB-system-reno-iterations-2-alone-none"
+BASE = "dumbbell-1xsynthetic-compute-20ms-bytes-200kB-system-reno-iterations-2-isolated_runs-none"
 
 pytestmark = pytest.mark.xdist_group("kept")
 

@@ -73,13 +73,13 @@ def read(path, request):
 FLOW_SCHEDULER = """
 from dataclasses import dataclass
 
-from testbed.core.options import number, option
+from testbed.core.options import Number, option
 from testbed.schedulers.flow import Rule, Sharing
 
 @dataclass(frozen=True)
 class Options:
     over: str = option("cubic", "what carries the bytes", str)
-    urge: float = option(1.0, "how much it matters", number(0, 2))
+    urge: float = option(1.0, "how much it matters", Number(0, 2))
 
 def share(jobs, links, options):
     return Sharing(tuple(Rule(options.over) for _ in jobs), {"urge": options.urge})

@@ -200,7 +200,7 @@ def test_links_and_events_reach_the_plan(tmp_path: Path) -> None:
         (10**9, "s1-l1", 10**7, None), (10**9, "l1-s1", 10**7, None),
         (2 * 10**9, "s1-l1", None, False), (2 * 10**9, "l1-s1", None, False),
     ]  # fmt: skip
-    assert "at 1 s s1-l1 becomes 10000000 bit/s" in "\n".join(dry_run.describe(made, Features()))
+    assert "at 1 s s1-l1 becomes 10 Mbit/s" in "\n".join(dry_run.describe(made, Features()))
     assert "at 2 s s1-l1 becomes down" in "\n".join(dry_run.describe(made, Features()))
 
 

@@ -17,8 +17,8 @@ from testbed.core.runs.plan import Marking
 from testbed.planning import links, names, plan
 
 BAD = [
-    (["--topo", "torus"], "there is no topology 'torus'; there are cluster"),
-    (["--topo", "./none.py"], "there is no file ./none.py"),
+    (["--topo", "torus"], "unknown topology 'torus'"),
+    (["--topo", "./none.py"], "none.py cannot be read"),
     (["--topo", "dumbbell,x"], "whole numbers"),
     (["--topo", "dumbbell,1", "--jobs", "4"], "4 jobs of 2 workers do not fit"),
     (["--topo", "ring,2"], "three bottlenecks or more, not 2"),
@@ -41,7 +41,7 @@ BAD = [
     (["--cc", "kernel/mltcp.c"], "is named NAME.bpf.c"),
     (["--cc", "examples/tcp_mine.c:step=fast"], "is a whole number"),
     (["--cc", "mltcp_dctcp", "--ecn", "off"], "no bottleneck marks"),
-    (["--collective", "gossip"], "there is no collective 'gossip'; there are all_gather"),
+    (["--collective", "gossip"], "unknown collective 'gossip'"),
     (["--channels", "0"], "channels: 0 is not between 1 and 32"),
     (["--noise", "pink:5%"], "'pink' is no kind of noise; there are normal, lognormal, stragglers"),
     (["--job", "s2,workers=three"], "workers: Expected `int"),

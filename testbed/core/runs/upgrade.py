@@ -44,6 +44,7 @@ _CONSTANTS_1: Mapping[str, dict[str, int]] = {
 }
 # What version 1 did not know, and so did not do.
 _MANIFEST_1: dict[str, Any] = {
+    "asked": None,
     "attempts": [],
     "crossings": None,
     "disturbances": None,
