@@ -130,7 +130,14 @@ def test_every_flag_of_a_run_is_known_to_it(command: Any) -> None:
         for action in parser._actions
         if action.option_strings and not known & {*action.option_strings}
     ]
-    nothing_run = {"--help", "--dry-run", "--verify", "--measure", "--allow-external-code", "--trust"}  # or what is not offered
+    nothing_run = {
+        "--help",
+        "--dry-run",
+        "--verify",
+        "--measure",
+        "--allow-external-code",
+        "--trust",
+    }  # or what is not offered
     assert [flags for flags in unknown if not nothing_run & {*flags}] == []
 
 

@@ -62,7 +62,18 @@ def test_what_a_shell_ignores_stays_ignored() -> None:
 COMMANDS = {  # what each says once it has begun to wait
     "testbed": ["run", "--on", "flow", "--jobs", "8", "--iterations", "100000", "--alone", "none"],
     "workloads": ["record", "--", "sh", "-c", "echo waits >&2; exec sleep 600"],
-    "testbed.transports": ["tcp", "receive", "--bind", "127.0.0.2", "--peer", "127.0.0.3", "--port", "7399", "--wait", "600s"],
+    "testbed.transports": [
+        "tcp",
+        "receive",
+        "--bind",
+        "127.0.0.2",
+        "--peer",
+        "127.0.0.3",
+        "--port",
+        "7399",
+        "--wait",
+        "600s",
+    ],
 }
 
 

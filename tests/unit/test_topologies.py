@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mininet.topo import Topo
 
 from testbed import networks, spec
+from testbed.core.errors import RequestError
 from testbed.networks import spraying
 from testbed.networks.routed import RoutedTopo, has_choice, path, stages
 from testbed.planning import plan
@@ -85,7 +86,7 @@ def test_every_file_lists_itself_in_topos() -> None:
 
 @pytest.mark.parametrize("name", networks.names())
 def test_every_file_draws_itself_and_is_documented(name: str) -> None:
-    text = Path(networks.__file__).with_name(f"{name}.py").read_text()
+    text = (ROOT / "topologies" / f"{name}.py").read_text()
     assert "::\n" in text.split('"""')[1] and f"--topo {name}," in text
     assert f"`{name}`" in (ROOT / "docs/topologies.md").read_text()
 
@@ -254,12 +255,12 @@ def test_a_file_from_outside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [("1/0", "ZeroDivisionError"), ("x = 1", "no `topos` dict"), ("topos = {}", "no `topos` dict")]
+    ("content", "says"), [("1/0", "ZeroDivisionError"), ("x = 1", "define topos"), ("topos = {}", "no `topos` dict")]
 )
 def test_a_bad_file_from_outside(tmp_path: Path, content: str, says: str) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(content)
-    with pytest.raises(networks.TopologyError, match=says):
+    with pytest.raises(RequestError, match=says):
         networks.find(str(mine))
 
 
