@@ -42,15 +42,13 @@ class ContentError(RequestError):
 class Kind:
     """A kind of content.
 
-    ``packages``: those whose modules are the built-in ones. ``has``: what each module must define. ``listing``:
-    a command that prints all names.
+    ``packages``: those whose modules are the built-in ones. ``has``: what each module must define.
     """
 
     name: str
     plural: str
     packages: tuple[str, ...]
     has: tuple[str, ...]
-    listing: str
 
     @property
     def group(self) -> str:
@@ -60,36 +58,28 @@ class Kind:
 
 PAPERS = ("mltcp", "ltp", "mlt", "sjf_bco", "beyond")  # folders of analysis/
 
-TOPOLOGY = Kind("topology", "topologies", ("testbed.content.topologies",), ("topos",), "mltcp list topologies")
+TOPOLOGY = Kind("topology", "topologies", ("testbed.content.topologies",), ("topos",))
 COLLECTIVE = Kind(
     "collective", "collectives", ("testbed.content.workloads.collectives",), ("KIND", "connections", "rounds", "run"),
-    "mltcp list collectives",
 )  # fmt: skip
 IMPORTER = Kind(
     "format", "importers", ("testbed.content.workloads.importers",), ("TITLE", "USES", "recognises", "read"),
-    "mltcp list importers",
 )  # fmt: skip
 JOB_LIST = Kind(
     "job-list format", "joblists", ("testbed.content.workloads.joblists",), ("TITLE", "recognises", "read"),
-    "mltcp list joblists",
 )  # fmt: skip
-TRANSPORT = Kind(
-    "transport", "transports", ("testbed.transports",), ("Options", "lossy", "listen", "close"), "mltcp list transports"
-)
+TRANSPORT = Kind("transport", "transports", ("testbed.transports",), ("Options", "lossy", "listen", "close"))
 FLOW_SCHEDULER = Kind(
     "flow scheduler",
     "flow schedulers",
     ("testbed.schedulers.flow",),
     ("Options", "share"),
-    "mltcp list flow-schedulers",
 )
-JOB_SCHEDULER = Kind(
-    "job scheduler", "job schedulers", ("testbed.schedulers.job",), ("Options", "schedule"), "mltcp list job-schedulers"
-)
-MODEL = Kind("model", "models", ("testbed.replay.training.models",), ("TITLE", "MODEL", "task"), "mltcp list models")
+JOB_SCHEDULER = Kind("job scheduler", "job schedulers", ("testbed.schedulers.job",), ("Options", "schedule"))
+MODEL = Kind("model", "models", ("testbed.replay.training.models",), ("TITLE", "MODEL", "task"))
 FIGURE = Kind(
     "figure", "figures", tuple(f"testbed.content.analysis.{paper}" for paper in PAPERS),
-    ("ID", "TITLE", "TEXT", "CONTROLS", "draw", "find"), "mltcp list figures",
+    ("ID", "TITLE", "TEXT", "CONTROLS", "draw", "find"),
 )  # fmt: skip
 KINDS = (TOPOLOGY, COLLECTIVE, IMPORTER, JOB_LIST, TRANSPORT, FLOW_SCHEDULER, JOB_SCHEDULER, MODEL, FIGURE)
 
@@ -154,14 +144,14 @@ def unknown(kind: Kind, name: str) -> str:
 
     known = (*names(kind), *installed(kind))
     close = difflib.get_close_matches(name[:80], known, 1)
-    way_out = f"Did you mean {close[0]!r}?" if close else f"There are {', '.join(known)}; or name a file: ./mine.py."
+    way_out = f"Did you mean {close[0]!r}?" if close else f"Names: {', '.join(known)}. Or name a file: ./mine.py."
     return f"unknown {kind.name} {quoted(name)}. {way_out}"
 
 
 def kind_of(path: str, kinds: Sequence[Kind]) -> Kind | None:
     """The first of ``kinds`` that a user's own file defines; raises `ContentError` if it cannot be read."""
     for kind in kinds:
-        module = _executed(kind, Path(path))
+        module = _executed(Path(path))
         if all(hasattr(module, attribute) for attribute in kind.has):
             return kind
     return None
@@ -169,10 +159,10 @@ def kind_of(path: str, kinds: Sequence[Kind]) -> Kind | None:
 
 def load(kind: Kind, path: Path) -> ModuleType:
     """The user's own file as content of a kind; executed once per content. Raises `ContentError`."""
-    return _checked(kind, _executed(kind, path), str(path))
+    return _checked(kind, _executed(path), str(path))
 
 
-def _executed(kind: Kind, path: Path) -> ModuleType:
+def _executed(path: Path) -> ModuleType:
     import hashlib  # noqa: PLC0415
     import importlib.util  # noqa: PLC0415
 

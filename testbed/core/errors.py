@@ -8,7 +8,8 @@
     ├── TransportError      1  a worker's peer is gone, or says what none says
     ├── RequestError        2  the request was wrong
     │   ├── UnitError, OptionError, TomlError, FileError            what was typed, a file that was named
-    │   ├── TraceError, JobError, TopologyError, ScheduleError, UnknownTransportError      what it asks for
+    │   ├── TraceError, JobError, TopologyError, ScheduleError           what it asks for
+    │   ├── UnknownContentError, ContentError     content of no such name, a file that is none
     │   ├── TooLargeError         more than its place takes
     │   └── VirtualTimeOnlyError  this experiment cannot be had against a real clock
     └── MachineError        3  this machine cannot do it

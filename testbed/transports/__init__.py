@@ -304,10 +304,6 @@ class Module(Protocol):
     def close(self, options: Any, stage: Stage) -> Close: ...
 
 
-class UnknownTransportError(RequestError):
-    """No such transport; the message says what there is."""
-
-
 @dataclass(frozen=True)
 class Transport:
     """One with its options."""

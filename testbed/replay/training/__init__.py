@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from testbed import registry
 from testbed.core import options
-from testbed.core.errors import MachineError, RequestError
+from testbed.core.errors import MachineError
 from testbed.core.options import Boolean, OneOf, option
 from testbed.replay import ring
 
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
 ELEMENT = 4  # bytes of a float32
 Holes = Sequence[tuple[int, int]]  # offset and length in bytes, of one gradient
 Fill = Literal["zero", "contributors", "feedback"]  # as in `testbed.transports.torch`
-
-
-class UnknownModelError(RequestError):
-    """No such model; the message says what there is."""
 
 
 class Model(Protocol):
