@@ -56,7 +56,7 @@ def test_a_run_has_the_files_of_any_other_and_repeats(tmp_path: Path, capsys: py
         assert one.flows.groupby("flow")["bytes_acked"].max().sum() > 0
     summary = json.loads((next(tmp_path.iterdir()) / "summary.json").read_text())
     assert [row["system"] for row in summary["results"]] == ["reno", "mltcp_reno"] and summary["clock"] == "model"
-    assert "Model time" in capsys.readouterr().out
+    assert "Simulated" in capsys.readouterr().out
     folder = next(tmp_path.iterdir()) / "mltcp_reno" / "1"
     assert main(["run", "--verify", str(folder)]) == EXIT_OK
 

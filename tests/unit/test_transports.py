@@ -94,7 +94,7 @@ def test_tcp_has_options_behind_its_congestion_control() -> None:
 
 
 def test_plans_carry_it() -> None:
-    reno, _, gentle, *_ = made(system=("reno", "ltp:broadcast=tcp:cubic"))
+    reno, gentle, *_ = made(system=("reno", "ltp:broadcast=tcp:cubic"))
     assert reno.jobs[0].transport == "tcp" and reno.transports == []
     assert gentle.jobs[0].transport == "ltp:broadcast=tcp:cubic" == gentle.transports[0]
     assert gentle.jobs[0].cc.spec == "cubic"
@@ -650,8 +650,8 @@ def test_a_real_training_says_what_it_lost_or_nothing() -> None:
     assert jobs.other_bytes(cast(Any, SimpleNamespace(plan=plan, messages=None))) == 0, "it is of before"
 
 
-def test_unknown_transports_name_those_there_are() -> None:
-    with pytest.raises(RequestError, match="there are dlcp, ltp, mlt, optireduce, tcp"):
+def test_unknown_transports_are_refused() -> None:
+    with pytest.raises(RequestError, match="unknown transport"):
         transports.parse("quic")
 
 

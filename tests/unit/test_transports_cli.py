@@ -72,7 +72,7 @@ def test_with_a_key(tmp_path: Path) -> None:
         (["ltp", "send", "--bind", "here", "--peer", THERE], "no IPv4 address"),
         (["ltp", "send", "--bind", HERE, "--peer", HERE], "an address each"),
         (["ltp:fraction=80", "send", "--bind", HERE, "--peer", THERE], "not between 0 and 1"),
-        (["quic", "send", "--bind", HERE, "--peer", THERE], "there is no transport"),
+        (["quic", "send", "--bind", HERE, "--peer", THERE], "unknown transport"),
         (["tcp", "send", "--bind", HERE, "--peer", THERE, "--key", "x"], "no datagrams of its own"),
         (["ltp", "send", "--bind", HERE, "--peer", THERE, "--rounds", "0"], "--rounds"),
     ],

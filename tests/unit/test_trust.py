@@ -167,13 +167,15 @@ def test_what_the_user_types_is_executed(files: Path, monkeypatch: pytest.Monkey
     assert main([*dry, "x.toml", "--topo", "dumbbell"]) == EXIT_OK
     assert main([*dry, "x.toml", "--set", "topo=dumbbell"]) == EXIT_REQUEST or not (files / "executed").exists()
     assert not (files / "executed").exists()
-    for typed in (
+    code = (files / "evil.py").read_text()
+    for number, typed in enumerate((
         ["--topo", "./evil.py"],
         ["x.toml", "--topo", "./evil.py"],
         ["x.toml", "--trust"],
         ["x.toml", "--allow-external-code"],
-    ):
+    )):  # fmt: skip
         (files / "executed").unlink(missing_ok=True)
+        (files / "evil.py").write_text(f"{code}\n# {number}: a process executes the same content once\n")
         assert main([*dry, *typed]) == EXIT_OK
         assert (files / "executed").exists()
 

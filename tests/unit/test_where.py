@@ -324,8 +324,8 @@ def test_a_sweep_goes_where_a_run_would(
     (tmp_path / "real.toml").write_text('job = ["ddp:resnet18"]\ncc = ["reno"]\n')
     assert main(["sweep", file, str(tmp_path / "real.toml"), "--dry-run"]) == EXIT_OK
     shown = capsys.readouterr().out
-    assert "both: 10 runs of 2 jobs, reno, on uml" in shown
-    assert "is a real program" in shown and "real: 2 runs of 1 jobs, reno, on host" in shown
+    assert "both: 6 runs of 2 jobs, reno, on uml" in shown
+    assert "is a real program" in shown and "real: 1 run of 1 job, reno, on host" in shown
 
 
 def test_under_sudo_a_sweep_keeps_root_for_all_or_for_none(
@@ -385,9 +385,9 @@ def test_files_of_ones_own_go_along_under_names_of_theirs(tmp_path: Path) -> Non
     one = plan.plans(plan.resolve(spec.read(None, {"topo": f"{topology},2", "cc": ["reno", str(mine)]})))[2]
     files = upload.files(one)
     label = one.jobs[0].cc.folder
-    assert {"own/topology.py", f"own/{label}/mine.bpf.c", f"own/{label}/mine.h"} <= files.keys()
+    assert {"own/content/0/mine.py", f"own/{label}/mine.bpf.c", f"own/{label}/mine.h"} <= files.keys()
     there = upload.elsewhere(one, "/media")
-    assert there.topology == "/media/own/topology.py"
+    assert there.topology == "/media/own/content/0/mine.py"
     assert {job.cc.source for job in there.jobs} == {f"/media/own/{label}/mine.bpf.c"}
 
 
