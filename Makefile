@@ -141,6 +141,7 @@ check: environment
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/vulture
+	.venv/bin/lint-imports --no-cache
 
 # With everything that is found here: Pythons, and the distribution's kernels. Not a part of `make test`.
 matrix: setup
