@@ -26,6 +26,7 @@ from testbed.core.runs.load import digest
 from testbed.core.runs.manifest import Asked, Attempt, Manifest, Provenance, Recorded, Told, UserModeLinux
 from testbed.core.runs.plan import Plan
 from testbed.core.runs.verdict import Row, Verdict, Word
+from testbed.core.text import decimal
 from testbed.linux.sampling import disturbances
 
 
@@ -117,7 +118,7 @@ class _Judged:
 
 
 def _said(row: Row) -> str:
-    return f"{row.id} {row.name}: {row.value:.4g}"
+    return f"{row.id} {row.name}: {decimal(row.value)}"
 
 
 def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps: float | None) -> _Judged:

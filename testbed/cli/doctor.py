@@ -38,6 +38,7 @@ from testbed.core.runs import rundir
 from testbed.core.runs.manifest import Told
 from testbed.core.runs.plan import Link
 from testbed.core.terminal import Column, Sheet
+from testbed.core.text import decimal
 from testbed.linux import features, network, privileges, settings
 from testbed.linux.loading import bpf, classifier, registry
 from testbed.linux.queues.rates import bucket_bytes
@@ -285,7 +286,7 @@ def _host() -> str:
     )
     fits = proposal.propose(one, measured.capacity_bps, noted, platform.release(), was_invalid=False)
     return (
-        f"unshaped path {(measured.capacity_bps or 0) / 1e9:.2g} Gbit/s, longest pause {noted['waited_s'].max() if len(noted) else 0:.1g} s\n"
+        f"unshaped path {decimal((measured.capacity_bps or 0) / 1e9, 2)} Gbit/s, longest pause {decimal(noted['waited_s'].max() if len(noted) else 0, 1)} s\n"
         f"What fits this machine's clock (exact is `--on uml`):\n  sudo python testbed/run.py --on host {' '.join(fits.flags)}"
     )
 

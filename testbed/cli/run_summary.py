@@ -20,7 +20,7 @@ from testbed.core.runs.manifest import Remote
 from testbed.core.runs.metrics import STEADY_ITERATIONS
 from testbed.core.runs.plan import Clock, Link, Plan, Wire
 from testbed.core.runs.summary import Result, Summary
-from testbed.core.text import count, plain
+from testbed.core.text import count, decimal, plain
 from testbed.core.units import Duration, rate_text, size_text
 
 LABEL = 18  # columns of a label
@@ -126,7 +126,7 @@ def active(summary: Summary) -> Iterator[Line]:
             if isinstance(one, Active):
                 since.setdefault(one.at, []).append(row.system)
     texts = [
-        f"never ({', '.join(systems)})" if at is None else f"from iteration {at:g} ({', '.join(systems)})"
+        f"never ({', '.join(systems)})" if at is None else f"from iteration {decimal(at, 6)} ({', '.join(systems)})"
         for at, systems in since.items()
     ]
     if texts:
@@ -165,8 +165,8 @@ def _wire(found: Wire) -> str:
     said = [
         f"{Duration(found.delay_ns)} delay" if found.delay_ns else "",
         f"{Duration(found.jitter_ns)} jitter" if found.jitter_ns else "",
-        f"{found.loss * 100:.4g} % loss" if found.loss else "",
-        f"{found.corrupt * 100:.4g} % corruption" if found.corrupt else "",
+        f"{decimal(found.loss * 100)} % loss" if found.loss else "",
+        f"{decimal(found.corrupt * 100)} % corruption" if found.corrupt else "",
     ]
     return ", ".join(filter(None, said))
 
@@ -236,7 +236,7 @@ def _doubts(folder: Path, todo: Sequence[Plan]) -> list[Line]:
     for plan in todo:
         for row in load_run(folder / plan.folder).verdict.invariants:
             if row.status in ("suspect", "invalid"):
-                text = f"{plan.system.label}{'' if plan.alone is None else f' job {plan.alone} in isolation'} {row.value:.4g}"
-                limits = "".join(f", {word} {value:g}" for word, value in (row.limit or {}).items())
+                text = f"{plan.system.label}{'' if plan.alone is None else f' job {plan.alone} in isolation'} {decimal(row.value)}"
+                limits = "".join(f", {word} {decimal(value, 6)}" for word, value in (row.limit or {}).items())
                 found.setdefault((row.status, f"{row.name} ({row.id}{limits})"), []).append(text)
     return [(status, f"{name}: {', '.join(where)}") for (status, name), where in found.items()]

@@ -13,7 +13,7 @@ from testbed.core.runs.metrics import STEADY_ITERATIONS, interleaved_needs
 from testbed.core.runs.summary import Ends, JobResult, Result, Summary
 from testbed.core.runs.verdict import Word, worst
 from testbed.core.terminal import Cell, Column, Sheet
-from testbed.core.text import count, plain
+from testbed.core.text import count, decimal, plain
 
 UNKNOWN = "–"
 COLOURS = {"valid": "green", "suspect": "yellow", "invalid": "red"}
@@ -112,10 +112,10 @@ def metrics_tables(
     times, used = [], []
     for number, (name, metrics) in enumerate(rows.items()):
         numbers, hours = asdict(metrics), metrics.idle_gpu_h
-        times.append([plain(name), *(f"{numbers[column]:.4g}" for column in TIMES)])
+        times.append([plain(name), *(decimal(numbers[column]) for column in TIMES)])
         used.append([
             plain(name), f"{metrics.utilisation:.0%}", f"{metrics.max_contention}",
-            *(f"{round(value, 9):.3g}" for value in (hours.fragment, hours.waiting, hours.contention)), *(column[number] for column in more.values()),
+            *(decimal(round(value, 9), 3) for value in (hours.fragment, hours.waiting, hours.contention)), *(column[number] for column in more.values()),
         ])  # fmt: skip
     return [
         Sheet([Column(), *(Column(heading, right=True) for heading in TIMES.values())], times, title),
@@ -159,7 +159,7 @@ def _interleaved(row: Result) -> str:
     for stated in row.findings:
         match stated:
             case Interleaved():
-                at = UNKNOWN if stated.at is None else f"{stated.at:g}"
+                at = UNKNOWN if stated.at is None else decimal(stated.at, 6)
                 return f"{at}\n{stated.seeds} of {stated.of}" if several else at
             case NotInterleaved():
                 return f"never\n0 of {len(row.seeds)}" if several else "never"

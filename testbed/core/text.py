@@ -6,8 +6,10 @@ passes through here on its way into a message.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 LONGEST = 80  # characters of one name or value
 LONGEST_PARAGRAPH = 4000  # of a whole message
@@ -43,6 +45,15 @@ def file_name(text: str) -> str:
 def count(number: object, noun: str, plural: str = "") -> str:
     """A number of things: ``1 job``, ``2 jobs``."""
     return f"{number} {noun if str(number) == '1' else plural or noun + 's'}"
+
+
+def decimal(value: float, digits: int = 4) -> str:
+    """A number for people, to so many digits and without an exponent: ``49860``, ``0.0123``. All digits before the point are there."""
+    if not math.isfinite(value):
+        return f"{value}"
+    if abs(value) >= 10**digits:
+        return f"{value:.0f}"
+    return f"{Decimal(f'{value:.{digits}g}'):f}"
 
 
 def is_text(text: str) -> bool:

@@ -24,7 +24,7 @@ from decimal import Decimal
 from typing import Any, ClassVar, Self
 
 from testbed.core.errors import RequestError
-from testbed.core.text import quoted, shown
+from testbed.core.text import decimal, quoted, shown
 
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
 
@@ -161,7 +161,7 @@ def _decimal(text: str) -> Decimal:
 def _shortest(value: int, scales: list[tuple[int, str]], base: str) -> str:
     for scale, unit in scales:
         if value >= scale:
-            return f"{value / scale:.6g} {unit}"
+            return f"{decimal(value / scale, 6)} {unit}"
     return f"{value} {base}"
 
 

@@ -65,7 +65,7 @@ def plain_log(axis: Any) -> None:
     """A logarithmic scale (an x or y axis) with plain numbers at 1 and 3 of each decade."""
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     axis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text_of.decimal(value, 6)))
     axis.set_minor_locator(NullLocator())
 
 
@@ -119,7 +119,9 @@ def wires(run: Run) -> str:
     """What wires do to packets, after a comma: the most of any; empty where they do nothing."""
     every = list(run.plan.wires.values())
     delay_ns, loss = (max((getattr(wire, name) for wire in every), default=0) for name in ("delay_ns", "loss"))
-    return (f", delay {Duration(delay_ns)}" if delay_ns else "") + (f", random loss {loss * 100:.4g} %" if loss else "")
+    return (f", delay {Duration(delay_ns)}" if delay_ns else "") + (
+        f", random loss {text_of.decimal(loss * 100)} %" if loss else ""
+    )
 
 
 def write_table(table: pd.DataFrame, path: Path) -> None:

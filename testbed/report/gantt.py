@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from testbed.core import folders
 from testbed.core.errors import RequestError
 from testbed.core.placing import Gpu, Stint
-from testbed.core.text import file_name
+from testbed.core.text import decimal, file_name
 from testbed.models.cluster import Ran, Servers
 
 COLOURS = colormaps["tab20"]
@@ -36,7 +36,7 @@ def draw(schedules: Mapping[str, Sequence[Ran]], servers: Servers, folder: Path)
                 _held(above, job, stint, rows, LEGIBLE * until)
         _name_servers(above, servers)
         above.set(xlim=(0, until))
-        above.set_title(f"{name}: makespan {max(job.end_s for job in ran):.4g} s", loc="left", fontweight="bold")
+        above.set_title(f"{name}: makespan {decimal(max(job.end_s for job in ran))} s", loc="left", fontweight="bold")
         times, most = contention(ran)
         below.step(times, most, where="post", color="black")
         below.set(

@@ -14,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from testbed.core.text import shown
+from testbed.core.text import decimal, shown
 from testbed.core.units import Rate
 from testbed.traces import trace as traces
 from testbed.traces.trace import Operation, Trace
@@ -101,9 +101,9 @@ def _circle(axis: Any, period: float, spans: list[tuple[float, float, float]]) -
     axis.set_yticks([])
     axis.set_xticks(
         np.linspace(0, 2 * np.pi, 4, endpoint=False),
-        [f"{period * share * 1e3:.4g} ms" for share in (0, 0.25, 0.5, 0.75)],
+        [f"{decimal(period * share * 1e3)} ms" for share in (0, 0.25, 0.5, 0.75)],
     )
-    axis.text(0, 0, f"perimeter\n{period * 1e3:.4g} ms", ha="center", va="center", color=GREY)
+    axis.text(0, 0, f"perimeter\n{decimal(period * 1e3)} ms", ha="center", va="center", color=GREY)
     axis.grid(False)
     axis.tick_params(pad=9)
     axis.spines["polar"].set_visible(False)

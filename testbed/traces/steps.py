@@ -17,6 +17,7 @@ from statistics import fmean, median
 
 import msgspec
 
+from testbed.core.text import decimal
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces.trace import VERSION, Kind, Operation, Source, Trace, TraceError
 
@@ -162,7 +163,7 @@ def _spread(computing: Sequence[Sequence[float]]) -> str:
     if freedom < 2 or not mean:
         return "0%"
     squares = sum((one - fmean(own)) ** 2 for own in computing for one in own)
-    return f"{min(100, round(100 * math.sqrt(squares / freedom) / mean, 6)):.3g}%"
+    return f"{decimal(min(100, round(100 * math.sqrt(squares / freedom) / mean, 6)), 3)}%"
 
 
 def _about_ranks(computing: Sequence[Sequence[float]]) -> list[str]:
@@ -171,6 +172,6 @@ def _about_ranks(computing: Sequence[Sequence[float]]) -> list[str]:
     if len(means) < 2 or max(means) - min(means) <= _ALIKE * fmean(means):
         return []
     return [
-        f"its {len(means)} ranks compute for {min(means) * 1e3:.4g} to {max(means) * 1e3:.4g} ms a step on average; here "
+        f"its {len(means)} ranks compute for {decimal(min(means) * 1e3)} to {decimal(max(means) * 1e3)} ms a step on average; here "
         f"all workers do so for the median, and the noise is that from step to step alone"
     ]

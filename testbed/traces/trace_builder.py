@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from testbed.core.errors import within
+from testbed.core.text import decimal
 from testbed.core.units import Rate, Size
 from testbed.traces.recording import Origin, Sample
 from testbed.traces.steps import Exchange, Step, trace_of
@@ -34,9 +35,9 @@ def write(recorded: list[tuple[Origin, list[Sample]]], path: Path, how: Descript
     lengths = [sample.end_ns - sample.start_ns for sample in samples]
     exchanges = sum(op.bytes is not None for op in trace.operations)
     return (
-        f"{path}: {len(samples)} steps of {len(recorded)} rank(s), {median(lengths) / 1e6:.4g} ms each; {exchanges} buckets of "
-        f"{Size(trace.bytes_per_iteration)} in all, {trace.compute_s * 1e3:.4g} ms of computing ± {trace.noise}; "
-        f"recording took {spent / 1e6:.3g} ms of a step ({spent / fmean(lengths):.2%})"
+        f"{path}: {len(samples)} steps of {len(recorded)} rank(s), {decimal(median(lengths) / 1e6)} ms each; {exchanges} buckets of "
+        f"{Size(trace.bytes_per_iteration)} in all, {decimal(trace.compute_s * 1e3)} ms of computing ± {trace.noise}; "
+        f"recording took {decimal(spent / 1e6, 3)} ms of a step ({spent / fmean(lengths):.2%})"
     )
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from testbed.core import text
 
@@ -44,3 +48,21 @@ def test_arguments_that_are_no_text_are_found() -> None:
     assert text.first_stray(["run", "--name", "ä"]) is None
     assert text.first_stray(["run", "caf\udce9"]) == r"the argument 'caf\xe9' is not text (UTF-8 without NUL)"
     assert text.first_stray(["a\0b"]) == r"the argument 'a\x00b' is not text (UTF-8 without NUL)"
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "said"),
+    [
+        (49860.4, 4, "49860"), (8890, 3, "8890"), (9999.6, 4, "10000"), (0.0000123456, 4, "0.00001235"), (-2880, 3, "-2880"), (0, 4, "0"),
+        (1.5, 4, "1.5"), (100, 3, "100"), (math.inf, 4, "inf"),
+    ],
+)  # fmt: skip
+def test_numbers_have_no_exponent(value: float, digits: int, said: str) -> None:
+    assert text.decimal(value, digits) == said
+
+
+@given(st.floats(-1e15, 1e15), st.integers(1, 9))
+def test_a_decimal_is_the_number(value: float, digits: int) -> None:
+    said = text.decimal(value, digits)
+    assert "e" not in said
+    assert float(said) == pytest.approx(value, rel=0.51 * 10 ** (1 - digits), abs=1e-300)

@@ -31,7 +31,7 @@ from testbed.core.runs.findings import (
     Uneven,
 )
 from testbed.core.runs.summary import Result, Summary
-from testbed.core.text import count
+from testbed.core.text import count, decimal
 from testbed.core.units import rate_text
 
 FLOW_SCHEDULERS = {"cassini": "CASSINI"}  # those that people do not write as they are typed
@@ -95,7 +95,7 @@ def _from(interleaves: Interleaved | None) -> str:
     if interleaves is None or interleaves.at is None:
         return ""
     several = f" in {interleaves.seeds} of {count(interleaves.of, 'seed')}" if interleaves.of > 1 else ""
-    return f" and interleaves from iteration {interleaves.at:g}{several}"
+    return f" and interleaves from iteration {decimal(interleaves.at, 6)}{several}"
 
 
 def _too_short(stated: TooShort, who: str, other: str) -> str:
@@ -103,7 +103,7 @@ def _too_short(stated: TooShort, who: str, other: str) -> str:
     if stated.active_from is None:
         active = f"MLTCP was active in none of {total}"
     else:
-        active = f"MLTCP was active for {stated.iterations - stated.active_from:g} of {total}, and {stated.needed} are needed"
+        active = f"MLTCP was active for {decimal(stated.iterations - stated.active_from, 6)} of {total}, and {stated.needed} are needed"
     return f"Too few iterations to compare {who} with {other}: {active}. So far {who} is {stated.speedup:.2f}× as fast. Raise --iterations."
 
 
@@ -121,7 +121,7 @@ def _delivered(stated: Delivered, who: str) -> str:
     )
     if stated.share == 1:
         return f"{who} delivered all gradient bytes.{tags}"
-    return f"{who} delivered {min(stated.share, 0.9999) * 100:.4g} % of the gradient bytes.{tags}"  # never all of what is not all
+    return f"{who} delivered {decimal(min(stated.share, 0.9999) * 100)} % of the gradient bytes.{tags}"  # never all of what is not all
 
 
 def reason(found: Reason) -> str:
@@ -145,18 +145,18 @@ def reason(found: Reason) -> str:
         case AtIdeal(system=system, ratio=ratio):
             return f"{name(system)} is at the ideal already ({ratio:.3f}×)."
         case BaseInterleaves(system=system, at=at):
-            return f"{name(system)} interleaves, too (from iteration {at:g})."
+            return f"{name(system)} interleaves, too (from iteration {decimal(at, 6)})."
         case FewFrames():
             kind = "marking threshold" if found.threshold == "marking" else "buffer"
             return (
-                f"{arrow(found.link)} has {found.per_flow:.2g} frames of {kind} per flow ({found.frames:.3g} frames, "
+                f"{arrow(found.link)} has {decimal(found.per_flow, 2)} frames of {kind} per flow ({decimal(found.frames, 3)} frames, "
                 f"{count(found.flows, 'flow')}). Below 3 every window is at its minimum."
             )
         case Timeouts():
             times = count(found.count, "retransmission timeout")
             return f"TCP waited for {times} of {_time(found.least_s)} or more."
         case RandomLoss(loss=loss):
-            return f"A wire loses {loss * 100:.4g} % of its packets at random, which limits every window."
+            return f"A wire loses {decimal(loss * 100)} % of its packets at random, which limits every window."
         case NoCoordination(system=system, against=against):
             return f"Neither {name(system)} nor {name(against)} knows of iterations."
         case NoCauseKnown():
@@ -174,7 +174,7 @@ def arrow(link: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return f"{decimal(seconds * 1e3, 3)} ms" if seconds < 1 else f"{decimal(seconds, 3)} s"
 
 
 def _periods(periods_s: Sequence[float]) -> str:

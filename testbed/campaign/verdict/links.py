@@ -16,6 +16,7 @@ from testbed.campaign.verdict.invariant import (
     without,
 )
 from testbed.core.runs.plan import Plan
+from testbed.core.text import decimal
 from testbed.linux.queues.rates import bucket_bytes
 
 BUSY_WINDOW_S = 0.1
@@ -203,7 +204,9 @@ def work_conservation(case: Case) -> float | Noted | Unjudged:
         queued += span.sum()
         served += span[whole * 8 >= AT_RATE * rate_bps[:-1][busy] * span].sum()
     if queued < QUEUED_S:
-        return not_evaluated(f"there was a queue for {queued:.2g} s only" + (", undisturbed" if any(disturbed) else ""))
+        return not_evaluated(
+            f"there was a queue for {decimal(queued, 2)} s only" + (", undisturbed" if any(disturbed) else "")
+        )
     return without(float(served / queued), np.array(disturbed))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from testbed.campaign.verdict.invariant import Case, Noted, Unjudged, not_applicable, not_evaluated
+from testbed.core.text import decimal
 from testbed.linux.sampling.probes import RECEIVER_DROPS
 
 LEARNED = 4  # iterations: F is in force from the third, and one to spare (docs/congestion-controls.md)
@@ -61,8 +62,8 @@ def limited(case: Case) -> float | Noted | Unjudged:
         return 0.0
     return Noted(
         worst.limited_share,
-        f"job {worst.job}: {worst.receive_window_s:.3g} s by a receive window, {worst.send_buffer_s:.3g} s by "
-        f"a send buffer, of {worst.busy_s:.3g} s",
+        f"job {worst.job}: {decimal(worst.receive_window_s, 3)} s by a receive window, {decimal(worst.send_buffer_s, 3)} s by "
+        f"a send buffer, of {decimal(worst.busy_s, 3)} s",
     )
 
 

@@ -14,7 +14,7 @@ from testbed.cli.table import metrics_tables
 from testbed.core import terminal
 from testbed.core.placing import Stint
 from testbed.core.terminal import Column, Sheet
-from testbed.core.text import count, plain
+from testbed.core.text import count, decimal, plain
 from testbed.models.cluster import Ran
 from testbed.models.contention import Model
 from testbed.planning.schedules import Carried
@@ -50,8 +50,8 @@ def beside(results: Sequence[Result]) -> Sheet:
         said = each.carried.metrics
         for came in each.emulated:
             rows.append([
-                plain(each.scheduler), plain(came.system), f"{said.makespan_s:.4g}", f"{came.makespan_s:.4g}", f"{came.makespan_off:+.1%}",
-                f"{said.mean_completion_s:.4g}", f"{came.mean_completion_s:.4g}", f"{came.completion_off:+.1%}", f"{came.job_off:.1%}", came.verdict,
+                plain(each.scheduler), plain(came.system), decimal(said.makespan_s), decimal(came.makespan_s), f"{came.makespan_off:+.1%}",
+                decimal(said.mean_completion_s), decimal(came.mean_completion_s), f"{came.completion_off:+.1%}", f"{came.job_off:.1%}", came.verdict,
             ])  # fmt: skip
     columns = [Column(), Column(), *(Column(heading, right=True) for heading in headings)]
     return Sheet(columns, rows, "Predicted, and measured with real traffic; off: of a job's completion, mean", names=2)

@@ -17,6 +17,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 
 from testbed.core.runs import metrics
 from testbed.core.runs.load import Experiment, Run
+from testbed.core.text import decimal
 from testbed.models.statistics import log_interval
 from testbed.report import drawing, style
 
@@ -82,5 +83,5 @@ def _caption(run: Run, data: pd.DataFrame) -> str:
     link = run.plan.link
     network = drawing.rate(link.rate_bps)
     if not drawing.is_model(run):
-        network += f", {drawing.queue(run)}{drawing.wires(run)}, base RTT {run.plan.base_rtt_s * 1e3:.2g} ms"
+        network += f", {drawing.queue(run)}{drawing.wires(run)}, base RTT {decimal(run.plan.base_rtt_s * 1e3, 2)} ms"
     return f"{network}; {drawing.substrate(run)}; {drawing.count(data['seed'].nunique(), 'seed')}, intervals at 95 %."
