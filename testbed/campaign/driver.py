@@ -28,6 +28,8 @@ from testbed.planning.plan import Planned, Scenario, replan
 from testbed.planning.profiles import Profile
 from testbed.spec import Spec
 
+KEPT = "the run in progress was ended and left nothing; finished runs are kept"  # of an interruption
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -104,11 +106,12 @@ def drive(
         rundir.sweep(folder)
     queue = _Queue(list(runs), list(free), tell, is_there, linux_source, retries, capacity_bps=_capacities(runs, kept))
     failures = []
-    for run, outcome in queue.outcomes():
-        if isinstance(outcome, Failed):
-            if not keep_going:
-                raise outcome.error
-            failures.append(Failure(run, outcome.error))
+    with interruption.keeping(KEPT):
+        for run, outcome in queue.outcomes():
+            if isinstance(outcome, Failed):
+                if not keep_going:
+                    raise outcome.error
+                failures.append(Failure(run, outcome.error))
     return failures
 
 

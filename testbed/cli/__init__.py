@@ -35,8 +35,6 @@ COMMANDS = {
     "schema": "a JSON schema of experiment files, for editors",
 }
 
-RUNNING = ("run", "sweep", "schedule", "calibrate")  # commands that carry out runs
-KEPT = "the run in progress was ended and left nothing; finished runs are kept"
 EPILOG = "exit codes: 0 done, 1 a run failed, 2 the request was wrong, 3 this machine cannot do it, 4 the result is invalid, 130 interrupted"
 INSIDE = {"calibrate": "schedule.calibrate"}  # commands that share a folder with another
 
@@ -55,7 +53,7 @@ class _Parser(Parser):
 def main(arguments: Sequence[str]) -> int:
     """Run a command; its exit code."""
     interruption.listen()
-    return interruption.guarded(lambda: _ended(arguments), KEPT if "".join(arguments[:1]) in RUNNING else "")
+    return interruption.guarded(lambda: _ended(arguments))
 
 
 def _ended(arguments: Sequence[str]) -> int:

@@ -18,12 +18,13 @@ from testbed.core.errors import EXIT_INTERRUPTED
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "terminated"}
 _asked = ""
+_kept = ""
 
 
 def listen() -> None:
     """From now on each of them ends this process; but not what is ignored, by nohup or in the background of a shell."""
-    global _asked  # noqa: PLW0603 (a signal handler has nothing else to write to)
-    _asked = ""
+    global _asked, _kept  # noqa: PLW0603 (a signal handler has nothing else to write to)
+    _asked = _kept = ""
     for number in _WORDS:
         if number == signal.SIGTERM or signal.getsignal(number) not in (signal.SIG_IGN, None):
             signal.signal(number, _end)
@@ -56,8 +57,19 @@ def deferred() -> Iterator[None]:
             os.kill(os.getpid(), first)
 
 
-def guarded(command: Callable[[], int], kept: str = "") -> int:
-    """The exit code of ``command``: of an interrupted one `EXIT_INTERRUPTED`, after a line that ends with what is ``kept``."""
+@contextlib.contextmanager
+def keeping(what: str) -> Iterator[None]:
+    """An interruption inside the block keeps ``what``: the last line of the command says so."""
+    global _kept  # noqa: PLW0603
+    try:
+        yield
+    except KeyboardInterrupt:
+        _kept = what
+        raise
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """The exit code of ``command``: of an interrupted one `EXIT_INTERRUPTED`, after a line that ends with what is kept (`keeping`)."""
     try:
         return command()
     except KeyboardInterrupt as interrupt:
@@ -65,7 +77,7 @@ def guarded(command: Callable[[], int], kept: str = "") -> int:
         # or not, unless it has run another text since.
         exec("pass")
         what = str(interrupt) or _WORDS[signal.SIGINT]
-        print(f"\n{what}{': ' if kept else ''}{kept}", file=sys.stderr)
+        print(f"\n{what}{': ' if _kept else ''}{_kept}", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 

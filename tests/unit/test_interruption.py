@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,10 @@ import testbed.cli.traces_cli
 import testbed.report.cli
 import testbed.transports.cli
 from testbed.backends.progress import Patience, Watch
+from testbed.campaign import driver
 from testbed.core import interruption
 from testbed.core.errors import EXIT_INTERRUPTED, EXIT_OK
+from tests.runs import INTERRUPTIBLE
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -77,23 +79,35 @@ COMMANDS = {  # what each says once it has begun to wait
 }
 
 
+@contextlib.contextmanager
+def started(words: Sequence[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A command of this checkout in a group of its own, which is over after the block."""
+    process = subprocess.Popen(
+        [*INTERRUPTIBLE, sys.executable, "-P", "-m", *words], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
 @pytest.mark.parametrize("package", COMMANDS)
 def test_an_interrupted_command_ends_with_its_code(package: str, tmp_path: Path) -> None:
     """Each package's commands, from its import on."""
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", package, *COMMANDS[package]], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-    assert process.stderr is not None
-    if package != "testbed.transports":  # which waits without a word
-        process.stderr.readline()
-        time.sleep(1)  # until it waits for what it started
-    else:
-        time.sleep(3)
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == EXIT_INTERRUPTED, errors
-    assert "Traceback" not in errors
+    with started([package, *COMMANDS[package]], tmp_path) as process:
+        assert process.stderr is not None
+        if package != "testbed.transports":  # which waits without a word
+            process.stderr.readline()
+            time.sleep(1)  # until it waits for what it started
+        else:
+            time.sleep(3)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == EXIT_INTERRUPTED, errors
+        assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize(
@@ -122,3 +136,40 @@ def test_an_interruption_while_python_compiles_text_ends_with_its_code(tmp_path:
         [sys.executable, "-m", "interrupted"], cwd=tmp_path, env=environment, capture_output=True, check=False
     )
     assert done.returncode == EXIT_INTERRUPTED
+
+
+def test_only_an_interruption_among_runs_says_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    def computing() -> int:
+        raise KeyboardInterrupt
+
+    def running() -> int:
+        with interruption.keeping("finished runs"):
+            return computing()
+
+    for command, kept in ((computing, False), (running, True), (computing, False)):
+        interruption.listen()
+        assert interruption.guarded(command) == EXIT_INTERRUPTED
+        assert ("finished runs" in capsys.readouterr().err) is kept
+
+
+JOBS = "gpu_num,submit_time,duration\n" + "".join(
+    f"{1 + n % 8},2020-04-01 {n // 3600 % 24:02d}:{n // 60 % 60:02d}:{n % 60:02d},{60 + n * 13 % 900}\n"
+    for n in range(20_000)
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "runs"),
+    [(["schedule", "jobs.csv", "--servers", "20", "--gpus", "8"], False), (COMMANDS["testbed"], True)],
+)
+def test_a_computed_schedule_has_no_runs_to_keep(words: Sequence[str], runs: bool, tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    with started(["testbed", *words], tmp_path) as process:
+        if runs:
+            assert process.stderr is not None
+            process.stderr.readline()
+        time.sleep(2)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == EXIT_INTERRUPTED, errors
+        assert (driver.KEPT in errors) is runs, errors
