@@ -10,13 +10,8 @@ if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-    from testbed.core.environment import enter
+    from testbed.core import start
 
     # Matrices are small: threads cost more than they save, and add up in another order where there are more cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    enter("analysis")
-
-    from testbed.core import ending, interruption
-
-    interruption.listen()
-    sys.exit(interruption.guarded(lambda: ending.run("testbed.report.cli", sys.argv[1:])))
+    sys.exit(start.command("analysis", "testbed.report.cli", sys.argv[1:]))

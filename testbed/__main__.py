@@ -8,14 +8,9 @@ import sys
 
 def main() -> int:
     """The command ``mltcp``; its exit code."""
-    from testbed.core.environment import enter
+    from testbed.core import start
 
-    enter("testbed")
-
-    from testbed.core import ending, interruption
-
-    interruption.listen()
-    return interruption.guarded(lambda: ending.run("testbed.cli", sys.argv[1:]))
+    return start.command("testbed", "testbed.cli", sys.argv[1:])
 
 
 if __name__ == "__main__":

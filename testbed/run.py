@@ -9,10 +9,6 @@ import sys
 if __name__ == "__main__":
     # Started as a file: make the packages importable, and no module of ours by its bare name.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    from testbed.core.environment import enter
+    from testbed.core import start
 
-    enter("testbed.run")
-
-    from testbed.core import ending, interruption
-
-    sys.exit(interruption.guarded(lambda: ending.run("testbed.cli", ["run", *sys.argv[1:]])))
+    sys.exit(start.command("testbed.run", "testbed.cli", ["run", *sys.argv[1:]]))

@@ -10,11 +10,6 @@ if __name__ == "__main__":
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-    from testbed.core.environment import enter
+    from testbed.core import start
 
-    enter("workloads")
-
-    from testbed.core import ending, interruption
-
-    interruption.listen()
-    sys.exit(interruption.guarded(lambda: ending.run("testbed.cli.traces_cli", sys.argv[1:])))
+    sys.exit(start.command("workloads", "testbed.cli.traces_cli", sys.argv[1:]))

@@ -22,6 +22,7 @@ from testbed.backends.progress import Patience, Watch
 from testbed.campaign import driver
 from testbed.core import interruption
 from testbed.core.errors import EXIT_INTERRUPTED, EXIT_OK
+from tests import processes
 from tests.runs import INTERRUPTIBLE
 
 ROOT = Path(__file__).parents[2]
@@ -173,3 +174,62 @@ def test_a_computed_schedule_has_no_runs_to_keep(words: Sequence[str], runs: boo
         _, errors = process.communicate(timeout=60)
         assert process.returncode == EXIT_INTERRUPTED, errors
         assert (driver.KEPT in errors) is runs, errors
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from testbed.core import start
+from testbed.transports import native
+from testbed.transports.native.__main__ import main
+native.path = lambda: Path(sys.argv[1])
+sys.exit(start.ended(main))
+"""
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_an_interrupted_build_of_the_core_ends_with_its_code(number: signal.Signals, tmp_path: Path) -> None:
+    compiler = tmp_path / "bin" / "cc"
+    compiler.parent.mkdir()
+    compiler.write_text(f"#!/bin/sh\n: > {tmp_path}/begun\nexec sleep 60\n")
+    compiler.chmod(0o755)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{compiler.parent}{os.pathsep}{os.environ['PATH']}"}
+    with subprocess.Popen(
+        [*INTERRUPTIBLE, sys.executable, "-c", BUILD, tmp_path / "built" / "core.so"], env=environment, start_new_session=True,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            processes.until((tmp_path / "begun").exists, process.poll)
+            os.killpg(process.pid, number)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == EXIT_INTERRUPTED, errors
+    assert "Traceback" not in errors
+    assert not list((tmp_path / "built").iterdir())
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize(
+    ("moment", "code"),
+    [
+        ("sys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda *_: end()})())", EXIT_INTERRUPTED),  # its first import
+        ("atexit.register(end)", EXIT_OK),  # while Python exits
+    ],
+    ids=["import", "exit"],
+)  # fmt: skip
+def test_a_command_is_guarded_from_its_first_import_to_its_exit(
+    moment: str, code: int, number: signal.Signals, tmp_path: Path
+) -> None:
+    program = (
+        "import atexit, os, sys\nfrom testbed.core import start\n"
+        f"def end():\n    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__name__ != 'Finder']\n    os.kill(os.getpid(), {int(number)})\n"
+        f"def work():\n    {moment}\n    import wave\n    return {EXIT_OK}\nsys.exit(start.ended(work))\n"
+    )
+    done = subprocess.run(
+        [*INTERRUPTIBLE, sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr

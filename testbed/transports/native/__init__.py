@@ -212,10 +212,13 @@ def build() -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{secrets.token_hex(8)}.so")
     words = [compiler, *_flags(), "-o", str(beside), *(str(one) for one in sources() if one.suffix == ".c")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise MachineError(f"ltp needs its core, which could not be built ({compiler}):\n{done.stderr.strip()}")
-    os.rename(beside, target)
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise MachineError(f"ltp needs its core, which could not be built ({compiler}):\n{done.stderr.strip()}")
+        os.rename(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
     return target
 
 

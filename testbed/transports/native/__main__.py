@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from testbed.core.errors import TestbedError
-from testbed.transports.native import build
+from testbed.core import start
 
-if __name__ == "__main__":
+
+def main() -> int:
+    """Its exit code."""
+    from testbed.core.errors import EXIT_OK, TestbedError
+    from testbed.transports.native import build
+
     try:
-        print(build())
+        print(build(), flush=True)
     except TestbedError as error:
         print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+        return error.exit_code
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(start.ended(main))
