@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -66,10 +67,14 @@ def loaded(plan: Plan) -> list[dict[str, object]]:
 
 
 def crossings(plan: Plan) -> list[Crossing]:
-    """Of each job's flow from its first worker to its last, where there is one way only."""
+    """Of each job's flow from its first worker to its last, of `all_to_all` of every flow; where there is one way only."""
     topo: Topo = setup_steps.topology(plan)
     found = []
     for job in plan.jobs:
-        stages = bounds.crossed(topo, plan.bottlenecks, job.hosts[0], job.hosts[-1])
-        found.append(Crossing(job.job, 0, "0-1", tuple(name for stage in stages for name in stage)))
+        flows = [(0, len(job.hosts) - 1, "0-1")]
+        if any(op.algorithm == "all_to_all" for op in job.collectives):
+            flows = [(a, b, f"{a}-{b}") for a, b in itertools.permutations(range(len(job.hosts)), 2)]
+        for worker, peer, name in flows:
+            stages = bounds.crossed(topo, plan.bottlenecks, job.hosts[worker], job.hosts[peer])
+            found.append(Crossing(job.job, worker, name, tuple(link for stage in stages for link in stage)))
     return found

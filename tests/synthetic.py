@@ -6,6 +6,7 @@ The plans are real ones; the tables are what such iterations would leave.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,12 +24,12 @@ Times = Callable[[Plan, int], float]  # iteration time ÷ ideal, of a run's n-th
 STEP_S = 0.05
 
 
-def write(specs: list[Spec], results: Path, times: Times) -> None:
-    """Every run of ``specs``, and of their jobs alone (whose iterations take the ideal)."""
+def write(specs: list[Spec], results: Path, times: Times, *, ratio: float = math.nan) -> None:
+    """Every run of ``specs``, and of their jobs alone (whose iterations take the ideal); MLTCP's flows report ``ratio`` from the start."""
     for one in itertools.chain.from_iterable(plan.plans(plan.resolve(spec)) for spec in specs):
         folder = results / one.experiment / one.folder
         folder.mkdir(parents=True)
-        tables = _tables(one, times)
+        tables = _tables(one, times, ratio)
         for name, table in zip(TABLES, tables, strict=True):
             (folder / name).write_bytes(text(table))
         told = manifests.manifest(
@@ -75,9 +76,9 @@ def _lives(one: Plan, times: Times) -> pd.DataFrame:
     ])  # fmt: skip
 
 
-def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:
+def _tables(one: Plan, times: Times, ratio: float) -> list[pd.DataFrame]:
     """``iterations``, ``operations``, ``links``, ``flows``."""
-    iterations, operations, flows = [], [], []
+    iterations, operations, flows, crossings = [], [], [], manifests.crossings(one)
     last = max(1.5 * job.iterations * (job.ideal_s or 1.0) for job in one.jobs)  # jobs go on until every one is through
     for place, job in enumerate(one.jobs):
         ideal = job.ideal_s or 1.0
@@ -91,11 +92,12 @@ def _tables(one: Plan, times: Times) -> list[pd.DataFrame]:
                 )
                 operations += [(job.job, worker, i, each.id, begin + 0.4 * length, end) for each in job.collectives[:1]]
         t = np.arange(0.0, last, STEP_S)
-        sent = max(job.bytes_per_worker) * t / ideal
-        flows.append(pd.DataFrame({
-            "t_s": t, "job": job.job, "worker": 0, "flow": "0-1", "cwnd_segments": 10, "rtt_us": 100, "bytes_acked": sent.astype(int),
-            "retrans": (10 * t).astype(int), "bytes_ratio": np.nan, "iterations": 0, "f": 1.0,
-        }))  # fmt: skip
+        own = [flow for flow in crossings if flow.job == job.job]
+        sent = max(job.bytes_per_worker) * t / ideal / max(1, sum(flow.worker == 0 for flow in own))
+        flows += [pd.DataFrame({
+            "t_s": t, "job": job.job, "worker": flow.worker, "flow": flow.flow, "cwnd_segments": 10, "rtt_us": 100, "bytes_acked": sent.astype(int),
+            "retrans": (10 * t).astype(int), "bytes_ratio": ratio, "iterations": 0, "f": 1.0,
+        }) for flow in own]  # fmt: skip
     names = rows.columns(rows.Iteration)
     every = pd.concat(flows, ignore_index=True)
     links = pd.DataFrame({"t_s": every["t_s"].unique(), "link": "s1-s2", "bytes": 0, "packets": 0, "drops": 0, "ecn_marks": 0, "backlog_bytes": 0})  # fmt: skip

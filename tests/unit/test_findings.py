@@ -45,6 +45,7 @@ from testbed.core.runs.findings import (
 )
 from testbed.core.runs.load import load_experiment
 from testbed.core.runs.summary import Result, Summary
+from testbed.models import bottleneck
 from tests import synthetic
 from tests.summaries import row, summary
 
@@ -231,10 +232,10 @@ def test_findings_are_kept_in_the_summary_as_data() -> None:
     assert documents.decode(documents.encode(whole), Summary) == whole
 
 
-def summed(folder: Path, times: synthetic.Times = lambda *_: 1.0, **fields: Any) -> Summary:
-    """An experiment of invented runs."""
+def summed(folder: Path, times: synthetic.Times = lambda *_: 1.0, *, ratio: float = np.nan, **fields: Any) -> Summary:
+    """An experiment of invented runs; MLTCP is active in them with a ``ratio``."""
     asked = {"name": "x", "jobs": 2, "system": ["reno"], "iterations": 30, **fields}
-    synthetic.write([spec.make(asked, {}, "the test")], folder, times)
+    synthetic.write([spec.make(asked, {}, "the test")], folder, times, ratio=ratio)
     return summarise(load_experiment(folder / "x"))
 
 
@@ -269,8 +270,28 @@ def test_links_that_are_asked_too_much_of_are_always_stated(tmp_path: Path) -> N
 
 def test_too_few_frames_for_each_flow_is_the_reason(tmp_path: Path) -> None:
     """Two jobs, each a flow, and a threshold of two frames."""
-    found = summed(tmp_path, system=["reno", "mltcp_reno"], ecn="2p")
-    (compared,) = [one for one in found.results[1].findings if isinstance(one, Compared | TooShort)]
+    found = summed(tmp_path, ratio=0.5, system=["reno", "mltcp_reno"], ecn="2p")
     few = demand.of(load_experiment(tmp_path / "x")).frames
     assert few is not None and few.flows == 2 and few.per_flow == pytest.approx(1, rel=0.1)
-    assert isinstance(compared, TooShort) or few in compared.reasons
+    (compared,) = [one for one in found.results[1].findings if isinstance(one, Compared)]
+    assert few in compared.reasons
+
+
+def test_every_flow_of_an_exchange_between_experts_counts(tmp_path: Path) -> None:
+    """Two mixtures of experts, each with 4 · 4 flows over the link, and marks at 40 frames."""
+    moe = Path(__file__).parents[1] / "data" / "moe.json"
+    found = summed(
+        tmp_path, lambda *_: 1.56, ratio=0.5, job=[f"{moe},workers=8"] * 2, rate="100gbit", mtu=9000, system=["reno", "mltcp_reno"],
+        iterations=12, alone="none",
+    )  # fmt: skip
+    experiment = load_experiment(tmp_path / "x")
+    crossed = bottleneck.crossings(experiment.runs[0])
+    assert crossed is not None and set(crossed) == {"s1-s2", "s2-s1"}
+    for flows in crossed.values():
+        assert [sum(job == which for job, _, _ in flows) for which in (0, 1)] == [16, 16]
+    few = demand.of(experiment).frames
+    assert few is not None and (few.threshold, few.flows) == ("marking", 32)
+    assert few.frames == pytest.approx(40, rel=0.01)
+    (compared,) = [one for one in found.results[1].findings if isinstance(one, Compared)]
+    assert compared.outcome == "no difference"
+    assert few in compared.reasons
