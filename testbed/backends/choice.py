@@ -53,7 +53,9 @@ class Choice:
         """One line that says it."""
         if self.reason is not None:
             return f"on `{self.place}`: {self.reason.rstrip('.')}"
-        return f"on `{self.place}`" + (", whose kernel is built first (`make kernel`)" if self.to_build else "")
+        return f"on `{self.place}`" + (
+            " (a run builds its kernel first, as `make kernel` does)" if self.to_build else ""
+        )
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from testbed.backends import pace
 from testbed.campaign.driver import Wanted
+from testbed.core import terminal
 from testbed.core.heartbeat import Heartbeat, duration
 from testbed.core.runs import events
 from testbed.core.runs.plan import Plan
@@ -98,10 +99,10 @@ class Progress:
         if self.live is not None:
             self.live.console.print(line, highlight=False)
         else:
-            self.console.print(line, highlight=False, soft_wrap=True)
+            terminal.say(self.console, line.plain)
 
     def _print(self, line: str) -> None:
-        self.console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
+        terminal.say(self.console, line)
 
     def _line(self) -> str:
         """The count and the time left, without a terminal."""
@@ -148,7 +149,7 @@ def _share(plan: Plan, bps: Mapping[str, float]) -> float:
 
 
 def _title(plan: Plan) -> str:
-    alone = "" if plan.alone is None else f", job {plan.alone} ({plan.jobs[0].trace}) alone"
+    alone = "" if plan.alone is None else f", job {plan.alone} ({plan.jobs[0].trace}) in isolation"
     return plain(f"{plan.system.label} seed {plan.seed}{alone}")
 
 
@@ -233,4 +234,5 @@ class Count:
             self._say(plain(f"{self.out / _path(plan)}: {how}{at}"))
 
     def _say(self, line: str) -> None:
-        self.progress.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        for part in line.split("\n"):
+            terminal.say(self.progress.console, part)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,20 +95,18 @@ def run(parsed: argparse.Namespace) -> int:
             print("\n".join(map(text.plain, asked.described(chosen))))
         return EXIT_OK
 
-    from rich.console import Console
-
     from testbed.campaign import driver
     from testbed.campaign.executors import Here
     from testbed.campaign.stored import folders as stored
     from testbed.cli.console import Progress
-    from testbed.core import folders, locks
+    from testbed.core import folders, locks, terminal
 
-    notes, quiet = Console(stderr=True), parsed.quiet or parsed.json
+    notes, quiet = terminal.errors(), parsed.quiet or parsed.json
     connecting = where.is_remote(chosen.place) and not quiet
     with notes.status(f"{chosen.place}: connecting") if connecting else contextlib.nullcontext():
         chosen, substrate = asked.settled(chosen)
     if chosen.reason is not None:
-        print(text.paragraph(str(chosen)), file=sys.stderr)
+        terminal.say_error(chosen)
     out = Path(parsed.out)
     with locks.held(out) as held:
         planned = asked.named(chosen, held)
@@ -118,7 +115,7 @@ def run(parsed: argparse.Namespace) -> int:
             folders.check(run.experiment / "figures", out)
         work = stored.work(planned, out, lambda _run: [substrate], flags.again(parsed))
         if work.kept and not quiet:
-            notes.print(text.plain(work.said()), highlight=False, soft_wrap=True)
+            terminal.say(notes, work.said())
         if work.todo:
             with Progress([run.plan for run in work.todo], notes, chosen.place, quiet=quiet) as progress:
                 lanes = [Here(substrate, progress)]
@@ -132,7 +129,9 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _noted(words: str) -> None:
-    print(text.paragraph(words), file=sys.stderr)
+    from testbed.core import terminal
+
+    terminal.say_error(words)
 
 
 class _Request:

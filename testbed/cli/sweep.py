@@ -278,12 +278,11 @@ def _settled(
 
 def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed: argparse.Namespace) -> int:
     """Run what is missing, then sum up every experiment; an exit code."""
-    from rich.console import Console
-
     from testbed.campaign import driver
     from testbed.campaign.executors import choice
     from testbed.campaign.stored import folders
     from testbed.cli.console import Count
+    from testbed.core import terminal
 
     def able(run: Wanted) -> list[Substrate]:
         return [machines[place] for place in where.places(run.spec.on)]
@@ -299,11 +298,9 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     kept = [run for run in work.kept if not run.waits]
     waiting = _each_measured([run for run in (*work.kept, *work.todo) if run.waits])
     missing = _each_measured([run for run in work.todo if not run.waits])
-    console = Console(stderr=True)
-    console.print(
+    terminal.say_error(
         f"{text.count(len(work.asked), 'run')} of {text.count(len(planned), 'experiment')}, {len(kept)} of them there"
-        + (f"; {len(waiting)} wait for those of their jobs alone" if waiting else ""),
-        highlight=False,
+        + (f"; {len(waiting)} wait for those of their jobs in isolation" if waiting else "")
     )
     shuffle = random.Random(SHUFFLE).shuffle
     shuffle(missing)
@@ -311,7 +308,7 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
     order = [*missing, *waiting]
     with (
         choice.chosen(parsed.executor, machines, parsed.parallel, Path(parsed.out), _left_out) as lanes,
-        Count(order, console, quiet=parsed.quiet, places=len(lanes) > 1, lanes=len(lanes)) as count,
+        Count(order, terminal.errors(), quiet=parsed.quiet, places=len(lanes) > 1, lanes=len(lanes)) as count,
     ):
         failures = driver.drive(order, lanes, count, retries=parsed.retries, is_there=work.is_there, keep_going=True)
         differing = _verified(order, failures, lanes, share, Path(parsed.out))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
+
+from testbed.core import terminal
 
 EVERY_S = 30.0
 
@@ -21,7 +22,7 @@ def duration(seconds: float) -> str:
 
 def print_error(line: str) -> None:
     """Print a line to standard error at once."""
-    print(line, file=sys.stderr, flush=True)
+    terminal.say_error(line)
 
 
 class Heartbeat:

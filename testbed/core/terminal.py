@@ -18,7 +18,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from testbed.core.text import plain
+from testbed.core.text import paragraph, plain
 
 NARROWEST, USUAL = 20, 100
 NAME = 40  # characters of a name that stay on one line
@@ -40,6 +40,20 @@ def width(usual: int = USUAL) -> int:
 def console(usual: int = USUAL) -> Console:
     """For standard output: as wide as `width`, and what is printed stays as it is."""
     return Console(width=width(usual), highlight=False, markup=False, soft_wrap=True)
+
+
+def errors() -> Console:
+    """For standard error: as wide as its terminal; where it has none, as `width`."""
+    found = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    if not found.is_terminal:
+        found.width = width()
+    return found
+
+
+def say_error(message: object) -> None:
+    """Print a message to standard error at once, each of its lines wrapped."""
+    for line in paragraph(message).split("\n"):
+        print("\n".join(wrapped(line, errors().width)), file=sys.stderr, flush=True)
 
 
 def wrapped(text: str, columns: int, indent: str = "") -> list[str]:

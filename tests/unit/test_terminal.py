@@ -14,7 +14,7 @@ import testbed.cli
 import testbed.cli.traces_cli
 from testbed.cli import doctor
 from testbed.cli.doctor import Finding
-from testbed.core import terminal
+from testbed.core import heartbeat, terminal
 from testbed.core.terminal import Column, Sheet
 from testbed.traces import trace
 
@@ -113,3 +113,37 @@ def test_columns_are_left_out_from_the_right(rows: list[tuple[str, str, str]], w
 def test_a_folded_name_is_the_name(name: str) -> None:
     assert "".join(terminal.folded(name)) == name
     assert len(name) > terminal.NAME or terminal.folded(name) == [name]
+
+
+SMALL = [
+    "run",
+    "--on",
+    "flow",
+    "--jobs",
+    "2",
+    "--iterations",
+    "3",
+    "--compute",
+    "20ms",
+    "--bytes",
+    "200kB",
+    "--rate",
+    "100mbit",
+]
+
+
+@pytest.mark.parametrize("width", (50, 72))
+def test_lines_on_standard_error_fit(
+    width: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Progress of runs, then that they are kept; and the lines that come every 30 s."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    for flags in (["--system", "reno", "mltcp_reno:slope=1.75"], ["--system", "reno", "mltcp_reno:slope=1.75"]):
+        assert testbed.cli.main([*SMALL, *flags, "--out", str(tmp_path)]) == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert lines and all(len(line) <= width for line in lines), lines
+    heartbeat.print_error(
+        "2 of 7 schedules done, about 4 min left; 100 of 20000 jobs have ended in the schedule under way"
+    )
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 1 and all(len(line) <= width for line in lines)

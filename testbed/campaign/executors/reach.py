@@ -120,7 +120,7 @@ class Decision:
     def __str__(self) -> str:
         """One sentence."""
         there = NAMES.get(self.backend, f"on `{self.backend}`")
-        there += ", whose kernel is built first" if self.to_build else ""
+        there += " (a run builds its kernel first)" if self.to_build else ""
         if self.only_virtual:
             return f"None of these experiments can run against a real clock: they run {there}."
         carries = " and ".join(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from testbed import backends
 from testbed.campaign import driver
 from testbed.campaign.driver import Wanted
@@ -14,7 +12,7 @@ from testbed.campaign.executors import local
 from testbed.campaign.stored import folders
 from testbed.campaign.stored.folders import Again
 from testbed.cli.console import Count
-from testbed.core import locks
+from testbed.core import locks, terminal
 from testbed.core.errors import RequestError
 from testbed.core.runs import rundir
 from testbed.linux import privileges
@@ -47,7 +45,7 @@ def _carried_out(planned: Sequence[Planned], out: Path, parallel: int, again: Ag
     if missing:
         with (
             local.lanes({PLACE: substrate}, parallel) as lanes,
-            Count(missing, Console(stderr=True), quiet=quiet, places=False, lanes=parallel) as count,
+            Count(missing, terminal.errors(), quiet=quiet, places=False, lanes=parallel) as count,
         ):
             driver.drive(missing, lanes, count, is_there=work.is_there, kept=work.kept)
     return runs
