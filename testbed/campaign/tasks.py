@@ -118,7 +118,7 @@ class _Judged:
 
 
 def _said(row: Row) -> str:
-    return f"{row.id} {row.name}: {decimal(row.value)}"
+    return f"{row.id} {row.name}: {'–' if row.value is None else decimal(row.value)}"
 
 
 def _judged(plan: Plan, files: dict[str, bytes], made: Provenance, capacity_bps: float | None) -> _Judged:
