@@ -110,7 +110,8 @@ def test_every_c_file_names_its_licence() -> None:
 
 def test_before_set_up_it_says_what_to_do(tmp_path: Path) -> None:
     """A checkout without an environment, started by a Python without the packages."""
-    for name in ("testbed/run.py", "testbed/__init__.py", "testbed/core/__init__.py", "testbed/core/environment.py"):
+    core = (f"testbed/core/{name}.py" for name in ("__init__", "environment", "start", "interruption", "errors"))
+    for name in ("testbed/run.py", "testbed/__init__.py", *core):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
     done = subprocess.run(
