@@ -104,17 +104,18 @@ if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
 	pinned() { install --require-hashes --no-deps --only-binary :all: -r tools/requirements.txt && install --no-deps --no-build-isolation -e .; }
 	said=$(mktemp)
 	if [ -n "${MLTCP_UNPINNED-}" ]; then
+		echo "MLTCP_UNPINNED is set: installing the newest versions that fit, without hashes" >&2
 		install -e '.[dev]'
 	elif ! pinned 2>"$said"; then
 		cat "$said" >&2
-		case $(cat "$said") in *"DO NOT MATCH THE HASHES"*)
-			rm -f "$said"
-			echo "Nothing was installed: the package index has another file than tools/requirements.txt names." >&2
-			echo "If you trust that index, run this again with MLTCP_UNPINNED=1 (the newest versions that fit, without hashes)." >&2
-			exit 3
+		case $(cat "$said") in
+		*"DO NOT MATCH THE HASHES"*) why="the package index has another file than tools/requirements.txt names" ;;
+		*) why="pip could not install the versions of tools/requirements.txt" ;;
 		esac
-		echo "not to be had in the versions of tools/requirements.txt (another Python, or withdrawn): installing the newest that fit, without hashes" >&2
-		install -e '.[dev]'
+		rm -f "$said"
+		echo "Python packages: $why (pip's message is above). Only files with a known hash are installed." >&2
+		echo "If you trust the index, run this again with MLTCP_UNPINNED=1 (the newest versions that fit, without hashes)." >&2
+		exit 3
 	fi
 	rm -f "$said"
 	echo "$wanted" >$stamp

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
+import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin\n"
@@ -129,25 +135,29 @@ def pip(checkout: Path, refuses: str, why: str) -> Path:
     return said
 
 
-@pytest.mark.parametrize("refuses", ["never", "--require-hashes"])
-def test_packages_come_in_the_versions_that_were_tested_where_these_are_to_be_had(refuses: str, checkout: Path) -> None:
-    said = pip(checkout, refuses, "ERROR: No matching distribution found for numpy==2.4.6")
-    done = setup(checkout)
-    assert done.returncode == 0
+def test_packages_come_in_the_versions_that_were_tested(checkout: Path) -> None:
+    said = pip(checkout, "never", "")
+    assert setup(checkout).returncode == 0
     first, second = said.read_text().splitlines()
-    assert "--require-hashes" in first and "-r tools/requirements.txt" in first
-    if refuses == "never":  # the project itself, for which nothing is fetched
-        assert {"--no-deps", "--no-build-isolation", "-e"} <= {*second.split()}
-    else:
-        assert "tools/requirements.txt" not in second and "without hashes" in done.stderr
+    assert {"--require-hashes", "--no-deps", ":all:", "tools/requirements.txt"} <= {*first.split()}
+    assert {"--no-deps", "--no-build-isolation", "-e"} <= {
+        *second.split()
+    }  # the project itself, for which nothing is fetched
 
 
-def test_a_package_with_another_hash_stops_it(checkout: Path) -> None:
-    said = pip(
-        checkout, "--require-hashes", "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE."
-    )
+@pytest.mark.parametrize(
+    "why",
+    [
+        "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.",
+        "ERROR: No matching distribution found for numpy==2.4.6",
+    ],
+    ids=["another file", "withheld"],
+)
+def test_a_package_that_is_not_the_tested_one_stops_it(checkout: Path, why: str) -> None:
+    """An index that withholds a version gets no further than one that has another file."""
+    said = pip(checkout, "--require-hashes", why)
     done = setup(checkout)
-    assert done.returncode == 3 and "MLTCP_UNPINNED=1" in done.stderr
+    assert done.returncode == 3 and "MLTCP_UNPINNED=1" in done.stderr and why in done.stderr
     assert len(said.read_text().splitlines()) == 1
     assert setup(checkout).returncode == 3  # and is not taken for done
 
@@ -155,7 +165,8 @@ def test_a_package_with_another_hash_stops_it(checkout: Path) -> None:
 def test_hashes_can_be_done_without_if_the_user_says_so(checkout: Path) -> None:
     said = pip(checkout, "never", "")
     command = ["/bin/sh", str(checkout / "tools/setup.sh")]
-    assert subprocess.run(command, capture_output=True, check=False, env={"MLTCP_UNPINNED": "1"}).returncode == 0
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"MLTCP_UNPINNED": "1"})
+    assert done.returncode == 0 and "MLTCP_UNPINNED" in done.stderr
     (only,) = said.read_text().splitlines()
     assert "--require-hashes" not in only
 
@@ -172,11 +183,33 @@ def test_every_version_has_the_hashes_of_its_files() -> None:
     assert "://" not in text
 
 
-def test_every_package_is_there_in_the_version_that_is_said() -> None:
-    """Of what this environment has; a Python for which that version is not to be had takes another."""
+def test_every_package_that_is_asked_for_has_a_version() -> None:
+    """With what it needs itself, and what builds the project: the set-up resolves nothing."""
     lines = (ROOT / "tools/constraints.txt").read_text().splitlines()
     said = dict(line.split("==") for line in lines if not line.startswith("#"))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    for asked in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
-        name = re.match(r"[\w-]+", asked)
-        assert name and name[0] in said, asked
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = document["project"]
+    todo = [*project["dependencies"], *project["optional-dependencies"]["dev"], *document["build-system"]["requires"]]
+    seen = set[str]()
+    while todo:
+        asked = Requirement(todo.pop())
+        if canonicalize_name(asked.name) in seen or (asked.marker and not asked.marker.evaluate({"extra": ""})):
+            continue
+        seen.add(canonicalize_name(asked.name))
+        assert canonicalize_name(asked.name) in said, asked
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            todo += metadata.requires(asked.name) or []
+
+
+def test_the_project_is_installed_by_what_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the files that a box has when its packages are installed; the install is a path, not a copy of content."""
+    (tmp_path / "testbed").mkdir()
+    for file in ("pyproject.toml", "README.md", "testbed/__init__.py"):
+        shutil.copy(ROOT / file, tmp_path / file)
+    monkeypatch.setitem(sys.modules, "editables", None)  # what another layout of pyproject.toml would need
+    monkeypatch.chdir(tmp_path)
+    hatchling = pytest.importorskip("hatchling.build")
+    name = hatchling.build_editable(str(tmp_path))
+    with zipfile.ZipFile(tmp_path / name) as archive:
+        (path,) = [one for one in archive.namelist() if ".dist-info/" not in one]
+        assert archive.read(path).decode().split() == [str(tmp_path)]
