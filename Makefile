@@ -66,7 +66,8 @@ demo: setup
 demo-host: setup
 	$(PYTHON) tools/demo_host.py $(MAIN)
 
-# PyTorch, for real training as a job and for recording; large, so not part of the set-up.
+# PyTorch, for real training as a job and for recording; large, so not part of the set-up. The only packages without hashes:
+# which build of PyTorch fits depends on the machine's GPU and its index.
 torch: environment
 	.venv/bin/pip install -qq --disable-pip-version-check --root-user-action=ignore -e '.[torch]'
 
