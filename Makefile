@@ -165,8 +165,10 @@ comma := ,
 # Asked once, and only by what needs it: Vagrant takes seconds to answer.
 backend_given := $(ON)
 ON ?= $(eval ON := $(if $(vm_is_up),vagrant,uml))$(ON)
+# What provisioning makes in the testbed's own VM: there, the VM is this host.
+VM_MARK := /var/lib/mltcp/vm
 # The VM's clock, from outside or from inside: where nothing else is asked for, what the VM carries is measured first.
-vm_clock = $(if $(wildcard /var/lib/mltcp/vm),host,$(if $(vm_is_up),vagrant))
+vm_clock = $(if $(wildcard $(VM_MARK)),host,$(if $(vm_is_up),vagrant))
 measured = $(if $(backend_given),,$(vm_clock))
 virtual = $(filter uml vagrant-uml,$(ON))
 again = $(MAKE) --no-print-directory

@@ -16,6 +16,7 @@ from testbed.backends import uml
 from testbed.cli import dry_run, main
 from testbed.core.errors import EXIT_OK
 from testbed.core.runs.plan import Plan
+from testbed.spec.place import OWN_VM
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("testbed", "topologies", "workloads", "analysis")
@@ -183,6 +184,31 @@ def test_make_reproduce_measures_a_vm_that_is_up() -> None:
     assert "--measure" not in recipes("agreement", "PLACES=uml vagrant", "vm_is_up=yes", "ARGS=--set rate=100mbit")
     if not (ROOT / "results/vagrant").exists():
         assert "report results --out" in recipes("report", "vm_is_up=yes")
+
+
+def test_make_reproduce_inside_the_vm_measures_the_vms_own_kernel(tmp_path: Path) -> None:
+    """With the mark that provisioning leaves, and only with it; as root, which the VM's own kernel takes."""
+    mark = tmp_path / "vm"
+    words = (f"VM_MARK={mark}", "vm_is_up=")
+    assert "--measure" not in recipes("reproduce", *words, "ON=uml")
+    assert "--on host" not in recipes("reproduce", *words)
+    mark.touch()
+    asked = recipes("reproduce", *words, "SUDO=sudo")
+    assert "sudo .venv/bin/python -m testbed sweep" in asked and "--on host --measure backend" in asked
+    assert "MEASURED=host" in asked
+    assert "--measure" not in recipes("reproduce", *words, "ON=uml")
+    both = "EXPERIMENTS=experiments/agreement.toml experiments/interleaving.toml"
+    slow = recipes("reproduce-there", *words, both, "MEASURED=host", "ON=uml")
+    assert 'agreement PLACES="uml host"' in slow and "sweep experiments/interleaving.toml" in slow
+    fits = recipes("reproduce-there", *words, both, "MEASURED=host", "ON=host")
+    assert "PLACES=" not in fits and "sweep experiments/agreement.toml experiments/interleaving.toml" in fits
+    held = recipes("agreement", *words, "PLACES=uml host")
+    assert "--on host --measure flags" in held
+
+
+def test_the_mark_of_the_vm_is_the_one_that_provisioning_leaves() -> None:
+    (mark,) = re.findall(r"^VM_MARK := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert Path(mark) == OWN_VM
 
 
 @pytest.mark.parametrize("words", [
