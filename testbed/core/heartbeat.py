@@ -26,13 +26,12 @@ def print_error(line: str) -> None:
 
 
 class Heartbeat:
-    """Prints ``line()`` every ``every_s`` while the context lasts; does nothing if not ``active``."""
+    """Prints ``line()`` every `EVERY_S` while the context lasts; does nothing if not ``active``."""
 
     def __init__(
         self, line: Callable[[], str], say: Callable[[str], None] = print_error, *, active: bool = True,
-        every_s: float = EVERY_S,
     ) -> None:  # fmt: skip
-        self.line, self.say, self.every_s = line, say, every_s
+        self.line, self.say, self.every_s = line, say, EVERY_S
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True) if active else None
 

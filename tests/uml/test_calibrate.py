@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from testbed.cli import main
 from testbed.cli.schedule import calibrate
+from testbed.core import heartbeat
 
 JOBS = "job,gpus,iterations,gradient_bytes,compute_s\n1,4,6,6250000,0.01\n2,2,6,6250000,0.01\n3,6,6,6250000,0.01\n"
 
 
-def test_the_model_foretells_jobs_that_meet_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def lines_of(errors: str, total: int) -> list[str]:
+    """Those about progress, with a count of ``total``."""
+    return [line for line in errors.splitlines() if re.match(rf"\d+ \S+ {total}\b", line)]
+
+
+def test_the_model_foretells_jobs_that_meet_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(heartbeat, "EVERY_S", 0.1)
     jobs = tmp_path / "jobs.csv"
     jobs.write_text(JOBS)
     words = ["schedule", str(jobs), "--servers", "2", "--gpus", "4", "--scheduler", "tightest_fit", "--emulate", "--out", str(tmp_path), "--json"]  # fmt: skip
     assert main(words) == 0
-    (found,) = json.loads(capsys.readouterr().out)["results"]
+    written = capsys.readouterr()
+    assert lines_of(written.err, 1)
+    (found,) = json.loads(written.out)["results"]
     (came,) = found["emulated"]
     assert came["verdict"] == "valid" and [job["how"] for job in came["jobs"]] == ["done"] * 3
     assert abs(came["makespan_off"]) < 0.03 and came["job_off"] < 0.03
@@ -35,8 +47,11 @@ def test_constants_from_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(calibrate, "QUICK", calibrate.Grid((1, 2, 3), (2,), (0.5, 1.0), 6))
+    monkeypatch.setattr(heartbeat, "EVERY_S", 0.1)
     assert main(["calibrate", "--quick", "--system", "reno", "--seeds", "1", "--out", str(tmp_path), "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["results"]
+    written = capsys.readouterr()
+    assert lines_of(written.err, 6)
+    (found,) = json.loads(written.out)["results"]
     assert (found["fitted"], found["held_out"]) == (2, 2)
     assert 2.0 < found["crowded"]["value"] < 4.5  # three jobs look like about three
     assert found["error"]["value"] < 0.3 and found["xi2_s"]["value"] < 1e-3

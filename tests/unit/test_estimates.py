@@ -22,13 +22,16 @@ from testbed.backends import pace
 from testbed.backends.pace import Record
 from testbed.cli import main
 from testbed.cli.console import Progress
+from testbed.core import heartbeat
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.core.heartbeat import Counter, Heartbeat, duration
 from testbed.core.runs import events
 from testbed.core.runs.plan import Plan
 from testbed.planning import cost
 from testbed.planning.plan import planned
+from testbed.report.cli import main as analysis
 
+ROOT = Path(__file__).parents[2]
 PLACES = ("uml", "flow", "host")
 
 
@@ -156,15 +159,16 @@ def test_several_processes_leave_a_record_that_can_be_read(record: Path) -> None
     assert [path.name for path in record.parent.iterdir()] == [record.name]
 
 
-def test_lines_come_as_long_as_it_lasts() -> None:
+def test_lines_come_as_long_as_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    with Heartbeat(lambda: "line", said.append, every_s=0.01):
+    monkeypatch.setattr(heartbeat, "EVERY_S", 0.01)
+    with Heartbeat(lambda: "line", said.append):
         while len(said) < 3:
             time.sleep(0.01)
     count = len(said)
     time.sleep(0.05)
     assert len(said) == count
-    with Heartbeat(lambda: "line", said.append, active=False, every_s=0.001):
+    with Heartbeat(lambda: "line", said.append, active=False):
         time.sleep(0.02)
     assert len(said) == count
 
@@ -205,6 +209,48 @@ def test_without_a_terminal_count_and_time_left_are_lines(record: Path, monkeypa
     assert re.findall(r"\d+", first)[0] == total
     assert re.findall(r"\d+", before)[:2] == ["0", total] and re.findall(r"\d+", after)[:2] == ["1", total]
     assert pace.read().ratios  # what it took is kept
+
+
+JOB_LIST = "job,gpus,iterations,gradient_bytes,compute_s\n" + "".join(f"{job},4,6,6250000,0.01\n" for job in range(40))
+SCHEDULE = ["schedule", "jobs.csv", "--servers", "4", "--gpus", "8"]
+RUN = ["run", "--on", "flow", "--jobs", "2", "--iterations", "4", "--name", "small"]
+COMMANDS: dict[str, tuple[list[str], int]] = {  # what is typed, and the total that a line has
+    "run": (RUN, 3),
+    "sweep": (["sweep", "small.toml"], 3),
+    "schedule": (SCHEDULE, 4),
+    "schedule --json": ([*SCHEDULE, "--json"], 4),
+    "schedule --on flow": ([*SCHEDULE, "--on", "flow", "--scheduler", "first_fit", "random", "--json"], 2),
+    "study": (["sweep", str(ROOT / "experiments/sjf-servers.toml"), "--quick", "--seeds", "1"], 0),
+    "figures": (["figures", "results"], 1),
+    "report": (["report", "results"], 0),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_prints_lines_without_a_terminal(
+    name: str, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To standard error, as often as `EVERY_S` says when the command runs; with --json, too. Those that need a kernel: tests/uml/test_calibrate.py."""
+    words, total = COMMANDS[name]
+    lines = dict[float, list[str]]()
+    for every_s in (1e6, 0.001):
+        (folder := tmp_path / str(every_s)).mkdir()
+        monkeypatch.chdir(folder)
+        Path("small.toml").write_text('iterations = 4\njobs = 2\non = "flow"\n')
+        Path("jobs.csv").write_text(JOB_LIST)
+        monkeypatch.setattr(heartbeat, "EVERY_S", 1e6)
+        if words[0] in ("figures", "report"):
+            assert main([*RUN, "--quiet"]) == EXIT_OK
+        capsys.readouterr()
+        monkeypatch.setattr(heartbeat, "EVERY_S", every_s)
+        assert (analysis if words[0] in ("figures", "report") else main)(words) in (EXIT_OK, 1)
+        written = capsys.readouterr()
+        lines[every_s] = written.err.splitlines()
+        if "--json" in words:
+            json.loads(written.out)
+    assert len(lines[0.001]) > len(lines[1e6])
+    beats = [line for line in lines[0.001] if line not in lines[1e6]]
+    assert any(re.match(rf"\d+ \S+ {total or '[0-9]+'}\b", line) for line in beats), beats[:9]
 
 
 def test_quiet_means_no_line(record: Path) -> None:

@@ -137,7 +137,7 @@ def run(parsed: argparse.Namespace) -> int:
             raise RequestError("--on flow computes, and --emulate runs; take one of them")
         systems = parsed.system or ["reno"]
         counter = Counter(len(names) * len(systems), "schedules")
-        with Heartbeat(counter.line, active=not parsed.json):
+        with Heartbeat(counter.line):
             flowed = flow_backend.carry_out(
                 requests, sizes, model, names, systems, parsed.topo, parsed.until, parsed.seed, counter.advance
             )
@@ -151,7 +151,7 @@ def run(parsed: argparse.Namespace) -> int:
         nonlocal current
         current = f"; {done} of {total} jobs have ended in the schedule under way"
 
-    with progress.listening(jobs_ended), Heartbeat(lambda: f"{counter.line()}{current}", active=not parsed.json):
+    with progress.listening(jobs_ended), Heartbeat(lambda: f"{counter.line()}{current}"):
         for name in names:
             begun = time.perf_counter()
             with within(name):
@@ -187,7 +187,7 @@ def _emulated(
 
     found = emulate.carry_out(
         Path(parsed.jobs), requests, sizes, model, {one.scheduler: one.carried for one in results}, parsed.system or ["reno"],
-        parsed.seed, parsed.set or [], Path(parsed.out or "results"), parsed.parallel, flags.again(parsed), quiet=parsed.json,
+        parsed.seed, parsed.set or [], Path(parsed.out or "results"), parsed.parallel, flags.again(parsed),
     )  # fmt: skip
     return [replace(one, emulated=tuple(found[one.scheduler])) for one in results]
 

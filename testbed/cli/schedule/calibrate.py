@@ -122,9 +122,7 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"{text.count(len(todo), 'run')}: {cells}")
         print(plain(f"Total: {text.count(len(todo), 'run')}, about {duration(expected_s)}. Results: {out}"))
         return EXIT_OK
-    runs = run_missing.carry_out(
-        planned, out, parsed.parallel, flags.again(parsed), quiet=parsed.json,
-    )  # fmt: skip
+    runs = run_missing.carry_out(planned, out, parsed.parallel, flags.again(parsed))
     took: dict[str, list[Took]] = {system: [] for system in systems}
     for wanted, point in zip(runs, [point for point in points for _ in systems], strict=True):
         one = load_run(wanted.folder)

@@ -74,7 +74,7 @@ def fields(
 
 def carry_out(
     file: Path, requests: Sequence[Request], sizes: Sequence[int], model: Model, predicted: dict[str, Carried],
-    systems: Sequence[str], seed: int, changes: Sequence[str], out: Path, parallel: int, again: Again = "never", *, quiet: bool,
+    systems: Sequence[str], seed: int, changes: Sequence[str], out: Path, parallel: int, again: Again = "never",
 ) -> dict[str, list[Emulated]]:  # fmt: skip
     """Each schedule under each system, by job scheduler; raises `RequestError` where a run cannot have it."""
     if model.slot_s:
@@ -83,7 +83,7 @@ def carry_out(
     asked = spec.make(
         fields(name, requests, sizes, model, list(predicted), systems, seed), {"set": list(changes)}, "--emulate"
     )
-    runs = run_missing.carry_out([plan.planned(asked, model)], out, parallel, again, quiet=quiet)
+    runs = run_missing.carry_out([plan.planned(asked, model)], out, parallel, again)
     found: dict[str, list[Emulated]] = {scheduler: [] for scheduler in predicted}
     for run in runs:
         scheduler = run.plan.scheduler or ""

@@ -21,19 +21,17 @@ from testbed.planning.plan import Planned
 PLACE = "uml"
 
 
-def carry_out(
-    planned: Sequence[Planned], out: Path, parallel: int, again: Again = "never", *, quiet: bool
-) -> list[Wanted]:
+def carry_out(planned: Sequence[Planned], out: Path, parallel: int, again: Again = "never") -> list[Wanted]:
     """Every run with all of its jobs, in order, stored below ``out``, after those of jobs alone that it needs; raises the error of the first that fails."""
     if parallel < 1:
         raise RequestError(f"-j {parallel}: at least one run at a time")
     privileges.give_up()
     rundir.check_writable(out)
     with locks.held(out) as held:
-        return _carried_out(folders.named(planned, out, locks=held), out, parallel, again, quiet=quiet)
+        return _carried_out(folders.named(planned, out, locks=held), out, parallel, again)
 
 
-def _carried_out(planned: Sequence[Planned], out: Path, parallel: int, again: Again, *, quiet: bool) -> list[Wanted]:
+def _carried_out(planned: Sequence[Planned], out: Path, parallel: int, again: Again) -> list[Wanted]:
     every = driver.wanted(planned, out)
     runs = [run for run in every if run.plan.alone is None]
     needed = {folder for run in runs for folder in run.needs}
@@ -45,7 +43,7 @@ def _carried_out(planned: Sequence[Planned], out: Path, parallel: int, again: Ag
     if missing:
         with (
             local.lanes({PLACE: substrate}, parallel) as lanes,
-            Count(missing, terminal.errors(), quiet=quiet, places=False, lanes=parallel) as count,
+            Count(missing, terminal.errors(), quiet=False, places=False, lanes=parallel) as count,
         ):
             driver.drive(missing, lanes, count, is_there=work.is_there, kept=work.kept)
     return runs
