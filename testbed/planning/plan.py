@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -75,14 +75,14 @@ def resolve(spec: Spec, model: Model | None = None) -> Scenario:
     return Scenario(spec, network, [systems.parse(label) for label in spec.system], placed)
 
 
-def plans(scenario: Scenario) -> list[Plan]:
+def plans(scenario: Scenario, kept: Sequence[Isolated] = ()) -> list[Plan]:
     """Every run of the experiment, in order: for each job scheduler and seed each system, then its jobs in isolation.
 
     A flow scheduler's runs come after the isolated ones, which are the profiles it needs (`replan`): here it goes by the ideal
-    iteration.
+    iteration. Isolated runs that are ``kept`` need no repetition where they serve.
     """
     result: list[Plan] = []
-    there: list[Isolated] = []
+    there = list(kept)
     for placed in scenario.placed:
         for system in scenario.systems:
             plan = _plan(scenario, placed, system, {})
@@ -124,6 +124,12 @@ def _isolated(spec: Spec, plan: Plan, ways: list[Way], there: list[Isolated]) ->
         missing = [not itself and not any(one.serves(plan, job, way) for one in there) for job, way in kinds]
         kinds = [kind for kind, lacks in zip(kinds, missing, strict=True) if timed or lacks]
     return [Isolated(_alone(plan, job), way) for job, way in kinds]
+
+
+def isolated_runs(scenario: Scenario, plans: Sequence[Plan]) -> list[Isolated]:
+    """Those among an experiment's ``plans``, each with what the network is to its job."""
+    ways: dict[tuple[int, str | None], list[Way]] = {(one.seed, one.scheduler): one.ways for one in scenario.placed}
+    return [Isolated(one, ways[one.seed, one.scheduler][one.alone]) for one in plans if one.alone is not None]
 
 
 Planned = tuple[Scenario, list[Plan]]

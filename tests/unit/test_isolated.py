@@ -137,6 +137,56 @@ def test_a_summary_names_the_source_of_each_time(tmp_path: Path, capsys: pytest.
     assert len(load_experiment(tmp_path / "x").alone) == 1
 
 
+def isolated_seeds(folder: Path) -> list[str]:
+    return sorted(path.parent.name for path in folder.glob("alone/*/*/*/manifest.json"))
+
+
+@pytest.mark.parametrize(
+    ("more", "seeds", "there"),
+    [
+        ([], ["1", "3"], ["1"]),
+        ([], ["3", "1", "3"], ["3"]),
+        (["--scheduler", "packed"], ["1", "3"], ["1"]),
+        (["--isolated-runs", "each", "--system", "reno"], ["1", "3"], ["1", "3"]),
+        (["--topo", "leafspine", "--workers", "4", "--system", "reno"], ["1", "3"], ["1", "3"]),  # a hash chooses paths
+    ],
+    ids=["auto", "back again", "packed", "each", "paths by chance"],
+)
+def test_an_isolated_run_of_another_seed_is_not_repeated_where_it_serves(
+    more: list[str], seeds: list[str], there: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "--on", "flow", "--jobs", "2", "--iterations", "4", "--out", str(tmp_path), "--name", "x", "--json"]
+    for seed in seeds:
+        capsys.readouterr()
+        assert main([*words, *more, "--seed", seed]) == EXIT_OK
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert set(isolated_seeds(tmp_path / "x")) == set(there)
+    for row in results:  # both seeds, and every time in isolation is known
+        assert row["seeds"] == [1, 3] and row["alone_s"] is not None
+    assert {path.parent.name for path in tmp_path.glob("x/reno/*/manifest.json")} == {"1", "3"}
+
+
+def test_several_seeds_after_one_of_them_repeat_no_isolated_run(tmp_path: Path) -> None:
+    words = [
+        "run",
+        "--on",
+        "flow",
+        "--jobs",
+        "2",
+        "--iterations",
+        "4",
+        "--out",
+        str(tmp_path),
+        "--name",
+        "x",
+        "--quiet",
+    ]
+    assert main([*words, "--seed", "3"]) == main([*words, "--seeds", "3"]) == EXIT_OK
+    assert set(isolated_seeds(tmp_path / "x")) == {"3"}
+    assert main([*words, "--seeds", "3", "--again"]) == EXIT_OK  # all of them
+    assert set(isolated_seeds(tmp_path / "x")) == {"1", "3"}
+
+
 def test_a_lone_jobs_own_run_is_the_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--on", "flow", "--iterations", "6", "--jobs", "1", "--out", str(tmp_path), "--name", "x", "--json"]
     assert main(["run", *words]) == EXIT_OK

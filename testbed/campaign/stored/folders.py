@@ -160,7 +160,12 @@ class Work:
 
 def work(planned: Sequence[Planned], out: Path, where: Substrates, again: Again) -> Work:
     """What is to be done for experiments that are `named`; raises `RequestError` if it would replace a run unasked."""
-    return work_of(driver.wanted(planned, out), [run for one in planned for run in _beside(one, out)], where, again)
+    beside = [run for one in planned for run in _beside(one, out)]
+    if again != "always":
+        planned, serving = zip(*[_without_repeating(one, out) for one in planned], strict=True)
+        folders = {run.folder for run in beside}
+        beside += [run for runs in serving for run in runs if run.folder not in folders]
+    return work_of(driver.wanted(planned, out), beside, where, again)
 
 
 def work_of(asked: list[Wanted], beside: list[Wanted], where: Substrates, again: Again) -> Work:
@@ -200,6 +205,40 @@ def _refused(changed: dict[Path, list[str]]) -> str:
         "or choose another name (--name) or results folder (--out).\n"
         + "\n".join(f"  {shown(line, 600)}" for line in lines)
     )
+
+
+def _without_repeating(each: Planned, out: Path) -> tuple[Planned, list[Wanted]]:
+    """An experiment without the isolated runs for which one of another seed is there and serves; and those that do."""
+    scenario, plans = each
+    asked = {run.folder: run for run in driver.wanted([each], out) if run.plan.alone is not None}
+    missing = {folder for folder in asked if not _holds_something(folder)}
+    if not missing or scenario.spec.isolated_runs != "auto":
+        return each, []
+    kept: dict[Path, plan.Isolated] = {}
+    runs: dict[Path, Wanted] = {}
+    for seed in sorted(_isolated_seeds(out / scenario.experiment)):
+        try:
+            other, its = plan.of_seed(scenario, seed)
+        except RequestError:  # no request leads to it
+            continue
+        for one in plan.isolated_runs(other, its):
+            run = Wanted(other, one.plan, out)
+            if run.folder not in asked and _holds_something(run.folder):
+                kept[run.folder], runs[run.folder] = one, run
+    if not kept:
+        return each, []
+    wanted = {run.folder for run in driver.wanted([(scenario, plan.plans(scenario, [*kept.values()]))], out)}
+    rest = [one for one in plans if (folder := Wanted(scenario, one, out).folder) in wanted or folder not in missing]
+    return (scenario, rest), [*runs.values()] if len(rest) < len(plans) else []
+
+
+def _isolated_seeds(experiment: Path) -> set[int]:
+    found = {
+        path.parent.name
+        for pattern in ("alone/*/*/[0-9]*", "*/alone/*/*/[0-9]*")
+        for path in experiment.glob(f"{pattern}/manifest.json")
+    }
+    return {int(name) for name in found if name.isdecimal()}
 
 
 def _beside(each: Planned, out: Path) -> list[Wanted]:
