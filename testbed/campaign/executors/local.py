@@ -13,6 +13,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -29,8 +30,10 @@ class Carrier:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        with interruption.deferred(), _without_ctrl_c():
-            self._process.start()
+        with interruption.deferred():
+            resource_tracker.ensure_running()  # its start would let Ctrl-C through to the process that is started next
+            with _without_ctrl_c():
+                self._process.start()
         theirs.close()
 
     def ask(self, task: Task) -> Outcome:
