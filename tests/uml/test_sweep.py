@@ -94,8 +94,8 @@ def test_a_scheduler_waits_for_its_jobs_alone(tmp_path: Path, capsys: pytest.Cap
         assert main(["sweep", str(tmp_path / "waits.toml"), "--out", str(tmp_path / "swept"), "--quiet"]) == EXIT_OK, (
             out
         )
-    shown = capsys.readouterr().err
-    assert "3 runs of 1 experiment, 0 of them there; 1 wait for those of their jobs alone" in shown
-    assert "3 runs of 1 experiment, 2 of them there; 1 wait for those of their jobs alone" in shown
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "3 runs of 1 experiment, 0 of them there; 1 wait for those of their jobs in isolation" in shown
+    assert "3 runs of 1 experiment, 2 of them there; 1 wait for those of their jobs in isolation" in shown
     assert main(["run", str(tmp_path / "waits.toml"), "--out", str(tmp_path / "run"), "--quiet"]) == EXIT_OK
     assert tables(tmp_path / "swept/waits") == tables(tmp_path / "run/waits")
