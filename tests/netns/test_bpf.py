@@ -375,7 +375,7 @@ def test_one_of_your_own() -> None:
     result = runs.run_plan(Host(), cc=[f"{MINE}:step=4+{MINE}"], **fields)
     one, other = result.manifest["congestion_controls"]
     assert one["kind"] == other["kind"] == "eBPF" and one["registered_as"] != other["registered_as"]
-    with pytest.raises(TestbedError, match="no constant 'stride'"):
+    with pytest.raises(TestbedError, match="no parameter 'stride'"):
         runs.run_plan(Host(), cc=[f"{MINE}:stride=4"], **{**fields, "jobs": 1})
     with pytest.raises(MachineError, match="use --on uml"):
         runs.run_plan(Host(), cc=[str(MINE.with_name("tcp_mine.c"))], **{**fields, "jobs": 1})
