@@ -275,8 +275,8 @@ def test_a_fault_of_the_recorder_ends_the_recording_alone(tmp_path: Path, name: 
 
 
 def test_a_hook_that_cannot_be_imported_lets_the_script_start(tmp_path: Path) -> None:
-    (tmp_path / "core").mkdir()
-    (tmp_path / "core" / "__init__.py").write_text("raise RuntimeError('of the user')")
+    (tmp_path / "testbed").mkdir()
+    (tmp_path / "testbed" / "__init__.py").write_text("raise RuntimeError('of the user')")
     done = subprocess.run(
         [sys.executable, "-c", "print('started')"], check=True, capture_output=True, text=True,
         env=os.environ | {"PYTHONPATH": f"{hook.FOLDER}{os.pathsep}{tmp_path}", recording.RECORD: str(tmp_path)},
