@@ -17,9 +17,11 @@ import numpy as np
 
 from testbed.congestion import catalogue
 from testbed.core.placing import Gpu, Request
-from testbed.models import cluster_flow_simulator, compiled, fabric, flow_weights
+from testbed.models import cluster_flow_simulator, compiled, flow_weights
 from testbed.models.cluster import Servers, Start, State
+from testbed.networks.flow_network import FlowNetwork
 from testbed.report import drawing, style
+from topologies.leafspine import LeafSpine
 
 RATE_BPS, SERVER, LEAF = 100e9, 8, 32
 
@@ -46,7 +48,7 @@ def cost(gpus: int, system: str, seconds: float) -> tuple[float, int]:
             yield number, np.sort(order[at[number] : at[number + 1]])
 
     count = gpus // SERVER
-    network = fabric.leaf_spine(count, RATE_BPS, -(-count // LEAF), LEAF // 2, LEAF, 2.0)
+    network = FlowNetwork(LeafSpine(-(-count // LEAF), LEAF // 2, LEAF, 2), RATE_BPS)
     control = catalogue.parse(system, "recommended")
     begun = time.process_time()
     found = cluster_flow_simulator.simulate(

@@ -16,6 +16,8 @@ Also for stock Mininet: ``mn --custom topologies/cluster.py --topo cluster,4,4``
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 try:
     from testbed.networks.routed import RoutedTopo
 except ImportError:  # stock Mininet executes this file and knows nothing of the checkout
@@ -38,6 +40,10 @@ class Cluster(RoutedTopo):
         """Up to four servers, and on each room for its share of every job."""
         servers = min(workers, 4)
         return cls(*[jobs * -(-workers // servers)] * servers)
+
+    @classmethod
+    def for_servers(cls, gpus: Sequence[int]) -> Cluster:
+        return cls(*gpus)
 
     @classmethod
     def counts(cls, *gpus: int) -> tuple[int, int]:

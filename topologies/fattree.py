@@ -24,6 +24,9 @@ Also for stock Mininet: ``mn --custom topologies/fattree.py --topo fattree,4``.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 try:
     from testbed.networks.routed import RoutedTopo
 except ImportError:  # stock Mininet executes this file and knows nothing of the checkout
@@ -42,6 +45,11 @@ class FatTree(RoutedTopo):
     def sized(cls, jobs: int, workers: int) -> FatTree:
         """Four pods (eight edges), and on each edge room for its share of the jobs."""
         return cls(k=4, hosts=max(2, -(-jobs // (8 // workers)) if workers <= 8 else jobs * -(-workers // 8)))
+
+    @classmethod
+    def for_servers(cls, gpus: Sequence[int]) -> FatTree:
+        """The smallest with k³/4 hosts or more."""
+        return cls(next(k for k in itertools.count(2, 2) if k**3 // 4 >= len(gpus)))
 
     @classmethod
     def counts(cls, k: int = 4, hosts: int | None = None) -> tuple[int, int]:

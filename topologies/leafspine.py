@@ -24,6 +24,8 @@ Also for stock Mininet: ``mn --custom topologies/leafspine.py --topo leafspine,2
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 try:
     from testbed.networks.routed import RoutedTopo
 except ImportError:  # stock Mininet executes this file and knows nothing of the checkout
@@ -43,6 +45,11 @@ class LeafSpine(RoutedTopo):
         """Two spines, up to four leaves, and on each leaf room for its share of every job."""
         leaves = min(workers, 4)
         return cls(leaves=leaves, spines=2, hosts=jobs * -(-workers // leaves))
+
+    @classmethod
+    def for_servers(cls, gpus: Sequence[int]) -> LeafSpine:
+        """32 servers a leaf, 16 spines: 2:1 oversubscribed."""
+        return cls(-(-len(gpus) // 32), 16, 32, 2)
 
     @classmethod
     def counts(

@@ -16,10 +16,10 @@ import numpy as np
 from testbed.core.placing import Gpu, Request, Stint
 from testbed.models import contention, maxmin
 from testbed.models.cluster import Policy, Ran, Servers, State, Stop, Wake
-from testbed.models.fabric import Fabric
 from testbed.models.flow_simulator import FlowJob, Loop, Node
 from testbed.models.maxmin import Floats
 from testbed.models.weight_function import Force
+from testbed.networks.flow_network import FlowNetwork
 
 BATCH_S = 0.02  # rates are computed anew every so often
 
@@ -87,17 +87,17 @@ def _held(job: Came, end_s: float) -> tuple[Stint, ...]:
 
 
 def simulate(
-    requests: Sequence[Request], servers: Servers, policy: Policy, fabric: Fabric, force: Force, *, until_s: float,
+    requests: Sequence[Request], servers: Servers, policy: Policy, network: FlowNetwork, force: Force, *, until_s: float,
     learned_at: int = 0, intra_bps: float = np.inf, batch_s: float = BATCH_S, seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Flowed:  # fmt: skip
     """``say`` is called before loops are compiled, which takes long. Up to ``until_s``, or until all jobs have ended. Iterations begin where jobs do; raises `ValueError` for jobs that are stopped."""
-    rates = fabric.capacity
-    most = [2 if one.gpus > 1 else 0 for one in requests]
+    rates = network.capacity
+    longest = network.longest
     asked = [
         FlowJob((Node(one.compute_s), Node(1.0, (0,), ())), force=force, learned_at=learned_at) for one in requests
     ]
-    places = [count for one, some in zip(requests, most, strict=True) for count in (0, 3 * some * one.gpus)]
+    places = [count for one in requests for count in (0, longest * one.gpus if one.gpus > 1 else 0)]
     loop = Loop(asked, rates, keep=False, wait=True, places=places, batch_s=batch_s, say=say)
     loop.state.wanted[:] = [one.iterations for one in requests]
     state = State(servers, requests, 0.0, [], {}, np.ones(len(servers.gpus), dtype=bool), servers.sizes.copy(), {}, {})
@@ -123,7 +123,7 @@ def simulate(
             gpus[number], starts[number], state.ends_s[number] = own, state.now_s, np.inf
             on[number] = tuple(servers.gpus[gpu] for gpu in own)
             alone[number], crossed[number] = _put(
-                loop, number, requests[number], servers.of[own], fabric, rates, intra_bps, draw
+                loop, number, requests[number], servers.of[own], network, rates, intra_bps, draw
             )
             loop.begin(number, state.now_s)
         if state.now_s >= until_s or (not arrivals and not gpus):
@@ -155,7 +155,7 @@ def simulate(
 
 
 def _put(
-    loop: Loop, number: int, request: Request, of: np.ndarray, fabric: Fabric, rates: Floats, intra_bps: float, draw: random.Random
+    loop: Loop, number: int, request: Request, of: np.ndarray, network: FlowNetwork, rates: Floats, intra_bps: float, draw: random.Random
 ) -> tuple[float, tuple[int, ...]]:  # fmt: skip
     """A job's ring on its servers; how long an iteration takes there alone, and which links it crosses."""
     ring = list(dict.fromkeys(of.tolist()))
@@ -166,7 +166,7 @@ def _put(
         return max(float(loop.state.amount[compute]), 1e-9), ()
     times: dict[int, float] = {}
     for source, target in itertools.pairwise([*ring, ring[0]]):
-        for link in fabric.way(source, target, draw.getrandbits(30)):
+        for link in network.path(source, target, draw.getrandbits(30)):
             times[link] = times.get(link, 0.0) + 1.0
     loop.state.amount[compute], loop.state.amount[flow] = request.compute_s, bits
     maxmin.put(loop.net, flow, list(times), list(times.values()))

@@ -85,9 +85,12 @@ def network(capacity: npt.ArrayLike, places: npt.ArrayLike) -> Network:
 
 
 def put(net: Network, flow: int, links: npt.ArrayLike, times: npt.ArrayLike = 1.0) -> None:
-    """Flow ``flow``, which is not active, crosses these links."""
+    """Flow ``flow``, which is not active, crosses these links; raises `ValueError` for more than it has places."""
     over = np.asarray(links, dtype=np.int64)
     at = int(net.first[flow])
+    end = int(net.first[flow + 1]) if flow + 1 < len(net.first) else len(net.over)
+    if at + len(over) > end:
+        raise ValueError(f"flow {flow} crosses {len(over)} links, and has places for {end - at}")
     net.over[at : at + len(over)] = over
     net.times[at : at + len(over)] = times
     net.crossed[flow] = len(over)

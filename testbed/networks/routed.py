@@ -92,6 +92,11 @@ class RoutedTopo(Topo):  # type: ignore[misc]
         """How many hosts and links a network with these arguments (of `wire`) has, computed; None: build it to know."""
         return None
 
+    @classmethod
+    def for_servers(cls, gpus: Sequence[int]) -> RoutedTopo:
+        """A network with room for servers of so many GPUs each; raises `NotImplementedError` where a class has no such size."""
+        raise NotImplementedError(f"{cls.__name__} has no size of its own: give it arguments, as in NAME,4,4")
+
     def addHost(self, name: str, **opts: Any) -> str:
         if opts.get("cls") is not router:
             self._hosts += 1

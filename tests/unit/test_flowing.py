@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -14,51 +15,75 @@ from testbed.cli import main
 from testbed.congestion import catalogue
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.core.placing import Gpu, Request
-from testbed.models import cluster_flow_simulator, fabric, flow_weights
+from testbed.models import cluster_flow_simulator, flow_weights, maxmin
 from testbed.models.cluster import Servers, follow
 from testbed.models.contention import Model
-from testbed.models.fabric import Fabric
+from testbed.networks.flow_network import FlowNetwork
 from testbed.networks.routed import RoutedTopo, stages
 from testbed.schedulers import job as job_schedulers
 from testbed.schedulers import online
 from testbed.schedulers.job import Cluster
+from topologies.cluster import Cluster as ClusterTopo
+from topologies.dumbbell import Dumbbell
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
+from topologies.ring import Ring
+from topologies.star import Star
 
 
-def test_a_fat_tree_of_36_is_computed_not_searched() -> None:
-    tree = fabric.fat_tree(36, 1e11)
-    assert tree.servers == 11_664 == tree.hosts and len(tree.capacity) == 2 * (11_664 + 2 * 36 * 18 * 18)
+def test_paths_in_a_fat_tree_of_36() -> None:
+    tree = FlowNetwork(FatTree(36), 1e11)
+    assert len(tree.servers) == 11_664 and len(tree.capacity) == 2 * (11_664 + 2 * 36 * 18 * 18)
     draw = np.random.default_rng(1)
-    ways = [tree.way(int(a), int(b), int(choice)) for a, b, choice in draw.integers(tree.servers, size=(20_000, 3))]
-    assert {len(way) for way in ways} <= {2, 4, 6} and max(map(max, ways)) < len(tree.capacity)
+    paths = [
+        tree.path(int(a), int(b), int(choice)) for a, b, choice in draw.integers(len(tree.servers), size=(2000, 3))
+    ]
+    assert {len(path) for path in paths} <= {2, 4, 6} and max(map(max, paths)) < len(tree.capacity)
+    assert tree.longest >= 6
 
 
-@pytest.mark.parametrize(
-    ("network", "topo"),
-    [(fabric.fat_tree(4, 1e9), FatTree(4)), (fabric.leaf_spine(12, 1e9, 3, 2, 4), LeafSpine(3, 2, 4))],
-)
-def test_ways_are_as_long_as_searched_ones_and_as_many(network: Fabric, topo: RoutedTopo) -> None:
-    hosts = [f"h{number + 1}" for number in range(network.servers)]
-    assert set(hosts) == {node for node in topo.nodes() if not topo.isRouter(node)}
-    for source in range(0, network.servers, 3):
-        for target in range(network.servers):
-            if source == target:
-                continue
-            found = {tuple(network.way(source, target, choice)) for choice in range(64)}
-            searched = stages(topo, hosts[source], hosts[target])
-            assert {len(way) for way in found} == {len(searched)}
-            here = [hosts[source]]
-            for stage in searched:
-                here = [b for node in here for a, b in stage if a == node]
-            assert len(found) == len(here)
+@pytest.mark.parametrize("topo", [FatTree(4), LeafSpine(3, 2, 4), Ring(4), ClusterTopo(2, 2, 1), Star(5), Dumbbell(3)])
+def test_paths_are_the_shortest_and_every_one_is_found(topo: RoutedTopo) -> None:
+    network = FlowNetwork(topo, 1e9)
+    for source, target in itertools.permutations(range(len(network.servers)), 2):
+        found = {tuple(network.path(source, target, choice)) for choice in range(64)}
+        searched = stages(topo, network.servers[source], network.servers[target])
+        assert {len(path) for path in found} == {len(searched)} and len(searched) <= network.longest
+        assert all(len(set(path)) == len(path) for path in found)
+        here = [network.servers[source]]
+        for stage in searched:
+            here = [b for node in here for a, b in stage if a == node]
+        assert len(found) == len(here)
 
 
-def test_nobody_crosses_a_link_twice_and_ends_are_its_own() -> None:
-    tree = fabric.fat_tree(6, 1e9)
-    for source, target in ((0, 1), (0, 8), (5, 40), (53, 0)):
-        way = tree.way(source, target, 7)
-        assert way[:2] == [2 * source, 2 * target + 1] and len(set(way)) == len(way)
+def test_a_link_of_its_own_rate() -> None:
+    network = FlowNetwork(LeafSpine(2, 2, 8, 2), 1e9)
+    assert sorted(set(network.capacity)) == [1e9, 2e9]
+    assert len(FlowNetwork(ClusterTopo(8, 8), 1e9).capacity) == 4  # inside a server nothing is a link of the network
+
+
+@pytest.mark.parametrize("topo", ["ring,9", "star,20", "cluster,8,8,8,8", "examples/two_sites.py,8"])
+def test_every_topology_carries_schedules_as_flows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], topo: str
+) -> None:
+    document = schedule(
+        tmp_path,
+        capsys,
+        ["0,6,20,100000000,0.1,0", "1,8,20,100000000,0.1,0"],
+        "--servers",
+        "4",
+        "--gpus",
+        "4",
+        "--topo",
+        topo,
+    )
+    assert document["results"][0]["ended"] == 2
+
+
+def test_more_links_than_places_are_refused() -> None:
+    net = maxmin.network([1.0, 1.0, 1.0], [2, 1])
+    with pytest.raises(ValueError, match="3 links"):
+        maxmin.put(net, 0, [0, 1, 2])
 
 
 def schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: list[str], *flags: str) -> Any:
@@ -180,7 +205,7 @@ def test_neither_finer_steps_nor_shorter_batches_change_a_cluster() -> None:
         for number in range(8)
     ]
     servers = Servers(tuple(Gpu(f"h{host}", slot) for host in range(24) for slot in range(4)))
-    network = fabric.leaf_spine(24, 1e10, 6, 2, 4, None)
+    network = FlowNetwork(LeafSpine(6, 2, 4), 1e10)
     control = catalogue.parse("mltcp_reno", "recommended")
     module = job_schedulers.find("random")
     cluster = Cluster({"s1": servers.gpus}, lambda _job: ["s1"])

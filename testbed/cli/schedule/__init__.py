@@ -72,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--topo", default="cluster",
-        help="with --on flow: cluster, leafspine[,LEAVES,SPINES,HOSTS[,OVERSUBSCRIPTION]] (2:1), or fattree[,K] (cluster)",
+        help="with --on flow: a topology, NAME[,ARGUMENTS] or ./mine.py[,ARGUMENTS] (cluster)",
     )  # fmt: skip
     parser.add_argument(
         "--until", metavar="TIME", help="with --on flow: simulate no longer than this (until all jobs have ended)"

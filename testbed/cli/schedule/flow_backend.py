@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import time
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from testbed import networks
 from testbed.cli.schedule import output
 from testbed.congestion import catalogue
 from testbed.core import options, terminal
@@ -22,18 +22,18 @@ from testbed.core.runs.plan import CongestionControl
 from testbed.core.terminal import Column, Sheet
 from testbed.core.text import plain, quoted
 from testbed.core.units import Duration
-from testbed.models import cluster_flow_simulator, fabric, flow_weights
+from testbed.models import cluster_flow_simulator, flow_weights
 from testbed.models.cluster import Ran, Servers, follow
 from testbed.models.contention import Model
-from testbed.models.fabric import Fabric
 from testbed.models.measures import IterationTime, measure
+from testbed.networks.flow_network import FlowNetwork
+from testbed.networks.routed import RoutedTopo, at_most
 from testbed.schedulers import job as job_schedulers
 from testbed.schedulers import online
 from testbed.schedulers.job import Cluster
 from testbed.traces.job_lists import JobList
 
-LEAF = 32  # servers below a leaf, where nobody says how many
-OVERSUBSCRIBED = 2.0
+MOST_HOSTS = 100_000
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def carry_out(
     until: str | None, seed: int, done: Callable[[], None] = lambda: None,
 ) -> list[Result]:  # fmt: skip
     """``done`` is called after each result. Each scheduler's GPUs with each system; raises `RequestError`."""
-    network = _network(topo, len(sizes), model.rate_bps)
+    network = _network(topo, sizes, model.rate_bps)
     with within("--until"):
         until_s = math.inf if until is None else Duration.parse(until) / 1e9
     controls = [catalogue.parse(system, "recommended") for system in systems]
@@ -180,25 +180,22 @@ def _known(value: object) -> object:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _network(text: str, servers: int, rate_bps: float) -> Fabric:
+def _network(text: str, sizes: Sequence[int], rate_bps: float) -> FlowNetwork:
+    """The topology ``text``; without arguments one with room for servers of these ``sizes`` (GPUs)."""
     name, *words = text.split(",")
+    found = networks.find(name)
+    if not (isinstance(found, type) and issubclass(found, RoutedTopo)):
+        raise RequestError(f"--topo: {quoted(text)} is no RoutedTopo, and has no routes. Derive it from that class.")
     try:
-        sizes = [int(word) for word in words]
-    except ValueError as error:
-        raise RequestError(f"--topo: {quoted(text)}: the arguments of a topology are whole numbers") from error
-    if name == "cluster" and not sizes:
-        return fabric.flat(servers, rate_bps)
-    if name == "leafspine" and len(sizes) in (0, 3, 4) and all(size > 0 for size in sizes):
-        leaves, spines, hosts = sizes[:3] or (-(-servers // LEAF), LEAF // 2, LEAF)
-        over = float(sizes[3]) if len(sizes) == 4 else None if sizes else OVERSUBSCRIBED
-        found = fabric.leaf_spine(servers, rate_bps, leaves, spines, hosts, over)
-    elif name == "fattree" and len(sizes) < 2 and all(size > 1 and size % 2 == 0 for size in sizes):
-        k = sizes[0] if sizes else next(k for k in itertools.count(2, 2) if k**3 // 4 >= servers)
-        found = fabric.fat_tree(k, rate_bps)
-    else:
+        with at_most(MOST_HOSTS, 10 * MOST_HOSTS):
+            topo = found(*map(int, words)) if words else found.for_servers(sizes)
+    except Exception as error:  # a topology is code of the user, too
         raise RequestError(
-            f"--topo: {quoted(text)} is no network for flows: cluster, leafspine[,LEAVES,SPINES,HOSTS[,OVERSUBSCRIPTION]], or fattree[,K]"
+            f"--topo: {quoted(text)} cannot be made for {len(sizes)} servers: {type(error).__name__}: {error}"
+        ) from error
+    network = FlowNetwork(topo, rate_bps)
+    if len(network.servers) < len(sizes):
+        raise RequestError(
+            f"--topo: {quoted(text)} has {len(network.servers)} servers, and {len(sizes)} are needed. Give it larger arguments, or lower --servers."
         )
-    if found.hosts < servers:
-        raise RequestError(f"--topo: {quoted(text)} has room for {found.hosts} servers, and there are {servers}")
-    return found
+    return network
