@@ -13,6 +13,7 @@ import pytest
 from testbed import spec
 from testbed.cli import main
 from testbed.cli.schedule import emulate
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.core.placing import Gpu, Request
 from testbed.core.runs.load import LoadError
 from testbed.models.contention import Model
@@ -93,3 +94,32 @@ def test_what_cannot_be_emulated(
     assert main(["schedule", jobs, "--servers", "2", "--gpus", "4", *words, *out, *(["--scheduler", "fifo"] if "--scheduler" not in words else [])]) == 2  # fmt: skip
     found = capsys.readouterr().err
     assert said in found and json.dumps(found)
+
+
+def test_a_dry_run_names_runs_folder_and_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.csv").write_text(
+        "job,gpus,iterations,gradient_bytes,compute_s,arrives_s\n0,4,3,1000000,0.1,0\n1,4,3,1000000,0.1,0\n"
+    )
+    command = [
+        "schedule",
+        "jobs.csv",
+        "--servers",
+        "2",
+        "--scheduler",
+        "first_fit",
+        "random",
+        "--system",
+        "reno",
+        "cubic",
+        "--emulate",
+        "--dry-run",
+    ]
+    assert main([*command, "--json"]) == EXIT_OK
+    document = json.loads(capsys.readouterr().out)
+    assert document["runs"] == 4 and document["folder"] == "results/schedule-jobs" and document["expected_s"] > 0
+    assert main(command) == EXIT_OK and "4 runs" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["jobs.csv"]
+    assert main([*command[:-2], "--dry-run"]) == EXIT_REQUEST

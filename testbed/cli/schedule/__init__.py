@@ -16,8 +16,6 @@ from testbed.core.errors import EXIT_OK, RequestError, within
 from testbed.core.units import Duration, Rate
 
 if TYPE_CHECKING:
-    from testbed.cli.schedule import output as told
-    from testbed.core.placing import Request
     from testbed.models.contention import Model
 
 USUAL = ("sjf_bco", "list_scheduling", "first_fit", "random")
@@ -79,6 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="FOLDER", help="with --emulate: where runs go (results)")
     parser.add_argument("-j", "--parallel", type=int, default=1, metavar="N", help="with --emulate: runs at a time (1)")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --emulate: where runs would go, how many, and the expected time"
+    )
     flags.add_again(parser)
     parser.add_argument("--figures", metavar="FOLDER", help="GPUs and uplinks over time, a PNG for each scheduler")
     parser.add_argument("--json", action="store_true", help="for programs, in place of the table")
@@ -110,10 +111,12 @@ def run(parsed: argparse.Namespace) -> int:
             options.parse(job.find(name.partition(":")[0]).Options, name)
     if stray := [
         name
-        for name in ("system", "set", "out", "again", "renew")
+        for name in ("system", "set", "out", "again", "renew", "dry_run")
         if getattr(parsed, name) and not (parsed.emulate or (parsed.on and name == "system"))
     ]:
-        raise RequestError(f"--{stray[0]} is for --emulate (--system for --on flow, too); a computed schedule has none")
+        raise RequestError(
+            f"--{stray[0].replace('_', '-')} is for --emulate (--system for --on flow, too); a computed schedule has none"
+        )
     model, rate = _model(parsed)
     sizes = _sizes(parsed.servers, parsed.gpus, parsed.seed)
     if not 0 <= parsed.seed <= 2**31:
@@ -159,7 +162,24 @@ def run(parsed: argparse.Namespace) -> int:
             results.append(told.Result(name, carried, time.perf_counter() - begun))
             counter.advance()
     if parsed.emulate:
-        results = _emulated(parsed, results, requests, sizes, model)
+        from testbed.cli import dry_run
+        from testbed.cli.schedule import emulate, run_missing
+
+        runs = emulate.planned(
+            Path(parsed.jobs), requests, sizes, model, [one.scheduler for one in results], parsed.system or ["reno"],
+            parsed.seed, parsed.set or [],
+        )  # fmt: skip
+        out = Path(parsed.out or "results")
+        if parsed.dry_run:
+            plans = [one for one in runs[1] if one.alone is None]
+            if parsed.json:
+                print(json.dumps(dry_run.document(plans, out, run_missing.PLACE)))
+            else:
+                print(plain(dry_run.total(plans, out, run_missing.PLACE)))
+            return EXIT_OK
+        predicted = {one.scheduler: one.carried for one in results}
+        found_runs = emulate.carry_out(runs, requests, predicted, out, parsed.parallel, flags.again(parsed))
+        results = [replace(one, emulated=tuple(found_runs[one.scheduler])) for one in results]
     if parsed.json:
         print(json.dumps(told.document(sizes, model, results, found), allow_nan=False))
     else:
@@ -177,19 +197,6 @@ def run(parsed: argparse.Namespace) -> int:
             if not parsed.json:
                 print(plain(path))
     return EXIT_OK
-
-
-def _emulated(
-    parsed: argparse.Namespace, results: list[told.Result], requests: list[Request], sizes: list[int], model: Model
-) -> list[told.Result]:
-    """The results with what came out of each on a network."""
-    from testbed.cli.schedule import emulate
-
-    found = emulate.carry_out(
-        Path(parsed.jobs), requests, sizes, model, {one.scheduler: one.carried for one in results}, parsed.system or ["reno"],
-        parsed.seed, parsed.set or [], Path(parsed.out or "results"), parsed.parallel, flags.again(parsed),
-    )  # fmt: skip
-    return [replace(one, emulated=tuple(found[one.scheduler])) for one in results]
 
 
 def _model(parsed: argparse.Namespace) -> tuple[Model, int]:

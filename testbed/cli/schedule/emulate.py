@@ -21,6 +21,7 @@ from testbed.core.units import Duration, Rate, Size
 from testbed.models import run_schedule_metrics
 from testbed.models.contention import Model
 from testbed.planning import plan
+from testbed.planning.plan import Planned
 from testbed.planning.schedules import Carried
 
 # Links as in `sjf-model`: large frames, a buffer of a millisecond, and a least timeout that does not decide what contention costs.
@@ -72,20 +73,26 @@ def fields(
     }  # fmt: skip
 
 
-def carry_out(
-    file: Path, requests: Sequence[Request], sizes: Sequence[int], model: Model, predicted: dict[str, Carried],
-    systems: Sequence[str], seed: int, changes: Sequence[str], out: Path, parallel: int, again: Again = "never",
-) -> dict[str, list[Emulated]]:  # fmt: skip
-    """Each schedule under each system, by job scheduler; raises `RequestError` where a run cannot have it."""
+def planned(
+    file: Path, requests: Sequence[Request], sizes: Sequence[int], model: Model, schedulers: Sequence[str],
+    systems: Sequence[str], seed: int, changes: Sequence[str],
+) -> Planned:  # fmt: skip
+    """The runs that carry these schedules out; raises `RequestError` where a run cannot have them."""
     if model.slot_s:
         raise RequestError("--emulate: a network knows no slots; leave out --slot")
     name = "schedule-" + (re.sub(r"[^A-Za-z0-9._-]", "-", file.stem)[:100] or "jobs")
     asked = spec.make(
-        fields(name, requests, sizes, model, list(predicted), systems, seed), {"set": list(changes)}, "--emulate"
+        fields(name, requests, sizes, model, schedulers, systems, seed), {"set": list(changes)}, "--emulate"
     )
-    runs = run_missing.carry_out([plan.planned(asked, model)], out, parallel, again)
+    return plan.planned(asked, model)
+
+
+def carry_out(
+    runs: Planned, requests: Sequence[Request], predicted: dict[str, Carried], out: Path, parallel: int, again: Again = "never"
+) -> dict[str, list[Emulated]]:  # fmt: skip
+    """Each schedule under each system, by job scheduler; raises the error of the first run that fails."""
     found: dict[str, list[Emulated]] = {scheduler: [] for scheduler in predicted}
-    for run in runs:
+    for run in run_missing.carry_out([runs], out, parallel, again):
         scheduler = run.plan.scheduler or ""
         there = load_run(run.folder)
         found[scheduler].append(
