@@ -17,7 +17,8 @@ from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
 from testbed.core.text import shown
 from testbed.core.units import Duration
 from testbed.transports import Close, Listening, Phase, Place, Stage, Tagger, native, tags
-from testbed.transports import ltp as datagrams
+from testbed.transports.datagram.endpoint import DatagramListening
+from testbed.transports.datagram.settings import Core, progress
 
 ALL_FIRST = 2**31  # packets that arrive in another order than they were sent say nothing
 DELAY, MARKS = 1, 2  # RULE_DELAY, RULE_MARKS
@@ -134,7 +135,7 @@ class Options:
     )
     silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time())
     f: tuple[float, float] | None = option(
-        None, "SLOPE/OFFSET: how much its rate grows, by what of the round's bytes is delivered, as MLTCP; off (default)", datagrams.progress
+        None, "SLOPE/OFFSET: how much its rate grows, by what of the round's bytes is delivered, as MLTCP; off (default)", progress
     )  # fmt: skip
 
     @property
@@ -152,10 +153,10 @@ class Options:
         """Nothing goes by TCP."""
 
     @property
-    def core(self) -> datagrams.Core:
-        """What the core in C is told."""
+    def core(self) -> Core:
+        """What the endpoint is asked for."""
         count = int(self.bands[0])
-        return datagrams.Core(
+        return Core(
             ALL_FIRST, self.acks, self.coalesce, self.silence,
             rule=native.Rule(
                 name=RULES[self.rate], step_permille=round(1000 * self.step), decrease_permille=round(1000 * self.beta),
@@ -180,7 +181,7 @@ def lossy(_options: Options) -> bool:
 
 
 def listen(place: Place, options: Options) -> Listening:
-    return datagrams.LtpListening(place, options)
+    return DatagramListening(place, options)
 
 
 def close(options: Options, stage: Stage) -> Close:

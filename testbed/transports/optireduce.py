@@ -20,7 +20,8 @@ from statistics import fmean
 from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
 from testbed.core.units import Duration
 from testbed.transports import Close, Listening, Place, Stage, mlt
-from testbed.transports import ltp as datagrams
+from testbed.transports.datagram.endpoint import DatagramListening
+from testbed.transports.datagram.settings import Core
 
 TITLE = "OptiReduce"
 MOST_WAIT, WAIT_STEP = 0.5, 0.01  # of t_C
@@ -59,9 +60,9 @@ class Options:
         """Nothing goes by TCP."""
 
     @property
-    def core(self) -> datagrams.Core:
-        """What the core in C is told."""
-        return datagrams.Core(
+    def core(self) -> Core:
+        """What the endpoint is asked for."""
+        return Core(
             mlt.ALL_FIRST, self.acks, self.coalesce, self.silence, rule=mlt.Options().core.rule,
             timing=lambda: Bounds(self.rounds, self.percentile, self.wait),
         )  # fmt: skip
@@ -76,7 +77,7 @@ def lossy(_options: Options) -> bool:
 
 
 def listen(place: Place, options: Options) -> Listening:
-    return datagrams.LtpListening(place, options)
+    return DatagramListening(place, options)
 
 
 def close(options: Options, stage: Stage) -> Close:

@@ -23,6 +23,8 @@ from testbed import transports
 from testbed.core.errors import RequestError
 from testbed.spec import systems
 from testbed.transports import Importance, Message, Place, Tag, Tagger, ltp, mlt, native, tags
+from testbed.transports.datagram.endpoint import DatagramEndpoint, DatagramListening
+from testbed.transports.datagram.engine import Engine, segment_bytes
 from tests.processes import loopback
 from tests.properties import examples
 from tests.transport_core import MS, Core, Network, Sent
@@ -120,11 +122,11 @@ def heavy_tailed(packets: int, numbers: int) -> array.array[float]:
 
 
 @contextmanager
-def engine(text: str) -> Iterator[ltp._Engine]:
+def engine(text: str) -> Iterator[Engine]:
     """Of rank 0, whom nobody has called."""
     native.build()
     listening = transports.parse(text).listen(Place(0, loopback(2), 7461, [(0, 1)]))
-    (found,) = cast(ltp.LtpListening, listening).channels
+    (found,) = cast(DatagramListening, listening).channels
     try:
         yield found
     finally:
@@ -157,7 +159,7 @@ def test_on_the_wire_each_packet_has_its_byte() -> None:
         theirs.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
         theirs.settimeout(0.01)
         theirs.bind((addresses[1], port))
-        peer, found = Core(1, segment=ltp.segment_bytes(1500)), list[tuple[int, int, int]]()
+        peer, found = Core(1, segment=segment_bytes(1500)), list[tuple[int, int, int]]()
 
         def until(over: Callable[[], bool]) -> None:
             while not over():
@@ -176,7 +178,7 @@ def test_on_the_wire_each_packet_has_its_byte() -> None:
         values = heavy_tailed(400, segment // 4)
         m = replace(message(4 * len(values)), layer=2, layers=8)
         received = peer.receive(0, m.bytes, now=time.monotonic_ns())
-        sent = ltp.LtpEndpoint(sender, frozenset({(0, 1)}), None).post_send(1, m, in_memory(values))
+        sent = DatagramEndpoint(sender, frozenset({(0, 1)}), None).post_send(1, m, in_memory(values))
         until(lambda: sent.done() and both_ended(received))
     expected = {at * segment: 64 + 2 * one for at, one in enumerate(reference(values, "packet-median", segment // 4))}
     assert {offset: byte for kind, offset, byte in found if kind == DATA} == expected

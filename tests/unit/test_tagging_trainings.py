@@ -25,9 +25,9 @@ from testbed.transports import (
     Tagger,
     Transfer,
     TransportError,
-    ltp,
     native,
 )
+from testbed.transports.datagram.engine import segment_bytes
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'mltcp-testbed[torch]'")
 from testbed.transports.torch import Synchronisation  # noqa: E402
@@ -35,7 +35,7 @@ from testbed.transports.torch import Synchronisation  # noqa: E402
 # As in `test_torch_transport`, and apart from what that takes.
 PORTS = count(9_000 + os.getpid() * 7919 % 100 * 20, 20)
 SIZE = 8_000  # no more packets than wait in a socket
-SEGMENT = ltp.segment_bytes(1500)
+SEGMENT = segment_bytes(1500)
 PACKETS = -(-4 * SIZE // SEGMENT)
 MARKABLE = 2  # ECT(0)
 DATA = 3  # what kind of datagram

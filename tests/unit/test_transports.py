@@ -36,6 +36,9 @@ from testbed.replay.messages import Messages
 from testbed.spec import job, read, systems
 from testbed.traces import collectives
 from testbed.transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native, tcp
+from testbed.transports.datagram.endpoint import DatagramConnected, DatagramEndpoint, DatagramListening
+from testbed.transports.datagram.engine import Silence, segment_bytes
+from testbed.transports.datagram.transfer import SILENT_ROUNDS, DatagramTransfer, refused
 from testbed.transports.framed import exactly
 from tests.processes import HANG_S, loopback
 
@@ -196,7 +199,7 @@ def endpoints(
         for rank in range(ranks)
     ]
     waiting = [ltp.listen(place, one) for place, one in zip(places, options, strict=True)]
-    connected: dict[int, ltp.LtpConnected] = {}
+    connected: dict[int, DatagramConnected] = {}
     threads = [
         threading.Thread(target=lambda rank=rank, one=one: connected.update({rank: one.connect()}))
         for rank, one in enumerate(waiting)
@@ -298,7 +301,7 @@ def test_a_tag_is_the_band_of_a_packet() -> None:
     ) as wire:  # fmt: skip
         wire.bind((HERE[1], 0))
         wire.settimeout(HANG_S)
-        segment = ltp.segment_bytes(1500)
+        segment = segment_bytes(1500)
         message = Message(0, 0, 0, len(data), "gradient", critical=((3 * segment + 5, 1),))
         into = bytearray(len(data))
         received, sent = (
@@ -353,7 +356,7 @@ def test_who_comes_after_every_deadline_is_late_not_silent() -> None:
     options = ltp.Options(lt=Duration.parse("50ms"), c=Duration.parse("50ms"))
     how = ltp.close(options, "gradient")
     with endpoints([options] * 3, ranks=3, port=7341) as (server, worker, late):
-        for number in range(2 * ltp.SILENT_ROUNDS):
+        for number in range(2 * SILENT_ROUNDS):
             message = Message(number, 0, 0, 50_000, "gradient")
             posted = [server.post_receive(source, message, None, how) for source in (1, 2)]
             worker.post_send(0, message, None).wait(HANG_S)
@@ -385,7 +388,7 @@ def test_with_a_key_what_is_not_signed_by_it_is_nobodys() -> None:
 @contextmanager
 def listening(
     rank: int, port: int, key: bytes = b"", silence: str = "30s", patience_s: float = HANG_S
-) -> Iterator[ltp.LtpListening]:
+) -> Iterator[DatagramListening]:
     """One end of two, bound."""
     native.build()
     place = Place(rank, HERE[:2], port, [(0, 1), (1, 0)], mtu=1500, key=key, patience_s=patience_s)
@@ -397,7 +400,7 @@ def listening(
             engine.library.endpoint_close(engine.pointer)
 
 
-def connected(*ends: ltp.LtpListening) -> list[Endpoint]:
+def connected(*ends: DatagramListening) -> list[Endpoint]:
     with ThreadPoolExecutor(len(ends)) as pool:
         return [end.endpoint(0, [(0, 1), (1, 0)]) for end in pool.map(lambda end: end.connect(), ends)]
 
@@ -442,7 +445,7 @@ def test_a_message_that_cannot_be_posted_is_refused_by_name() -> None:
     message = Message(0, 0, 0, 1000, "gradient")
     with listening(0, 7431) as caller, listening(1, 7431) as called:
         for early in (caller, called):
-            endpoint = ltp.LtpEndpoint(early.channels[0], frozenset({(0, 1)}), None)
+            endpoint = DatagramEndpoint(early.channels[0], frozenset({(0, 1)}), None)
             with pytest.raises(TransportError):
                 endpoint.post_receive(1 - early.place.rank, message, None, Close())
             with pytest.raises(TransportError):
@@ -453,7 +456,7 @@ def test_a_message_that_cannot_be_posted_is_refused_by_name() -> None:
             there.post_receive(0, message, None, Close())
         here.post_send(1, message, None).wait(HANG_S)
         assert received.wait(HANG_S).closed == "complete"
-    said = {str(ltp._refused(why, 1, message)) for why in (errno.ENOTCONN, errno.EEXIST, errno.ENOMEM, errno.EINVAL)}
+    said = {str(refused(why, 1, message)) for why in (errno.ENOTCONN, errno.EEXIST, errno.ENOMEM, errno.EINVAL)}
     assert len(said) == 4
 
 
@@ -466,8 +469,8 @@ def test_a_peer_that_is_gone_or_acknowledges_nothing_ends_a_wait(stalled: int) -
         def endpoint_release(self, *_: object) -> None: ...
 
     core = SimpleNamespace(silence=Duration.parse("1s"))
-    engine = SimpleNamespace(library=Core(), pointer=0, silences=defaultdict(ltp.Silence), core=core)
-    transfer = ltp._Transfer(cast(Any, engine), 1, 1, Message(0, 0, 0, 10, "gradient"), None)
+    engine = SimpleNamespace(library=Core(), pointer=0, silences=defaultdict(Silence), core=core)
+    transfer = DatagramTransfer(cast(Any, engine), 1, 1, Message(0, 0, 0, 10, "gradient"), None)
     with pytest.raises(TransportError, match="acknowledged nothing" if stalled else "is gone") as caught:
         transfer.wait()
     assert caught.value.gone == 1
@@ -476,7 +479,7 @@ def test_a_peer_that_is_gone_or_acknowledges_nothing_ends_a_wait(stalled: int) -
 def test_without_memory_nothing_follows_a_transfer() -> None:
     with listening(0, 7435) as caller, listening(1, 7435) as called:
         _, there = connected(caller, called)
-        received = cast(ltp._Transfer, there.post_receive(0, Message(0, 0, 0, 10, "gradient"), None, Close()))
+        received = cast(DatagramTransfer, there.post_receive(0, Message(0, 0, 0, 10, "gradient"), None, Close()))
         engine = received.engine
         plain, engine.library = (
             engine.library,
@@ -745,10 +748,10 @@ def test_nothing_is_forgotten_that_a_thread_still_looks_at() -> None:
 
     core, followed, told = Core(), list[Callable[[], None]](), list[object]()
     engine = SimpleNamespace(
-        library=core, pointer=0, silences=defaultdict(ltp.Silence), handed=lambda _peer: 1,
+        library=core, pointer=0, silences=defaultdict(Silence), handed=lambda _peer: 1,
         follow=lambda _handle, callback: followed.append(callback),
     )  # fmt: skip
-    transfer = ltp._Transfer(cast(Any, engine), 1, 1, Message(0, 0, 0, 10, "gradient"), None)
+    transfer = DatagramTransfer(cast(Any, engine), 1, 1, Message(0, 0, 0, 10, "gradient"), None)
     transfer.on_done(told.append)
     assert transfer.wait().delivered == 10 and not core.released and not told
     followed.pop()()

@@ -237,7 +237,7 @@ def _mapped(file: int) -> mmap.mmap:
 
 
 class CountedProbe:
-    """A flow that is not TCP: its transport counts in memory that both have (`testbed.transports.ltp`)."""
+    """A flow that is not TCP: its transport counts in memory that both have (`testbed.transports.datagram`)."""
 
     questions: tuple[Question, ...] = ()  # nobody is asked
 

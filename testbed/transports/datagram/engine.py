@@ -1,0 +1,161 @@
+"""A socket of the datagram endpoint: the core in C behind it, and what is kept of its peers from round to round."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import itertools
+import os
+import threading
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from testbed.transports import COUNTERS_BYTES, Buffer, Message, Place, Tag, Tagger, TransportError, native, tags
+from testbed.transports.datagram.settings import Core, Timing
+
+RECEIVE_BYTES = 64 << 20
+BATCH = 64  # ends that are heard of at once
+SEGMENTS = 44  # datagrams to a peer that are handed to the kernel as one: what its 64 kB hold
+CLASS_SELECTOR = 5  # where it stands in that byte
+MARKABLE = 2  # ECT(0) there (RFC 3168)
+
+
+@dataclass
+class Silence:
+    """For how long a peer's program has shown nothing of itself; a peer that is late does, if after the deadline."""
+
+    handed: int = 0  # of its datagrams that say so, when last looked at
+    rounds: set[int] = field(default_factory=set)  # since then
+
+    def hear(self, round: int, handed: int, *, nothing: bool) -> None:
+        """A message of it ended, at its deadline if ``nothing`` of it had come."""
+        if nothing and handed == self.handed:
+            self.rounds.add(round)
+        else:
+            self.rounds.clear()
+        self.handed = handed
+
+
+class Engine:
+    """A socket, the thread behind it, and what is kept of its peers from round to round."""
+
+    def __init__(self, place: Place, core: Core, channel: int) -> None:
+        self.place, self.core = place, core
+        self.library = native.load()
+        self.offered = self.tagged = self.important = 0  # bytes; packets of gradients that a rule looked at
+        self.lock = threading.Lock()
+        self.timings: dict[tuple[int, int, int], Timing] = {}
+        self.silences: defaultdict[int, Silence] = defaultdict(Silence)  # of each peer
+        self.followed: dict[int, Callable[[], None]] = {}  # what to call when a transfer has ended, by its name
+        self.names = itertools.count(1)
+        self.calls_back = False  # a thread
+        ranks = len(place.addresses)
+        seed = hashlib.sha256(place.seed + bytes([channel])).digest() if place.seed else os.urandom(16)
+        settings = native.Settings(
+            rank=place.rank, ranks=ranks, segment=segment_bytes(place.mtu, signed=bool(place.key)), reorder=core.reorder,
+            rtts_permille=round(1000 * core.rtts), acks=core.acks, coalesce_ns=int(core.coalesce), silence_ns=int(core.silence),
+            seed=(ctypes.c_uint64 * 2)(int.from_bytes(seed[:8], "big"), int.from_bytes(seed[8:16], "big")),
+            rule=core.rule or native.Rule(), control_tag=core.control << CLASS_SELECTOR,
+            discards=place.discards, slope_permille=round(1000 * core.f[0]) if core.f else 0, offset_permille=round(1000 * core.f[1]) if core.f else 0,
+        )  # fmt: skip
+        addresses = (ctypes.c_char_p * ranks)(*(address.encode() for address in place.addresses))
+        ports = (ctypes.c_uint16 * ranks)(*([place.port + channel] * ranks))
+        counters = -1 if place.counters is None else place.counters
+        # Under virtual time each by itself: a host's queue would count, and drop, them together.
+        ways = place.paths if core.sprays else ()
+        segments = SEGMENTS if place.copying and not ways else 1
+        paths = [address.encode() for each in ways for address in each]
+        self.pointer = self.library.endpoint_open(
+            settings,
+            addresses,
+            ports,
+            place.send_bytes,
+            RECEIVE_BYTES,
+            segments,
+            place.key or None,
+            counters,
+            channel * COUNTERS_BYTES,
+            (ctypes.c_char_p * len(paths))(*paths),
+            len(ways[0]) if ways else 0,
+            not place.copying,
+        )
+        if not self.pointer:
+            error = ctypes.get_errno()
+            raise TransportError(f"no socket at {place.addresses[place.rank]}: {os.strerror(error)}")
+
+    def connect(self, peers: Sequence[int]) -> None:
+        for peer in peers:
+            if peer > self.place.rank:
+                self.library.endpoint_call(self.pointer, peer)
+        for peer in peers:
+            if not self.library.endpoint_await(self.pointer, peer, int(self.place.patience_s * 1e9)):
+                raise TransportError(f"worker {peer} ({self.place.addresses[peer]}) does not answer")
+
+    def tags(self, to: int, m: Message, data: Buffer | None, tag: Tagger) -> list[Tag]:
+        """Of each packet of a message."""
+        segment = self.library.endpoint_segment(self.pointer, to)
+        whole = None if data is None else memoryview(data).cast("B")
+        spans = [(at, min(segment, m.bytes - at)) for at in range(0, m.bytes, segment)]
+        if whole is None:
+            return [tag(span, value) for span, value in zip(spans, tags.drawn(m, len(spans)), strict=True)]
+        return [tag((at, size), whole[at : at + size]) for at, size in spans]
+
+    def written(self, said: Sequence[Tag]) -> bytes:
+        """The second byte of the IP header of each packet: its band is a class selector (RFC 2474), and whether it may be marked."""
+        marked = self.core.marked
+        return bytes(each.band << CLASS_SELECTOR | (MARKABLE if marked and not each.droppable else 0) for each in said)
+
+    def counted(self) -> tuple[native.OwnCounters, int]:
+        """Its socket's, and most packets that ever left to a peer at one instant."""
+        found, own, burst = native.Counters(), native.OwnCounters(), 0
+        for peer in range(len(self.place.addresses)):
+            self.library.endpoint_read(self.pointer, peer, found, own)
+            burst = max(burst, int(found.burst))
+        return own, burst
+
+    def handed(self, peer: int) -> int:
+        """Datagrams of a peer's messages that have come, and those that say that it has handed one over too late."""
+        found, own = native.Counters(), native.OwnCounters()
+        self.library.endpoint_read(self.pointer, peer, found, own)
+        return int(found.handed)
+
+    def follow(self, handle: int, callback: Callable[[], None]) -> None:
+        """``callback`` is called when this transfer has ended, by the one thread that does so for all of them."""
+        with self.lock:
+            name = next(self.names)
+            self.followed[name] = callback
+            if not self.calls_back:
+                threading.Thread(target=self._call_back, daemon=True).start()
+                self.calls_back = True
+        if not self.library.endpoint_follow(self.pointer, handle, name):
+            with self.lock:
+                del self.followed[name]
+            raise MemoryError
+
+    def _call_back(self) -> None:
+        names = (ctypes.c_uint64 * BATCH)()
+        while count := self.library.endpoint_heard(self.pointer, names, BATCH):
+            for name in names[:count]:
+                with self.lock:
+                    callback = self.followed.pop(name)
+                try:
+                    callback()
+                except Exception:  # its own affair: others wait for theirs
+                    traceback.print_exc()
+
+    def timing(self, source: int, m: Message) -> Timing | None:
+        """Of the messages of this name; None: the transport has none."""
+        if (make := self.core.timing) is None:
+            return None
+        with self.lock:
+            name = (source, m.operation, m.part)
+            if name not in self.timings:
+                self.timings[name] = make()
+            return self.timings[name]
+
+
+def segment_bytes(mtu: int, *, signed: bool = False) -> int:
+    """Payload of a packet: what fits, in whole numbers of every size."""
+    return (mtu - native.UDP_IP_HEADERS - native.DATA_HEADER - native.MAC_BYTES * signed) // 8 * 8

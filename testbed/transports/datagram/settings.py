@@ -1,0 +1,83 @@
+"""What a transport says to the datagram endpoint: its settings, and when it closes messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from testbed.core.options import Number
+from testbed.core.text import shown
+from testbed.core.units import Duration
+from testbed.transports import Buffer, Message, Tagger, native
+
+FIRST_RTTS = 1.5  # RTprops in the first LT; recalled
+
+
+def progress(text: str) -> tuple[float, float] | None:
+    """Slope and offset of F, as ``f=`` has them (MLTCP, arXiv 2402.09589); None: off."""
+    if text == "off":
+        return None
+    slope, slash, offset = text.partition("/")
+    if not slash:
+        raise ValueError(f"{shown(text)} is neither off nor SLOPE/OFFSET, as in 1.75/0.25")
+    return Number(0.001, 4)(slope), Number(0, 4)(offset)
+
+
+class Timing(Protocol):
+    """When messages of a name are closed, by how earlier ones went; one for each that comes in a round."""
+
+    @property
+    def whole(self) -> bool:
+        """Everything arrives, however long it takes."""
+        ...
+
+    @property
+    def lt_ns(self) -> int | None:
+        """Since its first packet (or the round's, by `Core.shared_lt`); None: what the sender measures decides."""
+        ...
+
+    @property
+    def after_ns(self) -> int | None:
+        """From there to the deadline; None: as `Core.after` says."""
+        ...
+
+    def heard(self, round: int, took_ns: int, own_ns: int, lost: float) -> None:
+        """One ended: so long after the round's clock began, and its own, and this share is missing."""
+        ...
+
+
+@dataclass(frozen=True)
+class Core:
+    """What a transport asks of the endpoint and its core in C."""
+
+    reorder: int  # later packets acknowledged, until one counts as lost
+    acks: int  # packets that an acknowledgement waits for at most
+    coalesce: Duration  # for how long a receiver rests after each look at its socket
+    silence: Duration  # without a word of a peer, until it counts as gone
+    after: Duration = Duration(0)  # from LT to the deadline
+    shared_lt: bool = False  # LT counts from the first packet of the round, not from the message's own
+    rtts: float = FIRST_RTTS  # of RTprop, in the first LT
+    rule: native.Rule | None = None  # how fast to send; None: as LTP does
+    # Slope and offset of how strongly it probes, or its rate grows by a rule; None: alike all the time.
+    f: tuple[float, float] | None = None
+    control: int = 0  # class selector of what is no data
+    marked: bool = False  # of a message's packets those that may not be dropped are said to be markable (ECT, RFC 3168)
+    sprays: bool = False  # over all of a host's addresses, if it has several
+    tagger: Callable[[Message, Buffer | None, int], Tagger] | None = None  # where the caller has none
+    # Of each message's name; None: LT follows from what the sender measures, the deadline from `after`.
+    timing: Callable[[], Timing] | None = None
+
+
+class DatagramOptions(Protocol):
+    """Options of a transport that uses the datagram endpoint."""
+
+    @property
+    def core(self) -> Core:
+        """What the endpoint is asked for."""
+        ...
+
+    @property
+    def by_tcp(self) -> str | None:
+        """The congestion control of parameters, if they travel by TCP (empty: the job's own); None: they use datagrams."""
+        ...
