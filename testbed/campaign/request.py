@@ -1,0 +1,99 @@
+"""An experiment as a user asks for it: where it runs, what its folder is named, and how it is run and summed up.
+
+The command line and the Python interface ask here; neither this module nor what it calls prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed import spec
+from testbed.backends import Substrate, choice
+from testbed.backends.choice import Choice
+from testbed.campaign import driver
+from testbed.campaign.driver import Wanted
+from testbed.campaign.executors import Here, Observer
+from testbed.campaign.stored import folders as stored
+from testbed.campaign.stored.folders import Again, Work
+from testbed.core import folders, locks
+from testbed.core.errors import RequestError, within_unless_named
+from testbed.core.locks import Locks
+from testbed.core.runs import rundir
+from testbed.core.runs.plan import Plan
+from testbed.core.runs.summary import Summary
+from testbed.linux import privileges
+from testbed.planning.plan import Planned
+from testbed.spec import Spec
+from testbed.spec import place as where
+
+Tell = Callable[[str], None]
+Progress = Callable[[Work], AbstractContextManager[Observer]]  # of the runs to do
+
+
+@dataclass(frozen=True)
+class Request:
+    """One experiment: a file, the ``fields`` that override it, and the folder ``out`` where results go."""
+
+    file: str | None
+    fields: dict[str, Any]
+    out: Path
+    linux_source: Path | None = None
+
+    def read(self, fields: dict[str, Any]) -> list[Spec]:
+        """The experiment with other ``fields``; raises `RequestError`."""
+        asked = spec.read(self.file, fields)
+        if "," in asked.on:
+            raise RequestError(
+                f"--on {asked.on}: several machines share the runs of a sweep (`python -m testbed sweep`)."
+            )
+        if self.linux_source is not None and where.in_real_time(asked.on):
+            raise RequestError(f"--linux-source is for --on uml; on `{asked.on}` the kernel is the machine's own.")
+        return [asked]
+
+    def choice(self, *, dry_run: bool = False) -> Choice:
+        """Where it would run, and what; results can be written."""
+        root = privileges.caller() is not None
+        if dry_run:
+            privileges.give_up()
+        with within_unless_named(self.file):
+            chosen = choice.choose(self.read, self.fields, self.linux_source)
+        if not (root and dry_run and where.in_real_time(chosen.place)):  # that run would write as root
+            rundir.check_writable(self.out)
+        return chosen
+
+    def settled(self, chosen: Choice) -> tuple[Choice, Substrate]:
+        """The place, ready."""
+        with within_unless_named(self.file):
+            return choice.settle(chosen, self.read, self.fields, self.linux_source)
+
+    def named(self, chosen: Choice, held: Locks | None = None, tell: Tell = lambda _: None) -> list[Planned]:
+        """The experiment by the name of its folder; ``tell`` is called if another experiment has the usual one."""
+        file = None if "name" in self.fields else self.file
+        return stored.named(chosen.planned, self.out, file, elsewhere=chosen.elsewhere, locks=held, tell=tell)
+
+    def plans(self, chosen: Choice) -> list[Plan]:
+        """Every run, by the name of the folder that it would have."""
+        return [plan for _, plans in self.named(chosen) for plan in plans]
+
+    def carry_out(
+        self, chosen: Choice, substrate: Substrate, progress: Progress, finish: Callable[[Summary, Sequence[Wanted]], None],
+        *, again: Again = "never", retries: int | None = None, tell: Tell = lambda _: None,
+    ) -> tuple[Summary, list[Wanted]]:  # fmt: skip
+        """Run what is missing and sum up; ``finish`` is called while the folder is still locked. Raises what the first failed run raised."""
+        with locks.held(self.out) as held:
+            planned = self.named(chosen, held, tell)
+            for run in driver.wanted(planned, self.out):
+                folders.check(run.folder, self.out)
+                folders.check(run.experiment / "figures", self.out)
+            work = stored.work(planned, self.out, lambda _run: [substrate], again)
+            with progress(work) as observe:
+                lanes = [Here(substrate, observe)]
+                driver.drive(work.todo, lanes, observe, retries=retries, is_there=work.is_there, kept=work.kept)
+            runs = work.summed_up(planned[0][0])
+            summary = driver.sum_up(runs)
+            finish(summary, runs)
+        return summary, runs
