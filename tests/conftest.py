@@ -27,6 +27,7 @@ os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 pace.FILE = f"{tempfile.gettempdir()}/mltcp-tests-{os.getuid()}-{os.getpid()}-pace.json"
 
 ROOT = Path(__file__).parent.parent
+pytest_plugins = ["testbed.testing"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -23,7 +23,7 @@ Packages = Mapping[str, frozenset[str]]
 def packages() -> dict[str, frozenset[str]]:
     """Each package of the engine, and which others its modules import; imports for type checking do not count."""
     graph = grimp.build_graph("testbed", exclude_type_checking_imports=True, cache_dir=None)
-    names = {name.split(".")[1] for name in graph.find_children("testbed")} - {"run", "__main__"}
+    names = {name.split(".")[1] for name in graph.find_children("testbed")} - {"run", "__main__", "errors", "testing"}
     found: dict[str, set[str]] = {name: set() for name in names}
     for module in graph.modules:
         parts = module.split(".")

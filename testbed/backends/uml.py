@@ -34,7 +34,7 @@ from testbed.backends.stream import listen
 from testbed.backends.usermode import kernel
 from testbed.backends.usermode.kernel import Kernel
 from testbed.congestion import catalogue
-from testbed.core import rlimits, temp_dirs
+from testbed.core import progress, rlimits, temp_dirs
 from testbed.core.environment import CACHE, IS_CHECKOUT, PACKAGES, cache_folder
 from testbed.core.errors import MachineError, TestbedError
 from testbed.core.runs import own_files, rundir
@@ -422,5 +422,5 @@ def find(linux_source: Path | None = None, prefer: UserModeLinux | None = None) 
     """
     kernel.check_platform()
     if linux_source is not None:
-        return Uml(kernel.ensure(linux_source, lambda line: print(line, file=sys.stderr, flush=True)))
+        return Uml(kernel.ensure(linux_source, progress.note))
     return Uml(kernel.find(prefer))

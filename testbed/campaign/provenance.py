@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import platform
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -168,6 +170,21 @@ def commit() -> str | None:
     return commit.stdout.strip() + ("+changes" if status.stdout.strip() else "")
 
 
+_call: ContextVar[list[str] | None] = ContextVar("call", default=None)
+
+
+@contextlib.contextmanager
+def called(*words: str) -> Iterator[None]:
+    """Runs made inside record ``words`` as their command: a program's own arguments say nothing of them."""
+    token = _call.set(list(words))
+    try:
+        yield
+    finally:
+        _call.reset(token)
+
+
 def command_line() -> list[str]:
-    """The command as it was typed, as far as it is known."""
+    """The command as it was typed, as far as it is known; inside `called` the call."""
+    if (words := _call.get()) is not None:
+        return words
     return [Path(sys.argv[0]).name, *sys.argv[1:]]

@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,14 +39,12 @@ from testbed.spec import schedules, sweep
 
 if TYPE_CHECKING:
     from testbed.backends import Substrate
-    from testbed.backends.choice import Choice
     from testbed.campaign.driver import Failure, Wanted
     from testbed.campaign.executors import Executor
     from testbed.campaign.stored.folders import Work
     from testbed.planning.plan import Planned
 
 DESCRIPTION = "Runs what is not there yet, in a shuffled order; a run that fails does not stop the others."
-SHUFFLE = "sweep"  # any order will do, but always the same
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,8 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
+    from testbed.campaign import schedule_tables as study
+    from testbed.campaign import sweep_request
     from testbed.campaign.stored import folders
-    from testbed.cli.schedule import study
     from testbed.core import locks
     from testbed.linux import privileges
 
@@ -110,13 +106,12 @@ def run(parsed: argparse.Namespace) -> int:
         raise RequestError(
             "--json: a sweep prints tables. Add --dry-run for the list of runs, or read each summary.json."
         )
-    if parsed.parallel < 1:
-        raise RequestError(f"-j {parsed.parallel}: at least one run at a time")
+    sweep_request.check_parallel(parsed.parallel, {})
     if not files:
         privileges.give_up()
-    _check_privileges(files, given)
+    sweep_request.check_privileges(files, given)
     out = Path(parsed.out)
-    choices, machines = _settled(files, given, out) if files else ([], {})
+    choices, machines = sweep_request.settled(files, given, out, _left_out) if files else ([], {})
     with locks.held(out) as held:
         planned = [
             each
@@ -143,29 +138,16 @@ def _apart(parsed: argparse.Namespace) -> tuple[list[Asked], list[str]]:
     return read()
 
 
-def _possible(files: list[str], given: dict[str, Any]) -> Iterator[tuple[str, Choice]]:
-    """Of several files those that can be had where they are to run, and where that is; the others are said to be left out."""
-    from testbed.backends import choice
-
-    for file in files:
-        try:
-            with within_unless_named(file):
-                yield file, choice.choose(partial(sweep.read, file), given)
-        except VirtualTimeOnlyError as error:
-            if len(files) == 1:
-                raise
-            print(text.paragraph(f"left out: {error}"), file=sys.stderr)
-
-
 def _describe(studies: list[Asked], files: list[str], given: dict[str, Any], parsed: argparse.Namespace) -> None:
     """Print what would be run: an experiment a line, where its results go, and the expected time; or all of it as JSON."""
+    from testbed.campaign import schedule_tables as study
+    from testbed.campaign import sweep_request
     from testbed.campaign.stored import folders
     from testbed.cli import dry_run
-    from testbed.cli.schedule import study
     from testbed.core.heartbeat import duration
 
     out, found, lines = Path(parsed.out), list[dict[str, Any]](), [study.described(asked) for asked in studies]
-    for file, chosen in _possible(files, given):
+    for file, chosen in sweep_request.possible(files, given, _left_out):
         with within_unless_named(file):
             named = folders.named(chosen.planned, out, file, elsewhere=chosen.elsewhere)
             if chosen.reason is not None:
@@ -234,51 +216,9 @@ def _in_real_time(file: str, given: dict[str, Any]) -> list[Planned]:
         return []
 
 
-def _check_privileges(files: list[str], given: dict[str, Any]) -> None:
-    """Under ``sudo`` all runs give up root, or none; raises `RequestError` before anything is read as root."""
-    from testbed.backends import choice
-    from testbed.linux import privileges
-
-    if privileges.caller() is None:
-        return
-    places = {file: place for file in files if (place := choice.foreseen(partial(sweep.read, file), given))}
-    real = [file for file, found in places.items() if where.in_real_time(found.place)]
-    if real and len(real) < len(places):
-        raise RequestError(
-            "under `sudo`, runs in user-mode Linux give up root, and others of this sweep keep it: "
-            + ", ".join(real)
-            + ". Sweep them apart, or name one place with --on."
-        )
-
-
-def _settled(
-    files: list[str], given: dict[str, Any], out: Path
-) -> tuple[list[tuple[str, Choice]], dict[str, Substrate]]:
-    """Every experiment, and every place where some of them run."""
-    from testbed import backends as substrates
-    from testbed.backends import choice
-    from testbed.core.runs import rundir
-
-    possible = list(_possible(files, given))
-    rundir.check_writable(out)
-    found: list[tuple[str, Choice]] = []
-    machines: dict[str, Substrate] = {}
-    for file, chosen in possible:
-        with within_unless_named(file):
-            if where.is_remote(chosen.place):
-                for place in where.places(chosen.place):
-                    machines[place] = substrates.find(place, chosen.plans)
-            else:
-                chosen, machines[chosen.place] = choice.settle(chosen, partial(sweep.read, file), given)
-        if chosen.reason is not None:
-            print(text.paragraph(f"{file}: {chosen}"), file=sys.stderr)
-        found.append((file, chosen))
-    return found, machines
-
-
 def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed: argparse.Namespace) -> int:
     """Run what is missing, then sum up every experiment; an exit code."""
-    from testbed.campaign import driver
+    from testbed.campaign import driver, sweep_request
     from testbed.campaign.executors import choice
     from testbed.campaign.stored import folders
     from testbed.cli.console import Count
@@ -289,23 +229,14 @@ def _carried_out(planned: list[Planned], machines: dict[str, Substrate], parsed:
 
     choice.check(parsed.executor, machines)
     share = None if parsed.verify_sample is None else parse_fraction(parsed.verify_sample)
-    if parsed.parallel > 1 and any(map(where.in_real_time, machines)):
-        raise RequestError(
-            f"-j {parsed.parallel}: against a real clock runs on one machine would disturb each other; use --on uml, or -j 1, "
-            "or several other machines (--on ssh:a --on ssh:b)."
-        )
+    sweep_request.check_parallel(parsed.parallel, machines)
     work = folders.work(planned, Path(parsed.out), able, flags.again(parsed))
+    order, waiting = sweep_request.in_order(work)
     kept = [run for run in work.kept if not run.waits]
-    waiting = _each_measured([run for run in (*work.kept, *work.todo) if run.waits])
-    missing = _each_measured([run for run in work.todo if not run.waits])
     terminal.say_error(
         f"{text.count(len(work.asked), 'run')} of {text.count(len(planned), 'experiment')}, {len(kept)} of them there"
-        + (f"; {len(waiting)} wait for those of their jobs in isolation" if waiting else "")
+        + (f"; {waiting} wait for those of their jobs in isolation" if waiting else "")
     )
-    shuffle = random.Random(SHUFFLE).shuffle
-    shuffle(missing)
-    shuffle(waiting)
-    order = [*missing, *waiting]
     with (
         choice.chosen(parsed.executor, machines, parsed.parallel, Path(parsed.out), _left_out) as lanes,
         Count(order, terminal.errors(), quiet=parsed.quiet, places=len(lanes) > 1, lanes=len(lanes)) as count,
@@ -346,11 +277,6 @@ def _verified(
     rundir.write_text(out / determinism_log.FILE, documents.encode(said).decode())
     print(f"Repeated {said}.")
     return said.differing
-
-
-def _each_measured(runs: Sequence[Wanted]) -> list[Wanted]:
-    """Every run measures the capacity it needs: which of an experiment comes first is left to the shuffle."""
-    return [replace(run, plan=msgspec.structs.replace(run.plan, measure_capacity=True)) for run in runs]
 
 
 def _sum_up(planned: list[Planned], work: Work, failures: Sequence[Failure], *, quiet: bool) -> bool:

@@ -70,7 +70,7 @@ def ended_with_us(group: int) -> Iterator[None]:
 
 
 def run(
-    command: Sequence[str], *, env: Mapping[str, str], stdin: int | None = None, stdout: IO[str] | None = None,
+    command: Sequence[str], *, env: Mapping[str, str], stdin: int | None = None, stdout: IO[str] | int | None = None,
     stderr: IO[str] | None = None, in_terminal: bool = False,
 ) -> int:  # fmt: skip
     """Run ``command`` to its end and return its code, as `subprocess` has it. Raises `OSError` if it cannot be started.

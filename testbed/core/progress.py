@@ -1,11 +1,12 @@
 """How far a long computation is: it counts, and a listener, if there is one, is called now and then.
 
-A command line listens (`listening`); the computation does not know what it prints.
+A command line listens (`listening`); the computation does not know what it prints. Inside `silent` nothing is printed at all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -13,6 +14,7 @@ from contextvars import ContextVar
 Listener = Callable[[int, int], None]  # done, of how many
 EVERY_S = 1.0  # how often a listener is called at most
 
+_silent: ContextVar[bool] = ContextVar("silent", default=False)
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
@@ -45,3 +47,24 @@ def counter(total: int) -> Callable[[int], None]:
 
 def _ignore(done: int) -> None:
     pass
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Notes of what is called inside are not printed; nor is what it starts."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
+
+
+def is_silent() -> bool:
+    """Whether this is inside `silent`."""
+    return _silent.get()
+
+
+def note(line: str) -> None:
+    """Print ``line`` on standard error, unless inside `silent`."""
+    if not is_silent():
+        print(line, file=sys.stderr, flush=True)

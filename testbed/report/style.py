@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,24 @@ def new_figure(rows: int, columns: int, **kwargs: Any) -> tuple[Any, Any]:
     return plt.subplots(rows, columns, squeeze=False, **kwargs)
 
 
+_saved: ContextVar[list[Any] | None] = ContextVar("saved", default=None)
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[Any]]:
+    """The figures that are saved inside, in order. Settings and backend of matplotlib are as before afterwards."""
+    found: list[Any] = []
+    token = _saved.set(found)
+    backend = matplotlib.get_backend()
+    try:
+        with matplotlib.rc_context():
+            yield found
+    finally:
+        _saved.reset(token)
+        if matplotlib.get_backend() != backend:
+            matplotlib.use(backend)
+
+
 def save(figure: Any, path: Path) -> list[Path]:
     """Write PNG and PDF, without dates, so that equal data gives equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,4 +86,6 @@ def save(figure: Any, path: Path) -> list[Path]:
         figure.savefig(content, format=place.suffix[1:], bbox_inches=shown, metadata={left_out: None})
         folders.put(place, content.getvalue())
     plt.close(figure)
+    if (collecting := _saved.get()) is not None:
+        collecting.append(figure)
     return written

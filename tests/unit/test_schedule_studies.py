@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from analysis.sjf_bco import sjf_kappa, sjf_lambda, sjf_makespan, sjf_servers
+from testbed.campaign import schedule_tables as studies
 from testbed.cli import main
-from testbed.cli.schedule import study as studies
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed.core.runs.load import LoadError, load_schedules
 from testbed.core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Setting, digest

@@ -43,7 +43,7 @@ from testbed.backends.usermode.build import (
     locked,
 )
 from testbed.backends.usermode.source import EDITS, Origin, digest_of, edit, run
-from testbed.core import children, input_files, temp_dirs
+from testbed.core import children, input_files, progress, temp_dirs
 from testbed.core.environment import PACKAGES, ROOT
 from testbed.core.errors import MachineError, RequestError, TestbedError
 from testbed.core.runs.manifest import Build
@@ -218,7 +218,7 @@ def build_apart(*arguments: str) -> str | None:
         code = children.run(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
+            stdout=subprocess.DEVNULL if progress.is_silent() else sys.stderr,
             stderr=errors,
             env={**os.environ, "PYTHONPATH": PACKAGES},
         )

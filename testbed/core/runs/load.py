@@ -132,6 +132,11 @@ class Run:
         path = self.path / "jobs.csv"
         return _table(path) if path.exists() else None
 
+    def table(self, name: str) -> pd.DataFrame | None:
+        """The table ``name`` (``links``: ``links.csv``); None: this run has none."""
+        path = self.path / f"{name}.csv"
+        return _table(path) if path.exists() else None
+
     def forget(self) -> None:
         """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
         for name in (*TABLES, "nics.csv", "bands.csv", "messages.csv", "training.csv", "disturbances.csv", "lives"):
@@ -388,6 +393,6 @@ def _table(path: Path) -> pd.DataFrame:
             table = pd.read_csv(file, low_memory=False)  # a column of mixed kinds is read as one
     except (OSError, ValueError) as error:
         raise LoadError(f"{path}, {table_errors.first(path) or error}; run it again") from error
-    if not table_errors.none_in(table, path.name):
+    if path.name in table_errors.TABLES and not table_errors.none_in(table, path.name):
         raise LoadError(f"{path}, {table_errors.first(path) or 'not a table of a run'}; run it again")
     return table

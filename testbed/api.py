@@ -1,0 +1,223 @@
+"""Experiments from Python: `run`, `sweep` and `load`. Nothing here prints, and no signal handler is set: a notebook and a thread can call them."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import glob
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.backends import Substrate
+from testbed.campaign import driver, provenance, schedule_tables, sweep_request
+from testbed.campaign.driver import Wanted
+from testbed.campaign.executors import Here, Observer, choice
+from testbed.campaign.request import Request
+from testbed.campaign.stored import folders as stored
+from testbed.campaign.stored.folders import Again, Work
+from testbed.core import locks, progress
+from testbed.core.errors import RequestError, error_for_exit
+from testbed.core.runs.events import Said
+from testbed.core.runs.plan import Plan
+from testbed.core.runs.summary import Summary
+from testbed.core.text import quoted
+from testbed.planning.plan import Planned
+from testbed.report import style, views
+from testbed.report.results import Results, load
+from testbed.spec import Spec, external, schedules
+from testbed.spec import place as where
+from testbed.spec.aliases import ALIASES
+
+__all__ = ["Results", "load", "run", "sweep"]
+
+
+def run(
+    file: str | Path | None = None, /, *, out: str | Path = "results", again: bool = False, renew: bool = False, quick: bool = False,
+    retries: int | None = None, allow_external_code: bool = False, linux_source: str | Path | None = None, **fields: Any,
+) -> Results:  # fmt: skip
+    """Run one experiment: a TOML ``file``, ``fields`` by their names there, or both; fields win.
+
+    Runs that are there are kept. ``again`` runs all of them again, ``renew`` those of another program, kernel or file. ``quick``
+    takes the file's ``[quick]`` table. ``seeds`` is a number of seeds, or a list of them. Raises `testbed.errors.TestbedError` if a
+    run fails or cannot be had; an invalid result is returned.
+    """
+    file = None if file is None else str(file)
+    asked = _fields(fields, quick=quick, allow_external_code=allow_external_code)
+    source = None if linux_source is None else Path(linux_source)
+    folder = Path()
+    with progress.silent():
+        for each in _by_seeds(asked):
+            request = Request(file, each, Path(out), source)
+            with provenance.called(*_command(file, each)):
+                folder = _carried_out(request, _again(again=again, renew=renew), _retries(retries))
+    return load(folder)
+
+
+def sweep(
+    files: str | Path | Sequence[str | Path], /, *, executor: str = "local", parallel: int = 1, out: str | Path = "results", again: bool = False,
+    renew: bool = False, quick: bool = False, retries: int | None = None, allow_external_code: bool = False, **fields: Any,
+) -> list[Results]:  # fmt: skip
+    """Run the experiments of ``files`` (names, patterns such as ``experiments/*.toml``); the results of each, in order.
+
+    ``fields`` hold for all of them. ``executor`` is ``local``, ``dask``, ``dask:tcp://HOST:PORT`` or ``slurm[:PARTITION]``; ``parallel``
+    is how many runs it carries out at a time. With more than one, a script calls this below ``if __name__ == "__main__":``. A run that
+    fails does not stop the others; at the end it raises `testbed.errors.TestbedError`.
+    """
+    given = _fields(fields, quick=quick, allow_external_code=allow_external_code)
+    if isinstance(given.get("seeds"), list):
+        raise RequestError("a sweep takes the number of seeds. Give the first one as `seed`.", where="seeds")
+    folder, repeat = Path(out), _again(again=again, renew=renew)
+    sweep_request.check_parallel(parallel, {})
+    computed, others = schedules.apart(_files(files))
+    asked = [schedules.read(file, quick=quick, seeds=given.get("seeds")) for file in computed]
+    with (
+        progress.silent(),
+        provenance.called(*_command(None, given, "sweep", *computed, *others)),
+        locks.held(folder) as held,
+    ):
+        sweep_request.check_privileges(others, given)
+        choices, machines = sweep_request.settled(others, given, folder, _untold) if others else ([], {})
+        planned = [
+            each
+            for file, chosen in choices
+            for each in stored.named(chosen.planned, folder, file, elsewhere=chosen.elsewhere, locks=held)
+        ]
+        found = [schedule_tables.compute(each, folder, parallel, repeat, held, quiet=True) for each in asked]
+        if planned:
+            found += _swept(planned, machines, folder, executor, parallel, repeat, _retries(retries))
+    return [load(each) for each in found]
+
+
+def _swept(
+    planned: list[Planned], machines: Mapping[str, Substrate], out: Path, executor: str, parallel: int, again: Again, retries: int | None
+) -> list[Path]:  # fmt: skip
+    """Run what is missing and sum up; the experiments' folders."""
+    choice.check(executor, machines)
+    sweep_request.check_parallel(parallel, machines)
+    work = stored.work(planned, out, lambda run: [machines[place] for place in where.places(run.spec.on)], again)
+    order, _ = sweep_request.in_order(work)
+    alone = executor == "local" and parallel == 1 and len(machines) == 1  # it needs no process of its own
+    here = [Here(substrate, _unheard) for substrate in machines.values()]
+    with contextlib.nullcontext(here) if alone else choice.chosen(executor, machines, parallel, out, _untold) as lanes:
+        failures = driver.drive(order, lanes, _unheard, retries=retries, is_there=work.is_there, keep_going=True)
+    failed = {failure.run.experiment for failure in failures}
+    found: dict[Path, None] = {}
+    for scenario, _ in planned:
+        runs = work.summed_up(scenario)
+        if runs[0].experiment not in failed:
+            _draw(driver.sum_up(runs), runs)
+            found[runs[0].experiment] = None
+    if failures:
+        said = "; ".join(f"{failure.run.folder}: {failure.error}" for failure in failures)
+        raise error_for_exit(
+            failures[0].error.exit_code,
+            f"{len(failures)} of {len(work.asked)} runs failed. All others are kept. {said}",
+        )
+    return list(found)
+
+
+def _files(given: str | Path | Sequence[str | Path]) -> list[str]:
+    """Names of files, patterns replaced by what they match; raises `RequestError` if that is nothing."""
+    found: list[str] = []
+    for name in [given] if isinstance(given, (str, Path)) else given:
+        matching = [str(name)] if not glob.has_magic(str(name)) else sorted(glob.glob(str(name)))
+        if not matching:
+            raise RequestError(f"no file matches {quoted(str(name))}. Name an experiment's file: experiments/map.toml.")
+        found += matching
+    return list(dict.fromkeys(found))
+
+
+def _unheard(_plan: Plan, _event: Said) -> None:
+    pass
+
+
+def _untold(_words: str) -> None:
+    pass
+
+
+def _carried_out(request: Request, again: Again, retries: int | None) -> Path:
+    chosen, substrate = request.settled(request.choice())
+    _, runs = request.carry_out(chosen, substrate, _unseen, _draw, again=again, retries=retries)
+    return runs[0].experiment
+
+
+def _draw(_summary: Summary, runs: Sequence[Wanted]) -> None:
+    with style.collected():
+        views.write(driver.experiments(runs), runs[0].out)
+
+
+@contextlib.contextmanager
+def _unseen(_work: Work) -> Iterator[Observer]:
+    yield _unheard
+
+
+def _fields(given: Mapping[str, Any], *, quick: bool, allow_external_code: bool) -> dict[str, Any]:
+    """What was given by name, as `testbed.spec` takes it; raises `RequestError` for a name that no field has."""
+    known = [*Spec.__struct_fields__, *ALIASES, "set"]
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Fields: {', '.join(Spec.__struct_fields__)}."
+            raise RequestError(f"unknown field {quoted(name)}. {hint}")
+    found = {name: _plain(value) for name, value in given.items() if value is not None}
+    for name, value in found.items():
+        if isinstance(value, str) and name in ("system", "cc", "scheduler", "place", "job", "set"):
+            found[name] = [value]
+    asked = {"quick": quick, external.ALLOWED: allow_external_code}
+    return found | {name: True for name, wanted in asked.items() if wanted}
+
+
+def _plain(value: Any) -> Any:
+    """As TOML would have it: lists, tables, text and numbers."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (str, Path)):
+        return str(value)
+    if isinstance(value, (Sequence, range)):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _by_seeds(fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The fields once for each range of seeds: a list of seeds may have gaps."""
+    seeds = fields.get("seeds")
+    if not isinstance(seeds, list):
+        yield fields
+        return
+    if "seed" in fields or not seeds or not all(type(seed) is int for seed in seeds):
+        raise RequestError(
+            f"seeds: {seeds!r} is not a list of seeds. Give whole numbers, and leave out `seed`.", where="seeds"
+        )
+    numbers = sorted(set(seeds))
+    starts = [seed for seed in numbers if seed - 1 not in numbers]
+    for start, following in zip(starts, [*starts[1:], numbers[-1] + 2], strict=True):
+        yield {**fields, "seed": start, "seeds": sum(start <= seed < following for seed in numbers)}
+
+
+def _again(*, again: bool, renew: bool) -> Again:
+    if again and renew:
+        raise RequestError("again, renew: both are given. `again` runs everything again. Leave out one of them.")
+    return "always" if again else "changed" if renew else "never"
+
+
+def _retries(retries: int | None) -> int | None:
+    if retries is not None and not 0 <= retries <= 100:
+        raise RequestError(f"retries: {retries} is not between 0 and 100. Give how often an invalid run is repeated.")
+    return retries
+
+
+def _command(file: str | None, fields: Mapping[str, Any], *before: str) -> list[str]:
+    """The command line that asks for the same."""
+    words = ["run.py", *before, *([] if file is None else [file])]
+    for name, value in fields.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(flag)
+        elif isinstance(value, list) and name in ("job", "set"):
+            words += [word for one in value for word in (flag, str(one))]
+        elif isinstance(value, list):
+            words += [flag, *map(str, value)]
+        else:
+            words += [flag, str(value)]
+    return words

@@ -1,0 +1,99 @@
+"""The experiments of several files: which of them can be had, where each runs, and in which order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from testbed import backends as substrates
+from testbed.backends import Substrate, choice
+from testbed.backends.choice import Choice
+from testbed.campaign.driver import Wanted
+from testbed.campaign.stored.folders import Work
+from testbed.core.errors import RequestError, VirtualTimeOnlyError, within_unless_named
+from testbed.core.runs import rundir
+from testbed.linux import privileges
+from testbed.spec import place as where
+from testbed.spec import sweep
+
+SHUFFLE = "sweep"  # any order will do, but always the same
+Tell = Callable[[str], None]
+
+
+def possible(files: Sequence[str], given: dict[str, Any], tell: Tell) -> Iterator[tuple[str, Choice]]:
+    """Of several files those that can be had where they are to run, and where that is; ``tell`` is told of the others."""
+    for file in files:
+        try:
+            with within_unless_named(file):
+                yield file, choice.choose(partial(sweep.read, file), given)
+        except VirtualTimeOnlyError as error:
+            if len(files) == 1:
+                raise
+            tell(f"left out: {error}")
+
+
+def check_privileges(files: Sequence[str], given: dict[str, Any]) -> None:
+    """Under ``sudo`` all runs give up root, or none; raises `RequestError` before anything is read as root."""
+    if privileges.caller() is None:
+        return
+    places = {file: place for file in files if (place := choice.foreseen(partial(sweep.read, file), given))}
+    real = [file for file, found in places.items() if where.in_real_time(found.place)]
+    if real and len(real) < len(places):
+        raise RequestError(
+            "under `sudo`, runs in user-mode Linux give up root, and others of this sweep keep it: "
+            + ", ".join(real)
+            + ". Sweep them apart, or name one place with --on."
+        )
+
+
+def settled(
+    files: Sequence[str], given: dict[str, Any], out: Path, tell: Tell
+) -> tuple[list[tuple[str, Choice]], dict[str, Substrate]]:
+    """Every experiment, and every place where some of them run."""
+    there = list(possible(files, given, tell))
+    rundir.check_writable(out)
+    found: list[tuple[str, Choice]] = []
+    machines: dict[str, Substrate] = {}
+    for file, chosen in there:
+        with within_unless_named(file):
+            if where.is_remote(chosen.place):
+                for place in where.places(chosen.place):
+                    machines[place] = substrates.find(place, chosen.plans)
+            else:
+                chosen, machines[chosen.place] = choice.settle(chosen, partial(sweep.read, file), given)
+        if chosen.reason is not None:
+            tell(f"{file}: {chosen}")
+        found.append((file, chosen))
+    return found, machines
+
+
+def check_parallel(parallel: int, machines: Mapping[str, object]) -> None:
+    """Raises `RequestError` unless so many runs at a time can be had at the places ``machines``."""
+    if parallel < 1:
+        raise RequestError(f"-j {parallel}: at least one run at a time")
+    if parallel > 1 and any(map(where.in_real_time, machines)):
+        raise RequestError(
+            f"-j {parallel}: against a real clock runs on one machine would disturb each other; use --on uml, or -j 1, "
+            "or several other machines (--on ssh:a --on ssh:b)."
+        )
+
+
+def in_order(work: Work) -> tuple[list[Wanted], int]:
+    """The runs to do, shuffled, those last that wait for others; and how many of all wait."""
+    waiting = _each_measured([run for run in (*work.kept, *work.todo) if run.waits])
+    missing = _each_measured([run for run in work.todo if not run.waits])
+    shuffle = random.Random(SHUFFLE).shuffle
+    shuffle(missing)
+    shuffle(waiting)
+    return [*missing, *waiting], len(waiting)
+
+
+def _each_measured(runs: Sequence[Wanted]) -> list[Wanted]:
+    """Every run measures the capacity it needs: which of an experiment comes first is left to the shuffle."""
+    return [replace(run, plan=msgspec.structs.replace(run.plan, measure_capacity=True)) for run in runs]
