@@ -68,7 +68,9 @@ IMPORTER = Kind(
 JOB_LIST = Kind(
     "job-list format", "joblists", ("testbed.content.workloads.joblists",), ("TITLE", "recognises", "read"),
 )  # fmt: skip
-TRANSPORT = Kind("transport", "transports", ("testbed.transports",), ("Options", "lossy", "listen", "close"))
+TRANSPORT = Kind(
+    "transport", "transports", ("testbed.transports",), ("TITLE", "DATAGRAMS", "Options", "lossy", "listen", "close")
+)
 FLOW_SCHEDULER = Kind(
     "flow scheduler",
     "flow schedulers",

@@ -252,7 +252,7 @@ def _check_marks(plan: Plan) -> None:
 
 def _paths(network: Network, placed: Placed, system: System) -> tuple[int, bool]:
     """How many addresses each host has: one for each path, if a transport sprays (its options say ``sprays``); and whether it is hashed over instead."""
-    sprays = [one.options for one in _transports(placed, system) if getattr(one.options, "sprays", False)]
+    sprays = [one.options for one in _transports(placed, system) if one.options.sprays]
     if not sprays:
         return 1, False
     if any(event.up is not None for event in network.events):
@@ -260,7 +260,7 @@ def _paths(network: Network, placed: Placed, system: System) -> tuple[int, bool]
             "event: a link that fails takes the paths over it away, and a transport that sprays does not notice: leave out "
             "the event, or the spraying."
         )
-    count, hashes = spraying.paths(network.topo), {getattr(one, "hashes", 0) for one in sprays}
+    count, hashes = spraying.paths(network.topo), {one.hashes for one in sprays}
     if len(hashes) > 1:
         raise RequestError("transports want different addresses of hosts to spray over; give all the same spray=…")
     (hashed,) = hashes
@@ -306,7 +306,7 @@ def _check_trainings(system: System, placed: Placed) -> None:
                 f"job {job.job} trains {asked.job.train} in a ring, where what comes of a gradient is added to what is here, so that in its holes "
                 f"there is nothing to keep: leave out missing={missing} (they count as zero), or give the job --collective parameter_server"
             )
-        resyncs: int = getattr(how.options, "resync", 0)
+        resyncs: int = how.options.resync
         if disperses and rings and resyncs:
             raise RequestError(
                 f"job {job.job} trains {asked.job.train} in a ring, where sums that are dispersed make no piece of its parameters: leave out "
@@ -318,7 +318,7 @@ def _bands(scenario: Scenario, placed: Placed, system: System) -> Bands:
     """The bands at every switch: as asked for, else as a transport wants them."""
     if scenario.spec.bands != "1":
         return scenario.spec.bands
-    texts = {str(getattr(way.options, "bands", "1")) for way in _transports(placed, system)}
+    texts = {str(way.options.bands) for way in _transports(placed, system)}
     if len(texts) > 1:
         raise RequestError(
             f"transports want different bands at switches: {', '.join(sorted(texts))}; say which: --bands"

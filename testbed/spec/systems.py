@@ -83,7 +83,7 @@ def _is_flow_scheduler(name: str) -> bool:
         return name in flow.names()
     if registry.kind_of(name, [registry.FLOW_SCHEDULER]) is None:
         raise RequestError(
-            f"{quoted(name)} is neither a flow scheduler (Options, share) nor a transport (Options, lossy, listen, close)."
+            f"{quoted(name)} is neither a flow scheduler (Options, share) nor a transport ({', '.join(registry.TRANSPORT.has)})."
         )
     return True
 
@@ -150,4 +150,4 @@ def take_turns(system: System, jobs: int) -> flow.Sharing:
 def by_tcp(transport: str) -> str:
     """The congestion control of what a job with this transport sends by TCP."""
     found = transports.parse(transport)
-    return str(getattr(found.options, "by_tcp", None) or PLAIN)
+    return str(found.options.by_tcp or PLAIN)

@@ -1,19 +1,7 @@
 """How the bytes of a collective travel from one worker to another: transports, one file each.
 
-A transport runs inside a host: standard library and the C core (`testbed.transports.native`, by ctypes) alone. It is a module with
-
-``Options``
-    a frozen dataclass of what may be written behind its name (``ltp:fraction=0.8``), see `testbed.core.options`;
-    ``bands`` among them (``"4,drop"``) asks every switch for bands of priority, as ``--bands`` does; ``sprays`` (true), every host for
-    an address for each path to it (`Place.paths`); or ``hashes`` (64), for so many, over which routers hash;
-``lossy(options)``
-    whether a message may end with holes;
-``listen(place, options) -> Listening``
-    a worker's ports, bound; nobody has been called yet;
-``close(options, stage) -> Close``
-    when the receiver of a message of that stage has enough.
-
-Adding one is adding a file.
+A transport runs inside a host: standard library and the C core (`testbed.transports.native`, by ctypes) alone. It is one file, which
+satisfies `Module`; its options satisfy `TransportOptions`. examples/transport_deadline.py is the shortest one.
 """
 
 from __future__ import annotations
@@ -289,19 +277,64 @@ class Listening(Protocol):
         ...
 
 
-class Module(Protocol):
-    """What a file of this folder has."""
+class TransportOptions(Protocol):
+    """What planning and workers ask of a transport's options. A transport's own `Options` inherit these answers and override some."""
 
     @property
-    def Options(self) -> type[Any]: ...
+    def bands(self) -> str:
+        """Priority queues that it asks of every switch, as ``--bands`` has them: ``4,drop``; 1: none."""
+        return "1"
+
+    @property
+    def sprays(self) -> bool:
+        """Whether it asks each host for several addresses, and sends to all of them in turn (`Place.paths`)."""
+        return False
+
+    @property
+    def hashes(self) -> int:
+        """Addresses of each host that it sprays over, by which routers hash; 0: one address for each path."""
+        return 0
+
+    @property
+    def resync(self) -> int:
+        """Rounds (iterations), in the last of which parameters arrive complete, again and again; 0: never."""
+        return 0
+
+    @property
+    def by_tcp(self) -> str | None:
+        """The congestion control of parameters, if they travel by TCP (empty: that of the plan); None: they do not."""
+        return None
+
+
+class Module(Protocol):
+    """What the file of a transport defines. `testbed.registry.TRANSPORT` checks the names."""
+
+    @property
+    def TITLE(self) -> str:
+        """Its name in tables and figures: ``LTP``."""
+        ...
+
     @property
     def DATAGRAMS(self) -> bool:
         """Whether it sends datagrams of its own, by the core in C, which may be signed."""
         ...
 
-    def lossy(self, options: Any) -> bool: ...
-    def listen(self, place: Place, options: Any) -> Listening: ...
-    def close(self, options: Any, stage: Stage) -> Close: ...
+    @property
+    def Options(self) -> type[Any]:
+        """A frozen dataclass that inherits `TransportOptions`: what may be written behind its name (`testbed.core.options`)."""
+        ...
+
+    def lossy(self, options: Any, /) -> bool:
+        """Whether a message may end with missing ranges."""
+        ...
+
+    def listen(self, place: Place, options: Any, /) -> Listening:
+        """A worker's ports, bound, before it calls its peers; raises `TransportError` if a port cannot be bound."""
+        ...
+
+    def close(self, options: Any, stage: Stage, /) -> Close:
+        """When the receiver of a message of that stage has enough."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -309,7 +342,7 @@ class Transport:
     """One with its options."""
 
     name: str
-    options: Any  # the `Options` of its module
+    options: Any  # the `Options` of its module, which are `TransportOptions`
 
     @property
     def datagrams(self) -> bool:
@@ -343,7 +376,7 @@ def names() -> list[str]:
 
 def titled(name: str) -> str:
     """A transport as people write it: ``LTP``; what is not known, as it is."""
-    return str(getattr(find(name), "TITLE", name.upper())) if name in names() else name
+    return find(name).TITLE if name in names() else name
 
 
 def find(name: str) -> Module:
@@ -355,4 +388,9 @@ def find(name: str) -> Module:
 def parse(text: str) -> Transport:
     """Read ``name`` or ``name:option=value,…``, once, whoever asks again; raises `registry.UnknownContentError` or `testbed.core.options.OptionError`."""
     name = text.partition(":")[0]
-    return Transport(name, options.parse(find(name).Options, text))
+    own = find(name).Options
+    if TransportOptions not in own.__mro__:
+        raise registry.ContentError(
+            f"transport {quoted(name)}: Options do not inherit testbed.transports.TransportOptions."
+        )
+    return Transport(name, options.parse(own, text))

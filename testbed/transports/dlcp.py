@@ -12,7 +12,8 @@ from testbed.core.options import Fraction, OneOf, option
 from testbed.transports import Close, Phase, Stage, mlt
 from testbed.transports.mlt import DATAGRAMS, RULES, listen, lossy
 
-__all__ = ["DATAGRAMS", "Options", "close", "listen", "lossy"]
+__all__ = ["DATAGRAMS", "TITLE", "Options", "close", "listen", "lossy"]
+TITLE = "DLCP"
 PULL = 0.1  # of the tolerance
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
 from testbed.core.text import shown
 from testbed.core.units import Duration
-from testbed.transports import Buffer, Close, Importance, Message, Place, Span, Stage, Tag, Tagger
+from testbed.transports import Buffer, Close, Importance, Message, Place, Span, Stage, Tag, Tagger, TransportOptions
 from testbed.transports.datagram.endpoint import DatagramListening
 from testbed.transports.datagram.settings import FIRST_RTTS, Core, progress
 
@@ -30,7 +30,7 @@ def _maybe_duration(text: str) -> Duration | None:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(TransportOptions):
     """What may be written behind ``ltp:``; recalled means: not confirmed by anything published."""
 
     fraction: float = option(0.8, "of a gradient, enough once LT is over; recalled; default 0.8", Fraction())
@@ -95,6 +95,7 @@ class Options:
         )
 
 
+TITLE = "LTP"
 DATAGRAMS = True
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
 from testbed.core.text import shown
 from testbed.core.units import Duration
-from testbed.transports import Close, Listening, Phase, Place, Stage, Tagger, native, tags
+from testbed.transports import Close, Listening, Phase, Place, Stage, Tagger, TransportOptions, native, tags
 from testbed.transports.datagram.endpoint import DatagramListening
 from testbed.transports.datagram.settings import Core, progress
 
@@ -56,7 +56,7 @@ def _spray(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(TransportOptions):
     """What may be written behind ``mlt:``; numbers that the paper gives are for 25 Gbit/s and 4 MB of switch memory."""
 
     tolerance: float | Phase = option(
@@ -149,10 +149,6 @@ class Options:
         return int(self.spray.partition(":")[2] or 0)
 
     @property
-    def by_tcp(self) -> None:
-        """Nothing goes by TCP."""
-
-    @property
     def core(self) -> Core:
         """What the endpoint is asked for."""
         count = int(self.bands[0])
@@ -172,6 +168,7 @@ class Options:
         return tags.Rule(self.tag, int(self.bands[0]), self.tolerance, self.parameters == "whole", self.resync)
 
 
+TITLE = "MLT"
 DATAGRAMS = True
 
 

@@ -19,7 +19,7 @@ from statistics import fmean
 
 from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
 from testbed.core.units import Duration
-from testbed.transports import Close, Listening, Place, Stage, mlt
+from testbed.transports import Close, Listening, Place, Stage, TransportOptions, mlt
 from testbed.transports.datagram.endpoint import DatagramListening
 from testbed.transports.datagram.settings import Core
 
@@ -29,7 +29,7 @@ MOST, LOST_MUCH, LOST_LITTLE = 0.5, 0.001, 0.0001  # of a message
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(TransportOptions):
     """What may be written behind ``optireduce:``."""
 
     rounds: int = option(
@@ -54,10 +54,6 @@ class Options:
         Time(),
     )
     silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time())
-
-    @property
-    def by_tcp(self) -> None:
-        """Nothing goes by TCP."""
 
     @property
     def core(self) -> Core:

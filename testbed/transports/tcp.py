@@ -37,6 +37,7 @@ from testbed.transports import (
     Stage,
     Tagger,
     Transfer,
+    TransportOptions,
 )
 from testbed.transports.framed import FramedEndpoint, exactly
 
@@ -63,7 +64,7 @@ LEAVES_S = 5.0  # for what is still coming, and is dropped
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(TransportOptions):
     """What may be written behind ``tcp:``, or behind a congestion control: ``reno:close=0.8``."""
 
     close: float = option(
@@ -104,6 +105,7 @@ def _share(m: Message, share: float) -> int:
     return min(m.bytes, math.ceil(round(m.bytes * share / m.element, 6)) * m.element)
 
 
+TITLE = "TCP"
 DATAGRAMS = False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.uml import inside_transports
 
 pytestmark = pytest.mark.uml
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "transport_deadline.py"
 ASKED: dict[str, Any] = {
     "topo": "star", "jobs": 1, "workers": 4, "collective": "parameter_server", "compute": "5ms", "bytes": "300kB",
     "rate": "300mbit", "delay": "2ms", "loss": "1%", "iterations": 3,
@@ -42,6 +44,16 @@ def test_gradients_may_lose_and_every_run_is_the_same(system: str) -> None:
     assert (parameters["delivered"] == parameters["bytes"]).all()
     assert (gradients["delivered"] + gradients["missing"] == gradients["bytes"]).all()
     assert flows["bytes_acked"].max() > 0
+
+
+def test_a_transport_of_your_own(tmp_path: Path) -> None:
+    """The example, from another folder: messages end at its deadline, and both ends report the same."""
+    own = shutil.copy(EXAMPLE, tmp_path)
+    asked: dict[str, Any] = {**ASKED, "loss": "5%", "system": [f"{own}:after=5ms"], "messages": "full"}
+    messages = run_plan(uml.find(), **asked).table("messages.csv")
+    assert jobs._misreported(one_plan(**asked).jobs[0], messages) == 0
+    gradients, parameters = (messages[messages["stage"] == stage] for stage in ("gradient", "parameter"))
+    assert gradients["missing"].sum() > 0 and (parameters["missing"] == 0).all()
 
 
 def test_optireduce_gives_up_what_is_late_and_both_ends_say_the_same() -> None:

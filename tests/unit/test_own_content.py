@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from testbed import registry
+from testbed import registry, spec, transports
 from testbed.cli import main, traces_cli
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+from testbed.planning.plan import plans, resolve
 from testbed.report import cli as report_cli
 from tests.support.paths import ROOT
 
@@ -63,6 +64,14 @@ def test_a_flow_scheduler(elsewhere: Path) -> None:
     assert main(["run", *TINY, "--system", "reno", "./scheduler_flow_first_wins.py:weight=4"]) == EXIT_OK
     controls = {json.dumps(found["plan"]).count("intercept=4") for found in manifests(elsewhere)}
     assert controls > {0}
+
+
+def test_a_transport(elsewhere: Path) -> None:
+    label = "./transport_deadline.py:after=40ms"
+    plan = plans(resolve(spec.read(None, {"jobs": 1, "topo": "star", "system": [label]})))[0]
+    assert plan.jobs[0].transport == f"{elsewhere / 'transport_deadline.py'}:after=40ms" and not plan.jobs[0].by_tcp
+    closes = transports.parse(plan.jobs[0].transport).close("gradient")
+    assert (closes.lt_s, closes.deadline_s) == (0.04, 0.04)
 
 
 def test_an_importer(elsewhere: Path) -> None:
