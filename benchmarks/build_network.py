@@ -75,12 +75,12 @@ def timed(make: Callable[[], Mininet]) -> float:
 def ours(topo: Topo) -> Mininet:
     """Built, every setting of a run applied and read back, shaped."""
     network = build(topo)
-    wanted: list[settings.Setting] = setup_steps.multipath(topo, 1, seeded=features.probe().hash_seed)
+    wanted: list[settings.Change] = setup_steps.multipath(topo, 1, seeded=features.probe().hash_seed)
     for host in network.hosts:
         values = {"net.ipv4.ip_forward": str(int(host.forwards)), "net.ipv4.tcp_slow_start_after_idle": "0"}
-        wanted += [settings.Sysctl(host.name, key, value) for key, value in values.items()]
+        wanted += [settings.sysctl(host.name, key, value) for key, value in values.items()]
     for end in network.ends():
-        wanted += [settings.Mtu(end.node.name, end.name, 1500), settings.OffloadsOff(end.node.name, end.name)]
+        wanted += [settings.mtu(end.node.name, end.name, 1500), settings.offloads_off(end.node.name, end.name)]
     for end in network.ends(bottleneck=True):
         bucket = bucket_bytes(500_000_000, 1500, real_time=True)
         root = Tbf(500_000_000, bucket, Fifo(62_500, made_above=True))

@@ -64,8 +64,8 @@ def main() -> None:
 
 
 def prepare(network: Network) -> None:
-    settings.apply_all([settings.Sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], network)
-    settings.apply_all([settings.OffloadsOff(end.node.name, end.name) for end in network.ends()], network)
+    settings.apply_all([settings.sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], network)
+    settings.apply_all([settings.offloads_off(end.node.name, end.name) for end in network.ends()], network)
     root = Tbf(500_000_000, bucket_bytes(500_000_000, 1500, real_time=True), Fifo(62_500, made_above=True))
     shapes = [Queues(end.node.name, end.name, link_name(end), root) for end in network.ends(bottleneck=True)]
     settings.apply_all(shapes, network)

@@ -186,8 +186,8 @@ def _with_network(use: Callable[[network.Network], Any]) -> None:
 def _network() -> str:
     def use(net: network.Network) -> None:
         settings.apply_all(
-            [s for end in net.ends() for s in (settings.Mtu(end.node.name, end.name, 1500),
-                                               settings.OffloadsOff(end.node.name, end.name))], net)  # fmt: skip
+            [s for end in net.ends() for s in (settings.mtu(end.node.name, end.name, 1500),
+                                               settings.offloads_off(end.node.name, end.name))], net)  # fmt: skip
 
     _with_network(use)
     return "offloads can be switched off"
@@ -233,7 +233,7 @@ def _ours() -> str:
 
 def _rto_min() -> str:
     def use(net: network.Network) -> None:
-        settings.apply_all([settings.Sysctl("l1", "net.ipv4.tcp_rto_min_us", "5000")], net)
+        settings.apply_all([settings.sysctl("l1", "net.ipv4.tcp_rto_min_us", "5000")], net)
 
     _with_network(use)
     return ""

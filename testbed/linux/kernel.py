@@ -14,7 +14,7 @@ from testbed.linux.rtnetlink import Kind, Tc
 class Addressing:
     """How a node is joined to others: addresses by device, MACs of neighbours by address, and next hops by prefix.
 
-    Addresses of single hosts (/32), which `PathAddresses` and `PathRoutes` add, are none of it.
+    Addresses of single hosts (/32), which `settings.path_addresses` and `path_routes` add, are none of it.
     """
 
     addresses: dict[str, str]

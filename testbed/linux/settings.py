@@ -6,8 +6,8 @@ stops the run; what it cannot tell is recorded as unknown. Nothing is undone: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from testbed.core.errors import TestbedError
@@ -18,8 +18,8 @@ from testbed.linux.queues import turns
 from testbed.linux.queues.tree import matches
 
 
-class Setting(Protocol):
-    """One change in one place."""
+class Change(Protocol):
+    """What is applied and read back: a `Setting`, or a tree of queues."""
 
     @property
     def where(self) -> str: ...
@@ -37,39 +37,38 @@ class Setting(Protocol):
 
 
 @dataclass(frozen=True)
-class Addressed:
+class Setting:
+    """One change in one place. Two settings are equal if they ask for the same, in the same place."""
+
+    where: str
+    what: str
+    asked: Any
+    line: str  # it in words, without where
+    apply: Callable[[Kernel], None] = field(compare=False, repr=False)
+    read: Callable[[Kernel], Any] = field(compare=False, repr=False)
+
+
+KERNEL = "kernel"  # where a setting is that holds in all namespaces
+ADDRESSES, MTU = "addresses, neighbours and routes", "mtu, up"
+DEFAULT_CC = "net.ipv4.tcp_congestion_control"
+OFFLOADS = ("tso", "gso", "gro")
+FIRST_TABLE = 1000  # of routes by which packets go in turn
+
+
+def addressed(node: str, addressing: Addressing) -> Setting:
     """What a node of the topology is made with; in the manifest by its numbers, since a fat tree has thousands of routes."""
 
-    node: str
-    addressing: Addressing
-
-    @property
-    def where(self) -> str:
-        return self.node
-
-    @property
-    def what(self) -> str:
-        return "addresses, neighbours and routes"
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        return self._told(self.addressing)
-
-    @property
-    def line(self) -> str:
-        return "addresses, neighbours and shortest routes, as the topology has them"
-
-    def apply(self, kernel: Kernel) -> None:
-        kernel.set_addressing(self.node, self.addressing)
-
-    def read(self, kernel: Kernel) -> dict[str, Any]:
-        return self._told(kernel.addressing(self.node))
-
-    def _told(self, found: Addressing) -> dict[str, Any]:
-        kinds = (field.name for field in fields(Addressing))
-        pairs = [(kind, getattr(self.addressing, kind), getattr(found, kind)) for kind in kinds]
+    def counts(found: Addressing) -> dict[str, Any]:
+        kinds = (kind.name for kind in fields(Addressing))
+        pairs = [(kind, getattr(addressing, kind), getattr(found, kind)) for kind in kinds]
         told: dict[str, Any] = {kind: len(held) for kind, _, held in pairs}
         return told | {"wrong": [line for _, wanted, held in pairs for line in unlike(wanted, held)][:5]}
+
+    return Setting(
+        node, ADDRESSES, counts(addressing), "addresses, neighbours and shortest routes, as the topology has them",
+        lambda kernel: kernel.set_addressing(node, addressing),
+        lambda kernel: counts(kernel.addressing(node)),
+    )  # fmt: skip
 
 
 def unlike(wanted: Mapping[str, Any], held: Mapping[str, Any]) -> Iterator[str]:
@@ -79,306 +78,124 @@ def unlike(wanted: Mapping[str, Any], held: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key}: {held.get(key, 'none')}, not {wanted.get(key, 'there')}"
 
 
-@dataclass(frozen=True)
-class Sysctl:
+def sysctl(node: str, key: str, value: str) -> Setting:
     """A namespaced sysctl (``net.ipv4.…``)."""
-
-    node: str
-    key: str
-    value: str
-
-    @property
-    def where(self) -> str:
-        return self.node
-
-    @property
-    def what(self) -> str:
-        return self.key
-
-    @property
-    def asked(self) -> str:
-        return self.value
-
-    @property
-    def line(self) -> str:
-        return f"{self.key} = {self.value}"
-
-    def apply(self, kernel: Kernel) -> None:
-        kernel.set_sysctl(self.node, self.key, self.value)
-
-    def read(self, kernel: Kernel) -> str:
-        return kernel.sysctl(self.node, self.key)
+    return Setting(
+        node, key, value, f"{key} = {value}",
+        lambda kernel: kernel.set_sysctl(node, key, value),
+        lambda kernel: kernel.sysctl(node, key),
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Mtu:
+def mtu(node: str, device: str, size: int) -> Setting:
     """An interface's MTU in bytes, and its address and state along with it."""
 
-    node: str
-    device: str
-    value: int
-
-    @property
-    def where(self) -> str:
-        return self.device
-
-    @property
-    def what(self) -> str:
-        return "mtu, up"
-
-    @property
-    def asked(self) -> list[Any]:
-        return [self.value, "up"]
-
-    @property
-    def line(self) -> str:
-        return f"MTU {self.value}"
-
-    def apply(self, kernel: Kernel) -> None:
-        kernel.set_device(self.node, self.device, mtu=self.value)
-
-    def read(self, kernel: Kernel) -> list[Any]:
-        link = kernel.device(self.node, self.device)
+    def read(kernel: Kernel) -> list[Any]:
+        link = kernel.device(node, device)
         return [link["mtu"], link["state"]]
 
+    return Setting(
+        device, MTU, [size, "up"], f"MTU {size}", lambda kernel: kernel.set_device(node, device, mtu=size), read
+    )
 
-@dataclass(frozen=True)
-class FrameByFrame:
+
+def frame_by_frame(node: str, device: str) -> Setting:
     """What TCP sends is one frame at a time; else it paces bunches of up to 64 kB, segmented below it."""
-
-    node: str
-    device: str
-
-    @property
-    def where(self) -> str:
-        return self.device
-
-    @property
-    def what(self) -> str:
-        return "gso_max_segs"
-
-    @property
-    def asked(self) -> int:
-        return 1
-
-    @property
-    def line(self) -> str:
-        return "TCP sends frame by frame (gso_max_segs 1)"
-
-    def apply(self, kernel: Kernel) -> None:
-        kernel.set_device(self.node, self.device, gso_max_segs=1)
-
-    def read(self, kernel: Kernel) -> int:
-        return int(kernel.device(self.node, self.device)["gso_max_segs"])
+    return Setting(
+        device, "gso_max_segs", 1, "TCP sends frame by frame (gso_max_segs 1)",
+        lambda kernel: kernel.set_device(node, device, gso_max_segs=1),
+        lambda kernel: int(kernel.device(node, device)["gso_max_segs"]),
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class PathAddresses:
+def path_addresses(node: str, device: str, asked: tuple[str, ...]) -> Setting:
     """The addresses of a host by which a sender chooses a path to it (`testbed.networks.spraying`)."""
 
-    node: str
-    device: str
-    asked: tuple[str, ...]
+    def apply(kernel: Kernel) -> None:
+        for address in asked:
+            kernel.add_address(node, device, address)
 
-    @property
-    def where(self) -> str:
-        return self.device
-
-    @property
-    def what(self) -> str:
-        return "addresses of paths"
-
-    @property
-    def line(self) -> str:
-        return f"{len(self.asked)} addresses, by which senders choose a path"
-
-    def apply(self, kernel: Kernel) -> None:
-        for address in self.asked:
-            kernel.add_address(self.node, self.device, address)
-
-    def read(self, kernel: Kernel) -> tuple[str, ...]:
-        return tuple(kernel.addresses(self.node, self.device))
+    return Setting(
+        device, "addresses of paths", asked, f"{len(asked)} addresses, by which senders choose a path", apply,
+        lambda kernel: tuple(kernel.addresses(node, device)),
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class PathRoutes:
+def path_routes(node: str, hops: Mapping[str, tuple[str, ...]]) -> Setting:
     """How a router goes by these: the next hop to each address, or several that it hashes over."""
 
-    node: str
-    hops: tuple[tuple[str, tuple[str, ...]], ...]
+    def apply(kernel: Kernel) -> None:
+        for address, vias in hops.items():
+            kernel.add_route(node, address, vias)
 
-    @property
-    def where(self) -> str:
-        return self.node
-
-    @property
-    def what(self) -> str:
-        return "routes of paths"
-
-    @property
-    def asked(self) -> dict[str, tuple[str, ...]]:
-        return dict(self.hops)
-
-    @property
-    def line(self) -> str:
-        return f"routes to {len(self.hops)} addresses of paths"
-
-    def apply(self, kernel: Kernel) -> None:
-        for address, vias in self.hops:
-            kernel.add_route(self.node, address, vias)
-
-    def read(self, kernel: Kernel) -> dict[str, tuple[str, ...]]:
-        return dict(kernel.host_routes(self.node))
+    return Setting(
+        node, "routes of paths", dict(hops), f"routes to {len(hops)} addresses of paths", apply,
+        lambda kernel: dict(kernel.host_routes(node)),
+    )  # fmt: skip
 
 
-FIRST_TABLE = 1000  # of routes by which packets go in turn
+def packet_spraying(node: str, ports: tuple[str, ...], bit: int, ways: Iterable[Mapping[str, str]]) -> Setting:
+    """A router that sends packets over equal paths in turn, whatever connection they are of (`testbed.networks.spraying.Turns`).
 
+    Packets arrive at ``ports``; each way has its next hops by prefix.
+    """
+    by_name = {f"way{number}": dict(way) for number, way in enumerate(ways)}
+    names = list(by_name)
 
-@dataclass(frozen=True)
-class PacketSpraying:
-    """A router that sends packets over equal paths in turn, whatever connection they are of (`testbed.networks.spraying.Turns`)."""
+    def apply(kernel: Kernel) -> None:
+        for number, (name, way) in enumerate(by_name.items()):
+            kernel.add_way(node, name, FIRST_TABLE + number, way)
+        for port in ports:
+            kernel.take_turns(node, port, bit, names)
 
-    node: str
-    ports: tuple[str, ...]  # where they arrive
-    bit: int
-    ways: tuple[tuple[tuple[str, str], ...], ...]  # next hops by prefix
-
-    @property
-    def where(self) -> str:
-        return self.node
-
-    @property
-    def what(self) -> str:
-        return "paths in turn"
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        names = self._names
-        ways = {name: dict(way) for name, way in zip(names, self.ways, strict=True)}
-        return {"ports": dict.fromkeys(self.ports, turns.asked(self.bit, names)), "ways": ways}
-
-    @property
-    def _names(self) -> list[str]:
-        return [f"way{number}" for number in range(len(self.ways))]
-
-    @property
-    def line(self) -> str:
-        return f"packets over {len(self.ways)} paths in turn"
-
-    def apply(self, kernel: Kernel) -> None:
-        for number, (name, way) in enumerate(zip(self._names, self.ways, strict=True)):
-            kernel.add_way(self.node, name, FIRST_TABLE + number, dict(way))
-        for port in self.ports:
-            kernel.take_turns(self.node, port, self.bit, self._names)
-
-    def read(self, kernel: Kernel) -> dict[str, Any]:
+    def read(kernel: Kernel) -> dict[str, Any]:
         return {
-            "ports": {port: list(kernel.turns(self.node, port)) for port in self.ports},
-            "ways": {name: dict(kernel.way(self.node, name)) for name in self._names},
+            "ports": {port: list(kernel.turns(node, port)) for port in ports},
+            "ways": {name: dict(kernel.way(node, name)) for name in names},
         }
 
+    asked = {"ports": dict.fromkeys(ports, turns.asked(bit, names)), "ways": by_name}
+    return Setting(node, "paths in turn", asked, f"packets over {len(names)} paths in turn", apply, read)
 
-OFFLOADS = ("tso", "gso", "gro")
 
-
-@dataclass(frozen=True)
-class OffloadsOff:
+def offloads_off(node: str, device: str) -> Setting:
     """TSO, GSO and GRO off: one packet is one frame (docs/fidelity.md)."""
-
-    node: str
-    device: str
-
-    @property
-    def where(self) -> str:
-        return self.device
-
-    @property
-    def what(self) -> str:
-        return "offloads"
-
-    @property
-    def asked(self) -> dict[str, bool]:
-        return dict.fromkeys(OFFLOADS, False)
-
-    @property
-    def line(self) -> str:
-        return "TSO, GSO and GRO off"
-
-    def apply(self, kernel: Kernel) -> None:
-        kernel.set_offloads(self.node, self.device, on=False)
-
-    def read(self, kernel: Kernel) -> dict[str, bool]:
-        return kernel.offloads(self.node, self.device)
+    return Setting(
+        device, "offloads", dict.fromkeys(OFFLOADS, False), "TSO, GSO and GRO off",
+        lambda kernel: kernel.set_offloads(node, device, on=False),
+        lambda kernel: kernel.offloads(node, device),
+    )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Register:
+def register(cc: CongestionControl, kind: str) -> Setting:
     """A congestion control made known to the kernel, as ``kind``."""
+    constants = dict(cc.constants) if kind == "eBPF" else {}
 
-    cc: CongestionControl
-    kind: str
+    def read(kernel: Kernel) -> dict[str, Any]:
+        held = kernel.constants(cc.spec)
+        return {"kind": kernel.kind(cc.spec), "constants": {name: held.get(name) for name in constants}}
 
-    @property
-    def where(self) -> str:
-        return "kernel"
-
-    @property
-    def what(self) -> str:
-        return f"congestion control {self.cc.spec}"
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        return {"kind": self.kind, "constants": self._constants}
-
-    @property
-    def _constants(self) -> dict[str, int]:
-        return dict(self.cc.constants) if self.kind == "eBPF" else {}
-
-    @property
-    def line(self) -> str:
-        return f"congestion control {self.cc.spec}: " + ("the kernel's own" if self.kind == "kernel" else self.kind)
-
-    def apply(self, kernel: Kernel) -> None:
-        kernel.register(self.cc)
-
-    def read(self, kernel: Kernel) -> dict[str, Any]:
-        held = kernel.constants(self.cc.spec)
-        return {"kind": kernel.kind(self.cc.spec), "constants": {name: held.get(name) for name in self._constants}}
+    what = f"congestion control {cc.spec}"
+    line = f"{what}: " + ("the kernel's own" if kind == "kernel" else kind)
+    asked = {"kind": kind, "constants": constants}
+    return Setting(KERNEL, what, asked, line, lambda kernel: kernel.register(cc), read)
 
 
-@dataclass(frozen=True)
-class Default:
+def default(node: str, spec: str) -> Setting:
     """The congestion control of sockets that a program opens: its namespace's default."""
 
-    node: str
-    spec: str
+    def apply(kernel: Kernel) -> None:
+        kernel.allow(spec)
+        kernel.set_sysctl(node, DEFAULT_CC, kernel.name(spec))
 
-    @property
-    def where(self) -> str:
-        return self.node
+    def read(kernel: Kernel) -> str:
+        found = kernel.sysctl(node, DEFAULT_CC)
+        return spec if found == kernel.name(spec) else found
 
-    @property
-    def what(self) -> str:
-        return "net.ipv4.tcp_congestion_control"
-
-    @property
-    def asked(self) -> str:
-        return self.spec
-
-    @property
-    def line(self) -> str:
-        return f"sockets of programs use {self.spec}"
-
-    def apply(self, kernel: Kernel) -> None:
-        kernel.allow(self.spec)
-        kernel.set_sysctl(self.node, self.what, kernel.name(self.spec))
-
-    def read(self, kernel: Kernel) -> str:
-        found = kernel.sysctl(self.node, self.what)
-        return self.spec if found == kernel.name(self.spec) else found
+    return Setting(node, DEFAULT_CC, spec, f"sockets of programs use {spec}", apply, read)
 
 
-def apply_all(settings: Iterable[Setting], kernel: Kernel) -> list[ReadBack]:
+def apply_all(settings: Iterable[Change], kernel: Kernel) -> list[ReadBack]:
     """Apply each setting and read it back; what was found.
 
     Raises `TestbedError` at the first one the kernel did not take.
@@ -399,7 +216,7 @@ def apply_all(settings: Iterable[Setting], kernel: Kernel) -> list[ReadBack]:
     return record
 
 
-def check(setting: Setting, found: Any) -> None:
+def check(setting: Change, found: Any) -> None:
     """Raises `TestbedError` if the kernel holds something else than was asked for."""
     if not matches(setting.asked, found):
         raise TestbedError(

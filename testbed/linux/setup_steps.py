@@ -29,17 +29,19 @@ from testbed.linux.queues.red import Red
 from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.settings import (
-    Addressed,
-    Default,
-    FrameByFrame,
-    Mtu,
-    OffloadsOff,
-    PacketSpraying,
-    PathAddresses,
-    PathRoutes,
-    Register,
-    Setting,
-    Sysctl,
+    KERNEL,
+    MTU,
+    Change,
+    addressed,
+    default,
+    frame_by_frame,
+    mtu,
+    offloads_off,
+    packet_spraying,
+    path_addresses,
+    path_routes,
+    register,
+    sysctl,
 )
 from testbed.models.frames import frame
 from testbed.networks import spraying
@@ -65,7 +67,7 @@ class Step:
     """One thing that is done, in its place in the order."""
 
     stage: Stage
-    change: Setting | Capacity
+    change: Change | Capacity
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def changes(plan: Plan, features: Features) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def settings(steps: Iterable[Step], stage: Stage) -> list[Setting]:
+def settings(steps: Iterable[Step], stage: Stage) -> list[Change]:
     """Those of one stage that are applied and read back."""
     return [step.change for step in steps if step.stage == stage and not isinstance(step.change, Capacity)]
 
@@ -195,7 +197,7 @@ def _check(plan: Plan, features: Features) -> None:
         )
 
 
-def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -> Iterator[Setting]:
+def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -> Iterator[Change]:
     # A sender may hold several full paths and buffers, and no more; the receiver's window begins there
     # and never limits.
     path = max(link.buffer_bytes + int(link.rate_bps / 8 * plan.base_rtt_s) for link in plan.bottlenecks.values())
@@ -204,7 +206,7 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
         most = max(SEND_BUFFER, most)  # what waits before its interface is in it, too
     window = max(RECEIVE_BUFFER, 4 * path)
     marks = any(link.marking for link in plan.bottlenecks.values())
-    yield from (Addressed(node, held) for node, held in addressing(topo).items())
+    yield from (addressed(node, held) for node, held in addressing(topo).items())
     for node in topo.hosts():
         values = {
             "net.ipv4.ip_forward": "1" if topo.isRouter(node) else "0",
@@ -222,7 +224,7 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
             values["net.ipv6.conf.all.disable_ipv6"] = "1"
         if plan.rto_min_us is not None:
             values[RTO_MIN_US] = str(plan.rto_min_us)
-        yield from (Sysctl(node, key, value) for key, value in values.items())
+        yield from (sysctl(node, key, value) for key, value in values.items())
     if plan.paths > 1:
         yield from _paths(plan, topo, ends)
     if plan.multipath:
@@ -230,26 +232,26 @@ def _network(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) 
     if sprayed := {host for job in plan.jobs if job.routers_spray for host in job.hosts}:
         yield from _sprayed_by_routers(plan, topo, ends, sprayed)
     for end in ends:
-        yield Mtu(end.node, end.device, plan.link.mtu)
-        yield OffloadsOff(end.node, end.device)
+        yield mtu(end.node, end.device, plan.link.mtu)
+        yield offloads_off(end.node, end.device)
         if any(cc.traits.frame_by_frame for cc in plan.ccs):  # paced as an adapter does it
-            yield FrameByFrame(end.node, end.device)
+            yield frame_by_frame(end.node, end.device)
 
 
-def _paths(plan: Plan, topo: Topo, ends: list[Interface]) -> Iterator[Setting]:
+def _paths(plan: Plan, topo: Topo, ends: list[Interface]) -> Iterator[Change]:
     """Addresses by which senders choose a path, and the routers that go by them."""
     count = plan.paths
     for end in ends:
         if not topo.isRouter(end.node):
-            yield PathAddresses(
+            yield path_addresses(
                 end.node, end.device, tuple(spraying.address(topo, end.node, path) for path in range(count))
             )
     routes = spraying.hashed if plan.paths_hashed else spraying.routes
     for router, hops in routes(topo, count).items():
-        yield PathRoutes(router, tuple(hops.items()))
+        yield path_routes(router, hops)
 
 
-def _sprayed_by_routers(plan: Plan, topo: Topo, ends: list[Interface], hosts: set[str]) -> Iterator[Setting]:
+def _sprayed_by_routers(plan: Plan, topo: Topo, ends: list[Interface], hosts: set[str]) -> Iterator[Change]:
     """Routers that send what these hosts send over all paths in turn."""
     try:
         found = spraying.turns(topo)
@@ -263,19 +265,17 @@ def _sprayed_by_routers(plan: Plan, topo: Topo, ends: list[Interface], hosts: se
                 raise RequestError(
                     f"spray=on: what delays or loses packets of {link} takes them first; leave out one of both"
                 )
-        yield PacketSpraying(
-            router, tuple(end.device for end in ports), turns.bit, tuple(tuple(way.items()) for way in turns.ways)
-        )
+        yield packet_spraying(router, tuple(end.device for end in ports), turns.bit, turns.ways)
 
 
-def multipath(topo: Topo, seed: int, *, seeded: bool) -> list[Setting]:
+def multipath(topo: Topo, seed: int, *, seeded: bool) -> list[Change]:
     """How every router chooses among equal paths (`testbed.linux.paths`); ``seed`` is the run's."""
-    wanted: list[Setting] = []
+    wanted: list[Change] = []
     for node in topo.hosts():
         if any(len(next_hops) > 1 for _, next_hops in topo.nodeInfo(node).get("routes", ())):
-            wanted += [Sysctl(node, f"{HASH}_policy", "3"), Sysctl(node, f"{HASH}_fields", str(FIVE_TUPLE))]
+            wanted += [sysctl(node, f"{HASH}_policy", "3"), sysctl(node, f"{HASH}_fields", str(FIVE_TUPLE))]
             if seeded:
-                wanted.append(Sysctl(node, HASH_SEED, str(_hash_seed(seed, node))))
+                wanted.append(sysctl(node, HASH_SEED, str(_hash_seed(seed, node))))
     return wanted
 
 
@@ -284,7 +284,7 @@ def _hash_seed(seed: int, router: str) -> int:
     return int(hashlib.sha256(f"ecmp {seed} {router}".encode()).hexdigest()[:8], 16) or 1
 
 
-def _queues(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -> Iterator[Setting]:
+def _queues(plan: Plan, features: Features, topo: Topo, ends: list[Interface]) -> Iterator[Change]:
     fastest = max(link.rate_bps for link in plan.bottlenecks.values())
     arrives = {f"{end.there}-{end.node}": end for end in ends}
     for end in ends:
@@ -370,16 +370,16 @@ def red_parents(root: Tbf) -> list[int]:
     return [0x100000 | minor for minor, band in root.below.children.items() if isinstance(band, Red)]
 
 
-def _congestion_controls(plan: Plan, features: Features) -> Iterator[Setting]:
+def _congestion_controls(plan: Plan, features: Features) -> Iterator[Change]:
     kinds = {cc.spec: _kind(cc, features) for cc in plan.ccs}
     for cc in plan.ccs:
-        yield Register(cc, kinds[cc.spec])
+        yield register(cc, kinds[cc.spec])
     for job in plan.jobs:
         if kinds[job.cc.spec] == "module" and job.cc.source is None:
             yield from _parameters(job)
     for job in plan.jobs:
         if job.program is not None:
-            yield from (Default(host, job.cc.spec) for host in job.hosts)
+            yield from (default(host, job.cc.spec) for host in job.hosts)
 
 
 def _kind(cc: CongestionControl, features: Features) -> str:
@@ -390,10 +390,10 @@ def _kind(cc: CongestionControl, features: Features) -> str:
     return "module" if cc.name in features.modules else "eBPF"
 
 
-def _parameters(job: JobPlan) -> Iterator[Setting]:
+def _parameters(job: JobPlan) -> Iterator[Change]:
     """Of our modules: per network namespace, so that each job has its own."""
     for host in job.hosts:
-        yield from (Sysctl(host, f"net.{job.cc.name}.{key}", str(value)) for key, value in job.cc.constants.items())
+        yield from (sysctl(host, f"net.{job.cc.name}.{key}", str(value)) for key, value in job.cc.constants.items())
 
 
 @dataclass(frozen=True)
@@ -406,11 +406,12 @@ class Line:
 
 def lines(steps: Sequence[Step]) -> Iterator[Line]:
     """Every step in words, in order; the same done in several places is said once, with all of these."""
-    nodes = {step.change.node for step in steps if isinstance(step.change, Sysctl)}
-    ends = {step.change.device for step in steps if isinstance(step.change, Mtu)}
+    changed = [step.change for step in steps if not isinstance(step.change, Capacity)]
+    nodes = {change.where for change in changed if change.what.startswith("net.")}
+    ends = {change.where for change in changed if change.what == MTU}
     places: dict[tuple[Stage, str], list[str]] = {}
     for step in steps:
-        where = [] if isinstance(step.change, Capacity | Register) else [step.change.where]
+        where = [] if isinstance(step.change, Capacity) or step.change.where == KERNEL else [step.change.where]
         places.setdefault((step.stage, step.change.line), []).extend(where)
     for (stage, line), where in places.items():
         if set(where) == nodes:

@@ -27,7 +27,7 @@ from testbed.core.errors import EXIT_OK, EXIT_REQUEST, MachineError, RequestErro
 from testbed.linux import features, netns
 from testbed.linux.loading import bpf, bpfsys, registry
 from testbed.linux.network import Network
-from testbed.linux.settings import Sysctl, apply_all
+from testbed.linux.settings import apply_all, sysctl
 from tests import processes, runs
 from topologies.dumbbell import Dumbbell
 
@@ -245,7 +245,7 @@ def test_loaded_outside_an_experiment_it_serves_one_destination(
     main(["cc", "status"])
     assert "mltcp_reno: loaded" in capsys.readouterr().out
     net = build(Dumbbell(n=1))
-    apply_all([Sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], net)
+    apply_all([sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], net)
     left, right = net["l1"], net["r1"]
     gateway = left.cmd("ip -4 route show default").split()[2]
     assert left.cmd("ip", "route", "add", f"{right.IP()}/32", "via", gateway, "congctl", "mltcp_reno") == ""
@@ -423,7 +423,7 @@ def test_an_outside_client(build: Callable[[Topo], Network]) -> None:
     if "mltcp_cubic" in bpf.available():
         pytest.skip("mltcp_cubic is loaded on this machine by someone else")
     net = build(Dumbbell(n=1))
-    apply_all([Sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], net)
+    apply_all([sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], net)
     assert main(["cc", "load", "mltcp_cubic"]) == EXIT_OK
     server = net["r1"].popen("iperf3", "-s", "-1", "--forceflush", stdout=subprocess.PIPE)
     try:

@@ -20,7 +20,7 @@ from testbed.linux.kernel import DEFAULT
 from testbed.linux.network import Network, link_name
 from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.setting import Queues
-from testbed.linux.settings import Addressed, Mtu, OffloadsOff, Sysctl, apply_all
+from testbed.linux.settings import Setting, addressed, apply_all, mtu, offloads_off, sysctl
 from testbed.linux.setup_steps import addressing, interfaces, shaper
 from tests import processes
 from topologies.dumbbell import Dumbbell
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_host_reaches_every_other(build: Build) -> None:
     net = build(Dumbbell(n=3))
-    apply_all([Sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], net)
+    apply_all([sysctl(name, "net.ipv4.ip_forward", "1") for name in ("s1", "s2")], net)
     for source in ("l1", "r2"):
         for target in (f"{side}{i}" for side in "lr" for i in (1, 2, 3)):
             if source == target:
@@ -67,18 +67,18 @@ def test_no_host_asks_for_addresses(build: Build) -> None:
 def test_offloads_are_off_and_read_back(build: Build) -> None:
     net = build(Dumbbell(n=1))
     for end in net.ends():
-        apply_all([OffloadsOff(end.node.name, end.name), Mtu(end.node.name, end.name, 9000)], net)
+        apply_all([offloads_off(end.node.name, end.name), mtu(end.node.name, end.name, 9000)], net)
         assert not any(net.offloads(end.node.name, end.name).values())
 
 
 def test_a_setting_the_kernel_does_not_take_stops_the_run(build: Build) -> None:
     net = build(Dumbbell(n=1))
     with pytest.raises(TestbedError, match=r"l1: net.ipv4.tcp_wmem .* the kernel holds"):
-        apply_all([Sysctl("l1", "net.ipv4.tcp_wmem", "4096   131072 1048576")], net)
+        apply_all([sysctl("l1", "net.ipv4.tcp_wmem", "4096   131072 1048576")], net)
     with pytest.raises(TestbedError, match="could not be set"):
-        apply_all([Sysctl("l1", "net.ipv4.no_such_key", "1")], net)
+        apply_all([sysctl("l1", "net.ipv4.no_such_key", "1")], net)
     with pytest.raises(TestbedError, match="could not be set"):
-        apply_all([Mtu("l1", "l1-eth0", 70000)], net)
+        apply_all([mtu("l1", "l1-eth0", 70000)], net)
 
 
 def of_several_hops(net: Network) -> tuple[str, tuple[str, ...]]:
@@ -111,13 +111,13 @@ def another_neighbour(net: Network) -> None:
     )
 
 
-def addressed(net: Network) -> list[Addressed]:
-    return [Addressed(node, held) for node, held in addressing(net.topo).items()]
+def all_addressed(net: Network) -> list[Setting]:
+    return [addressed(node, held) for node, held in addressing(net.topo).items()]
 
 
 def test_a_network_is_addressed_as_its_topology(build: Build) -> None:
     net = build(LeafSpine(2, 2, 2))
-    record = {found.where: found.value for found in apply_all(addressed(net), net)}
+    record = {found.where: found.value for found in apply_all(all_addressed(net), net)}
     assert record["h1"] == {"addresses": 1, "neighbours": 1, "routes": 1, "wrong": []}
     assert record["l1"] == {"addresses": 4, "neighbours": 4, "routes": 4, "wrong": []}
 
@@ -135,7 +135,7 @@ def test_a_network_that_is_addressed_otherwise_stops_the_run(
     net = build(LeafSpine(2, 2, 2))
     spoil(net)
     with pytest.raises(TestbedError, match=told):
-        apply_all(addressed(net), net)
+        apply_all(all_addressed(net), net)
 
 
 def test_routes_are_looked_at_after_a_failure(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from mininet.topo import Topo
 
 from testbed.linux import features, netns, paths, setup_steps
 from testbed.linux.network import Host, Network, link_name
-from testbed.linux.settings import Setting, Sysctl, apply_all
+from testbed.linux.settings import Change, Setting, apply_all, sysctl
 from testbed.networks.routed import stages
 from testbed.transports import Connection
 from tests.processes import HANG_S
@@ -25,17 +25,17 @@ Build = Callable[[Topo], Network]
 PORT, SIZE = 5001, 100_000
 
 
-def forwarding(network: Network) -> list[Sysctl]:
+def forwarding(network: Network) -> list[Setting]:
     """As in a run: routers forward, and IPv6 says nothing of its own accord."""
     return [
-        Sysctl(node.name, key, value)
+        sysctl(node.name, key, value)
         for node in network.hosts
         for key, value in (("net.ipv4.ip_forward", str(int(node.forwards))), ("net.ipv6.conf.all.disable_ipv6", "1"))
         if Path("/proc/sys", key.replace(".", "/")).exists()
     ]
 
 
-def choosing(network: Network, seed: int) -> list[Setting]:
+def choosing(network: Network, seed: int) -> list[Change]:
     return setup_steps.multipath(network.topo, seed, seeded=features.probe().hash_seed)
 
 

@@ -30,7 +30,7 @@ from testbed.linux.queues.red import Red
 from testbed.linux.queues.setting import Behind, Nic, Queues
 from testbed.linux.queues.tbf import Tbf
 from testbed.linux.rtnetlink import Tc
-from testbed.linux.settings import PacketSpraying
+from testbed.linux.settings import packet_spraying
 from testbed.planning.plan import plans, resolve
 from testbed.transports import ltp
 
@@ -45,8 +45,8 @@ def planned(**fields: Any) -> Plan:
 
 def recorded(plan: Plan, can: Features) -> Recording:
     """A kernel after all steps."""
-    kinds = {cc.spec: step.change.kind for cc in plan.ccs for step in setup_steps.changes(plan, can)
-             if isinstance(step.change, settings.Register) and step.change.cc == cc}  # fmt: skip
+    kinds = {cc.spec: step.change.asked["kind"] for cc in plan.ccs for step in setup_steps.changes(plan, can)
+             if isinstance(step.change, settings.Setting) and step.change.what == f"congestion control {cc.spec}"}  # fmt: skip
     kernel = Recording(kinds)
     for stage in setup_steps.STAGES:
         settings.apply_all(setup_steps.settings(setup_steps.changes(plan, can), stage), kernel)
@@ -76,15 +76,14 @@ def test_the_stages_come_in_their_order(can: Features) -> None:
 def test_a_dumbbell_step_by_step() -> None:
     steps = setup_steps.changes(planned(cc=["mltcp_reno:slope=2"], nic="inf", ecn="off", preset="paper"), VIRTUAL)
     wired, steps = steps[:4], steps[4:]
-    assert [step.change.node for step in wired if isinstance(step.change, settings.Addressed)] == [
-        "l1",
-        "r1",
-        "s1",
-        "s2",
+    first = [step.change for step in wired if isinstance(step.change, settings.Setting)]
+    assert [(change.where, change.what) for change in first] == [
+        (node, settings.ADDRESSES) for node in ("l1", "r1", "s1", "s2")
     ]
     sysctls = ["ip_forward", "tcp_slow_start_after_idle", "tcp_no_metrics_save", "tcp_timestamps", "tcp_sack", "tcp_ecn",
                "tcp_rmem", "tcp_wmem"]  # fmt: skip
-    nodes = [(step.change.where, step.change.what) for step in steps if isinstance(step.change, settings.Sysctl)]
+    settled = [step.change for step in steps if isinstance(step.change, settings.Setting)]
+    nodes = [(change.where, change.what) for change in settled if change.what.startswith("net.")]
     assert nodes[:32] == [(node, f"net.ipv4.{key}") for node in ("l1", "r1", "s1", "s2") for key in sysctls]
     devices = ["l1-eth0", "s1-eth1", "r1-eth0", "s2-eth1", "s1-eth0", "s2-eth0"]
     rest = [
@@ -235,7 +234,7 @@ def test_filters_that_take_turns_are_read_as_they_were_written() -> None:
     sent = [one for one in turns.messages(3, list(names)) if one.what == "filter"]
     assert turns.held(sent, names) == turns.asked(3, list(names.values()))
     assert turns.held(sent, {7: "way0"})[1].endswith("to interface 9")
-    asked = PacketSpraying("l1", ("l1-eth0",), 3, ((("10.0.0.0/30", "10.0.0.9"),), (("10.0.0.0/30", "10.0.0.13"),)))
+    asked = packet_spraying("l1", ("l1-eth0",), 3, ({"10.0.0.0/30": "10.0.0.9"}, {"10.0.0.0/30": "10.0.0.13"}))
     kernel = Recording()
     settings.apply_all([asked], kernel)
     kernel._turns["l1-eth0"] = kernel._turns["l1-eth0"][:1]

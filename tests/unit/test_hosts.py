@@ -12,7 +12,7 @@ from testbed.linux.features import user_mode
 from testbed.linux.queues.fifo import Fifo
 from testbed.linux.queues.fq import Fq
 from testbed.linux.queues.setting import Nic
-from testbed.linux.settings import Sysctl
+from testbed.linux.settings import Setting
 from testbed.planning.plan import planned
 from testbed.spec import make
 
@@ -27,7 +27,7 @@ def nics(**flags: Any) -> list[Nic]:
 
 
 def sysctl(key: str, **flags: Any) -> set[str]:
-    return {change.value for change in steps(**flags) if isinstance(change, Sysctl) and change.key == key}
+    return {change.asked for change in steps(**flags) if isinstance(change, Setting) and change.what == key}
 
 
 def test_without_a_rate_a_host_has_no_queue() -> None:
