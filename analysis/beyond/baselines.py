@@ -15,7 +15,7 @@ from testbed.core.runs.plan import System
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured
+from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "baselines"
@@ -64,15 +64,13 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without({CLAIM: SOURCE})
 def find(study: Study) -> list[Finding]:
     """One finding a level of noise: MLTCP's settled half against the best of the others, on jobs of unlike sizes.
 
     Equal jobs tell remaining bytes and relative progress apart in no case: any order of theirs is as good.
     """
-    try:
-        table = _table(study)
-    except LoadError as error:
-        return [not_measured(CLAIM, SOURCE, str(error))]
+    table = _table(study)
     unlike = table[table["unlike"]]
     if unlike.empty:
         return [not_measured(CLAIM, SOURCE, "only equal jobs were run, of which any order is as good")]

@@ -14,7 +14,7 @@ from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 from testbed.report.views import mechanism
 
@@ -62,12 +62,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without(dict.fromkeys((CLAIM, DROP_CLAIM), SOURCE))
 def find(study: Study) -> list[Finding]:
     """Two findings: where links mark, and where they drop."""
-    try:
-        table = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCE, str(error)) for claim in (CLAIM, DROP_CLAIM)]
+    table = _table(study)
     kinds = ((CLAIM, True), (DROP_CLAIM, False))
     return [
         _ideal(study, claim, rows) for claim, marks in kinds

@@ -18,7 +18,7 @@ from testbed.models.dispersal import Dispersed
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style, trainings
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 from testbed.report.trainings import NEAR, ROUNDS, SETTLED
 
@@ -79,12 +79,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Three findings: OptiReduce beside TCP, its rounds with dispersal, and the best that loses beside the best compression."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    rows = _table(study)
     compressed = list(dict.fromkeys(rows[rows["kind"] == "compresses"]["training"]))
     losing = list(dict.fromkeys(rows[rows["kind"] == "loses"]["training"]))
     return [

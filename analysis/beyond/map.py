@@ -10,11 +10,11 @@ import pandas as pd
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.patches import Rectangle
 
-from testbed.core.runs.load import LoadError, Run
+from testbed.core.runs.load import Run
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured
+from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured_without
 from testbed.report.study import Study
 
 ID = "map"
@@ -67,12 +67,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without({CLAIM: SOURCE})
 def find(study: Study) -> list[Finding]:
     """One finding: the least and the largest speed-up of the grid."""
-    try:
-        table, pair = _table(study)
-    except LoadError as error:
-        return [not_measured(CLAIM, SOURCE, str(error))]
+    table, pair = _table(study)
     every = _gains(table, pair)
     claim = f"{CLAIM} {_grid(every)}"
     cells = {cast(Cell, cell): rows for cell, rows in every.groupby(list(KEYS))}

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from testbed.core.runs.load import Experiment, LoadError
+from testbed.core.runs.load import Experiment
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured
+from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "patterns"
@@ -76,12 +76,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without({CLAIM: SOURCE})
 def find(study: Study) -> list[Finding]:
     """One finding over all patterns: at how many MLTCP is faster, and whether it hurts anywhere."""
-    try:
-        table, pair = _table(study)
-    except LoadError as error:
-        return [not_measured(CLAIM, SOURCE, str(error))]
+    table, pair = _table(study)
     gains = {str(name): observed.ratios(rows, *pair, "settled") for name, rows in table.groupby("pattern", sort=False)}
     gains = {name: values for name, values in gains.items() if values}
     if not gains:

@@ -9,12 +9,12 @@ import pandas as pd
 from scipy import stats
 
 from testbed.core.runs import measured
-from testbed.core.runs.load import LoadError, Run
+from testbed.core.runs.load import Run
 from testbed.models.frames import frame
 from testbed.models.statistics import geometric_mean, interval, log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "scale"
@@ -90,12 +90,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without(dict.fromkeys((CLAIM, MLTCP_CLAIM), SOURCE))
 def find(study: Study) -> list[Finding]:
     """Two findings: the base's dependence on loss cycles, and MLTCP's independence of them."""
-    try:
-        table, pair = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCE, str(error)) for claim in (CLAIM, MLTCP_CLAIM)]
+    table, pair = _table(study)
     base, other = (table[table["cc"] == cc] for cc in pair)
     return [_drift(study, base), _steady(study, other, base, pair[1])]
 

@@ -13,7 +13,7 @@ from testbed.core.runs.load import LoadError
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured
+from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "sensitivity"
@@ -62,12 +62,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without({CLAIM: SOURCE})
 def find(study: Study) -> list[Finding]:
     """One finding: how the default compares with the best, and how many pairs are fine."""
-    try:
-        table = _table(study).dropna(subset="slope")
-    except LoadError as error:
-        return [not_measured(CLAIM, SOURCE, str(error))]
+    table = _table(study).dropna(subset="slope")
     means = table.groupby(["slope", "intercept"])["settled"].apply(geometric_mean)
     if DEFAULT not in means.index:
         return [not_measured(CLAIM, SOURCE, "the default slope and intercept were not run")]

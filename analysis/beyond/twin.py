@@ -13,7 +13,7 @@ from testbed.core.runs.load import Experiment, LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "twin"
@@ -64,12 +64,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(dict.fromkeys(CONTROLS, SOURCE))
 def find(study: Study) -> list[Finding]:
     """Three findings: means, gains, and when jobs are interleaved."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCE, str(error)) for claim in CONTROLS]
+    rows = _table(study)
     treated = rows[rows["role"] == "treatment"]
     inside = treated[~treated["suspect"]]
     if inside.empty:

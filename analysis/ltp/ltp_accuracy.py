@@ -16,7 +16,7 @@ from testbed.models import learning
 from testbed.models.statistics import equivalent, geometric_mean, interval, log_interval, ratio_ends
 from testbed.report import drawing, phases, style, trainings
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "ltp-accuracy"
@@ -118,12 +118,10 @@ def _every_label(axes: Any) -> tuple[list[Any], list[str]]:
     return list(found.values()), list(found)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Two findings: the last accuracy with holes as zeros, and the time to 95 % of it."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    rows = _table(study)
     return [_accuracy(study, rows), _sooner(study, rows)]
 
 

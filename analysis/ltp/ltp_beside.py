@@ -14,7 +14,7 @@ from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
 from testbed.report.coexistence import FAIR, HALF, shares
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "ltp-beside"
@@ -58,12 +58,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(dict.fromkeys((TCP, ITSELF), SOURCE))
 def find(study: Study) -> list[Finding]:
     """Two findings: a TCP that slows down for losses, and LTP beside LTP."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCE, str(error)) for claim in (TCP, ITSELF)]
+    rows = _table(study)
     return [_tcp(study, rows[~rows["alike"] & rows["yields"]]), _itself(study, rows[rows["alike"]])]
 
 

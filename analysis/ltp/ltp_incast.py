@@ -10,11 +10,10 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
-from testbed.core.runs.load import LoadError
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, phases, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured
+from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "ltp-incast"
@@ -165,12 +164,10 @@ def _legend(drawn: Any, axis: Any, timeouts: Sequence[float]) -> None:
     drawn.legend(lines, names, loc="outside upper center", ncols=3, fontsize=9)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Four findings: at the kernel's least timeout, at a small one, against LTP that loses nothing, and that one where nothing is lost."""
-    try:
-        rows = phases.table(study)
-    except LoadError as error:
-        return [not_measured(claim, source, str(error)) for claim, source in SOURCES.items()]
+    rows = phases.table(study)
     long, short = rows[rows["rto_ms"] >= LONG_MS], rows[rows["rto_ms"] < LONG_MS]
     return [
         _faster(study, CLAIM, long),

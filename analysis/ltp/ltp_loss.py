@@ -8,11 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from testbed.core.runs.load import LoadError
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, phases
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, not_measured
+from testbed.report.finding import ALIKE, Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "ltp-loss"
@@ -51,12 +50,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(drawn, rows, out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """The paper's sentence, the best baseline, the same over short paths, and the control without loss; accuracy is judged in `ltp-accuracy`."""
-    try:
-        rows = phases.table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    rows = phases.table(study)
     found: list[Cell] = []
     for _, cell in rows.groupby([*CELL, "loss"]):
         loss = float(cell["loss"].iloc[0])

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from testbed.core.runs.load import LoadError, Run
+from testbed.core.runs.load import Run
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, phases, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "ltp-uneven"
@@ -74,12 +74,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Three findings: time, whose gradients are missing, and which half loses."""
-    try:
-        rows, workers = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in (TIME, SHARES, HALF)]
+    rows, workers = _table(study)
     return [
         _slower(study, rows, TIME, "gather all", "gather one"),
         _shares(study, workers),

@@ -16,7 +16,7 @@ from testbed.models import gradient_masks, learning
 from testbed.models.statistics import geometric_mean, interval, log_interval, ratio_ends
 from testbed.report import drawing, phases, style, trainings
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-accuracy"
@@ -125,13 +125,11 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, pd.concat([rows, rings]), out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Six findings: selective dropping up to 10 %, random loss of 10 %, and of closed loops what switches chose, MLT as published, its final
     accuracy with whole parameters, and dispersal."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    rows = _table(study)
     kept = {
         (rule, share): [_ended(v) for v in mine["ratio"]]
         for (rule, share), mine in rows[rows["training"].isin(RULES)].groupby(["training", "missing"])

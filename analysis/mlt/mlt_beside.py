@@ -11,7 +11,7 @@ from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
 from testbed.report.coexistence import FAIR, HALF, shares
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-beside"
@@ -55,12 +55,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(dict.fromkeys(CONTROLS, SOURCE))
 def find(study: Study) -> list[Finding]:
     """What each keeps where it is the weaker one."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCE, str(error)) for claim in CONTROLS]
+    rows = _table(study)
     return [
         _keeps(study, rows[~rows["own"]], SHARED, "mlt_share"),
         _keeps(study, rows[rows["own"]], OWN, "other_share"),

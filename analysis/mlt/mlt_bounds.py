@@ -15,7 +15,7 @@ from testbed.models import gradient_masks, learning
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style, trainings
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-bounds"
@@ -106,12 +106,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Three findings, each the bounds of two parts."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    rows = _table(study)
     return [
         _more(study, rows, claim, more, less)
         for claim, more, less in (

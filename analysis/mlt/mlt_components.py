@@ -12,7 +12,7 @@ from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval, pairs, ratio_ends
 from testbed.report import drawing, phases, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured
+from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-components"
@@ -106,12 +106,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """The order of the parts, all of them against TCP, every path against TCP's, and what drops gain where queues are short."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    rows = _table(study)
     shallow, rows = rows[rows["shallow"]], rows[~rows["shallow"]]
     speeds = {float(str(rto)): _speeds(mine) for rto, mine in rows.groupby("rto_ms", sort=False)}
     return [

@@ -12,7 +12,7 @@ from testbed.core.runs.plan import JobPlan
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured
+from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-interleave"
@@ -53,12 +53,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(dict.fromkeys(KINDS.values(), SOURCE))
 def find(study: Study) -> list[Finding]:
     """One finding for each transport."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCE, str(error)) for claim in KINDS.values()]
+    rows = _table(study)
     return [_gain(study, rows, kind, claim) for kind, claim in KINDS.items()]
 
 

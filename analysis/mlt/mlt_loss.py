@@ -13,7 +13,7 @@ from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, phases, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-loss"
@@ -89,13 +89,11 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Eight findings: MLT's speed, and TCP's, with 1 % of loss beside none; MLT beside the fastest TCP, at both least timeouts, and without loss;
     beside CUBIC; and beside TCP that sends as many bytes."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    rows = _table(study)
     kept = _kept(rows)
     lossy = {
         at: values for at, values in kept.items() if rows[(rows["system"] == at[0])]["lossy"].any() and ":" not in at[0]

@@ -12,7 +12,7 @@ from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style, trainings
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-ring"
@@ -75,12 +75,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """The rounds that losses cost, and what it gives to take the same parameters now and then."""
-    try:
-        rows = _table(study).drop_duplicates(["system", "seed"])
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    rows = _table(study).drop_duplicates(["system", "seed"])
     return [_rounds(study, rows), _together(study, rows)]
 
 

@@ -12,7 +12,7 @@ from matplotlib.ticker import NullLocator
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, phases, style
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-rto"
@@ -88,12 +88,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, rows, out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Two findings: what the least timeout makes of a compression's gain, and MLT beside."""
-    try:
-        rows = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    rows = _table(study)
     gains = _gains(rows)
     tcp = {name: values for name, values in gains.items() if not rows[rows["kind"] == name]["lossy"].any()}
     waits = rows.drop_duplicates("kind").set_index("kind")["rto_ms"]

@@ -13,7 +13,7 @@ from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval, pairs, ratio_ends
 from testbed.report import drawing, phases, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-speedup"
@@ -166,16 +166,14 @@ def _model(trace: str) -> str:
     return next((model for model in MODELS if trace.startswith(model.lower())), trace)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Seven findings: by parameter servers, in a ring, fully sharded, the largest beside each headline, over TCP that sends tensors whole, and that TCP
     beside the one that does not."""
-    try:
-        rows = _table(study)
-        of_both, shares = _gains(rows), _over_share(rows)
-        gains = {cell: values for cell, values in of_both.items() if not _older(cell)}
-        arrived = rows.groupby(list(Cell._fields))["delivered"].mean()
-    except LoadError as error:
-        return [not_measured(claim, SOURCES[claim], str(error)) for claim in SOURCES]
+    rows = _table(study)
+    of_both, shares = _gains(rows), _over_share(rows)
+    gains = {cell: values for cell, values in of_both.items() if not _older(cell)}
+    arrived = rows.groupby(list(Cell._fields))["delivered"].mean()
     found = []
     for claim, collective in ((SERVERS, SHARDED), (RING, "ring"), (FSDP, GATHERED)):
         cells = {cell: values for cell, values in gains.items() if cell.collective == collective}

@@ -14,7 +14,7 @@ from testbed.models import bottleneck
 from testbed.models.statistics import geometric_mean, log_interval
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured_without
 from testbed.report.study import Study
 
 ID = "circular"
@@ -60,12 +60,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without({CLAIM: SOURCE})
 def find(study: Study) -> list[Finding]:
     """How MLTCP does on the loop, for each least retransmission timeout."""
-    try:
-        rings = _rings(study)
-    except LoadError as error:
-        return [not_measured(CLAIM, SOURCE, str(error))]
+    rings = _rings(study)
     return [_interleaves(experiment, pair) for experiment, pair in rings]
 
 

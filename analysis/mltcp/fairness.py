@@ -14,7 +14,7 @@ from testbed.models.frames import payload_share
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "fairness"
@@ -52,12 +52,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table.drop(columns="job_treated"), out, ID)
 
 
+@not_measured_without(dict.fromkeys((JOBS, FLOW), SOURCE))
 def find(study: Study) -> list[Finding]:
     """Two findings: a neighbouring job, and a long-lived flow."""
-    try:
-        table = _table(study)
-    except LoadError as error:
-        return [not_measured(claim, SOURCE, str(error)) for claim in (JOBS, FLOW)]
+    table = _table(study)
     return [_jobs(study, table[~table["background"]]), _flow(study, table[table["background"]])]
 
 

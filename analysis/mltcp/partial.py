@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from testbed.core.runs.load import LoadError
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured
+from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "partial"
@@ -81,12 +80,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without({CLAIM: SOURCE})
 def find(study: Study) -> list[Finding]:
     """One finding: the speed-ups at loads above one."""
-    try:
-        table, pair = _table(study)
-    except LoadError as error:
-        return [not_measured(CLAIM, SOURCE, str(error))]
+    table, pair = _table(study)
     gains = observed.speed_ups(table, pair, "settled", ["load"])
     above = gains[gains["load"] > FULL]
     if above.empty:

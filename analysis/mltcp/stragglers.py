@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from testbed.core.runs import measured
-from testbed.core.runs.load import Experiment, LoadError, Run
+from testbed.core.runs.load import Experiment, Run
 from testbed.models.curves import noise_bound_s
 from testbed.models.statistics import Estimate, geometric_mean, log_interval, median, ratio_ends
 from testbed.report import drawing, exponent, style
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured
+from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "stragglers"
@@ -51,15 +51,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without({BOUND: BOUND_SOURCE, ROBUST: ROBUST_SOURCE})
 def find(study: Study) -> list[Finding]:
     """Two findings: the bound, and the gain under noise."""
-    try:
-        table, pair = _table(study)
-    except LoadError as error:
-        return [
-            not_measured(claim, source, str(error))
-            for claim, source in ((BOUND, BOUND_SOURCE), (ROBUST, ROBUST_SOURCE))
-        ]
+    table, pair = _table(study)
     return [_bound(study, table, pair), _robust(study, table, pair)]
 
 

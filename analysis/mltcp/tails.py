@@ -8,12 +8,11 @@ from typing import Any
 import pandas as pd
 
 from testbed.core.runs import measured
-from testbed.core.runs.load import LoadError
 from testbed.models.statistics import geometric_mean, log_interval, ratio_ends
 from testbed.report import drawing, style
 from testbed.report import observations as observed
 from testbed.report.cdf import ENOUGH
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured
+from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "tails"
@@ -86,12 +85,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without({CLAIM: SOURCE})
 def find(study: Study) -> list[Finding]:
     """One finding: the largest speed-up of the 99th percentile of the settled half."""
-    try:
-        table, pair = _table(study)
-    except LoadError as error:
-        return [not_measured(CLAIM, SOURCE, str(error))]
+    table, pair = _table(study)
     gains, whole = {}, {}
     for (rto_ms, ideal_ms), rows in table.groupby(["rto_ms", "ideal_ms"]):
         if values := observed.ratios(rows, *pair, "settled_p99"):

@@ -12,7 +12,7 @@ from testbed.core.runs.load import LoadError, Schedules
 from testbed.core.runs.schedules import Setting
 from testbed.models.statistics import ecdf
 from testbed.report import drawing, schedules, style
-from testbed.report.finding import Finding, graded, not_measured
+from testbed.report.finding import Finding, graded, not_measured_without
 from testbed.report.schedules import REPORT
 from testbed.report.study import Study
 
@@ -77,16 +77,14 @@ def _bars(axis: Any, computed: Schedules, setting: Setting) -> None:
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
+@not_measured_without({BOUNDED: SOURCES[BOUNDED]})
 def find(study: Study) -> list[Finding]:
     """Whether every makespan is within the bound, in the reading of SJF-BCO that does best."""
-    try:
-        computed = schedules.of(study)
-        given, drawn = _settings(computed)
-        if not given and not drawn:
-            raise LoadError("no list of jobs was scheduled")
-        found = {one.name: _best(_ratios(computed, one)) / _bound(one) for one in (*given, *drawn)}
-    except LoadError as error:
-        return [not_measured(BOUNDED, SOURCES[BOUNDED], str(error))]
+    computed = schedules.of(study)
+    given, drawn = _settings(computed)
+    if not given and not drawn:
+        raise LoadError("no list of jobs was scheduled")
+    found = {one.name: _best(_ratios(computed, one)) / _bound(one) for one in (*given, *drawn)}
     beyond = {name: int((ratios > 1 + EXACT).sum()) for name, ratios in found.items()}
     said = [f"{_said(one)} (n_g φ u / l = {_bound(one)}): {_made(computed, one)}" for one in given]
     said += [

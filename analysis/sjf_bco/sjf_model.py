@@ -13,7 +13,7 @@ from testbed.models.calibration import Cell, Fit, fit
 from testbed.models.statistics import ends, geometric_mean, interval, log_interval, of_ratios, ratio_ends
 from testbed.report import drawing, schedules, style
 from testbed.report import observations as observed
-from testbed.report.finding import Finding, graded, no_difference, not_measured
+from testbed.report.finding import Finding, graded, no_difference, not_measured_without
 from testbed.report.study import Study
 
 ID = "sjf-model"
@@ -67,16 +67,14 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Whether the model foretells the base, and what MLTCP makes of contention."""
-    try:
-        table = _table(study)
-        fits = _fits(table)
-        pair = observed.pair({run.system: run.role for run in study.runs})
-        if pair is None:
-            raise LoadError("there are no runs of both a base and MLTCP")
-    except LoadError as error:
-        return [not_measured(claim, source, str(error)) for claim, source in SOURCES.items()]
+    table = _table(study)
+    fits = _fits(table)
+    pair = observed.pair({run.system: run.role for run in study.runs})
+    if pair is None:
+        raise LoadError("there are no runs of both a base and MLTCP")
     return [_predicts(study, table, fits, pair[0]), _interleaves(study, table, fits, *pair)]
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from testbed.core.runs.load import LoadError
 from testbed.models.statistics import ends, geometric_mean, interval, log_interval, of_ratios, ratio_ends
 from testbed.report import drawing, emulated, schedules, style
-from testbed.report.finding import Finding, graded, no_difference, not_measured
+from testbed.report.finding import Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "sjf-ratio"
@@ -68,12 +67,10 @@ def draw(study: Study, out: Path) -> list[Path]:
     return drawing.save(figure, table, out, ID)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """Whether the model holds for whole schedules, and whether SJF-BCO is ahead of the report's baselines."""
-    try:
-        table = emulated.table(study)
-    except LoadError as error:
-        return [not_measured(claim, source, str(error)) for claim, source in SOURCES.items()]
+    table = emulated.table(study)
     ratios = sorted(table["ratio"].unique())
     earlier = [
         _earlier(study, table, claim, ratio, rivals)

@@ -12,7 +12,7 @@ from testbed.core.runs.load import LoadError
 from testbed.models.statistics import geometric_mean, log_interval, of_ratios, ratio_ends
 from testbed.report import drawing, emulated, schedules, style
 from testbed.report import observations as observed
-from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured
+from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_measured, not_measured_without
 from testbed.report.study import Study
 
 ID = "sjf-sharing"
@@ -61,15 +61,13 @@ def _panel(axis: Axes, table: pd.DataFrame, column: str) -> None:
     axis.grid(visible=False)
 
 
+@not_measured_without(SOURCES)
 def find(study: Study) -> list[Finding]:
     """What MLTCP does to makespan and completion of each schedule, and whether both gains add up, by how much is communicated."""
-    try:
-        table = emulated.table(study)
-        pair = observed.pair(dict(zip(table["system"], table["role"], strict=True)))
-        if pair is None:
-            raise LoadError("there are no runs of both a base and MLTCP")
-    except LoadError as error:
-        return [not_measured(claim, source, str(error)) for claim, source in SOURCES.items()]
+    table = emulated.table(study)
+    pair = observed.pair(dict(zip(table["system"], table["role"], strict=True)))
+    if pair is None:
+        raise LoadError("there are no runs of both a base and MLTCP")
     return [
         finding
         for ratio in sorted(table["ratio"].unique())

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Literal
+
+from testbed.core.runs.load import LoadError
+from testbed.report.study import Study
 
 Verdict = Literal["reproduced", "partly", "no difference", "not reproduced", "not measured"]
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "partly", "no difference", "not reproduced", "not measured")
@@ -35,6 +40,24 @@ class Finding:
 def not_measured(claim: str, source: str, reason: str) -> Finding:
     """A claim for which there are no results, and why."""
     return Finding(claim, source, "–", None, "", None, 0, "not measured", reason, ())
+
+
+def not_measured_without(
+    sources: Mapping[str, str],
+) -> Callable[[Callable[[Study], list[Finding]]], Callable[[Study], list[Finding]]]:
+    """For a figure's `find`: if the results that it reads are missing (`LoadError`), none of these claims is measured, for that reason."""
+
+    def decorated(find: Callable[[Study], list[Finding]]) -> Callable[[Study], list[Finding]]:
+        @wraps(find)
+        def found(study: Study) -> list[Finding]:
+            try:
+                return find(study)
+            except LoadError as error:
+                return [not_measured(claim, source, str(error)) for claim, source in sources.items()]
+
+        return found
+
+    return decorated
 
 
 def graded(reproduced: bool, partly: bool, *, alike: bool = False) -> Verdict:
