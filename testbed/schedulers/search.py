@@ -64,6 +64,21 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class LimitsAndOrders(Limits):
+    """Options of those that search for θ and for an order."""
+
+    orders: int = options.option(1, ORDERS_MEANING, options.Integer(1, 100_000))
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Options of those that search for an order alone."""
+
+    orders: int = options.option(1, ORDERS_MEANING, options.Integer(1, 100_000))
+    backfill: bool = options.option(False, BACKFILL_MEANING, options.Boolean())
+
+
+@dataclass(frozen=True)
 class Offer:
     """What a rule picks from."""
 
@@ -280,13 +295,33 @@ def search(
     return best.assignments()
 
 
-def as_they_arrive(instance: Instance, pick: Pick, *, backfill: bool = False) -> Assignments:
+def best_within_limits(
+    pick: Pick,
+    requests: Sequence[Request],
+    cluster: Cluster,
+    model: Model,
+    options: LimitsAndOrders,
+    *,
+    seed: int,
+) -> Assignments:
+    """The best over θ and orders, by one rule."""
+    instance = Instance(requests, cluster, model, options.rho)
+    orders = instance.orders(options.orders, seed)
+    return search(instance, [pick], orders, instance.thetas(options), backfill=options.backfill, before=1)
+
+
+def as_they_arrive(
+    pick: Pick, requests: Sequence[Request], cluster: Cluster, model: Model, options: LimitsAndOrders
+) -> Assignments | None:
     """One pass without θ over jobs that arrive, as `testbed.schedulers.online` has it with θ for a single rule and order.
 
-    Whenever jobs are planned anew, free GPUs have no work yet and θ is no less than any job's estimate. So θ keeps no free GPU from a job
+    None for several orders, which have to be compared. Whenever jobs are planned anew, free GPUs have no work yet and θ is no less than any job's estimate. So θ keeps no free GPU from a job
     that starts at that moment, and every θ starts the same jobs on the same GPUs.
     """
-    trial = Trial(instance, pick, range(len(instance.requests)), backfill=backfill)
+    if options.orders > 1:
+        return None
+    instance = Instance(requests, cluster, model, options.rho)
+    trial = Trial(instance, pick, range(len(instance.requests)), backfill=options.backfill)
     ran = instance.run(trial, trial.law)
     assert ran is not None  # the first in line gets free GPUs
     return assignments(ran)

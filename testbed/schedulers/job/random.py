@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.core.options import Boolean, Integer, option
 from testbed.core.placing import Assignments, Request
 from testbed.models.cluster import Numbers
 from testbed.models.contention import Model
 from testbed.schedulers import search
 from testbed.schedulers.job import Cluster
 
-
-@dataclass(frozen=True)
-class Options:
-    orders: int = option(1, search.ORDERS_MEANING, Integer(1, 100_000))
-    backfill: bool = option(False, search.BACKFILL_MEANING, Boolean())
+Options = search.Orders
 
 
 def schedule(
-    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: search.Orders, *, seed: int
 ) -> Assignments:
     """The best over orders."""
     instance = search.Instance(requests, cluster, model)

@@ -7,24 +7,18 @@ and preempts: here rings keep their size, and what is reserved is the whole upli
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from testbed.core.options import Boolean, Integer, option
 from testbed.core.placing import Assignments, Request
 from testbed.models.cluster import Numbers
 from testbed.models.contention import Model
 from testbed.schedulers import search
 from testbed.schedulers.job import Cluster
 
-
-@dataclass(frozen=True)
-class Options:
-    orders: int = option(1, search.ORDERS_MEANING, Integer(1, 100_000))
-    backfill: bool = option(False, search.BACKFILL_MEANING, Boolean())
+Options = search.Orders
 
 
 def schedule(
-    requests: Sequence[Request], cluster: Cluster, model: Model, options: Options, *, seed: int
+    requests: Sequence[Request], cluster: Cluster, model: Model, options: search.Orders, *, seed: int
 ) -> Assignments:
     """The best over orders."""
     instance = search.Instance(requests, cluster, model)
