@@ -1,8 +1,8 @@
 """What theory says of MLTCP, to be drawn over measurements.
 
 Sources: the shift equation is equation 2 of the HotNets 2024 paper (quoted and derived by a third party); the candidate
-functions, the loss as minus the integral of the shift, and the noise bound are remembered, not confirmed; the exponent and
-the fluid ceiling are derived here. Symbols: ``d_s`` difference of the starts of two jobs' communication, ``comm_s`` (A) how
+functions, the loss as minus the integral of the shift, and the noise bound are remembered, not confirmed; the exponent is
+derived here. Symbols: ``d_s`` difference of the starts of two jobs' communication, ``comm_s`` (A) how
 long a job communicates when alone, F(r) = S r + I, exponent p: a flow's share of a link goes as F^p (1: flows lose together;
 ½: losses are independent).
 """
@@ -60,29 +60,12 @@ def shift(d_s: npt.ArrayLike, comm_s: float, factor: Factor = Curve(), exponent:
     return np.asarray(np.clip(comm_s - d, 0, None) * gain)
 
 
-def descent(
-    d_s: float, iterations: int, comm_s: float, factor: Factor = Curve(), exponent: float = 1.0
-) -> np.ndarray:  # fmt: skip
-    """The difference of starts in as many iterations, beginning at ``d_s``, by the shift equation."""
-    found = [float(d_s)]
-    for _ in range(iterations - 1):
-        found.append(found[-1] + float(shift(found[-1], comm_s, factor, exponent)))
-    return np.array(found)
-
-
 def loss(d_s: npt.ArrayLike, comm_s: float, factor: Factor = Curve(), exponent: float = 1.0) -> np.ndarray:
     """What each iteration takes a step down on: minus the integral of the shift from 0 to D, in s²."""
     grid = np.linspace(0, comm_s, 2001)
     values = shift(grid, comm_s, factor, exponent)
     integral = np.concatenate([[0.0], np.cumsum((values[1:] + values[:-1]) / 2 * np.diff(grid))])
     return np.asarray(-np.interp(np.asarray(d_s, dtype=float), grid, integral))
-
-
-def linear_loss(d_s: npt.ArrayLike, comm_s: float, slope: float = SLOPE, intercept: float = INTERCEPT) -> np.ndarray:
-    """The same for F = S r + I and p = 1, in closed form: D²/2 − (A + k) D + k (A + k) ln(1 + D/k) with k = A I / S."""
-    d = np.asarray(d_s, dtype=float)
-    k = comm_s * intercept / slope
-    return np.asarray(d**2 / 2 - (comm_s + k) * d + k * (comm_s + k) * np.log1p(d / k))
 
 
 def noise_bound_s(
@@ -93,12 +76,3 @@ def noise_bound_s(
     For shares ∝ F^p it is 2 σ / (1 − (I / (S + I))^p): as published, for p = 1, 2 σ (1 + I/S), and more for p < 1.
     """
     return float(2 * sigma_s / (1 - (intercept / (slope + intercept)) ** exponent))
-
-
-def fluid_ceiling(jobs: int) -> float:
-    """Iteration time ÷ the ideal of n equal jobs that fill the link (a = 1/n), all overlapped, fairly shared: 2 − 1/n.
-
-    For equal periods on one link that is never idle while somebody waits; with unlike periods, several links or timeouts an iteration
-    may take longer.
-    """
-    return 2 - 1 / jobs

@@ -208,11 +208,6 @@ def test_utilisation_by_hand() -> None:
     assert metrics.utilisation(links, "a-b", 1600, 0.5, 2) == pytest.approx(250 * 8 / (1600 * 1.5))
 
 
-def test_speed_ups_by_hand() -> None:
-    base, fast = pd.DataFrame({0: [2.0] * 20}), pd.DataFrame({0: [2.0, 2.0] + [1.0] * 18})
-    assert metrics.speed_up(base, fast) == pytest.approx({"mean": 2 / 1.1, "p99": 1.0, "steady": 2.0})
-
-
 def test_job_schedulers_that_were_crossed_are_experiments(tmp_path: Path) -> None:
     """Each is one, for figures and comparisons alike, and the report says that there are several."""
     flags = {

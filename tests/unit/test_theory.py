@@ -14,7 +14,7 @@ def test_the_shift_equation_is_the_papers() -> None:
     """S D (A − D) / (A I + S D); the example of the facts: a = 0.25, D₀ = 0.01."""
     d = np.linspace(0.001, 0.249, 20)
     assert theory.shift(d, 0.25) == pytest.approx(1.75 * d * (0.25 - d) / (0.25 * 0.25 + 1.75 * d))
-    assert theory.descent(0.01, 6, 0.25) == pytest.approx([0.01, 0.0625, 0.182, 0.239, 0.2485, 0.2498], abs=6e-4)
+    assert 0.01 + theory.shift(0.01, 0.25) == pytest.approx(0.0625, abs=6e-4)
     assert theory.shift([0.0, 0.25, 0.4], 0.25) == pytest.approx([0, 0, 0])
 
 
@@ -24,16 +24,17 @@ def test_a_constant_factor_shifts_nothing_and_a_falling_one_back() -> None:
 
 
 def test_the_loss_is_minus_the_integral_of_the_shift() -> None:
-    d = np.linspace(0, 0.25, 300)
-    assert theory.loss(d, 0.25) == pytest.approx(theory.linear_loss(d, 0.25), abs=1e-7)
-    slope = np.gradient(theory.linear_loss(d, 0.25), d)
+    """For F = S r + I and p = 1, in closed form: D²/2 − (A + k) D + k (A + k) ln(1 + D/k) with k = A I / S."""
+    d, k = np.linspace(0, 0.25, 300), 0.25 * theory.INTERCEPT / theory.SLOPE
+    linear = d**2 / 2 - (0.25 + k) * d + k * (0.25 + k) * np.log1p(d / k)
+    assert theory.loss(d, 0.25) == pytest.approx(linear, abs=1e-7)
+    slope = np.gradient(linear, d)
     assert -slope[1:-1] == pytest.approx(theory.shift(d, 0.25)[1:-1], abs=2e-3)
-    assert np.argmin(theory.linear_loss(d, 0.25)) == len(d) - 1
+    assert np.argmin(linear) == len(d) - 1
 
 
 def test_bounds_by_hand() -> None:
     assert theory.noise_bound_s(0.01) == pytest.approx(0.02 * (1 + 1 / 7))
-    assert theory.fluid_ceiling(2) == 1.5
 
 
 @pytest.mark.parametrize("name", ["linear", "quadratic", "reciprocal", "concave", "falling", "falling_reciprocal"])
@@ -65,7 +66,7 @@ def test_fair_shares_keep_a_distance() -> None:
 def test_the_ceiling_is_reached_by_jobs_that_start_together() -> None:
     for n in (2, 3, 6):
         found = fluid.simulate([1 - 1 / n] * n, [1 / n] * n, np.zeros(n), FAIR, iterations=3)
-        assert found.times_s == pytest.approx(np.full((1, 3, n), theory.fluid_ceiling(n)))
+        assert found.times_s == pytest.approx(np.full((1, 3, n), 2 - 1 / n))
 
 
 def test_nothing_is_carried_that_the_link_does_not_hold() -> None:

@@ -126,16 +126,6 @@ def utilisation(links: pd.DataFrame, link: str, rate_bps: float, begin_s: float,
     return float(carried_bytes * 8 / (rate_bps * (end_s - begin_s)))
 
 
-def speed_up(base: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
-    """How many times as fast ``other`` is, by iteration times: ``mean``, ``p99`` and ``steady`` (last ten iterations)."""
-    a, b = pooled(base), pooled(other)
-    return {
-        "mean": float(a.mean() / b.mean()),
-        "p99": float(np.percentile(a, 99) / np.percentile(b, 99)),
-        "steady": steady(base) / steady(other),
-    }
-
-
 def phases(iterations: pd.DataFrame) -> pd.DataFrame:
     """Communication phases: ``begin_s`` and ``end_s`` of every job and iteration.
 
