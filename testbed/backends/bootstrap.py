@@ -4,7 +4,7 @@
 Python from 3.7 on, without a single package, in a mount namespace of its own. All it puts anywhere is in
 memory, mounted in that namespace alone: when the last process in it is gone, so is everything.
 
-Arguments: size and SHA-256 of the archive, SOABI of the Python it comes from, room, packages.
+Arguments: size and SHA-256 of the archive, SOABI of the Python it comes from, room, packages (JSON: modules by distribution).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import tarfile
-from typing import List, NoReturn, Tuple
+from typing import Dict, List, NoReturn, Tuple
 
 PLACES = ("/media", "/mnt", "/srv")  # empty folders that every Linux has: something to mount on
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -36,7 +36,8 @@ print(json.dumps({
 
 
 def main() -> None:
-    size, digest, soabi, room, *packages = sys.argv[2:]
+    size, digest, soabi, room, told = sys.argv[2:]
+    packages = json.loads(told)
     signal.alarm(PATIENCE_S)
     if os.geteuid() != 0:
         fail("this is not root there; log in as root, or as somebody who may use `sudo` without a password.")
@@ -62,7 +63,7 @@ def main() -> None:
         "TMPDIR": folder + "/tmp",
     }
     os.chdir("/")
-    os.execve(python, [python, "-P", "-m", "testbed.backends.remote", "own" if brings else "sent"], environment)
+    os.execve(python, [python, "-P", "-m", "testbed.backends.remote", *(packages if brings else ())], environment)
 
 
 def fail(message: str, code: int = 3) -> NoReturn:
@@ -72,12 +73,12 @@ def fail(message: str, code: int = 3) -> NoReturn:
     os._exit(code)
 
 
-def choose(soabi: str, packages: List[str]) -> Tuple[str, bool]:
+def choose(soabi: str, packages: Dict[str, str]) -> Tuple[str, bool]:
     """A Python that has all packages itself, or else one like the caller's; and which of the two."""
     alike, found = None, []
     for python in candidates():
         try:
-            said = subprocess.check_output([python, "-I", "-c", PROBE, *packages], stderr=subprocess.DEVNULL)
+            said = subprocess.check_output([python, "-I", "-c", PROBE, *packages.values()], stderr=subprocess.DEVNULL)
             what = json.loads(said.decode())
         except (OSError, ValueError, subprocess.CalledProcessError):
             continue
@@ -89,9 +90,9 @@ def choose(soabi: str, packages: List[str]) -> Tuple[str, bool]:
     if alike is None:
         fail(
             "no Python there can run the testbed (%s), and packages can be sent along only to the very Python of this side (%s). "
-            "Install them there, once: python3 -m venv ~/%s && ~/%s/bin/pip install mininet msgspec pyelftools pyroute2 "
+            "Install them there, once: python3 -m venv ~/%s && ~/%s/bin/pip install %s "
             "setuptools (Python %s or newer; on Debian and Ubuntu the package python3-venv)."
-            % ("; ".join(found) or "none was found", soabi, OWN, OWN, ".".join(map(str, OLDEST)))
+            % ("; ".join(found) or "none was found", soabi, OWN, OWN, " ".join(packages), ".".join(map(str, OLDEST)))
         )
     return alike, False
 

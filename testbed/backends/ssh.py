@@ -148,7 +148,7 @@ class _Session:
         archive, program = upload.archive(), Path(bootstrap.__file__).read_bytes()
         command = [
             "unshare", "--mount", "--", "python3", "-I", "-c", READ, str(len(program)),
-            str(len(archive)), hashlib.sha256(archive).hexdigest(), upload.soabi(), ROOM, *upload.PACKAGES,
+            str(len(archive)), hashlib.sha256(archive).hexdigest(), upload.soabi(), ROOM, json.dumps(upload.PACKAGES),
         ]  # fmt: skip
         if self._user_id() != "0":
             command = ["sudo", "-n", "--", *command]

@@ -24,7 +24,8 @@ from testbed.core.runs.plan import Plan
 from testbed.linux.loading import bpf, classifier
 from testbed.transports import native
 
-PACKAGES = ("mininet", "msgspec", "pyroute2", "elftools")  # what `testbed.linux.run_in_kernel` imports
+# What `testbed.linux.run_in_kernel` imports, by the distribution that has it.
+PACKAGES = {"mininet": "mininet", "msgspec": "msgspec", "pyelftools": "elftools", "pyroute2": "pyroute2"}
 
 
 def soabi() -> str:
@@ -53,7 +54,7 @@ def _code() -> Iterator[tuple[str, Path]]:
 
 
 def _packages() -> Iterator[tuple[str, Path]]:
-    for name in PACKAGES:
+    for name in PACKAGES.values():
         yield from _package(name, _folder(name))
     if sys.version_info >= (3, 12):  # Mininet still imports distutils, which setuptools keeps, and says nothing of
         yield from _package("distutils", _folder("setuptools") / "_distutils")
