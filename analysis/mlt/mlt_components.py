@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from testbed import transports
 from testbed.core.runs.load import LoadError, Run
 from testbed.models.statistics import geometric_mean, log_interval, pairs, ratio_ends
 from testbed.report import drawing, phases, style
@@ -316,7 +317,7 @@ def _part(run: Run) -> str:
     name, _, told = run.jobs[0].transport.partition(":")
     options = dict(word.partition("=")[::2] for word in told.split(","))
     if run.jobs[0].by_tcp:
-        if "share" in options:
+        if transports.parse(run.jobs[0].transport).options.send_fraction < 1:
             return SPRAYED_SHARE if run.jobs[0].routers_spray else SHARE
         if not run.jobs[0].cc.traits.needs_marks:
             return UNMARKED

@@ -24,9 +24,9 @@ class OptionError(RequestError):
     """No such option, or a value that it does not take; the message says what there is."""
 
 
-def option(default: T, meaning: str, read: Callable[[str], T]) -> T:
-    """A field of `Options`; ``read`` raises `ValueError` where a text is no value of it."""
-    made: T = field(default=default, metadata={"meaning": meaning, "read": read})
+def option(default: T, meaning: str, read: Callable[[str], T], *, alias: str = "") -> T:
+    """A field of `Options`; ``read`` raises `ValueError` where a text is no value of it. ``alias``: another name, which help leaves out."""
+    made: T = field(default=default, metadata={"meaning": meaning, "read": read, "alias": alias})
     return made
 
 
@@ -34,9 +34,11 @@ def parse(options: type[T], text: str) -> T:
     """Read the options of ``text``, which is ``name`` or ``name:option=value,…``; raises `OptionError`."""
     name, _, rest = text.partition(":")
     known = {one.name: one for one in _fields(options)}
+    aliases = {alias: one.name for one in _fields(options) if (alias := one.metadata["alias"])}
     values: dict[str, Any] = {}
     for item in filter(None, rest.split(",")):
         key, equals, value = item.partition("=")
+        key = aliases.get(key, key)
         if key not in known or not equals or key in values:
             has = f" (once each): {meanings(options)}" if known else ", which has none"
             raise OptionError(f"{quoted(item)} in {quoted(text)} is no option of {name}{has}")
@@ -45,6 +47,11 @@ def parse(options: type[T], text: str) -> T:
         except (ValueError, ZeroDivisionError) as error:
             raise OptionError(f"{key} in {quoted(text)}: {error}") from error
     return options(**values)
+
+
+def names(options: type[Any]) -> set[str]:
+    """What may be written in front of ``=``: every option, and its alias."""
+    return {name for one in _fields(options) for name in (one.name, one.metadata["alias"]) if name}
 
 
 def effective(options: Any) -> dict[str, str]:
@@ -111,14 +118,17 @@ class Fraction:
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of some words."""
+    """One of some words. An alias is read as the word it stands for: ``OneOf("zero", "local", keep="local")``."""
 
     words: tuple[str, ...]
+    aliases: tuple[tuple[str, str], ...] = ()
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, **aliases: str) -> None:
         object.__setattr__(self, "words", words)
+        object.__setattr__(self, "aliases", tuple(aliases.items()))
 
     def __call__(self, text: str) -> str:
+        text = dict(self.aliases).get(text, text)
         if text not in self.words:
             raise ValueError(f"{quoted(text)} is not one of {', '.join(self.words)}")
         return text

@@ -46,7 +46,7 @@ def fill(trains: str) -> Fill:
 
 def disperses(trains: str) -> bool:
     """Whether its gradients travel dispersed."""
-    return parse(trains).options.disperse
+    return parse(trains).options.hadamard
 
 
 def first_layer() -> int:

@@ -281,10 +281,14 @@ def _check_windows(system: System, placed: Placed, sharing: flow.Sharing) -> Non
             raise RequestError(
                 f"job {job.job} ({job.trace}): {how} chooses bands by itself: leave out that, or {system.label}"
             )
-        if job.window is not None and builtin_transport.by_kernel(how) and transports.parse(how).options.close < 1:
+        if (
+            job.window is not None
+            and builtin_transport.by_kernel(how)
+            and transports.parse(how).options.early_close < 1
+        ):
             raise RequestError(
                 f"job {job.job} ({job.trace}): with a window TCP is not stopped in the middle of a message: leave out the window, or write "
-                "share in place of close"
+                "send_fraction in place of early_close"
             )
 
 
@@ -295,22 +299,22 @@ def _check_trainings(system: System, placed: Placed) -> None:
             continue
         how = transports.parse(asked.transport(system))
         missing = how.close("gradient").missing
-        rings, disperses = asked.job.collective == "ring", training.parse(asked.job.train).options.disperse
+        rings, disperses = asked.job.collective == "ring", training.parse(asked.job.train).options.hadamard
         if disperses and missing != "zero":
             raise RequestError(
                 f"job {job.job} trains {asked.job.train}, whose gradients are mixed anew every round, so that what stood in a hole before is "
-                "noise: leave out disperse=on, or missing"
+                "noise: leave out hadamard=on, or fill=local"
             )
         if rings and missing != "zero":
             raise RequestError(
                 f"job {job.job} trains {asked.job.train} in a ring, where what comes of a gradient is added to what is here, so that in its holes "
-                f"there is nothing to keep: leave out missing={missing} (they count as zero), or give the job --collective parameter_server"
+                f"there is nothing to keep: leave out fill={missing} (they count as zero), or give the job --collective parameter_server"
             )
-        resyncs: int = how.options.resync
+        resyncs: int = how.options.sync_every
         if disperses and rings and resyncs:
             raise RequestError(
                 f"job {job.job} trains {asked.job.train} in a ring, where sums that are dispersed make no piece of its parameters: leave out "
-                "disperse=on, or resync"
+                "hadamard=on, or sync_every"
             )
 
 

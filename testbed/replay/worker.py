@@ -223,7 +223,7 @@ class _Exchanges:
         job, ranks = self.job, len(self.job.addresses)
         if job.replicas is None:
             return parameter_server_training.content(what, job.rank, ranks, job.seed)
-        resync = self.transport.options.resync
+        resync = self.transport.options.sync_every
         return ring_training.Replica(what, job.rank, ranks, job.seed, shared=job.replicas, resync=resync)
 
     def carry_out(self, op: Operation) -> None:

@@ -33,7 +33,7 @@ SPEC = {
     "job": "a job of its own, once for each: resnet50,workers=4,offset=2s; synthetic,compute=1s,bytes=5MB; "
     'ddp:resnet18 (real PyTorch, on `host`); cmd:"python train.py"',
     "job_order": "in which jobs are numbered, and asked by a job scheduler: as they are listed, or drawn by the seed, another for each (listed)",
-    "system": "what is compared: one or more; the first is the baseline (reno mltcp_reno); or a transport: ltp, mlt, dlcp, reno:close=0.8 (docs/transports.md); or schedulers: cassini, priority, unfair "
+    "system": "what is compared: one or more; the first is the baseline (reno mltcp_reno); or a transport: ltp, mlt, dlcp, reno:early_close=0.8 (docs/transports.md); or schedulers: cassini, priority, unfair "
     "(docs/baselines.md)",
     "preset": "of every MLTCP that names none (docs/congestion-controls.md) (recommended)",
     "iterations": "of every job (30)",

@@ -2,7 +2,7 @@
 
 ::
 
-    --system reno mltcp_reno reno+cubic reno:close=0.8 cassini cassini:over=cubic unfair:weights=3/1 priority ltp:fraction=0.9
+    --system reno mltcp_reno reno+cubic reno:early_close=0.8 cassini cassini:over=cubic unfair:weights=3/1 priority ltp:fraction=0.9
 
 The role of a system follows from its congestion controls' own files: a treatment if one of them is, else a baseline; a
 transport that is not TCP is a treatment; a flow scheduler, which knows what no congestion control does, is a reference. ``role=`` among the options overrides that.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import cast, get_args
 
@@ -21,6 +20,7 @@ from testbed.congestion import catalogue
 from testbed.core import builtin_transport
 from testbed.core.builtin_transport import TCP
 from testbed.core.errors import RequestError, within
+from testbed.core.options import names as option_names
 from testbed.core.runs.plan import Role, System
 from testbed.core.text import quoted
 from testbed.schedulers import flow
@@ -89,8 +89,8 @@ def _is_flow_scheduler(name: str) -> bool:
 
 
 def _tcp(parts: Sequence[str]) -> tuple[list[str], str]:
-    """Congestion controls without what TCP's own options say (``reno:close=0.8``), and TCP with these."""
-    own = {one.name for one in fields(transports.find(TCP).Options)}
+    """Congestion controls without what TCP's own options say (``reno:early_close=0.8``), and TCP with these."""
+    own = option_names(transports.find(TCP).Options)
     kept, options = [], []
     for part in parts:
         name, colon, rest = part.partition(":")

@@ -296,7 +296,7 @@ class TransportOptions(Protocol):
         return 0
 
     @property
-    def resync(self) -> int:
+    def sync_every(self) -> int:
         """Rounds (iterations), in the last of which parameters arrive complete, again and again; 0: never."""
         return 0
 
@@ -365,7 +365,7 @@ class Transport:
                 f"{quoted(self.name)}: what goes by TCP is what PyTorch does by itself; here it is ltp with broadcast=ltp, mlt or dlcp"
             )
         if self.close("gradient").missing != "zero":
-            raise RequestError(f"{quoted(self.name)}: missing: in a real training what does not arrive counts as zero")
+            raise RequestError(f"{quoted(self.name)}: fill: in a real training what does not arrive counts as zero")
 
 
 @cache

@@ -37,25 +37,31 @@ class Options(TransportOptions):
     tolerance: float = option(0.0, "share of a gradient that may be missing at any time; default 0", Fraction())
     lt: Duration | None = option(
         None,
-        "the first threshold; adapts (default): rtts RTprop + bytes ÷ BtlBw, then once an epoch",
+        "the first threshold; adapts (default): initial_rtts RTprop + bytes ÷ BtlBw, then once an epoch",
         _maybe_duration,
     )
-    c: Duration = option(Duration.parse("30ms"), "from LT to the deadline; recalled; default 30ms", Time())
-    per: str = option(
-        "worker", "whose first packet LT counts from: worker (default) or round", OneOf("worker", "round")
+    deadline_slack: Duration = option(
+        Duration.parse("30ms"), "from LT to the deadline; recalled; default 30ms", Time(), alias="c"
     )
-    rtts: float = option(
-        FIRST_RTTS, "RTprops in the first LT, beside bytes ÷ BtlBw; recalled; default 1.5", Number(0, 100)
+    lt_clock: str = option(
+        "per_worker",
+        "whose first packet LT counts from: per_worker (default) or per_round",
+        OneOf("per_worker", "per_round", worker="per_worker", round="per_round"),
+        alias="per",
     )
-    epoch: int = option(10, "rounds after which LT adapts; default 10", Integer(1, 10**6))
-    rise: float = option(
-        RAISED, "times LT, after an epoch in which nothing came whole; ours; default 1.5", Number(1, 100)
+    initial_rtts: float = option(
+        FIRST_RTTS, "RTprops in the first LT, beside bytes ÷ BtlBw; recalled; default 1.5", Number(0, 100), alias="rtts"
+    )
+    lt_epoch_rounds: int = option(10, "rounds after which LT adapts; default 10", Integer(1, 10**6), alias="epoch")
+    lt_backoff: float = option(
+        RAISED, "times LT, after an epoch in which nothing came whole; ours; default 1.5", Number(1, 100), alias="rise"
     )
     broadcast: str = option("ltp", "how parameters travel: ltp (default), tcp or tcp:CONGESTION_CONTROL", _broadcast)
-    coalesce: Duration = option(
+    rx_coalesce: Duration = option(
         Duration.parse("20us"),
         "for how long a receiver rests after each look at its socket; default 20us",
         Time(),
+        alias="coalesce",
     )
     reorder: int = option(
         3, "later packets acknowledged, until one counts as lost; recalled; default 3", Integer(1, 10**6)
@@ -63,10 +69,11 @@ class Options(TransportOptions):
     acks: int = option(
         16, "packets that an acknowledgement waits for at most; 1: one for each; default 16", Integer(1, 10**6)
     )
-    silence: Duration = option(
+    peer_timeout: Duration = option(
         Duration.parse("30s"),
         "without a word of a peer, or without an acknowledgement of what is sent to it, until it counts as gone; default 30s",
         Time(),
+        alias="silence",
     )
     f: tuple[float, float] | None = option(
         None, "SLOPE/OFFSET: how strongly it probes for bandwidth, by what of the round's bytes is delivered, as MLTCP; off (default)", progress
@@ -81,17 +88,19 @@ class Options(TransportOptions):
     @property
     def core(self) -> Core:
         """What the endpoint is asked for."""
-        shared = self.per == "round"
+        shared = self.lt_clock == "per_round"
         return Core(
             self.reorder,
             self.acks,
-            self.coalesce,
-            self.silence,
-            after=self.c,
+            self.rx_coalesce,
+            self.peer_timeout,
+            after=self.deadline_slack,
             shared_lt=shared,
-            rtts=self.rtts,
+            rtts=self.initial_rtts,
             f=self.f,
-            timing=lambda: Threshold(self.epoch, self.rise, after=int(self.c), shared=shared),
+            timing=lambda: Threshold(
+                self.lt_epoch_rounds, self.lt_backoff, after=int(self.deadline_slack), shared=shared
+            ),
         )
 
 

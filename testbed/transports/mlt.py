@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
 from testbed.core.text import shown
@@ -67,37 +66,40 @@ class Options(TransportOptions):
     parameters: str = option(
         "lossy", "whether parameters may miss that share, too: lossy (default, published) or whole (as FSDP needs)", OneOf("lossy", "whole"),
     )  # fmt: skip
-    ring: str = option(
-        "hop", "what the tolerance is for, in a ring: each hop (default) or end, what goes all around", OneOf("hop", "end")
-    )  # fmt: skip
-    missing: str = option(
-        "zero", "what stands in a gradient's hole: zero (default, published), keep or local; a parameter keeps its value", OneOf("zero", "keep", "local"),
-    )  # fmt: skip
-    resync: int = option(
+    loss_bound: str = option(
+        "per_hop", "what the tolerance is for, in a ring: per_hop (default) or end_to_end, what goes all around", OneOf("per_hop", "end_to_end", hop="per_hop", end="end_to_end"), alias="ring")  # fmt: skip
+    fill: str = option(
+        "zero", "what stands in a gradient's missing range: zero (default, published), or local, what was there before; a parameter keeps its value", OneOf("zero", "local", keep="local"), alias="missing")  # fmt: skip
+    sync_every: int = option(
         0,
         "rounds, in the last of which parameters arrive whole, again and again; 0: never (default, published)",
         Integer(0, 10**6),
+        alias="resync",
     )
     rate: str = option("timely", "by delay, timely (default, MLT's), or by marks, dctcp (DLCP's)", OneOf(*RULES))
-    low: Duration = option(
+    t_low: Duration = option(
         Duration.parse("50us"),
         "T_low, above the shortest round trip: below it the rate grows; default 50us",
         Time(),
+        alias="low",
     )
-    high: Duration = option(
+    t_high: Duration = option(
         Duration.parse("250us"),
         "T_high, above the shortest round trip: from there on it falls; default 250us",
         Time(),
+        alias="high",
     )
-    wins: str = option(
+    on_conflict: str = option(
         "decrease",
         "where a delay above T_high shrinks, both published rules match: decrease (default) or increase wins",
         OneOf("decrease", "increase"),
+        alias="wins",
     )
-    between: str = option(
+    in_deadband: str = option(
         "hold",
         "where a delay between T_low and T_high grows, no published rule matches: hold (default), or gradient, TIMELY's decrease by how steeply it grows",
         OneOf("hold", "gradient"),
+        alias="between",
     )
     step: float = option(
         0.04,
@@ -105,8 +107,11 @@ class Options(TransportOptions):
         SHARE,
     )
     beta: float = option(0.8, "how much it falls; published: 0.8 (default)", Fraction())
-    first: float = option(
-        1.0, "of ten packets, sent in the first round trip; published: line rate; default 1", Number(0.1, 1000)
+    initial_fraction: float = option(
+        1.0,
+        "of ten packets, sent in the first round trip; published: line rate; default 1",
+        Number(0.1, 1000),
+        alias="first",
     )
     tag: str = option(
         "packet-median",
@@ -128,12 +133,15 @@ class Options(TransportOptions):
         "packets that an acknowledgement waits for at most; published: 10 (default)",
         Integer(1, 10**6),
     )
-    coalesce: Duration = option(
+    rx_coalesce: Duration = option(
         Duration.parse("20us"),
         "for how long a receiver rests after each look at its socket; default 20us",
         Time(),
+        alias="coalesce",
     )
-    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time())
+    peer_timeout: Duration = option(
+        Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time(), alias="silence"
+    )
     f: tuple[float, float] | None = option(
         None, "SLOPE/OFFSET: how much its rate grows, by what of the round's bytes is delivered, as MLTCP; off (default)", progress
     )  # fmt: skip
@@ -153,11 +161,11 @@ class Options(TransportOptions):
         """What the endpoint is asked for."""
         count = int(self.bands[0])
         return Core(
-            ALL_FIRST, self.acks, self.coalesce, self.silence,
+            ALL_FIRST, self.acks, self.rx_coalesce, self.peer_timeout,
             rule=native.Rule(
                 name=RULES[self.rate], step_permille=round(1000 * self.step), decrease_permille=round(1000 * self.beta),
-                first_permille=round(1000 * self.first), increase_wins=self.wins == "increase",
-                by_gradient=self.between == "gradient", low_ns=int(self.low), high_ns=int(self.high),
+                first_permille=round(1000 * self.initial_fraction), increase_wins=self.on_conflict == "increase",
+                by_gradient=self.in_deadband == "gradient", low_ns=int(self.t_low), high_ns=int(self.t_high),
             ),
             control=count if self.bands != "1" else 0, marked=True, sprays=self.sprays, tagger=self.tagger, f=self.f,
         )  # fmt: skip
@@ -165,7 +173,7 @@ class Options(TransportOptions):
     @property
     def tagger(self) -> Callable[..., Tagger]:
         """Of a message and its content: what each of its packets is."""
-        return tags.Rule(self.tag, int(self.bands[0]), self.tolerance, self.parameters == "whole", self.resync)
+        return tags.Rule(self.tag, int(self.bands[0]), self.tolerance, self.parameters == "whole", self.sync_every)
 
 
 TITLE = "MLT"
@@ -185,8 +193,14 @@ def close(options: Options, stage: Stage) -> Close:
     """All but the tolerated share; what is missing of a parameter keeps its value."""
     if stage == "parameter":
         tolerance = options.tolerance if options.parameters == "lossy" else 0.0
-        return Close(tolerance=tolerance, resync=options.resync, missing="keep", end_to_end=options.ring == "end")
-    missing: Literal["zero", "keep", "local"] = (
-        "zero" if options.missing == "zero" else "keep" if options.missing == "keep" else "local"
+        return Close(
+            tolerance=tolerance,
+            resync=options.sync_every,
+            missing="keep",
+            end_to_end=options.loss_bound == "end_to_end",
+        )
+    return Close(
+        tolerance=options.tolerance,
+        missing="zero" if options.fill == "zero" else "local",
+        end_to_end=options.loss_bound == "end_to_end",
     )
-    return Close(tolerance=options.tolerance, missing=missing, end_to_end=options.ring == "end")

@@ -48,18 +48,21 @@ class Options(TransportOptions):
         OneOf("bounded", "whole"),
     )
     acks: int = option(10, "packets that an acknowledgement waits for at most; default 10", Integer(1, 10**6))
-    coalesce: Duration = option(
+    rx_coalesce: Duration = option(
         Duration.parse("20us"),
         "for how long a receiver rests after each look at its socket; default 20us",
         Time(),
+        alias="coalesce",
     )
-    silence: Duration = option(Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time())
+    peer_timeout: Duration = option(
+        Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time(), alias="silence"
+    )
 
     @property
     def core(self) -> Core:
         """What the endpoint is asked for."""
         return Core(
-            mlt.ALL_FIRST, self.acks, self.coalesce, self.silence, rule=mlt.Options().core.rule,
+            mlt.ALL_FIRST, self.acks, self.rx_coalesce, self.peer_timeout, rule=mlt.Options().core.rule,
             timing=lambda: Bounds(self.rounds, self.percentile, self.wait),
         )  # fmt: skip
 

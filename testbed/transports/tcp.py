@@ -65,14 +65,17 @@ LEAVES_S = 5.0  # for what is still coming, and is dropped
 
 @dataclass(frozen=True)
 class Options(TransportOptions):
-    """What may be written behind ``tcp:``, or behind a congestion control: ``reno:close=0.8``."""
+    """What may be written behind ``tcp:``, or behind a congestion control: ``reno:early_close=0.8``."""
 
-    close: float = option(
+    early_close: float = option(
         1.0,
         "of a gradient, with which its receiver has enough, and stops its sender; default 1",
         Fraction(LEAST_SHARE),
+        alias="close",
     )
-    share: float = option(1.0, "of a gradient, all that is sent; default 1", Fraction(LEAST_SHARE))
+    send_fraction: float = option(
+        1.0, "of a gradient, all that is sent; default 1", Fraction(LEAST_SHARE), alias="share"
+    )
     spray: bool = option(
         False,
         "routers send the packets of its hosts over all equal paths in turn: on or off (default)",
@@ -81,11 +84,11 @@ class Options(TransportOptions):
 
     def arrives(self, m: Message) -> int:
         """How many bytes of it, from the first on, count as delivered."""
-        return _share(m, min(self.close, self.share))
+        return _share(m, min(self.early_close, self.send_fraction))
 
     def sends(self, m: Message) -> int:
         """How many bytes of it are sent if nobody stops it."""
-        return _share(m, self.share)
+        return _share(m, self.send_fraction)
 
     def closes(self, m: Message) -> bool:
         return self.arrives(m) < self.sends(m)
@@ -111,12 +114,12 @@ DATAGRAMS = False
 
 def lossy(options: Options) -> bool:
     """Whether a gradient may end without all of its bytes."""
-    return min(options.close, options.share) < 1
+    return min(options.early_close, options.send_fraction) < 1
 
 
 def close(options: Options, stage: Stage) -> Close:
     """Everything arrives, but for what the application itself gives up."""
-    return Close(fraction=min(options.close, options.share) if stage == "gradient" else 1.0)
+    return Close(fraction=min(options.early_close, options.send_fraction) if stage == "gradient" else 1.0)
 
 
 class Listening:

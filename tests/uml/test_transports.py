@@ -131,7 +131,7 @@ def test_no_burst_at_a_connections_start_on_a_path_without_length(system: str) -
     asked: dict[str, Any] = {**ASKED, "delay": "0ms", "loss": "0%", "rate": "100mbit", "bytes": "116kB", "ecn": "on"}
     told = run_plan(uml.find(), system=[system], **asked).manifest
     (options,) = told["transports"].values()
-    assert options["coalesce"] == "20 us"  # as in force, though nobody said it
+    assert options["rx_coalesce"] == "20 us"  # as in force, though nobody said it
     sent = told["measured"]["datagrams"]
     assert max(one["burst"] for one in sent) <= 5  # four, and one more where the rate rises at that instant
 

@@ -314,7 +314,7 @@ def test_to_take_the_same_parameters_changes_nothing_where_nothing_is_lost() -> 
 
 def test_in_a_ring_gradients_are_dispersed_all_the_way() -> None:
     plain, _ = in_a_ring(lambda *_: True, 24)
-    spread, looks = in_a_ring(lambda *_: True, 24, options=models.Options(disperse=True))
+    spread, looks = in_a_ring(lambda *_: True, 24, options=models.Options(hadamard=True))
     assert all(look.apart == 0 for look in looks)
     assert np.allclose(plain[0].flat, spread[0].flat, atol=1e-4)
 
@@ -326,7 +326,7 @@ def test_in_a_ring_gradients_are_dispersed_all_the_way() -> None:
         first = RING.model.first(np.random.default_rng(parameter_server_training.drawn("a seed")))
         return float((made[0].flat == first).mean())
 
-    assert untouched(PLAIN) > 0.1 > 0.02 > untouched(models.Options(disperse=True))
+    assert untouched(PLAIN) > 0.1 > 0.02 > untouched(models.Options(hadamard=True))
 
 
 def test_replicas_are_together_once_in_so_many_rounds() -> None:
@@ -363,9 +363,9 @@ def test_jobs_that_cannot_learn_are_refused(asked: dict[str, Any], says: str) ->
 def test_what_is_dispersed_is_neither_filled_up_nor_copied_in_pieces() -> None:
     asked = {"train": "perceptron:disperse=on", "compute": "1ms", "workers": 3, "jobs": 1}
     for collective, system, says in (
-        ("ring", "mlt:resync=10", "resync"),
-        ("parameter_server", "mlt:missing=keep", "missing"),
+        ("ring", "mlt:resync=10", "sync_every"),
+        ("parameter_server", "mlt:missing=keep", "fill"),
     ):
-        with pytest.raises(RequestError, match=f"leave out disperse=on, or {says}"):
+        with pytest.raises(RequestError, match=says):
             planned(spec.read(None, asked | {"collective": collective, "system": [system]}))
         planned(spec.read(None, asked | {"collective": collective, "system": ["mlt"]}))

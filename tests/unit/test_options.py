@@ -17,6 +17,7 @@ from testbed.core import options
 from testbed.core.errors import RequestError
 from testbed.replay import training
 from testbed.schedulers import flow, job
+from testbed.spec import systems
 
 SIMPLE = (
     options.Integer, options.Number, options.Fraction, options.OneOf, options.Position, options.Boolean, options.Time, options.Seconds,
@@ -117,3 +118,29 @@ def test_a_type_has_one_reader() -> None:
         "weights",
         "fill",
     }
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("ltp:c=10ms,rtts=2,rise=2,epoch=3,per=round,coalesce=1us,silence=9s", "ltp:deadline_slack=10ms,initial_rtts=2,lt_backoff=2,lt_epoch_rounds=3,lt_clock=per_round,rx_coalesce=1us,peer_timeout=9s"),
+        ("ltp:per=worker", "ltp:lt_clock=per_worker"),
+        ("mlt:low=1us,high=2us,first=2,wins=increase,between=gradient", "mlt:t_low=1us,t_high=2us,initial_fraction=2,on_conflict=increase,in_deadband=gradient"),
+        ("mlt:missing=keep,ring=end,resync=10", "mlt:fill=local,loss_bound=end_to_end,sync_every=10"),
+        ("dlcp:missing=local,ring=hop", "dlcp:fill=local,loss_bound=per_hop"),
+        ("tcp:close=0.8,share=0.9", "tcp:early_close=0.8,send_fraction=0.9"),
+        ("optireduce:coalesce=1us,silence=9s", "optireduce:rx_coalesce=1us,peer_timeout=9s"),
+    ],
+)  # fmt: skip
+def test_an_alias_means_the_same_and_is_kept_out_of_help(alias: str, name: str) -> None:
+    assert transports.parse(alias).options == transports.parse(name).options
+    shown = options.effective(transports.parse(alias).options)
+    assert {item.partition("=")[0] for item in name.partition(":")[2].split(",")} <= set(shown)
+    with pytest.raises(options.OptionError):
+        transports.parse(f"{alias},{name.partition(':')[2]}")
+
+
+def test_aliases_of_a_training_and_behind_a_congestion_control() -> None:
+    assert training.parse("cnn:disperse=on").options == training.parse("cnn:hadamard=on").options
+    assert systems.parse("reno:close=0.8").transport == "tcp:close=0.8"
+    assert systems.parse("reno:early_close=0.8").transport == "tcp:early_close=0.8"

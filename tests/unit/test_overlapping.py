@@ -228,7 +228,7 @@ def test_messages_end_in_any_order_and_whether_or_not_they_are_awaited_yet() -> 
 
 @pytest.mark.parametrize("sent_first", [True, False])
 def test_of_a_gradient_only_a_share_is_sent(sent_first: bool) -> None:
-    one, other = framed_pair(Options(share=0.9))
+    one, other = framed_pair(Options(send_fraction=0.9))
     parameters = Message(3, 1, 0, 1000, "parameter")
     if sent_first:
         sent = [one.post_send(1, m, None).wait(HANG_S) for m in (message(0, 1000), parameters)]
@@ -347,7 +347,7 @@ def test_the_example_is_byteps_at_its_scale() -> None:
         ({"window": "64kB", "partition": "65kB"}, "a part of what a window lets through"),
         ({"partition": "1kB"}, "a part of what a window lets through"),
         ({"window": "64kB", "channels": 2}, "no other channels"),
-        ({"window": "64kB", "system": ["reno:close=0.8"]}, "leave out the window, or write share"),
+        ({"window": "64kB", "system": ["reno:close=0.8"]}, "leave out the window, or write"),
         ({"window": "64kB", "system": ["lretf:preempt=no"], "jobs": 2}, "goes by one after the other"),
         ({"system": ["priority"], "jobs": 2}, "goes by one after the other"),
         ({"window": "64kB", "bands": "3", "system": ["pias"]}, "the flow scheduler has bands of its own"),

@@ -335,7 +335,7 @@ def test_a_peer_that_ends_is_named() -> None:
 
 
 def test_a_silent_worker_costs_a_deadline_a_round_and_three_end_the_run() -> None:
-    options = ltp.Options(lt=Duration.parse("500ms"), c=Duration.parse("200ms"))
+    options = ltp.Options(lt=Duration.parse("500ms"), deadline_slack=Duration.parse("200ms"))
     how = ltp.close(options, "gradient")
     with endpoints([options] * 3, ranks=3, port=7321) as (server, worker, _silent):
         for number in range(3):
@@ -353,7 +353,7 @@ def test_a_silent_worker_costs_a_deadline_a_round_and_three_end_the_run() -> Non
 
 def test_who_comes_after_every_deadline_is_late_not_silent() -> None:
     """Its messages are closed before it hands them over; that it does, its peer hears all the same."""
-    options = ltp.Options(lt=Duration.parse("50ms"), c=Duration.parse("50ms"))
+    options = ltp.Options(lt=Duration.parse("50ms"), deadline_slack=Duration.parse("50ms"))
     how = ltp.close(options, "gradient")
     with endpoints([options] * 3, ranks=3, port=7341) as (server, worker, late):
         for number in range(2 * SILENT_ROUNDS):
@@ -392,7 +392,7 @@ def listening(
     """One end of two, bound."""
     native.build()
     place = Place(rank, HERE[:2], port, [(0, 1), (1, 0)], mtu=1500, key=key, patience_s=patience_s)
-    found = ltp.listen(place, ltp.Options(silence=Duration.parse(silence)))
+    found = ltp.listen(place, ltp.Options(peer_timeout=Duration.parse(silence)))
     try:
         yield found
     finally:

@@ -117,10 +117,11 @@ class Options:
         "its sender adds it to its next gradient)",
         cast(Callable[[str], Fill], OneOf(*get_args(Fill))),
     )
-    disperse: bool = option(
+    hadamard: bool = option(
         False,
         "gradients travel transformed (randomised Hadamard), so that what is lost is missing a little everywhere: on, or off (default)",
         Boolean(),
+        alias="disperse",
     )
 
 

@@ -52,7 +52,7 @@ class _Server:
         self.task = learning.task
         # What a worker adds to its next gradient, it adds itself: here what is missing is zero.
         self.fill: Fill = "zero" if learning.options.fill == "feedback" else learning.options.fill
-        self.seed, self.disperses = seed, learning.options.disperse
+        self.seed, self.disperses = seed, learning.options.hadamard
         self.flat = self.task.model.first(np.random.default_rng(seed))
         self.velocity, self.told = np.zeros_like(self.flat), self.flat.copy()
         self.update = np.zeros_like(self.flat)  # which made what is told of what was told before
@@ -112,7 +112,7 @@ class _Trainer:
         self.task, self.rank, self.seed = learning.task, rank, seed
         self.flat = self.task.model.first(np.random.default_rng(seed))
         self.travels = self.owed = np.zeros_like(self.flat)
-        self.feeds_back, self.disperses = learning.options.fill == "feedback", learning.options.disperse
+        self.feeds_back, self.disperses = learning.options.fill == "feedback", learning.options.hadamard
 
     def sends(self, message: Message) -> Buffer:
         self.travels = self.task.gradient(self.flat, np.random.default_rng([self.seed, self.rank, message.round]))

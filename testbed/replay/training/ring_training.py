@@ -85,7 +85,7 @@ class Replica:
         keep_memory()
         self.task: Task = learning.task
         self.rank, self.ranks, self.resync, self.seed = rank, ranks, resync, drawn(seed)
-        self.disperses = learning.options.disperse
+        self.disperses = learning.options.hadamard
         self.size = learning.bytes_in_a_ring(ranks)
         self.shared = Shared(shared, learning, ranks)
         self.flat = self._numbers()
