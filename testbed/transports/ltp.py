@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
 from testbed.core.text import shown
 from testbed.core.units import Duration
-from testbed.transports import Buffer, Close, Importance, Message, Place, Span, Stage, Tag, Tagger, TransportOptions
+from testbed.transports import Buffer, Close, Importance, Message, Place, Span, Stage, Tag, Tagger
 from testbed.transports.datagram.endpoint import DatagramListening
-from testbed.transports.datagram.settings import FIRST_RTTS, Core, progress
+from testbed.transports.datagram.settings import FIRST_RTTS, Core, SharedOptions, progress
 
 OWN, TCP = "ltp", "tcp"
 RAISED = 1.5  # times LT, after an epoch in which nothing was complete; ours
@@ -30,7 +30,7 @@ def _maybe_duration(text: str) -> Duration | None:
 
 
 @dataclass(frozen=True)
-class Options(TransportOptions):
+class Options(SharedOptions):
     """What may be written behind ``ltp:``; recalled means: not confirmed by anything published."""
 
     fraction: float = option(0.8, "of a gradient, enough once LT is over; recalled; default 0.8", Fraction())
@@ -57,23 +57,11 @@ class Options(TransportOptions):
         RAISED, "times LT, after an epoch in which nothing came whole; ours; default 1.5", Number(1, 100), alias="rise"
     )
     broadcast: str = option("ltp", "how parameters travel: ltp (default), tcp or tcp:CONGESTION_CONTROL", _broadcast)
-    rx_coalesce: Duration = option(
-        Duration.parse("20us"),
-        "for how long a receiver rests after each look at its socket; default 20us",
-        Time(),
-        alias="coalesce",
-    )
     reorder: int = option(
         3, "later packets acknowledged, until one counts as lost; recalled; default 3", Integer(1, 10**6)
     )
     acks: int = option(
         16, "packets that an acknowledgement waits for at most; 1: one for each; default 16", Integer(1, 10**6)
-    )
-    peer_timeout: Duration = option(
-        Duration.parse("30s"),
-        "without a word of a peer, or without an acknowledgement of what is sent to it, until it counts as gone; default 30s",
-        Time(),
-        alias="silence",
     )
     f: tuple[float, float] | None = option(
         None, "SLOPE/OFFSET: how strongly it probes for bandwidth, by what of the round's bytes is delivered, as MLTCP; off (default)", progress

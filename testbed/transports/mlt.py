@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
 from testbed.core.text import shown
 from testbed.core.units import Duration
-from testbed.transports import Close, Listening, Phase, Place, Stage, Tagger, TransportOptions, native, tags
+from testbed.transports import Close, Listening, Phase, Place, Stage, Tagger, native, tags
 from testbed.transports.datagram.endpoint import DatagramListening
-from testbed.transports.datagram.settings import Core, progress
+from testbed.transports.datagram.settings import Core, SharedOptions, progress
 
 ALL_FIRST = 2**31  # packets that arrive in another order than they were sent say nothing
 DELAY, MARKS = 1, 2  # RULE_DELAY, RULE_MARKS
@@ -55,7 +55,7 @@ def _spray(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Options(TransportOptions):
+class Options(SharedOptions):
     """What may be written behind ``mlt:``; numbers that the paper gives are for 25 Gbit/s and 4 MB of switch memory."""
 
     tolerance: float | Phase = option(
@@ -132,15 +132,6 @@ class Options(TransportOptions):
         10,
         "packets that an acknowledgement waits for at most; published: 10 (default)",
         Integer(1, 10**6),
-    )
-    rx_coalesce: Duration = option(
-        Duration.parse("20us"),
-        "for how long a receiver rests after each look at its socket; default 20us",
-        Time(),
-        alias="coalesce",
-    )
-    peer_timeout: Duration = option(
-        Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time(), alias="silence"
     )
     f: tuple[float, float] | None = option(
         None, "SLOPE/OFFSET: how much its rate grows, by what of the round's bytes is delivered, as MLTCP; off (default)", progress

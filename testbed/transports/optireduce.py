@@ -17,11 +17,10 @@ from collections import deque
 from dataclasses import dataclass
 from statistics import fmean
 
-from testbed.core.options import Fraction, Integer, Number, OneOf, Time, option
-from testbed.core.units import Duration
-from testbed.transports import Close, Listening, Place, Stage, TransportOptions, mlt
+from testbed.core.options import Fraction, Integer, Number, OneOf, option
+from testbed.transports import Close, Listening, Place, Stage, mlt
 from testbed.transports.datagram.endpoint import DatagramListening
-from testbed.transports.datagram.settings import Core
+from testbed.transports.datagram.settings import Core, SharedOptions
 
 TITLE = "OptiReduce"
 MOST_WAIT, WAIT_STEP = 0.5, 0.01  # of t_C
@@ -29,7 +28,7 @@ MOST, LOST_MUCH, LOST_LITTLE = 0.5, 0.001, 0.0001  # of a message
 
 
 @dataclass(frozen=True)
-class Options(TransportOptions):
+class Options(SharedOptions):
     """What may be written behind ``optireduce:``."""
 
     rounds: int = option(
@@ -48,15 +47,6 @@ class Options(TransportOptions):
         OneOf("bounded", "whole"),
     )
     acks: int = option(10, "packets that an acknowledgement waits for at most; default 10", Integer(1, 10**6))
-    rx_coalesce: Duration = option(
-        Duration.parse("20us"),
-        "for how long a receiver rests after each look at its socket; default 20us",
-        Time(),
-        alias="coalesce",
-    )
-    peer_timeout: Duration = option(
-        Duration.parse("30s"), "after which a peer counts as gone; default 30s", Time(), alias="silence"
-    )
 
     @property
     def core(self) -> Core:

@@ -35,7 +35,20 @@ from testbed.replay.exchange import Link
 from testbed.replay.messages import Messages
 from testbed.spec import job, read, systems
 from testbed.traces import collectives
-from testbed.transports import Close, Delivery, Endpoint, Message, Place, TransportError, ltp, native, tcp
+from testbed.transports import (
+    Close,
+    Delivery,
+    Endpoint,
+    Message,
+    Place,
+    TransportError,
+    dlcp,
+    ltp,
+    mlt,
+    native,
+    optireduce,
+    tcp,
+)
 from testbed.transports.datagram.endpoint import DatagramConnected, DatagramEndpoint, DatagramListening
 from testbed.transports.datagram.engine import Silence, segment_bytes
 from testbed.transports.datagram.transfer import SILENT_ROUNDS, DatagramTransfer, refused
@@ -759,3 +772,11 @@ def test_nothing_is_forgotten_that_a_thread_still_looks_at() -> None:
     transfer.on_done(told.append)  # it is over
     assert told == [transfer] * 2 and not followed
     assert transfer.done() and transfer.wait().delivered == 10 and core.released == 1
+
+
+def test_every_transport_satisfies_the_protocol() -> None:
+    modules: tuple[transports.Module, ...] = (tcp, ltp, mlt, dlcp, optireduce)  # mypy checks them
+    assert {transports.find(name) for name in transports.names()} == set(modules)
+    for module in modules:
+        asked: transports.TransportOptions = module.Options()
+        assert (asked.sync_every, asked.by_tcp) == (0, None) and isinstance(module.TITLE, str)

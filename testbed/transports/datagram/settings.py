@@ -1,4 +1,4 @@
-"""What a transport says to the datagram endpoint: its settings, and when it closes messages."""
+"""What a transport says to the datagram endpoint: its settings, when it closes messages, and the options that all have."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from testbed.core.options import Number
+from testbed.core.options import Number, Time, option
 from testbed.core.text import shown
 from testbed.core.units import Duration
-from testbed.transports import Buffer, Message, Tagger, native
+from testbed.transports import Buffer, Message, Tagger, TransportOptions, native
 
 FIRST_RTTS = 1.5  # RTprops in the first LT; recalled
 
@@ -67,6 +67,24 @@ class Core:
     tagger: Callable[[Message, Buffer | None, int], Tagger] | None = None  # where the caller has none
     # Of each message's name; None: LT follows from what the sender measures, the deadline from `after`.
     timing: Callable[[], Timing] | None = None
+
+
+@dataclass(frozen=True)
+class SharedOptions(TransportOptions):
+    """Options that every transport over the datagram endpoint has."""
+
+    rx_coalesce: Duration = option(
+        Duration.parse("20us"),
+        "for how long a receiver rests after each look at its socket; default 20us",
+        Time(),
+        alias="coalesce",
+    )
+    peer_timeout: Duration = option(
+        Duration.parse("30s"),
+        "without a word of a peer, or without an acknowledgement of what is sent to it, until it counts as gone; default 30s",
+        Time(),
+        alias="silence",
+    )
 
 
 class DatagramOptions(Protocol):
