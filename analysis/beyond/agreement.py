@@ -10,6 +10,7 @@ from testbed.report.finding import Finding, graded, not_measured
 from testbed.report.study import Study
 
 ID = "agreement"
+POSITION = 480
 TITLE = "The same experiment wherever it runs"
 TEXT = (
     "Two jobs on one link slow enough for a real clock, wherever they were run: under virtual time (uml), on the machine's own kernel "

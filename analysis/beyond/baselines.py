@@ -19,6 +19,7 @@ from testbed.report.finding import Finding, graded, no_difference, not_measured,
 from testbed.report.study import Study
 
 ID = "baselines"
+POSITION = 180
 TITLE = "MLTCP beside its neighbours: static unfairness, priority, CASSINI"
 TEXT = (
     "Two jobs that fit together, equal ones and one that sends twice as much as the other, one column per system (in brackets: "

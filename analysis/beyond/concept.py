@@ -20,6 +20,7 @@ from testbed.report.finding import Finding, graded, not_measured
 from testbed.report.study import Study
 
 ID = "concept"
+POSITION = 20
 TITLE = "Inside an iteration: bytes sent, F, congestion window and share of the link"
 TEXT = (
     "Left, one iteration in which two jobs overlap (first seed): the share of its bytes that each flow has sent, F computed from "

@@ -19,6 +19,7 @@ from testbed.report.study import Study
 from testbed.report.views import mechanism
 
 ID = "edges"
+POSITION = 120
 TITLE = "Hosts as they are: where MLTCP gains behind interfaces of the links' rate"
 TEXT = (
     "Four jobs that need 96 % of a link, hosts with interfaces of the link's rate. Each cell: last ten iterations ÷ ideal, base → MLTCP, and "

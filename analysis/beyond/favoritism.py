@@ -18,6 +18,7 @@ from testbed.report.finding import Finding, Verdict, not_measured
 from testbed.report.study import Study
 
 ID = "favoritism"
+POSITION = 30
 TITLE = "Favouring the job that is ahead, or the one behind"
 TEXT = (
     "Above, every iteration of the first seed as a line, from top to bottom: the bars are the two jobs' communication phases, "

@@ -23,6 +23,7 @@ from testbed.report.study import Study
 from testbed.report.trainings import NEAR, ROUNDS, SETTLED
 
 ID = "lossy"
+POSITION = 370
 PAPER = "OptiReduce"
 TITLE = "Lose, compress or wait"
 TEXT = (

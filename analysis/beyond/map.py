@@ -18,6 +18,7 @@ from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_me
 from testbed.report.study import Study
 
 ID = "map"
+POSITION = 90
 TITLE = "Where MLTCP helps, and by how much"
 TEXT = (
     "Each cell is a number of jobs and what they need of the link together (100 %: they just fit). Large: how many times faster the settled half "

@@ -18,6 +18,7 @@ from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_me
 from testbed.report.study import Study
 
 ID = "patterns"
+POSITION = 200
 TITLE = "Several flows per job, gradients in buckets, several peaks per iteration"
 TEXT = (
     "Each row is one mix of jobs (what they need of the link together behind it). Left: the mean iteration time of the settled half ÷ the "

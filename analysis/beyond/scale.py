@@ -18,6 +18,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "scale"
+POSITION = 110
 TITLE = "Small emulations flatter the base: steady state against loss cycles per communication phase"
 TEXT = (
     "Two jobs, one panel for each level of compute noise; each column of dots is one link (rate by shape, buffer by position), one "

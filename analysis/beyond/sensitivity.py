@@ -17,6 +17,7 @@ from testbed.report.finding import Finding, graded, no_difference, not_measured,
 from testbed.report.study import Study
 
 ID = "sensitivity"
+POSITION = 170
 TITLE = "Slope and intercept of F(r) = S r + I"
 TEXT = (
     "Each cell is one pair of slope and intercept, left the iteration time of the settled half ÷ the ideal, mean over seeds (dark is "

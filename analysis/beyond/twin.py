@@ -17,6 +17,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "twin"
+POSITION = 470
 TITLE = "The flow-level twin against the kernel"
 TEXT = (
     "The same cases under virtual time, with the kernel's TCP, and computed by the twin (`--on flow`). Left: the mean iteration, a dot a case and "

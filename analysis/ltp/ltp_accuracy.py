@@ -20,6 +20,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "ltp-accuracy"
+POSITION = 250
 PAPER = "LTP"
 TITLE = "What missing gradients cost in accuracy"
 TEXT = (

@@ -18,6 +18,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "ltp-beside"
+POSITION = 240
 PAPER = "LTP"
 TITLE = "LTP beside other traffic"
 TEXT = (

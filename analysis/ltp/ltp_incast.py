@@ -17,6 +17,7 @@ from testbed.report.finding import Finding, graded, no_difference, not_measured,
 from testbed.report.study import Study
 
 ID = "ltp-incast"
+POSITION = 210
 PAPER = "LTP"
 TITLE = "LTP in an incast: eight workers push through a short queue"
 TEXT = (

@@ -15,6 +15,7 @@ from testbed.report.finding import ALIKE, Finding, graded, not_measured, not_mea
 from testbed.report.study import Study
 
 ID = "ltp-loss"
+POSITION = 220
 PAPER = "LTP"
 TITLE = "LTP over paths that lose: how many times TCP's speed"
 TEXT = (

@@ -16,6 +16,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "ltp-uneven"
+POSITION = 230
 PAPER = "LTP"
 TITLE = "LTP where one worker loses more than the others"
 TEXT = (

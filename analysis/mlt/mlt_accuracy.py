@@ -20,6 +20,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "mlt-accuracy"
+POSITION = 320
 PAPER = "MLT"
 TITLE = "What MLT's lost gradients cost"
 TEXT = (

@@ -15,6 +15,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "mlt-beside"
+POSITION = 360
 PAPER = "MLT"
 TITLE = "MLT beside TCP: one queue, or classes of its own"
 TEXT = (

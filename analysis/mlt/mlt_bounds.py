@@ -19,6 +19,7 @@ from testbed.report.finding import Finding, graded, not_measured_without
 from testbed.report.study import Study
 
 ID = "mlt-bounds"
+POSITION = 310
 PAPER = "MLT"
 TITLE = "How much may be missing, by what it is"
 TEXT = (

@@ -17,6 +17,7 @@ from testbed.report.finding import Finding, graded, no_difference, not_measured,
 from testbed.report.study import Study
 
 ID = "mlt-components"
+POSITION = 270
 PAPER = "MLT"
 TITLE = "What each part of MLT gains"
 TEXT = (

@@ -17,6 +17,7 @@ from testbed.report.finding import Finding, graded, no_difference, not_measured,
 from testbed.report.study import Study
 
 ID = "mlt-fct"
+POSITION = 280
 PAPER = "MLT"
 TITLE = "How long an exchange takes under MLT"
 TEXT = (

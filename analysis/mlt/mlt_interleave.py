@@ -16,6 +16,7 @@ from testbed.report.finding import Finding, graded, no_difference, not_measured,
 from testbed.report.study import Study
 
 ID = "mlt-interleave"
+POSITION = 350
 PAPER = "MLT"
 TITLE = "MLTCP's idea under LTP and MLT: do two jobs interleave?"
 TEXT = (

@@ -17,6 +17,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "mlt-loss"
+POSITION = 300
 PAPER = "MLT"
 TITLE = "MLT where one worker's link loses"
 TEXT = (

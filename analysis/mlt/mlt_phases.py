@@ -17,6 +17,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "mlt-phases"
+POSITION = 330
 PAPER = "MLT"
 TITLE = "A tolerance that follows the training"
 TEXT = (

@@ -16,6 +16,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "mlt-ring"
+POSITION = 340
 PAPER = "MLT"
 TITLE = "Learning in a ring that loses"
 TEXT = (

@@ -16,6 +16,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "mlt-rto"
+POSITION = 290
 PAPER = "MLT"
 TITLE = "Compression, and the least timeout"
 TEXT = (

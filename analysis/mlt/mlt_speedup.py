@@ -17,6 +17,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "mlt-speedup"
+POSITION = 260
 PAPER = "MLT"
 TITLE = "How much faster models train by MLT"
 TEXT = (

@@ -9,6 +9,7 @@ from testbed.report.finding import Finding
 from testbed.report.study import Study
 
 ID = "cdf-cubic"
+POSITION = 70
 TITLE = "Iteration times under CUBIC and MLTCP-CUBIC, and what MLTCP gains"
 TEXT = cdf.TEXT
 CONTROLS = cdf.controls("CUBIC")

@@ -9,6 +9,7 @@ from testbed.report.finding import Finding
 from testbed.report.study import Study
 
 ID = "cdf-dcqcn"
+POSITION = 80
 TITLE = "Iteration times under DCQCN and MLTCP-DCQCN, and what MLTCP gains"
 TEXT = f"{cdf.TEXT} A third panel counts the packets that the bottleneck marked."
 CONTROLS = cdf.controls("DCQCN")

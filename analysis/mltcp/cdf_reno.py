@@ -9,6 +9,7 @@ from testbed.report.finding import Finding
 from testbed.report.study import Study
 
 ID = "cdf-reno"
+POSITION = 60
 TITLE = "Iteration times under Reno and MLTCP-Reno, and what MLTCP gains"
 TEXT = cdf.TEXT
 CONTROLS = cdf.controls("Reno")

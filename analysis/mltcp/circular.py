@@ -18,6 +18,7 @@ from testbed.report.finding import Finding, graded, not_measured_without
 from testbed.report.study import Study
 
 ID = "circular"
+POSITION = 160
 TITLE = "A circular dependency: three jobs, each of which shares one link with each other job"
 TEXT = (
     "Left: which job crosses which bottleneck. The graph has a loop, so that shifts which are right link by link need not agree "

@@ -18,6 +18,7 @@ from testbed.report.finding import Finding, Verdict, graded, not_measured
 from testbed.report.study import Study
 
 ID = "convergence"
+POSITION = 130
 TITLE = "How many iterations it takes, by number of jobs and start"
 TEXT = (
     "Jobs that just fit on the link (96 % of it), begun anywhere in an iteration or, the hard case, all within 5 % of one. Left, the first "

@@ -18,6 +18,7 @@ from testbed.report.finding import Finding, Verdict, not_measured
 from testbed.report.study import Study
 
 ID = "curves"
+POSITION = 40
 TITLE = "Which functions F interleave jobs, how soon, and where they end"
 TEXT = (
     "Six functions F between 0.25 and 2, and Reno (F = 1), on jobs that just fit. Above, the functions, and the iteration time of two "

@@ -19,6 +19,7 @@ from testbed.report.finding import Finding, Verdict, not_measured
 from testbed.report.study import Study
 
 ID = "descent"
+POSITION = 50
 TITLE = "The distance of two jobs, iteration by iteration, against the shift equation"
 TEXT = (
     "How far apart two jobs begin to communicate (D), in units of the time that one of them communicates alone (A). Left: D "

@@ -18,6 +18,7 @@ from testbed.report.finding import Finding, graded, not_measured, not_measured_w
 from testbed.report.study import Study
 
 ID = "fairness"
+POSITION = 190
 TITLE = "MLTCP beside ordinary TCP"
 TEXT = (
     "Left: two training jobs of which none, one or both use MLTCP; the iteration time of each kind of job ÷ its ideal, settled half. "

@@ -16,6 +16,7 @@ from testbed.report.study import Study
 from testbed.report.views import interleaving as view
 
 ID = "interleaving"
+POSITION = 10
 TITLE = "Two jobs on one link over time, under the base and under MLTCP"
 TEXT = (
     "Goodput of each job over time, stacked (the dashed line is the link's rate), in the first and in the last iterations of "

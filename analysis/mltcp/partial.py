@@ -14,6 +14,7 @@ from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_me
 from testbed.report.study import Study
 
 ID = "partial"
+POSITION = 150
 TITLE = "Jobs that do not fit together: from 80 % to 150 % of the link"
 TEXT = (
     "Left: iteration time (settled half) against what the jobs need together, under the base and under MLTCP, between two "

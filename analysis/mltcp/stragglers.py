@@ -18,6 +18,7 @@ from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_me
 from testbed.report.study import Study
 
 ID = "stragglers"
+POSITION = 140
 TITLE = "Stragglers: compute times that vary from iteration to iteration"
 TEXT = (
     "Two jobs with a duty of one half have a single best offset. Left: the standard deviation of the offset around its mean, "

@@ -16,6 +16,7 @@ from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_me
 from testbed.report.study import Study
 
 ID = "tails"
+POSITION = 100
 TITLE = "Tails: the shorter an iteration, the longer a timeout"
 TEXT = (
     "The same packets in ever shorter iterations over ever faster links; only TCP's least retransmission timeout stays (200 ms, full "

@@ -17,6 +17,7 @@ from testbed.report.schedules import REPORT
 from testbed.report.study import Study
 
 ID = "sjf-bound"
+POSITION = 430
 PAPER = schedules.PAPER
 TITLE = "SJF-BCO: its makespan beside the optimum, and the ratio that Theorem 5 gives it"
 TEXT = (

@@ -17,6 +17,7 @@ from testbed.report.schedules import MINE, REPORT
 from testbed.report.study import Study
 
 ID = "sjf-fillers"
+POSITION = 420
 PAPER = schedules.PAPER
 TITLE = "SJF-BCO: what its report leaves open, filled in otherwise"
 TEXT = (

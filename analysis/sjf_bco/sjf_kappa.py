@@ -13,6 +13,7 @@ from testbed.report.schedules import REPORT
 from testbed.report.study import Study
 
 ID = "sjf-kappa"
+POSITION = 390
 PAPER = schedules.PAPER
 TITLE = "SJF-BCO: the makespan by κ"
 TEXT = (

@@ -13,6 +13,7 @@ from testbed.report.schedules import REPORT
 from testbed.report.study import Study
 
 ID = "sjf-lambda"
+POSITION = 410
 PAPER = schedules.PAPER
 TITLE = "SJF-BCO: the makespan by λ, at κ = 1"
 TEXT = (

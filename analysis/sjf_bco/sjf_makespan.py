@@ -18,6 +18,7 @@ from testbed.report.schedules import MINE, REPORT
 from testbed.report.study import Study
 
 ID = "sjf-makespan"
+POSITION = 380
 PAPER = schedules.PAPER
 TITLE = "SJF-BCO: when the last of 160 jobs ends"
 TEXT = (

@@ -17,6 +17,7 @@ from testbed.report.finding import Finding, graded, no_difference, not_measured_
 from testbed.report.study import Study
 
 ID = "sjf-model"
+POSITION = 440
 PAPER = schedules.PAPER
 TITLE = "SJF-BCO's model: what contention costs, predicted and measured"
 TEXT = (

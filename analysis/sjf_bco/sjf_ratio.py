@@ -14,6 +14,7 @@ from testbed.report.finding import Finding, graded, no_difference, not_measured,
 from testbed.report.study import Study
 
 ID = "sjf-ratio"
+POSITION = 450
 PAPER = schedules.PAPER
 TITLE = "SJF-BCO's schedules with real traffic, with less and more communication"
 TEXT = (

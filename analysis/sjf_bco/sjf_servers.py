@@ -14,6 +14,7 @@ from testbed.report.schedules import MINE, REPORT
 from testbed.report.study import Study
 
 ID = "sjf-servers"
+POSITION = 400
 PAPER = schedules.PAPER
 TITLE = "SJF-BCO: the makespan by the number of servers"
 TEXT = (

@@ -16,6 +16,7 @@ from testbed.report.finding import ALIKE, Finding, graded, no_difference, not_me
 from testbed.report.study import Study
 
 ID = "sjf-sharing"
+POSITION = 460
 PAPER = schedules.PAPER
 TITLE = "Who runs where, and who sends when: which gains add up"
 TEXT = (

@@ -3,25 +3,20 @@
 Each has ``ID``, ``TITLE`` (one line), ``TEXT`` (what one sees, how to read it), ``CONTROLS`` (of each claim what it fails on), ``draw(study, out) -> list[Path]``, which
 writes ``<id>.png``, ``.pdf`` and ``.csv`` (the data behind it) to ``out`` or raises `LoadError`, and ``find(study) ->
 list[Finding]``, one for each claim. All are pure functions of run directories. A study without experiments draws nothing
-and finds its claims not measured. One that puts substrates side by side says ``SEVERAL_PLACES = True``; for all others they must not be mixed.
+and finds its claims not measured. ``POSITION`` is its place in the report, in steps of ten.
+One that puts substrates side by side says ``SEVERAL_PLACES = True``; for all others they must not be mixed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Protocol, cast
 
 from testbed import registry
 from testbed.report.finding import Finding
 from testbed.report.study import Study
-
-# The order of the report.
-ORDER = (
-    "interleaving", "concept", "favoritism", "curves", "descent", "cdf-reno", "cdf-cubic", "cdf-dcqcn", "map", "tails", "scale", "edges",
-    "convergence", "stragglers", "partial", "circular", "sensitivity", "baselines", "fairness", "patterns", "ltp-incast", "ltp-loss", "ltp-uneven", "ltp-beside", "ltp-accuracy", "mlt-speedup", "mlt-components", "mlt-fct", "mlt-rto", "mlt-loss", "mlt-bounds", "mlt-accuracy", "mlt-phases", "mlt-ring", "mlt-interleave", "mlt-beside", "lossy",
-    "sjf-makespan", "sjf-kappa", "sjf-servers", "sjf-lambda", "sjf-fillers", "sjf-bound", "sjf-model", "sjf-ratio", "sjf-sharing", "twin", "agreement",
-)  # fmt: skip
 
 
 class Figure(Protocol):
@@ -38,10 +33,10 @@ class Figure(Protocol):
 
 
 def every() -> list[Figure]:
-    """All figures, in the order of the report."""
+    """All figures, in the order of the report: by `POSITION`; those without one come last."""
     kind = registry.FIGURE
     found = [cast(Figure, registry.find(kind, name)) for name in (*registry.names(kind), *registry.installed(kind))]
-    return sorted(found, key=lambda figure: (ORDER.index(figure.ID) if figure.ID in ORDER else len(ORDER), figure.ID))
+    return sorted(found, key=lambda figure: (getattr(figure, "POSITION", inf), figure.ID))
 
 
 def find(name: str) -> Figure:
