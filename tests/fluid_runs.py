@@ -86,8 +86,8 @@ def _tables(plan: Plan, run: Run, model: fluid.Flows) -> dict[str, pd.DataFrame]
         samples.append(
             pd.DataFrame({
                 "t_s": times, "job": job.job, "worker": 0, "flow": "0-1", "cwnd_segments": 10, "rtt_us": 100,
-                "bytes_acked": sent.astype(int), "retrans": 0, "bytes_ratio": np.where(known, ratio, np.nan),
-                "iterations": np.maximum(number, 0), "f": np.where(known, curve(ratio), 1.0),
+                "bytes_acked": sent.astype(int), "retrans_segments": 0, "mltcp_r": np.where(known, ratio, np.nan),
+                "mltcp_iterations": np.maximum(number, 0), "mltcp_f": np.where(known, curve(ratio), 1.0),
             })
         )  # fmt: skip
     links = pd.DataFrame({

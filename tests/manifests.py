@@ -9,9 +9,9 @@ import msgspec
 from mininet.topo import Topo
 
 from testbed.congestion import catalogue
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.manifest import Crossing, Manifest
 from testbed.core.runs.plan import Plan
-from testbed.core.runs.upgrade import VERSION
 from testbed.core.runs.verdict import Verdict
 from testbed.linux import setup_steps
 from testbed.models import bounds

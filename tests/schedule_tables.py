@@ -50,8 +50,8 @@ def invented(id: str, makespan: Makespan, out: Path, *settings: Setting) -> Stud
                     numbers |= {
                         "makespan_s": took,
                         "mean_completion_s": took / 3,
-                        "least_completion_s": 1,
-                        "most_completion_s": took,
+                        "min_completion_s": 1,
+                        "max_completion_s": took,
                     }
                     rows.append({"setting": setting.name, "servers": count, "seed": seed, "scheduler": name, **numbers})
     return store(what, rows, out)

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.summary import JobResult, Result, Summary
-from testbed.core.runs.upgrade import VERSION
 
 
 def row(
@@ -19,16 +19,16 @@ def row(
     mltcp = cc.startswith("mltcp")
     per_job = tuple(
         JobResult(
-            job=job, trace="t", workers=2, system=cc, congestion=cc, learns=mltcp, ideal_s=1.0, alone_s=1.0, mean_s=1.0, p99_s=1.0,
-            steady_s=1.0, speedup_mean=own, speedup_mean_ci95=interval, speedup_p99=own, speedup_p99_ci95=None,
+            job=job, trace="t", workers=2, system=cc, congestion=cc, learns=mltcp, ideal_s=1.0, isolated_s=1.0, mean_s=1.0, p99_s=1.0,
+            last10_mean_s=1.0, speedup_mean=own, speedup_mean_ci95=interval, speedup_p99=own, speedup_p99_ci95=None,
         )
         for job, own in enumerate(jobs or (gain, gain))
     )  # fmt: skip
     whole = Result(
         system=cc, role="treatment" if mltcp else "baseline", seeds=seeds, jobs=len(per_job), iterations=30, verdicts=tuple("valid" for _ in seeds),
-        per_job=per_job, alone_s=1.0, ideal_s=1.0, steady_s=1.4, steady_s_ci95=None, mean_s=1.0, mean_s_ci95=None, p50_s=1.0, p95_s=1.0,
+        per_job=per_job, isolated_s=1.0, ideal_s=1.0, last10_mean_s=1.4, last10_mean_s_ci95=None, mean_s=1.0, mean_s_ci95=None, p50_s=1.0, p95_s=1.0,
         p99_s=1.0, speedup_p99=1.0, speedup_p99_ci95=None, learned_at=2 if mltcp else None, interleaved_at=None,
-        interleaved_in=f"0 of {len(seeds)}", speedup_mean=gain, speedup_mean_ci95=interval, answer=None,
+        interleaved_seeds=f"0 of {len(seeds)}", speedup_mean=gain, speedup_mean_ci95=interval, answer=None,
     )  # fmt: skip
     return replace(whole, **more)
 

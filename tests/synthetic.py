@@ -96,7 +96,7 @@ def _tables(one: Plan, times: Times, ratio: float) -> list[pd.DataFrame]:
         sent = max(job.bytes_per_worker) * t / ideal / max(1, sum(flow.worker == 0 for flow in own))
         flows += [pd.DataFrame({
             "t_s": t, "job": job.job, "worker": flow.worker, "flow": flow.flow, "cwnd_segments": 10, "rtt_us": 100, "bytes_acked": sent.astype(int),
-            "retrans": (10 * t).astype(int), "bytes_ratio": ratio, "iterations": 0, "f": 1.0,
+            "retrans_segments": (10 * t).astype(int), "mltcp_r": ratio, "mltcp_iterations": 0, "mltcp_f": 1.0,
         }) for flow in own]  # fmt: skip
     names = rows.columns(rows.Iteration)
     every = pd.concat(flows, ignore_index=True)

@@ -15,7 +15,7 @@ HEAD = (
 
 def numbers(result: dict[str, Any]) -> tuple[float, float]:
     """Of one congestion control: the mean iteration in seconds, and its jobs' last ten ÷ the ideal."""
-    return result["mean_s"], result["steady_s"] / result["ideal_s"]
+    return result["mean_s"], result["last10_mean_s"] / result["ideal_s"]
 
 
 def rows(what: str, summary: dict[str, Any]) -> list[str]:

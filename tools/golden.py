@@ -53,7 +53,7 @@ def digests_of(experiment: Path) -> tuple[Digests, dict[str, str]]:
     for manifest in sorted(experiment.rglob("manifest.json")):
         run = manifest.parent
         words = run.relative_to(experiment).parts
-        name = "/".join(words[:2]) if words[0] == "alone" else "contended"
+        name = "/".join(words[:2]) if words[0] == "isolated" else "contended"
         for table in TABLES:
             found[f"{name}/{table}"] = hashlib.sha256(measured((run / table).read_text())).hexdigest()
         identity = json.loads(manifest.read_text())["uml"]

@@ -73,7 +73,9 @@ def _row(name: str, found: dict[str, Any]) -> None:
     summary, runs = found["summary"], found["runs"]
     touched = [row.get("touched", 0) / (row["jobs"] * row["iterations"]) for row in summary["results"]]
     numbers = [
-        text for row in summary["results"] for text in (_ratio(row, "steady_s"), _ratio(row, "undisturbed_steady_s"))
+        text
+        for row in summary["results"]
+        for text in (_ratio(row, "last10_mean_s"), _ratio(row, "undisturbed_last10_mean_s"))
     ]
     attempts = "/".join(str(len(run["manifest"]["attempts"])) for run in runs)
     why = sorted(

@@ -118,7 +118,7 @@ def _table(study: Study) -> pd.DataFrame:
     alone = []
     for experiment in study.experiments:
         for run in experiment.runs:
-            lone = measured.alone_s(experiment, run)
+            lone = measured.isolated_s(experiment, run)
             alone.append(float(lone.mean()) / measured.ideal_s(run) if lone is not None else np.nan)
     return table.assign(alone=alone, unlike=[_unlike(run) for run in study.runs])
 

@@ -123,13 +123,13 @@ class _Rule:
 def _rule_of(run: Run) -> _Rule:
     curve = fluid_comparison.curve(run)
     phases = metrics.phases(run.iterations)
-    known = run.flows.dropna(subset="bytes_ratio")
+    known = run.flows.dropna(subset="mltcp_r")
     known = known[known["t_s"] >= phases.loc[phases["iteration"] >= LEARNED_AT, "begin_s"].min()]
     if known.empty:
         return _Rule(inf, 0.0, 0)
     ends = curve([0.0, 1.0])
-    spanned = float(known["f"].max() - known["f"].min()) / max(float(np.ptp(ends)), 1e-9)
-    return _Rule(float((known["f"] - curve(known["bytes_ratio"])).abs().max()), min(1.0, spanned), len(known))
+    spanned = float(known["mltcp_f"].max() - known["mltcp_f"].min()) / max(float(np.ptp(ends)), 1e-9)
+    return _Rule(float((known["mltcp_f"] - curve(known["mltcp_r"])).abs().max()), min(1.0, spanned), len(known))
 
 
 def _ahead_finding(runs: list[Run]) -> Finding:
@@ -163,7 +163,7 @@ def _runs(study: Study) -> list[Run]:
     if not found:
         return []
     cc = next(cc for cc, role in found[0].roles.items() if role == "treatment")
-    return [run for run in found[0].of(cc) if len(run.jobs) == 2 and "f" in run.flows]
+    return [run for run in found[0].of(cc) if len(run.jobs) == 2 and "mltcp_f" in run.flows]
 
 
 def _iteration(axes: Any, run: Run) -> pd.DataFrame:
@@ -173,7 +173,7 @@ def _iteration(axes: Any, run: Run) -> pd.DataFrame:
         raise LoadError(f"{run.path}: has no iteration {SHOWN} to show; it takes at least {SHOWN + 1}")
     begin, end = float(mine["begin_s"].min()), float(mine["end_s"].max())
     margin = 0.06 * (end - begin)
-    columns = {"bytes_ratio": "bytes_ratio r", "f": "F(r)", "cwnd_segments": "congestion\nwindow (segments)"}
+    columns = {"mltcp_r": "bytes_ratio r", "mltcp_f": "F(r)", "cwnd_segments": "congestion\nwindow (segments)"}
     parts = []
     for job, flow in exponent.busiest(run).items():
         rows = flow[flow["t_s"].between(begin - margin, end + margin)]
@@ -209,11 +209,11 @@ def _iteration(axes: Any, run: Run) -> pd.DataFrame:
 
 def _rule(axis: Any, runs: list[Run]) -> None:
     for run in runs:
-        known = run.flows.dropna(subset="bytes_ratio")
-        known = known[known["f"] != 1].sort_values("bytes_ratio")
+        known = run.flows.dropna(subset="mltcp_r")
+        known = known[known["mltcp_f"] != 1].sort_values("mltcp_r")
         axis.plot(
-            known["bytes_ratio"][::20],
-            known["f"][::20],
+            known["mltcp_r"][::20],
+            known["mltcp_f"][::20],
             "o",
             markersize=3,
             markeredgewidth=0,

@@ -130,7 +130,7 @@ def _beginnings(run: Run) -> dict[str, float]:
     ideal_s = measured.ideal_s(run)
     found = []
     for job in begun.columns:
-        of = run.flows[run.flows["job"] == job].groupby("t_s")["retrans"].sum()
+        of = run.flows[run.flows["job"] == job].groupby("t_s")["retrans_segments"].sum()
         others = [one for one in begun.columns if one != job]
         for at in begun[job].dropna():
             if any(((begun[one] <= at) & (ended[one] > at)).any() for one in others):

@@ -94,7 +94,7 @@ def _rows(experiment: Experiment, run: Run) -> pd.DataFrame:
     name, _, options = run.jobs[0].transport.partition(":")
     took = run.iterations.assign(s=run.iterations["end_s"] - run.iterations["start_s"])
     took = took.groupby(["job", "iteration"])["s"].max().reset_index()
-    alone = measured.alone_s(experiment, run)
+    alone = measured.isolated_s(experiment, run)
     yardstick = {job.job: _ideal_s(job) if alone is None else float(alone[job.job]) for job in run.jobs}
     ratio = (took["s"] / took["job"].map(yardstick)).groupby(took["iteration"]).mean()
     return pd.DataFrame({

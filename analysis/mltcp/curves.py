@@ -147,7 +147,7 @@ def _table(study: Study) -> pd.DataFrame:
                 rows.append({
                     "jobs": len(run.jobs), "curve": curve.name, "direction": int(np.sign(ends[1] - ends[0])), "seed": run.seed,
                     "at": measured.interleaved_at(experiment, run), "twin_one": models[0][number],
-                    "twin_half": models[1][number], "steady": measured.steady_s(run) / measured.ideal_s(run),
+                    "twin_half": models[1][number], "steady": measured.last10_mean_s(run) / measured.ideal_s(run),
                     "iterations": run.jobs[0].iterations,
                 })  # fmt: skip
     return pd.DataFrame(rows).sort_values("jobs", kind="stable")

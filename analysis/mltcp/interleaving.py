@@ -55,7 +55,7 @@ def find(study: Study) -> list[Finding]:
 
 
 def _interleaves(study: Study, experiment: Experiment, base: str, other: str) -> Finding:
-    steady = {cc: {run.seed: measured.steady_s(run) for run in experiment.of(cc)} for cc in (base, other)}
+    steady = {cc: {run.seed: measured.last10_mean_s(run) for run in experiment.of(cc)} for cc in (base, other)}
     seeds = sorted(steady[base].keys() & steady[other].keys())
     gains = [steady[base][seed] / steady[other][seed] for seed in seeds]
     at, base_at = (

@@ -73,8 +73,7 @@ def _line(axis: Any, y: int, table: pd.DataFrame, setting: str, name: str, what:
     colour = drawing.colour(treatment=name == MINE)
     if what == "mean_completion_s":
         ends = (
-            schedules.values(table, setting, name, what=end).mean()
-            for end in ("least_completion_s", "most_completion_s")
+            schedules.values(table, setting, name, what=end).mean() for end in ("min_completion_s", "max_completion_s")
         )
         axis.hlines(y, *ends, color=style.REFERENCE, linewidth=0.6, alpha=0.5)
     axis.plot(

@@ -26,9 +26,9 @@ from testbed.core.errors import RequestError
 from testbed.core.heartbeat import Counter, Heartbeat
 from testbed.core.locks import Locks
 from testbed.core.runs import documents, rundir
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.load import LoadError, load_schedules
 from testbed.core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Asked, Made, digest
-from testbed.core.runs.upgrade import VERSION
 from testbed.planning import schedules
 from testbed.planning.names import DIGITS, LONGEST
 

@@ -15,11 +15,11 @@ LIMITS = above(0.05, 0.15)
 NAME = "half the 95 % interval of the settled iteration time ÷ its mean"
 
 
-def repeatability(steady_s: Sequence[float]) -> Row:
+def repeatability(last10_mean_s: Sequence[float]) -> Row:
     """What the settled iteration times of a system's seeds, in s, say of their mean."""
-    found = interval(steady_s) if len(steady_s) >= SEEDS else None
+    found = interval(last10_mean_s) if len(last10_mean_s) >= SEEDS else None
     if found is None:
         return Row("I10", NAME, None, LIMITS.said(), "not applicable", f"fewer than {SEEDS} seeds")
     low, high = found
-    value = (high - low) / 2 / float(np.mean(steady_s))
+    value = (high - low) / 2 / float(np.mean(last10_mean_s))
     return Row("I10", NAME, value, LIMITS.said(), LIMITS.status(value))

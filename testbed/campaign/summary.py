@@ -17,18 +17,18 @@ from testbed.campaign.findings.demand import Demand
 from testbed.campaign.seed_variation import repeatability
 from testbed.core.placing import Idle, Metrics
 from testbed.core.runs import disturbed, isolated, metrics
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.load import Experiment, Run
-from testbed.core.runs.measured import alone_s
+from testbed.core.runs.measured import isolated_s
 from testbed.core.runs.plan import JobPlan
 from testbed.core.runs.summary import JobResult, Result, Schedule, Summary
-from testbed.core.runs.upgrade import VERSION
 from testbed.core.runs.verdict import Word, worst
 from testbed.models import run_schedule_metrics
 from testbed.models.statistics import Interval, interval, log_interval
 
 # Of a schedule, over seeds; of all else the mean.
 EXTREMES: Mapping[str, Callable[[Sequence[float]], float]] = {
-    "least_completion_s": min, "most_completion_s": max, "max_rho": max, "max_contention": max,
+    "min_completion_s": min, "max_completion_s": max, "max_rho": max, "max_contention": max,
 }  # fmt: skip
 
 
@@ -151,13 +151,13 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         p50_s=float(np.percentile(pooled, 50)),
         p95_s=float(np.percentile(pooled, 95)),
         p99_s=_p99(pooled),
-        steady_s=float(np.mean(taken.steady)),
-        steady_s_ci95=interval(taken.steady),
+        last10_mean_s=float(np.mean(taken.steady)),
+        last10_mean_s_ci95=interval(taken.steady),
         ideal_s=float(np.mean(ideals)) if len(ideals) == len(runs[0].jobs) else None,
-        alone_s=float(np.mean(known)) if known else None,
+        isolated_s=float(np.mean(known)) if known else None,
         learned_at=_middle([metrics.learned_at(run.iterations, run.flows, _of_mltcp(run)) for run in runs]),
         interleaved_at=_middle(interleaved) if interleaved else None,
-        interleaved_in=f"{sum(at is not None for at in interleaved)} of {len(interleaved)}" if interleaved else None,
+        interleaved_seeds=f"{sum(at is not None for at in interleaved)} of {len(interleaved)}" if interleaved else None,
         per_job=tuple(
             _job(runs[0].system, job, taken.of(job.job), base.of(job.job), alone, sources.get(job.job))
             for job in runs[0].jobs
@@ -166,7 +166,7 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
         verdicts=tuple(run.verdict.verdict for run in runs),
         touched=msgspec.UNSET if calm is None else calm.touched,
         undisturbed_mean_s=msgspec.UNSET if calm is None else calm.mean_s,
-        undisturbed_steady_s=msgspec.UNSET if calm is None else calm.steady_s,
+        undisturbed_last10_mean_s=msgspec.UNSET if calm is None else calm.last10_mean_s,
         speedup_mean=gains.mean,
         speedup_mean_ci95=gains.mean_ci95,
         speedup_p99=gains.p99,
@@ -181,7 +181,7 @@ def _result(experiment: Experiment, taken: _Taken, base: _Taken) -> Result:
 
 def _isolated_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
     """Each job's measured time in isolation, which a lone job's own run gives, too; None if that is not known of all of them."""
-    found = alone_s(experiment, run)
+    found = isolated_s(experiment, run)
     if found is not None or not isolated.is_its_own(run.plan):
         return found
     return pd.Series({run.jobs[0].job: metrics.alone(run.times)})
@@ -233,7 +233,7 @@ class _Calm:
 
     touched: int
     mean_s: float | None
-    steady_s: float | None
+    last10_mean_s: float | None
 
 
 def _undisturbed(runs: list[Run]) -> _Calm | None:
@@ -242,11 +242,11 @@ def _undisturbed(runs: list[Run]) -> _Calm | None:
     if len(found) < len(runs):
         return None
     calm = [(one.undisturbed_mean_s, one.iterations - one.touched) for one in found if one.touched < one.iterations]
-    steady = [one.undisturbed_steady_s for one in found if not np.isnan(one.undisturbed_steady_s)]
+    steady = [one.undisturbed_last10_mean_s for one in found if not np.isnan(one.undisturbed_last10_mean_s)]
     return _Calm(
         touched=sum(one.touched for one in found),
         mean_s=sum(mean_s * count for mean_s, count in calm) / sum(count for _, count in calm) if calm else None,
-        steady_s=float(np.mean(steady)) if steady else None,
+        last10_mean_s=float(np.mean(steady)) if steady else None,
     )
 
 
@@ -267,9 +267,9 @@ def _job(
         iterations=len(taken.tables[0].dropna()),
         mean_s=float(taken.pooled.mean()),
         p99_s=_p99(taken.pooled),
-        steady_s=float(np.mean(taken.steady)),
+        last10_mean_s=float(np.mean(taken.steady)),
         ideal_s=job.ideal_s,
-        alone_s=float(np.mean(known)) if known else None,
+        isolated_s=float(np.mean(known)) if known else None,
         isolated_in=source if known else None,
         speedup_mean=gains.mean,
         speedup_mean_ci95=gains.mean_ci95,

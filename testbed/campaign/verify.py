@@ -12,13 +12,19 @@ from testbed.campaign import stored
 from testbed.campaign.provenance import congestion_control_sha256, provenance, topology_sha256
 from testbed.core.errors import RequestError
 from testbed.core.runs import documents, load, rundir
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.load import TABLES, LoadError
 from testbed.core.runs.manifest import Manifest
-from testbed.core.runs.upgrade import VERSION
 from testbed.core.text import quoted, shown
 from testbed.core.units import Duration
 
-SOMETIMES = ("bands.csv", "jobs.csv", "messages.csv", "nics.csv", "training.csv")  # tables that some runs have
+SOMETIMES = (
+    "priority_queues.csv",
+    "jobs.csv",
+    "messages.csv",
+    "nics.csv",
+    "training.csv",
+)  # tables that some runs have
 
 
 def repeat(folder: Path, linux_source: Path | None, wall_limit: Duration | None, *, trusted: bool) -> list[str]:

@@ -104,9 +104,9 @@ def _ideal(summary: Summary) -> Iterator[Line]:
     """What the times compare with: computed, and measured in isolation."""
     measured: dict[str, list[str]] = {}
     for row in summary.results:
-        if row.alone_s is not None:
+        if row.isolated_s is not None:
             sources = [job.isolated_in for job in row.per_job if job.isolated_in is not None]
-            measured.setdefault(f"{row.alone_s:.3f} s", []).extend(sources or [row.system])
+            measured.setdefault(f"{row.isolated_s:.3f} s", []).extend(sources or [row.system])
     isolated = ", ".join(
         f"{time} measured in isolation ({', '.join(dict.fromkeys(of))})" for time, of in measured.items()
     )
@@ -208,7 +208,7 @@ def _disturbances(summary: Summary) -> list[Line]:
         last = min(STEADY_ITERATIONS, row.iterations)
         return "Disturbed", (
             f"{count(row.touched if isinstance(row.touched, int) else 0, 'iteration')} of {row.system} by this machine. Without them: "
-            f"mean {said(row.undisturbed_mean_s)}, last {last} {said(row.undisturbed_steady_s)}"
+            f"mean {said(row.undisturbed_mean_s)}, last {last} {said(row.undisturbed_last10_mean_s)}"
         )
 
     return [one(row) for row in summary.results if row.touched]

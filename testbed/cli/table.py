@@ -38,7 +38,7 @@ def closing_table(summary: Summary) -> Sheet:
             _number(row.mean_s),
             _number(row.p50_s),
             _number(row.p99_s),
-            _number(row.steady_s) + (f"\n{row.steady_s / row.ideal_s:.3f}×ideal" if row.ideal_s is not None else ""),
+            _number(row.last10_mean_s) + (f"\n{row.last10_mean_s / row.ideal_s:.3f}×ideal" if row.ideal_s is not None else ""),
             UNKNOWN if base else _times(row.speedup_mean, row.speedup_mean_ci95),
             UNKNOWN if base else _times(row.speedup_p99, row.speedup_p99_ci95),
             *([_interleaved(row)] if several else []),
@@ -78,11 +78,11 @@ def jobs_table(summary: Summary) -> Sheet | None:
     for row in summary.results:
         base = row is summary.results[0]
         for job in row.per_job:
-            references = (job.alone_s, job.ideal_s)
+            references = (job.isolated_s, job.ideal_s)
             rows.append([
                 plain(_system_of(job, row, summary)),
                 plain(f"{job.job}: {job.trace} × {job.workers}"),
-                *map(_number, (job.mean_s, job.p99_s, job.steady_s)),
+                *map(_number, (job.mean_s, job.p99_s, job.last10_mean_s)),
                 *(UNKNOWN if value is None else _number(value) for value in references),
                 UNKNOWN if base else _times(job.speedup_mean, job.speedup_mean_ci95),
                 UNKNOWN if base else _times(job.speedup_p99, job.speedup_p99_ci95),
@@ -126,7 +126,7 @@ def metrics_tables(
 
 
 def _last(summary: Summary) -> str:
-    """What `steady_s` is the mean of: ``last 10``, or as many iterations as there are."""
+    """What `last10_mean_s` is the mean of: ``last 10``, or as many iterations as there are."""
     return f"last {min(STEADY_ITERATIONS, summary.results[0].iterations)}"
 
 

@@ -90,9 +90,9 @@ class Metrics:
 
     makespan_s: float
     mean_completion_s: float
-    least_completion_s: float
+    min_completion_s: float
     p95_completion_s: float
-    most_completion_s: float
+    max_completion_s: float
     mean_queueing_s: float  # without GPUs
     p95_queueing_s: float
     mean_slowdown: float  # completion ÷ alone

@@ -29,9 +29,9 @@ from testbed.core import builtin_transport, options
 from testbed.core.errors import EXIT_FAILED, EXIT_OK, TestbedError
 from testbed.core.runs import documents, events, rows
 from testbed.core.runs.events import Event
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.manifest import Crossing, Datagrams, Measured, Period, Sampling, SendingTime, Told
 from testbed.core.runs.plan import Plan
-from testbed.core.runs.upgrade import VERSION
 from testbed.linux import features, setup_steps
 from testbed.linux.loading import registry
 from testbed.linux.network import Network, build

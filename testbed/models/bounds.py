@@ -6,7 +6,7 @@ A connection takes one path. Where there are several equally short ones the kern
 chooses, and two connections may meet on one link while the next is idle. The bounds here
 are those of the best choice: of the links that a stage of the way offers, the fullest
 carries at least the mean, and at least what connections that outnumber the links must
-share. No run is faster; one whose hash was unlucky is slower, which `alone_s` shows.
+share. No run is faster; one whose hash was unlucky is slower, which `isolated_s` shows.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Came:
     end_s: float | None  # None: it still ran
     iterations: int
     mean_s: float  # of its iterations; 0: none has ended
-    alone_s: float  # the same on these GPUs, with nobody else
+    isolated_s: float  # the same on these GPUs, with nobody else
     gpus: tuple[Gpu, ...]  # by rank; none: it had not started
     links: tuple[int, ...]  # of the network, that its ring crosses
 
@@ -82,7 +82,7 @@ class Flowed:
 def _held(job: Came, end_s: float) -> tuple[Stint, ...]:
     if job.start_s is None:
         return ()
-    iterations = job.iterations if job.end_s is not None else (end_s - job.start_s) / (job.mean_s or job.alone_s)
+    iterations = job.iterations if job.end_s is not None else (end_s - job.start_s) / (job.mean_s or job.isolated_s)
     return (Stint(job.gpus, job.start_s, end_s, iterations),)
 
 

@@ -19,9 +19,9 @@ from testbed.congestion import catalogue
 from testbed.core import builtin_transport
 from testbed.core.errors import RequestError
 from testbed.core.runs import isolated
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.manifest import Asked
 from testbed.core.runs.plan import CongestionControl, JobPlan, Plan, System
-from testbed.core.runs.upgrade import VERSION
 from testbed.models import bounds
 from testbed.models.contention import Model
 from testbed.models.frames import payload_share
@@ -372,7 +372,7 @@ def _alone(plan: Plan, job: JobPlan) -> Plan:
     lone = msgspec.structs.replace(
         job, offset_ns=0, leave_ns=None, iterations=min(job.iterations, ALONE_ITERATIONS), grid=None, life=life
     )
-    # Nothing happens to links: `alone_s` is what a job takes on the network as it is at first.
+    # Nothing happens to links: `isolated_s` is what a job takes on the network as it is at first.
     return msgspec.structs.replace(plan, alone=job.job, jobs=(lone,), measure_capacity=False, schedule=None, events=())
 
 

@@ -29,7 +29,7 @@ from testbed.report.study import experiments, load_folder
 METRICS: dict[str, Callable[[Run], float]] = {
     "mean": lambda run: float(metrics.pooled(run.times).mean()),
     "p99": lambda run: float(np.percentile(metrics.pooled(run.times), 99)),
-    "last ten": measured.steady_s,
+    "last ten": measured.last10_mean_s,
 }
 MOST_ROWS = 60  # of the figure
 

@@ -15,7 +15,7 @@ FEWEST = 25  # windows
 
 def of(run: Run) -> float | None:
     """p of a run of two jobs, by least squares through the origin on logarithms; None if they hardly send together."""
-    if len(run.jobs) != 2 or "f" not in run.flows:
+    if len(run.jobs) != 2 or "mltcp_f" not in run.flows:
         return None
     rows = together(run)
     rows = rows[rows["force"].abs() > 0]
@@ -35,10 +35,10 @@ def together(run: Run) -> pd.DataFrame:
     """Windows in which both jobs send with F in force: ``force`` (log of the ratio of F), ``share`` of job 1."""
     rates = metrics.throughput(run.flows, WINDOW_S)
     flows = busiest(run)
-    known = {job: flow.dropna(subset="bytes_ratio") for job, flow in flows.items()}
+    known = {job: flow.dropna(subset="mltcp_r") for job, flow in flows.items()}
     if any(rows.empty for rows in known.values()):
         return pd.DataFrame(columns=["force", "share"])
-    force = [np.interp(rates.index, known[job]["t_s"], known[job]["f"]) for job in (0, 1)]
+    force = [np.interp(rates.index, known[job]["t_s"], known[job]["mltcp_f"]) for job in (0, 1)]
     phases = metrics.phases(run.iterations)
     sending = np.ones(len(rates), dtype=bool)
     middle = rates.index.to_numpy()[:, None]

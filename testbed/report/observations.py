@@ -37,7 +37,7 @@ def table(study: Study) -> pd.DataFrame:
 def relative_times(experiment: Experiment, run: Run) -> pd.DataFrame:
     """Iteration times ÷ ideal of the job (a real program's: ÷ its time alone): a row per iteration, a column per job."""
     times = run.times
-    alone = measured.alone_s(experiment, run)
+    alone = measured.isolated_s(experiment, run)
     yardsticks = {
         job.job: job.ideal_s if job.ideal_s is not None else (nan if alone is None else float(alone[job.job]))
         for job in run.jobs

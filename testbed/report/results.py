@@ -46,7 +46,7 @@ class Results:
     def _experiments(self) -> list[Experiment]:
         """One for each job scheduler that is compared."""
         schedulers = sorted({path.parents[2] for path in self.path.glob("*/*/[0-9]*/manifest.json")} - {self.path})
-        placed = [path for path in schedulers if path.parent == self.path and path.name not in ("alone", "isolated")]
+        placed = [path for path in schedulers if path.parent == self.path and path.name != "isolated"]
         return [load_experiment(path) for path in placed] or [load_experiment(self.path)]
 
     @property

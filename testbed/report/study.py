@@ -117,7 +117,7 @@ def load_folder(folder: Path, *, uncompared: bool = True) -> tuple[Experiment | 
     if not runs:
         return None, problems or [f"{folder} holds no run directory; run the experiment again."]
     alone = {}
-    for path in sorted(folder.glob("alone/job*/*/[0-9]*/"), key=by_number):
+    for path in sorted(folder.glob("isolated/job*/*/[0-9]*/"), key=by_number):
         if run := _usable(path, problems):
             alone[run.system, run.seed, run.jobs[0].like] = run
     return Experiment(folder, in_order(folder, runs), alone), problems

@@ -411,9 +411,9 @@ def test_a_phantom_queue_keeps_the_real_one_as_short_as_the_threshold() -> None:
 
 def test_f_and_r_of_a_live_flow_are_seen() -> None:
     result = runs.run_plan(Host(), cc=["mltcp_cubic"], iterations=5, compute="100ms", bytes="5MB")
-    flows = result.table("flows.csv").dropna(subset="bytes_ratio")
-    assert (flows["f"] - (1.75 * flows["bytes_ratio"] + 0.25)).abs().max() <= 0.003
-    assert flows["iterations"].max() >= 4
+    flows = result.table("flows.csv").dropna(subset="mltcp_r")
+    assert (flows["mltcp_f"] - (1.75 * flows["mltcp_r"] + 0.25)).abs().max() <= 0.003
+    assert flows["mltcp_iterations"].max() >= 4
 
 
 def test_an_outside_client(build: Callable[[Topo], Network]) -> None:

@@ -22,7 +22,7 @@ from testbed.backends.progress import Patience
 from testbed.core.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MACHINE, EXIT_OK, TestbedError
 from testbed.core.runs import rundir
 from testbed.core.runs.events import Event, Iteration
-from testbed.core.runs.upgrade import VERSION
+from testbed.core.runs.format_version import VERSION
 from testbed.linux import features
 from testbed.planning import plan
 from testbed.traces import collectives
@@ -78,17 +78,17 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Bef
     folder = tmp_path / "results" / "quick"
     run = folder / "mltcp_reno" / "1"
     assert sorted(path.name for path in run.iterdir()) == [
-        "disturbances.csv", "flows.csv", "iterations.csv", "links.csv", "manifest.json", "nics.csv", "operations.csv", "touched.csv",
+        "disturbances.csv", "flows.csv", "iterations.csv", "links.csv", "manifest.json", "nics.csv", "operations.csv", "disturbed_iterations.csv",
         "verdict.json",
     ]  # fmt: skip
     heads = {
-        "iterations.csv": "system,seed,job,worker,iteration,start_s,comm_start_s,end_s,bytes,late_s",
+        "iterations.csv": "system,seed,job,worker,iteration,start_s,comm_start_s,end_s,bytes,max_start_delay_s",
         "operations.csv": "job,worker,iteration,operation,start_s,end_s",
         "links.csv": "t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes",
         "nics.csv": "t_s,link,bytes,packets,drops,ecn_marks,backlog_bytes",
         "disturbances.csv": "start_s,end_s,core,kind,waited_s",
-        "touched.csv": "job,iteration",
-        "flows.csv": "t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio,iterations,f",
+        "disturbed_iterations.csv": "job,iteration",
+        "flows.csv": "t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans_segments,mltcp_r,mltcp_iterations,mltcp_f",
     }
     for name, head in heads.items():
         assert (run / name).read_text().splitlines()[0] == head
@@ -99,7 +99,7 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Bef
     assert manifest["attempts"][-1]["verdict"] == json.loads((run / "verdict.json").read_text())["verdict"]
     assert manifest["disturbances"]["cores"]
     assert {"settings", "kernel", "packages", "git_commit", "command", "substrate"} <= manifest.keys()
-    assert (folder / "alone" / "job0" / "reno" / "1" / "verdict.json").exists()
+    assert (folder / "isolated" / "job0" / "reno" / "1" / "verdict.json").exists()
     assert (folder / "figures" / "interleaving.png").stat().st_size > 10_000
     nothing_left(before, tmp_path)
 

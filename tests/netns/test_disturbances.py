@@ -157,7 +157,7 @@ def test_each_hog_is_found_and_what_it_touched_is_marked() -> None:
         assert ((late["core"] == core) & (late["start_s"] < end) & (late["end_s"] > begin)).any(), (begin, core)
     # Those whose bytes were on the way at that time, and of the others only what something else touched.
     rows = hogged.iterations
-    listed = set(map(tuple, hogged.result.table("touched.csv").to_numpy().tolist()))
+    listed = set(map(tuple, hogged.result.table("disturbed_iterations.csv").to_numpy().tolist()))
     sends = rows[rows["bytes"] > 0]
     for begin, end, _core in hogged.hogs:
         met = sends[(sends["comm_start_s"] < end) & (sends["end_s"] > begin)]

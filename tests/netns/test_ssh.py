@@ -89,7 +89,7 @@ def test_a_run_there_is_what_a_run_here_is(there: Machine, tmp_path: Path) -> No
     assert done.returncode in (EXIT_OK, EXIT_INVALID), done.stderr
     assert json.loads(done.stdout)["substrate"] == "ssh"
     run = tmp_path / "results/quick/mltcp_reno/1"
-    beside = ["nics.csv", "disturbances.csv", "touched.csv", "manifest.json", "verdict.json"]
+    beside = ["nics.csv", "disturbances.csv", "disturbed_iterations.csv", "manifest.json", "verdict.json"]
     assert sorted(path.name for path in run.iterdir()) == sorted([*TABLES, *beside])
     files = {path.name: path.read_bytes() for path in run.iterdir()}
     here = rundir.unpack(

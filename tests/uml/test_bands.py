@@ -19,8 +19,8 @@ ASKED: dict[str, Any] = {
 
 
 def counted(result: Result, column: str, band: int | None = None, link: str = "s1-h1") -> int:
-    """What ``bands.csv`` says of one link, of one band or all."""
-    table = result.table("bands.csv")
+    """What ``priority_queues.csv`` says of one link, of one band or all."""
+    table = result.table("priority_queues.csv")
     rows = table[(table["link"] == link) & ((table["band"] == band) | (band is None))]
     assert len(rows) == (3 if band is None else 1)
     return int(rows[column].sum())
@@ -28,13 +28,13 @@ def counted(result: Result, column: str, band: int | None = None, link: str = "s
 
 def everywhere(result: Result, column: str) -> int:
     """What it says of all links and bands together."""
-    return int(result.table("bands.csv")[column].sum())
+    return int(result.table("priority_queues.csv")[column].sum())
 
 
 def test_a_switch_marks_what_can_be_marked() -> None:
     result = run_plan(uml.find(), bands="2,drop", system=["dctcp"], **ASKED)
     assert counted(result, "ecn_marks", 0) > 0 and counted(result, "packets", 0) > 1000
-    assert counted(result, "dropped_unmarked") == 0
+    assert counted(result, "dropped_non_ect") == 0
     assert counted(result, "ecn_marks", link="h1-s1") == 0  # hosts have PRIO, and no RED
     assert counted(result, "packets", 2, "h1-s1") > 100  # pure ACKs travel above all data
 
@@ -43,8 +43,8 @@ def test_a_switch_drops_what_cannot_be_marked() -> None:
     """The datagrams of LTP are not ECN-capable."""
     dropping, keeping = (run_plan(uml.find(), bands=bands, system=["ltp"], **ASKED) for bands in ("2,drop", "2"))
     assert counted(dropping, "ecn_marks") == 0
-    assert counted(dropping, "dropped_unmarked", 0) > 0 and counted(dropping, "dropped_full") == 0
-    assert counted(keeping, "dropped_unmarked") == 0
+    assert counted(dropping, "dropped_non_ect", 0) > 0 and counted(dropping, "dropped_overflow") == 0
+    assert counted(keeping, "dropped_non_ect") == 0
 
 
 def test_of_one_transport_a_switch_drops_what_matters_less_and_marks_the_rest() -> None:
@@ -57,8 +57,8 @@ def test_of_one_transport_a_switch_drops_what_matters_less_and_marks_the_rest() 
         run_plan(uml.find(), system=[f"mlt:rate=dctcp,bands=2+drop{tag}"], **asked) for tag in ("", ",tag=none")
     )
     for result in (chosen, none):
-        assert counted(result, "ecn_marks") > 0 and everywhere(result, "dropped_full") == 0
-    assert counted(chosen, "dropped_unmarked") > 0 == everywhere(none, "dropped_unmarked")
+        assert counted(result, "ecn_marks") > 0 and everywhere(result, "dropped_overflow") == 0
+    assert counted(chosen, "dropped_non_ect") > 0 == everywhere(none, "dropped_non_ect")
 
 
 def test_below_its_thresholds_a_switch_leaves_all_as_it_is() -> None:
@@ -66,7 +66,7 @@ def test_below_its_thresholds_a_switch_leaves_all_as_it_is() -> None:
     asked = ASKED | {"ecn": "200kB", "buffer": "400kB", "bytes": "30kB"}
     result = run_plan(uml.find(), system=["mlt:rate=dctcp,bands=2+drop"], **asked)
     assert counted(result, "packets") > 3 * 3 * 30_000 / 1500
-    assert [everywhere(result, column) for column in ("ecn_marks", "dropped_unmarked", "dropped_full")] == [0, 0, 0]
+    assert [everywhere(result, column) for column in ("ecn_marks", "dropped_non_ect", "dropped_overflow")] == [0, 0, 0]
     assert result.table("messages.csv")["resent"].sum() == 0
 
 
@@ -76,12 +76,12 @@ def test_each_band_counts_for_itself() -> None:
         "trace": "vgg16-layers", "compute": None, "bytes": None, "collective": "sharded_parameter_server", "rate": "500mbit", "mtu": 1500,
         "ecn": "40kB", "buffer": "200kB", "window": "320kB", "partition": "80kB", "iterations": 1,
     }  # fmt: skip
-    table = run_plan(uml.find(), system=["mlt"], **asked).table("bands.csv")
+    table = run_plan(uml.find(), system=["mlt"], **asked).table("priority_queues.csv")
     bands = (
-        table[table["link"].str.startswith("s1-")].groupby("band")[["packets", "ecn_marks", "dropped_unmarked"]].sum()
+        table[table["link"].str.startswith("s1-")].groupby("band")[["packets", "ecn_marks", "dropped_non_ect"]].sum()
     )
     assert list(bands.index) == [0, 1, 2, 3, 4] and (bands["packets"] > 100).all()
-    touched = bands[["ecn_marks", "dropped_unmarked"]].to_numpy()
+    touched = bands[["ecn_marks", "dropped_non_ect"]].to_numpy()
     assert (touched[0] > 0).all() and not touched[2:].any()
 
 

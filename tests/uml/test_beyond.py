@@ -31,7 +31,7 @@ def at_boundaries(cc: str) -> pd.DataFrame:
     """Of every flow and iteration from the fourth on: its window in the last sample before, and in the first after."""
     rows = flows(cc).sort_values(["job", "t_s"])
     before = rows.groupby("job").shift()
-    begins = (rows["iterations"] > before["iterations"]) & (rows["iterations"] >= 3)
+    begins = (rows["mltcp_iterations"] > before["mltcp_iterations"]) & (rows["mltcp_iterations"] >= 3)
     return pd.DataFrame({"before": before.loc[begins, "cwnd_segments"], "after": rows.loc[begins, "cwnd_segments"]})
 
 
@@ -53,9 +53,9 @@ def test_ten_segments_grow_slowly_from_an_eighth_on() -> None:
 
 
 def test_f_is_at_least_one_below_the_floor() -> None:
-    rows = flows("mltcp_reno:floor=1000").dropna(subset="bytes_ratio")
-    assert rows["f"].min() == 1 and rows["f"].max() == 2
-    assert (rows["f"] == (1.75 * rows["bytes_ratio"] + 0.25).clip(lower=1).round(4)).mean() > 0.5
+    rows = flows("mltcp_reno:floor=1000").dropna(subset="mltcp_r")
+    assert rows["mltcp_f"].min() == 1 and rows["mltcp_f"].max() == 2
+    assert (rows["mltcp_f"] == (1.75 * rows["mltcp_r"] + 0.25).clip(lower=1).round(4)).mean() > 0.5
 
 
 def test_the_first_whole_iteration_is_learned_from() -> None:
@@ -67,16 +67,16 @@ def test_the_first_whole_iteration_is_learned_from() -> None:
 
 def test_a_logarithm_is_in_force_from_the_first_byte() -> None:
     rows = flows("mltcp_reno:ratio=log")
-    assert rows["bytes_ratio"].notna().all()
-    sent = rows[rows["iterations"] == 0]
+    assert rows["mltcp_r"].notna().all()
+    sent = rows[rows["mltcp_iterations"] == 0]
     exact = np.log2(1 + sent["bytes_acked"] / 2**14) / 17
-    assert (sent["bytes_ratio"] - exact).abs().max() <= 0.003
+    assert (sent["mltcp_r"] - exact).abs().max() <= 0.003
 
 
 def test_channels_of_a_job_share_their_ratio() -> None:
     """At every instant one r for all sockets of a mark; each by itself, they differ."""
     apart = {
-        cc: flows(cc, 4).dropna(subset="bytes_ratio").groupby(["t_s", "job"])["bytes_ratio"]
+        cc: flows(cc, 4).dropna(subset="mltcp_r").groupby(["t_s", "job"])["mltcp_r"]
         for cc in ("mltcp_reno", "mltcp_reno:share=mark")
     }
     spread = {cc: (ratios.max() - ratios.min())[ratios.count() == 4] for cc, ratios in apart.items()}

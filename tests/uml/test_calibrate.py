@@ -66,6 +66,6 @@ def test_a_scheduler_that_sets_clocks_hears_first_what_jobs_take_alone(
     assert main(words) == 0
     first = json.loads(capsys.readouterr().out)["results"]
     stored = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.json")}
-    assert [path for path in stored if "alone" in path.parts]
+    assert [path for path in stored if "isolated" in path.parts]
     assert main(words) == 0 and json.loads(capsys.readouterr().out)["results"] == first
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.json")} == stored

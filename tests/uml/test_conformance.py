@@ -18,7 +18,13 @@ from tests import runs
 from tests.runs import Result, some
 
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "nics.csv", "flows.csv")
-NAMES_THE_SYSTEM = ["system", "cc", "bytes_ratio", "iterations", "f"]  # the last three are told by an MLTCP alone
+NAMES_THE_SYSTEM = [
+    "system",
+    "cc",
+    "mltcp_r",
+    "mltcp_iterations",
+    "mltcp_f",
+]  # the last three are told by an MLTCP alone
 MBIT = {"100mbit": 100, "500mbit": 500, "2gbit": 2000}
 WINDOWED = ("paper", "author,total_bytes=1MB", "recommended")
 PRESETS = {"reno": WINDOWED, "cubic": WINDOWED, "dctcp": WINDOWED, "dcqcn": ("adapter", "paper", "recommended")}
@@ -81,7 +87,7 @@ def seen(result: Result) -> dict[str, bool]:
     return {
         "drops": bool((links.groupby("link")["drops"].last() > 0).any()),
         "marks": bool((links.groupby("link")["ecn_marks"].last() > 0).any()),
-        "retransmissions": bool((last["retrans"] > 0).any()),
+        "retransmissions": bool((last["retrans_segments"] > 0).any()),
         "several flows": len(last) > 2,
     }
 

@@ -54,14 +54,14 @@ def test_with_f_of_one_it_is_its_base_to_the_packet(base: str) -> None:
     """Two jobs, learned or not: every window, RTT and counter at every instant is the base's."""
     fields = {**periodic(base), "iterations": 5}
     plain, ours = (run_plan(cc, **fields) for cc in (base, f"mltcp_{base}:slope=0,intercept=1"))
-    columns = ["t_s", "job", "cwnd_segments", "rtt_us", "bytes_acked", "retrans"]
+    columns = ["t_s", "job", "cwnd_segments", "rtt_us", "bytes_acked", "retrans_segments"]
     pd.testing.assert_frame_equal(plain.table("flows.csv")[columns], ours.table("flows.csv")[columns])
     # A frame that leaves at the very instant of a sample may be counted by one and not by the other.
     counters = [result.table("links.csv")[["bytes", "packets", "drops"]] for result in (plain, ours)]
     assert (counters[0] - counters[1]).abs()["packets"].max() <= 1
     assert (counters[0]["drops"] == counters[1]["drops"]).all()
-    assert ours.table("flows.csv")["f"].unique() == [1.0]
-    assert ours.table("flows.csv")["iterations"].max() >= 4
+    assert ours.table("flows.csv")["mltcp_f"].unique() == [1.0]
+    assert ours.table("flows.csv")["mltcp_iterations"].max() >= 4
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -119,10 +119,10 @@ def test_the_falling_curves_do_not(curve: str) -> None:
 
 def test_f_and_r_of_a_live_flow_are_seen() -> None:
     """flows.csv: F is the line of r, from 0.25 to 2."""
-    flows = run_plan("mltcp_reno", iterations=6, **JOBS).table("flows.csv").dropna(subset="bytes_ratio")
-    assert (flows["f"] - (1.75 * flows["bytes_ratio"] + 0.25)).abs().max() <= 0.002
-    assert flows["bytes_ratio"].min() == 0 and flows["bytes_ratio"].max() == 1
-    assert flows["iterations"].max() == 5
+    flows = run_plan("mltcp_reno", iterations=6, **JOBS).table("flows.csv").dropna(subset="mltcp_r")
+    assert (flows["mltcp_f"] - (1.75 * flows["mltcp_r"] + 0.25)).abs().max() <= 0.002
+    assert flows["mltcp_r"].min() == 0 and flows["mltcp_r"].max() == 1
+    assert flows["mltcp_iterations"].max() == 5
 
 
 def test_dcqcn_is_fair_fills_the_link_and_keeps_the_queue_between_its_thresholds() -> None:

@@ -100,7 +100,7 @@ def test_delay_is_exact_and_loss_is_as_asked() -> None:
         cc=["reno"], delay="3ms", loss="1%", rate="100mbit", jobs=1, iterations=1, compute="1ms", bytes="20MB"
     )
     assert result.manifest["measured"]["rtt_us_before"] == pytest.approx(6000, abs=15)
-    retransmitted = result.table("flows.csv")["retrans"].iloc[-1]
+    retransmitted = result.table("flows.csv")["retrans_segments"].iloc[-1]
     assert retransmitted / (20e6 / 1448) == pytest.approx(0.01, rel=0.35)
     assert {row["what"] for row in result.manifest["settings"]} >= {"netem", "shaper"}
 
@@ -109,7 +109,7 @@ def test_corrupt_packets_are_dropped_by_who_receives_them() -> None:
     result = run_plan(
         cc=["reno"], corrupt="1%", rate="100mbit", jobs=1, iterations=1, compute="1ms", bytes="20MB", buffer="20MB"
     )
-    retransmitted = result.table("flows.csv")["retrans"].iloc[-1]
+    retransmitted = result.table("flows.csv")["retrans_segments"].iloc[-1]
     assert retransmitted / (20e6 / 1448) == pytest.approx(0.01, rel=0.35)
     assert set(result.table("iterations.csv").query("worker == 0")["bytes"]) == {20_000_000}
     assert result.table("links.csv")["drops"].max() == 0

@@ -81,7 +81,7 @@ def test_cassini_goes_by_iterations_measured_alone(tmp_path: Any, capsys: pytest
     (job, *_) = load_run(tmp_path / "x/cassini/1").jobs
     assert job.grid is not None
     period_s = job.grid.period_ns / 1e9
-    alone = pd.read_csv(tmp_path / "x/alone/job0/cassini/1/iterations.csv")
+    alone = pd.read_csv(tmp_path / "x/isolated/job0/cassini/1/iterations.csv")
     assert metrics.alone(metrics.iteration_times(alone)) < period_s < 1.2 * 1.6273
     assert main(["run", "--verify", str(tmp_path / "x/cassini/1")]) == EXIT_OK
 
@@ -146,8 +146,10 @@ def test_a_loop_of_links_is_refused_by_cassini_and_no_obstacle_to_mltcp(capsys: 
     ring: dict[str, Any] = {"topo": "ring", "jobs": 3, "rto_min": "5ms", "iterations": 24}
     found = times(run("mltcp_reno", **ring))
     lone = runs.one_plan(alone=True, cc=["mltcp_reno"], **ring)
-    alone_s = metrics.alone(times(runs.Result(rundir.unpack(uml.find().run(lone, lambda event: None, patience(lone))))))
-    assert found.iloc[-8:].to_numpy().max() <= 1.05 * alone_s
+    isolated_s = metrics.alone(
+        times(runs.Result(rundir.unpack(uml.find().run(lone, lambda event: None, patience(lone)))))
+    )
+    assert found.iloc[-8:].to_numpy().max() <= 1.05 * isolated_s
 
 
 def test_lretf_without_preemption_has_one_job_communicate_at_a_time() -> None:

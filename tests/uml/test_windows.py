@@ -37,7 +37,7 @@ def test_front_layers_first_is_faster_than_one_after_the_other(tmp_path: Path) -
         took[name] = float(metrics.iteration_times(iterations)[0].iloc[1:].mean())
         assert took[name] > (job.ideal_s or 0)
         if name == "bands":  # each layer in a band of its own, and all of it on the way out of a worker
-            bands = result.table("bands.csv")
+            bands = result.table("priority_queues.csv")
             assert (bands[bands["link"] == "h1-s1"]["packets"] > 0).all()
     assert took["window"] < 0.9 * took["in turn"]
     assert took["bands"] < 0.9 * took["in turn"]
@@ -63,6 +63,6 @@ def test_small_tensors_pass_large_ones(tmp_path: Path, system: str) -> None:
         for rank, expected in enumerate(plan.jobs[0].bytes_per_worker):
             assert (counted[counted["worker"] == rank]["bytes"] == expected).all()
         if name != "reno":
-            bands = result.table("bands.csv")
+            bands = result.table("priority_queues.csv")
             assert (bands[bands["link"] == "h1-s1"]["packets"] > 0).all() and len(bands[bands["link"] == "s1-h1"]) >= 4
     assert took[system] < 0.6 * took["reno"], took

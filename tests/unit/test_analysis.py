@@ -13,10 +13,10 @@ from testbed import spec
 from testbed.campaign.summary import summarise
 from testbed.core.runs import documents, metrics
 from testbed.core.runs import rows as run_rows
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.load import TABLES, LoadError, digest, load_experiment
 from testbed.core.runs.plan import System
 from testbed.core.runs.summary import Summary
-from testbed.core.runs.upgrade import VERSION
 from testbed.report import agreement, comparison, study
 from testbed.report.cli import main
 from tests import fluid_runs, synthetic
@@ -32,7 +32,7 @@ def iterations(ends: dict[int, list[float]], starts: dict[int, float]) -> pd.Dat
             for worker, earlier in ((0, 0.0), (1, 0.01)):  # the second worker ends first
                 rows.append((job, worker, index, begun, begun, end - earlier, 100, 0.0))
             begun = end
-    columns = ["job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+    columns = ["job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "max_start_delay_s"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -54,9 +54,9 @@ def test_interleaved_from_where_every_job_stays_within_five_percent(
     first: list[float], second: list[float], at: int | None
 ) -> None:
     settled = [1.0] * 3
-    assert metrics.interleaved_at(pd.DataFrame({0: first + settled, 1: second + settled}), alone_s=1.0) == at
+    assert metrics.interleaved_at(pd.DataFrame({0: first + settled, 1: second + settled}), isolated_s=1.0) == at
     late = pd.DataFrame({0: first + settled + [1.2], 1: second + settled + [1.0]})
-    assert metrics.interleaved_at(late, alone_s=1.0) is None
+    assert metrics.interleaved_at(late, isolated_s=1.0) is None
 
 
 def test_jain_index() -> None:
@@ -76,9 +76,9 @@ def test_throughput_adds_a_jobs_flows() -> None:
 
 def test_learned_in_the_first_iteration_with_a_known_ratio() -> None:
     rows = iterations({0: [1.0, 2.0, 3.0]}, {0: 0.0})
-    flows = pd.DataFrame({"t_s": [0.5, 1.5, 2.5], "job": 0, "bytes_ratio": [np.nan, np.nan, 0.3]})
+    flows = pd.DataFrame({"t_s": [0.5, 1.5, 2.5], "job": 0, "mltcp_r": [np.nan, np.nan, 0.3]})
     assert metrics.learned_at(rows, flows) == 2
-    assert metrics.learned_at(rows, flows.assign(bytes_ratio=np.nan)) is None
+    assert metrics.learned_at(rows, flows.assign(mltcp_r=np.nan)) is None
 
 
 def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: str = "host") -> None:
@@ -87,7 +87,7 @@ def make_run(folder: Path, cc: str, seed: int, times: list[float], substrate: st
     ends = list(np.cumsum(times))
     iterations({0: ends}, {0: 0.0}).assign(cc=cc, seed=seed).to_csv(folder / "iterations.csv", index=False)
     idle = dict.fromkeys(run_rows.columns(run_rows.FlowSample), 0)
-    pd.DataFrame([{**idle, "flow": "0-1", "bytes_ratio": np.nan}]).to_csv(folder / "flows.csv", index=False)
+    pd.DataFrame([{**idle, "flow": "0-1", "mltcp_r": np.nan}]).to_csv(folder / "flows.csv", index=False)
     for name, kind in (("operations.csv", run_rows.Operation), ("links.csv", run_rows.LinkSample)):
         (folder / name).write_text(run_rows.text(kind, [], 6))
     plan = one_plan(cc=["reno"], jobs=1, seed=seed)
@@ -109,7 +109,7 @@ def golden(tmp_path: Path) -> Path:
         make_run(tmp_path / "base" / str(seed), "base", seed, [2.0] * 20)
         make_run(tmp_path / "fast" / str(seed), "fast", seed, [2.0, 2.0] + [1.0] * 18)
         for cc in ("base", "fast"):
-            make_run(tmp_path / "alone" / "job0" / cc / str(seed), cc, seed, [5.0, 1.0, 1.0])
+            make_run(tmp_path / "isolated" / "job0" / cc / str(seed), cc, seed, [5.0, 1.0, 1.0])
     return tmp_path
 
 
@@ -121,15 +121,15 @@ def test_summary_of_a_golden_experiment(golden: Path) -> None:
     assert (base.mean_s, fast.mean_s) == pytest.approx((2.0, 1.1))
     assert fast.speedup_mean == pytest.approx(2 / 1.1)
     assert fast.speedup_mean_ci95 == pytest.approx([2 / 1.1] * 2)
-    assert (fast.p50_s, fast.p99_s, fast.steady_s) == pytest.approx((1.0, 2.0, 1.0))
-    assert (fast.alone_s, fast.interleaved_at, fast.interleaved_in) == (1.0, None, None)  # one job
+    assert (fast.p50_s, fast.p99_s, fast.last10_mean_s) == pytest.approx((1.0, 2.0, 1.0))
+    assert (fast.isolated_s, fast.interleaved_at, fast.interleaved_seeds) == (1.0, None, None)  # one job
     assert documents.decode(documents.encode(summary), Summary) == summary
 
 
 @pytest.mark.parametrize(
     ("file", "content", "says"),
     [
-        ("manifest.json", '{"version": 99}', "version this program does not know"),
+        ("manifest.json", '{"version": 99}', "format version 99"),
         ("manifest.json", "{", "cannot be read"),
         ("verdict.json", None, "is missing"),
         ("iterations.csv", "", "line 1: has no column seed"),
@@ -154,7 +154,7 @@ def test_two_substrates_side_by_side(golden: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     for seed in (1, 2, 3):
         make_run(there / "fast" / str(seed), "fast", seed, [2.0, 2.0] + [1.02] * 18, "uml")
-        make_run(there / "alone" / "job0" / "fast" / str(seed), "fast", seed, [5.0, 0.99, 0.99], "uml")
+        make_run(there / "isolated" / "job0" / "fast" / str(seed), "fast", seed, [5.0, 0.99, 0.99], "uml")
     table, written = agreement.compare([golden, there], tmp_path / "out")
     assert [path.suffix for path in written] == [".png", ".pdf", ".csv"]
     means = agreement.means(table)
@@ -183,7 +183,7 @@ def two_jobs(first: list[tuple[float, float]], second: list[tuple[float, float]]
         for number, (begin, end) in enumerate(spans)
     ]
     return pd.DataFrame(
-        rows, columns=["job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "late_s"]
+        rows, columns=["job", "worker", "iteration", "start_s", "comm_start_s", "end_s", "bytes", "max_start_delay_s"]
     )
 
 

@@ -159,7 +159,9 @@ def test_the_width_is_that_of_columns_even_without_a_terminal(monkeypatch: pytes
 
 
 def test_a_lone_job_has_no_column_of_interleaving() -> None:
-    alone = summary(row("reno", jobs=[1.0], interleaved_in=None), row("mltcp_reno", jobs=[1.0], interleaved_in=None))
+    alone = summary(
+        row("reno", jobs=[1.0], interleaved_seeds=None), row("mltcp_reno", jobs=[1.0], interleaved_seeds=None)
+    )
     titles = [column.title for column in table.closing_table(alone).columns]
     pair = [column.title for column in table.closing_table(stated("reno")).columns]
     assert set(pair) - set(titles) == {"interleaved"}

@@ -38,7 +38,7 @@ def ring(*, known: bool = True) -> Run:
                 "worker": worker,
                 "flow": flow,
                 "bytes_acked": 0.95 * sent,
-                "bytes_ratio": np.nan,
+                "mltcp_r": np.nan,
             }
             flows.append(pd.DataFrame(rows))
     crossings = [

@@ -16,7 +16,7 @@ import pytest
 from testbed.campaign import summary, tasks
 from testbed.core.runs import disturbed, events, load, rundir
 from testbed.core.runs import rows as rows_
-from testbed.core.runs.upgrade import VERSION
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.verdict import Row, Verdict
 from testbed.linux.sampling import disturbances, ticker
 from testbed.linux.sampling.ticker import Account, Disturbance, Jiffies, Ticker
@@ -127,7 +127,7 @@ def test_an_iteration_is_touched_while_it_communicates() -> None:
     iterations = pd.DataFrame(
         {"job": 0, "worker": [0, 1, 0, 1, 0, 1], "iteration": [0, 0, 1, 1, 2, 2], "start_s": [0.0, 0, 1, 1, 2, 2],
          "comm_start_s": [0.5, 0.5, 1.52, 1.52, 2.5, 2.5], "end_s": [1.0, 1, 2, 2, 3, 3], "bytes": [9, 0] * 3,
-         "late_s": [0, 0, 0.02, 0.02, 0, 0]}
+         "max_start_delay_s": [0, 0, 0.02, 0.02, 0, 0]}
     )  # fmt: skip
 
     def which(*spans: tuple[float, float]) -> list[int]:
@@ -152,8 +152,8 @@ def test_numbers_without_what_was_touched() -> None:
     found = disturbed.undisturbed(slow, noted((25 * 0.9684 + 0.1, 25 * 0.9684 + 0.16)))
     assert (found.touched, found.iterations) == (2, 60)  # of both jobs
     assert found.undisturbed_mean_s == pytest.approx(0.9684)
-    assert found.undisturbed_steady_s == pytest.approx(0.9684)
-    assert found.steady_s == pytest.approx(0.9684 + 0.2 / 20)
+    assert found.undisturbed_last10_mean_s == pytest.approx(0.9684)
+    assert found.last10_mean_s == pytest.approx(0.9684 + 0.2 / 20)
     assert found.difference == pytest.approx(0.2 / 20 / 0.9684)
 
 
@@ -217,7 +217,7 @@ def test_a_link_that_stood_still_with_the_machine_is_left_out() -> None:
 
 def test_lateness_of_what_was_touched_is_left_out() -> None:
     iterations = judged.table()
-    late = iterations.assign(late_s=np.where(iterations["iteration"] == 3, 0.06, 0.0))
+    late = iterations.assign(max_start_delay_s=np.where(iterations["iteration"] == 3, 0.06, 0.0))
     assert row("I6", iterations=late, disturbances=noted())["status"] == "invalid"
     assert row("I6", iterations=late, disturbances=noted((3.2, 3.26)))["status"] == "ok"
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from testbed.core.runs import documents, rows, table_errors
+from testbed.core.runs.format_version import VERSION, OtherVersionError
 from testbed.core.runs.manifest import Manifest, Provenance
-from testbed.core.runs.upgrade import VERSION, NewerError
 from testbed.core.runs.verdict import Row, Verdict
 from tests.manifests import manifest
 from tests.runs import one_plan
@@ -50,8 +50,9 @@ def test_what_is_missing_is_named(told: Manifest) -> None:
         msgspec.ValidationError, match=r"missing required field `packets` - at `\$\.measured\.counters`"
     ):
         documents.decode(json.dumps(less), Manifest)
-    with pytest.raises(NewerError):
-        documents.decode(json.dumps(less | {"version": VERSION + 1}), Manifest)
+    for other in (VERSION - 1, VERSION + 1):
+        with pytest.raises(OtherVersionError):
+            documents.decode(json.dumps(less | {"version": other}), Manifest)
 
 
 def test_a_manifest_holds_its_provenance(told: Manifest) -> None:
@@ -65,7 +66,7 @@ def test_a_table_follows_from_its_rows(tmp_path: Path) -> None:
     rows.write(path, rows.FlowSample, [sample], decimals=6)
     assert path.read_bytes() == rows.text(rows.FlowSample, [sample], decimals=6).encode()
     assert path.read_text().splitlines() == [
-        "t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans,bytes_ratio,iterations,f",
+        "t_s,job,worker,flow,cwnd_segments,rtt_us,bytes_acked,retrans_segments,mltcp_r,mltcp_iterations,mltcp_f",
         "0.250000,0,1,0-1#2,10,100,1448,0,,2,1.500000",
     ]
     assert table_errors.none_in(pd.read_csv(path), "flows.csv") and table_errors.first(path) == ""
@@ -73,8 +74,8 @@ def test_a_table_follows_from_its_rows(tmp_path: Path) -> None:
 
 def test_what_tables_must_have_follows_from_their_rows() -> None:
     iterations, flows = table_errors.TABLES["iterations.csv"], table_errors.TABLES["flows.csv"]
-    assert "system" not in iterations.needed and "late_s" in iterations.numbers  # format 1 has cc
-    assert flows.may_be_empty == ("cwnd_segments", "rtt_us", "bytes_ratio", "iterations", "f") and set(flows.words) == {
-        "flow"
-    }
+    assert "system" not in iterations.needed and "max_start_delay_s" in iterations.numbers
+    assert flows.may_be_empty == ("cwnd_segments", "rtt_us", "mltcp_r", "mltcp_iterations", "mltcp_f") and set(
+        flows.words
+    ) == {"flow"}
     assert table_errors.TABLES["disturbances.csv"].words["kind"].count("|") == 4

@@ -119,7 +119,7 @@ def test_a_scheduled_run_comes_after_those_of_its_jobs_alone(tmp_path: Path, mon
     runs = driver.wanted([plan.planned(read(None, {**SMALL, "cc": ["cassini", "reno"], "seeds": 2}))], tmp_path)
     late = [run for run in runs if run.waits]
     assert len(late) == 2 and all(
-        run.needs == {run.experiment / "alone/job0/cassini" / str(run.plan.seed)} for run in late
+        run.needs == {run.experiment / "isolated/job0/cassini" / str(run.plan.seed)} for run in late
     )
     monkeypatch.setattr(driver, "_profile", lambda _folder: Profile(1.0, 0.0))
     fake = Fake()
@@ -140,7 +140,7 @@ def test_a_run_whose_jobs_alone_cannot_be_read_is_one_message(tmp_path: Path) ->
     (late,) = [
         run for run in driver.wanted([plan.planned(read(None, {**SMALL, "cc": ["cassini"]}))], tmp_path) if run.waits
     ]
-    with pytest.raises(TestbedError, match=r"alone/job0/cassini/1/manifest.json is missing"):
+    with pytest.raises(TestbedError, match=r"isolated/job0/cassini/1/manifest.json is missing"):
         drive([late], Fake())
 
 

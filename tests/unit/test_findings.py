@@ -114,7 +114,7 @@ FEW = FewFrames("s1-s2", "marking", 40.0, 32)
         (Demand(frames=FEW), Waits(), BASE, FEW),
         (Demand(random_loss=0.001), Waits(), BASE, RandomLoss(0.001)),
         (Demand(), Waits(6, 0.2), BASE, Timeouts(6, 0.2, 0.1)),
-        (Demand(), Waits(), row("reno", steady_s=1.01), AtIdeal("reno", 1.01)),
+        (Demand(), Waits(), row("reno", last10_mean_s=1.01), AtIdeal("reno", 1.01)),
         (Demand(), Waits(), row("reno", interleaved_at=7), BaseInterleaves("reno", 7)),
         (Demand(periods_s=(1.0, 1.0), phases_s=(0.01, 0.01)), Waits(), BASE, SmallShare(1.01)),
         (Demand(), Waits(), BASE, NoCauseKnown()),
@@ -149,7 +149,7 @@ def test_two_base_algorithms_coordinate_nothing() -> None:
 
 
 def test_a_lone_job_has_none_to_share_with() -> None:
-    alone = row("mltcp_reno", jobs=[1.0], interleaved_in=None)
+    alone = row("mltcp_reno", jobs=[1.0], interleaved_seeds=None)
     assert outcome(alone).reasons == (OneJob(),)
     assert not {Interleaved, NotInterleaved, InterleavingUnknown} & types(findings.own(alone))
 
@@ -175,10 +175,10 @@ def test_jobs_that_gain_differently_are_named() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"interleaved_at": 8, "interleaved_in": "1 of 1"}, Interleaved(8, 1, 1)),
-        ({"interleaved_at": None, "interleaved_in": "1 of 3"}, Interleaved(None, 1, 3)),
-        ({"interleaved_at": None, "interleaved_in": "0 of 1"}, NotInterleaved(30, 6)),
-        ({"interleaved_at": None, "interleaved_in": None}, InterleavingUnknown()),
+        ({"interleaved_at": 8, "interleaved_seeds": "1 of 1"}, Interleaved(8, 1, 1)),
+        ({"interleaved_at": None, "interleaved_seeds": "1 of 3"}, Interleaved(None, 1, 3)),
+        ({"interleaved_at": None, "interleaved_seeds": "0 of 1"}, NotInterleaved(30, 6)),
+        ({"interleaved_at": None, "interleaved_seeds": None}, InterleavingUnknown()),
     ],
 )
 def test_interleaving_is_yes_no_or_unknown(fields: dict[str, Any], expected: Finding) -> None:
@@ -205,7 +205,7 @@ def test_one_lucky_iteration_is_not_interleaved() -> None:
 def test_f_is_in_force_where_the_jobs_that_run_mltcp_say_so() -> None:
     """Of a job without MLTCP no flow reports a ratio."""
     rows = pd.DataFrame({"job": [0, 0, 1, 1], "iteration": [0, 1, 0, 1], "end_s": [1.0, 2.0, 1.0, 2.0]})
-    flows = pd.DataFrame({"t_s": [0.5, 1.5], "job": [0, 0], "bytes_ratio": [np.nan, 0.3]})
+    flows = pd.DataFrame({"t_s": [0.5, 1.5], "job": [0, 0], "mltcp_r": [np.nan, 0.3]})
     assert metrics.learned_at(rows, flows) is None
     assert metrics.learned_at(rows, flows, [0]) == 1
     assert metrics.learned_at(rows, flows, []) is None
@@ -251,7 +251,7 @@ def test_rows_of_flow_schedulers_keep_the_system_as_typed(tmp_path: Path) -> Non
 
 def test_without_isolated_runs_interleaving_is_unknown(tmp_path: Path) -> None:
     (row,) = summed(tmp_path, alone="none").results
-    assert (row.interleaved_at, row.interleaved_in, row.findings) == (None, None, (InterleavingUnknown(),))
+    assert (row.interleaved_at, row.interleaved_seeds, row.findings) == (None, None, (InterleavingUnknown(),))
 
 
 def test_isolated_runs_tell_interleaving(tmp_path: Path) -> None:

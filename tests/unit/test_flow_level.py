@@ -45,7 +45,7 @@ def runs(out: Path) -> dict[str, Run]:
 def test_a_run_has_the_files_of_any_other_and_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, "--jobs", "2", "--iterations", "12") == EXIT_OK
     found = runs(tmp_path)
-    assert set(found) == {"reno/1", "mltcp_reno/1", "alone/job0/reno/1"}
+    assert set(found) == {"reno/1", "mltcp_reno/1", "isolated/job0/reno/1"}
     for name, one in found.items():
         assert (one.manifest.clock, one.manifest.substrate) == ("model", "flow")
         assert one.verdict.verdict == "valid", name
@@ -146,7 +146,7 @@ def test_what_it_cannot_model_it_refuses(
 
 def test_beyond_what_was_compared_a_run_is_suspect(tmp_path: Path) -> None:
     assert run(tmp_path, "--jobs", "2", "--iterations", "6", "--channels", "4") == EXIT_OK
-    verdicts = {name: one.verdict for name, one in runs(tmp_path).items() if not name.startswith("alone")}
+    verdicts = {name: one.verdict for name, one in runs(tmp_path).items() if not name.startswith("isolated")}
     for verdict in verdicts.values():
         assert verdict.verdict == "suspect"
         assert [row.id for row in verdict.invariants if row.status == "suspect"] == ["I23"]

@@ -132,13 +132,13 @@ def test_a_summary_names_the_source_of_each_time(tmp_path: Path, capsys: pytest.
     assert main(["run", *words]) == EXIT_OK
     results = json.loads(capsys.readouterr().out)["results"]
     assert [[job["isolated_in"] for job in row["per_job"]] for row in results] == [["reno", "reno"]] * 3
-    assert len({row["alone_s"] for row in results}) == 1
-    assert {path.parent.name for path in tmp_path.glob("x/alone/*/*/*")} == {"reno"}
+    assert len({row["isolated_s"] for row in results}) == 1
+    assert {path.parent.name for path in tmp_path.glob("x/isolated/*/*/*")} == {"reno"}
     assert len(load_experiment(tmp_path / "x").alone) == 1
 
 
 def isolated_seeds(folder: Path) -> list[str]:
-    return sorted(path.parent.name for path in folder.glob("alone/*/*/*/manifest.json"))
+    return sorted(path.parent.name for path in folder.glob("isolated/*/*/*/manifest.json"))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_an_isolated_run_of_another_seed_is_not_repeated_where_it_serves(
     results = json.loads(capsys.readouterr().out)["results"]
     assert set(isolated_seeds(tmp_path / "x")) == set(there)
     for row in results:  # both seeds, and every time in isolation is known
-        assert row["seeds"] == [1, 3] and row["alone_s"] is not None
+        assert row["seeds"] == [1, 3] and row["isolated_s"] is not None
     assert {path.parent.name for path in tmp_path.glob("x/reno/*/manifest.json")} == {"1", "3"}
 
 
@@ -192,4 +192,4 @@ def test_a_lone_jobs_own_run_is_the_source(tmp_path: Path, capsys: pytest.Captur
     assert main(["run", *words]) == EXIT_OK
     for row in json.loads(capsys.readouterr().out)["results"]:
         assert row["per_job"][0]["isolated_in"] == row["system"]
-        assert row["alone_s"] == pytest.approx(row["ideal_s"], rel=1e-6) and row["interleaved_at"] is None
+        assert row["isolated_s"] == pytest.approx(row["ideal_s"], rel=1e-6) and row["interleaved_at"] is None

@@ -172,10 +172,10 @@ def test_the_optimum_waits_where_contention_costs_more() -> None:
     jobs, where = [Request(job, 4, 10, 10**7, 0.05) for job in range(2)], cluster(3, 2, 3)
     for alpha, contention in ((0.0, 2), (5.0, 1)):
         model = Model(1e9, alpha=alpha)
-        alone_s = 10 * model.tau_s(jobs[0], 2, 1)
+        isolated_s = 10 * model.tau_s(jobs[0], 2, 1)
         ran = carried_out(asked("optimum", jobs, where, model), jobs, where, model)
         assert max(one.contention for one in ran) == contention
-        assert max(one.end_s for one in ran) <= 2 * alone_s + 1e-9
+        assert max(one.end_s for one in ran) <= 2 * isolated_s + 1e-9
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_mean_contention_is_over_time() -> None:
 
 def test_a_job_that_takes_no_time_slows_nobody_down() -> None:
     found = told("fifo", [Request(0, 1, 0, 0, 0.0), Request(1, 1, 1, 0, 1.0)], 1)
-    assert found.mean_slowdown == 1 and found.least_completion_s == 0 and found.most_completion_s == 1
+    assert found.mean_slowdown == 1 and found.min_completion_s == 0 and found.max_completion_s == 1
 
 
 def cut_off(ran: list[Ran], at_s: float) -> list[Ran]:
@@ -108,7 +108,7 @@ def test_a_schedule_that_is_cut_off() -> None:
     assert [job.request.job for job in ran] == [0, 1, 2]
     found = measure(ran, Servers(tuple(where.gpus)), MODEL.iteration_s, cut_s=6.0)
     assert math.isnan(found.makespan_s)
-    assert (found.mean_completion_s, found.most_completion_s, found.mean_queueing_s) == (2, 2, 0), (
+    assert (found.mean_completion_s, found.max_completion_s, found.mean_queueing_s) == (2, 2, 0), (
         "of the one that is done"
     )
     assert found.mean_slowdown == found.jain == 1

@@ -26,9 +26,9 @@ from testbed.cli import main
 from testbed.core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError, TestbedError
 from testbed.core.runs import documents
 from testbed.core.runs.events import Event
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.manifest import Told
 from testbed.core.runs.plan import Clock, Plan
-from testbed.core.runs.upgrade import VERSION
 from testbed.core.runs.verdict import Row, Verdict, Word
 from testbed.linux.sampling import disturbances
 from testbed.spec import limits

@@ -18,7 +18,7 @@ import pytest
 from analysis.beyond import concept
 from analysis.mlt import mlt_loss
 from testbed.core.runs import determinism_log, documents
-from testbed.core.runs.upgrade import VERSION
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.verdict import Row, Verdict
 from testbed.report import chapters, figures, sections, stalls
 from testbed.report.abstracts import ABSTRACTS
@@ -350,7 +350,7 @@ def test_the_quick_sets_folder_is_no_experiment(results: Path, tmp_path: Path) -
 def test_without_jobs_alone_nobody_can_tell(id: str, results: Path, tmp_path: Path) -> None:
     """What is interleaved is judged against the time alone; missing is not “never”."""
     for folder in results.glob(f"{id}*"):
-        shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("alone"))
+        shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("isolated"))
     figure = next(one for one in figures.every() if id == one.ID)
     section = sections.one(figure, tmp_path, tmp_path / "out")
     assert section.findings[0].verdict == "not measured"

@@ -63,7 +63,7 @@ def test_schedulers_side_by_side(table: Path, capsys: pytest.CaptureFixture[str]
     assert first["makespan_s"] == pytest.approx(100 * 0.22) and first["max_contention"] == 1
     assert best["makespan_s"] == pytest.approx(11.5) and best["max_contention"] == 0
     assert set(best) == {
-        "scheduler", "makespan_s", "mean_completion_s", "least_completion_s", "p95_completion_s", "most_completion_s",
+        "scheduler", "makespan_s", "mean_completion_s", "min_completion_s", "p95_completion_s", "max_completion_s",
         "mean_queueing_s", "p95_queueing_s", "mean_slowdown", "max_rho", "jain", "utilisation", "max_contention", "mean_contention",
         "idle_gpu_h", "trials", "plan_s", "jobs",
     }  # fmt: skip

@@ -17,9 +17,9 @@ from testbed.campaign import stored
 from testbed.cli import main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
 from testbed.core.runs import documents
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.load import LoadError, load_run
 from testbed.core.runs.plan import Plan
-from testbed.core.runs.upgrade import VERSION
 from testbed.planning import plan
 from testbed.report.cli import main as analysed
 from testbed.spec import read

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from testbed.backends.flow.model import Built, Connection
 from testbed.core.errors import TestbedError
 from testbed.core.runs import documents, rows
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.manifest import Counters, Crossing, Measured, Sampling, Told, Way
 from testbed.core.runs.plan import Plan
-from testbed.core.runs.upgrade import VERSION
 from testbed.models import flow_weights
 from testbed.models.flow_simulator import Ended, Sent
 from testbed.models.frames import frame
@@ -113,7 +113,7 @@ class Recorded:
             for rank, sent in enumerate(job.bytes_per_worker):
                 yield rows.Iteration(
                     system=self.plan.system.label, seed=self.plan.seed, job=job.job, worker=rank, iteration=ended.iteration,
-                    start_s=ended.start_s, comm_start_s=ended.comm_start_s, end_s=ended.end_s, bytes=sent, late_s=0.0,
+                    start_s=ended.start_s, comm_start_s=ended.comm_start_s, end_s=ended.end_s, bytes=sent, max_start_delay_s=0.0,
                 )  # fmt: skip
 
     def _operations(self, counted: list[Ended]) -> Iterator[rows.Operation]:

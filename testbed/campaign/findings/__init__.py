@@ -91,10 +91,10 @@ def _each_job(row: Result) -> Iterator[Uneven]:
 def _interleaving(row: Result) -> Iterator[Interleaved | NotInterleaved | InterleavingUnknown]:
     if row.jobs == 1:
         return
-    if row.interleaved_in is None:
+    if row.interleaved_seeds is None:
         yield InterleavingUnknown()
         return
-    count, _, of = row.interleaved_in.partition(" of ")
+    count, _, of = row.interleaved_seeds.partition(" of ")
     if int(count):
         yield Interleaved(row.interleaved_at, int(count), int(of))
     else:
@@ -149,8 +149,8 @@ def _periods(demand: Demand) -> Iterator[Periods]:
 
 
 def _little_to_gain(base: Result, demand: Demand) -> Iterator[Reason]:
-    if base.ideal_s and base.steady_s <= base.ideal_s * (1 + ALIKE):
-        yield AtIdeal(base.system, base.steady_s / base.ideal_s)
+    if base.ideal_s and base.last10_mean_s <= base.ideal_s * (1 + ALIKE):
+        yield AtIdeal(base.system, base.last10_mean_s / base.ideal_s)
     elif base.interleaved_at is not None:
         yield BaseInterleaves(base.system, base.interleaved_at)
     if demand.phases_s:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from testbed.core.runs.findings import FewFrames, OfferedLoad
 from testbed.core.runs.load import Experiment, Run
-from testbed.core.runs.measured import alone_s
+from testbed.core.runs.measured import isolated_s
 from testbed.core.runs.plan import Link
 from testbed.models import bottleneck
 from testbed.models.frames import frame
@@ -56,7 +56,7 @@ def of(experiment: Experiment) -> Demand:
 def _loads_and_times(
     experiment: Experiment, run: Run
 ) -> tuple[tuple[OfferedLoad, ...], tuple[float, ...], tuple[float, ...]]:
-    alone = alone_s(experiment, run)
+    alone = isolated_s(experiment, run)
     periods = [
         job.ideal_s if job.ideal_s is not None else None if alone is None else float(alone[job.job]) for job in run.jobs
     ]

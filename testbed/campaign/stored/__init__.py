@@ -14,8 +14,8 @@ from testbed import networks, registry
 from testbed.congestion import catalogue
 from testbed.core.errors import RequestError
 from testbed.core.runs import own_files
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.plan import CongestionControl, Plan
-from testbed.core.runs.upgrade import VERSION
 from testbed.core.text import plain, quoted
 from testbed.spec import external, systems
 from testbed.traces import collectives

@@ -108,7 +108,7 @@ def stored(experiment: Path) -> Asked | None:
 
 def _runs(experiment: Path) -> Iterator[Path]:
     """The folders of its runs, those of jobs alone last."""
-    for pattern in ("*/[0-9]*", "*/*/[0-9]*", "alone/*/*/[0-9]*", "*/alone/*/*/[0-9]*"):
+    for pattern in ("*/[0-9]*", "*/*/[0-9]*", "isolated/*/*/[0-9]*", "*/isolated/*/*/[0-9]*"):
         for manifest in sorted(experiment.glob(f"{pattern}/manifest.json")):
             yield manifest.parent
 
@@ -235,7 +235,7 @@ def _without_repeating(each: Planned, out: Path) -> tuple[Planned, list[Wanted]]
 def _isolated_seeds(experiment: Path) -> set[int]:
     found = {
         path.parent.name
-        for pattern in ("alone/*/*/[0-9]*", "*/alone/*/*/[0-9]*")
+        for pattern in ("isolated/*/*/[0-9]*", "*/isolated/*/*/[0-9]*")
         for path in experiment.glob(f"{pattern}/manifest.json")
     }
     return {int(name) for name in found if name.isdecimal()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from testbed.campaign.verdict import datagrams, disturbed, jobs, links, machine, tcp, twin
 from testbed.campaign.verdict.invariant import Case, Invariant, above, below, by_construction
-from testbed.core.runs.upgrade import VERSION
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.verdict import Verdict, worst
 
 __all__ = ["INVARIANTS", "Case", "judge"]

@@ -26,7 +26,7 @@ def lateness(case: Case) -> float | Noted | Unjudged:
     calm = case.calm.holds(rows["start_s"].to_numpy(), rows["end_s"].to_numpy())
     if not calm.any():
         return not_evaluated("something disturbed every iteration (I21)")
-    late = (rows["late_s"] / rows["job"].map(compute_s))[calm]
+    late = (rows["max_start_delay_s"] / rows["job"].map(compute_s))[calm]
     return without(float(np.percentile(late, 99)), ~calm)
 
 

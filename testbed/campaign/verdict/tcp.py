@@ -47,7 +47,7 @@ def _known(settled: pd.DataFrame, flows: pd.DataFrame) -> Iterator[np.ndarray]:
         phase = np.searchsorted(begins, at, side="right") - 1
         within = (phase >= 0) & (at <= ends[phase])
         if within.any():
-            yield rows["bytes_ratio"].notna().to_numpy()[within]
+            yield rows["mltcp_r"].notna().to_numpy()[within]
 
 
 def limited(case: Case) -> float | Noted | Unjudged:

@@ -113,7 +113,7 @@ def _alone(flowed: cluster_flow_simulator.Flowed, model: Model) -> IterationTime
 
     def iteration_s(request: Request, servers: int) -> float:
         job = came[request.job]
-        return job.alone_s if servers == job.servers else plain.iteration_s(request, servers)
+        return job.isolated_s if servers == job.servers else plain.iteration_s(request, servers)
 
     return iteration_s
 
@@ -168,7 +168,7 @@ def _row(result: Result) -> dict[str, Any]:
         "trials": result.trials, "plan_s": result.plan_s, "events": flowed.events, "wall_s": result.wall_s,
         "jobs": [
             {"job": job.request.job, "start_s": job.start_s, "end_s": job.end_s, "iterations": job.iterations, "mean_s": job.mean_s,
-             "alone_s": job.alone_s, "mean_contention": contention.get(job.request.job, 0.0),
+             "isolated_s": job.isolated_s, "mean_contention": contention.get(job.request.job, 0.0),
              "gpus": [f"{gpu.host}:{gpu.slot}" for gpu in job.gpus]}
             for job in flowed.jobs
         ],

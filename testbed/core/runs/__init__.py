@@ -1,5 +1,5 @@
 """A run as data: its plan, its tables, how they are stored and read."""
 
-from testbed.core.runs.upgrade import VERSION, upgrade
+from testbed.core.runs.format_version import VERSION, check_version
 
-__all__ = ["VERSION", "upgrade"]
+__all__ = ["VERSION", "check_version"]

@@ -47,14 +47,14 @@ def touched(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.Series[b
     Computing is a sleep, which nothing prolongs.
     """
     sends = iterations[iterations["bytes"] > 0] if (iterations["bytes"] > 0).any() else iterations
-    due = (sends["comm_start_s"] - sends["late_s"]).groupby([sends["job"], sends["iteration"]]).min()
+    due = (sends["comm_start_s"] - sends["max_start_delay_s"]).groupby([sends["job"], sends["iteration"]]).min()
     ends = iterations.groupby(["job", "iteration"])["end_s"].max().reindex(due.index)
     calm = Calm.around(disturbances).holds(due.to_numpy(), ends.to_numpy())
     return pd.Series(~calm, index=due.index)
 
 
 def listed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> pd.DataFrame:
-    """Touched iterations, a row for each: ``touched.csv``."""
+    """Touched iterations, a row for each: ``disturbed_iterations.csv``."""
     met = touched(iterations, disturbances)
     return met.index[met.to_numpy()].to_frame(index=False)
 
@@ -66,9 +66,9 @@ class Undisturbed:
     touched: int
     iterations: int
     mean_s: float
-    steady_s: float
+    last10_mean_s: float
     undisturbed_mean_s: float
-    undisturbed_steady_s: float
+    undisturbed_last10_mean_s: float
 
     @property
     def share(self) -> float:
@@ -79,7 +79,10 @@ class Undisturbed:
         """By how much touched iterations move the mean of all, or of the last ten, whichever is more; NaN: there are no others."""
         off = [
             abs(every / calm - 1)
-            for every, calm in ((self.mean_s, self.undisturbed_mean_s), (self.steady_s, self.undisturbed_steady_s))
+            for every, calm in (
+                (self.mean_s, self.undisturbed_mean_s),
+                (self.last10_mean_s, self.undisturbed_last10_mean_s),
+            )
         ]
         return nan if isnan(off[0]) else float(np.nanmax(off))
 
@@ -99,7 +102,7 @@ def undisturbed(iterations: pd.DataFrame, disturbances: pd.DataFrame) -> Undistu
         touched=int(met.to_numpy().sum()),
         iterations=int(times.notna().to_numpy().sum()),
         mean_s=float(metrics.pooled(times).mean()),
-        steady_s=metrics.steady(times),
+        last10_mean_s=metrics.steady(times),
         undisturbed_mean_s=float(np.nanmean(calm.to_numpy())) if calm.notna().to_numpy().any() else nan,
-        undisturbed_steady_s=float(calm.where(last).mean().mean()),
+        undisturbed_last10_mean_s=float(calm.where(last).mean().mean()),
     )

@@ -1,4 +1,4 @@
-"""The JSON files of a run and of an experiment: one way in, through `upgrade`, and one way out."""
+"""The JSON files of a run and of an experiment: one way in, with a check of its version, and one way out."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import TypeVar
 import msgspec
 
 from testbed.core.runs.determinism_log import Sample
+from testbed.core.runs.format_version import check_version
 from testbed.core.runs.manifest import Manifest, Recorded, Told
 from testbed.core.runs.schedules import Made
 from testbed.core.runs.summary import Summary
-from testbed.core.runs.upgrade import upgrade
 from testbed.core.runs.verdict import Verdict
 
 Document = TypeVar("Document", Manifest, Verdict, Summary, Made)
 
 
 def decode(content: bytes | str, kind: type[Document]) -> Document:
-    """A file's content, of this release's format or an older one. What it says besides is left out: whoever adds a field
+    """A file's content, of this release's format. What it says besides is left out: whoever adds a field
     need not ask for a new version.
 
-    Raises `NewerError`, or `ValueError` (`msgspec.ValidationError` is one), `KeyError`, `TypeError` or `AttributeError` for
+    Raises `OtherVersionError`, or `ValueError` (`msgspec.ValidationError` is one), `KeyError`, `TypeError` or `AttributeError` for
     what no release wrote.
     """
-    return msgspec.convert(upgrade(msgspec.json.decode(content)), kind)
+    return msgspec.convert(check_version(msgspec.json.decode(content)), kind)
 
 
 def encode(document: Manifest | Verdict | Summary | Told | Recorded | Made | Sample) -> bytes:

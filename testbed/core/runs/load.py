@@ -19,10 +19,10 @@ import pandas as pd
 from testbed.core.errors import TestbedError
 from testbed.core.runs import documents, isolated, metrics, schedules, table_errors
 from testbed.core.runs.documents import Document
+from testbed.core.runs.format_version import OtherVersionError
 from testbed.core.runs.manifest import Manifest
 from testbed.core.runs.plan import JobPlan, Plan, Role
 from testbed.core.runs.summary import Summary
-from testbed.core.runs.upgrade import NewerError
 from testbed.core.runs.verdict import Verdict
 
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "flows.csv")
@@ -104,8 +104,8 @@ class Run:
 
     @cached_property
     def bands(self) -> pd.DataFrame | None:
-        """One row per bottleneck's direction and band, as in ``bands.csv``; None: each has one queue."""
-        path = self.path / "bands.csv"
+        """One row per bottleneck's direction and band, as in ``priority_queues.csv``; None: each has one queue."""
+        path = self.path / "priority_queues.csv"
         return _table(path) if path.exists() else None
 
     @cached_property
@@ -139,7 +139,15 @@ class Run:
 
     def forget(self) -> None:
         """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
-        for name in (*TABLES, "nics.csv", "bands.csv", "messages.csv", "training.csv", "disturbances.csv", "lives"):
+        for name in (
+            *TABLES,
+            "nics.csv",
+            "priority_queues.csv",
+            "messages.csv",
+            "training.csv",
+            "disturbances.csv",
+            "lives",
+        ):
             vars(self).pop(name.removesuffix(".csv"), None)
 
 
@@ -237,7 +245,7 @@ def load_experiment(folder: Path, wanted: list[tuple[str, int]] | None = None) -
     seeds = {run.path.name for run in runs}
     for run in runs:
         for job in {job.like for job in run.jobs}:
-            for path in (folder / "alone" / f"job{job}" / run.path.parent.name).glob("[0-9]*"):
+            for path in (folder / "isolated" / f"job{job}" / run.path.parent.name).glob("[0-9]*"):
                 if path.name in seeds:
                     alone[run.system, int(path.name), job] = load_run(path)
     return Experiment(folder, runs, alone)
@@ -376,8 +384,8 @@ def _read(path: Path, kind: type[Document]) -> Document:
     found = content(path)
     try:
         return documents.decode(found, kind)
-    except NewerError as error:
-        raise LoadError(f"{path} {error}; read it with the release that wrote it, or a newer one") from error
+    except OtherVersionError as error:
+        raise LoadError(f"{path} {error}; read it with the release that wrote it, or run it again") from error
     except msgspec.ValidationError as error:
         raise LoadError(f"{path} is not what a run writes ({error}); run it again") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -10,7 +10,7 @@ from testbed.core.runs import metrics
 from testbed.core.runs.load import Experiment, Run
 
 
-def steady_s(run: Run) -> float:
+def last10_mean_s(run: Run) -> float:
     """Mean over the jobs of each job's last ten iterations."""
     return metrics.steady(run.times)
 
@@ -25,7 +25,7 @@ def ideal_s(run: Run) -> float:
     return sum(ideals_s(run)) / len(run.jobs)
 
 
-def alone_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
+def isolated_s(experiment: Experiment, run: Run) -> pd.Series[float] | None:
     """Each job's measured time alone; None if that is not known of all of them."""
     lone = {job: metrics.alone(found.times) for job, found in experiment.alone_of(run).items()}
     return pd.Series(lone) if len(lone) == len(run.jobs) else None
@@ -36,7 +36,7 @@ def interleaved_at(experiment: Experiment, run: Run) -> float:
 
     Infinity: not in this run. NaN: unknown, since there is one job only, or no isolated time.
     """
-    alone = alone_s(experiment, run) if len(run.jobs) > 1 else None
+    alone = isolated_s(experiment, run) if len(run.jobs) > 1 else None
     if alone is None:
         return nan
     found = metrics.interleaved_at(run.times, alone)

@@ -39,7 +39,7 @@ def pooled(times: pd.DataFrame) -> np.ndarray:
 
 
 def alone(times: pd.DataFrame) -> float:
-    """`alone_s`: mean of a lone job's iterations, without the first if there are more (connections are new in it)."""
+    """`isolated_s`: mean of a lone job's iterations, without the first if there are more (connections are new in it)."""
     return float((times.iloc[1:] if len(times) > 1 else times).to_numpy().mean())
 
 
@@ -48,12 +48,12 @@ def interleaved_needs(iterations: int) -> int:
     return max(INTERLEAVED_FEWEST, ceil(INTERLEAVED_SHARE * iterations))
 
 
-def interleaved_at(times: pd.DataFrame, alone_s: pd.Series[float] | float) -> int | None:
+def interleaved_at(times: pd.DataFrame, isolated_s: pd.Series[float] | float) -> int | None:
     """The first iteration from which every job stays within 5 % of its isolated time, up to the end of the run.
 
     None if there is no such iteration, or fewer than `interleaved_needs` follow: a few may be luck.
     """
-    outside = (times > alone_s * (1 + INTERLEAVED_WITHIN)).any(axis="columns").to_numpy()
+    outside = (times > isolated_s * (1 + INTERLEAVED_WITHIN)).any(axis="columns").to_numpy()
     late = np.flatnonzero(outside)
     first = int(late[-1]) + 1 if late.size else 0
     return int(times.index[first]) if len(times) - first >= interleaved_needs(len(times)) else None
@@ -64,7 +64,7 @@ def learned_at(iterations: pd.DataFrame, flows: pd.DataFrame, jobs: Sequence[int
 
     ``jobs``: those that run MLTCP; None: all. Of other jobs F says nothing.
     """
-    known = flows.dropna(subset="bytes_ratio")
+    known = flows.dropna(subset="mltcp_r")
     first = []
     for job, rows in iterations.groupby("job"):
         if jobs is not None and job not in jobs:

@@ -243,7 +243,7 @@ class Plan(msgspec.Struct, frozen=True):
     jobs: tuple[JobPlan, ...]
     sample_ns: int
     rto_min_us: int | None
-    alone: int | None = None  # the one job that runs, for `alone_s`
+    alone: int | None = None  # the one job that runs, for `isolated_s`
     measure_capacity: bool = False
     assumptions: tuple[str, ...] = ()  # of the trace: what in it is not measured
     events: tuple[LinkEvent, ...] = ()
@@ -324,4 +324,4 @@ class Plan(msgspec.Struct, frozen=True):
 
 def alone_folder(plan: Plan, job: int) -> Path:
     """Where the results of ``job`` alone lie below the experiment's folder."""
-    return plan.scheduler_folder / "alone" / f"job{job}" / plan.system.folder / str(plan.seed)
+    return plan.scheduler_folder / "isolated" / f"job{job}" / plan.system.folder / str(plan.seed)

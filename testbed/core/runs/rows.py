@@ -17,7 +17,7 @@ import msgspec
 class Iteration(msgspec.Struct, frozen=True, kw_only=True):
     """``iterations.csv``: one iteration of one worker."""
 
-    system: str | msgspec.UnsetType = msgspec.UNSET  # as typed; format 1 has ``cc`` in its place
+    system: str | msgspec.UnsetType = msgspec.UNSET  # as typed
     seed: int
     job: int
     worker: int
@@ -26,7 +26,7 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
     comm_start_s: float
     end_s: float
     bytes: int  # payload that it wrote
-    late_s: float  # by which its worst phase began after its deadline
+    max_start_delay_s: float  # by which its worst phase began after its deadline
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -53,15 +53,15 @@ class LinkSample(msgspec.Struct, frozen=True):
 
 
 class Band(msgspec.Struct, frozen=True):
-    """``bands.csv``: one band of one direction of a bottleneck, over the whole run."""
+    """``priority_queues.csv``: one band of one direction of a bottleneck, over the whole run."""
 
     link: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.]+-[A-Za-z0-9_.]+$")]
     band: int  # its class selector: 0 is the lowest
     bytes: int
     packets: int
     ecn_marks: int
-    dropped_unmarked: int  # from the marking threshold on, since they could not be marked
-    dropped_full: int
+    dropped_non_ect: int  # from the marking threshold on, since they could not be marked
+    dropped_overflow: int
 
 
 class FlowSample(msgspec.Struct, frozen=True):
@@ -74,10 +74,10 @@ class FlowSample(msgspec.Struct, frozen=True):
     cwnd_segments: int | None  # None: it is no socket, but a flow of the twin
     rtt_us: int | None
     bytes_acked: int
-    retrans: int
-    bytes_ratio: float | None
-    iterations: int | None
-    f: float | None
+    retrans_segments: int
+    mltcp_r: float | None
+    mltcp_iterations: int | None
+    mltcp_f: float | None
 
 
 class Messages(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ class Disturbance(msgspec.Struct, frozen=True):
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """``touched.csv``: an iteration that the machine disturbed."""
+    """``disturbed_iterations.csv``: an iteration that the machine disturbed."""
 
     job: int
     iteration: int

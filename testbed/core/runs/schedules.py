@@ -14,7 +14,7 @@ TABLE, ABOUT = "schedules.csv", "schedules.json"
 KEYS = ("setting", "servers", "seed", "scheduler")
 IDLE = ("idle_fragment_gpu_h", "idle_waiting_gpu_h", "idle_contention_gpu_h", "idle_no_job_gpu_h")
 NUMBERS = (
-    "trials", "makespan_s", "mean_completion_s", "least_completion_s", "p95_completion_s", "most_completion_s", "mean_queueing_s",
+    "trials", "makespan_s", "mean_completion_s", "min_completion_s", "p95_completion_s", "max_completion_s", "mean_queueing_s",
     "p95_queueing_s", "mean_slowdown", "max_rho", "jain", "utilisation", "max_contention", "mean_contention", *IDLE,
 )  # fmt: skip
 

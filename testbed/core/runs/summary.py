@@ -28,9 +28,9 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     iterations: int = 0  # that count, of the first seed; 0: an older testbed did not record them
     mean_s: float
     p99_s: float
-    steady_s: float
+    last10_mean_s: float
     ideal_s: float | None  # None: a real program
-    alone_s: float | None  # None: it was not measured
+    isolated_s: float | None  # None: it was not measured
     isolated_in: str | None = None  # the system whose run gave it, as typed
     speedup_mean: float  # the baseline's mean ÷ this one's
     speedup_mean_ci95: Ends | None  # None: fewer than three seeds
@@ -40,7 +40,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Metrics):
-    """Jobs that hold GPUs, as a schedule: means over seeds, but for ``least_``, ``most_`` and ``max_``, which are over all of them."""
+    """Jobs that hold GPUs, as a schedule: means over seeds, but for ``min_`` and ``max_``, which are over all of them."""
 
     makespan_s_ci95: Ends | None  # None: fewer than three seeds
     mean_completion_s_ci95: Ends | None
@@ -61,18 +61,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     p50_s: float
     p95_s: float
     p99_s: float
-    steady_s: float
-    steady_s_ci95: Ends | None
+    last10_mean_s: float
+    last10_mean_s_ci95: Ends | None
     ideal_s: float | None
-    alone_s: float | None
+    isolated_s: float | None
     learned_at: float | int | None  # None: never
     interleaved_at: float | int | None  # None: not in half of the seeds, or unknown
-    interleaved_in: str | None  # ``2 of 3``; None: unknown, since there is one job only, or no isolated time
+    interleaved_seeds: str | None  # ``2 of 3``; None: unknown, since there is one job only, or no isolated time
     per_job: tuple[JobResult, ...]
     verdicts: tuple[Word, ...]
     touched: int | msgspec.UnsetType = msgspec.UNSET  # this and the next two: on real clocks alone
     undisturbed_mean_s: float | msgspec.UnsetType | None = msgspec.UNSET
-    undisturbed_steady_s: float | msgspec.UnsetType | None = msgspec.UNSET
+    undisturbed_last10_mean_s: float | msgspec.UnsetType | None = msgspec.UNSET
     speedup_mean: float
     speedup_mean_ci95: Ends | None
     speedup_p99: float

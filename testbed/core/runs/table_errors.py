@@ -63,7 +63,7 @@ TABLES = {
     "operations.csv": _columns(rows.Operation),
     "links.csv": _columns(rows.LinkSample),
     "nics.csv": _columns(rows.LinkSample),
-    "bands.csv": _columns(rows.Band, key=("link", "band")),
+    "priority_queues.csv": _columns(rows.Band, key=("link", "band")),
     "flows.csv": _columns(rows.FlowSample),
     "messages.csv": _columns(
         rows.Messages, key=("job", "worker", "iteration", "peer", "end", "stage", "operation", "part")

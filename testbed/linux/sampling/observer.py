@@ -79,7 +79,7 @@ def start(
     crossed = {(each.job, each.worker, each.flow): each.links for each in crossings}
     may_end = {job.job for job in plan.jobs if job.leave_ns is not None or job.life is not None}
     config = {
-        "columns": {"links": rows.columns(rows.LinkSample), "flows": rows.columns(rows.FlowSample), "bands": rows.columns(rows.Band)},
+        "columns": {"links": rows.columns(rows.LinkSample), "flows": rows.columns(rows.FlowSample), "priority_queues": rows.columns(rows.Band)},
         "folder": str(folder), "start_ns": start_ns, "interval_ns": plan.sample_ns,
         "virtual_time": workers.virtual_time,
         "wait_from_ns": wait_from_ns(start_ns, len(workers.participants)),

@@ -128,7 +128,7 @@ class LinkProbe:
         return f"{at},{self.name},{sent},{packets},{drops},{marks + self._marked_by_phantom()},{backlog}\n"
 
     def of_bands(self) -> str:
-        """Lines of ``bands.csv``; what drops without marking drops only what it has no room for."""
+        """Lines of ``priority_queues.csv``; what drops without marking drops only what it has no room for."""
         lines = []
         told = Questions([question for _, question in self.bands]).ask()
         for (band, _), data in zip(self.bands, told, strict=True):
@@ -335,7 +335,7 @@ def main() -> None:
                 acked_before, shares_at = acked_now, due
                 next_shares = due + SHARES_EVERY_NS
     if any(link.bands for link in links):
-        with _table(config, "bands") as band_file:
+        with _table(config, "priority_queues") as band_file:
             band_file.writelines(link.of_bands() for link in links)
     used = os.times()
     print(json.dumps({

@@ -65,7 +65,7 @@ def write_iterations(path: Path, plan: Plan, records: list[Record]) -> None:
     told = (
         rows.Iteration(
             system=plan.system.label, seed=plan.seed, job=r.job, worker=r.rank, iteration=r.iteration,
-            start_s=r.start / 1e9, comm_start_s=r.comm_start / 1e9, end_s=r.end / 1e9, bytes=r.bytes, late_s=r.late / 1e9,
+            start_s=r.start / 1e9, comm_start_s=r.comm_start / 1e9, end_s=r.end / 1e9, bytes=r.bytes, max_start_delay_s=r.late / 1e9,
         )
         for r in records
     )  # fmt: skip

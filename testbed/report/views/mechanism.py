@@ -24,10 +24,12 @@ def draw(axes: Any, run: Run, title: str) -> None:
     waiting = None if run.nics is None else _between(run.nics, begin_s, end_s)
     for job in run.jobs:
         colour = style.JOBS[job.job % len(style.JOBS)]
-        over_time = flows[flows["job"] == job.job].groupby("t_s")[["cwnd_segments", "retrans"]].sum()
+        over_time = flows[flows["job"] == job.job].groupby("t_s")[["cwnd_segments", "retrans_segments"]].sum()
         at = over_time.index - begin_s
         windows.plot(at, over_time["cwnd_segments"], color=colour, linewidth=1, label=f"job {job.job}")
-        resent.plot(at, over_time["retrans"] - over_time["retrans"].iloc[0], color=colour, linewidth=1)
+        resent.plot(
+            at, over_time["retrans_segments"] - over_time["retrans_segments"].iloc[0], color=colour, linewidth=1
+        )
         if waiting is not None:
             own = waiting[waiting["link"].str.startswith(f"{job.hosts[0]}-")]
             nics.plot(own["t_s"] - begin_s, own["backlog_bytes"] / 1e3, color=colour, linewidth=1)
