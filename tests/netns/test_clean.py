@@ -98,7 +98,7 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Bef
     assert manifest["measured"]["capacity_bps"] > 0
     assert manifest["attempts"][-1]["verdict"] == json.loads((run / "verdict.json").read_text())["verdict"]
     assert manifest["disturbances"]["cores"]
-    assert {"settings", "kernel", "packages", "git_commit", "command", "substrate"} <= manifest.keys()
+    assert {"settings", "kernel", "packages", "git_commit", "command", "backend"} <= manifest.keys()
     assert (folder / "isolated" / "job0" / "reno" / "1" / "verdict.json").exists()
     assert (folder / "figures" / "interleaving.png").stat().st_size > 10_000
     nothing_left(before, tmp_path)

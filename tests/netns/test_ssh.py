@@ -87,7 +87,7 @@ def reached(there: Machine, patch: pytest.MonkeyPatch, user: str = "root") -> It
 def test_a_run_there_is_what_a_run_here_is(there: Machine, tmp_path: Path) -> None:
     done = there.run(*RUN, "--on", there.on, *QUICK, "--name", "quick", "--json", cwd=tmp_path)
     assert done.returncode in (EXIT_OK, EXIT_INVALID), done.stderr
-    assert json.loads(done.stdout)["substrate"] == "ssh"
+    assert json.loads(done.stdout)["backend"] == "ssh"
     run = tmp_path / "results/quick/mltcp_reno/1"
     beside = ["nics.csv", "disturbances.csv", "disturbed_iterations.csv", "manifest.json", "verdict.json"]
     assert sorted(path.name for path in run.iterdir()) == sorted([*TABLES, *beside])
@@ -461,7 +461,7 @@ def test_vagrant_is_what_its_ssh_config_says(there: Machine, tmp_path: Path, mon
     done = there.run(*RUN, "--on", "vagrant", *QUICK, "--name", "vm", "--cc", "mltcp_reno", cwd=tmp_path)
     assert done.returncode in (EXIT_OK, EXIT_INVALID), done.stderr
     manifest = json.loads((tmp_path / "results/vm/mltcp_reno/1/manifest.json").read_text())
-    assert (manifest["substrate"], manifest["remote"]["on"]) == ("vagrant", "vagrant")
+    assert (manifest["backend"], manifest["remote"]["on"]) == ("vagrant", "vagrant")
     shutil.rmtree(tmp_path / "results")
     vagrant.write_text("#!/bin/sh\necho 'VM must be created before running this command.' >&2\nexit 1\n")
     words = refused(there, tmp_path, on="vagrant")

@@ -44,7 +44,7 @@ def test_the_demo_comes_out_as_the_readme_says(number: int, tmp_path: Path) -> N
     (folder,) = (tmp_path / "results").iterdir()
     assert (folder / "figures/interleaving.png").is_file() and summary["verdict"] == "valid"
     manifest = json.loads((folder / "mltcp_reno/1/manifest.json").read_text())
-    assert manifest["substrate"] == "uml"
+    assert manifest["backend"] == "uml"
     mine = demo_table.rows(demo_table.words(summary), summary)
     told = [line for line in SHOWN["table"].splitlines() if line.startswith(f"| {demo_table.words(summary)} |")]
     if all(manifest["uml"][word] == SHOWN[word] for word in NAMED):

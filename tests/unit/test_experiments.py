@@ -188,7 +188,7 @@ def test_substrates_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> 
     assert figure.find(load_study(tmp_path, "agreement"))[0].verdict == "not measured"
     assert len(figure.draw(load_study(tmp_path, "agreement"), tmp_path / "one")) == 3  # one place is no error, either
     for manifest in (tmp_path / "agreement.host").rglob("manifest.json"):
-        manifest.write_text(manifest.read_text().replace('"substrate": "uml"', '"substrate": "host"'))
+        manifest.write_text(manifest.read_text().replace('"backend": "uml"', '"backend": "host"'))
     (found,) = figure.find(load_study(tmp_path, "agreement"))
     assert (found.verdict, found.seeds) == (verdict, 3)
     assert found.value == pytest.approx(apart - 1) and found.unit

@@ -35,7 +35,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     synthetic.write(specs, folder, lambda plan, i: 1.4 if plan.system.role != "treatment" else 1.0)
     for path in folder.rglob("manifest.json"):
         manifest = json.loads(path.read_text())
-        manifest |= {"command": PROGRAM, "kernel": EVIL, "python": EVIL, "substrate": EVIL}
+        manifest |= {"command": PROGRAM, "kernel": EVIL, "python": EVIL, "backend": EVIL}
         for job in manifest["plan"]["jobs"]:
             job["trace"] = EVIL
         path.write_text(json.dumps(manifest))
