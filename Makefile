@@ -59,8 +59,7 @@ modules:
 # The main job, and what real training sends: under virtual time, so that it comes out alike on every machine.
 MAIN := --topo dumbbell --jobs 4
 demo: setup
-	$(PYTHON) testbed/run.py $(MAIN)
-	$(PYTHON) testbed/run.py --jobs 2 --trace resnet50 --rate 300mbit --iterations 40
+	$(PYTHON) -m testbed demo
 	@echo "make demo-host: the same on this machine's kernel (root)"
 
 demo-host: setup

@@ -1,4 +1,4 @@
-"""``python -m analysis``, in the checkout's environment; see `testbed.report.cli`."""
+"""``python -m analysis``, in the checkout's environment; see `testbed.cli`."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ if __name__ == "__main__":
 
     # Matrices are small: threads cost more than they save, and add up in another order where there are more cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    sys.exit(start.command("analysis", "testbed.report.cli", sys.argv[1:]))
+    sys.exit(start.command("analysis", "testbed.cli", sys.argv[1:]))

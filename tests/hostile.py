@@ -20,17 +20,6 @@ MEMORY_BYTES = 1 << 30
 HANG_S = 1800  # on the slowest machine: only what would never answer takes so long
 
 
-def program(name: str) -> Callable[[Sequence[str]], int]:
-    """The ``main`` of ``python -m NAME``."""
-    if name == "testbed":
-        from testbed.cli import main  # noqa: PLC0415
-    elif name == "workloads":
-        from testbed.cli.traces_cli import main  # noqa: PLC0415
-    else:
-        from testbed.report.cli import main  # type: ignore[assignment]  # noqa: PLC0415
-    return main
-
-
 def answer(main: Callable[[Sequence[str]], int], arguments: list[str]) -> dict[str, object]:
     said, printed, begun = io.StringIO(), io.StringIO(), time.process_time()
     faulthandler.dump_traceback_later(HANG_S, exit=True)
@@ -47,6 +36,8 @@ def answer(main: Callable[[Sequence[str]], int], arguments: list[str]) -> dict[s
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    name, *lines = json.load(sys.stdin)
+    from testbed.cli import main
+
+    _, *lines = json.load(sys.stdin)
     for line in lines:
-        print(json.dumps(answer(program(name), line)), flush=True)
+        print(json.dumps(answer(main, line)), flush=True)

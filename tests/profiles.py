@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from testbed.cli.traces_cli import main
+from testbed.cli import main
 from testbed.traces import importing
 from testbed.traces.importing import Profile, Request, import_trace
 from testbed.traces.trace import Kind, Trace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from testbed.cli.traces.show import busy_s
+from testbed.cli.show import busy_s
 from testbed.core.units import Rate
 from testbed.traces import trace as traces
 

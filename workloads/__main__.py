@@ -1,4 +1,4 @@
-"""``python -m workloads``, in the checkout's environment; see `testbed.cli.traces_cli`."""
+"""``python -m workloads``, in the checkout's environment; see `testbed.cli`."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ if __name__ == "__main__":
 
     from testbed.core import start
 
-    sys.exit(start.command("workloads", "testbed.cli.traces_cli", sys.argv[1:]))
+    sys.exit(start.command("workloads", "testbed.cli", sys.argv[1:]))

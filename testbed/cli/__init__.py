@@ -1,80 +1,50 @@
-"""The command line: the commands of ``python -m testbed``, of which `testbed/run.py` is ``run``; one a file.
+"""The command line: ``mltcp COMMAND``, ``python -m testbed COMMAND``; `testbed/run.py` is ``run``. A command is one file here.
 
-A command is a module with
-
-``add_arguments(parser) -> None``
-    its arguments, and what its help says of it;
-``run(parsed) -> int``
-    carries it out and gives the exit code; raises `TestbedError`.
-
-Only the module of the command that is named is imported. What takes long to import is imported in `run`, so that nobody
-waits for it to be told of a wrong flag.
+`testbed.cli.commands` has the table of them, and the one parser. Only the module of the command that is named is imported.
+What takes long to import is imported in its `run`, so that a wrong flag is reported at once.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
+import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
+from testbed.cli import commands
 from testbed.core import interruption, text
-from testbed.core.arguments import Parser
-from testbed.core.errors import RequestError, TestbedError
-
-COMMANDS = {
-    "run": "run one experiment",
-    "sweep": "run the experiments of several files, in parallel",
-    "schedule": "who gets which GPUs and when: job schedulers compared by a model",
-    "calibrate": "the constants of the schedules' model, fitted to runs",
-    "judge": "judge stored runs again, by the rules of this testbed",
-    "doctor": "what this machine can do, found by trying",
-    "kernel": "build the user-mode Linux kernel that `--on uml` runs",
-    "cc": "congestion controls outside an experiment",
-    "schema": "a JSON schema of experiment files, for editors",
-}
-
-EPILOG = "exit codes: 0 done, 1 a run failed, 2 the request was wrong, 3 this machine cannot do it, 4 the result is invalid, 130 interrupted"
-INSIDE = {"calibrate": "schedule.calibrate"}  # commands that share a folder with another
-
-
-class _Parser(Parser):
-    """The parser of a command, which knows all of its flags."""
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse what is unknown here: argparse leaves it to the parser above, which names its own help."""
-        found, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
+from testbed.core.errors import EXIT_REQUEST, RequestError, TestbedError
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run a command; its exit code."""
     interruption.listen()
-    return interruption.guarded(lambda: _ended(arguments))
+    return interruption.guarded(lambda: _ended(list(arguments)))
 
 
-def _ended(arguments: Sequence[str]) -> int:
+def _ended(arguments: list[str]) -> int:
+    name = "".join(arguments[:1])
     try:
         if stray := text.first_stray(arguments):
             raise RequestError(stray)
-        parsed = _parser("".join(arguments[:1])).parse_args(arguments)
+        commands.check(arguments)
+        parsed = commands.parser([name]).parse_args(arguments)
         code: int = parsed.run(parsed)
         return code
     except TestbedError as error:
-        print(text.paragraph(f"error: {error}"), file=sys.stderr)
-        return error.exit_code
+        return _refused(error, error.exit_code)
+    except OSError as error:  # a file that a trace or figure is read from or written to
+        if name not in commands.COMMANDS or commands.COMMANDS[name].group == "experiments":
+            raise
+        return _refused(
+            f"{text.shown(error.filename or '')}: {error.strerror}. Name another file or folder.", EXIT_REQUEST
+        )
 
 
-def _parser(named: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m testbed", description="MLTCP testbed", epilog=EPILOG)
-    commands = parser.add_subparsers(title="commands", required=True, parser_class=_Parser)
-    for name, what in COMMANDS.items():
-        own = commands.add_parser(name, help=what)
-        if name == named:
-            command = importlib.import_module(f"testbed.cli.{INSIDE.get(name, name)}")
-            command.add_arguments(own)
-            own.set_defaults(run=command.run)
-    return parser
+def _refused(why: object, code: int) -> int:
+    from testbed.core import terminal
+
+    if sys.stderr.isatty() or "COLUMNS" in os.environ:
+        terminal.say_error(f"error: {why}")
+    else:  # a log has no width
+        print(text.paragraph(f"error: {why}"), file=sys.stderr)
+    return code

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from testbed import spec
 from testbed.cli import flags
 from testbed.core import text
-from testbed.core.errors import EXIT_FAILED, EXIT_INVALID, EXIT_OK, MachineError, RequestError
+from testbed.core.errors import EXIT_INVALID, EXIT_OK, MachineError, RequestError
 from testbed.spec import place as where
 
 if TYPE_CHECKING:
@@ -24,20 +24,12 @@ if TYPE_CHECKING:
     from testbed.campaign.stored.folders import Work
     from testbed.core.runs.summary import Summary
 
-DESCRIPTION = "Run training jobs against each other over a shared bottleneck, on the real TCP stack."
-EPILOG = """\
-Quantities need a unit: 500mbit, 64kB, 1.5ms. Algorithms take parameters:
---system reno mltcp_reno:slope=1.75,intercept=0.25
-
-exit codes: 0 done (the last line says whether valid or suspect; --strict turns suspect into 4),
-1 the run failed, 2 the request was wrong, 3 this machine cannot do it, 4 it ran but the result is invalid,
-130 interrupted
-"""
+DESCRIPTION = """Run training jobs against each other over a shared bottleneck, on the real TCP stack. Quantities need a unit:
+500mbit, 64kB, 1.5ms. Algorithms take parameters: --system mltcp_reno:slope=1.75,intercept=0.25."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.prog, parser.description, parser.epilog = "python testbed/run.py", DESCRIPTION, EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = DESCRIPTION
     parser.add_argument("file", nargs="?", help="experiment as TOML; flags override its fields")
     flags.add(
         parser.add_argument_group("network"),
@@ -180,7 +172,7 @@ def _show(summary: Summary, runs: Sequence[Wanted], machine: Substrate | None, *
 
 
 def _verify(parsed: argparse.Namespace) -> int:
-    from testbed.linux import privileges
+    from testbed.cli import verify
 
     allowed = {"run", "verify", "allow_external_code", "linux_source", "wall_limit", "quiet", "on", "dry_run"}
     given = [key for key, value in vars(parsed).items() if value not in (None, False) and key not in {*allowed, "out"}]
@@ -188,17 +180,4 @@ def _verify(parsed: argparse.Namespace) -> int:
         raise RequestError(
             f"--verify repeats a run from its manifest; it takes no --{given[0].replace('_', '-')} beside it."
         )
-    privileges.give_up()  # it repeats what ran under virtual time
-    # Imported by who is not root any more: compiled loops are kept in a folder of theirs.
-    from testbed import backends as substrates
-    from testbed.campaign import verify
-    from testbed.cli import dry_run
-
-    if parsed.dry_run:
-        plan = verify.read(parsed.verify, trusted=parsed.allow_external_code)[0].plan
-        print("\n".join(map(text.plain, dry_run.describe(plan, substrates.foreseen("uml")))))
-        return EXIT_OK
-    limit = None if parsed.wall_limit is None else spec.read(None, {"wall_limit": parsed.wall_limit}).wall_limit
-    lines = verify.repeat(parsed.verify, parsed.linux_source, limit, trusted=parsed.allow_external_code)
-    print("\n".join(map(text.paragraph, lines or [f"{parsed.verify}: repeated, identical to the byte"])))
-    return EXIT_FAILED if lines else EXIT_OK
+    return verify.run(parsed)

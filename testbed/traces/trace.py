@@ -187,7 +187,7 @@ def load(name: str) -> Trace:
         if is_file(name):
             raise TraceError(
                 f"{shown(name, 200)} is no trace: the name of one ends in .json. Of a profile or a table "
-                f"python -m workloads import {shown(name, 200)} -o mine.json makes one"
+                f"python -m testbed import {shown(name, 200)} -o mine.json makes one"
             ) from error
         raise TraceError(
             f"there is no trace {quoted(name)}; the library has {', '.join(names())}, or name a file: ./mine.json"

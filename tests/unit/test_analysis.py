@@ -11,6 +11,7 @@ import pytest
 
 from testbed import spec
 from testbed.campaign.summary import summarise
+from testbed.cli import main
 from testbed.core.runs import documents, metrics
 from testbed.core.runs import rows as run_rows
 from testbed.core.runs.format_version import VERSION
@@ -18,7 +19,6 @@ from testbed.core.runs.load import TABLES, LoadError, digest, load_experiment
 from testbed.core.runs.plan import System
 from testbed.core.runs.summary import Summary
 from testbed.report import agreement, comparison, study
-from testbed.report.cli import main
 from tests import fluid_runs, synthetic
 from tests.manifests import VALID, manifest
 from tests.runs import one_plan

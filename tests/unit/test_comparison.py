@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from testbed import spec
+from testbed.cli import main
 from testbed.report import comparison
-from testbed.report.cli import main
 from tests import fluid_runs
 
 FIELDS: dict[str, Any] = {

@@ -29,7 +29,6 @@ from testbed.core.runs import events
 from testbed.core.runs.plan import Plan
 from testbed.planning import cost
 from testbed.planning.plan import planned
-from testbed.report.cli import main as analysis
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("uml", "flow", "host")
@@ -243,7 +242,7 @@ def test_each_command_prints_lines_without_a_terminal(
             assert main([*RUN, "--quiet"]) == EXIT_OK
         capsys.readouterr()
         monkeypatch.setattr(heartbeat, "EVERY_S", every_s)
-        assert (analysis if words[0] in ("figures", "report") else main)(words) in (EXIT_OK, 1)
+        assert main(words) in (EXIT_OK, 1)
         written = capsys.readouterr()
         lines[every_s] = written.err.splitlines()
         if "--json" in words:

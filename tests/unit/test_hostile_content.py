@@ -13,10 +13,9 @@ import msgspec
 import pandas as pd
 import pytest
 
-from testbed.cli import run, sweep
+from testbed.cli import main, run, sweep
 from testbed.core.runs.load import TABLES, load_experiment
 from testbed.report import agreement, document, drawing, figures, rerun_command, sections, style
-from testbed.report.cli import main
 from testbed.spec import sweep as points
 from tests import synthetic
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from testbed.backends import uml
-from testbed.cli import dry_run, main
+from testbed.cli import demo, dry_run, main
 from testbed.core.errors import EXIT_OK
 from testbed.core.runs.plan import Plan
 from testbed.spec.place import OWN_VM
@@ -229,9 +229,8 @@ def test_a_variable_of_the_makefile_has_one_meaning() -> None:
 def test_make_demo_needs_no_root_and_no_new_kernel() -> None:
     """The minimum RTO of a namespace came with Linux 6.11."""
     shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    runs = [line for line in shown.splitlines() if "run.py" in line]
-    assert "--topo dumbbell --jobs 4" in runs[0] and "--jobs 2 --trace resnet50" in runs[1] and len(runs) == 2
-    assert not any(word in line for line in runs for word in ("sudo", "--rto-min", "--on"))
+    demo_line = next(line for line in shown.splitlines() if "testbed demo" in line)
+    assert not any(word in line for line in (demo_line, *demo.RUNS) for word in ("sudo", "--rto-min", "--on"))
     assert "make demo-host: the same on this machine's kernel (root)" in shown
 
 
@@ -244,10 +243,8 @@ def test_the_demo_asks_for_nothing_that_linux_6_1_lacks(monkeypatch: pytest.Monk
         return []
 
     monkeypatch.setattr(dry_run, "describe", keep)
-    shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for line in shown.splitlines():
-        if "testbed/run.py" in line:
-            assert main(["run", *shlex.split(line)[2:], "--out", str(tmp_path), "--dry-run"]) == EXIT_OK
+    for line in demo.RUNS:
+        assert main(["run", *shlex.split(line), "--out", str(tmp_path), "--dry-run"]) == EXIT_OK
     assert {"synthetic", "resnet50"} == {job.trace for one in asked for job in one.jobs}
     for one in asked:
         assert one.rto_min_us is None and not one.multipath

@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 
 import testbed.cli
-import testbed.cli.traces_cli
-import testbed.report.cli
 import testbed.transports.cli
 from testbed.backends.progress import Patience, Watch
 from testbed.campaign import driver
@@ -111,9 +109,7 @@ def test_an_interrupted_command_ends_with_its_code(package: str, tmp_path: Path)
         assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize(
-    "command", [testbed.cli.main, testbed.cli.traces_cli.main, testbed.transports.cli.main, testbed.report.cli.main]
-)
+@pytest.mark.parametrize("command", [testbed.cli.main, testbed.transports.cli.main])
 def test_every_main_ends_with_the_code_of_an_interruption(
     command: Callable[[list[str]], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

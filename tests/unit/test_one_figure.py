@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.cli import main
 from testbed.report import chapters, figures, rerun_command, sections, study
-from testbed.report.cli import main
 from testbed.spec import sweep
 from tests import synthetic
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from testbed import registry, spec, transports
-from testbed.cli import main, traces_cli
+from testbed.cli import main
 from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.planning.plan import plans, resolve
-from testbed.report import cli as report_cli
 from tests.support.paths import ROOT
 
 TINY = ["--jobs", "2", "--iterations", "3", "--on", "flow", "--quiet", "--isolated-runs", "none"]
@@ -77,7 +76,7 @@ def test_a_transport(elsewhere: Path) -> None:
 def test_an_importer(elsewhere: Path) -> None:
     (elsewhere / "bursts.txt").write_text("50 1000000\n120 2000000\n")
     words = ["bursts.txt", "--format", "./importer_bursts.py", "-o", "bursts.json", "--native-rate", "10gbit"]
-    assert traces_cli.main(["import", *words, "--iteration", "200ms"]) == EXIT_OK
+    assert main(["import", *words, "--iteration", "200ms"]) == EXIT_OK
     assert (
         sum(one.get("bytes") is not None for one in json.loads((elsewhere / "bursts.json").read_text())["operations"])
         == 2
@@ -104,7 +103,7 @@ def test_a_job_list_format(elsewhere: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_a_figure(elsewhere: Path) -> None:
     assert main(["run", *TINY, "--name", "worst-iteration"]) == EXIT_OK
-    assert report_cli.main(["figures", "results", "--figure", "./figure_worst_iteration.py"]) == EXIT_OK
+    assert main(["figures", "results", "--figure", "./figure_worst_iteration.py"]) == EXIT_OK
     assert (elsewhere / "figures/worst-iteration.png").stat().st_size > 0
 
 

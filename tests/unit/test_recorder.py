@@ -16,7 +16,7 @@ from typing import IO
 
 import pytest
 
-from testbed.cli.traces import record
+from testbed.cli import record
 from testbed.traces import hook, recording, trace
 from testbed.traces.recording import REPORT_FD, START_FD, FileSink, Guard, say_beside
 from tests.runs import some

@@ -17,13 +17,13 @@ import pytest
 
 from analysis.beyond import concept
 from analysis.mlt import mlt_loss
+from testbed.cli import main
 from testbed.core.runs import determinism_log, documents
 from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.verdict import Row, Verdict
 from testbed.report import chapters, figures, sections, stalls
 from testbed.report.abstracts import ABSTRACTS
 from testbed.report.boundaries import BOUNDARIES
-from testbed.report.cli import main
 from testbed.report.finding import VERDICTS, Finding
 from testbed.report.study import ids, load_study
 from testbed.spec import sweep

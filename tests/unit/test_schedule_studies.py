@@ -19,7 +19,6 @@ from testbed.core.runs.load import LoadError, load_schedules
 from testbed.core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Setting, digest
 from testbed.planning import published_mix, schedules
 from testbed.report import document, figures, sections
-from testbed.report.cli import main as analysis_main
 from testbed.report.finding import Finding, Verdict
 from testbed.report.study import Study
 from testbed.spec import schedules as spec
@@ -188,7 +187,7 @@ def test_a_sweep_computes_what_is_not_there(small: Path, tmp_path: Path, capsys:
 def test_the_folder_alone_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     invented("sjf-lambda", AS_PUBLISHED["sjf-lambda"], tmp_path / "results")
     for given in (tmp_path / "results", tmp_path / "results" / "sjf-lambda"):
-        assert analysis_main(["figures", str(given), "--out", str(tmp_path / "out")]) == 0
+        assert main(["figures", str(given), "--out", str(tmp_path / "out")]) == 0
         assert "sjf-lambda.png" in capsys.readouterr().out
 
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import testbed.cli
-import testbed.cli.traces_cli
 from testbed.cli import doctor
 from testbed.cli.doctor import Finding
 from testbed.core import heartbeat, terminal
@@ -48,7 +47,7 @@ def printed(command: Callable[[], object], width: int, capsys: pytest.CaptureFix
 
 
 def listed(_folder: Path) -> tuple[Callable[[], object], tuple[str, ...]]:
-    return lambda: testbed.cli.traces_cli.main(["list"]), tuple(trace.names())
+    return lambda: testbed.cli.main(["list"]), tuple(trace.names())
 
 
 def controls(_folder: Path) -> tuple[Callable[[], object], tuple[str, ...]]:

@@ -21,7 +21,6 @@ from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.load import LoadError, load_run
 from testbed.core.runs.plan import Plan
 from testbed.planning import plan
-from testbed.report.cli import main as analysed
 from testbed.spec import read
 from testbed.spec import sweep as points
 from tests import synthetic
@@ -108,7 +107,7 @@ def test_what_is_no_file_of_a_run_is_not_waited_for(
     shutil.copytree(run.parents[1], run.parents[2] / "deeper/x", ignore=lambda *_: [name])
     make(run.parents[2] / "deeper/x/reno/1" / name)
     aside = run.parents[2].with_name("aside")
-    analysed(["report", str(run.parents[2]), "--out", str(aside / "report.html"), "--figures", str(aside)])
+    main(["report", str(run.parents[2]), "--out", str(aside / "report.html"), "--figures", str(aside)])
 
 
 CODE = {

@@ -37,7 +37,7 @@ def lacks(plan: Plan) -> Lack | None:
         if job.program is not None:
             return Lack(
                 f"{who} is a real program",
-                "use --on host, or record it (`python -m workloads record`) and replay its trace",
+                "use --on host, or record it (`python -m testbed record`) and replay its trace",
             )
         if job.trains is not None:
             return Lack(f"{who} learns from what arrives, and in the twin nothing but time does", "use --on uml")

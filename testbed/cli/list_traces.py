@@ -9,8 +9,6 @@ from testbed.core.terminal import Column, Sheet
 from testbed.core.units import size_text
 from testbed.traces import trace as traces
 
-HELP = "list the traces of the library"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     pass
@@ -24,5 +22,5 @@ def run(_parsed: argparse.Namespace) -> int:
     console = terminal.console(usual=110)
     columns = [Column("name"), Column("bytes of\nan iteration", right=True), Column("from"), Column("what", prose=True)]
     Sheet(columns, rows).print(console)
-    terminal.say(console, "`python -m workloads show NAME` shows one of them.")
+    terminal.say(console, "`python -m testbed show NAME` shows one of them.")
     return 0

@@ -10,8 +10,6 @@ from testbed.core.text import plain, quoted
 from testbed.core.units import Duration, Rate, Size
 from testbed.traces.trace import Kind, Trace, TraceError, critical_path_s, save
 
-HELP = "make a trace from a profiler's file (PyTorch, Chakra) or a table"
-
 _KINDS: dict[str, Kind] = {kind: kind for kind in get_args(Kind) if kind != "compute"}
 
 

@@ -15,8 +15,6 @@ from testbed.traces.trace import Trace
 
 MOST_ROWS = 200  # of the table: the first and the last of them
 
-HELP = "print a trace and draw it"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", help=f"a file, or one of the library: {', '.join(traces.names())}")

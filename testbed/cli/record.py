@@ -1,4 +1,4 @@
-"""``python -m workloads record -- COMMAND``: a real PyTorch training run becomes a trace.
+"""``python -m testbed record -- COMMAND``: a real PyTorch training run becomes a trace.
 
 The command is run unchanged, with `testbed.traces.hook` in front of its ``PYTHONPATH``; every
 rank writes what it measures to a private file, and their median step is the trace.
@@ -21,11 +21,8 @@ from testbed.traces.trace import TraceError
 INSTALL = "pip install 'mltcp-testbed[torch]'"
 
 
-HELP = "record a real PyTorch training run"
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s [-o FILE] [--name NAME] [--native-rate RATE] [--on HARDWARE] [--skip K] -- COMMAND ..."
+    parser.usage = "%(prog)s [OPTION ...] -- COMMAND ..."
     parser.add_argument("-o", "--out", type=Path, default=Path("recorded.json"), metavar="FILE", help="%(default)s")
     parser.add_argument("--name", default="", help="of the trace; the file's, if not given")
     parser.add_argument("--native-rate", default="", metavar="RATE", help="link rate the times hold for: 10gbit")

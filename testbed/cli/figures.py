@@ -1,0 +1,92 @@
+"""``mltcp figures RESULTS…``: draw every figure again, from run directories alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.core import text
+
+if TYPE_CHECKING:
+    from testbed.report.figures import Figure
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", nargs="+", type=Path, help="results folder, or one experiment's")
+    parser.add_argument("--out", type=Path, default=Path("figures"), help="folder for figures (default: %(default)s)")
+    parser.add_argument(
+        "--figure", action="append", default=[], metavar="NAME|./mine.py",
+        help="figure to draw from the results, once for each (default: every figure that knows an experiment)",
+    )  # fmt: skip
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from testbed.cli.unusable_results import unusable
+    from testbed.core.heartbeat import Counter, Heartbeat
+    from testbed.report import figures
+
+    failed = drawn = False
+    named = [figures.find(name) for name in parsed.figure]
+    drawings = [drawing for given in parsed.results for drawing in _drawings(given, parsed.out, named)]
+    counter = Counter(len(drawings), "figures")
+    with Heartbeat(counter.line):
+        for draw, what in drawings:
+            drawn = True
+            try:
+                written = draw()
+            except OSError:
+                raise
+            except Exception as error:
+                unusable(error, what)
+                failed = True
+            else:
+                print(*map(text.plain, written[:1]), sep="\n", end="\n" if written else "")
+            counter.advance()
+    if not drawn:
+        print("error: no experiment found; `python testbed/run.py` makes one", file=sys.stderr)
+        return 1
+    return int(failed)
+
+
+def _drawings(given: Path, out: Path, named: Sequence[Figure]) -> Iterator[tuple[Callable[[], list[Path]], str]]:
+    """What there is to draw of a results folder, or of one experiment's; with what to call it."""
+    from testbed.core.runs.load import holds_schedules
+    from testbed.report import figures, study
+
+    if named:
+        yield from ((partial(_one_figure, figure, given, out), figure.ID) for figure in named)
+        return
+    if any(given.glob("*/[0-9]*/manifest.json")):
+        yield partial(_one_view, given, out / given.name), str(given)
+        return
+    known = {figure.ID: figure for figure in figures.every()}
+    if holds_schedules(given) and given.name in known:
+        yield partial(_one_figure, known[given.name], given.parent, out), given.name
+        return
+    for id in sorted(study.ids(given), key=lambda id: list(known).index(id) if id in known else len(known)):
+        if id in known:
+            yield partial(_one_figure, known[id], given, out), id
+            continue
+        for name, folder in study.experiments(given).items():
+            if study.id_of(name) == id:
+                yield partial(_one_view, folder, out / name), str(folder)
+
+
+def _one_view(folder: Path, out: Path) -> list[Path]:
+    from testbed.core.runs.load import load_experiment
+    from testbed.report import views
+
+    return views.draw(load_experiment(folder), out)
+
+
+def _one_figure(figure: Figure, results: Path, out: Path) -> list[Path]:
+    from testbed.report import sections
+
+    section = sections.one(figure, results, out)
+    for problem in section.problems:
+        print(text.paragraph(f"{figure.ID}: {problem}"), file=sys.stderr)
+    return list(section.files)

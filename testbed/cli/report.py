@@ -1,0 +1,58 @@
+"""``mltcp report RESULTS``: every figure, every claim and its verdict, as HTML and Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from testbed.core import text
+from testbed.core.errors import RequestError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", type=Path, help="results folder")
+    parser.add_argument("--out", type=Path, default=Path("report.html"))
+    parser.add_argument("--figures", type=Path, default=Path("figures"), help="where the figures go (%(default)s)")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="a figure without results stays as the last report with these figures had it; without this it is left out",
+    )
+    parser.add_argument(
+        "--experiments", nargs="+", type=Path, metavar="FILE",
+        help="only the figures of these experiment files (experiments/interleaving.toml), and their claims",
+    )  # fmt: skip
+
+
+def run(parsed: argparse.Namespace) -> int:
+    from testbed.cli.unusable_results import unusable
+    from testbed.core.heartbeat import Counter, Heartbeat
+    from testbed.report import document, figures, study
+    from testbed.report.finding import VERDICTS
+
+    only = None if parsed.experiments is None else {study.id_of(file.stem) for file in parsed.experiments}
+    if only is not None and not only & {figure.ID for figure in figures.every()}:
+        said = f"no report: {', '.join(sorted(only))} belong to no figure; `mltcp figures {parsed.results}` draws their runs"
+        print(text.paragraph(said), file=sys.stderr)
+        return 0
+    if not study.ids(parsed.results):
+        print(text.paragraph(f"error: {parsed.results} holds no results; `make reproduce` makes some"), file=sys.stderr)
+        return 1
+    try:
+        counter = Counter(len(only) if only is not None else len(figures.every()), "figures")
+        with Heartbeat(counter.line):
+            found = document.write(
+                parsed.results, parsed.figures, parsed.out, keep=parsed.keep, only=only, drawn=counter.advance
+            )
+    except (OSError, RequestError):
+        raise
+    except Exception as error:
+        unusable(error, parsed.results)
+        return 1
+    problems = [text.paragraph(f"{chapter.id}: {problem}") for chapter in found for problem in chapter.problems]
+    print(*problems, sep="\n", end="\n" if problems else "", file=sys.stderr)
+    for verdict in VERDICTS:
+        print(f"{sum(claim.verdict == verdict for chapter in found for claim in chapter.claims):4} {verdict}")
+    print(parsed.out, parsed.out.with_suffix(".md"), sep="\n")
+    return int(bool(problems))
