@@ -12,6 +12,4 @@ if __name__ == "__main__":
 
     from testbed.core import start
 
-    # Matrices are small: threads cost more than they save, and add up in another order where there are more cores.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(start.command("analysis", "testbed.cli", sys.argv[1:]))

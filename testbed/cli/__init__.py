@@ -27,6 +27,9 @@ def _ended(arguments: list[str]) -> int:
         if stray := text.first_stray(arguments):
             raise RequestError(stray)
         commands.check(arguments)
+        if name in commands.COMMANDS and commands.COMMANDS[name].group == "figures":
+            # Matrices are small: threads cost more than they save, and add up in another order where there are more cores.
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         parsed = commands.parser([name]).parse_args(arguments)
         code: int = parsed.run(parsed)
         return code
