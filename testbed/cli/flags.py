@@ -34,7 +34,7 @@ def add(parser: argparse._ActionsContainer, *names: str, suffix: str = "", **sha
         shown = [f"--{alias}" for alias in aliases if alias not in HIDDEN]
         parser.add_argument(f"--{name.replace('_', '-')}", *shown, **known)
         for alias in set(aliases) & set(HIDDEN):
-            parser.add_argument(f"--{alias}", dest=name, **{**known, "help": argparse.SUPPRESS})
+            parser.add_argument(f"--{alias.replace('_', '-')}", dest=name, **{**known, "help": argparse.SUPPRESS})
 
 
 def _shape(kind: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser.add_argument_group("network"),
         "topo", "scheduler", "rate", "buffer", "mtu", "acks", "ecn", "bands", "delay", "jitter", "loss", "corrupt", "rto_min",
-        "nic", "host_queue", "sndbuf", "slow_start_after_idle", "scale_of", "intra_rate",
+        "nic", "host_queue", "sndbuf", "slow_start_after_idle", "represents_rate", "intra_rate",
     )  # fmt: skip
     flags.add(
         parser.add_argument_group("jobs"),

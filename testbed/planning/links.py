@@ -157,8 +157,8 @@ def sender(spec: Spec) -> Sender:
     nic_bps = spec.nic.or_none(rate_bps)
     waiting = spec.host_queue.bytes(nic_bps or rate_bps, spec.mtu)
     small = None
-    if spec.scale_of is not None:
-        small = max(2 * frame(spec.mtu), SMALL_QUEUE_BYTES * rate_bps // int(spec.scale_of))
+    if spec.represents_rate is not None:
+        small = max(2 * frame(spec.mtu), SMALL_QUEUE_BYTES * rate_bps // int(spec.represents_rate))
     return Sender(
         nic_bps,
         "fq" if waiting is None else "fifo",

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 VALUES = frozenset((
     "--topo", "--scheduler", "--place", "--rate", "--buffer", "--mtu", "--acks", "--ecn", "--bands", "--delay", "--jitter", "--loss", "--corrupt",
-    "--rto-min", "--nic", "--host-queue", "--sndbuf", "--slow-start-after-idle", "--scale-of", "--intra-rate", "--jobs", "--workers", "--trace",
+    "--rto-min", "--nic", "--host-queue", "--sndbuf", "--slow-start-after-idle", "--represents-rate", "--scale-of", "--intra-rate", "--jobs", "--workers", "--trace",
     "--compute", "--bytes", "--buckets", "--iterations", "--offsets", "--noise", "--collective", "--channels", "--window", "--partition", "--train", "--job", "--job-order",
     "--system", "--cc", "--preset", "--set", "--seed", "--seeds", "--isolated-runs", "--alone", "--sample", "--messages", "--stop-when-periodic", "--on",
     "--wall-limit", "--retries", "--name",

@@ -103,7 +103,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     host_queue: HostQueue = msgspec.field(default_factory=lambda: HostQueue("pfifo_fast:20ms"))  # or fq, none
     sndbuf: Size | None = None
     slow_start_after_idle: Literal[0, 1] = 0
-    scale_of: Rate | None = None
+    represents_rate: Rate | None = None
     intra_rate: Rate | None = None  # of exchanges inside a server, of jobs that ask for GPUs; None: infinitely fast
     sample: Duration = msgspec.field(default_factory=lambda: Duration(10_000_000))
     messages: Literal["rounds", "full"] = "rounds"
@@ -330,8 +330,10 @@ def _check(spec: Spec) -> None:
         raise wrong("host_queue", f"{quoted(spec.host_queue)} holds nothing; none is a host that never drops")
     if spec.sndbuf is not None and not 4096 <= spec.sndbuf < 2**31:
         raise wrong("sndbuf", f"{spec.sndbuf} is not between 4096B and 2GB")
-    if spec.scale_of is not None and spec.scale_of < spec.rate:
-        raise wrong("scale_of", f"{spec.scale_of} is slower than the rate that stands for it, {spec.rate}")
+    if spec.represents_rate is not None and spec.represents_rate < spec.rate:
+        raise wrong(
+            "represents_rate", f"{spec.represents_rate} is slower than the rate that stands for it, {spec.rate}"
+        )
     if spec.jitter > spec.delay:
         raise wrong("jitter", f"{spec.jitter} is more than the delay, {spec.delay}")
     if spec.delay > 10**9:

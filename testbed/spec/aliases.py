@@ -1,4 +1,4 @@
-"""Other names of fields: ``cc`` is ``system``, ``place`` is ``scheduler``, ``alone`` is ``isolated_runs``."""
+"""Other names of fields, by the name of today: a file, a flag and `--set` take both."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 from testbed.core.errors import RequestError
 
-ALIASES = {"cc": "system", "place": "scheduler", "alone": "isolated_runs"}
-HIDDEN = ("alone",)  # that no help shows
+ALIASES = {"cc": "system", "place": "scheduler", "alone": "isolated_runs", "scale_of": "represents_rate"}
+HIDDEN = ("alone", "scale_of")  # that no help shows
 INSIDE = ("quick", "realtime")  # tables whose keys are fields, too; a sweep's are named as they are typed
 
 

@@ -63,7 +63,7 @@ SPEC = {
     "(pfifo_fast:20ms)",
     "sndbuf": "of a socket, at most (more than its path holds)",
     "slow_start_after_idle": "whether a window shrinks while nothing is sent, as Linux has it by default (0)",
-    "scale_of": "the rate for which this one stands: what a host limits in bytes is scaled with it (as it is)",
+    "represents_rate": "the rate for which this one stands: what a host limits in bytes is scaled with it (as it is)",
     "intra_rate": "of exchanges inside a server, of jobs that ask for GPUs (infinitely fast)",
     "messages": "of transports that may lose, a row a round and peer, or full: a row a message (rounds)",
     "stop_when_periodic": "under virtual time, without noise: end a run once so many of all its jobs' iterations are alike to the nanosecond, and fill in the rest "

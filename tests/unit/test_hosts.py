@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Any
 
 import pytest
 
+from testbed.cli import flags as cli_flags
 from testbed.core.errors import RequestError
 from testbed.linux import setup_steps
 from testbed.linux.features import user_mode
@@ -61,7 +63,7 @@ def test_hosts_that_are_bottlenecks_have_no_second_queue() -> None:
 def test_what_a_host_limits_in_bytes_is_scaled() -> None:
     """1 MB at 50 Gbit/s is 10 kB at 500 Mbit/s."""
     assert sysctl("net.ipv4.tcp_limit_output_bytes") == set()
-    assert sysctl("net.ipv4.tcp_limit_output_bytes", scale_of="50gbit") == {str((1 << 20) // 100)}
+    assert sysctl("net.ipv4.tcp_limit_output_bytes", represents_rate="50gbit") == {str((1 << 20) // 100)}
 
 
 def test_a_send_buffer_is_what_was_asked_for() -> None:
@@ -73,7 +75,7 @@ def test_a_window_may_shrink_while_nothing_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "flags", [{"nic": "fast"}, {"nic": "1kbit"}, {"host_queue": "codel"}, {"host_queue": "pfifo_fast:0ms"}, {"scale_of": "1mbit"}],
+    "flags", [{"nic": "fast"}, {"nic": "1kbit"}, {"host_queue": "codel"}, {"host_queue": "pfifo_fast:0ms"}, {"represents_rate": "1mbit"}],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused(flags: dict[str, str]) -> None:
     with pytest.raises(RequestError):
@@ -83,3 +85,12 @@ def test_what_makes_no_sense_is_refused(flags: dict[str, str]) -> None:
 def test_what_the_kernel_shows_of_fq_is_what_was_sent() -> None:
     queue = Fq()
     assert queue.held(queue.options(), (), ()) == queue.asked(1)
+
+
+@pytest.mark.parametrize("flag", ["--represents-rate", "--scale-of"])
+def test_the_represented_rate_has_a_hidden_alias(flag: str) -> None:
+    parser = argparse.ArgumentParser()
+    cli_flags.add(parser, "represents_rate")
+    assert vars(parser.parse_args([flag, "50gbit"])) == {"represents_rate": "50gbit"}
+    assert "--scale-of" not in parser.format_help()
+    assert make({"scale_of": "50gbit"}, {}, "x.toml") == make({"represents_rate": "50gbit"}, {}, "x.toml")
