@@ -17,6 +17,7 @@ import msgspec
 from testbed.core.runs.manifest import Asked
 from testbed.core.text import file_name
 from testbed.spec import Spec
+from testbed.spec.aliases import canonical
 
 # What an experiment is not: more seeds add to those that are there, and a limit changes no result.
 NO_PART = ("name", "seed", "seeds", "wall_limit")
@@ -121,6 +122,7 @@ def _noted(name: str, files: dict[str, str]) -> str:
 
 def _value(fields: Mapping[str, Any], field: str) -> Any:
     """What an experiment has, by default too, as it is typed."""
+    fields = canonical(dict(fields), "asked")  # a stored run may have an older name
     if field in fields or field in (*NO_PART, "on"):
         return fields.get(field)
     return _by_name(msgspec.to_builtins(getattr(Spec(), field), enc_hook=_exact), {})
