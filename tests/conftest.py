@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from testbed.backends import pace, uml
 from testbed.core.errors import MachineError
-from tests import processes
+from tests.support import processes
 
 # A loaded machine makes no test fail: speed is measured in benchmarks/.
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -102,7 +102,7 @@ def _rule_finding(runs: list[Run]) -> Finding:
         RULE, RULE_SOURCE,
         f"from iteration {LEARNED_AT} on the kernel's F differs from {curve.slope:g} r + {curve.intercept:g} by at most {worst:.4f} in "
         f"{samples:,} samples, and goes through {least:.0%} of its range; that its base's increase is multiplied by exactly this is tested "
-        "packet by packet (tests/unit/test_mltcp_core.py)",
+        "packet by packet (tests/unit/congestion/test_mltcp_core.py)",
         worst, "largest deviation of F", statistics.interval(each.off for each in found), len(runs),
         graded(worst <= 0.01 and least >= SPANNED, worst <= 0.01 and least > 0),
         f"reproduced if it differs by no more than 0.01 in any sample, those with F = 1 included, and goes through {SPANNED:.0%} of its range "

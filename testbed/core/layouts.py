@@ -1,6 +1,6 @@
 """Where what we read lies in the kernel's structures, and its numbers; standard library only, for it is read inside hosts.
 
-`tests/unit/test_layouts.py` checks all of it against the kernel's headers, and ours against `kernel/bpf`.
+`tests/unit/core/test_layouts.py` checks all of it against the kernel's headers, and ours against `kernel/bpf`.
 """
 
 from __future__ import annotations

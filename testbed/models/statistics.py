@@ -1,6 +1,6 @@
 """Confidence intervals over seeds, by SciPy: a number over seeds is never without its spread.
 
-Which interval, was decided by simulated coverage (benchmarks/coverage.py; tests/unit/test_statistics.py). Seeds are few. With
+Which interval, was decided by simulated coverage (benchmarks/coverage.py; tests/unit/models/test_statistics.py). Seeds are few. With
 three of them the bootstrap (percentile or BCa) covers the mean of a normal distribution in 71–74 % of cases, with five in
 85 %, with ten in 91 %, since its resamples cannot vary more than the sample did; Student's t covers 95 %. For a skewed one
 (exponential) t covers 87–93 %, BCa 70–91 %. So it is Student's t below `BOOTSTRAP_FROM` seeds; from there on both cover

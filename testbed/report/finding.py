@@ -34,7 +34,9 @@ class Finding:
     verdict: Verdict
     reason: str  # the criterion, and how the data stand to it
     runs: tuple[Path, ...]  # the run directories behind it
-    control: str = ""  # on what the claim fails, as tests/unit/test_controls.py shows; from the figure's CONTROLS
+    control: str = (
+        ""  # on what the claim fails, as tests/unit/report/test_controls.py shows; from the figure's CONTROLS
+    )
 
 
 def not_measured(claim: str, source: str, reason: str) -> Finding:

@@ -11,7 +11,7 @@ from mininet.topo import Topo
 
 from testbed.linux import network
 from testbed.linux.loading import bpf
-from tests import processes
+from tests.support import processes
 
 
 @pytest.fixture

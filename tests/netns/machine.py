@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests import processes
-from tests.processes import HANG_S
-from tests.runs import INTERRUPTIBLE
+from tests.support import processes
+from tests.support.processes import HANG_S
+from tests.support.runs import INTERRUPTIBLE
 
 from .conftest import congestion_controls
 

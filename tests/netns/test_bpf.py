@@ -28,7 +28,7 @@ from testbed.linux import features, netns
 from testbed.linux.loading import bpf, bpfsys, registry
 from testbed.linux.network import Network
 from testbed.linux.settings import apply_all, sysctl
-from tests import processes, runs
+from tests.support import processes, runs
 from topologies.dumbbell import Dumbbell
 
 pytestmark = pytest.mark.alone

@@ -26,9 +26,9 @@ from testbed.core.runs.format_version import VERSION
 from testbed.linux import features
 from testbed.planning import plan
 from testbed.traces import collectives
-from tests import processes, traces
-from tests.processes import HANG_S
-from tests.runs import INTERRUPTIBLE, ROOT, Result, cli, rounds, some
+from tests.support import processes, traces
+from tests.support.processes import HANG_S
+from tests.support.runs import INTERRUPTIBLE, ROOT, Result, cli, rounds, some
 
 from . import conftest
 

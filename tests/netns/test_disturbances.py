@@ -21,8 +21,8 @@ from testbed.campaign.tasks import Completed, Task, carry_out
 from testbed.core.runs import disturbed
 from testbed.core.runs.events import Said, Start
 from testbed.planning import plan
-from tests import processes
-from tests.runs import ATTEMPTS, Result
+from tests.support import processes
+from tests.support.runs import ATTEMPTS, Result
 
 pytestmark = pytest.mark.alone
 

@@ -22,7 +22,7 @@ from testbed.linux.queues.rates import bucket_bytes
 from testbed.linux.queues.setting import Queues
 from testbed.linux.settings import Setting, addressed, apply_all, mtu, offloads_off, sysctl
 from testbed.linux.setup_steps import addressing, interfaces, shaper
-from tests import processes
+from tests.support import processes
 from topologies.dumbbell import Dumbbell
 from topologies.leafspine import LeafSpine
 

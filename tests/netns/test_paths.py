@@ -16,7 +16,7 @@ from testbed.linux.network import Host, Network, link_name
 from testbed.linux.settings import Change, Setting, apply_all, sysctl
 from testbed.networks.routed import stages
 from testbed.transports import Connection
-from tests.processes import HANG_S
+from tests.support.processes import HANG_S
 from topologies.fattree import FatTree
 from topologies.leafspine import LeafSpine
 from topologies.ring import Ring

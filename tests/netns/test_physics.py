@@ -12,8 +12,8 @@ import pytest
 
 from testbed.backends.host import Host
 from testbed.core.runs import metrics
-from tests import runs
-from tests.runs import Result, shown_in_real_time
+from tests.support import runs
+from tests.support.runs import Result, shown_in_real_time
 
 pytestmark = pytest.mark.alone
 

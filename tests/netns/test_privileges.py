@@ -16,7 +16,7 @@ import pytest
 from testbed.backends import uml
 from testbed.core.errors import EXIT_MACHINE, EXIT_OK, EXIT_REQUEST, MachineError
 from testbed.linux import privileges
-from tests.runs import ROOT
+from tests.support.runs import ROOT
 
 CALLER = pwd.getpwnam("nobody")
 RUN = [str(ROOT / "testbed/run.py"), "--cc", "reno", "--jobs", "1", "--iterations", "2", "--compute", "5ms", "--bytes", "50kB"]  # fmt: skip

@@ -36,9 +36,9 @@ from testbed.core.runs import rundir
 from testbed.core.runs.events import Event, Iteration
 from testbed.core.runs.plan import Plan
 from testbed.linux import netns
-from tests import processes
-from tests.processes import HANG_S
-from tests.runs import DEFAULT, KILLS, ROOT, one_plan, some
+from tests.support import processes
+from tests.support.processes import HANG_S
+from tests.support.runs import DEFAULT, KILLS, ROOT, one_plan, some
 
 from .machine import SSHD, Machine, machine
 

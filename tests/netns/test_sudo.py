@@ -10,7 +10,7 @@ import pytest
 from testbed.core import folders
 from testbed.core.errors import EXIT_INVALID, EXIT_OK, EXIT_REQUEST
 from testbed.core.runs import rundir
-from tests.runs import cli, some
+from tests.support.runs import cli, some
 
 CALLER, OTHER = 4242, 4343
 RUN = ["--on", "host", "--retries", "0", "--jobs", "1", "--cc", "reno", "--compute", "300ms", "--bytes", "1MB", "--iterations", "5", "--rate", "100mbit"]  # fmt: skip

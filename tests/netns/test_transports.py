@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from testbed.campaign.verdict import jobs
-from tests import runs
-from tests.runs import DEFAULT
+from tests.support import runs
+from tests.support.runs import DEFAULT
 
 pytestmark = pytest.mark.alone
 

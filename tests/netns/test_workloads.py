@@ -20,8 +20,8 @@ from testbed.backends.host import Host
 from testbed.core.runs import metrics
 from testbed.linux.participants import program as programs
 from testbed.traces import trace as library
-from tests import replay, runs
-from tests.runs import ROOT
+from tests.support import replay, runs
+from tests.support.runs import ROOT
 
 pytestmark = pytest.mark.alone
 

@@ -12,7 +12,7 @@ from testbed.linux.network import Network, build, link_name
 from testbed.linux.participants.timeline import Machine
 from testbed.linux.settings import apply_all
 from testbed.networks import spraying
-from tests.runs import one_plan
+from tests.support.runs import one_plan
 
 SPINES, DATAGRAMS, FLOWS, BYTES, PORT = 4, 800, 8, 1000, 7400
 SEND = f"""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from testbed.backends import uml
-from tests.runs import Result, run_plan
+from tests.support.runs import Result, run_plan
 
 pytestmark = pytest.mark.uml
 

@@ -11,8 +11,8 @@ import pytest
 
 from testbed.backends import uml
 from testbed.core.runs import metrics
-from tests import runs
-from tests.runs import Result, some
+from tests.support import runs
+from tests.support.runs import Result, some
 
 JOBS: dict[str, Any] = {"compute": "150ms", "bytes": "8MB", "iterations": 7, "sample": "1ms"}
 

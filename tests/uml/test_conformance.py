@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from testbed.backends import uml
-from tests import runs
-from tests.runs import Result, some
+from tests.support import runs
+from tests.support.runs import Result, some
 
 TABLES = ("iterations.csv", "operations.csv", "links.csv", "nics.csv", "flows.csv")
 NAMES_THE_SYSTEM = [

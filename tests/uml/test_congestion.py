@@ -11,8 +11,8 @@ import pytest
 
 from testbed.backends import uml
 from testbed.core.runs import metrics
-from tests import runs
-from tests.runs import Result, some
+from tests.support import runs
+from tests.support.runs import Result, some
 
 JOBS = {"compute": "500ms", "bytes": "28MB"}  # 48 % duty at 500 Mbit/s
 GREEDY = {"iterations": 1, "compute": "1ms", "bytes": "150MB", "offsets": "0ms,0ms"}

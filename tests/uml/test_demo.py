@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from testbed.core.errors import EXIT_OK
-from tests.runs import ROOT, cli
+from tests.support.runs import ROOT, cli
 from tools import demo_table, golden
 
 SHOWN = re.search(

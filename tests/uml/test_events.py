@@ -13,7 +13,7 @@ from testbed.backends import uml
 from testbed.backends.progress import patience
 from testbed.core.runs import rundir
 from testbed.planning import plan
-from tests import runs
+from tests.support import runs
 
 ONE: dict[str, Any] = {
     "cc": ["reno"], "jobs": 1, "compute": "1ms", "bytes": "30MB", "iterations": 1, "rate": "100mbit",

@@ -26,8 +26,8 @@ from testbed.cli import main
 from testbed.core.errors import EXIT_INTERRUPTED, EXIT_MACHINE
 from testbed.core.runs.determinism_log import Sample, read
 from testbed.core.runs.load import TABLES, check, load_run
-from tests import processes, runs
-from tests.runs import INTERRUPTIBLE, ROOT
+from tests.support import processes, runs
+from tests.support.runs import INTERRUPTIBLE, ROOT
 
 CAMPAIGN = """
 name = "tiny"

@@ -23,9 +23,9 @@ from testbed.backends.usermode import kernel
 from testbed.core.errors import EXIT_FAILED, EXIT_MACHINE, MachineError, TestbedError
 from testbed.core.runs.events import Event, Iteration, Phase, Shares
 from testbed.core.runs.plan import Plan
-from tests import processes, runs
-from tests.processes import HANG_S
-from tests.runs import INTERRUPTIBLE, ROOT, cli, rounds
+from tests.support import processes, runs
+from tests.support.processes import HANG_S
+from tests.support.runs import INTERRUPTIBLE, ROOT, cli, rounds
 
 QUICK = ["--on", "uml", "--quiet", "--compute", "20ms", "--bytes", "1MB", "--iterations", "2", "--cc", "reno"]
 LONG = ["--on", "uml", "--quiet", "--compute", "20ms", "--bytes", "1MB", "--iterations", "90000", "--cc", "reno"]

@@ -11,7 +11,7 @@ from testbed.core.runs import rundir
 from testbed.core.runs.load import load_experiment
 from testbed.linux.queues.rates import bucket_bytes
 from testbed.report import views
-from tests import runs
+from tests.support import runs
 
 
 def test_no_stack_of_a_ring_exceeds_the_link(tmp_path: Path) -> None:

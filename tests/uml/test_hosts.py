@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.backends import uml
-from tests.runs import DEFAULT, run_plan
+from tests.support.runs import DEFAULT, run_plan
 
 
 def widest(system: str) -> int:

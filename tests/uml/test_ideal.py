@@ -11,7 +11,7 @@ from testbed import spec
 from testbed.backends import uml
 from testbed.core.runs import metrics
 from testbed.planning import plan
-from tests.runs import run_plan
+from tests.support.runs import run_plan
 
 SMALL = {"rate": "100mbit", "compute": "20ms"}
 # Of the ideal, at most: as the tables of docs/results.md have it ("The ideal iteration").

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from testbed.core.errors import EXIT_INTERRUPTED
-from tests import processes
-from tests.processes import HANG_S, loopback
-from tests.runs import INTERRUPTIBLE, KILLS, ROOT, some
+from tests.support import processes
+from tests.support.processes import HANG_S, loopback
+from tests.support.runs import INTERRUPTIBLE, KILLS, ROOT, some
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 FIRST_S, ESTABLISHED_S, LATEST_S = 0.3, 4.0, 12.0  # a moment; by the second of these a command listens to signals

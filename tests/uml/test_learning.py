@@ -8,8 +8,8 @@ import pytest
 
 from testbed.backends import uml
 from testbed.transports import native
-from tests.processes import HANG_S
-from tests.runs import Result, run_plan, some
+from tests.support.processes import HANG_S
+from tests.support.runs import Result, run_plan, some
 
 pytestmark = pytest.mark.uml
 

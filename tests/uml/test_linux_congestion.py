@@ -10,7 +10,7 @@ import pytest
 from testbed.cli import main
 from testbed.congestion import catalogue
 from testbed.core.errors import EXIT_OK
-from tests.runs import some
+from tests.support.runs import some
 
 USUAL = ("vegas", "cdg", "highspeed")  # by delay; with switches among its parameters; named otherwise in Kconfig
 

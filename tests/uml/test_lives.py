@@ -10,7 +10,7 @@ import pytest
 from testbed.backends import uml
 from testbed.backends.progress import patience
 from testbed.core.runs import rundir
-from tests import runs
+from tests.support import runs
 
 # Servers of four GPUs: the first job fits into one, the second spans both, the third waits for GPUs of each.
 JOBS = [{"gpus": 2}, {"gpus": 4}, {"gpus": 4, "offset": "20ms"}, {"gpus": 1, "iterations": 3}]

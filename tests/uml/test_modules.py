@@ -16,8 +16,8 @@ from testbed.backends import uml
 from testbed.backends.usermode.kernel import Kernel
 from testbed.cli import main
 from testbed.core.errors import EXIT_REQUEST, MachineError, RequestError
-from tests import runs
-from tests.processes import HANG_S
+from tests.support import runs
+from tests.support.processes import HANG_S
 from tests.uml import inside
 
 KERNEL = Path(__file__).parents[2] / "kernel"

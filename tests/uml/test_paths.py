@@ -11,7 +11,7 @@ from testbed.backends import uml
 from testbed.backends.progress import patience
 from testbed.core.runs import rundir
 from testbed.planning import plan
-from tests import runs
+from tests.support import runs
 
 FIELDS: dict[str, Any] = {
     "topo": "leafspine,2,3,4", "jobs": 4, "compute": "50ms", "bytes": "2MB", "iterations": 2, "cc": ["reno", "mltcp_reno"],

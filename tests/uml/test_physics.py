@@ -9,8 +9,8 @@ import pytest
 
 from testbed.backends import uml
 from testbed.core.runs import metrics
-from tests import runs
-from tests.runs import Result
+from tests.support import runs
+from tests.support.runs import Result
 
 SYNTHETIC: dict[str, Any] = {"compute": "500ms", "bytes": "28MB"}  # 48 % duty at 500 Mbit/s
 RATE = 500e6

@@ -16,7 +16,7 @@ from testbed.core.errors import EXIT_OK, EXIT_REQUEST
 from testbed.core.runs import metrics, rundir
 from testbed.core.runs.load import load_run
 from testbed.planning import plan
-from tests import runs
+from tests.support import runs
 
 COMPATIBLE = {"compute": "500ms", "bytes": "28MB", "rate": "500mbit"}  # 48 % duty
 IDEAL_S = 0.9684

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from testbed.backends import uml
-from tests.processes import HANG_S
-from tests.runs import run_plan
+from tests.support.processes import HANG_S
+from tests.support.runs import run_plan
 from tests.uml.inside_spraying import BYTES, DATAGRAMS, SPINES
 
 pytestmark = pytest.mark.uml

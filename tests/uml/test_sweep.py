@@ -12,8 +12,8 @@ import pytest
 
 from testbed.cli import main
 from testbed.core.errors import EXIT_FAILED, EXIT_OK
-from tests import processes
-from tests.runs import INTERRUPTIBLE
+from tests.support import processes
+from tests.support.runs import INTERRUPTIBLE
 
 SMALL = """
 compute = "20ms"

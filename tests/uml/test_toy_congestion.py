@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.runs import copy_checkout
+from tests.support.runs import copy_checkout
 
 C = """// SPDX-License-Identifier: GPL-2.0-only
 #include <linux/module.h>

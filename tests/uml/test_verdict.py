@@ -11,8 +11,8 @@ from testbed.backends import uml
 from testbed.campaign.verdict import Case, judge
 from testbed.core.runs.manifest import Manifest, Told
 from testbed.core.runs.plan import Plan
-from tests import runs
-from tests.manifests import manifest
+from tests.support import runs
+from tests.support.manifests import manifest
 
 SLOW = {"rate": "100mbit", "compute": "100ms", "bytes": "1MB"}  # ideal: 184 ms
 

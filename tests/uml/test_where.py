@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from testbed.core.errors import EXIT_OK
-from tests.runs import ROOT, cli
+from tests.support.runs import ROOT, cli
 
 FILE = """\
 compute = "10ms"

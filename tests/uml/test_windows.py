@@ -11,9 +11,9 @@ import pytest
 from testbed.backends import uml
 from testbed.backends.progress import patience
 from testbed.core.runs import metrics, rundir
-from tests import runs
-from tests.runs import DEFAULT, one_plan, run_plan
-from tests.unit.test_overlapping import layered
+from tests.support import runs
+from tests.support.runs import DEFAULT, one_plan, run_plan
+from tests.unit.replay.test_overlapping import layered
 
 pytestmark = pytest.mark.uml
 

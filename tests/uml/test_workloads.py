@@ -16,7 +16,7 @@ from testbed.core.runs import rundir
 from testbed.planning import plan
 from testbed.traces import collectives
 from testbed.traces import trace as library
-from tests import replay, runs, traces
+from tests.support import replay, runs, traces
 
 TEN_MICROSECONDS = 10e-6
 EVERYBODY = [name for name in collectives.names() if name != "send_recv"]

@@ -1,0 +1,114 @@
+"""The one parser: examples, unknown commands, aliases, widths, and completion in real shells."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.cli import commands, main
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = [(name, example) for name, command in commands.COMMANDS.items() for example in command.examples]
+CHEAP = [
+    ["run", "--jobs", "2", "--trace", "resnet50", "--rate", "300mbit", "--on", "flow", "--dry-run"],
+    ["sweep", str(ROOT / "experiments/interleaving.toml"), "--quick", "--dry-run"], ["schedule", "--scheduler", "list"],
+    ["calibrate", "--quick", "--dry-run"], ["schema"], ["show", "resnet50"], ["list"], ["completion", "zsh"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "example"), EXAMPLES)
+def test_an_example_is_understood(name: str, example: str) -> None:
+    words = shlex.split(re.split("[>|]", example)[0])
+    commands.parser([name]).parse_args([name, *words])
+
+
+@pytest.mark.parametrize("arguments", CHEAP, ids=lambda arguments: arguments[0])
+def test_a_cheap_example_runs(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == EXIT_OK
+
+
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_examples_come_first_and_help_fits(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 2 <= len(commands.COMMANDS[name].examples) <= 3
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    printed = capsys.readouterr().out
+    assert ended.value.code == EXIT_OK
+    assert name in printed.splitlines()[1] and printed.index(name) < printed.index("usage")
+    # argparse does not break a flag and its values.
+    assert not [line for line in printed.splitlines() if len(line) > 60 and not line.lstrip().startswith(("-", "["))]
+
+
+def test_an_unknown_command_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rnu"]) == EXIT_REQUEST
+    assert "'rnu'" in (said := capsys.readouterr().err) and "'run'" in said
+
+
+def test_an_error_fits_the_width(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert main(["judge", "--no-such-flag"]) == EXIT_REQUEST
+    said = capsys.readouterr().err
+    assert max(map(len, said.splitlines())) <= 40
+
+
+def test_a_command_imports_no_other_one() -> None:
+    program = (
+        "import sys; from testbed.cli import commands; commands.parser(['schema']); "
+        "print(*(name for name in sys.modules if name.startswith('testbed.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == {"testbed.cli.commands", "testbed.cli.schema"}
+
+
+@pytest.mark.parametrize(("package", "group"), commands.ALIASES.items())
+def test_an_alias_lists_its_commands(package: str, group: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", package, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    listed = set(re.findall(r"^  (\w+)  ", done.stdout, re.MULTILINE))
+    assert listed == {name for name, command in commands.COMMANDS.items() if command.group == group}
+
+
+def script(shell: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert main(["completion", shell]) == EXIT_OK
+    path = folder / f"mltcp.{shell}"
+    path.write_text(capsys.readouterr().out)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "offers"),
+    [
+        (["mltcp", "r"], {"run", "record", "report"}), (["mltcp", "run", "--see"], {"--seed", "--seeds"}),
+        (["mltcp", "completion", "z"], {"zsh"}),
+    ],
+)  # fmt: skip
+def test_bash_completes(words: list[str], offers: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = (
+        f"source {shlex.quote(str(script('bash', tmp_path, capsys)))}\n"
+        f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}\n"
+        f"function_name=$(complete -p mltcp | sed 's/.*-F \\([^ ]*\\).*/\\1/')\n"
+        f"$function_name mltcp {shlex.quote(words[-1])} {shlex.quote(words[-2])}\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == offers, done.stderr
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_a_shell_reads_its_script(shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = script(shell, tmp_path, capsys)
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    subprocess.run([shell, "-n", str(path)], check=True)

@@ -1,0 +1,373 @@
+"""Figures, findings and the report, from runs of the fluid model: what is behind the data is known."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from math import inf
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+import pandas as pd
+import pytest
+
+from analysis.beyond import concept
+from analysis.mlt import mlt_loss
+from testbed.cli import main
+from testbed.core.runs import determinism_log, documents
+from testbed.core.runs.format_version import VERSION
+from testbed.core.runs.verdict import Row, Verdict
+from testbed.report import chapters, figures, sections, stalls
+from testbed.report.abstracts import ABSTRACTS
+from testbed.report.boundaries import BOUNDARIES
+from testbed.report.finding import VERDICTS, Finding
+from testbed.report.study import ids, load_study
+from testbed.spec import sweep
+from tests.support import fluid_runs, manifests
+from tests.support.processes import HANG_S
+from tests.support.runs import one_plan
+
+ROOT = Path(__file__).parents[3]
+IDS = ("interleaving", "concept", "favoritism", "curves", "descent", "convergence")
+
+
+def write(id: str, results: Path, exponent: float = 0.5) -> None:
+    """What a figure's quick experiments would be if shares went as F^exponent; of a sweep the first two points."""
+    specs = sweep.read(str(ROOT / "experiments" / f"{id}.toml"), {"quick": True})[:2]
+    for spec in specs:
+        few = msgspec.structs.replace(spec, seeds=3, iterations=min(spec.iterations, 18))
+        fluid_runs.write(few, results, exponent)
+
+
+pytestmark = pytest.mark.xdist_group("report")  # who share what follows
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fluid") / "results"
+    for id in IDS:
+        write(id, folder)
+    (folder / determinism_log.FILE).write_bytes(documents.encode(determinism_log.Sample(60, 30, ())))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reported(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of `results`; its figures are in ``figures`` beside it."""
+    out = tmp_path_factory.mktemp("reported") / "with blank" / "report.html"
+    assert main(["report", str(results), "--out", str(out), "--figures", str(out.parent / "figures")]) == 0
+    return out
+
+
+def verdicts(id: str, results: Path) -> list[str]:
+    figure = next(one for one in figures.every() if id == one.ID)
+    return [finding.verdict for finding in figure.find(load_study(results, id))]
+
+
+@pytest.mark.parametrize(
+    ("id", "first"),
+    # The shift equation as published has shares ∝ F; here they go as √F, so that only its shape holds.
+    [("interleaving", "reproduced"), ("concept", "reproduced"), ("favoritism", "reproduced"), ("curves", "reproduced"),
+     ("descent", "partly"), ("convergence", "reproduced")],
+)  # fmt: skip
+def test_what_the_fluid_model_does_is_found(id: str, first: str, results: Path) -> None:
+    assert verdicts(id, results)[0] == first
+
+
+@pytest.mark.parametrize("figure", figures.every(), ids=lambda figure: figure.ID)
+def test_without_results_every_claim_is_not_measured(figure: figures.Figure, tmp_path: Path) -> None:
+    section = sections.one(figure, tmp_path, tmp_path / "out")
+    assert section.findings and {one.verdict for one in section.findings} == {"not measured"}
+    assert section.files == () and section.problems == ()
+
+
+def test_figures_drawn_again_are_the_same_bytes(results: Path, reported: Path, tmp_path: Path) -> None:
+    shutil.copytree(results, tmp_path / "copy")  # elsewhere, and later
+    assert main(["figures", str(tmp_path / "copy"), "--out", str(tmp_path / "second")]) == 0
+    first, second = (
+        {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".json"}
+        for folder in (reported.parent / "figures", tmp_path / "second")
+    )
+    assert sorted(first) == sorted(f"{id}.{kind}" for id in IDS for kind in ("csv", "pdf", "png"))
+    assert first == second
+
+
+class Tags(HTMLParser):
+    """Every attribute that may name something elsewhere, and the rows of the claims."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str, str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [
+            (tag, name, value or "") for name, value in attrs if name in ("src", "href", "srcset", "data", "id")
+        ]
+
+
+def test_the_report_stands_by_itself(reported: Path) -> None:
+    page = Tags()
+    page.feed(reported.read_text())
+    anchors = {value for _, name, value in page.found if name == "id"}
+    for tag, name, value in page.found:
+        if name == "id" or value.startswith("data:"):
+            continue
+        assert tag == "a", (tag, value)  # nothing is loaded
+        if value.startswith("#"):
+            assert value[1:] in anchors, value
+        else:
+            assert (reported.parent / unquote(value)).exists(), value
+    assert not re.search(r"@import|url\(|<script|https?://", reported.read_text())
+    assert reported.with_suffix(".md").read_text().startswith("# The papers' claims")
+
+
+def test_claims_stand_by_paper_and_say_what_is_quick(reported: Path) -> None:
+    told = reported.with_suffix(".md").read_text()
+    assert "**MLTCP: Congestion Control for DNN Training (arXiv 2402.09589; HotNets 2024)**: " in told
+    assert told.index("(LTP, IWQoS 2023)**") < told.index("(SJF-BCO, MobiHoc 2022)**")
+
+
+def test_abstracts_and_boundaries_are_told_by_what_is_there(results: Path, reported: Path, tmp_path: Path) -> None:
+    """Of what an earlier release kept without one of the claims that are asked for, that claim is not measured."""
+    told = reported.with_suffix(".md").read_text()
+    rows = [line for line in told.splitlines() if line.endswith(" |")]
+    sentences = [sentence.says for abstract in ABSTRACTS for sentence in abstract.sentences]
+    assert [sum(f"| {says} |" in row for row in rows) for says in sentences] == [1] * len(sentences)
+    behind = told.partition("## Where the gains end")[2].partition("\n## ")[0]
+    assert behind.count("| not measured | not measured |") == len(BOUNDARIES)
+    shutil.copytree(reported.parent, tmp_path / "kept")
+    folder, gain = tmp_path / "kept" / "figures", Finding(mlt_loss.FASTER, "", "1.2×", 1.2, "× as fast", (1.1, 1.3), 3, "reproduced", "", ())  # fmt: skip
+    section = sections.Section(
+        next(one for one in figures.every() if one.ID == mlt_loss.ID), load_study(tmp_path, mlt_loss.ID), (), (gain,), ()
+    )  # fmt: skip
+    chapters.keep(chapters.of(section, tmp_path, tmp_path), folder)
+    asked = [
+        "report",
+        str(results),
+        "--out",
+        str(tmp_path / "kept" / "report.html"),
+        "--figures",
+        str(folder),
+        "--keep",
+    ]
+    assert main(asked) == 0
+    told = (tmp_path / "kept" / "report.md").read_text()
+    assert told.count("| 1.20 (1.10 to 1.30) × as fast; reproduced (mlt-loss) | not measured |") == 3
+    assert f"not measured: {mlt_loss.STAYS} (not in this report)" in told
+
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PHONE = 390
+POLICY = (
+    """<meta http-equiv="Content-Security-Policy" content="default-src data: 'unsafe-inline'">"""  # else a complaint
+)
+LOOK = """<script>addEventListener("load", () => parent.postMessage([innerWidth, document.documentElement.scrollWidth], "*"))</script>"""
+FRAME = f"""<iframe src="page.html" style="width: {PHONE}px; height: 844px"></iframe>
+<script>onmessage = heard => document.title = JSON.stringify(heard.data)</script>"""  # no window is as narrow as a phone
+
+
+def test_how_many_runs_were_repeated_is_told(reported: Path) -> None:
+    said = "| repeated, and compared | 30 of 60 runs, on whoever was free: 30 of them byte-identical |"
+    assert said in reported.with_suffix(".md").read_text()
+
+
+def test_a_figure_without_results_stays_if_asked_to(results: Path, reported: Path, tmp_path: Path) -> None:
+    """Renewed from one figure's results, a report says of all others what it said; not a byte is different."""
+    shutil.copytree(reported.parent, tmp_path / "kept")
+    few, out = tmp_path / "results", tmp_path / "kept" / "report.html"
+    few.mkdir()
+    for folder in results.glob("descent*"):
+        shutil.copytree(folder, few / folder.name)
+    asked = ["report", str(few), "--out", str(out), "--figures", str(out.parent / "figures")]
+    assert main([*asked, "--keep"]) == 0
+    before, after = (pd.read_csv(folder / "claims.csv") for folder in (reported.parent, out.parent))
+    assert before.equals(after)
+    figure = '<section id="{}">(.*?)</section>'
+    was, now = reported.read_text(), out.read_text()
+    for id in set(IDS) - {"descent"}:
+        assert re.findall(figure.format(id), was, re.DOTALL) == re.findall(figure.format(id), now, re.DOTALL) != []
+    assert (out.parent / "figures" / "curves.json").exists()
+    assert main(asked) == 0  # not asked: what is not there is not told, nor kept any longer
+    assert 'id="curves"' not in out.read_text() and not (out.parent / "figures" / "curves.json").exists()
+    (out.parent / "figures" / "curves.json").write_text("{}")
+    assert main([*asked, "--keep"]) == 2
+
+
+def test_a_number_that_never_came_is_kept(tmp_path: Path) -> None:
+    finding = Finding("It comes.", "derived here", "never", inf, "iteration", (3.0, inf), 3, "partly", "it should", ())
+    study = load_study(tmp_path, "curves")
+    section = sections.Section(next(one for one in figures.every() if one.ID == "curves"), study, (), (finding,), ())
+    chapters.keep(chapters.of(section, tmp_path, tmp_path), tmp_path)
+    kept = chapters.kept("curves", tmp_path)
+    assert kept and (kept.claims[0].value, kept.claims[0].ends) == (inf, (3.0, inf))
+
+
+def looked_at(page: str, folder: Path) -> tuple[list[int], list[str]]:
+    """A page on a phone: the window's width and the document's, and what the console says (of anything loaded, too)."""
+    (folder / "page.html").write_text(page.replace("<head>", f"<head>{POLICY}", 1) + LOOK)
+    (folder / "frame.html").write_text(FRAME)
+    done = subprocess.run(
+        [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--hide-scrollbars",
+         "--virtual-time-budget=5000", f"--user-data-dir={folder / 'profile'}", "--dump-dom", (folder / "frame.html").as_uri()],
+        capture_output=True, text=True, check=True, timeout=HANG_S,
+    )  # fmt: skip
+    found = re.search(r"<title>(\[.*?\])</title>", done.stdout)
+    assert found, done.stderr
+    return json.loads(found[1]), [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no chromium here: make browser")
+def test_a_browser_has_nothing_to_say_of_the_report(reported: Path, tmp_path: Path) -> None:
+    page = reported.read_text()
+    assert looked_at(page, tmp_path) == ([PHONE, PHONE], [])
+    spoilt = page + '<img src="https://example.org/a.png"><hr style="width: 900px">'
+    (window, document), console = looked_at(spoilt, tmp_path)  # what shall not be is seen
+    assert document > window and len(console) == 1 and "example.org" in console[0]
+
+
+def test_every_claim_has_seeds_an_interval_and_runs_that_exist(results: Path) -> None:
+    found = [one for figure in figures.every() for one in figure.find(load_study(results, figure.ID))]
+    measured = [one for one in found if one.verdict != "not measured"]
+    assert len(measured) >= len(IDS)
+    for finding in measured:
+        assert finding.verdict in VERDICTS
+        if finding.claim == concept.LINES:  # of sources, not of runs
+            continue
+        assert finding.seeds == 3 and finding.interval is not None, finding.claim
+        assert finding.unit, finding.claim
+        assert finding.interval[0] <= (finding.value or 0) <= finding.interval[1]
+        assert finding.runs and all((path / "manifest.json").is_file() for path in finding.runs), finding.claim
+
+
+def spoil(results: Path) -> dict[str, Path]:
+    """Run directories that cannot be used, by what is to be said of them."""
+    runs = {seed: results / "interleaving" / "mltcp_reno" / str(seed) for seed in (1, 2, 3)}
+    (runs[1] / "flows.csv").unlink()
+    table = runs[2] / "iterations.csv"  # a digit that nobody could tell from the right one
+    table.write_text(table.read_text().removesuffix("\n") + "1\n")
+    manifest = json.loads((runs[3] / "manifest.json").read_text())
+    (runs[3] / "manifest.json").write_text(json.dumps(manifest | {"version": 99}))
+    other = results / "favoritism" / "reno" / "1"
+    (other / "manifest.json").write_text("{")
+    invalid = results / "favoritism" / "reno" / "2"
+    broken = Verdict(VERSION, "invalid", (Row("I0", "drift", 2.0, None, "invalid"),))
+    (invalid / "verdict.json").write_bytes(documents.encode(broken))
+    return {
+        "not complete": runs[1],
+        "SHA-256": runs[2],
+        "format version 99": runs[3],
+        "cannot be read": other,
+        "is invalid (I0: drift)": invalid,
+    }
+
+
+def test_what_cannot_be_used_is_named_and_the_rest_is_drawn(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "results"
+    shutil.copytree(results, copy)
+    spoilt = spoil(copy)
+    mixed = copy / "descent" / "reno" / "1" / "manifest.json"
+    mixed.write_text(json.dumps(json.loads(mixed.read_text()) | {"source_sha256": "f" * 64}))
+    assert (
+        main(["report", str(copy), "--out", str(tmp_path / "report.html"), "--figures", str(tmp_path / "figures")]) == 1
+    )
+    said = capsys.readouterr().err
+    page = (tmp_path / "report.html").read_text()
+    for what, path in spoilt.items():
+        lines = [line for line in said.splitlines() if str(path) in line]
+        assert len(lines) == 1 and what in lines[0], (what, lines)
+        assert str(path) in page
+    assert sum("not all made by the same program" in line for line in said.splitlines()) == 1
+    assert "Traceback" not in said
+    assert {path.stem for path in (tmp_path / "figures").glob("*.png")} == set(IDS)
+
+
+def test_no_results_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 1
+    assert "make reproduce" in capsys.readouterr().err
+
+
+def test_two_seeds_reproduce_nothing(results: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "results"
+    shutil.copytree(results / "favoritism", copy / "favoritism")
+    figure = next(one for one in figures.every() if one.ID == "favoritism")
+    assert sections.one(figure, copy, tmp_path / "out").findings[0].verdict == "reproduced"
+    for path in copy.glob("favoritism/*/3"):
+        shutil.rmtree(path)
+    few = sections.one(figure, copy, tmp_path / "out").findings[0]
+    assert (few.verdict, few.seeds) == ("partly", 2)
+    assert "below 3 seeds" in few.reason
+
+
+def test_the_command_is_the_one_that_made_the_runs(results: Path, tmp_path: Path) -> None:
+    """Where they ran and what was set is part of it; other experiments of the same sweep are not."""
+    copy = tmp_path / "results"
+    shutil.copytree(results / "descent", copy / "descent")
+    words = [
+        "__main__.py",
+        "sweep",
+        "experiments/map.toml",
+        "experiments/descent.toml",
+        "--set",
+        "rate=100mbit",
+        "--on",
+        "ssh:a",
+        "-j",
+        "1",
+        "--out",
+        "x",
+    ]
+    for path in copy.rglob("manifest.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"command": words}))
+    one = copy / "descent" / "reno" / "1" / "manifest.json"
+    one.write_text(
+        json.dumps(
+            json.loads(one.read_text())
+            | {"command": ["run.py", "experiments/descent.toml", "--on", "host", "--out", "y"]}
+        )
+    )
+    section = sections.one(next(one for one in figures.every() if one.ID == "descent"), copy, tmp_path / "out")
+    assert sorted(chapters.commands(section, "results")) == [
+        "python -m testbed sweep experiments/descent.toml --set rate=100mbit --on ssh:HOST --out results",
+        "python testbed/run.py experiments/descent.toml --on host --out results",
+    ]
+
+
+def test_the_quick_sets_folder_is_no_experiment(results: Path, tmp_path: Path) -> None:
+    """``make reproduce QUICK=1`` keeps its results in ``results/quick``."""
+    shutil.copytree(results / "favoritism", tmp_path / "favoritism")
+    shutil.copytree(results / "descent", tmp_path / "quick" / "descent")
+    assert ids(tmp_path) == ["favoritism"]
+    assert load_study(tmp_path, "descent").experiments == ()
+
+
+@pytest.mark.parametrize("id", ["interleaving", "curves", "convergence"])
+def test_without_jobs_alone_nobody_can_tell(id: str, results: Path, tmp_path: Path) -> None:
+    """What is interleaved is judged against the time alone; missing is not “never”."""
+    for folder in results.glob(f"{id}*"):
+        shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("isolated"))
+    figure = next(one for one in figures.every() if id == one.ID)
+    section = sections.one(figure, tmp_path, tmp_path / "out")
+    assert section.findings[0].verdict == "not measured"
+    assert section.files and not section.problems
+
+
+def test_every_claim_says_how_many_stalls_its_numbers_hold(tmp_path: Path) -> None:
+    runs = []
+    for seed, tcp in enumerate(({"TCPTimeouts": 2, "TCPLossProbes": 5}, {"TCPTimeouts": 1, "TCPLossProbes": 0}, None)):
+        run = tmp_path / str(seed)
+        run.mkdir()
+        (run / "verdict.json").write_bytes(documents.encode(manifests.VALID))
+        told = manifests.manifest(one_plan(jobs=1, cc=["reno"]), measured={"tcp": tcp})
+        (run / "manifest.json").write_bytes(documents.encode(told))
+        runs.append(run)
+    assert stalls.of(runs[2:]) == "not recorded"
+    assert (
+        stalls.of(runs)
+        == "3 retransmission timeouts, 5 tail loss probes, 0 spurious timeouts in 2 runs; not recorded in 1"
+    )

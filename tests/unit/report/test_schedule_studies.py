@@ -1,0 +1,272 @@
+"""Experiments of schedules: read, computed, stored, drawn, and judged; and that their claims fail where uplinks have no limit."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+import pytest
+
+from analysis.sjf_bco import sjf_kappa, sjf_lambda, sjf_makespan, sjf_servers
+from testbed.campaign import schedule_tables as studies
+from testbed.cli import main
+from testbed.core.errors import EXIT_OK, EXIT_REQUEST, RequestError
+from testbed.core.runs.load import LoadError, load_schedules
+from testbed.core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Setting, digest
+from testbed.planning import published_mix, schedules
+from testbed.report import document, figures, sections
+from testbed.report.finding import Finding, Verdict
+from testbed.report.study import Study
+from testbed.spec import schedules as spec
+from tests.support import schedule_tables
+from tests.support.schedule_tables import FILES, Makespan, asked, store
+
+SIMULATED = ("sjf-makespan", "sjf-kappa", "sjf-servers", "sjf-lambda")
+FIGURES = {figure.ID: figure for figure in figures.every() if figure.ID in SIMULATED}
+FAILS: tuple[Verdict, ...] = ("no difference", "not reproduced")
+PUBLISHED, CONTENDED = Setting(name="published", ratio=0.05, most=0.15), Setting(name="0.5", ratio=0.5)
+CONTROL = Setting(name="control", ratio=0.5, unlimited=True)
+
+
+def invented(id: str, makespan: Makespan, out: Path, *settings: Setting) -> Study:
+    return schedule_tables.invented(id, makespan, out, *(settings or (PUBLISHED, CONTENDED, CONTROL)))
+
+
+def verdicts(found: list[Finding], setting: str = "0.5") -> dict[str, Verdict]:
+    """By claim, in a setting."""
+    end = f" Setting: communication ÷ computing {setting}."
+    return {one.claim.removesuffix(end): one.verdict for one in found if one.claim.endswith(end)}
+
+
+def contended(setting: str, scheduler: str, servers: int) -> float:
+    """As in the report: SJF-BCO ahead, most of all on ten servers, where there is contention alone."""
+    gain = 1.0 if setting == "control" or not scheduler.startswith("sjf_bco") else 0.4 + servers / 100
+    return 10_000 / servers * gain
+
+
+def by_option(values: dict[str, float]) -> Makespan:
+    return lambda _setting, scheduler, _servers: values[scheduler]
+
+
+AS_PUBLISHED: dict[str, Makespan] = {
+    "sjf-makespan": contended,
+    "sjf-servers": contended,
+    "sjf-kappa": by_option({name: sjf_kappa.PUBLISHED[kappa] for name, kappa in sjf_kappa.POINTS.items()}),
+    "sjf-lambda": by_option({name: sjf_lambda.PUBLISHED[lam] for name, lam in sjf_lambda.POINTS.items()}),
+}
+
+
+@pytest.mark.parametrize("id", FIGURES)
+def test_what_is_as_published_is_reproduced(id: str, tmp_path: Path) -> None:
+    study = invented(id, AS_PUBLISHED[id], tmp_path)
+    found = FIGURES[id].find(study)
+    assert set(verdicts(found).values()) == {"reproduced"}
+    assert len(found) == 2 * len(FIGURES[id].CONTROLS), "one for each claim and setting, and the control is none"
+    for one in found:
+        assert one.seeds == 3 and one.unit and one.interval and one.value
+        assert one.interval[0] <= one.value + 1e-9 and one.value <= one.interval[1] + 1e-9 and not one.runs
+
+
+@pytest.mark.parametrize("id", FIGURES)
+def test_where_nothing_makes_a_difference_claims_fail(id: str, tmp_path: Path) -> None:
+    study = invented(id, lambda _setting, _scheduler, _servers: 500.0, tmp_path)
+    assert set(verdicts(FIGURES[id].find(study)).values()) == {"no difference"}
+
+
+@pytest.mark.parametrize(
+    ("id", "claims"),
+    [
+        ("sjf-makespan", (sjf_makespan.EARLIER, sjf_makespan.COMPLETION, sjf_makespan.BUDGET)),
+        pytest.param("sjf-kappa", (sjf_kappa.LEAST, sjf_kappa.MOST), marks=pytest.mark.long),
+        pytest.param("sjf-servers", (sjf_servers.GAIN,), marks=pytest.mark.long),
+    ],
+)
+def test_without_a_limit_on_uplinks_claims_fail(id: str, claims: tuple[str, ...], tmp_path: Path) -> None:
+    """The negative control, computed: b_e → ∞ in every setting. What is left of a gain is order and search, and it is told."""
+    what = asked(id, CONTROL)
+    rows = [row for cell in schedules.cells(what) for row in schedules.rows(cell)]
+    rows += [{**row, "setting": CONTENDED.name} for row in rows]
+    study = store(msgspec.structs.replace(what, setting=(CONTENDED, CONTROL)), rows, tmp_path)
+    found = FIGURES[id].find(study)
+    assert {
+        claim: verdict for claim, verdict in verdicts(found).items() if claim in claims and verdict not in FAILS
+    } == {}
+    if id == "sjf-makespan":
+        assert all("without contention 0." in one.measured or "without contention 1." in one.measured for one in found)
+
+
+def test_a_gain_of_order_alone_is_told_apart(tmp_path: Path) -> None:
+    """SJF-BCO ahead by the same tenth everywhere."""
+    study = invented("sjf-makespan", lambda _setting, name, _servers: 450.0 if name == "sjf_bco" else 500.0, tmp_path)
+    found = FIGURES["sjf-makespan"].find(study)
+    assert set(verdicts(found).values()) == {"no difference"}
+    assert all(one.value == pytest.approx(0.9) and "without contention 0.90" in one.measured for one in found)
+
+
+def test_a_curve_that_turns_elsewhere_is_not_reproduced(tmp_path: Path) -> None:
+    """The least at κ = 32, as without contention; rising with λ, as with much of it."""
+    falling = {name: 700.0 - 10 * kappa for name, kappa in sjf_kappa.POINTS.items()}
+    rising = {name: 500.0 + 10 * lam for name, lam in sjf_lambda.POINTS.items()}
+    for id, values in (("sjf-kappa", falling), ("sjf-lambda", rising)):
+        found = FIGURES[id].find(invented(id, by_option(values), tmp_path))
+        assert "reproduced" not in verdicts(found).values() and "partly" not in verdicts(found).values()
+
+
+def test_without_a_control_it_is_not_measured(tmp_path: Path) -> None:
+    study = invented("sjf-makespan", contended, tmp_path, CONTENDED)
+    assert {one.verdict for one in FIGURES["sjf-makespan"].find(study)} == {"not measured"}
+
+
+@pytest.mark.parametrize("id", FIGURES)
+def test_figures_are_drawn_with_the_published_values_beside_ours(id: str, tmp_path: Path) -> None:
+    invented(id, AS_PUBLISHED[id], tmp_path / "results")
+    section = sections.one(FIGURES[id], tmp_path / "results", tmp_path / "out")
+    assert section.problems == () and {path.suffix for path in section.files} == {".png", ".pdf", ".csv"}
+    table = pd.read_csv(tmp_path / "out" / f"{id}.csv")
+    (column,) = (name for name in table.columns if name.startswith("published"))
+    assert set(table[column].dropna().astype(int)) >= {535} or (
+        id == "sjf-lambda" and set(table[column].dropna()) == {1043, 882, 730, 538}
+    )
+
+
+def test_published_values_are_those_of_the_facts() -> None:
+    """As read from the report's drawings: once in figures 4 and 6, and 5 at κ = 8."""
+    assert (
+        sjf_servers.PUBLISHED["sjf_bco"][2] == sjf_makespan.PUBLISHED["makespan_s"]["sjf_bco"] == sjf_kappa.PUBLISHED[8]
+    )
+    for name in ("list_scheduling", "first_fit", "random"):
+        assert sjf_servers.PUBLISHED[name][2] == sjf_makespan.PUBLISHED["makespan_s"][name]
+
+
+def test_a_report_of_schedules(tmp_path: Path) -> None:
+    invented("sjf-lambda", AS_PUBLISHED["sjf-lambda"], tmp_path / "results")
+    found = document.write(tmp_path / "results", tmp_path / "figures", tmp_path / "report.html")
+    (chapter,) = (one for one in found if one.id == "sjf-lambda")
+    text = (tmp_path / "report.md").read_text()
+    assert "python -m testbed sweep experiments/sjf-lambda.toml --out" in text
+    assert "36 schedules, by the model; nothing was emulated" in text and chapter.claims[0].claim in text
+    html = (tmp_path / "report.html").read_text()
+    assert 'href="#sjf-lambda"' in html and "sjf-lambda.csv" in html
+    claims = pd.read_csv(tmp_path / "claims.csv")
+    assert set(claims[claims["figure"] == "sjf-lambda"]["paper"]) == {"SJF-BCO"}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """An experiment that is computed in a second."""
+    path = tmp_path / "sjf-lambda.toml"
+    path.write_text(
+        'kind = "schedules"\nseeds = 2\nservers = [20]\nscheduler = ["tightest_fit:orders=2", "best_of:n={trials}"]\n'
+        '[[setting]]\nname = "0.5"\nratio = 0.5\n[quick]\nseeds = 1\n'
+    )
+    return path
+
+
+def test_a_sweep_computes_what_is_not_there(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "results"
+    assert main(["sweep", str(small), "--dry-run"]) == EXIT_OK
+    assert "sjf-lambda: 4 schedules of 2 schedulers, computed" in capsys.readouterr().out and not out.exists()
+    assert main(["sweep", str(small), "--out", str(out), "-j", "2"]) == EXIT_OK
+    found = load_schedules(out / "sjf-lambda")
+    assert len(found.table) == 4 and found.made.asked == spec.read(str(small))
+    assert set(found.table["trials"]) == {2}, "as many as the first one"
+    assert list(found.table.columns) == [*KEYS, *NUMBERS]
+    before = (out / "sjf-lambda" / TABLE).read_bytes(), (out / "sjf-lambda" / ABOUT).stat().st_ino
+    assert main(["sweep", str(small), "--out", str(out), "--quiet"]) == EXIT_OK
+    assert (out / "sjf-lambda" / ABOUT).stat().st_ino == before[1], "it is there"
+    studies.compute(spec.read(str(small)), tmp_path / "again", 1, quiet=True)
+    assert (tmp_path / "again" / "sjf-lambda" / TABLE).read_bytes() == before[0], "the same bytes, on one core or two"
+    assert main(["sweep", str(small), "--out", str(out), "--quick"]) == EXIT_OK
+    assert load_schedules(out / "sjf-lambda").made.asked.seeds == 1
+
+
+def test_the_folder_alone_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    invented("sjf-lambda", AS_PUBLISHED["sjf-lambda"], tmp_path / "results")
+    for given in (tmp_path / "results", tmp_path / "results" / "sjf-lambda"):
+        assert main(["figures", str(given), "--out", str(tmp_path / "out")]) == 0
+        assert "sjf-lambda.png" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("seeds = 2", "seeds = 0"), "seeds: 0 are not between 1 and 1000"),
+        (("servers = [20]", "servers = []"), "servers: there is none"),
+        (("servers = [20]", "servers = [20, 20]"), "servers: 20 stands there twice"),
+        (("servers = [20]", "servers = [0]"), "servers: 0 are not between 1"),
+        (("ratio = 0.5", "ratio = -1"), "ratio: -1 is not above 0"),
+        (("ratio = 0.5", "ratio = 0.5\nmost = 0.15"), "communication alone takes more than most, 0.15"),
+        (("ratio = 0.5", "ratio = 0.5\nrate = 3"), "unknown field `rate`"),
+        (('"tightest_fit:orders=2"', '"tightest"'), "there is no job scheduler|cannot be read|no file"),
+        (('"tightest_fit:orders=2"', '"best_of:n={trials}"'), "stands there twice"),
+        (('"tightest_fit:orders=2", "best_of:n={trials}"', '"best_of:n={trials}"'), "is the first one"),
+        (("servers = [20]", "speed = 3"), "unknown field `speed`"),
+        (("seeds = 2", "seeds = 1000\nalpha = -1"), "alpha: -1 is not between"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    change: tuple[str, str], said: str, small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small.write_text(small.read_text().replace(*change))
+    assert main(["sweep", str(small), "--dry-run"]) == EXIT_REQUEST
+    error = " ".join(capsys.readouterr().err.split())
+    assert error.startswith("error: ") and re.search(said, error), error
+
+
+def test_it_cannot_be_run(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(small)]) == EXIT_REQUEST
+    assert "computed and not run: `python -m testbed sweep" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("how", ["cell", "column", "digest", "json", "gone"])
+def test_a_spoilt_table_is_a_problem_and_no_traceback(how: str, tmp_path: Path) -> None:
+    invented("sjf-lambda", AS_PUBLISHED["sjf-lambda"], tmp_path)
+    folder = tmp_path / "sjf-lambda"
+    table = pd.read_csv(folder / TABLE)
+    if how == "json":
+        (folder / ABOUT).write_text("{")
+    elif how == "gone":
+        (folder / TABLE).unlink()
+    else:
+        spoilt = table.drop(columns="trials") if how == "column" else table.assign(makespan_s="soon")
+        (folder / TABLE).write_bytes(content := spoilt.to_csv(index=False).encode())
+        if how != "digest":
+            told = json.loads((folder / ABOUT).read_text()) | {"digest": digest(content)}
+            (folder / ABOUT).write_text(json.dumps(told))
+    with pytest.raises(LoadError):
+        load_schedules(folder)
+    section = sections.one(FIGURES["sjf-lambda"], tmp_path, tmp_path / "out")
+    assert section.problems and not section.files and {one.verdict for one in section.findings} == {"not measured"}
+
+
+@pytest.mark.parametrize("id", SIMULATED)
+def test_experiments_are_those_of_the_issue(id: str) -> None:
+    """Ten seeds, the published setting, communication ÷ computing from 0.1 to 1.5, and a control; in quick a control, too."""
+    full, quick = spec.read(str(FILES[id])), spec.read(str(FILES[id]), quick=True)
+    assert full.seeds >= 10 and quick.seeds >= 3
+    assert {one.ratio for one in full.setting if not one.unlimited} >= {0.1, 0.5, 1.0, 1.5}
+    for each in (full, quick):
+        assert any(one.most == 0.15 for one in each.setting) and any(one.unlimited for one in each.setting)
+
+
+def test_a_setting_says_how_much_contention_costs_at_the_most() -> None:
+    """15 % of an iteration, with any number of jobs on an uplink."""
+    (cell,) = schedules.cells(asked("sjf-lambda", PUBLISHED, seeds=1))
+    model = schedules._model(cell)
+    wide = replace(published_mix.jobs(1, PUBLISHED.ratio)[0], gpus=1000)
+    shares = [1 - wide.compute_s / model.iteration_s(wide, 2, p) for p in (1, 3, 50)]
+    assert shares == sorted(shares) and shares[-1] == pytest.approx(0.15, rel=0.01) and shares[0] < 0.06
+
+
+def test_what_is_asked_of_whom(tmp_path: Path) -> None:
+    """Files of schedules are told from others; what cannot be read is none of them."""
+    other = tmp_path / "other.toml"
+    other.write_text('kind = "else"')
+    names = [str(FILES["sjf-kappa"]), str(other), str(tmp_path / "none.toml")]
+    assert spec.apart(names) == (names[:1], names[1:])
+    with pytest.raises(RequestError, match=r"no file|cannot be read|there is no"):
+        spec.read(names[2])

@@ -1,0 +1,122 @@
+"""What the documentation shows must work."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from testbed.cli import main
+from testbed.congestion import catalogue
+from testbed.congestion.curves import CURVES
+from testbed.core.errors import EXIT_OK
+from testbed.report import added_lines
+from testbed.traces import trace
+from tools import count_lines, draw_architecture, sentence_table, trace_table
+
+ROOT = Path(__file__).parents[3]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = sorted(
+    {
+        line.split("#")[0].strip()
+        for text in TEXTS
+        for line in text.read_text().splitlines()
+        if line.startswith(("sudo python testbed/run.py", "python testbed/run.py")) and "--verify" not in line
+    }
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_shown_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(command)
+    assert main(["run", *words[words.index("testbed/run.py") + 1 :], "--dry-run"]) == EXIT_OK
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted(
+        {
+            line.split("#")[0].strip()
+            for text in TEXTS
+            for line in text.read_text().splitlines()
+            if line.startswith("python -m testbed sweep ")
+        }
+    ),
+)
+def test_every_sweep_shown_is_understood(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    # Of a pattern the first: each experiment by itself is the next test's.
+    words = [next(iter(sorted(map(str, Path().glob(word)))), word) for word in shlex.split(command)[3:]]
+    assert main([*words, "--dry-run"]) == EXIT_OK
+
+
+@pytest.mark.parametrize("quick", [[], ["--quick"]], ids=["full", "quick"])
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.name)
+def test_every_experiment_is_understood(path: Path, quick: list[str]) -> None:
+    assert main(["sweep", str(path), "--dry-run", *quick]) == EXIT_OK
+
+
+def test_the_trace_shown_is_valid(tmp_path: Path) -> None:
+    shown = re.search(r"```json\n(.*?)```", (ROOT / "docs/traces.md").read_text(), re.DOTALL)
+    assert shown is not None
+    json.loads(shown[1])
+    path = tmp_path / "mine.json"
+    path.write_text(shown[1])
+    assert trace.load(str(path)).name == "mine"
+
+
+def test_every_trace_is_listed() -> None:
+    text = (ROOT / "docs/traces.md").read_text()
+    assert all(f"| `{name}` |" in text for name in trace.names())
+
+
+def test_the_sentences_of_abstracts_have_the_verdicts_of_the_report() -> None:
+    assert sentence_table.table() in (ROOT / "docs/transports-measured.md").read_text()
+
+
+def test_the_lines_of_code_are_counted_anew() -> None:
+    """The table of lines that MLTCP adds, in the README and where it is explained; the paper says 30 to 60."""
+    assert count_lines.table() in (ROOT / "README.md").read_text()
+    assert count_lines.table() in (ROOT / "docs/congestion-controls.md").read_text()
+    assert all(added_lines.added(name) <= 60 for name in added_lines.BASES)
+
+
+def test_the_library_is_documented() -> None:
+    assert trace_table.table() in (ROOT / "docs/traces.md").read_text()
+
+
+def test_every_parameter_and_curve_is_documented() -> None:
+    text = (ROOT / "docs/congestion-controls.md").read_text()
+    assert all(f"`{name}`" in text for name in (*catalogue.parameters(), *CURVES, *catalogue.names()))
+
+
+def test_links_lead_somewhere() -> None:
+    for text in TEXTS:
+        for target in re.findall(r"\]\(([^)#]+)\)", text.read_text()):
+            if "://" not in target:
+                assert (text.parent / target).exists(), (text.name, target)
+
+
+def test_paths_lead_somewhere() -> None:
+    """What looks like a path of the checkout is one; `<NAME>` and `NAME.py` stand for what somebody adds."""
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"results", "figures", "build"}
+    for text in TEXTS:
+        for path in re.findall(r"`([\w.*-]+/[\w./*-]*)`", text.read_text()):
+            if path.split("/")[0] in folders and "NAME" not in path:
+                assert list(ROOT.glob(path.rstrip("/"))), (text.name, path)
+
+
+def test_the_glossary_is_short() -> None:
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert len(terms) == len(set(terms)) <= 40
+
+
+def test_every_package_is_drawn_and_described() -> None:
+    """`python tools/draw_architecture.py` draws the engine's packages anew."""
+    drawn = re.findall(r"<text[^>]*>([^<]+)</text>", (ROOT / "docs/architecture.svg").read_text())
+    described = re.findall(r"^\| `testbed/(\w+)", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    assert set(drawn) == set(draw_architecture.packages()) == set(described)

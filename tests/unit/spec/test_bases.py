@@ -1,0 +1,58 @@
+"""Several bases in one study: one verdict and one drawing for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from testbed.core.runs.plan import Plan
+from testbed.report import chapters, figures, sections
+from testbed.spec import sweep
+from tests.support import synthetic
+
+PARTIAL = Path(__file__).parents[3] / "experiments" / "partial.toml"
+FOUR = ("reno", "mltcp_reno", "cubic", "mltcp_cubic")
+
+
+def only_reno_gains(one: Plan, _iteration: int) -> float:
+    return 1.0 if one.system.label == "mltcp_reno" else 1.4
+
+
+def test_each_base_has_a_verdict_and_a_drawing_of_its_own(tmp_path: Path) -> None:
+    specs = sweep.read(str(PARTIAL), {"quick": True})
+    synthetic.write([msgspec.structs.replace(one, system=FOUR, seeds=3) for one in specs], tmp_path, only_reno_gains)
+    figure = next(one for one in figures.every() if one.ID == "partial")
+    section = sections.one(figure, tmp_path, tmp_path / "out")
+    assert not section.problems
+    verdicts = {one.claim.rpartition(" Base: ")[2]: one.verdict for one in section.findings}
+    assert verdicts == {"Reno.": "reproduced", "CUBIC.": "no difference"}
+    assert all(one.control for one in section.findings)
+    # Without a summary, which says in which order they were named, the first is the first by name.
+    names = {f"partial{base}.{kind}" for base in ("", "-reno") for kind in ("png", "pdf", "csv")}
+    assert {path.name for path in section.files} == {path.name for path in (tmp_path / "out").iterdir()} == names
+
+
+def test_one_base_is_drawn_as_ever(tmp_path: Path) -> None:
+    specs = sweep.read(str(PARTIAL), {"quick": True})
+    synthetic.write([msgspec.structs.replace(one, seeds=3) for one in specs], tmp_path, only_reno_gains)
+    figure = next(one for one in figures.every() if one.ID == "partial")
+    (finding,) = sections.one(figure, tmp_path, tmp_path / "out").findings
+    assert "Base:" not in finding.claim
+
+
+def test_a_base_may_have_a_file_of_its_own_and_that_of_most_runs_comes_first(tmp_path: Path) -> None:
+    for name, seeds in (("fairness", 3), ("fairness.cubic", 2), ("fairness.dcqcn", 2)):
+        specs = sweep.read(str(PARTIAL.with_name(f"{name}.toml")), {"quick": True})
+        synthetic.write([msgspec.structs.replace(one, seeds=seeds) for one in specs], tmp_path, only_reno_gains)
+    figure = next(one for one in figures.every() if one.ID == "fairness")
+    section = sections.one(figure, tmp_path, tmp_path / "out")
+    assert not section.problems
+    bases = [one.claim.rpartition(" Base: ")[2] for one in section.findings]
+    assert bases == ["Reno.", "Reno.", "CUBIC.", "CUBIC.", "DCQCN.", "DCQCN."]
+    assert {path.name for path in section.files if path.suffix == ".png"} == {
+        "fairness.png", "fairness-cubic.png", "fairness-dcqcn.png",
+    }  # fmt: skip
+    assert sorted(chapters.commands(section, "results")) == [
+        f"python -m testbed sweep experiments/{name}.toml --out results" for name in ("fairness.cubic", "fairness.dcqcn", "fairness")
+    ]  # fmt: skip

@@ -1,0 +1,197 @@
+"""Every experiment of the repository can be planned, belongs to a figure, and its figure says what its data say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from analysis.mltcp import circular, stragglers
+from testbed.core.errors import RequestError, VirtualTimeOnlyError
+from testbed.core.runs.plan import Plan
+from testbed.planning import plan
+from testbed.report import figures, sections
+from testbed.report.study import Study, id_of, load_study
+from testbed.spec import schedules, sweep
+from tests.support import synthetic
+from tests.support.runs import some
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+EVERY = sorted(EXPERIMENTS.glob("*.toml"))
+FILES = [Path(file) for file in schedules.apart([str(file) for file in EVERY])[1]]  # the others run nothing
+QUICK_RUNS = 40  # at most, of one file: each takes two seconds and more
+# Drawn by what any experiment is drawn by, not figures of the paper.
+GENERAL = {"constant-factor", "constant-factor-loss", "static-unfairness"}
+# Those that runs of the fluid model cannot stand for (`test_report`).
+INVENTED = (
+    "baselines", "cdf-cubic", "cdf-dcqcn", "cdf-reno", "circular", "fairness", "map", "partial", "patterns", "scale", "tails",
+    "sensitivity", "stragglers", "sjf-model", "sjf-ratio", "sjf-sharing",
+)  # fmt: skip
+# What they have in common: a base and MLTCP, and whether the one gains on the other.
+SIMPLE = ("cdf-reno", "map", "partial", "patterns")
+
+
+def learns(one: Plan, iteration: int) -> float:
+    """MLTCP interleaves after eight iterations; everything else overlaps."""
+    mltcp = any("mltcp" in job.cc.spec for job in one.jobs)
+    return 1.0 if mltcp and iteration >= 8 else 1.4 + 0.01 * one.seed
+
+
+def same(one: Plan, iteration: int) -> float:
+    return 1.4
+
+
+def the(id: str) -> figures.Figure:
+    return next(figure for figure in figures.every() if id == figure.ID)
+
+
+def study(id: str, folder: Path, times: synthetic.Times) -> Study:
+    specs = sweep.read(str(EXPERIMENTS / f"{id}.toml"), {"quick": True})
+    synthetic.write([msgspec.structs.replace(one, seeds=3) for one in specs], folder, times)
+    return load_study(folder, id)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("variant", [{}, {"quick": True}], ids=["full", "quick"])
+def test_every_experiment_can_be_planned(file: Path, variant: dict[str, object]) -> None:
+    specs = sweep.read(str(file), variant)
+    runs = [one for each in specs for one in plan.plans(plan.resolve(each))]
+    assert all(one.experiment == file.stem or one.experiment.startswith(f"{file.stem}.") for one in runs)
+    assert {each.on for each in specs} <= {"uml"} | (
+        {"auto"} if file.stem in ("constant-factor", "interleaving") else set()
+    )
+    if variant:
+        assert len(runs) <= QUICK_RUNS
+
+
+def test_against_a_real_clock_all_of_it_takes_an_hour() -> None:
+    """At 500 Mbit/s or less, without what takes netem (marks take none: docs/fidelity.md); half of the ideal time is added for what is not ideal, or busy."""
+    seconds = 0.0
+    for file in FILES:
+        try:
+            specs = sweep.read(str(file), {"on": "host"})
+        except VirtualTimeOnlyError:
+            assert file.suffixes[:-1] or file.stem in (  # several bases: the first stands for all
+                "cdf-dcqcn",
+                "edges",
+                "ltp-incast",
+                "ltp-loss",
+                "ltp-beside",
+                "ltp-uneven",
+                "ltp-accuracy",
+                "mlt-loss",
+                "mlt-components",
+                "mlt-speedup",
+                "mlt-fct",
+                "mlt-rto",
+                "mlt-phases",
+                "mlt-ring",
+                "mlt-interleave",
+                "mlt-beside",
+                "mlt-accuracy",
+                "mlt-bounds",
+                "lossy",
+                "twin",
+                "sjf-model",
+                "sjf-ratio",
+                "sjf-sharing",
+                "static-unfairness",
+                "constant-factor-loss",
+            )
+            continue
+        for one in [one for each in specs for one in plan.plans(plan.resolve(each))]:
+            assert one.link.rate_bps <= 500_000_000 and not one.wires
+            seconds += 4 + max(job.iterations * (job.ideal_s or 0.0) for job in one.jobs) * (
+                1 if one.alone is not None else 1.3
+            )
+    assert 1800 < seconds < 3600
+
+
+def test_every_experiment_is_a_figures_and_every_figure_has_one() -> None:
+    names = {id_of(file.stem) for file in EVERY}
+    assert {figure.ID for figure in figures.every()} == names - GENERAL
+
+
+def test_cassini_refuses_the_circular_placement() -> None:
+    """What the figure `circular` says of it."""
+    with pytest.raises(RequestError, match="its affinity graph has a loop"):
+        plan.plans(plan.resolve(sweep.read(str(EXPERIMENTS / "circular.toml"), {"quick": True, "cc": ("cassini",)})[0]))
+
+
+@pytest.mark.parametrize("id", INVENTED)
+def test_every_figure_draws_and_judges(id: str, tmp_path: Path) -> None:
+    figure = the(id)
+    found = study(id, tmp_path / "results", learns)
+    assert found.problems == ()
+    written = figure.draw(found, tmp_path / "out")
+    assert {path.name for path in written} == {f"{id}.{suffix}" for suffix in ("png", "pdf", "csv")}
+    findings = figure.find(found)
+    assert findings and {one.verdict for one in findings} != {"not measured"}
+    for one in findings:
+        assert one.runs and all(path.is_dir() for path in one.runs)
+        assert bool(one.unit) == (one.value is not None)  # a number nobody knows the meaning of is none
+        assert one.interval is None or one.value is None or one.interval[0] <= one.value <= one.interval[1]
+
+
+@pytest.mark.parametrize(
+    "id",
+    some(
+        (id for id in INVENTED if id not in ("cdf-dcqcn", "sjf-model", "sjf-ratio", "sjf-sharing")),
+        "cdf-reno",
+        "map",
+        "patterns",
+    ),
+)
+def test_every_figure_draws_what_a_real_clock_leaves_time_for(id: str, tmp_path: Path) -> None:
+    """One or two seeds, and fewer of everything."""
+    synthetic.write(sweep.read(str(EXPERIMENTS / f"{id}.toml"), {"on": "host"}), tmp_path / "results", learns)
+    section = sections.one(the(id), tmp_path / "results", tmp_path / "out")
+    assert section.problems == () and len(section.files) == 3 and section.findings
+
+
+@pytest.mark.parametrize("id", SIMPLE)
+def test_verdicts_follow_the_data(id: str, tmp_path: Path) -> None:
+    figure = the(id)
+    gain = figure.find(study(id, tmp_path / "gain", learns))[0]
+    none = figure.find(study(id, tmp_path / "none", same))[0]
+    assert gain.verdict in ("reproduced", "partly") and gain.value == pytest.approx(1.42, abs=0.01)
+    assert none.value == pytest.approx(1.0)
+    assert none.verdict == "no difference"
+
+
+def test_a_graph_of_jobs_and_links_has_a_loop_or_not() -> None:
+    ring = [(0, "a"), (0, "b"), (1, "b"), (1, "c"), (2, "c"), (2, "a")]
+    assert circular.has_loop(ring)
+    assert not circular.has_loop(ring[:-1])
+
+
+def test_the_spread_of_offsets_is_that_on_a_circle() -> None:
+    offsets = np.array([0.95, 0.05, 0.0, 0.0])  # around zero, on a circle of one second
+    assert stragglers.spread_s(offsets, 1.0) == pytest.approx(np.std([-0.05, 0.05, 0.0, 0.0]))
+    assert stragglers.spread_s(offsets + 0.5, 1.0) == pytest.approx(np.std([-0.05, 0.05, 0.0, 0.0]))
+
+
+@pytest.mark.parametrize(("apart", "verdict"), [(1.01, "reproduced"), (1.04, "partly"), (1.2, "not reproduced")])
+def test_substrates_agree_or_not(apart: float, verdict: str, tmp_path: Path) -> None:
+    """Jobs alone and MLTCP once settled; two places of the same kind are one."""
+    figure = the("agreement")
+    assert figure.find(load_study(tmp_path, "agreement"))[0].verdict == "not measured"
+    for place in ("uml", "host"):
+        flags = {"name": f"agreement.{place}"}
+        synthetic.write(
+            sweep.read(str(EXPERIMENTS / "agreement.toml"), flags),
+            tmp_path,
+            lambda one, iteration, factor=1.0 if place == "uml" else apart: factor * learns(one, iteration),  # type: ignore[misc]
+        )
+    assert figure.find(load_study(tmp_path, "agreement"))[0].verdict == "not measured"
+    assert len(figure.draw(load_study(tmp_path, "agreement"), tmp_path / "one")) == 3  # one place is no error, either
+    for manifest in (tmp_path / "agreement.host").rglob("manifest.json"):
+        manifest.write_text(manifest.read_text().replace('"backend": "uml"', '"backend": "host"'))
+    (found,) = figure.find(load_study(tmp_path, "agreement"))
+    assert (found.verdict, found.seeds) == (verdict, 3)
+    assert found.value == pytest.approx(apart - 1) and found.unit
+    assert len(figure.draw(load_study(tmp_path, "agreement"), tmp_path / "out")) == 3
+    assert not sections.one(figure, tmp_path, tmp_path / "out").problems  # for any other figure two places are one
+    assert any("same program" in problem for problem in load_study(tmp_path, "agreement").problems)

@@ -1,0 +1,411 @@
+"""PyTorch profiler traces: what was computed and exchanged in a step, and what waited for what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.core.units import Duration, Size
+from testbed.traces import importing
+from testbed.traces.importing import Request, import_trace
+from testbed.traces.pytorch import shapes_bytes
+from testbed.traces.trace import Kind, Operation, TraceError, load
+from tests.support.profiles import (
+    ONE_RANK,
+    RECORDED,
+    TWO_RANKS,
+    Json,
+    Kineto,
+    collectives,
+    data_parallel,
+    hybrid_parallel,
+    imported,
+    profile,
+)  # fmt: skip
+
+PUBLIC = Path(__file__).parents[4] / "shared" / "traces" / "resnet50-ddp-2gpu-kineto.json.gz"
+
+
+@pytest.mark.parametrize("path", [ONE_RANK, *TWO_RANKS], ids=lambda path: path.name)
+def test_a_recorded_profile(path: Path) -> None:
+    """Real training over Gloo: two buckets of gradients a step, ready one after the other, before the optimizer."""
+    assert importing.detect(path) == "kineto"
+    read = profile(path)
+    assert len(read.steps) == 3
+    for step in read.steps:
+        first, second = step.exchanges
+        assert 0 < first.ready_s < second.ready_s < step.duration_s
+        assert not first.blocking and not second.blocking
+    trace = imported(path)
+    assert collectives(trace) == [("all_reduce", size) for size in RECORDED]
+    assert trace.source.measured_by.endswith(f"of {1 if path == ONE_RANK else 2}; medians of 3 steps")
+    said = " ".join(trace.assumptions)
+    assert "annotations of their backend (6 gloo:all_reduce)" in said
+    assert ("its process group had one rank" in said) == (path == ONE_RANK)
+
+
+def test_recorded_ranks_are_pooled() -> None:
+    trace = import_trace(TWO_RANKS, Request(), name="mine", model="a model")
+    assert trace.source.measured_by == "PyTorch profiler (Kineto), rank 0 of 2; medians of 6 steps of 2 ranks"
+    assert collectives(trace) == [("all_reduce", size) for size in RECORDED]
+
+
+def test_who_measured_and_on_what(tmp_path: Path) -> None:
+    head = {
+        "distributedInfo": {"rank": 0, "world_size": 2, "nccl_version": "2.17.1"},
+        "deviceProperties": [{"id": 0, "name": "NVIDIA A100"}],
+    }
+    source = imported(data_parallel().write(tmp_path, **head)).source
+    assert source.measured_by == "PyTorch profiler (Kineto), rank 0 of 2, NCCL 2.17.1; medians of 3 steps"
+    assert source.on == "2 × NVIDIA A100"
+
+
+def test_the_trace_of_the_library() -> None:
+    """It is of a public profile, which is not in the repository: what is known of it, and all of it where it lies beside."""
+    library = load("resnet50")
+    assert library.bytes_per_iteration == 4 * 25_557_032  # the parameters of torchvision's ResNet-50, fp32
+    assert [op.bytes for op in library.operations if op.bytes] == [
+        8_196_000,
+        31_502_336,
+        26_255_360,
+        26_550_272,
+        9_724_160,
+    ]
+    if PUBLIC.exists():
+        ours = imported(PUBLIC, only=frozenset({"all_reduce"}))
+        assert (ours.operations, ours.noise) == (library.operations, library.noise)
+
+
+def test_overlap_is_kept_and_the_optimizer_waits(tmp_path: Path) -> None:
+    trace = imported(data_parallel().write(tmp_path))
+    ms = 1_000_000
+    assert trace.operations == (
+        Operation("compute1", "compute", Duration(40 * ms)),
+        Operation("all_reduce1", "all_reduce", bytes=Size(4000), after=("compute1",)),
+        Operation("compute2", "compute", Duration(40 * ms)),
+        Operation("all_reduce2", "all_reduce", bytes=Size(12000), after=("compute2",)),
+        Operation("beside", "compute", Duration(5 * ms)),
+        Operation("optimizer", "compute", Duration(10 * ms), after=("all_reduce1", "all_reduce2")),
+    )
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+def test_the_gpu_may_trail_behind_the_cpu(tmp_path: Path, by_id: bool) -> None:
+    """The CPU needs 20 ms for a step, the GPU 100 ms: what counts is the GPU."""
+    made = Kineto()
+    for number in range(3):
+        cpu, gpu = 20.0 * number, 5 + 100.0 * number
+        made.step(number, cpu, 20)
+        made.kernel(gpu, 60, launch=cpu + 1)
+        made.collective(cpu + 5, gpu + 50, 20, by_id=by_id)
+        made.kernel(gpu + 70, 30, launch=cpu + 6)
+    steps = profile(made.write(tmp_path)).steps
+    assert [step.duration_s for step in steps] == pytest.approx([0.105, 0.1, 0.1])
+    assert [one.ready_s for step in steps for one in step.exchanges] == pytest.approx([0.055, 0.05, 0.05])
+    assert [step.beside_s for step in steps] == pytest.approx([0.01] * 3)
+
+
+@pytest.mark.parametrize(
+    ("launch", "stream", "cpu_waits", "blocking"),
+    [
+        (25.0, 40, False, True),  # the next kernel was launched before the collective ended: it waited
+        (35.0, 40, False, False),  # the CPU was merely busy with something else
+        (35.0, 7, False, True),  # but in the same stream nothing can overtake
+        (35.0, 40, True, True),  # or the CPU waited for the GPU
+    ],
+)
+def test_what_computing_waits_for(tmp_path: Path, launch: float, stream: int, cpu_waits: bool, blocking: bool) -> None:
+    made = Kineto()
+    for number in range(3):
+        t = 100.0 * number
+        made.step(number, t, 100)
+        made.kernel(t + 1, 19)
+        made.collective(t + 20, t + 20, 10, stream=stream)
+        made.kernel(t + 40, 40, launch=t + launch)
+        made.collective(t + 80, t + 80, 10)
+        if cpu_waits:
+            made.event("cudaStreamSynchronize", "cuda_runtime", t + 21, 10)
+    for step in profile(made.write(tmp_path)).steps:
+        assert [one.blocking for one in step.exchanges] == [blocking, False]
+
+
+def test_sizes_are_those_of_the_whole_tensor(tmp_path: Path) -> None:
+    made = Kineto()
+    made.step(0, 0, 100)
+    cases: list[tuple[str, str, int, int, str, tuple[Kind, int] | None]] = [
+        ("_allgather_base", "AllGather", 100, 400, "BFloat16", ("all_gather", 800)),
+        ("_reduce_scatter_base", "ReduceScatter", 400, 100, "Half", ("reduce_scatter", 800)),
+        ("all_to_allv", "SendRecv", 60, 70, "Float8_e4m3fn", ("all_to_all", 60)),
+        ("broadcast", "Broadcast", 5, 5, "Long", ("broadcast", 40)),
+        ("send", "SendRecv", 9, 9, "Byte", ("send_recv", 9)),
+        ("recv", "SendRecv", 9, 9, "Double", ("send_recv", 72)),
+        ("barrier", "AllReduce", 1, 1, "Byte", None),
+        ("wait", "AllReduce", 0, 0, "Byte", None),
+        ("reduce", "Reduce", 8, 8, "Int", None),
+    ]
+    for number, (name, kernel, elements_in, elements_out, dtype, _) in enumerate(cases):
+        made.collective(
+            10 * number, 10 * number, 5, name=name, kernel=kernel, dtype=dtype,
+            **{"In msg nelems": elements_in, "Out msg nelems": elements_out},
+        )  # fmt: skip
+    trace = imported(made.write(tmp_path))
+    assert collectives(trace) == [said for *_, said in cases if said]
+    assert "1 reduce cannot be replayed and were left out" in trace.assumptions
+
+
+def test_process_groups(tmp_path: Path) -> None:
+    made = data_parallel()
+    for number in range(3):
+        made.collective(
+            100 * number + 5, 100 * number + 5, 1, elements=7, **{"Process Group Name": "tp", "Group size": 8}
+        )
+        made.collective(100 * number + 9, 100 * number + 9, 1, elements=10**9, **{"Group size": 1})
+    path = made.write(tmp_path)
+    trace = imported(path)
+    assert trace.bytes_per_iteration == 16000
+    assert "process group 'tp' (8 ranks, 3 collectives, 84 B in all profiled steps) was left out" in trace.assumptions
+    assert imported(path, group="tp").bytes_per_iteration == 28
+    with pytest.raises(TraceError, match=r"'pp'; its groups: '0', 'tp'"):
+        imported(path, group="pp")
+
+
+OLD: dict[str, Any] = dict.fromkeys(("Collective name", "In msg nelems", "Out msg nelems", "dtype", "Group size"))
+
+
+@pytest.mark.parametrize(
+    ("args", "lacks"),
+    [
+        (OLD, "record_param_comms events have no 'Collective name'"),
+        ({"In msg nelems": None}, "'In msg nelems'"),
+        ({"dtype": None}, "have no 'dtype'"),
+    ],
+)
+def test_sizes_of_an_old_trace_are_given_by_hand(tmp_path: Path, args: Json, lacks: str) -> None:
+    path = data_parallel(**args).write(tmp_path)
+    with pytest.raises(TraceError, match=f"{lacks}.*--bytes: one for each of the 2 collectives") as error:
+        imported(path)
+    assert str(path) in str(error.value)
+    trace = imported(path, sizes=(Size(5), Size(6)))
+    assert collectives(trace) == [("all_reduce", 5), ("all_reduce", 6)]
+    assert "they were given by hand" in " ".join(trace.assumptions)
+    trace = imported(path, sizes=(Size.parse("11B"),))
+    assert collectives(trace) == [("all_reduce", 5), ("all_reduce", 6)]
+    assert "collective sizes are assumed: 11 B per step, split evenly" in trace.assumptions
+    with pytest.raises(TraceError, match="--bytes has 3 sizes, and its steps have 2 collectives"):
+        imported(path, sizes=(Size(1), Size(2), Size(3)))
+
+
+def test_sizes_by_hand_are_refused_where_there_are_some(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="--bytes is for traces without sizes"):
+        imported(data_parallel().write(tmp_path), sizes=(Size(5),))
+
+
+def test_without_profiler_steps_an_optimizer_step_will_do(tmp_path: Path) -> None:
+    made = data_parallel(4)
+    made.events = [event for event in made.events if "ProfilerStep" not in event["name"]]
+    with pytest.raises(TraceError, match=r"no 'ProfilerStep#N' annotations.*no Optimizer.step either.*prof\.step\(\)"):
+        imported(made.write(tmp_path))
+    for number in range(4):
+        made.event("Optimizer.step#SGD.step", "user_annotation", 100 * number + 90, 10)
+    path = made.write(tmp_path)
+    assert len(profile(path).steps) == 3
+    trace = imported(path)
+    assert trace.compute_s == pytest.approx(0.095)
+    assert "steps are taken to end with each Optimizer.step#SGD.step" in trace.assumptions[1]
+    made.event("Optimizer.step#Adam.step", "user_annotation", 95, 1)
+    with pytest.raises(TraceError, match=r"1 × Optimizer.step#Adam.step, 4 × Optimizer.step#SGD.step"):
+        imported(made.write(tmp_path))
+
+
+def test_several_ranks_are_pooled_and_odd_steps_left_out(tmp_path: Path) -> None:
+    first, second = data_parallel(), data_parallel(shift=3.0)
+    second.collective(140, 140, 1)
+    paths = [first.write(tmp_path, "0.json"), second.write(tmp_path, "1.json")]
+    trace = import_trace(paths, Request(), name="mine", model="a model")
+    assert "medians of 5 steps of 2 ranks" in trace.source.measured_by
+    assert "1 of 6 steps exchanged something else and were left out" in trace.assumptions
+
+
+def test_without_kernels_the_cpu_tells_when(tmp_path: Path) -> None:
+    made = data_parallel()
+    made.events = [event for event in made.events if event["cat"] != "kernel"]
+    trace = imported(made.write(tmp_path))
+    assert "6 of 6 collectives have no NCCL kernel" in " ".join(trace.assumptions)
+
+
+HYBRID = [("all_to_all", 51_200)] * 9 + [
+    ("all_reduce", 4000), ("all_reduce", 3072), ("reduce_scatter", 4096), ("reduce_scatter", 4096),
+    ("all_gather", 8192), ("all_gather", 4096),
+]  # fmt: skip
+SIXTEEN: dict[str, Any] = {
+    "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 16, "pg_config": [{"pg_size": 16}]}
+}
+
+
+def test_annotations_tell_what_kernels_of_one_name_carry_out(tmp_path: Path) -> None:
+    """NCCL runs all-to-all and much else as SendRecv: what was meant stands around the launch."""
+    trace = imported(hybrid_parallel().write(tmp_path, **SIXTEEN))
+    assert collectives(trace) == HYBRID
+    said = " ".join(trace.assumptions)
+    assert "kinds are told by the annotations around the launches" in said
+    assert "5 NCCL kernels were launched outside of any annotation" in said
+    assert "(5 send_recv)" in said
+    assert "sizes are those of 'Input Dims' and 'Input type'" in said
+    assert "an all-gather's size is that of its input times 16 ranks" in said
+    assert "1 of 5 steps exchanged something else and were left out" in said
+    assert trace.source.measured_by.endswith("medians of 4 steps")
+
+
+def test_an_annotation_counts_on_the_thread_that_launches(tmp_path: Path) -> None:
+    made = data_parallel(**OLD)
+    for number in range(3):
+        made.old_collective("nccl:all_to_all", 100 * number + 50, 100 * number + 50, 1, [10], tid=5)
+        made.event("nccl:broadcast", "user_annotation", 100 * number + 45, 20, tid=6)
+        made.event("nccl:all_gather", "user_annotation", 100 * number + 45, 3, tid=5)  # over by then
+        made.event("nccl:all_reduce", "gpu_user_annotation", 100 * number + 49, 3, tid=5)
+    kinds = [kind for kind, _ in collectives(imported(made.write(tmp_path), sizes=(Size(9),)))]
+    assert kinds == ["all_reduce", "all_to_all", "all_reduce"]
+
+
+def test_an_id_of_none_joins_nothing(tmp_path: Path) -> None:
+    """Versions without External ids, or with 0 in all of them: the kernel is the one launched during the call."""
+    for nobody in ({}, {"External id": 0}):
+        made = data_parallel(by_id=False)
+        for event in made.events:
+            event["args"].pop("External id", None)
+            event["args"] |= nobody
+        path = made.write(tmp_path)
+        assert [(one.ready_s, one.end_s) for one in profile(path).steps[1].exchanges] == [(0.04, 0.05), (0.08, 0.09)]
+        old = hybrid_parallel()
+        for event in old.events:
+            event["args"].pop("External id", None)
+            event["args"] |= nobody
+        assert collectives(imported(old.write(tmp_path, **SIXTEEN))) == HYBRID
+
+
+def test_what_cpus_exchange_beside_gpus_is_left_out_and_said(tmp_path: Path) -> None:
+    made = data_parallel()
+    made.event("gloo:broadcast", "user_annotation", 50, 2, **{"Input Dims": [[9]], "Input type": ["float"]})
+    trace = imported(made.write(tmp_path))
+    assert collectives(trace) == [("all_reduce", 4000), ("all_reduce", 12000)]
+    assert "what the CPUs exchanged beside the GPUs was left out (1 gloo:broadcast)" in trace.assumptions
+
+
+def test_several_kernels_of_one_annotation_are_one_collective(tmp_path: Path) -> None:
+    made = Kineto()
+    for number in range(3):
+        t = 100.0 * number
+        made.step(number, t, 100)
+        made.event("nccl:all_to_all", "user_annotation", t + 10, 5, **{"Input Dims": [[8]], "Input type": ["float"]})
+        for index in range(3):
+            made.old_collective(None, t + 11 + index, t + 20 + 10 * index, 9)
+    (exchange,) = profile(made.write(tmp_path)).steps[1].exchanges
+    assert (exchange.kind, exchange.bytes) == ("all_to_all", 32)
+    assert (exchange.ready_s, exchange.end_s) == pytest.approx((0.020, 0.049))
+
+
+def test_what_an_all_gather_gathers_needs_the_ranks(tmp_path: Path) -> None:
+    path = hybrid_parallel().write(tmp_path)
+    with pytest.raises(TraceError, match=r"10 all-gathers each rank's part.*--ranks 8"):
+        imported(path)
+    assert collectives(imported(path, ranks=16)) == HYBRID
+
+
+def test_sizes_are_asked_for_the_usual_step(tmp_path: Path) -> None:
+    """The first step has 20 collectives, the others 15: 20 sizes would keep the odd one alone."""
+    path = hybrid_parallel(dims=False).write(tmp_path)
+    with pytest.raises(TraceError, match=r"one for each of the 15 collectives of a step \(9 all_to_all.*in 4 of its 5"):
+        imported(path)
+    trace = imported(path, sizes=tuple(Size(100 + index) for index in range(15)))
+    assert trace.bytes_per_iteration == 15 * 100 + 14 * 15 // 2
+    assert trace.source.measured_by.endswith("medians of 4 steps")
+
+
+def test_named_collectives_have_sizes_by_their_inputs_too(tmp_path: Path) -> None:
+    lacking = {
+        "In msg nelems": None,
+        "Input Dims": [[[5], [7, 2]]],
+        "Input type": ["GenericList[Tensor(float),Tensor(float)]"],
+    }
+    assert collectives(imported(data_parallel(**lacking).write(tmp_path))) == [("all_reduce", 76)] * 2
+
+
+@pytest.mark.parametrize(
+    ("shapes", "types", "size"),
+    [
+        ([[419430400]], ["unsigned char"], 419_430_400),
+        ([[384], []], ["long", "Int"], 3072),
+        ([[]], ["float"], 4),
+        ([[2, 3], [4]], ["c10::Half", "double"], 44),
+        ([[[2, 3], [4]]], ["GenericList[Tensor(float),Tensor(float)]"], 40),
+        ([[[2]]], ["TensorList"], None),
+        ([[[2], [3]]], ["GenericList[Tensor(float),Tensor(int)]"], None),
+        ([[2]], ["Quaternion"], None),
+        ([[-1]], ["float"], None),
+        ([["many"]], ["float"], None),
+        ([[1] * 65], ["float"], None),
+        ([7], ["float"], None),
+        (7, 8, None),
+        ([[2]], [9], None),
+    ],
+)
+def test_bytes_of_inputs(shapes: object, types: object, size: int | None) -> None:
+    assert shapes_bytes(shapes, types) == size
+
+
+def test_one_rank_imports_and_says_so(tmp_path: Path) -> None:
+    trace = imported(data_parallel(**{"Group size": 1}).write(tmp_path))
+    assert collectives(trace) == [("all_reduce", 4000), ("all_reduce", 12000)]
+    assert "its process group had one rank" in " ".join(trace.assumptions)
+    assert "workers there are is the experiment's choice" in " ".join(trace.assumptions)
+
+
+def test_gloo_on_a_cpu(tmp_path: Path) -> None:
+    made = Kineto()
+    for number in range(3):
+        t = 100.0 * number
+        made.step(number, t, 100)
+        told = {"Input Dims": [[1000]], "Input type": ["float"]}
+        made.event("gloo:all_reduce", "user_annotation", t + 40, 20, tid=9, **told)
+        made.event("gloo:barrier", "user_annotation", t + 70, 5, tid=9)
+    path = made.write(tmp_path)
+    (exchange,) = profile(path).steps[0].exchanges
+    assert (exchange.bytes, exchange.ready_s, exchange.end_s) == (4000, 0.04, 0.06)
+    said = " ".join(imported(path).assumptions)
+    assert "collectives are the annotations of their backend (3 gloo:all_reduce, 3 gloo:barrier)" in said
+    assert "3 gloo:barrier cannot be replayed and were left out" in said
+
+
+def test_a_refusal_names_what_there_is(tmp_path: Path) -> None:
+    made = Kineto()
+    made.step(0, 0, 100)
+    made.collective(200, 200, 1)
+    made.collective(10, 10, 1, name="gather", kernel="SendRecv")
+    made.collective(20, 20, 1, elements=0)
+    with pytest.raises(TraceError) as error:
+        imported(made.write(tmp_path))
+    for what in (
+        "no collective that can be replayed within its 1 steps",
+        "record_param_comms outside of its steps: 1 all_reduce",
+        "of no bytes: 1 allreduce",
+        "of a kind that cannot be replayed: 1 gather",
+        "NCCL kernels: 2 ncclDevKernel_AllReduce_RING, 1 ncclDevKernel_SendRecv_RING",
+    ):
+        assert what in str(error.value)
+    nothing = Kineto()
+    nothing.step(0, 0, 100)
+    with pytest.raises(TraceError, match="In the whole file there is none at all"):
+        imported(nothing.write(tmp_path))
+
+
+def test_noise_is_from_step_to_step_not_from_rank_to_rank(tmp_path: Path) -> None:
+    """Two ranks without any spread of their own, one twice as slow: no noise, and the difference is said."""
+    slow = data_parallel()
+    for event in slow.events:
+        event["ts"], event["dur"] = 2 * event["ts"], 2 * event["dur"]
+    paths = [data_parallel().write(tmp_path, "0.json"), slow.write(tmp_path, "1.json")]
+    trace = import_trace(paths, Request(), name="mine", model="a model")
+    assert trace.noise == "0%"
+    assert "its 2 ranks compute for 95 to 190 ms a step on average" in " ".join(trace.assumptions)
