@@ -238,5 +238,5 @@ def _doubts(folder: Path, todo: Sequence[Plan]) -> list[Line]:
             if row.status in ("suspect", "invalid"):
                 text = f"{plan.system.label}{'' if plan.alone is None else f' job {plan.alone} in isolation'} {'–' if row.value is None else decimal(row.value)}"
                 limits = "".join(f", {word} {decimal(value, 6)}" for word, value in (row.limit or {}).items())
-                found.setdefault((row.status, f"{row.name} ({row.id}{limits})"), []).append(text)
+                found.setdefault((row.status, f"{row.label}, {row.name}{limits}"), []).append(text)
     return [(status, f"{name}: {', '.join(where)}") for (status, name), where in found.items()]

@@ -162,4 +162,4 @@ def _is_name(name: str) -> bool:
 def _reason(row: Row) -> str:
     value = "" if row.value is None else f" is {row.value:g}"
     limits = "".join(f", {kind} {limit:g}" for kind, limit in (row.limit or {}).items())
-    return f"{row.name} ({row.id}){value}{limits}" + (f": {row.note}" if row.note else "")
+    return f"{row.label}: {row.name}{value}{limits}" + (f": {row.note}" if row.note else "")

@@ -135,7 +135,7 @@ def _usable(path: Path, problems: list[str]) -> Run | None:
         problems.append(f"{error}. Left out.")
         return None
     if run.verdict.verdict == "invalid":
-        broken = [f"{row.id}: {row.name}" for row in run.verdict.invalid]
+        broken = [f"{row.label}: {row.name}" for row in run.verdict.invalid]
         problems.append(f"{path} is invalid ({', '.join(broken)}). Left out.")
         return None
     return run

@@ -12,6 +12,34 @@ Status = Literal["ok", "suspect", "invalid", "not evaluated", "not applicable"]
 ORDER: tuple[Word, ...] = ("valid", "suspect", "invalid")
 
 
+SLUGS = {
+    "I1": "settings",
+    "I2": "spare-capacity",
+    "I3": "link-rate",
+    "I4": "work-conservation",
+    "I5": "stray-loss",
+    "I6": "phase-lateness",
+    "I7": "cpu-load",
+    "I8": "base-rtt",
+    "I9": "trace-bytes",
+    "I10": "repeatability",
+    "I11": "lone-job-ideal",
+    "I12": "clock-drift",
+    "I13": "skipped-ebpf",
+    "I14": "seeded-paths",
+    "I15": "events",
+    "I16": "mltcp-active",
+    "I17": "flow-limits",
+    "I18": "tcp-timeouts",
+    "I19": "receiver-drops",
+    "I20": "host-links",
+    "I21": "disturbed-iterations",
+    "I22": "failed-jobs",
+    "I23": "flow-model-range",
+    "I24": "host-datagram-drops",
+}  # what invariants are called on the terminal and in reports (docs/fidelity.md)
+
+
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """One invariant (docs/fidelity.md): its value, its limits (``{"suspect above": 0.02}``), and what follows."""
 
@@ -21,6 +49,11 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: dict[str, float] | None
     status: Status
     note: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name and id, as in ``link-rate (I3)``."""
+        return f"{SLUGS[self.id]} ({self.id})" if self.id in SLUGS else self.id
 
 
 class Verdict(msgspec.Struct, frozen=True):

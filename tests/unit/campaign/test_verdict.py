@@ -21,6 +21,7 @@ from testbed.core.errors import MachineError
 from testbed.core.runs import documents
 from testbed.core.runs.manifest import Manifest
 from testbed.core.runs.plan import Plan
+from testbed.core.runs.verdict import SLUGS
 from testbed.linux import features
 from testbed.linux.features import Features
 from testbed.planning import plan
@@ -101,8 +102,9 @@ def rows(
 
 def test_the_documentation_lists_every_invariant() -> None:
     text = Path(__file__).parents[3].joinpath("docs/fidelity.md").read_text()
-    listed = re.findall(r"^\| (I\d+) \|", text, re.MULTILINE)
-    assert listed == list(dict.fromkeys(invariant.id for invariant in INVARIANTS))
+    listed = re.findall(r"^\| `([a-z-]+)` \((I\d+)\) \|", text, re.MULTILINE)
+    assert [identity for _, identity in listed] == list(dict.fromkeys(invariant.id for invariant in INVARIANTS))
+    assert {identity: slug for slug, identity in listed} == SLUGS and len(set(SLUGS.values())) == len(SLUGS)
 
 
 Beyond = tuple[str, float] | None  # a limit, and which side of it is trouble
@@ -123,9 +125,9 @@ def printed_limits(text: str) -> list[tuple[str, Beyond, Beyond]]:
     """Id, suspect and invalid of each row of the table that has limits; a cell may have several: ``> 80 %; > 1 %``."""
     found = []
     identity = ""
-    for line in re.findall(r"^\| (?:I\d+ )?\|.*\|$", text, re.MULTILINE):
+    for line in re.findall(r"^\| (?:`[a-z-]+` \(I\d+\) )?\|.*\|$", text, re.MULTILINE):
         first, *_, suspect, invalid = (cell.strip() for cell in line.strip("|").split("|"))
-        identity = first or identity
+        identity = first.rpartition("(")[2].rstrip(")") or identity
         for one in zip(suspect.split(";"), invalid.split(";"), strict=True):
             both = printed(one[0].strip()), printed(one[1].strip())
             if both != (None, None):
