@@ -7,7 +7,6 @@ import hashlib
 import io
 import platform
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -79,8 +78,6 @@ def compute(
             started=datetime.fromtimestamp(begun, UTC).isoformat(timespec="seconds"), wall_s=time.time() - begun, digest=digest(table),
         )  # fmt: skip
         rundir.store({TABLE: table, ABOUT: documents.encode(made)}, folder, out)
-    if not quiet:
-        print(text.plain(str(folder / TABLE)), file=sys.stderr)
     return folder
 
 

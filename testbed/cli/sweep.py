@@ -119,7 +119,9 @@ def run(parsed: argparse.Namespace) -> int:
             for each in folders.named(chosen.planned, out, file, elsewhere=chosen.elsewhere, locks=held, tell=_left_out)
         ]
         for asked in studies:
-            study.compute(asked, out, parsed.parallel, flags.again(parsed), held, quiet=parsed.quiet)
+            folder = study.compute(asked, out, parsed.parallel, flags.again(parsed), held, quiet=parsed.quiet)
+            if not parsed.quiet:
+                print(text.plain(str(folder / study.TABLE)), file=sys.stderr)
         return _carried_out(planned, machines, parsed) if files else EXIT_OK
 
 

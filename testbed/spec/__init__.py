@@ -22,7 +22,7 @@ from testbed.core.text import is_text, quoted, shown
 from testbed.core.units import Duration, Rate, Share, Size, decoded
 from testbed.models.frames import frame, payload_share
 from testbed.schedulers import job as job_schedulers
-from testbed.spec import external, files, limits, systems
+from testbed.spec import external, files, limits, system_tables, systems
 from testbed.spec import place as where
 from testbed.spec.aliases import canonical
 from testbed.spec.job import Job, complete, parse
@@ -178,6 +178,9 @@ def make(fields: dict[str, Any], flags: dict[str, Any], source: str) -> Spec:
         if path == "on":
             raise RequestError(f"--set {text}: where it runs is said by --on {value}")
         files.put(fields, path, files.toml_value(value), "--set")
+    with within(source):
+        if "system" in fields:
+            fields["system"] = system_tables.texts(fields["system"])
     jobs = fields.get("job")
     if isinstance(jobs, list) and jobs:
         with within(source):
@@ -316,8 +319,8 @@ def _check(spec: Spec) -> None:
             systems.parse(system)
         if len(systems.in_turn(system)) > max(1, spec.jobs):
             raise wrong("system", f"{quoted(system)} names more congestion controls than there are jobs ({spec.jobs})")
-    labels = [systems.parse(one).folder for one in spec.system]
-    if len(set(labels)) < len(labels):
+    found = [systems.parse(one) for one in spec.system]
+    if len({one.folder for one in found}) < len(found) or len({one.label for one in found}) < len(found):
         raise wrong("system", f"{' '.join(spec.system)} names one twice")
     if spec.trace is not None and (spec.compute is not None or spec.bytes is not None):
         raise wrong("trace", "give a trace, or --compute and --bytes, not both")

@@ -11,6 +11,7 @@ from testbed.replay import training
 from testbed.spec import Event, LinkSpec, Spec
 from testbed.spec.aliases import ALIASES
 from testbed.spec.job import Job
+from testbed.spec.system_tables import SystemTable
 
 # In brackets what holds if nothing is said.
 SPEC = {
@@ -136,6 +137,16 @@ def schema() -> dict[str, Any]:
         "type": "array",
         "items": {
             "anyOf": [{"$ref": "#/$defs/Job"}, {"type": "string", "description": "as --job has it: s2,workers=4"}]
+        },
+    }
+    found["$defs"] |= msgspec.json.schema(SystemTable)["$defs"]
+    properties["system"] = {
+        **properties["system"],
+        "items": {
+            "anyOf": [
+                {"$ref": "#/$defs/SystemTable"},
+                {"type": "string", "description": "as --system has it: ltp:fraction=0.8,label=LTP"},
+            ]
         },
     }
     properties |= {alias: properties[name] for alias, name in ALIASES.items()}

@@ -116,7 +116,7 @@ def with_room(fields: Fields, coming: Collection[str]) -> Fields:
 
 
 # In what a file says of these, files are named relative to it: ./mine.py,3  mine.json,workers=4  reno+tcp_mine.c:step=4
-_NAMES_FILES = ("topo", "trace", "collective", "system", "cc", "job")
+_NAMES_FILES = ("topo", "trace", "collective", "system", "cc", "job", "congestion", "transport", "flow_scheduler")
 _FILE = re.compile(r"(?:^|(?<=\+))(?![/~])[^,:+]+\.(?:py|json|toml|c)(?=[,:+]|$)")
 
 

@@ -5,7 +5,8 @@
     --system reno mltcp_reno reno+cubic reno:early_close=0.8 cassini cassini:over=cubic unfair:weights=3/1 priority ltp:fraction=0.9
 
 The role of a system follows from its congestion controls' own files: a treatment if one of them is, else a baseline; a
-transport that is not TCP is a treatment; a flow scheduler, which knows what no congestion control does, is a reference. ``role=`` among the options overrides that.
+transport that is not TCP is a treatment; a flow scheduler, which knows what no congestion control does, is a reference. Two options go with every
+system: ``role=`` overrides that role, ``label=`` is its name in tables and figures.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast, get_args
+
+import msgspec
 
 from testbed import registry, transports
 from testbed.congestion import catalogue
@@ -26,11 +29,25 @@ from testbed.core.text import quoted
 from testbed.schedulers import flow
 
 PLAIN = "reno"  # that every kernel has
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}")
 
 
 def parse(label: str) -> System:
     """Read one word of ``--system``; raises `RequestError`."""
-    text, asked = _role(label)
+    text, role = _without(label, "role")
+    if role is not None and role not in get_args(Role):
+        raise RequestError(f"role in {quoted(label)}: give one of {', '.join(get_args(Role))}")
+    text, name = _without(text, "label")
+    if name is not None and not LABEL.fullmatch(name):
+        raise RequestError(
+            f"label in {quoted(label)}: {quoted(name)} is no label. Give 1 to 40 letters, digits, spaces and . _ -"
+        )
+    found = _parsed(text, label, cast("Role | None", role))
+    return found if name is None else msgspec.structs.replace(found, label=name, labelled=label)
+
+
+def _parsed(text: str, label: str, asked: Role | None) -> System:
+    """The system ``text``, which says neither role nor label."""
     parts = in_turn(text)
     names = [part.partition(":")[0] for part in parts]
     if carried := [name for name in names if _is_transport(name)]:
@@ -113,21 +130,21 @@ def in_turn(label: str) -> list[str]:
     return re.split(r"\+(?!(?:drop|solved|apart)(?:[,+]|$))", label)
 
 
-def _role(label: str) -> tuple[str, Role | None]:
-    """What is typed without ``role=…``, and that role."""
+def _without(label: str, option: str) -> tuple[str, str | None]:
+    """What is typed without ``option=…``, and its value; raises `RequestError` for several values."""
     found: list[str] = []
     parts = []
     for part in in_turn(label):
         name, colon, rest = part.partition(":")
         items = rest.split(",")
-        found += [item.removeprefix("role=") for item in items if item.startswith("role=")]
-        kept = ",".join(item for item in items if not item.startswith("role="))
+        found += [item.removeprefix(f"{option}=") for item in items if item.startswith(f"{option}=")]
+        kept = ",".join(item for item in items if not item.startswith(f"{option}="))
         parts.append(name + (colon + kept if kept else ""))
     if not found:
         return label, None
-    if len(set(found)) > 1 or found[0] not in get_args(Role):
-        raise RequestError(f"role in {quoted(label)}: give one of {', '.join(get_args(Role))}")
-    return "+".join(parts), cast(Role, found[0])
+    if len(set(found)) > 1:
+        raise RequestError(f"{option} in {quoted(label)}: {' and '.join(found)} are given. Give one.")
+    return "+".join(parts), found[0]
 
 
 def share(system: System, demands: Sequence[flow.Demand], links: Mapping[str, float]) -> flow.Sharing:

@@ -80,7 +80,7 @@ def _wrong(plan: Plan) -> Iterator[str]:
     for cc in plan.ccs:
         yield from _wrong_in(cc)
     if not any(cc.source for cc in plan.system.congestion):
-        yield from _unknown(plan.system.label, plan.system.name)
+        yield from _unknown(plan.system.typed, plan.system.name)
 
 
 def _wrong_in(cc: CongestionControl) -> Iterator[str]:

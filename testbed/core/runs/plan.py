@@ -62,19 +62,25 @@ class CongestionControl(msgspec.Struct, frozen=True):
 class System(msgspec.Struct, frozen=True):
     """What is compared: congestion controls that jobs take turns with, a transport, or a flow scheduler that decides for all jobs."""
 
-    label: str  # as typed
-    name: str  # the same without options
+    label: str  # of tables and figures: ``label=``, else as typed
+    name: str  # as typed, without options
     role: Role
     congestion: tuple[CongestionControl, ...] = ()  # empty: the transport or the flow scheduler says
     transport: str = TCP  # as typed
     flow_scheduler: str | None = None  # as typed
     knows: str = ""  # what that one must know beforehand, in a few words
     central: bool = False  # it decides for all jobs from what it knows of them
+    labelled: str | None = None  # as typed, where ``label=`` names it
+
+    @property
+    def typed(self) -> str:
+        """As typed after ``--system``."""
+        return self.labelled or self.label
 
     @property
     def folder(self) -> str:
         """Where its results lie: its plain name, or that and a hash of its options."""
-        return _folder(self.name, self.label, exact=":" not in self.label)
+        return _folder(self.name, self.typed, exact=":" not in self.typed)
 
 
 class Marking(msgspec.Struct, frozen=True):

@@ -1,0 +1,102 @@
+"""``[[system]]``: what is compared as a table of an experiment's file; `testbed.spec.systems` reads the text that it comes to.
+
+::
+
+    [[system]]
+    congestion = "reno"
+    transport = "ltp"
+    transport_options = {fraction = 0.8}
+    label = "LTP"
+
+is ``--system ltp:fraction=0.8,label=LTP``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+
+from testbed import transports
+from testbed.core import builtin_transport
+from testbed.core.errors import RequestError
+from testbed.core.text import quoted
+from testbed.spec.systems import LABEL, PLAIN
+
+Option = str | bool | int | float
+
+
+class SystemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A congestion control or a list of them in turn, a transport, or a flow scheduler; with the options of each."""
+
+    congestion: str | tuple[str, ...] | None = None
+    congestion_options: dict[str, Option] = {}
+    transport: str = builtin_transport.TCP
+    transport_options: dict[str, Option] = {}
+    flow_scheduler: str | None = None
+    flow_scheduler_options: dict[str, Option] = {}
+    label: str | None = None
+    role: str | None = None
+    preset: str | None = None
+
+    def text(self) -> str:
+        """As after ``--system``; raises `RequestError` for parts that do not go together."""
+        if self.label is not None and not LABEL.fullmatch(self.label):
+            raise RequestError(
+                f"label: {quoted(self.label)} is no label. Give 1 to 40 letters, digits, spaces and . _ -"
+            )
+        own = {name: value for name in ("label", "role") if (value := getattr(self, name)) is not None}
+        controls = (self.congestion,) if isinstance(self.congestion, str) else self.congestion or ()
+        if self.flow_scheduler is not None:
+            if controls or self.congestion_options or self.transport != builtin_transport.TCP or self.transport_options:
+                raise RequestError("a flow scheduler decides for all jobs. Leave out congestion and transport.")
+            return _joined(self.flow_scheduler, self.flow_scheduler_options | own)
+        if self.flow_scheduler_options:
+            raise RequestError(
+                'flow_scheduler_options: there is no flow_scheduler. Name one, as in flow_scheduler = "unfair".'
+            )
+        if builtin_transport.plain(self.transport):
+            if not controls:
+                raise RequestError(
+                    'name a congestion control, a transport or a flow scheduler, as in congestion = "reno".'
+                )
+            preset = {} if self.preset is None else {"preset": self.preset}
+            options = self.congestion_options | preset | self.transport_options
+            return "+".join([*(_joined(one, options) for one in controls[:-1]), _joined(controls[-1], options | own)])
+        if len(controls) > 1 or self.congestion_options or self.preset is not None:
+            raise RequestError(
+                f"congestion: {self.transport} takes one congestion control without options, for what it sends by TCP."
+            )
+        options = dict(self.transport_options)
+        if controls and controls[0] != PLAIN:
+            name = transports.parse(self.transport).name
+            if "broadcast" not in {one.name for one in dataclasses.fields(transports.find(name).Options)}:
+                raise RequestError(f"congestion: {quoted(self.transport)} sends nothing by TCP. Leave it out.")
+            options.setdefault("broadcast", f"tcp:{controls[0]}")
+        return _joined(self.transport, options | own)
+
+
+def texts(systems: Any) -> Any:
+    """``system`` of an experiment with its tables as text; anything that is no list stays. Raises `RequestError`."""
+    if not isinstance(systems, list | tuple):
+        return systems
+    return [_text(one, number) if isinstance(one, dict) else one for number, one in enumerate(systems)]
+
+
+def _text(table: dict[str, Any], number: int) -> str:
+    try:
+        return msgspec.convert(table, SystemTable).text()
+    except (msgspec.ValidationError, RequestError) as error:
+        raise RequestError(str(error), where=f"system[{number}]") from error
+
+
+def _joined(name: str, options: dict[str, Option]) -> str:
+    items = [f"{key}={_value(value)}" for key, value in options.items()]
+    if not items:
+        return name
+    return f"{name}{',' if ':' in name else ':'}{','.join(items)}"
+
+
+def _value(value: Option) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)
