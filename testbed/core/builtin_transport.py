@@ -17,4 +17,5 @@ def plain(transport: str) -> bool:
 
 def routers_spray(transport: str) -> bool:
     """Whether routers send its packets over all equal paths in turn, as ``tcp:spray=on`` asks."""
-    return by_kernel(transport) and "spray=on" in transport.partition(":")[2].split(",")
+    options = transport.partition(":")[2].split(",")
+    return by_kernel(transport) and ("spray=on" in options or "spray=yes" in options)

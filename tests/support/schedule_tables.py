@@ -9,6 +9,7 @@ import msgspec
 import pandas as pd
 
 from testbed.core.runs import documents, rundir
+from testbed.core.runs.format_version import VERSION
 from testbed.core.runs.schedules import ABOUT, KEYS, NUMBERS, TABLE, Asked, Made, Setting, digest
 from testbed.planning import schedules
 from testbed.report.study import Study, load_study
@@ -31,7 +32,7 @@ def store(what: Asked, rows: list[schedules.Row], out: Path) -> Study:
     """As `studies.compute` does it, with rows of any origin."""
     table = pd.DataFrame(rows)[[*KEYS, *NUMBERS]].to_csv(index=False).encode()
     made = Made(
-        version=2, experiment=what.name, asked=what, testbed="1", source_sha256="0" * 64, git_commit=None, python="3", packages={},
+        version=VERSION, experiment=what.name, asked=what, testbed="1", source_sha256="0" * 64, git_commit=None, python="3", packages={},
         command=("__main__.py", "sweep", f"experiments/{what.name}.toml"), started="then", wall_s=1.0, digest=digest(table),
     )  # fmt: skip
     rundir.store({TABLE: table, ABOUT: documents.encode(made)}, out / what.name, out)
