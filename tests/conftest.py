@@ -69,3 +69,9 @@ def _no_kernel() -> str:
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_width() -> None:
+    """pytest-xdist gives its workers a width of 80 columns; messages are whole lines without one."""
+    os.environ.pop("COLUMNS", None)

@@ -371,7 +371,7 @@ def test_what_goes_along() -> None:
     with tarfile.open(fileobj=io.BytesIO(upload.archive())) as tar:
         names = set(tar.getnames())
     assert {"code/testbed/backends/remote.py", "code/kernel/mltcp.h", "code/testbed/replay/worker.py"} <= names
-    assert {f"packages/{name}/__init__.py" for name in upload.PACKAGES} <= names
+    assert {f"packages/{name}/__init__.py" for name in upload.PACKAGES.values()} <= names
     assert not [name for name in names if "__pycache__" in name or name.startswith("/") or ".." in name]
     assert len(upload.archive()) < 3_000_000
 

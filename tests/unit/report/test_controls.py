@@ -265,7 +265,7 @@ def test_an_f_that_is_stuck_is_no_rule(tmp_path: Path) -> None:
     fluid("concept", tmp_path, exponent=0.5)
     rule = next(claim for claim in verdicts("concept", tmp_path) if claim.startswith("The additive increase"))
     assert verdicts("concept", tmp_path)[rule] == "reproduced"
-    spoilt(tmp_path, lambda flows: flows.assign(f=1.0))
+    spoilt(tmp_path, lambda flows: flows.assign(mltcp_f=1.0))
     assert verdicts("concept", tmp_path)[rule] == "not reproduced"
 
 

@@ -25,6 +25,7 @@ import pytest
 
 from testbed import transports
 from testbed.campaign.verdict import jobs
+from testbed.core import builtin_transport
 from testbed.core.errors import MachineError, RequestError
 from testbed.core.options import OptionError
 from testbed.core.runs import rows
@@ -780,3 +781,11 @@ def test_every_transport_satisfies_the_protocol() -> None:
     for module in modules:
         asked: transports.TransportOptions = module.Options()
         assert (asked.sync_every, asked.by_tcp) == (0, None) and isinstance(module.TITLE, str)
+
+
+@pytest.mark.parametrize(
+    ("transport", "sprays"),
+    [("tcp:spray=on", True), ("tcp:spray=yes", True), ("tcp:spray=off", False), ("tcp", False), ("mlt", False)],
+)
+def test_every_spelling_of_a_switch_reaches_the_routers(transport: str, sprays: bool) -> None:
+    assert builtin_transport.routers_spray(transport) == sprays
