@@ -88,6 +88,7 @@ def run(parsed: argparse.Namespace) -> int:
     from testbed.campaign import sweep_request
     from testbed.campaign.stored import folders
     from testbed.core import locks
+    from testbed.core.runs.schedules import TABLE
     from testbed.linux import privileges
 
     flags.check_retries(parsed.retries)
@@ -121,7 +122,7 @@ def run(parsed: argparse.Namespace) -> int:
         for asked in studies:
             folder = study.compute(asked, out, parsed.parallel, flags.again(parsed), held, quiet=parsed.quiet)
             if not parsed.quiet:
-                print(text.plain(str(folder / study.TABLE)), file=sys.stderr)
+                print(text.plain(str(folder / TABLE)), file=sys.stderr)
         return _carried_out(planned, machines, parsed) if files else EXIT_OK
 
 
