@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed.cli.demo import RUNS
 from testbed.core.errors import EXIT_OK
 from tests.support.runs import ROOT, cli
 from tools import demo_table, golden
@@ -29,16 +28,10 @@ ROW = re.compile(
 )
 
 
-def demos() -> list[list[str]]:
-    """The flags of the demo's runs, as the Makefile has them."""
-    shown = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [shlex.split(line)[2:] for line in shown.splitlines() if "testbed/run.py" in line]
-
-
-@pytest.mark.parametrize("number", range(2), ids=["main job", "ResNet-50"])
+@pytest.mark.parametrize("number", range(len(RUNS)), ids=["main job", "ResNet-50"])
 def test_the_demo_comes_out_as_the_readme_says(number: int, tmp_path: Path) -> None:
-    assert SHOWN is not None and len(demos()) == 2
-    done = cli(*demos()[number], "--json", cwd=tmp_path)
+    assert SHOWN is not None
+    done = cli(*RUNS[number].split(), "--json", cwd=tmp_path)
     assert done.returncode == EXIT_OK, done.stderr
     summary: dict[str, Any] = json.loads(done.stdout)
     (folder,) = (tmp_path / "results").iterdir()
