@@ -78,7 +78,7 @@ def test_a_run_leaves_its_directory_and_nothing_else(tmp_path: Path, before: Bef
     folder = tmp_path / "results" / "quick"
     run = folder / "mltcp_reno" / "1"
     assert sorted(path.name for path in run.iterdir()) == [
-        "disturbances.csv", "flows.csv", "iterations.csv", "links.csv", "manifest.json", "nics.csv", "operations.csv", "disturbed_iterations.csv",
+        "disturbances.csv", "disturbed_iterations.csv", "flows.csv", "iterations.csv", "links.csv", "manifest.json", "nics.csv", "operations.csv",
         "verdict.json",
     ]  # fmt: skip
     heads = {

@@ -48,7 +48,7 @@ def test_a_run_changes_no_other_owner(shared: Path, out: str) -> None:
     assert set(made.values()) == {(CALLER, CALLER)}
 
 
-@pytest.mark.parametrize("link", ["x", "x/reno", "x/figures", "x/alone"])
+@pytest.mark.parametrize("link", ["x", "x/reno", "x/figures", "x/isolated"])
 def test_a_link_in_the_results_is_refused_before_anything_runs(shared: Path, link: str) -> None:
     (shared / "results" / link).parent.mkdir(parents=True, exist_ok=True)
     (shared / "results" / link).symlink_to(shared / "other")
