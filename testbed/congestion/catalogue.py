@@ -94,6 +94,9 @@ def parse(spec: str, preset: str = "paper") -> CongestionControl:
     """Read ``name`` or ``name:parameter=value,…``, with this ``preset`` if it has one and names none; raises `RequestError`."""
     name, _, rest = spec.partition(":")
     items = [item for item in rest.split(",") if item]
+    keys = [item.partition("=")[0] for item in items]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise RequestError(f"{quoted(spec)}: {quoted(twice[0])} is given twice. Give it once.")
     if name.endswith(".c"):
         return _own(spec, name, items)
     family = families().get(name)
