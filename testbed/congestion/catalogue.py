@@ -95,7 +95,7 @@ def parse(spec: str, preset: str = "paper") -> CongestionControl:
     name, _, rest = spec.partition(":")
     items = [item for item in rest.split(",") if item]
     keys = [item.partition("=")[0] for item in items]
-    if twice := [key for key in keys if keys.count(key) > 1]:
+    if twice := [key for key in keys if key != "preset" and keys.count(key) > 1]:
         raise RequestError(f"{quoted(spec)}: {quoted(twice[0])} is given twice. Give it once.")
     if name.endswith(".c"):
         return _own(spec, name, items)

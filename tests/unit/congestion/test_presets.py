@@ -74,9 +74,7 @@ def test_what_names_no_preset_has_the_runs(spec: str, preset: str, restart: int 
     assert catalogue.on_link(catalogue.parse(spec, preset), 10**9).constants.get("restart") == restart
 
 
-@pytest.mark.parametrize(
-    "text", ["mltcp_reno:slope=1,slope=2", "mltcp_reno:preset=paper,preset=paper", "mltcp_reno:slope=1,slope=1"]
-)
+@pytest.mark.parametrize("text", ["mltcp_reno:slope=1,slope=2", "mltcp_reno:slope=1,slope=1"])
 def test_a_parameter_that_is_given_twice_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="twice"):
         catalogue.parse(text)
