@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import glob
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,11 +20,11 @@ from testbed.core.errors import RequestError, error_for_exit
 from testbed.core.runs.events import Said
 from testbed.core.runs.plan import Plan
 from testbed.core.runs.summary import Summary
-from testbed.core.text import quoted
+from testbed.core.text import did_you_mean, quoted
 from testbed.planning.plan import Planned
 from testbed.report import style, views
 from testbed.report.results import Results, load
-from testbed.spec import Spec, external, schedules
+from testbed.spec import Spec, external, schedules, system_tables
 from testbed.spec import place as where
 from testbed.spec.aliases import ALIASES
 
@@ -77,7 +76,7 @@ def sweep(
         locks.held(folder) as held,
     ):
         sweep_request.check_privileges(others, given)
-        choices, machines = sweep_request.settled(others, given, folder, _untold) if others else ([], {})
+        choices, machines = sweep_request.settled(others, given, folder, _ignore_note) if others else ([], {})
         planned = [
             each
             for file, chosen in choices
@@ -98,9 +97,13 @@ def _swept(
     work = stored.work(planned, out, lambda run: [machines[place] for place in where.places(run.spec.on)], again)
     order, _ = sweep_request.in_order(work)
     alone = executor == "local" and parallel == 1 and len(machines) == 1  # it needs no process of its own
-    here = [Here(substrate, _unheard) for substrate in machines.values()]
-    with contextlib.nullcontext(here) if alone else choice.chosen(executor, machines, parallel, out, _untold) as lanes:
-        failures = driver.drive(order, lanes, _unheard, retries=retries, is_there=work.is_there, keep_going=True)
+    here = [Here(substrate, _ignore_event) for substrate in machines.values()]
+    with (
+        contextlib.nullcontext(here)
+        if alone
+        else choice.chosen(executor, machines, parallel, out, _ignore_note) as lanes
+    ):
+        failures = driver.drive(order, lanes, _ignore_event, retries=retries, is_there=work.is_there, keep_going=True)
     failed = {failure.run.experiment for failure in failures}
     found: dict[Path, None] = {}
     for scenario, _ in planned:
@@ -128,17 +131,17 @@ def _files(given: str | Path | Sequence[str | Path]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _unheard(_plan: Plan, _event: Said) -> None:
+def _ignore_event(_plan: Plan, _event: Said) -> None:
     pass
 
 
-def _untold(_words: str) -> None:
+def _ignore_note(_words: str) -> None:
     pass
 
 
 def _carried_out(request: Request, again: Again, retries: int | None) -> Path:
     chosen, substrate = request.settled(request.choice())
-    _, runs = request.carry_out(chosen, substrate, _unseen, _draw, again=again, retries=retries)
+    _, runs = request.carry_out(chosen, substrate, _no_progress, _draw, again=again, retries=retries)
     return runs[0].experiment
 
 
@@ -148,8 +151,8 @@ def _draw(_summary: Summary, runs: Sequence[Wanted]) -> None:
 
 
 @contextlib.contextmanager
-def _unseen(_work: Work) -> Iterator[Observer]:
-    yield _unheard
+def _no_progress(_work: Work) -> Iterator[Observer]:
+    yield _ignore_event
 
 
 def _fields(given: Mapping[str, Any], *, quick: bool, allow_external_code: bool) -> dict[str, Any]:
@@ -157,11 +160,12 @@ def _fields(given: Mapping[str, Any], *, quick: bool, allow_external_code: bool)
     known = [*Spec.__struct_fields__, *ALIASES, "set"]
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Fields: {', '.join(Spec.__struct_fields__)}."
+            hint = did_you_mean(name, known, f"Fields: {', '.join(Spec.__struct_fields__)}.")
             raise RequestError(f"unknown field {quoted(name)}. {hint}")
     found = {name: _plain(value) for name, value in given.items() if value is not None}
     for name, value in found.items():
+        if name in ("system", "cc"):
+            found[name] = value = system_tables.texts(value)
         if isinstance(value, str) and name in ("system", "cc", "scheduler", "place", "job", "set"):
             found[name] = [value]
     asked = {"quick": quick, external.ALLOWED: allow_external_code}
@@ -207,9 +211,9 @@ def _retries(retries: int | None) -> int | None:
     return retries
 
 
-def _command(file: str | None, fields: Mapping[str, Any], *before: str) -> list[str]:
+def _command(file: str | None, fields: Mapping[str, Any], command: str = "run", *files: str) -> list[str]:
     """The command line that asks for the same."""
-    words = ["run.py", *before, *([] if file is None else [file])]
+    words = ["mltcp", command, *files, *([] if file is None else [file])]
     for name, value in fields.items():
         flag = f"--{name.replace('_', '-')}"
         if value is True:

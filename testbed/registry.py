@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from testbed.core.environment import ROOT
 from testbed.core.errors import RequestError
-from testbed.core.text import quoted
+from testbed.core.text import did_you_mean, quoted
 
 if TYPE_CHECKING:
     import importlib.metadata
@@ -142,11 +142,8 @@ def find(kind: Kind, name: str) -> ModuleType:
 
 def unknown(kind: Kind, name: str) -> str:
     """What is wrong with a name that nothing has, and what to type instead."""
-    import difflib  # noqa: PLC0415
-
     known = (*names(kind), *installed(kind))
-    close = difflib.get_close_matches(name[:80], known, 1)
-    way_out = f"Did you mean {close[0]!r}?" if close else f"Names: {', '.join(known)}. Or name a file: ./mine.py."
+    way_out = did_you_mean(name, known, f"Names: {', '.join(known)}. Or name a file: ./mine.py.")
     return f"unknown {kind.name} {quoted(name)}. {way_out}"
 
 

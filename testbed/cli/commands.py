@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import shutil
 import sys
@@ -116,8 +115,7 @@ def parser(named: Iterable[str], prog: str = "") -> Parser:
 def check(arguments: list[str]) -> None:
     """Refuse a first word that is no command."""
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        close = difflib.get_close_matches(arguments[0], COMMANDS, 1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"Commands: {', '.join(COMMANDS)}."
+        hint = text.did_you_mean(arguments[0], COMMANDS, f"Commands: {', '.join(COMMANDS)}.")
         raise RequestError(f"{text.quoted(arguments[0])}: no such command. {hint} `{program()} --help` describes them.")
 
 

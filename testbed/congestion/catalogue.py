@@ -95,7 +95,7 @@ def parse(spec: str, preset: str = "paper") -> CongestionControl:
     name, _, rest = spec.partition(":")
     items = [item for item in rest.split(",") if item]
     keys = [item.partition("=")[0] for item in items]
-    if twice := [key for key in keys if key != "preset" and keys.count(key) > 1]:
+    if twice := [key for key in keys if keys.count(key) > 1]:
         raise RequestError(f"{quoted(spec)}: {quoted(twice[0])} is given twice. Give it once.")
     if name.endswith(".c"):
         return _own(spec, name, items)
@@ -133,9 +133,9 @@ def _expanded(family: Family, items: list[str], spec: str, usual: str) -> tuple[
     if not wanted or not family.parameters:
         return None, items
     stated = [item for item in items if not item.startswith("preset=")]
-    if len(wanted) > 1 or wanted[0] not in family.presets:
+    if wanted[0] not in family.presets:
         raise RequestError(
-            f"{quoted(','.join(wanted))} in {quoted(spec)} is not a preset of {family.name}; there are {', '.join(family.presets)}."
+            f"{quoted(wanted[0])} in {quoted(spec)} is not a preset of {family.name}; there are {', '.join(family.presets)}."
         )
     preset = family.presets[wanted[0]]
     if preset.asks and not any(item.startswith(f"{preset.asks}=") for item in stated):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 
 LONGEST = 80  # characters of one name or value
@@ -40,6 +40,14 @@ def paragraph(message: object) -> str:
 def file_name(text: str) -> str:
     """``text`` as one harmless part of a path: letters, digits, dot, underscore, hyphen; at most 64, not hidden, not empty."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip("._-")[:64] or "unnamed"
+
+
+def did_you_mean(name: str, known: Collection[str], otherwise: str) -> str:
+    """The known name that is closest to ``name``, as a question; ``otherwise`` if none is close."""
+    import difflib  # noqa: PLC0415  # names are seldom wrong, and workers inside emulated hosts import this module
+
+    close = difflib.get_close_matches(name[:LONGEST], known, 1)
+    return f"Did you mean {close[0]!r}?" if close else otherwise
 
 
 def count(number: object, noun: str, plural: str = "") -> str:

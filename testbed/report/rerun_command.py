@@ -22,7 +22,7 @@ SWITCHES = frozenset(("--quick", "--quiet", "--json", "--strict"))
 ANEW = frozenset(("--again", "--renew"))
 LEFT_OUT = ANEW | {"--out", "-j", "--parallel", "--executor", "--verify-sample", "--linux-source"}
 ATTACHED = re.compile(r"-j\d+")
-HARMLESS = re.compile(r"[\w.,:=%+-]+")  # no path, no blank, nothing a shell or Markdown obeys
+HARMLESS = re.compile(r"[\w.,:=%+ -]+")  # no path, nothing that Markdown obeys, or a shell inside quotes
 REMOTE = re.compile(r"(ssh:[\w.@:\[\]-]+)(,ssh:[\w.@:\[\]-]+)*")
 NOT_OFFERED = "# made with programs or files of its own: its command stands in manifest.json"
 
@@ -30,11 +30,16 @@ NOT_OFFERED = "# made with programs or files of its own: its command stands in m
 def command(said: Sequence[object], file: str, results: str) -> str:
     """A manifest's ``command`` again, for the experiment ``file``, into ``results``; or `NOT_OFFERED`."""
     words = [str(word) for word in said]
-    sweep = words[1:2] == ["sweep"]
-    kept = list(_kept(words[2:] if sweep else words[1:], file, sweep=sweep))
+    name = words[1] if words[1:2] and words[1] in ("run", "sweep", "demo") else ""  # none: testbed/run.py
+    sweep = name == "sweep"
+    kept = list(_kept(words[2:] if name else words[1:], file, sweep=sweep))
     if None in kept:
         return NOT_OFFERED
-    program = ["python", "-m", "testbed", "sweep", file] if sweep or not words else ["python", "testbed/run.py"]
+    program = ["python", "testbed/run.py"]
+    if sweep or not words:
+        program = ["python", "-m", "testbed", "sweep", file]
+    elif name == "demo":
+        program = ["python", "-m", "testbed", "demo"]
     return shlex.join([*program, *(word for word in kept if word is not None), "--out", results])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tempfile
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +23,7 @@ from testbed.core.runs.load import (
 )
 from testbed.core.runs.summary import Summary
 from testbed.core.runs.verdict import Row, Word
-from testbed.core.text import quoted
+from testbed.core.text import decimal, did_you_mean, quoted
 from testbed.report import figures, style, views
 from testbed.report.study import Study
 
@@ -108,11 +107,8 @@ class Results:
         runs = [] if self._schedules is not None else self._runs
         parts = [(run, part) for run in runs if _is_name(name) and (part := run.table(name)) is not None]
         if not parts:
-            close = difflib.get_close_matches(name, self.tables, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise RequestError(
-                f"{self.path}: these runs have no table {quoted(name)}.{hint} Tables: {', '.join(self.tables)}."
-            )
+            hint = did_you_mean(name, self.tables, f"Tables: {', '.join(self.tables)}.")
+            raise RequestError(f"{self.path}: these runs have no table {quoted(name)}. {hint}")
         several = len({run.plan.scheduler for run in runs}) > 1
         return pd.concat([_labelled(run, part, several) for run, part in parts], ignore_index=True)
 
@@ -160,6 +156,6 @@ def _is_name(name: str) -> bool:
 
 
 def _reason(row: Row) -> str:
-    value = "" if row.value is None else f" is {row.value:g}"
-    limits = "".join(f", {kind} {limit:g}" for kind, limit in (row.limit or {}).items())
+    value = "" if row.value is None else f" is {decimal(row.value)}"
+    limits = "".join(f", {kind} {decimal(limit, 6)}" for kind, limit in (row.limit or {}).items())
     return f"{row.label}: {row.name}{value}{limits}" + (f": {row.note}" if row.note else "")

@@ -315,8 +315,9 @@ def as_they_arrive(
 ) -> Assignments | None:
     """One pass without θ over jobs that arrive, as `testbed.schedulers.online` has it with θ for a single rule and order.
 
-    None for several orders, which have to be compared. Whenever jobs are planned anew, free GPUs have no work yet and θ is no less than any job's estimate. So θ keeps no free GPU from a job
-    that starts at that moment, and every θ starts the same jobs on the same GPUs.
+    None for several orders, which have to be compared. Whenever jobs are planned anew, free GPUs have no work yet and θ is no less
+    than any job's estimate. So θ keeps no free GPU from a job that starts at that moment, and every θ starts the same jobs on the
+    same GPUs.
     """
     if options.orders > 1:
         return None

@@ -22,7 +22,7 @@ from testbed import transports
 from testbed.core import builtin_transport
 from testbed.core.errors import RequestError
 from testbed.core.text import quoted
-from testbed.spec.systems import LABEL, PLAIN
+from testbed.spec.systems import PLAIN
 
 Option = str | bool | int | float
 
@@ -42,10 +42,6 @@ class SystemTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def text(self) -> str:
         """As after ``--system``; raises `RequestError` for parts that do not go together."""
-        if self.label is not None and not LABEL.fullmatch(self.label):
-            raise RequestError(
-                f"label: {quoted(self.label)} is no label. Give 1 to 40 letters, digits, spaces and . _ -"
-            )
         own = {name: value for name in ("label", "role") if (value := getattr(self, name)) is not None}
         controls = (self.congestion,) if isinstance(self.congestion, str) else self.congestion or ()
         if self.flow_scheduler is not None:
@@ -92,6 +88,10 @@ def _text(table: dict[str, Any], number: int) -> str:
 
 
 def _joined(name: str, options: dict[str, Option]) -> str:
+    if strays := [key for key, value in options.items() if "," in f"{key}{value}"]:
+        raise RequestError(
+            f"{strays[0]}: {quoted(options[strays[0]])} has a comma. The text of a system has one between options."
+        )
     items = [f"{key}={_value(value)}" for key, value in options.items()]
     if not items:
         return name

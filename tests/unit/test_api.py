@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import os
 import signal
 import subprocess
@@ -173,3 +175,14 @@ def test_types_of_a_user(elsewhere: Path) -> None:
         [*mypy, "snippet.py"], check=False, capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(ROOT)}
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_systems_as_tables_are_in_the_recorded_command() -> None:
+    systems = [
+        {"congestion": "reno"},
+        {"congestion": "mltcp_reno", "congestion_options": {"slope": 1.0}, "label": "my F"},
+    ]
+    results = testbed.run(**TINY, system=systems)
+    assert list(results.summary["system"]) == ["reno", "my F"]
+    manifest = json.loads(next(results.path.glob("mltcp_reno-*/1/manifest.json")).read_text())
+    assert manifest["command"][:2] == ["mltcp", "run"] and "mltcp_reno:slope=1.0,label=my F" in manifest["command"]

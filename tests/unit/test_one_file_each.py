@@ -15,45 +15,8 @@ from testbed.core.runs.plan import Plan
 from testbed.planning import plan
 from testbed.report import figures
 from testbed.report.study import Study
+from testbed.testing import COLLECTIVE, TOPOLOGY
 from testbed.traces import collectives, importing
-
-TOPOLOGY = '''
-from testbed.networks.routed import RoutedTopo
-
-class Pair(RoutedTopo):
-    """Every job's hosts at one router each, and a link between."""
-
-    @classmethod
-    def sized(cls, jobs, workers):
-        return cls(n=jobs * workers)
-
-    def wire(self, n=2):
-        self.router("s1")
-        self.router("s2")
-        self.link("s1", "s2", bottleneck=True)
-        for number in range(1, n + 1):
-            self.link(self.addHost(f"a{number}"), "s1")
-            self.link(self.addHost(f"b{number}"), "s2")
-
-topos = {"pair": Pair}
-'''
-
-COLLECTIVE = '''
-from testbed.replay.exchange import receive, send
-
-KIND = "all_reduce"
-
-def connections(n):
-    return 2 * (n - 1)
-
-def rounds(n, size):
-    """All to the first, which answers all."""
-    return [{(rank, 0): size for rank in range(1, n)}, {(0, rank): size for rank in range(1, n)}]
-
-def run(rank, n, size, links):
-    for (source, target), link in links.items():
-        (send if source == rank else receive)(link, size)
-'''
 
 IMPORTER = """
 from testbed.traces.importing import Profile
@@ -144,15 +107,15 @@ def contended(**fields: object) -> Plan:
 
 
 def test_a_topology(add: Add) -> None:
-    add(registry.TOPOLOGY, TOPOLOGY.replace('"pair"', '"toy"'))
+    add(registry.TOPOLOGY, TOPOLOGY)
     assert "toy" in networks.names()
     made = contended(topo="toy", jobs=2)
-    assert set(made.bottlenecks) == {"s1-s2", "s2-s1"} and made.jobs[1].hosts == ("a2", "b2")
+    assert set(made.bottlenecks) == {"left-right", "right-left"} and made.jobs[1].hosts == ("a2", "b2")
 
 
 def test_a_topology_may_stay_where_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TOPOLOGY)
-    assert set(contended(topo=str(tmp_path / "mine.py"), jobs=2).bottlenecks) == {"s1-s2", "s2-s1"}
+    assert set(contended(topo=str(tmp_path / "mine.py"), jobs=2).bottlenecks) == {"left-right", "right-left"}
 
 
 def test_a_collective(add: Add) -> None:

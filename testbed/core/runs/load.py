@@ -103,12 +103,6 @@ class Run:
         return _table(path) if path.exists() else None
 
     @cached_property
-    def bands(self) -> pd.DataFrame | None:
-        """One row per bottleneck's direction and band, as in ``priority_queues.csv``; None: each has one queue."""
-        path = self.path / "priority_queues.csv"
-        return _table(path) if path.exists() else None
-
-    @cached_property
     def disturbances(self) -> pd.DataFrame | None:
         """When the machine disturbed the run, as in ``disturbances.csv``; None: a clock that nothing disturbs, or no record."""
         path = self.path / "disturbances.csv"
@@ -139,15 +133,7 @@ class Run:
 
     def forget(self) -> None:
         """Let go of the tables that were read: those of two thousand runs would fill gigabytes."""
-        for name in (
-            *TABLES,
-            "nics.csv",
-            "priority_queues.csv",
-            "messages.csv",
-            "training.csv",
-            "disturbances.csv",
-            "lives",
-        ):
+        for name in (*TABLES, "nics.csv", "messages.csv", "training.csv", "disturbances.csv", "lives"):
             vars(self).pop(name.removesuffix(".csv"), None)
 
 

@@ -52,7 +52,7 @@ def test_what_is_said_counts_more(spec: str) -> None:
             "mltcp_dcqcn:preset=author,total_bytes=1MB",
             "not a preset of mltcp_dcqcn; there are paper, adapter, recommended",
         ),
-        ("mltcp_reno:preset=paper,preset=author", "not a preset"),
+        ("mltcp_reno:preset=paper,preset=author", "twice"),
         ("reno:preset=paper", "takes no parameters"),
         ("mltcp_dcqcn:restart=ten", "not a parameter of mltcp_dcqcn"),
     ],

@@ -113,6 +113,9 @@ def test_a_name_is_no_formula(tmp_path: Path) -> None:
         (["run.py", "other.toml"], rerun_command.NOT_OFFERED),
         (["run.py", "--verify", "x"], rerun_command.NOT_OFFERED),
         (["run.py", "--name", "a\n```"], rerun_command.NOT_OFFERED),
+        (["mltcp", "run", "--jobs", "2"], "python testbed/run.py --jobs 2 --out results"),
+        (["__main__.py", "run", "experiments/a.toml", "--system", "reno:label=my Reno"], "python testbed/run.py experiments/a.toml --system 'reno:label=my Reno' --out results"),
+        (["mltcp", "demo"], "python -m testbed demo --out results"),
     ],
 )  # fmt: skip
 def test_the_command_that_is_offered(said: list[str], offered: str) -> None:

@@ -36,6 +36,7 @@ def test_a_table_is_the_text_form(table: dict[str, Any], text: str) -> None:
     [
         {}, {"congestion": 3}, {"transports": "ltp"}, {"flow_scheduler": "unfair", "congestion": "reno"}, {"congestion": "cubic", "transport": "mlt"},
         {"congestion": ["reno", "cubic"], "transport": "ltp"}, {"congestion": "reno", "label": "a,b"}, {"congestion": "reno", "flow_scheduler_options": {"a": 1}},
+        {"congestion": "mltcp_reno", "congestion_options": {"curve": "concave,slope=3"}},
     ],
 )  # fmt: skip
 def test_a_table_that_makes_no_sense_is_refused(table: dict[str, Any]) -> None:
