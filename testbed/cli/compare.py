@@ -10,8 +10,8 @@ from testbed.core import text
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", type=Path, help="a results folder, or one experiment's")
-    parser.add_argument("b", type=Path, help="what to compare with it")
-    parser.add_argument("--out", type=Path, default=Path("figures"))
+    parser.add_argument("b", type=Path, help="the results folder to compare with it")
+    parser.add_argument("--out", type=Path, default=Path("figures"), help="folder for figures (default: %(default)s)")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         table, written = agreement.compare([a, b], parsed.out)
     except LoadError:
-        return 0  # not the same experiment on two substrates: there is no more to say
+        return 0  # not the same experiment on two backends: there is no more to say
     means = agreement.means(table).to_string(float_format="{:.4f}".format)
     console.print(text.paragraph(means))
     print(text.plain(written[0]))

@@ -12,8 +12,15 @@ from testbed.core.errors import RequestError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("results", type=Path, help="results folder")
-    parser.add_argument("--out", type=Path, default=Path("report.html"))
-    parser.add_argument("--figures", type=Path, default=Path("figures"), help="where the figures go (%(default)s)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("report.html"),
+        help="report as HTML; Markdown beside it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--figures", type=Path, default=Path("figures"), help="folder for figures (default: %(default)s)"
+    )
     parser.add_argument(
         "--keep",
         action="store_true",
