@@ -201,17 +201,8 @@ def chroot(tmp_path: Path, clone: Path) -> Iterator[Callable[..., str]]:
     suite = platform.freedesktop_os_release()["VERSION_CODENAME"]
     run("mmdebstrap", "--variant=minbase", f"--include={include}", "--skip=output/dev", suite, root)
     # Python's packages come from here: this machine may reach PyPI in a way that the chroot does not know.
-    pip: list[str | Path] = [
-        clone / ".venv/bin/python",
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "-w",
-        root / "wheels",
-        f"{clone}[dev]",
-    ]
-    run(*pip, "setuptools>=68", "wheel")
+    pip: list[str | Path] = [clone / ".venv/bin/python", "-m", "pip", "download", "-q", "-d", root / "wheels"]
+    run(*pip, "--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", clone / "tools/requirements.txt")
     run("git", "clone", "--quiet", "--no-hardlinks", clone, root / "vagrant")
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
     (root / "etc/sudoers.d/vagrant").write_text("vagrant ALL=(ALL) NOPASSWD: ALL\n")
