@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     from testbed.traces.drawing import draw  # matplotlib takes long to import
 
-    trace = traces.load(parsed.trace)
+    trace = traces.load(parsed.trace).one_list
     with within("--rate"):
         rate = Rate.parse(parsed.rate) if parsed.rate else trace.native_rate or Rate(10**10)
     if rate < 1000:

@@ -91,7 +91,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     def read_trace(self) -> Trace:
         """The iteration it replays, unscaled; raises `TraceError`."""
         if self.trace is not None:
-            return traces.load(self.trace)
+            return traces.load(self.trace).one_list
         assert self.compute is not None and self.bytes is not None
         kind: traces.Kind = "all_reduce" if self.several else "send_recv"
         if self.collective is not None:

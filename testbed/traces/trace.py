@@ -1,6 +1,6 @@
 """A trace: one training iteration of one job, as measured.
 
-JSON with an integer ``version``; this is version 1:
+JSON with an integer ``version``. In version 1 all ranks do the same, in one group:
 
 .. code-block:: json
 
@@ -14,6 +14,9 @@ Computes run one after the other, collectives too, the two kinds side by side; a
 operation also waits for the ones named in ``after``; ``"bucket1@-1"`` is that of the iteration before. `native_rate` is the link rate for
 which the times hold. Scaling rule: times are kept, bytes are multiplied by (emulated
 rate / native rate), so that a job's duty stays what it was.
+
+Version 2 has process groups, roles of ranks, messages between ranks, uneven collectives and computes by work
+(`testbed.traces.operations`). Collectives of different groups run side by side (`testbed.traces.matching`).
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ import json
 import secrets
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property, lru_cache
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -34,18 +38,22 @@ from testbed.core.errors import RequestError
 from testbed.core.input_files import MEGABYTE, FileError, MissingError, is_file, read_bytes
 from testbed.core.text import is_text, quoted, shown
 from testbed.core.units import Duration, Rate, Share, Size, UnitError, decoded
-from testbed.traces import collectives
+from testbed.traces import collectives, matching
 from testbed.traces.cycles import Edge, longest_mean_s
+from testbed.traces.matching import Matched
+from testbed.traces.operations import Groups, Kind, Operation, Placement, Role
 from testbed.traces.pipelining import EARLIER
 from testbed.transports import Flow
 
+__all__ = ["Groups", "Kind", "Operation", "Placement", "Role"]  # of `testbed.traces.operations`
+
 VERSION = 1
+VERSION_2 = 2
 MOST_BYTES = 16 * MEGABYTE  # of a file
 MOST_OPERATIONS = 20_000
 MOST_QUANTILES = 101
 LIBRARY = registry.folder("workloads", "traces")
 
-Kind = Literal["compute", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"]
 # How a kind of collective is carried out unless a job says otherwise.
 ALGORITHMS: dict[str, str] = {
     "all_reduce": "ring", "all_gather": "all_gather", "reduce_scatter": "reduce_scatter",
@@ -55,24 +63,6 @@ ALGORITHMS: dict[str, str] = {
 
 class TraceError(RequestError):
     """A trace that cannot be used; the message names the file and the field."""
-
-
-class Operation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A span of computing (`duration`) or a collective over a tensor of `bytes`."""
-
-    id: str
-    kind: Kind
-    duration: Duration | None = None
-    bytes: Size | None = None
-    after: tuple[str, ...] = ()
-    ranks: tuple[int, ...] | None = None  # which workers compute; None: all
-    algorithm: str | None = None  # how a collective is carried out, if not as usual (ALGORITHMS)
-    layer: int | None = (
-        None  # of the model, from the front (0): what is sent first where several messages are in flight
-    )
-    importance: float | tuple[float, ...] | None = (
-        None  # of its packets, where a transport asks which matter (`testbed.transports.tags`)
-    )
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -98,24 +88,87 @@ class Trace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     name: str
     model: str
     source: Source
-    operations: tuple[Operation, ...]
+    operations: tuple[Operation, ...] = ()  # of all ranks; empty where `roles` have them
     native_rate: Rate | None = None  # None: bytes hold at any rate (a synthetic job)
     assumptions: tuple[str, ...] = ()  # what is not measured; shown wherever results are
     noise: str = "0%"  # spread of the computing over the measured iterations: standard deviation ÷ mean
+    groups: Groups = {}  # process groups by name: lists of ranks
+    roles: tuple[Role, ...] = ()
+    placement: Placement | None = None
+
+    @cached_property
+    def ranks(self) -> int | None:
+        """How many there are; None: as many as a job has workers."""
+        return matching.ranks_of(self.groups, self.roles)
+
+    @cached_property
+    def all_roles(self) -> tuple[Role, ...]:
+        """Its roles; one of all ranks where operations are at the top level."""
+        return self.roles or (Role(self.name, tuple(range(self.ranks or 0)), self.operations),)
+
+    @cached_property
+    def all_operations(self) -> tuple[Operation, ...]:
+        """Those of all roles, one role after the other."""
+        return self.operations or tuple(op for role in self.roles for op in role.operations)
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether all ranks do the same in one group: then any number of workers can replay it."""
+        one_group = not self.groups or list(map(len, self.groups.values())) == [1]
+        plain = not any(op.point_to_point or op.splits or op.by_work for op in self.all_operations)
+        return (
+            one_group
+            and plain
+            and len(self.all_roles) == 1
+            and len(next(iter(self.groups.values()), ((),))[0]) == (self.ranks or 0)
+        )
+
+    @cached_property
+    def one_list(self) -> Trace:
+        """The same, of ranks that are `alike`, as version 1 has it: one list, each operation behind those that it waits for; raises `TraceError`."""
+        if not self.alike:
+            raise TraceError(
+                f"trace {quoted(self.name)}: its ranks differ, or have several groups. A replay needs ranks that do the same in one group. "
+                "Replay one group alone"
+            )
+        (role,) = self.all_roles
+        waits = {op.id: [name for name in op.after if not name.endswith(EARLIER)] for op in role.operations}
+        for computes in (True, False):
+            for before, op in pairwise(op for op in role.operations if op.computes == computes):
+                waits[op.id].append(before.id)
+        try:
+            places = {name: place for place, name in enumerate(TopologicalSorter(waits).static_order())}
+        except CycleError as error:
+            raise TraceError(
+                f"trace {quoted(self.name)}: operations wait for each other: {' → '.join(error.args[1])}"
+            ) from error
+        operations = role.operations
+        known: set[str] = set()
+        for op in operations:
+            if not known.issuperset(waits[op.id]):
+                operations = tuple(sorted(operations, key=lambda op: places[op.id]))
+                break
+            known.add(op.id)
+        return msgspec.structs.replace(self, operations=operations, roles=())
+
+    @cached_property
+    def matched(self) -> Matched:
+        """Its ranks together; of version 2."""
+        return matching.match(self.groups, self.all_roles)
 
     @cached_property
     def bytes_per_iteration(self) -> int:
-        """Tensor bytes of all collectives, unscaled."""
-        return sum(op.bytes or 0 for op in self.operations)
+        """Tensor bytes of all collectives, unscaled; of several roles those of all of them."""
+        return sum(op.size for op in self.all_operations)
 
     @cached_property
     def overlaps(self) -> bool:
         """Whether an iteration may begin before the last one has ended."""
-        return any(name.endswith(EARLIER) for op in self.operations for name in op.after)
+        return any(name.endswith(EARLIER) for op in self.all_operations for name in op.after)
 
     @cached_property
     def compute_s(self) -> float:
-        return sum((op.duration or 0) for op in self.operations) / 1e9
+        return sum((op.duration or 0) for op in self.all_operations) / 1e9
 
     def scaled(self, rate_bps: int) -> Trace:
         """The same iteration on a link of ``rate_bps``: times kept, bytes in proportion; raises `TraceError`."""
@@ -202,14 +255,20 @@ def _loaded(path: Path, data: bytes) -> Trace:
         raw = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(f"{shown(path, 200)} is not JSON: {error}") from error
-    if not isinstance(raw, dict) or raw.get("version") != VERSION:
+    if not isinstance(raw, dict) or type(raw.get("version")) is not int or raw["version"] not in (VERSION, VERSION_2):
         found = raw.get("version") if isinstance(raw, dict) else None
-        raise TraceError(f"{path} has version {shown(repr(found))}; this program reads traces of version {VERSION}")
-    operations = raw.get("operations")
-    if isinstance(operations, list) and len(operations) > MOST_OPERATIONS:
         raise TraceError(
-            f"{shown(path, 200)} has {len(operations):,} operations, and {MOST_OPERATIONS:,} is the most: a trace is one iteration"
+            f"{path} has version {shown(repr(found))}; this program reads traces of version {VERSION} and {VERSION_2}"
         )
+    for operations in _lists(raw):
+        if len(operations) > MOST_OPERATIONS:
+            raise TraceError(
+                f"{shown(path, 200)} has {len(operations):,} operations, and {MOST_OPERATIONS:,} is the most: a trace is one iteration"
+            )
+        if raw["version"] == VERSION_2:
+            _write_units(operations)
+    if raw["version"] == VERSION_2:
+        raw = _DEFAULTS | raw
     try:
         trace = msgspec.convert(raw, Trace, dec_hook=decoded)
         _check(trace)
@@ -218,57 +277,117 @@ def _loaded(path: Path, data: bytes) -> Trace:
     return trace
 
 
+# What a trace of version 2 that a person has written may leave out.
+_DEFAULTS = {"model": "", "source": {"kind": "synthetic"}}
+
+
+def _lists(raw: dict[str, Any]) -> Iterator[list[Any]]:
+    """The lists of operations of a trace that may be anything."""
+    roles = raw.get("roles")
+    for holder in (raw, *(roles if isinstance(roles, list) else ())):
+        if isinstance(holder, dict) and isinstance(operations := holder.get("operations"), list):
+            yield operations
+
+
+def _write_units(operations: list[Any]) -> None:
+    """Write bytes that are integers as text with a unit, which is how quantities are read."""
+    for op in operations:
+        if isinstance(op, dict):
+            for field in ("bytes", "memory_bytes", "splits"):
+                value = op.get(field)
+                if field in op:
+                    op[field] = [_with_unit(one) for one in value] if isinstance(value, list) else _with_unit(value)
+
+
+def _with_unit(value: Any) -> Any:
+    return f"{value}B" if type(value) is int else value
+
+
 def save(trace: Trace, path: Path) -> None:
     """Write ``trace`` as JSON that `load` reads back to an equal one; complete or not at all."""
     _check(trace)
     data = msgspec.to_builtins(trace, enc_hook=lambda quantity: quantity.exact)
-    operations = ",\n    ".join(json.dumps(op, ensure_ascii=False) for op in data.pop("operations"))
-    head = json.dumps(data, indent=2, ensure_ascii=False).removesuffix("\n}")
+    operations, roles = data.pop("operations", []), data.pop("roles", [])
+    name, lines = ("roles", map(_role, roles)) if roles else ("operations", map(_line, operations))
+    text = json.dumps(data, indent=2, ensure_ascii=False).removesuffix("\n}")
+    text += f',\n  "{name}": [\n    ' + ",\n    ".join(lines) + "\n  ]\n}\n"
     beside = path.with_name(f".{secrets.token_hex(8)}.new")
     with beside.open("x") as file:  # "x": neither through a link nor into a file that is there
         try:
-            file.write(f'{head},\n  "operations": [\n    {operations}\n  ]\n}}\n')
+            file.write(text)
             file.flush()
             beside.rename(path)
         finally:
             beside.unlink(missing_ok=True)  # there only if one of these failed
 
 
+def _line(operation: dict[str, Any]) -> str:
+    return json.dumps(operation, ensure_ascii=False)
+
+
+def _role(role: dict[str, Any]) -> str:
+    head = _line({key: role[key] for key in ("name", "ranks")}).removesuffix("}")
+    return f'{head}, "operations": [\n      ' + ",\n      ".join(map(_line, role["operations"])) + "]}"
+
+
 def _check(trace: Trace) -> None:
-    seen: set[str] = set()
-    if not trace.operations:
+    if trace.version == VERSION and (trace.groups or trace.roles or trace.placement):
+        raise ValueError(f"groups, roles and placement need version {VERSION_2}")
+    if trace.operations and trace.roles:
+        raise ValueError("operations are both at the top level and in roles. Move them into roles, or leave roles out")
+    if not trace.all_operations:
         raise ValueError("operations is empty: a trace needs at least one")
-    if len(trace.operations) > MOST_OPERATIONS:
-        raise ValueError(
-            f"it has {len(trace.operations):,} operations, and {MOST_OPERATIONS:,} is the most of one iteration"
-        )
     if trace.native_rate == 0:
         raise ValueError(
             "native_rate: a link of 0 bit/s carries nothing: give the rate that the times hold for, or none"
         )
-    if (
-        stray := next((one for one in (trace.name, *(op.id for op in trace.operations)) if not is_text(one)), None)
-    ) is not None:
+    names = (trace.name, *(role.name for role in trace.roles), *trace.groups, *(op.id for op in trace.all_operations))
+    if (stray := next((one for one in names if not is_text(one)), None)) is not None:
         raise ValueError(f"{quoted(stray)} is no name")
     try:
         Share(trace.noise)
     except UnitError as error:
         raise ValueError(f"noise: {error}") from error
-    for index, op in enumerate(trace.operations):
-        if wrong := _wrong(op, seen):
-            raise ValueError(f"operations[{index}] ({quoted(op.id)}): {wrong}")
+    for number, role in enumerate(trace.roles):
+        _check_operations(role.operations, trace.version, f"roles[{number}].operations")
+    if not trace.roles:
+        _check_operations(trace.operations, trace.version, "operations")
+    if not any(op.duration or op.size or op.by_work for op in trace.all_operations):
+        raise ValueError("operations: none of them takes any time: a trace computes or sends something")
+    if trace.version == VERSION_2:
+        matching.check(trace.groups, trace.all_roles)
+        for name in trace.placement.inside if trace.placement else ():
+            if name not in trace.groups:
+                raise ValueError(
+                    f"placement: {quoted(name)} is not in groups. There are {', '.join(map(quoted, trace.groups)) or 'none'}"
+                )
+
+
+def _check_operations(operations: tuple[Operation, ...], version: int, where: str) -> None:
+    if not operations:
+        raise ValueError(f"{where} is empty: a role needs at least one")
+    if len(operations) > MOST_OPERATIONS:
+        raise ValueError(f"it has {len(operations):,} operations, and {MOST_OPERATIONS:,} is the most of one iteration")
+    seen: set[str] = set()
+    for index, op in enumerate(operations):
+        if (
+            wrong := _wrong(op, seen)
+            or matching.wrong(op, version)
+            or (_wrong_after(op, seen) if version == VERSION else None)
+        ):
+            raise ValueError(f"{where}[{index}] ({quoted(op.id)}): {wrong}")
         seen.add(op.id)
-    for index, op in enumerate(trace.operations):
-        if stray := next((n for n in op.after if n.endswith(EARLIER) and n.removesuffix(EARLIER) not in seen), None):
+    for index, op in enumerate(operations):
+        if version == VERSION and (
+            stray := next((n for n in op.after if n.endswith(EARLIER) and n.removesuffix(EARLIER) not in seen), None)
+        ):
             raise ValueError(
-                f"operations[{index}] ({quoted(op.id)}): after names {quoted(stray)}, and there is no such operation"
+                f"{where}[{index}] ({quoted(op.id)}): after names {quoted(stray)}, and there is no such operation"
             )
         if op.id.endswith(EARLIER):
             raise ValueError(
-                f"operations[{index}] ({quoted(op.id)}): {EARLIER} at the end of a name means the iteration before"
+                f"{where}[{index}] ({quoted(op.id)}): {EARLIER} at the end of a name means the iteration before"
             )
-    if not any(op.duration or op.bytes for op in trace.operations):
-        raise ValueError("operations: none of them takes any time: a trace computes or sends something")
 
 
 def _wrong(op: Operation, earlier: Collection[str]) -> str | None:
@@ -276,9 +395,11 @@ def _wrong(op: Operation, earlier: Collection[str]) -> str | None:
     if op.id in earlier:
         return "this id is used twice"
     if op.kind == "compute":
-        if op.duration is None or op.bytes is not None:
-            return "a compute has a duration and no bytes"
-    elif op.bytes is None or op.duration is not None or op.bytes == 0:
+        if (op.duration is not None) == op.by_work or op.bytes is not None:
+            return "a compute has a duration (or flops, memory_bytes) and no bytes"
+        if op.flops is not None and not 0 <= op.flops < inf:
+            return f"flops {op.flops:g} is no number of operations"
+    elif op.duration is not None or op.by_work or not _has_bytes(op):
         return "a collective has bytes (more than none) and no duration"
     if op.algorithm is not None:
         fitting = [name for name in collectives.names() if op.kind == collectives.find(name).KIND]
@@ -287,8 +408,17 @@ def _wrong(op: Operation, earlier: Collection[str]) -> str | None:
             return f"algorithm {quoted(op.algorithm)} does not carry out {op.kind}; there are: {allowed}"
     if op.layer is not None and not 0 <= op.layer < MOST_OPERATIONS:
         return f"layer {op.layer} is no place in a model; the first is 0"
-    if (wrong := _wrong_importance(op)) is not None:
-        return wrong
+    return _wrong_importance(op)
+
+
+def _has_bytes(op: Operation) -> bool:
+    """Whether it says how much it exchanges: more than nothing, unless others send it something in an uneven all-to-all."""
+    if op.splits is not None and op.kind == "all_to_all":
+        return True
+    return (op.bytes is not None or op.splits is not None) and op.size > 0
+
+
+def _wrong_after(op: Operation, earlier: Collection[str]) -> str | None:
     missing = next((name for name in op.after if name not in earlier and not name.endswith(EARLIER)), None)
     if missing is not None:  # an empty name is none, too
         return f"after names {quoted(missing)}, which is no earlier operation"

@@ -85,7 +85,7 @@ def test_critical_path_overlaps_communication_with_computing() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": 2}, "version 2"),
+        ({"version": 3}, "version 3"),
         ({"version": None}, "version None"),
         ({"operations": []}, "operations is empty"),
         ({"operations": [{"id": "a", "kind": "compute"}]}, r"operations\[0\] \('a'\): a compute has a duration"),

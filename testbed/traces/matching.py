@@ -1,0 +1,363 @@
+"""The ranks of a trace together: which operations of different ranks are one exchange, and what waits for what.
+
+The k-th collective of a process group is the same one on all of its members. The k-th send from one rank to another with a tag
+belongs to the k-th receive there with that tag. What can never end is found here: an exchange that a rank lacks, a deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise, zip_longest
+
+from testbed.core.text import quoted, shown
+from testbed.traces.operations import WITH_SPLITS, Groups, Operation, Role
+
+MOST_STEPS = 2_000_000  # operations of all ranks together
+EVERY_RANK = "dp"  # the group of a trace that names none
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective among the members of a group, or a message from one rank to another."""
+
+    group: str  # "": of a message that names none
+    members: tuple[int, ...]  # in the group's order; of a message: who sends, who receives
+    operations: tuple[Operation, ...]  # by member
+
+    @property
+    def first(self) -> Operation:
+        return self.operations[0]
+
+    @property
+    def message(self) -> bool:
+        """Whether it goes from one rank to another."""
+        return self.first.point_to_point
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens once in an iteration: a compute of one rank, a collective, a send, or a receive."""
+
+    operation: Operation
+    ranks: tuple[int, ...]  # whose iteration has it
+    exchange: int | None  # which, by its number
+    after: tuple[int, ...]  # steps that it waits for
+
+
+@dataclass(frozen=True)
+class Matched:
+    """One iteration of all ranks."""
+
+    exchanges: tuple[Exchange, ...]
+    steps: tuple[Step, ...]  # each behind those that it waits for
+
+
+def ranks_of(groups: Groups, roles: Sequence[Role]) -> int | None:
+    """How many ranks there are; None if nothing says so. Raises `ValueError` unless they are 0, 1, 2, …"""
+    named = {rank for instances in groups.values() for one in instances for rank in one}
+    named |= {rank for role in roles for rank in role.ranks}
+    if not named:
+        return None
+    missing = next((rank for rank in range(len(named)) if rank not in named), None)
+    if missing is not None:
+        raise ValueError(
+            f"ranks: {missing} is in no group or role, and {max(named)} is. Ranks are 0, 1, 2, … without holes"
+        )
+    return len(named)
+
+
+def check(groups: Groups, roles: Sequence[Role]) -> None:
+    """Raises `ValueError` if these are no iteration that can end."""
+    for name, instances in groups.items():
+        _check_group(name, instances)
+    count = ranks_of(groups, roles)
+    if count is None:
+        if stray := next((op for role in roles for op in role.operations if op.point_to_point or op.splits), None):
+            what = "has a peer" if stray.point_to_point else "has splits"
+            raise ValueError(
+                f"operation {quoted(stray.id)} {what}, and nothing says which ranks there are. Add groups or roles"
+            )
+        for role in roles:
+            _check_after(role)
+            if other := next((op.group for op in role.operations if op.group not in (None, EVERY_RANK)), None):
+                raise ValueError(f"group: {quoted(other)} is not in groups. Add its lists of ranks there")
+        return
+    seen: dict[int, str] = {}
+    for role in roles:
+        for rank in role.ranks:
+            if rank in seen:
+                raise ValueError(
+                    f"roles: rank {rank} is in {quoted(seen[rank])} and in {quoted(role.name)}. A rank has one role"
+                )
+            seen[rank] = role.name
+    missing = next((rank for rank in range(count) if rank not in seen), None)
+    if missing is not None:
+        raise ValueError(f"roles: rank {missing} is in no role. Each rank of a group needs its operations")
+    for role in roles:
+        _check_after(role)
+    match(groups, roles)
+
+
+def _check_group(name: str, instances: tuple[tuple[int, ...], ...]) -> None:
+    seen: set[int] = set()
+    if not instances or not all(instances):
+        raise ValueError(f"groups: {quoted(name)} is empty. Write lists of ranks, such as [[0, 1], [2, 3]]")
+    for one in instances:
+        for rank in one:
+            if rank < 0:
+                raise ValueError(f"groups: {quoted(name)} has rank {rank}. Ranks begin with 0")
+            if rank in seen:
+                raise ValueError(f"groups: {quoted(name)} has rank {rank} twice. A rank is in one list of a group")
+            seen.add(rank)
+
+
+def _check_after(role: Role) -> None:
+    known = {op.id for op in role.operations}
+    for op in role.operations:
+        if stray := next((name for name in op.after if name not in known), None):
+            raise ValueError(
+                f"operation {quoted(op.id)} of role {quoted(role.name)}: after names {quoted(stray)}, which this role lacks. "
+                f"It waits for operations of its own role alone"
+            )
+    try:
+        TopologicalSorter({op.id: op.after for op in role.operations}).prepare()
+    except CycleError as error:
+        raise ValueError(
+            f"after: operations of role {quoted(role.name)} wait for each other in a cycle: {_listed(error.args[1])}. Remove one of these"
+        ) from error
+
+
+def _listed(cycle: Sequence[str], most: int = 8) -> str:
+    names = [shown(one, 60) for one in cycle]
+    return " → ".join(names if len(names) <= most else [*names[: most - 1], "…", names[-1]])
+
+
+def match(groups: Groups, roles: Sequence[Role]) -> Matched:
+    """Which operations are one exchange, and in which order all can happen; raises `ValueError`."""
+    return _Matching(groups, roles).result()
+
+
+Key = tuple[int, str]  # of an operation: rank and id
+
+
+class _Matching:
+    def __init__(self, groups: Groups, roles: Sequence[Role]) -> None:
+        count = ranks_of(groups, roles) or 0
+        self.groups = groups or {EVERY_RANK: (tuple(range(count)),)}
+        self.of_rank = {rank: role for role in roles for rank in role.ranks}
+        total = sum(len(role.ranks) * len(role.operations) for role in roles)
+        if total > MOST_STEPS:
+            raise ValueError(
+                f"its ranks have {total:,} operations together, and {MOST_STEPS:,} is the most of one iteration"
+            )
+        self.instance = {
+            (name, rank): one for name, instances in self.groups.items() for one in instances for rank in one
+        }
+        self.exchanges: list[Exchange] = []
+        self.exchange_of: dict[Key, int] = {}
+        self.order: dict[Key, Key] = {}  # what goes before it where both use one connection
+
+    def result(self) -> Matched:
+        self._collectives()
+        self._messages()
+        return Matched(tuple(self.exchanges), self._steps())
+
+    def _group(self, op: Operation) -> str:
+        if op.group is not None:
+            if op.group not in self.groups:
+                raise ValueError(
+                    f"operation {quoted(op.id)}: {quoted(op.group)} is not in groups. There are {', '.join(map(quoted, self.groups))}"
+                )
+            return op.group
+        if op.point_to_point:
+            return ""
+        if len(self.groups) > 1:
+            raise ValueError(
+                f"operation {quoted(op.id)} has no group, and there are {', '.join(map(quoted, self.groups))}. Name one of them"
+            )
+        return next(iter(self.groups))
+
+    def _instance(self, op: Operation, name: str, rank: int) -> tuple[int, ...]:
+        found = self.instance.get((name, rank))
+        if found is None:
+            raise ValueError(
+                f"operation {quoted(op.id)}: rank {rank} carries it out, and no list of group {quoted(name)} has this rank"
+            )
+        return found
+
+    def _collectives(self) -> None:
+        sequences: dict[tuple[str, tuple[int, ...]], dict[int, list[Operation]]] = {}
+        for rank, role in sorted(self.of_rank.items()):
+            for op in role.operations:
+                if op.computes or op.point_to_point:
+                    continue
+                name = self._group(op)
+                members = self._instance(op, name, rank)
+                if op.splits is not None and len(op.splits) != len(members):
+                    raise ValueError(
+                        f"operation {quoted(op.id)}: splits has {len(op.splits)} entries, and group {quoted(name)} has {len(members)} members. "
+                        f"Give one entry for each member"
+                    )
+                sequences.setdefault((name, members), {}).setdefault(rank, []).append(op)
+        for (name, members), own in sequences.items():
+            for number, together in enumerate(zip_longest(*(own.get(rank, []) for rank in members))):
+                _check_alike(name, members, number, together)
+                self._add(Exchange(name, members, tuple(together)))
+            for rank in members:
+                for before, op in pairwise(own[rank]):
+                    self.order[rank, op.id] = (rank, before.id)
+
+    def _add(self, exchange: Exchange) -> None:
+        for rank, op in zip(exchange.members, exchange.operations, strict=True):
+            self.exchange_of[rank, op.id] = len(self.exchanges)
+        self.exchanges.append(exchange)
+
+    def _peer(self, op: Operation, rank: int) -> int:
+        assert op.peer is not None
+        if isinstance(op.peer, int):
+            peer = op.peer
+        else:
+            line = self._instance(op, op.group, rank) if op.group is not None else tuple(range(len(self.of_rank)))
+            place = line.index(rank) + int(op.peer)
+            peer = line[place] if 0 <= place < len(line) else -1
+        if peer not in self.of_rank or peer == rank:
+            raise ValueError(
+                f"operation {quoted(op.id)}: rank {rank} has no peer {op.peer!r}. There are ranks 0 to {len(self.of_rank) - 1}"
+            )
+        return peer
+
+    def _messages(self) -> None:
+        sends: dict[tuple[int, int], list[Operation]] = {}
+        receives: dict[tuple[int, int, int], list[Operation]] = {}
+        for rank, role in sorted(self.of_rank.items()):
+            for op in role.operations:
+                if not op.point_to_point:
+                    continue
+                self._group(op)
+                peer = self._peer(op, rank)
+                if op.kind == "send":
+                    sends.setdefault((rank, peer), []).append(op)
+                else:
+                    receives.setdefault((peer, rank, op.tag), []).append(op)
+        for (source, target), ops in sends.items():
+            before: tuple[Operation, Operation] | None = None
+            for op in ops:
+                waiting = receives.get((source, target, op.tag), [])
+                if not waiting:
+                    raise ValueError(
+                        f"send {quoted(op.id)} of rank {source}: rank {target} has no receive from it with tag {op.tag} left. Add one, or remove the send"
+                    )
+                other = waiting.pop(0)
+                if other.size != op.size or other.group != op.group:
+                    raise ValueError(
+                        f"send {quoted(op.id)} of rank {source} has {op.size} bytes of group {op.group!r}, and receive {quoted(other.id)} of rank {target} "
+                        f"{other.size} of group {other.group!r}. Make them alike"
+                    )
+                self._add(Exchange(op.group or "", (source, target), (op, other)))
+                if before is not None:
+                    self.order[source, op.id] = (source, before[0].id)
+                    self.order[target, other.id] = (target, before[1].id)
+                before = op, other
+        if stray := next(((key, ops[0]) for key, ops in receives.items() if ops), None):
+            (source, target, tag), op = stray
+            raise ValueError(
+                f"recv {quoted(op.id)} of rank {target}: rank {source} has no send to it with tag {tag} left. Add one, or remove the receive"
+            )
+
+    def _steps(self) -> tuple[Step, ...]:
+        """A collective is one step of all members; a send and its receive are two."""
+        numbers: dict[Key, int] = {}
+        made: list[tuple[Operation, tuple[int, ...], int | None]] = []
+        shared: dict[int, int] = {}
+        for rank, role in sorted(self.of_rank.items()):
+            for op in role.operations:
+                exchange = self.exchange_of.get((rank, op.id))
+                if exchange is not None and exchange in shared and not op.point_to_point:
+                    numbers[rank, op.id] = shared[exchange]
+                    continue
+                numbers[rank, op.id] = len(made)
+                if exchange is not None and not op.point_to_point:
+                    shared[exchange] = len(made)
+                    made.append((op, self.exchanges[exchange].members, exchange))
+                else:
+                    made.append((op, (rank,), exchange))
+        waits: dict[int, set[int]] = {number: set() for number in range(len(made))}
+        for rank, role in self.of_rank.items():
+            computed: int | None = None
+            for op in role.operations:
+                number = numbers[rank, op.id]
+                waits[number] |= {numbers[rank, name] for name in op.after}
+                if (before := self.order.get((rank, op.id))) is not None:
+                    waits[number].add(numbers[before])
+                if op.computes:
+                    waits[number] |= {computed} if computed is not None else set()
+                    computed = number
+                elif op.kind == "recv":
+                    message = self.exchanges[self.exchange_of[rank, op.id]]
+                    waits[number].add(numbers[message.members[0], message.operations[0].id])
+        try:
+            order = list(TopologicalSorter(waits).static_order())
+        except CycleError as error:
+            cycle = [f"{made[number][0].id} (rank {made[number][1][0]})" for number in error.args[1]]
+            raise ValueError(
+                f"operations: a deadlock. These wait for each other: {_listed(cycle)}. Change their order, or what they wait for"
+            ) from error
+        place = {number: at for at, number in enumerate(order)}
+        return tuple(Step(*made[number], tuple(sorted(place[one] for one in waits[number]))) for number in order)
+
+
+def _check_alike(name: str, members: tuple[int, ...], number: int, together: Sequence[Operation | None]) -> None:
+    """Raises `ValueError` unless members do the same."""
+    where = f"group {quoted(name)} of ranks {shown(', '.join(map(str, members)), 60)}"
+    first = next(op for op in together if op is not None)
+    for rank, op in zip(members, together, strict=True):
+        if op is None:
+            raise ValueError(
+                f"{where}: rank {rank} has only {number} collectives, and others go on with {quoted(first.id)}. All members need the same ones"
+            )
+        uneven = op.kind == "all_to_all" and (op.splits is not None or first.splits is not None)
+        if (
+            op.kind != first.kind
+            or op.algorithm != first.algorithm
+            or (not uneven and (op.size, op.splits) != (first.size, first.splits))
+        ):
+            raise ValueError(
+                f"{where}: collective {number} is {quoted(first.id)} ({first.kind}, {first.size} bytes) for one member and {quoted(op.id)} "
+                f"({op.kind}, {op.size} bytes) for rank {rank}. Members carry out the same collectives in the same order"
+            )
+
+
+def wrong(op: Operation, version: int) -> str | None:
+    """What is wrong with the fields of version 2 of one operation."""
+    if version == 1:
+        used = [name for name in ("flops", "memory_bytes", "group", "splits", "peer") if getattr(op, name) is not None]
+        used += ["tag"] * bool(op.tag) + [op.kind] * op.point_to_point
+        return f"{used[0]} needs version 2" if used else None
+    if op.ranks is not None:
+        return "ranks are of version 1. Write roles"
+    if op.kind == "send_recv":
+        return "send_recv is of version 1. Write a send and a recv with their peers"
+    if op.splits is not None:
+        if op.kind not in WITH_SPLITS:
+            return f"splits are for {', '.join(WITH_SPLITS)}, not for {op.kind}"
+        if op.bytes is not None and op.bytes != sum(op.splits):
+            return f"splits come to {sum(op.splits)} bytes, and bytes is {int(op.bytes)}. Leave out bytes, or make them equal"
+        if op.kind != "all_to_all" and not sum(op.splits):
+            return "splits are all 0: nothing is exchanged"
+    if op.point_to_point != (op.peer is not None):
+        return f"{op.kind} needs a peer" if op.point_to_point else f"{op.kind} has no peer"
+    if isinstance(op.peer, str) and not _is_step(op.peer):
+        return f"peer {quoted(op.peer)} is neither a rank nor steps such as '+1' or '-1'"
+    if op.tag and not op.point_to_point:
+        return f"{op.kind} has no tag"
+    if op.group is not None and op.computes:
+        return "a compute has no group"
+    if (op.algorithm is not None or op.importance is not None) and (op.point_to_point or op.splits is not None):
+        return "a message, or a collective of uneven parts, has no algorithm or importance of its own"
+    return None
+
+
+def _is_step(text: str) -> bool:
+    return len(text) in range(2, 8) and text[0] in "+-" and text[1:].isascii() and text[1:].isdigit() and int(text) != 0
