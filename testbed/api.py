@@ -25,6 +25,7 @@ from testbed.planning.plan import Planned
 from testbed.report import style, views
 from testbed.report.results import Results, load
 from testbed.spec import Spec, external, schedules, system_tables
+from testbed.spec import fields as declared
 from testbed.spec import place as where
 from testbed.spec.aliases import ALIASES
 
@@ -166,7 +167,7 @@ def _fields(given: Mapping[str, Any], *, quick: bool, allow_external_code: bool)
     for name, value in found.items():
         if name in ("system", "cc"):
             found[name] = value = system_tables.texts(value)
-        if isinstance(value, str) and name in ("system", "cc", "scheduler", "place", "job", "set"):
+        if isinstance(value, str) and (name == "set" or declared.of(Spec)[ALIASES.get(name, name)].is_list):
             found[name] = [value]
     asked = {"quick": quick, external.ALLOWED: allow_external_code}
     return found | {name: True for name, wanted in asked.items() if wanted}
@@ -211,17 +212,6 @@ def _retries(retries: int | None) -> int | None:
     return retries
 
 
-def _command(file: str | None, fields: Mapping[str, Any], command: str = "run", *files: str) -> list[str]:
+def _command(file: str | None, given: Mapping[str, Any], command: str = "run", *files: str) -> list[str]:
     """The command line that asks for the same."""
-    words = ["mltcp", command, *files, *([] if file is None else [file])]
-    for name, value in fields.items():
-        flag = f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(flag)
-        elif isinstance(value, list) and name in ("job", "set"):
-            words += [word for one in value for word in (flag, str(one))]
-        elif isinstance(value, list):
-            words += [flag, *map(str, value)]
-        else:
-            words += [flag, str(value)]
-    return words
+    return ["mltcp", command, *files, *([] if file is None else [file]), *declared.words(Spec, given)]

@@ -57,7 +57,7 @@ COMMANDS = {
     "doctor": Command("experiments", "test what this machine can do", ("", "--json")),
     "cc": Command("experiments", "list, load and unload congestion controls", ("list", "load mltcp_reno:slope=2,intercept=0.5", "unload mltcp_reno")),
     "kernel": Command("experiments", "build the user-mode Linux kernel of `--on uml`", ("", "--if-missing", "--linux-source linux-6.12.tar.xz")),
-    "schema": Command("experiments", "print the JSON schema of experiment files, for editors", ("", "> experiment.schema.json")),
+    "schema": Command("experiments", "print the JSON schema of experiment files, for editors", ("", "> experiment.schema.json", "--markdown")),
     "import": Command(
         "traces", "make a trace from a profiler's file (PyTorch, Chakra) or a table",
         ("rank0.json.gz rank1.json.gz -o mine.json", "table.csv -o mine.json --native-rate 10gbit"), "import_",

@@ -1,54 +1,56 @@
-"""Flags that are fields of an experiment: names, types and choices are those of `Spec`, help is what `described` says."""
+"""Flags that are fields of an experiment: name, type, choices and help follow from the declaration in `Spec`."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from testbed.core.errors import RequestError
-from testbed.spec import Spec, external, field_help
-from testbed.spec.aliases import ALIASES, HIDDEN
+from testbed.spec import Spec, external, fields
 
 if TYPE_CHECKING:
     from testbed.campaign.stored.folders import Again
 
-# What the type of a field does not say.
-SHAPES: dict[str, dict[str, Any]] = {
-    "ecn": {"nargs": "?", "const": "on"},
-    "job": {"action": "append", "metavar": "JOB"},
-    "system": {"action": "extend", "nargs": "+"},
-    "scheduler": {"action": "extend", "nargs": "+"},
-    "stop_when_periodic": {"nargs": "?", "const": 3, "metavar": "ALIKE"},
-    "on": {"metavar": "PLACE"},
-}
 SET = "any field by its path: job.0.trace=s2, link.s1-s2.buffer=2ms"
+
+
+def add_all(parser: argparse.ArgumentParser) -> dict[str, argparse._ArgumentGroup]:
+    """Every field of an experiment that has a flag, in the groups of `testbed.spec.fields.GROUPS`."""
+    groups = {title: parser.add_argument_group(title) for title in fields.GROUPS}
+    for name, field in fields.of(Spec).items():
+        if field.declaration.flag:
+            add(groups[field.declaration.group], name)
+    return groups
 
 
 def add(parser: argparse._ActionsContainer, *names: str, suffix: str = "", **shape: Any) -> None:
     """The fields ``names`` as flags (``rto_min`` is ``--rto-min``); their help ends with a ``suffix``."""
-    types = get_type_hints(Spec)
     for name in names:
-        known = {"help": field_help.SPEC[name] + suffix, **_shape(types[name]), **SHAPES.get(name, {}), **shape}
+        field = fields.of(Spec)[name]
+        known = {"help": field.help + suffix, **_shape(field), **shape}
         known["help"] = known["help"].replace("%", "%%")
-        aliases = [alias for alias, today in ALIASES.items() if today == name]
-        shown = [f"--{alias}" for alias in aliases if alias not in HIDDEN]
-        parser.add_argument(f"--{name.replace('_', '-')}", *shown, **known)
-        for alias in set(aliases) & set(HIDDEN):
-            parser.add_argument(f"--{alias.replace('_', '-')}", dest=name, **{**known, "help": argparse.SUPPRESS})
+        parser.add_argument(field.flag, *map(fields.flag, field.declaration.aliases), **known)
+        for old in field.declaration.old_names:
+            parser.add_argument(fields.flag(old), dest=name, **{**known, "help": argparse.SUPPRESS})
 
 
-def _shape(kind: Any) -> dict[str, Any]:
-    if kind in (int, int | None):
-        return {"type": int}
-    if get_origin(kind) is not Literal:
-        return {}
-    return {"choices": list(get_args(kind)), "type": type(get_args(kind)[0])}
+def _shape(field: fields.Field) -> dict[str, Any]:
+    """What argparse asks of a field."""
+    if field.choices:
+        return {"choices": list(field.choices), "type": type(field.choices[0])}
+    shape: dict[str, Any] = {"metavar": field.metavar}
+    if field.type is int:
+        shape["type"] = int
+    if field.is_list:
+        shape |= {"action": "append"} if field.is_repeated else {"action": "extend", "nargs": "+"}
+    if field.declaration.const is not None:
+        shape |= {"nargs": "?", "const": field.declaration.const}
+    return shape
 
 
 def given(parsed: argparse.Namespace) -> dict[str, Any]:
     """The fields that flags give, as `testbed.spec` takes them."""
-    fields = (*Spec.__struct_fields__, "set")
-    found = {name: value for name in fields if (value := getattr(parsed, name, None)) is not None}
+    found = {name: value for name in (*fields.of(Spec), "set") if (value := getattr(parsed, name, None)) is not None}
     asked = {"quick": parsed.quick, external.ALLOWED: parsed.allow_external_code}
     return found | {name: True for name, wanted in asked.items() if wanted}
 

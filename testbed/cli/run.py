@@ -31,27 +31,16 @@ DESCRIPTION = """Run training jobs against each other over a shared bottleneck, 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.add_argument("file", nargs="?", help="experiment as TOML; flags override its fields")
-    flags.add(
-        parser.add_argument_group("network"),
-        "topo", "scheduler", "rate", "buffer", "mtu", "acks", "ecn", "bands", "delay", "jitter", "loss", "corrupt", "rto_min",
-        "nic", "host_queue", "sndbuf", "slow_start_after_idle", "represents_rate", "intra_rate",
-    )  # fmt: skip
-    flags.add(
-        parser.add_argument_group("jobs"),
-        "jobs", "workers", "trace", "compute", "bytes", "buckets", "iterations", "offsets", "noise", "collective", "channels", "window", "partition", "train", "job", "job_order",
-    )  # fmt: skip
-    flags.add(parser.add_argument_group("what is compared"), "system", "preset")
+    groups = flags.add_all(parser)
     how = parser.add_argument_group("how")
     how.add_argument("--set", action="append", metavar="PATH=VALUE", help=flags.SET)
-    flags.add(how, "seed", "seeds", "isolated_runs", "sample", "messages", "stop_when_periodic", "on")
-    how.add_argument(
+    groups["where it runs"].add_argument(
         "--linux-source",
         type=Path,
         metavar="PATH",
         help="a user-mode Linux of one's own: tarball or tree, 6.1 or newer",
     )
-    flags.add(how, "wall_limit")
-    flags.add_retries(how)
+    flags.add_retries(groups["repetition"])
     flags.add_again(how)
     how.add_argument(
         "--verify", type=Path, metavar="RUNDIR", help="repeat a run from its manifest and compare byte for byte"
@@ -60,8 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         how,
         "execute code (topology, congestion control, program) that the experiment's file names, as root; or that RUNDIR names, with --verify",
     )
-    flags.add(how, "name")
-    how.add_argument("--out", default="results", help="where results go (%(default)s)")
+    groups["results"].add_argument("--out", default="results", help="where results go (%(default)s)")
     how.add_argument("--quick", action="store_true", help="as the file's [quick] table has it: less of everything")
     how.add_argument(
         "--json",

@@ -1,4 +1,4 @@
-"""A JSON schema of experiment files, for editors."""
+"""A JSON schema of experiment files, for editors; or their fields as Markdown, for the documentation."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import argparse
 import json
 
 from testbed.core.errors import EXIT_OK
-from testbed.spec import field_help
+from testbed.spec import field_tables, schema
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    pass
+    parser.add_argument(
+        "--markdown", action="store_true", help="print docs/fields.md: every field and option, as tables"
+    )
 
 
-def run(_parsed: argparse.Namespace) -> int:
-    print(json.dumps(field_help.schema(), indent=1))
+def run(parsed: argparse.Namespace) -> int:
+    print(
+        field_tables.page() if parsed.markdown else json.dumps(schema.schema(), indent=1),
+        end="" if parsed.markdown else "\n",
+    )
     return EXIT_OK

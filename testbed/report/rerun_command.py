@@ -10,13 +10,9 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-VALUES = frozenset((
-    "--topo", "--scheduler", "--place", "--rate", "--buffer", "--mtu", "--acks", "--ecn", "--bands", "--delay", "--jitter", "--loss", "--corrupt",
-    "--rto-min", "--nic", "--host-queue", "--sndbuf", "--slow-start-after-idle", "--represents-rate", "--scale-of", "--intra-rate", "--jobs", "--workers", "--trace",
-    "--compute", "--bytes", "--buckets", "--iterations", "--offsets", "--noise", "--collective", "--channels", "--window", "--partition", "--train", "--job", "--job-order",
-    "--system", "--cc", "--preset", "--set", "--seed", "--seeds", "--isolated-runs", "--alone", "--sample", "--messages", "--stop-when-periodic", "--on",
-    "--wall-limit", "--retries", "--name",
-))  # fmt: skip
+from testbed.spec import Spec, fields
+
+VALUES = frozenset((*fields.flags(Spec), "--set", "--retries"))
 SWITCHES = frozenset(("--quick", "--quiet", "--json", "--strict"))
 # What made its runs anew is no part of them; nor is, with its value, where and how many at a time.
 ANEW = frozenset(("--again", "--renew"))

@@ -1,6 +1,6 @@
 """What the user asks for: one experiment, from a TOML file, from flags, or both.
 
-Every field here is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
+Every field (`testbed.spec.experiment`) is a flag (``--rate``) and a key of the file (``rate = "500mbit"``);
 flags win. Quantities are text with a unit in both. A file may stand on another one
 (``base = "other.toml"``), and stand for several experiments (`testbed.spec.sweep`). What its table
 ``[realtime]`` holds takes the place of its other fields wherever the clock is a real one, what
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -19,133 +19,17 @@ from testbed import networks
 from testbed.congestion import catalogue
 from testbed.core.errors import RequestError, within
 from testbed.core.text import is_text, quoted, shown
-from testbed.core.units import Duration, Rate, Share, Size, decoded
-from testbed.models.frames import frame, payload_share
+from testbed.core.units import decoded
+from testbed.models.frames import frame
 from testbed.schedulers import job as job_schedulers
 from testbed.spec import external, files, limits, system_tables, systems
+from testbed.spec import fields as declared
 from testbed.spec import place as where
 from testbed.spec.aliases import canonical
-from testbed.spec.job import Job, complete, parse
-from testbed.spec.relative_quantities import Bands, HostQueue, LinkRate, Loss, Marks, NicRate, Offsets, QueueLength
-from testbed.traces.noise import Noise
+from testbed.spec.experiment import OF_JOBS, Event, LinkSpec, Spec, default_job
+from testbed.spec.job import Job, parse
 
-
-class LinkSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one link of the topology has of its own; both directions, or with `oneway` that which it is named by ("h1-s1": what h1 sends)."""
-
-    rate: LinkRate | None = None  # of a bottleneck; or a share of the experiment's: "50%"
-    buffer: QueueLength | None = None
-    ecn: Marks | None = None
-    delay: Duration | None = None  # of one that is no bottleneck
-    jitter: Duration | None = None
-    loss: Loss | None = None
-    corrupt: Share | None = None
-    oneway: bool = False  # its delay, jitter, loss and corrupt hold in one direction
-
-    def beside(self, usual: LinkSpec) -> LinkSpec:
-        """What is not said here is as ``usual`` says."""
-        own = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
-        return msgspec.structs.replace(usual, **own)
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What happens to a bottleneck at a time after the start; both directions."""
-
-    at: Duration
-    link: str  # "s1-s2"
-    rate: LinkRate | None = None  # it is this fast from then on; or a share of what it is at first
-    state: Literal["up", "down"] | None = None  # it fails, or works again
-
-
-class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One experiment. `read` makes a checked one."""
-
-    name: str = ""  # of the results folder; made from the other fields if empty
-    topo: str = "dumbbell"
-    scheduler: tuple[str, ...] = ("spread",)  # or packed, random, a file: who runs where; several are crossed
-    jobs: int = 2
-    workers: int = 2
-    trace: str | None = None
-    compute: Duration | None = None
-    bytes: Size | None = None
-    buckets: int | None = None
-    collective: str | None = None
-    channels: int = 1
-    window: Size | None = None
-    partition: Size | None = None
-    train: str | None = None
-    job: tuple[Job, ...] = ()  # each on its own terms; instead of `jobs` alike
-    job_order: Literal["listed", "drawn"] = "listed"
-    system: tuple[str, ...] = ("reno", "mltcp_reno")
-    preset: Literal["recommended", "paper"] = "recommended"
-    iterations: int = 30
-    seed: int = 1
-    seeds: int = 1
-    isolated_runs: Literal["auto", "each", "first", "none"] = (
-        "auto"  # which jobs run in isolation (`testbed.planning.plan`)
-    )
-    rate: Rate = msgspec.field(default_factory=lambda: Rate(500_000_000))
-    buffer: QueueLength = msgspec.field(default_factory=lambda: QueueLength("200p"))
-    mtu: int = 1500
-    link: dict[str, LinkSpec] = {}  # what single links have of their own: "s1-s2"
-    event: tuple[Event, ...] = ()
-    acks: Literal["mixed", "first"] = "mixed"
-    ecn: Marks = msgspec.field(default_factory=lambda: Marks("on"))
-    bands: Bands = msgspec.field(default_factory=lambda: Bands("1"))
-    delay: Duration = msgspec.field(default_factory=lambda: Duration(0))
-    jitter: Duration = msgspec.field(default_factory=lambda: Duration(0))
-    loss: Loss = msgspec.field(default_factory=lambda: Loss("0%"))
-    corrupt: Share = msgspec.field(default_factory=lambda: Share("0%"))
-    offsets: Offsets = msgspec.field(default_factory=lambda: Offsets("overlapped"))
-    noise: Noise | None = None  # None: what its trace was measured with
-    rto_min: Duration | None = None
-    nic: NicRate = msgspec.field(default_factory=lambda: NicRate("100%"))  # a rate, a share of the experiment's, or inf
-    host_queue: HostQueue = msgspec.field(default_factory=lambda: HostQueue("pfifo_fast:20ms"))  # or fq, none
-    sndbuf: Size | None = None
-    slow_start_after_idle: Literal[0, 1] = 0
-    represents_rate: Rate | None = None
-    intra_rate: Rate | None = None  # of exchanges inside a server, of jobs that ask for GPUs; None: infinitely fast
-    sample: Duration = msgspec.field(default_factory=lambda: Duration(10_000_000))
-    messages: Literal["rounds", "full"] = "rounds"
-    stop_when_periodic: int = 0
-    on: str = "auto"  # see `testbed.spec.place`
-    wall_limit: Duration | None = None
-
-    @property
-    def buffer_bytes(self) -> int:
-        """The bottleneck's buffer: given in bytes, or as a time at its rate."""
-        return self.buffer.bytes(int(self.rate), self.mtu)
-
-    @property
-    def lives(self) -> bool:
-        """Whether its jobs ask for GPUs: then they wait for them, and free them at their end."""
-        return any(job.gpus is not None for job in self.job)
-
-    @property
-    def all_jobs(self) -> tuple[Job, ...]:
-        """Every job, complete; raises `JobError`."""
-        compute, size = self.compute, self.bytes
-        if self.trace is None and compute is None and size is None and self.train is None:
-            compute, size = default_job(self.jobs, int(self.rate), self.mtu)
-        defaults = Job(
-            trace=self.trace, compute=compute, bytes=size, buckets=self.buckets, workers=self.workers, collective=self.collective,
-            channels=self.channels, window=self.window, partition=self.partition, noise=self.noise, iterations=self.iterations,
-            train=self.train,
-        )  # fmt: skip
-        if not self.job:
-            return (complete(Job(), defaults),) * self.jobs
-        result = []
-        for number, one in enumerate(self.job):
-            with within(f"job.{number}", "."):
-                result.append(complete(one, defaults))
-        return tuple(result)
-
-
-def default_job(jobs: int, rate_bps: int, mtu: int) -> tuple[Duration, Size]:
-    """The job replayed when none is named: one second alone, all of them together 96 % of the link."""
-    duty = 0.96 / max(2, jobs)
-    payload = duty * rate_bps / 8 * payload_share(mtu)
-    return Duration(round((1 - duty) * 1e9)), Size(round(payload))
+__all__ = ["Event", "LinkSpec", "Spec", "default_job", "differences", "make", "read", "read_file"]
 
 
 def read(file: str | None, flags: dict[str, Any]) -> Spec:
@@ -226,16 +110,13 @@ def _check_text(source: str, field: str, value: Any) -> None:
         _check_text(source, f"{field}.{key}".rstrip("."), one)
 
 
-_OF_JOBS = ("train", "workers", "channels", "window", "partition", "collective", "noise", "iterations")
-
-
 def _check_heard(fields: dict[str, Any], given: dict[str, Any], source: str) -> None:
     """Raises `RequestError` if a flag has no effect, since every ``[[job]]`` of the file says that itself."""
     jobs = fields.get("job") if "job" not in given else None
     own = [one for one in jobs if isinstance(one, dict)] if isinstance(jobs, list) else []
     what = {"trace", "compute", "bytes", "ddp", "cmd"}
     for key in given:
-        unaffected = [one for one in own if (key in _OF_JOBS and key in one) or (key in what and what & one.keys())]
+        unaffected = [one for one in own if (key in OF_JOBS and key in one) or (key in what and what & one.keys())]
         if own and len(unaffected) == len(own):
             raise RequestError(
                 f"--{key}: every [[job]] of {source} says that itself; change one by --set job.0.{key}=…, or leave out the flag"
@@ -280,25 +161,16 @@ def _check(spec: Spec) -> None:
 
     most = limits.of(spec.on)
     reach = f", the most that can be {most.done}"
-    ranges = {
-        "jobs": (1, most.jobs, reach), "workers": (2, most.workers, reach), "iterations": (1, 100_000, ""),
-        "seeds": (1, 1000, ""), "seed": (0, 2**31, ""), "mtu": (576, 65535, ""),
-        "stop_when_periodic": (0, 1000, ""),
-    }  # fmt: skip
-    for field, (low, high, why) in ranges.items():
-        if not low <= getattr(spec, field) <= high:
-            raise wrong(field, f"{getattr(spec, field)} is not between {low} and {high}{why}")
+    for name, field in declared.of(Spec).items():
+        field.check(getattr(spec, name))
+    for name, low, high in (("jobs", 1, most.jobs), ("workers", 2, most.workers)):
+        if not low <= getattr(spec, name) <= high:
+            raise wrong(name, f"{getattr(spec, name)} is not between {low} and {high}{reach}")
     if spec.stop_when_periodic and any(job.train for job in spec.all_jobs):
         raise wrong("stop_when_periodic", "fills in what is alike, and of what a job learns nothing is; leave it out")
     if spec.stop_when_periodic == 1:
         raise wrong("stop_when_periodic", "one iteration is like itself; 2 at the least, or 0: never")
     most.check("runs", len(spec.scheduler) * len(spec.system) * spec.seeds, "system")
-    if spec.rate < 1_000_000:
-        raise wrong("rate", f"{spec.rate} is too slow to emulate; the slowest is 1mbit")
-    if spec.sample < 1_000_000:
-        raise wrong("sample", f"sampling every {spec.sample} would be the experiment; 1ms at the least")
-    if spec.rto_min is not None and not 1_000_000 <= spec.rto_min <= 200_000_000:
-        raise wrong("rto_min", f"{spec.rto_min} is not between 1ms and 200ms")
     if not spec.system:
         raise wrong("system", "name at least one congestion control")
     if spec.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", spec.name):
@@ -331,16 +203,12 @@ def _check(spec: Spec) -> None:
         raise wrong("buffer", f"{buffer} bytes are more than the kernel's queue can be limited to (4 GB)")
     if spec.host_queue.bytes(int(spec.rate), spec.mtu) == 0:
         raise wrong("host_queue", f"{quoted(spec.host_queue)} holds nothing; none is a host that never drops")
-    if spec.sndbuf is not None and not 4096 <= spec.sndbuf < 2**31:
-        raise wrong("sndbuf", f"{spec.sndbuf} is not between 4096B and 2GB")
     if spec.represents_rate is not None and spec.represents_rate < spec.rate:
         raise wrong(
             "represents_rate", f"{spec.represents_rate} is slower than the rate that stands for it, {spec.rate}"
         )
     if spec.jitter > spec.delay:
         raise wrong("jitter", f"{spec.jitter} is more than the delay, {spec.delay}")
-    if spec.delay > 10**9:
-        raise wrong("delay", f"{spec.delay} is longer than a second")
     if spec.corrupt.value == 1:
         raise wrong("corrupt", f"{spec.corrupt} is not between 0% and 100%")
     with within("ecn"):

@@ -5,16 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.core.errors import RequestError
+from testbed.spec import fields
+from testbed.spec.experiment import Spec
 
-ALIASES = {"cc": "system", "place": "scheduler", "alone": "isolated_runs", "scale_of": "represents_rate"}
-HIDDEN = ("alone", "scale_of")  # that no help shows
+ALIASES = {
+    alias: name
+    for name, field in fields.of(Spec).items()
+    for alias in (*field.declaration.aliases, *field.declaration.old_names)
+}
 INSIDE = ("quick", "realtime")  # tables whose keys are fields, too; a sweep's are named as they are typed
 
 
-def canonical(fields: dict[str, Any], source: str) -> dict[str, Any]:
-    """``fields`` by the names of today, in the tables of a file and in ``--set``; raises `RequestError` if one has both."""
+def canonical(given: dict[str, Any], source: str) -> dict[str, Any]:
+    """``given`` by the names of today, in the tables of a file and in ``--set``; raises `RequestError` if one has both."""
     result: dict[str, Any] = {}
-    for key, value in fields.items():
+    for key, value in given.items():
         name = ALIASES.get(key, key)
         if name in result:
             earlier = next(alias for alias, today in ALIASES.items() if today == name)

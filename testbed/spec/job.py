@@ -12,7 +12,7 @@ What a job does not say is as the experiment has it (``--trace``, ``--workers``,
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,6 +23,7 @@ from testbed.core.errors import RequestError, within
 from testbed.core.text import quoted
 from testbed.core.units import Duration, Size
 from testbed.replay import training
+from testbed.spec.fields import field
 from testbed.traces import collectives
 from testbed.traces import trace as traces
 from testbed.traces.noise import Noise
@@ -40,27 +41,30 @@ class JobError(RequestError):
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One job; a field that is None is as the experiment has it."""
 
-    trace: str | None = None  # replays this one
-    compute: Duration | None = None  # or computes and sends: a synthetic job
-    bytes: Size | None = None
-    buckets: int | None = None  # in which a synthetic job exchanges them, beside its backward pass
-    train: str | None = None  # its messages are this model's gradients and parameters
-    ddp: str | None = None  # or trains this model for real, with PyTorch
-    cmd: str | None = None  # or runs this program on every worker
-    workers: int | None = None
-    collective: str | None = None  # how it carries out what it is of the kind of
-    channels: int | None = None  # connections per flow
-    window: Size | None = (
-        None  # bytes of a worker on their way at a time, by priority; None: one exchange after the other
-    )
-    partition: Size | None = None  # bytes of a message in a window, at most
-    offset: Duration | None = None  # arrives so long after the start
-    leave: Duration | None = None  # departs (its workers are killed) so long after the start
-    noise: Noise | None = None
-    iterations: int | None = None  # that count; it goes on until every job has its own
-    cc: str | None = None  # whatever the others use
-    transport: str | None = None  # how its bytes travel, whatever the others do
-    gpus: int | None = None  # that a job scheduler gives it, on servers of its choice, from its start to its end
+    trace: Annotated[str | None, field("trace that it replays: a name of the library, or ./mine.json")] = None
+    compute: Annotated[Duration | None, field("or compute time of a synthetic job, which then sends")] = None
+    bytes: Annotated[Size | None, field("bytes that a synthetic job sends")] = None
+    buckets: Annotated[int | None, field("buckets in which it exchanges them, beside its backward pass")] = None
+    train: Annotated[str | None, field("model whose gradients and parameters are its messages", metavar="MODEL")] = None
+    ddp: Annotated[str | None, field("or model that it trains for real (PyTorch)", metavar="MODEL")] = None
+    cmd: Annotated[str | None, field("or program that it runs on every worker", metavar="COMMAND")] = None
+    workers: Annotated[int | None, field("number of workers")] = None
+    collective: Annotated[str | None, field("how operations of its kind are carried out", metavar="NAME")] = None
+    channels: Annotated[int | None, field("connections of a flow")] = None
+    window: Annotated[Size | None, field("bytes of a worker on their way at a time, front layers first")] = None
+    partition: Annotated[Size | None, field("bytes of a message in that window, at most")] = None
+    offset: Annotated[Duration | None, field("it arrives so long after the start")] = None
+    leave: Annotated[Duration | None, field("it departs (its workers are killed) so long after the start")] = None
+    noise: Annotated[Noise | None, field("noise of the compute time")] = None
+    iterations: Annotated[int | None, field("how many count; it goes on until every job has its own")] = None
+    cc: Annotated[str | None, field("its congestion control, whatever the others use", metavar="SYSTEM")] = None
+    transport: Annotated[str | None, field("its transport", if_unset="as the system says; with `cc` TCP")] = None
+    gpus: Annotated[
+        int | None,
+        field(
+            "GPUs that a job scheduler gives it, on servers of its choice; it waits for them, and frees them after its iterations"
+        ),
+    ] = None
 
     @property
     def program(self) -> tuple[str, ...] | None:

@@ -24,7 +24,7 @@ from testbed.core.runs.plan import Plan
 from testbed.linux import privileges
 from testbed.linux.loading import registry
 from testbed.planning import plan
-from testbed.spec import field_help, limits, sweep
+from testbed.spec import limits, schema, sweep
 from testbed.spec import place as where
 from testbed.spec.place import Address
 
@@ -354,10 +354,10 @@ def test_a_place_for_results_that_cannot_be_written_is_refused_before_anything_r
 
 
 def test_the_schema_knows_it() -> None:
-    properties = field_help.schema()["$defs"]["Spec"]["properties"]
+    properties = schema.schema()["$defs"]["Spec"]["properties"]
     assert "rate" in properties["realtime"]["properties"] and "sweep" in properties["realtime"]["properties"]
     assert "on" not in properties["realtime"]["properties"]
-    json.dumps(field_help.schema())
+    json.dumps(schema.schema())
 
 
 def test_what_goes_first_is_understood_by_old_pythons_without_packages() -> None:

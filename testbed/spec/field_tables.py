@@ -1,0 +1,82 @@
+"""docs/fields.md: every field of an experiment and every option of what is written in one, as declared (``mltcp schema --markdown``)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from testbed import transports
+from testbed.schedulers import flow, job
+from testbed.spec import fields
+from testbed.spec.experiment import Event, LinkSpec, Spec
+from testbed.spec.job import Job
+
+HEAD = """# Fields of an experiment
+
+Each field is a key of the experiment's file and, with `--` in front, a flag of `run`. A flag wins over the file. A quantity needs its
+unit: `500mbit`, `64kB`, `1.5ms`.
+
+This page follows from the declarations in `testbed/spec/experiment.py` and `testbed/spec/job.py`. `python -m testbed schema --markdown`
+prints it anew.
+"""
+TABLES: Mapping[str, type[msgspec.Struct]] = {
+    "A job: `[[job]]`": Job,
+    "A link: `[link.NAME]`": LinkSpec,
+    "An event: `[[event]]`": Event,
+}
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_sections()])
+
+
+def _sections() -> Iterator[str]:
+    for group in fields.GROUPS:
+        own = [field for field in fields.of(Spec).values() if field.declaration.group == group]
+        yield f"## {group.capitalize()}\n\n{_fields(own)}"
+    for title, kind in TABLES.items():
+        yield f"## {title}\n\n{_fields(fields.of(kind).values())}"
+    yield "## Options of transports, as in `ltp:fraction=0.9`\n\n" + _options(
+        {name: transports.find(name).Options for name in transports.names()}
+    )
+    yield "## Options of flow schedulers, as in `cassini:step=2`\n\n" + _options(
+        {name: flow.find(name).Options for name in flow.names()}
+    )
+    yield "## Options of job schedulers, as in `sjf_bco:horizon=4`\n\n" + _options(
+        {name: job.find(name).Options for name in job.names()}
+    )
+
+
+def _fields(every: Iterable[fields.Field]) -> str:
+    return _table(
+        ("field", "value", "default", "meaning"),
+        (
+            (
+                ", ".join(f"`{name}`" for name in (one.name, *one.declaration.aliases)),
+                ", ".join(f"`{choice}`" for choice in one.choices) or one.metavar,
+                f"`{one.usual}`" if one.usual and one.usual != one.declaration.if_unset else one.usual,
+                one.declaration.description,
+            )
+            for one in every
+        ),
+    )
+
+
+def _options(every: Mapping[str, type[Any]]) -> str:
+    return _table(
+        ("name", "option", "meaning"),
+        (
+            (f"`{name}`", f"`{one.name}`", one.metadata["meaning"])
+            for name, kind in every.items()
+            for one in dataclasses.fields(kind)
+        ),
+    )
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

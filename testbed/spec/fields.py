@@ -1,0 +1,160 @@
+"""One declaration of each field of an experiment: its type, default, unit, meaning, group and limits.
+
+A field is declared where its struct is: ``mtu: Annotated[int, field("bytes of a packet", group="network", low=576)] = 1500``.
+From this follow the flag and its help (`testbed.cli.flags`), the JSON schema (`testbed.spec.schema`), the documentation
+(`testbed.spec.field_tables`), other names (`testbed.spec.aliases`), and the command that asks for the same (`words`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+
+from testbed.core.errors import RequestError
+from testbed.core.units import Quantity
+
+GROUPS = ("workload", "systems", "network", "repetition", "measurement", "where it runs", "results")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declaration:
+    """What a type and a default do not say of a field."""
+
+    description: str
+    group: str = ""  # of `GROUPS`; none for a field of a link, an event or a job
+    metavar: str = ""  # of its value; by default that of its type
+    if_unset: str = ""  # what holds where the default is None
+    aliases: tuple[str, ...] = ()  # other names, which help shows
+    old_names: tuple[str, ...] = ()  # other names, which no help shows
+    const: Any = None  # what its flag means without a value
+    flag: bool = True  # whether it has one
+    low: int | str | None = None  # the least; a quantity with its unit
+    high: int | str | None = None
+
+
+def field(description: str, **said: Any) -> msgspec.Meta:
+    """Of a field, for its annotation; ``said``: as `Declaration` has it."""
+    made = Declaration(description=description, **said)
+    return msgspec.Meta(description=_with(description, made.if_unset), extra={"declaration": made})
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field as its struct has it."""
+
+    name: str
+    type: Any
+    default: Any
+    declaration: Declaration
+    low: Any = None  # its limits, read
+    high: Any = None
+
+    @property
+    def flag(self) -> str:
+        return flag(self.name)
+
+    @property
+    def usual(self) -> str:
+        """What holds if nothing is said, as it is typed; empty if that is nothing."""
+        if isinstance(self.default, tuple):
+            return " ".join(map(str, self.default))
+        if self.default in (None, "") or isinstance(self.default, bool | dict):
+            return self.declaration.if_unset
+        return str(getattr(self.default, "exact", self.default))
+
+    @property
+    def help(self) -> str:
+        """What it means, and in brackets what holds if nothing is said."""
+        return _with(self.declaration.description, self.usual)
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """Of a field that takes one of some words."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it has several values."""
+        return get_origin(self.type) is tuple
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether each of its values is a table, and has a flag of its own."""
+        return self.is_list and issubclass(get_args(self.type)[0], msgspec.Struct)
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value; empty if help lists the values."""
+        if self.choices or self.declaration.metavar:
+            return self.declaration.metavar
+        if self.type is bool:
+            return "true|false"
+        if self.type is int:
+            return "N"
+        if isinstance(self.type, type) and issubclass(self.type, Quantity):
+            return self.type.noun.upper()
+        return self.name.upper()
+
+    def check(self, value: Any) -> None:
+        """Raises `RequestError` if ``value`` is beyond the limits that are declared."""
+        if value is None or ((self.low is None or value >= self.low) and (self.high is None or value <= self.high)):
+            return
+        low, high = self.declaration.low, self.declaration.high
+        if low is not None and high is not None:
+            raise RequestError(f"{value} is not between {low} and {high}", where=self.name)
+        end, what = (low, "less") if high is None else (high, "more")
+        raise RequestError(f"{value} is {what} than {end}", where=self.name)
+
+
+def flag(name: str) -> str:
+    """``rto_min`` is ``--rto-min``."""
+    return f"--{name.replace('_', '-')}"
+
+
+@functools.cache
+def of(kind: type[msgspec.Struct]) -> Mapping[str, Field]:
+    """Every field of a struct, by its name."""
+    return {one.name: _field(one) for one in msgspec.structs.fields(kind)}
+
+
+def flags(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """Every flag of a struct's fields, other names included."""
+    for one in of(kind).values():
+        if one.declaration.flag:
+            yield from map(flag, (one.name, *one.declaration.aliases, *one.declaration.old_names))
+
+
+def words(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> list[str]:
+    """The flags that ask for the same as fields that are ``given``; what is no field of ``kind`` has a flag of its name."""
+    found = list[str]()
+    for name, value in given.items():
+        if value is True:
+            found.append(flag(name))
+        elif not isinstance(value, list | tuple):
+            found += [flag(name), str(value)]
+        elif name in of(kind) and not of(kind)[name].is_repeated:
+            found += [flag(name), *map(str, value)]
+        else:
+            found += [word for one in value for word in (flag(name), str(one))]
+    return found
+
+
+def _field(one: msgspec.structs.FieldInfo) -> Field:
+    kind, meta = get_args(one.type) if get_origin(one.type) is Annotated else (one.type, None)
+    said = (meta.extra or {}).get("declaration") if isinstance(meta, msgspec.Meta) else None
+    assert isinstance(said, Declaration), f"{one.name}: has no description"
+    if NoneType in get_args(kind):
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
+    default = one.default_factory() if callable(one.default_factory) else one.default
+    default = None if default is msgspec.NODEFAULT else default
+    low, high = (kind.parse(end) if isinstance(end, str) else end for end in (said.low, said.high))
+    return Field(one.name, kind, default, said, low, high)
+
+
+def _with(description: str, usual: str) -> str:
+    return f"{description} ({usual})" if usual else description
